@@ -1,0 +1,90 @@
+//! What a run yields: the sums of its trace.
+
+use std::fmt;
+
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+/// The result of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// One entry a flow, in the order of the scenario.
+    pub flows: Vec<FlowOutcome>,
+    /// Counts of the data direction.
+    pub path: PathOutcome,
+    /// Hash over the whole trace: equal for equal runs, on every machine and in every build.
+    pub digest: u64,
+}
+
+/// What one flow achieved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowOutcome {
+    /// Its congestion control.
+    pub cc: Algorithm,
+    /// Payload the receiving application got.
+    pub bytes: Bytes,
+    /// `bytes` over the flow's lifetime, from its start to its last byte or the end of the run.
+    pub goodput: Rate,
+    /// The same over the second half of that lifetime.
+    pub goodput_second_half: Rate,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// RTT as the sender's segments saw it; `None` when nothing was acknowledged.
+    pub rtt: Option<RttOutcome>,
+    /// Time spent in each state of the sender.
+    pub send_limit: Vec<(SendLimit, Duration)>,
+    /// The same over the second half of the flow's lifetime.
+    pub send_limit_second_half: Vec<(SendLimit, Duration)>,
+    /// Largest congestion window in bytes.
+    pub max_cwnd: Bytes,
+    /// When the last byte was acknowledged, for a flow of limited size that finished.
+    pub finished: Option<Instant>,
+}
+
+/// Round-trip times of one flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RttOutcome {
+    /// The smallest.
+    pub min: Duration,
+    /// The mean.
+    pub mean: Duration,
+    /// 95 % were at most this.
+    pub p95: Duration,
+}
+
+/// Packets of the data direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathOutcome {
+    /// Data packets that crossed.
+    pub delivered: u64,
+    /// Packets dropped because the queue was full.
+    pub queue_drops: u64,
+    /// Packets lost at random.
+    pub random_drops: u64,
+}
+
+pub use fullpipe_tcp::SendLimit;
+
+impl FlowOutcome {
+    /// The share of its lifetime that the flow spent stopped by `limit`, 0 to 1.
+    pub fn share(&self, limit: SendLimit) -> f64 {
+        share(&self.send_limit, limit)
+    }
+
+    /// The same over the second half.
+    pub fn share_second_half(&self, limit: SendLimit) -> f64 {
+        share(&self.send_limit_second_half, limit)
+    }
+}
+
+fn share(times: &[(SendLimit, Duration)], limit: SendLimit) -> f64 {
+    let total: f64 = times.iter().map(|(_, time)| time.as_secs_f64()).sum();
+    let of: f64 = times.iter().filter(|(l, _)| *l == limit).map(|(_, time)| time.as_secs_f64()).sum();
+    if total > 0.0 { of / total } else { 0.0 }
+}
+
+impl fmt::Display for RttOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} / {} / {}", self.min, self.mean, self.p95)
+    }
+}

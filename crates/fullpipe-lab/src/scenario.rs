@@ -1,0 +1,91 @@
+//! One run, fully specified: what the simulator takes.
+//!
+//! An experiment file is for people: it has defaults, multiples of the BDP and lists. A scenario is one
+//! point of it with every value known.
+
+use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
+
+/// Everything that determines a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// The path between sender and receiver.
+    pub path: PathSpec,
+    /// Both end hosts.
+    pub host: HostSpec,
+    /// The flows, all from sender to receiver.
+    pub flows: Vec<FlowSpec>,
+    /// How long the run lasts.
+    pub duration: Duration,
+    /// What all chance in the run derives from.
+    pub seed: u64,
+    /// Distance between trace rows.
+    pub sample_every: Duration,
+}
+
+/// The two directions of a path. They share no state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathSpec {
+    /// From sender to receiver: data.
+    pub forward: DirectionSpec,
+    /// From receiver to sender: ACKs.
+    pub backward: DirectionSpec,
+    /// Largest packet, IP header included, in bytes.
+    pub mtu: u64,
+}
+
+impl PathSpec {
+    /// The two-way propagation delay.
+    pub fn rtt(&self) -> Duration {
+        self.forward.delay + self.backward.delay
+    }
+
+    /// Bandwidth-delay product of the data direction.
+    pub fn bdp(&self) -> Bytes {
+        self.forward.rate * self.rtt()
+    }
+}
+
+/// One direction: independent loss, then a hop of queue, rate and delay.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DirectionSpec {
+    /// Bottleneck rate in IP bits; [`Rate::MAX`] for none.
+    pub rate: Rate,
+    /// Propagation delay, one way.
+    pub delay: Duration,
+    /// Probability that a packet is lost before the queue.
+    pub loss: Probability,
+    /// Most bytes waiting, the packet in service not counted.
+    pub queue: Bytes,
+}
+
+/// The end hosts, as far as they limit a transfer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostSpec {
+    /// Kernel whose behaviour is followed where releases differ.
+    pub kernel: KernelVersion,
+    /// How receive-buffer memory becomes window.
+    pub window_rule: WindowRule,
+    /// The sender's send buffer.
+    pub sndbuf: Buffer,
+    /// The receiver's receive buffer.
+    pub rcvbuf: Buffer,
+    /// Upper bound of the advertised window whatever the buffer allows (`TCP_WINDOW_CLAMP`).
+    pub window_clamp: Option<Bytes>,
+    /// The sending host paces every flow (the `fq` queueing discipline); BBR always paces.
+    pub fair_queue: bool,
+    /// Packets of a flow that arrive within this time of the first are handed up as one (GRO).
+    pub rx_merge: Duration,
+}
+
+/// One flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowSpec {
+    /// Its congestion control.
+    pub cc: Algorithm,
+    /// When it connects.
+    pub start: Duration,
+    /// How much it sends; as much as it can until the run ends when `None`.
+    pub bytes: Option<Bytes>,
+}

@@ -1,0 +1,163 @@
+//! How a kernel turns buffer bytes into window and back, by kernel version.
+//!
+//! The one place that knows: used by the receive window, the send buffer, the explainer and the
+//! advisor. A socket buffer counts *memory*, the window counts *payload*; between them stands the
+//! overhead of the packet buffers:
+//!
+//! ```text
+//!   tcp_rmem[2] ──(window rule)──► largest window the receiver can offer
+//!   tcp_wmem[2] ──(send overhead)─► most payload the sender can hold until it is acknowledged
+//! ```
+
+use core::fmt;
+use core::str::FromStr;
+
+use fullpipe_units::Bytes;
+
+/// A kernel release, as far as buffer accounting differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KernelVersion {
+    /// The first number.
+    pub major: u16,
+    /// The second number.
+    pub minor: u16,
+}
+
+impl KernelVersion {
+    /// `major.minor`.
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self { major, minor }
+    }
+
+    /// From here on the window follows each socket's measured ratio of payload to memory and
+    /// `tcp_adv_win_scale` is ignored.
+    pub const PER_SOCKET_RATIO: Self = Self::new(6, 6);
+    /// BBR entered the kernel.
+    pub const BBR: Self = Self::new(4, 9);
+    /// TCP paces by itself; before, BBR needs the `fq` queueing discipline.
+    pub const INTERNAL_PACING: Self = Self::new(4, 13);
+}
+
+impl fmt::Display for KernelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The text does not begin with `major.minor`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseKernelError(String);
+
+impl fmt::Display for ParseKernelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "kernel version '{}' does not begin with two numbers, as 6.8 does", self.0)
+    }
+}
+
+impl std::error::Error for ParseKernelError {}
+
+impl FromStr for KernelVersion {
+    type Err = ParseKernelError;
+
+    /// `"6.8"`, `"4.15.0-213-generic"`.
+    fn from_str(text: &str) -> Result<Self, ParseKernelError> {
+        let mut parts = text.trim().split(['.', '-', '+']);
+        let mut number = || parts.next().and_then(|part| part.parse().ok());
+        match (number(), number()) {
+            (Some(major), Some(minor)) => Ok(Self { major, minor }),
+            _ => Err(ParseKernelError(text.into())),
+        }
+    }
+}
+
+/// How receive-buffer memory becomes window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WindowRule {
+    /// Before 6.6: `tcp_adv_win_scale` reserves `1/2^s` of the buffer for overhead when positive, and
+    /// leaves `1/2^-s` of it to the window when not.
+    AdvWinScale(i8),
+    /// Since 6.6: so many 256ths of the buffer, from the payload and memory of arriving packets.
+    ScalingRatio(u16),
+}
+
+impl WindowRule {
+    /// The rule of `kernel`. `adv_win_scale` is what the host's sysctl says, the kernel's default of 1
+    /// (since 2012) when unknown.
+    pub const fn of(kernel: KernelVersion, adv_win_scale: Option<i8>) -> Self {
+        if kernel.major > 6 || (kernel.major == 6 && kernel.minor >= 6) {
+            Self::ScalingRatio(MEASURED_RATIO)
+        } else {
+            Self::AdvWinScale(match adv_win_scale {
+                Some(scale) => scale,
+                None => 1,
+            })
+        }
+    }
+
+    /// The window that `space` bytes of buffer allow.
+    pub const fn window(self, space: Bytes) -> Bytes {
+        let space = space.get();
+        Bytes::new(match self {
+            Self::AdvWinScale(scale) if scale > 0 => space - shifted(space, scale.unsigned_abs()),
+            Self::AdvWinScale(scale) => shifted(space, scale.unsigned_abs()),
+            Self::ScalingRatio(ratio) => (space as u128 * ratio as u128 / 256) as u64,
+        })
+    }
+
+    /// The least buffer that allows `window` bytes, rounded up.
+    pub const fn space(self, window: Bytes) -> Bytes {
+        let window = window.get() as u128;
+        let space = match self {
+            Self::AdvWinScale(scale) if scale > 0 => {
+                let whole = 1u128 << clamp_shift(scale.unsigned_abs());
+                (window * whole).div_ceil(whole - 1)
+            }
+            Self::AdvWinScale(scale) => window << clamp_shift(scale.unsigned_abs()),
+            Self::ScalingRatio(ratio) => (window * 256).div_ceil(if ratio == 0 { 1 } else { ratio as u128 }),
+        };
+        Bytes::new(if space > u64::MAX as u128 { u64::MAX } else { space as u64 })
+    }
+}
+
+impl fmt::Display for WindowRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AdvWinScale(scale) => write!(f, "tcp_adv_win_scale {scale}"),
+            Self::ScalingRatio(ratio) => write!(f, "scaling ratio {ratio}/256"),
+        }
+    }
+}
+
+/// Payload over memory of a 1448-byte segment in its own 2304-byte packet buffer, in 256ths: 0.625,
+/// measured on 6.18. A network card that fills pages reaches 219/256; it is measured, not known.
+pub const MEASURED_RATIO: u16 = 160;
+
+const fn clamp_shift(bits: u8) -> u8 {
+    if bits > 31 { 31 } else { bits }
+}
+
+const fn shifted(space: u64, bits: u8) -> u64 {
+    space >> clamp_shift(bits)
+}
+
+/// A socket buffer: its limit, and whether it grows towards it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Buffer {
+    /// Autotuned up to `max` bytes of memory: `tcp_rmem[2]` or `tcp_wmem[2]`.
+    Auto {
+        /// The most it grows to.
+        max: Bytes,
+    },
+    /// Set with `SO_RCVBUF` or `SO_SNDBUF`: so many bytes of memory for life, no autotuning.
+    Fixed(Bytes),
+}
+
+impl Buffer {
+    /// The most memory this buffer ever takes.
+    pub const fn limit(self) -> Bytes {
+        match self {
+            Self::Auto { max } => max,
+            Self::Fixed(size) => size,
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Congestion control: facts in, decision out.
+//!
+//! ```text
+//!   recovery/ ──facts──►  CongestionControl  ──decision──►  tx/
+//!   (what was sent,       (one algorithm       (cwnd, pacing,
+//!    delivered, lost)      a file)              quantum)
+//! ```
+//!
+//! A controller sees only [`Context`], samples and signals, and says only [`Control`]. It marks nothing
+//! lost, sends nothing and reads no clock. `control()` is read after every callback.
+//!
+//! Amounts are in bytes. Kernel algorithms count segments; they keep whole segments inside and
+//! multiply by [`Context::mss`] at the edge, because their rounding is part of their behaviour.
+
+use core::fmt;
+use core::str::FromStr;
+
+use fullpipe_units::{Draws, Duration, Instant, Rate};
+
+mod bbr1;
+mod cubic;
+mod reno;
+mod slow_start;
+
+pub use bbr1::Bbr1;
+pub use cubic::Cubic;
+pub use reno::Reno;
+
+/// One congestion-control algorithm at work on one connection.
+pub trait CongestionControl: fmt::Debug + Send {
+    /// A range left, or is about to leave at `sent.departure`.
+    fn on_send(&mut self, cx: &Context, sent: &Sent) {
+        let _ = (cx, sent);
+    }
+
+    /// A sent record was marked lost; called once per record.
+    fn on_lost(&mut self, cx: &Context, lost: &Lost) {
+        let _ = (cx, lost);
+    }
+
+    /// The connection entered or left a phase.
+    fn on_signal(&mut self, cx: &Context, signal: Signal) {
+        let _ = (cx, signal);
+    }
+
+    /// An ACK delivered something or led to something being marked lost; called once per ACK, after
+    /// `on_lost` of the records it marked and after the signals it caused.
+    fn on_ack(&mut self, cx: &Context, sample: &AckSample);
+
+    /// The decision in force.
+    fn control(&self) -> Control;
+
+    /// Phase and inner values, for traces only.
+    fn status(&self) -> Status;
+}
+
+/// What a controller may know of its connection at the time of a callback.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The time of the event being handled.
+    pub now: Instant,
+    /// Payload bytes of a full segment.
+    pub mss: u64,
+    /// Offset of the first unacknowledged byte.
+    pub snd_una: u64,
+    /// Offset of the next byte to be sent for the first time.
+    pub snd_nxt: u64,
+    /// Bytes believed to be in the network: sent, not delivered, not marked lost (RFC 6675's `pipe`).
+    pub inflight: u64,
+    /// `snd_nxt - snd_una` in bytes (RFC 5681's `FlightSize`).
+    pub flight_size: u64,
+    /// The congestion window held transmission back in the present round.
+    pub cwnd_limited: bool,
+    /// The most bytes that were outstanding at once in the present round.
+    pub max_inflight: u64,
+    /// The connection is in a phase where the application offers less than the path would take.
+    pub app_limited: bool,
+    /// Bytes sent for the first time, and again as retransmissions, since the start.
+    pub sent: u64,
+    /// Bytes delivered (acknowledged cumulatively or selectively) since the start.
+    pub delivered: u64,
+    /// When `delivered` last grew.
+    pub delivered_time: Instant,
+    /// Bytes marked lost since the start.
+    pub lost: u64,
+    /// Bytes sent as precautionary copies since the start.
+    pub copied: u64,
+    /// Smoothed RTT (RFC 6298); `None` before the first sample.
+    pub srtt: Option<Duration>,
+    /// RTT variation (RFC 6298).
+    pub rttvar: Duration,
+    /// Smallest RTT seen so far; `None` before the first sample.
+    pub min_rtt: Option<Duration>,
+    /// The peer's receive window in bytes.
+    pub rwnd: u64,
+    /// Fast recovery is under way (not the slow start after a timeout).
+    pub in_recovery: bool,
+    /// A retransmission timeout is being recovered from.
+    pub in_loss: bool,
+    /// Selective acknowledgement was agreed.
+    pub has_sack: bool,
+    /// Timestamps were agreed.
+    pub has_timestamps: bool,
+    /// Earliest time at which the pacer would release the next transmission.
+    pub next_departure: Instant,
+    /// The connection's own random numbers.
+    pub rng: Draws,
+}
+
+impl Context {
+    /// `bytes` in whole segments, rounded down.
+    pub fn segments(&self, bytes: u64) -> u64 {
+        bytes / self.mss
+    }
+}
+
+/// What is known of the path before the first byte: from the handshake or from path memory.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// RTT of the handshake.
+    pub rtt: Option<Duration>,
+    /// Initial window in bytes; RFC 6928's ten segments when `None`.
+    pub initial_cwnd: Option<u64>,
+}
+
+/// One transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Offset of its first byte.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Why it was sent.
+    pub kind: SentKind,
+    /// It is the first transmission after nothing was in flight.
+    pub first_after_idle: bool,
+    /// Its scheduled departure.
+    pub departure: Instant,
+}
+
+/// Why a range was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentKind {
+    /// For the first time.
+    New,
+    /// Again, after it was marked lost.
+    Retransmission,
+    /// Again, although nothing says that it was lost.
+    Copy,
+    /// To provoke an ACK (tail loss probe).
+    Probe,
+}
+
+/// One sent record that was marked lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Offset of its first byte.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Bytes in flight just after it was sent, itself included.
+    pub tx_in_flight: u64,
+    /// Bytes marked lost between its sending and now, itself included.
+    pub lost_since_sent: u64,
+    /// It was sent while the application was the limit.
+    pub app_limited: bool,
+    /// The record before it in offset order was not marked lost in the same batch.
+    pub starts_new_range: bool,
+    /// What marked it.
+    pub cause: LossCause,
+}
+
+/// What marked a record lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossCause {
+    /// Something sent later was delivered (RFC 8985).
+    Rack,
+    /// Three duplicate ACKs without SACK (RFC 6582).
+    DupAck,
+    /// A retransmission timeout (RFC 6298).
+    Rto,
+}
+
+/// A change of phase of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Loss was detected and fast recovery begins; `Context::inflight` already excludes what was marked.
+    EnterRecovery,
+    /// Everything outstanding at the start of recovery was acknowledged.
+    ExitRecovery,
+    /// The retransmission timer expired. `first` is false when it expires again for the same data.
+    Timeout {
+        /// First expiry for this data: the time to remember state for an undo.
+        first: bool,
+    },
+    /// The last timeout turns out to have been spurious.
+    SpuriousTimeout,
+    /// The last fast recovery turns out to have been spurious.
+    SpuriousRecovery,
+    /// A tail loss probe repaired a loss; the window must be reduced once although no recovery ran.
+    TlpRepaired,
+    /// All records that this event marks lost have been reported.
+    LossBatchEnd,
+    /// The peer echoes a congestion mark, at most once per round trip.
+    EcnEcho,
+    /// The segment size changed.
+    MssChanged,
+    /// Transmission resumes after `idle` without anything in flight.
+    Idle {
+        /// How long nothing was in flight.
+        idle: Duration,
+        /// The retransmission timeout in force (the unit of RFC 5681 section 4.1's decay).
+        rto: Duration,
+    },
+}
+
+/// What one ACK said.
+#[derive(Clone, Copy, Debug)]
+pub struct AckSample {
+    /// Bytes newly acknowledged cumulatively, and not selectively before.
+    pub cum_acked: u64,
+    /// Bytes newly acknowledged selectively.
+    pub sacked: u64,
+    /// Segments newly delivered, cumulatively or selectively.
+    pub acked_segments: u64,
+    /// `snd_una` moved.
+    pub una_advanced: bool,
+    /// Bytes marked lost by this ACK.
+    pub newly_lost: u64,
+    /// Bytes in flight before this ACK was handled.
+    pub prior_inflight: u64,
+    /// Bytes in flight just after the newest delivered record was sent, itself included.
+    pub tx_in_flight: u64,
+    /// Bytes marked lost since the newest delivered record was sent.
+    pub lost_since_sent: u64,
+    /// Bytes delivered in all when the newest delivered record was sent; it dates the sample.
+    pub prior_delivered: u64,
+    /// Bytes delivered since then: the numerator of the delivery rate.
+    pub delivered: u64,
+    /// The longer of the send and the ACK interval: its denominator. `None` when the ACK carries no
+    /// valid rate sample (nothing delivered, or an interval shorter than `min_rtt`).
+    pub interval: Option<Duration>,
+    /// RTT of the newest delivered record; `None` if it was retransmitted.
+    pub rtt: Option<Duration>,
+    /// RTT of the oldest delivered record, which a delayed ACK inflates.
+    pub oldest_rtt: Option<Duration>,
+    /// When the newest delivered record was sent.
+    pub newest_sent_at: Instant,
+    /// The newest delivered record had been sent once only.
+    pub first_transmission: bool,
+    /// Bytes that the peer reports as marked with congestion experienced.
+    pub ce_bytes: u64,
+    /// The newest delivered record was sent while the application was the limit.
+    pub app_limited: bool,
+    /// The ACK shows that an earlier retransmission was not needed.
+    pub spurious: bool,
+    /// This ACK begins a new packet-timed round trip.
+    pub round_start: bool,
+}
+
+impl AckSample {
+    /// The delivery rate, if the sample is valid.
+    pub fn delivery_rate(&self) -> Option<Rate> {
+        self.interval.map(|interval| Rate::of(fullpipe_units::Bytes::new(self.delivered), interval))
+    }
+}
+
+/// A controller's decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// The most bytes to have in flight.
+    pub cwnd: u64,
+    /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
+    pub ssthresh: u64,
+    /// How releases are spaced.
+    pub pacing: Pacing,
+    /// How much to release at once.
+    pub send_quantum: SendQuantum,
+    /// Who sets the window during fast recovery.
+    pub recovery: Recovery,
+}
+
+/// How releases are spaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pacing {
+    /// As the window opens.
+    Unpaced,
+    /// At a percentage of `cwnd / srtt`, enforced only where the host paces (the kernel's `fq`).
+    SrttRatio {
+        /// Percent while `cwnd < ssthresh / 2`.
+        slow_start: u64,
+        /// Percent above that.
+        avoidance: u64,
+    },
+    /// At this rate, always.
+    Rate(Rate),
+}
+
+/// How much is released at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendQuantum {
+    /// What the kernel's TSO autosizing makes of the pacing rate, at least so many segments.
+    FromRate {
+        /// The least number of segments.
+        min_segments: u64,
+    },
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// Who sets the window during fast recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// Proportional rate reduction towards `ssthresh` (RFC 9937).
+    Prr,
+    /// The controller's own `cwnd`.
+    Own,
+}
+
+/// Phase and inner values of a controller, for traces only.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Status {
+    /// The algorithm's own name for its phase.
+    pub phase: &'static str,
+    /// Named inner values; unused places have an empty name.
+    pub values: [(&'static str, f64); 4],
+}
+
+/// The algorithms by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// RFC 5681 and 6582, as Linux rounds it.
+    Reno,
+    /// RFC 9438 with HyStart, as Linux rounds it.
+    Cubic,
+    /// Version 1 of BBR, as in mainline Linux.
+    Bbr1,
+}
+
+impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Self; 3] = [Self::Reno, Self::Cubic, Self::Bbr1];
+
+    /// The name in experiments and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+            Self::Bbr1 => "bbr1",
+        }
+    }
+
+    /// A controller for a new connection.
+    pub fn build(self, cx: &Context, hints: &Hints) -> Box<dyn CongestionControl> {
+        match self {
+            Self::Reno => Box::new(Reno::new(cx, hints)),
+            Self::Cubic => Box::new(Cubic::new(cx, hints)),
+            Self::Bbr1 => Box::new(Bbr1::new(cx, hints)),
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The name is not one of [`Algorithm::ALL`] (nor `bbr`, which means `bbr1` outside the kernel).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm(String);
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown congestion control '{}' (known: reno, cubic, bbr1)", self.0)
+    }
+}
+
+impl std::error::Error for UnknownAlgorithm {}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        let wanted = if name == "bbr" { "bbr1" } else { name };
+        Self::ALL.into_iter().find(|a| a.name() == wanted).ok_or_else(|| UnknownAlgorithm(name.into()))
+    }
+}

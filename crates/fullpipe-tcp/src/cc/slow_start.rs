@@ -1,0 +1,1 @@
+//! Slow start: growth, and when to leave it.

@@ -1,0 +1,94 @@
+//! Probabilities as integer thresholds.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::parse::{self, ParseUnitError};
+
+/// A probability from 0 to 1 in steps of 2^-63.
+///
+/// A draw is compared with the threshold; no float takes part, so that the same packet is lost on
+/// every machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Probability(u64);
+
+impl Probability {
+    /// Never.
+    pub const ZERO: Self = Self(0);
+    /// Always.
+    pub const ONE: Self = Self(1 << 63);
+
+    /// The fraction `numerator / denominator`, clamped to 1; zero for an empty denominator.
+    pub const fn from_ratio(numerator: u64, denominator: u64) -> Self {
+        if denominator == 0 {
+            return Self::ZERO;
+        }
+        if numerator >= denominator {
+            return Self::ONE;
+        }
+        Self((((numerator as u128) << 63) / denominator as u128) as u64)
+    }
+
+    /// Parts per million.
+    pub const fn from_ppm(ppm: u64) -> Self {
+        Self::from_ratio(ppm, 1_000_000)
+    }
+
+    /// A fraction given as a float, for figures estimated from a log; clamped to 0..=1, NaN is 0.
+    pub fn from_f64(fraction: f64) -> Self {
+        Self(((fraction.clamp(0.0, 1.0) * Self::ONE.0 as f64) as u64).min(Self::ONE.0))
+    }
+
+    /// The fraction as a float, for reports only.
+    pub fn as_f64(self) -> f64 {
+        self.0 as f64 / Self::ONE.0 as f64
+    }
+
+    /// Whether `draw`, uniform over all of `u64`, hits.
+    pub const fn hits(self, draw: u64) -> bool {
+        draw >> 1 < self.0
+    }
+
+    /// True for an impossible event.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for Probability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fraction = self.as_f64();
+        // Line loss is a few parts per million; "0.002 %" is easy to misread.
+        if fraction > 0.0 && fraction < 0.001 {
+            parse::write_scaled(f, fraction * 1e6, " ppm")
+        } else {
+            parse::write_scaled(f, fraction * 100.0, " %")
+        }
+    }
+}
+
+impl FromStr for Probability {
+    type Err = ParseUnitError;
+
+    /// `"1.5%"`, `"20ppm"`, `"0"`.
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        let (number, unit) = parse::split("probability", text)?;
+        let per_unit = match unit {
+            "%" => Self::ONE.0 as u128 / 100,
+            "ppm" => Self::ONE.0 as u128 / 1_000_000,
+            "" if number.is_zero() => return Ok(Self::ZERO),
+            "" => return Err(ParseUnitError::no_unit("probability", text, "write 1.5% or 20ppm")),
+            _ => return Err(ParseUnitError::unknown_unit("probability", text, "use % or ppm")),
+        };
+        let whole = if unit == "%" { 100 } else { 1_000_000 };
+        if number.exceeds(whole) {
+            return Err(ParseUnitError::out_of_range("probability", text));
+        }
+        // Exact at both ends: 100 % is ONE although ONE / 100 is rounded down.
+        if number.equals(whole) {
+            return Ok(Self::ONE);
+        }
+        let threshold = number.scaled_wide(per_unit).and_then(|n| u64::try_from(n).ok());
+        threshold.map(Self).ok_or_else(|| ParseUnitError::out_of_range("probability", text))
+    }
+}

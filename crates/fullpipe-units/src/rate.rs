@@ -1,0 +1,156 @@
+//! Rates in bit/s.
+
+use core::fmt;
+use core::ops::Mul;
+use core::str::FromStr;
+
+use crate::parse::{self, ParseUnitError};
+use crate::{Bytes, Duration};
+
+const NANOS_PER_SEC: u128 = 1_000_000_000;
+
+/// A data rate in bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// Nothing moves.
+    pub const ZERO: Self = Self(0);
+    /// Faster than any link: "not limited".
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// A rate of `bits` bit/s.
+    pub const fn from_bps(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// A rate of `bytes` byte/s, saturating.
+    pub const fn from_bytes_per_sec(bytes: u64) -> Self {
+        Self(bytes.saturating_mul(8))
+    }
+
+    /// The rate that moves `amount` in `span`; [`Rate::MAX`] for an empty span.
+    pub const fn of(amount: Bytes, span: Duration) -> Self {
+        if span.is_zero() {
+            return Self::MAX;
+        }
+        let bits = amount.get() as u128 * 8 * NANOS_PER_SEC / span.as_nanos() as u128;
+        Self(if bits > u64::MAX as u128 { u64::MAX } else { bits as u64 })
+    }
+
+    /// bit/s.
+    pub const fn as_bps(self) -> u64 {
+        self.0
+    }
+
+    /// byte/s, rounded down.
+    pub const fn as_bytes_per_sec(self) -> u64 {
+        self.0 / 8
+    }
+
+    /// Mbit/s, for reports only.
+    pub fn as_mbps_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    /// True when nothing moves.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// How long `amount` takes at this rate, rounded down; [`Duration::MAX`] at rate zero.
+    pub const fn time_for(self, amount: Bytes) -> Duration {
+        if self.0 == 0 {
+            return Duration::MAX;
+        }
+        // The narrow product covers every packet; the wide one is for whole transfers.
+        if let Some(bits_ns) = amount.get().checked_mul(8 * NANOS_PER_SEC as u64) {
+            return Duration::from_nanos(bits_ns / self.0);
+        }
+        let nanos = amount.get() as u128 * 8 * NANOS_PER_SEC / self.0 as u128;
+        Duration::from_nanos(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
+    }
+
+    /// This rate times `num / den`, exact in the intermediate product.
+    pub const fn mul_div(self, num: u64, den: u64) -> Self {
+        let product = self.0 as u128 * num as u128 / den as u128;
+        Self(if product > u64::MAX as u128 { u64::MAX } else { product as u64 })
+    }
+}
+
+impl Mul<Duration> for Rate {
+    type Output = Bytes;
+    /// What flows in `span`, rounded down.
+    fn mul(self, span: Duration) -> Bytes {
+        let bytes = u128::from(self.0) * u128::from(span.as_nanos()) / (8 * NANOS_PER_SEC);
+        Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            n if n >= 1_000_000_000 => (n as f64 / 1e9, " Gbit/s"),
+            n if n >= 1_000_000 => (n as f64 / 1e6, " Mbit/s"),
+            n if n >= 1_000 => (n as f64 / 1e3, " kbit/s"),
+            n => (n as f64, " bit/s"),
+        };
+        parse::write_scaled(f, value, unit)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = ParseUnitError;
+
+    /// `"1gbit"`, `"1Gbit/s"`, `"94.4 Mbits/sec"`, `"1G"`, `"12.5MB/s"`. Prefixes are decimal.
+    ///
+    /// # Errors
+    /// `mbps` and its kin are refused: half of their users mean bytes.
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        let (number, unit) = parse::split("rate", text)?;
+        let bits = match unit {
+            "" => return Err(ParseUnitError::no_unit("rate", text, "write 100mbit or 1gbit")),
+            "K" | "k" => 1_000,
+            "M" => 1_000_000,
+            "G" | "g" => 1_000_000_000,
+            "T" | "t" => 1_000_000_000_000,
+            _ => match bits_of_unit(unit) {
+                Some(bits) => bits,
+                None if unit.to_ascii_lowercase().ends_with("bps") => {
+                    let prefix = &unit[..unit.len() - 3];
+                    return Err(ParseUnitError::ambiguous(
+                        "rate",
+                        text,
+                        format!("write {prefix}bit/s for bits or {prefix}B/s for bytes"),
+                    ));
+                }
+                None => {
+                    return Err(ParseUnitError::unknown_unit(
+                        "rate",
+                        text,
+                        "use bit, kbit, mbit, gbit or tbit (per second), or kB/s, MB/s",
+                    ));
+                }
+            },
+        };
+        number.scaled(bits).map(Self).ok_or_else(|| ParseUnitError::out_of_range("rate", text))
+    }
+}
+
+/// Bits per second in one `unit`, where the unit says whether it counts bits or bytes.
+fn bits_of_unit(unit: &str) -> Option<u64> {
+    let (amount, per_second) = match unit.split_once('/') {
+        Some((amount, "s" | "sec")) => (amount, true),
+        Some(_) => return None,
+        None => (unit, false),
+    };
+    let lower = amount.to_ascii_lowercase();
+    if let Some(prefix) = lower.strip_suffix("bits").or_else(|| lower.strip_suffix("bit")) {
+        return parse::decimal_prefix(prefix);
+    }
+    // Bytes only with the slash: a bare "MB" is a size.
+    let prefix = amount.strip_suffix('B').filter(|_| per_second)?;
+    parse::decimal_prefix(&prefix.to_ascii_lowercase())
+        .or_else(|| parse::binary_prefix(prefix))
+        .map(|bytes| bytes * 8)
+}
