@@ -1,1 +1,25 @@
+//! A network path without I/O: packets go in with a time, verdicts and departures come out.
+//!
+//! Elements are of two kinds. *Verdicts* (loss) answer at once. *Holders* (a hop: queue, rate and delay
+//! fused) keep packets in a FIFO and know each departure the moment a packet enters.
+//!
+//! ```text
+//!   push(t) ─► loss ─► hop: [ queue | rate | delay ] ─► … ─► pop(t)
+//!                │            │
+//!                ▼            ▼
+//!              Lost       QueueFull
+//! ```
+//!
+//! [`Path`] carries a payload and never looks at it: verdicts depend on time, length, flow and ordinal
+//! alone. `push` and `pop` first run every internal event that is due, at its due time, so results
+//! depend on arrivals only, never on when somebody looked: the simulator in virtual time and an
+//! emulator in real time get the same departures, to the nanosecond.
 #![forbid(unsafe_code)]
+
+mod hop;
+mod loss;
+mod path;
+
+pub use hop::{Hop, HopConfig};
+pub use loss::IidLoss;
+pub use path::{Counters, Element, PacketInfo, PacketKind, Path, Verdict};

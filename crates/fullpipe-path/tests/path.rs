@@ -1,0 +1,177 @@
+//! The path obeys the arithmetic of queues, to the nanosecond. Check numbers are those of the
+//! conformance reference (A-1 and so on).
+
+use fullpipe_path::{Element, Hop, HopConfig, IidLoss, PacketInfo, PacketKind, Path, Verdict};
+use fullpipe_units::{Bytes, Draws, Duration, Instant, Probability, Rate};
+
+fn hop(rate: u64, delay: Duration, queue: u64) -> Element<u64> {
+    Element::Hop(Hop::new(HopConfig { rate: Rate::from_bps(rate), delay, queue: Bytes::new(queue) }))
+}
+
+fn data(len: u32) -> PacketInfo {
+    PacketInfo { len, flow: 0, kind: PacketKind::Data }
+}
+
+fn drain(path: &mut Path<u64>) -> Vec<(Instant, u64)> {
+    std::iter::from_fn(|| path.pop(Instant::FAR_FUTURE)).collect()
+}
+
+/// packet i of a burst through an empty 10 Mbit/s link takes i x 1.2 ms and the propagation delay.
+#[test]
+fn serialisation_is_exact() {
+    let mut path = Path::new(vec![hop(10_000_000, Duration::from_millis(20), 1_000_000)]);
+    for i in 1..=10 {
+        assert_eq!(path.push(Instant::ZERO, data(1500), i), Verdict::Accepted);
+    }
+    for (exit, i) in drain(&mut path) {
+        assert_eq!(exit, Instant::ZERO + Duration::from_micros(1_200 * i + 20_000));
+    }
+}
+
+/// A rate that does not divide a nanosecond is kept on average: the remainder is carried.
+#[test]
+fn a_busy_link_serves_exactly_at_its_rate() {
+    let rate = 340_000_007;
+    let mut path = Path::new(vec![hop(rate, Duration::ZERO, u64::MAX)]);
+    let n = 100_000u64;
+    for i in 0..n {
+        path.push(Instant::ZERO, data(1500), i);
+    }
+    let last = drain(&mut path).last().unwrap().0;
+    assert_eq!(last.as_nanos(), (u128::from(n) * 1500 * 8_000_000_000 / u128::from(rate)) as u64);
+}
+
+/// the queue is counted in bytes and the packet in service is not in it.
+#[test]
+fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
+    let mut path = Path::new(vec![hop(12_000_000, Duration::ZERO, 3000)]);
+    let verdicts: Vec<_> = (0..4).map(|i| path.push(Instant::ZERO, data(1500), i)).collect();
+    assert_eq!(verdicts, [Verdict::Accepted, Verdict::Accepted, Verdict::Accepted, Verdict::QueueFull]);
+    // One millisecond later the first is out and the second in service: room for one more.
+    let later = Instant::from_nanos(1_000_000);
+    assert_eq!(path.backlog(later), Bytes::new(1500));
+    assert_eq!(path.push(later, data(1500), 4), Verdict::Accepted);
+    assert_eq!(path.push(later, data(1500), 5), Verdict::QueueFull);
+    assert_eq!(path.counters().queue_drops, 2);
+}
+
+/// what went in came out, was dropped, or is inside, at every step.
+#[test]
+fn packets_are_conserved() {
+    let loss = IidLoss::new(Probability::from_ppm(50_000), 3, 0);
+    let mut path = Path::new(vec![
+        Element::Loss(loss),
+        hop(10_000_000, Duration::from_millis(3), 15_000),
+        hop(8_000_000, Duration::from_millis(5), 9_000),
+    ]);
+    let arrivals = Draws::new(1, 1);
+    let mut now = Instant::ZERO;
+    let mut popped = 0;
+    for i in 0..20_000 {
+        now += Duration::from_nanos(arrivals.at(i) % 2_400_000);
+        path.push(now, data(1500), i);
+        popped += std::iter::from_fn(|| path.pop(now)).count() as u64;
+        let c = path.counters();
+        assert_eq!(c.offered, popped + c.random_drops + c.queue_drops + path.in_flight() as u64);
+    }
+    let c = path.counters();
+    assert!(c.random_drops > 0 && c.queue_drops > 0 && c.delivered_data == popped);
+}
+
+/// Results depend on arrivals only, never on when somebody looked: the ground for feeding an
+/// emulator's arrival log back through the same path.
+#[test]
+fn looking_often_changes_nothing() {
+    let build = || {
+        Path::new(vec![
+            hop(10_000_000, Duration::from_millis(3), 20_000),
+            Element::Loss(IidLoss::new(Probability::from_ppm(100_000), 3, 0)),
+            hop(9_000_000, Duration::from_millis(5), 5_000),
+        ])
+    };
+    let (mut rarely, mut often) = (build(), build());
+    let arrivals = Draws::new(1, 1);
+    let mut now = Instant::ZERO;
+    let mut seen = Vec::new();
+    for i in 0..5_000 {
+        let next = now + Duration::from_nanos(arrivals.at(i) % 2_400_000);
+        for step in 0..8 {
+            let look = now + next.saturating_since(now).mul_div(step, 8);
+            often.backlog(look);
+            seen.extend(often.pop(look));
+        }
+        now = next;
+        rarely.push(now, data(1500), i);
+        often.push(now, data(1500), i);
+    }
+    seen.extend(drain(&mut often));
+    assert_eq!(drain(&mut rarely), seen);
+}
+
+/// the mean queue is arrival rate times mean wait (Little), and A-4: for Poisson arrivals of equal
+/// packets at load 0.8 the mean wait is 2.40 ms (M/D/1).
+#[test]
+fn waiting_follows_queueing_theory() {
+    let mut path = Path::new(vec![hop(10_000_000, Duration::ZERO, u64::MAX)]);
+    let draws = Draws::new(11, 4);
+    let service = Duration::from_micros(1_200);
+    let (mut now, mut total_wait) = (Instant::ZERO, 0.0);
+    let n = 1_000_000;
+    for i in 0..n {
+        let uniform = (draws.at(i) >> 11) as f64 / (1u64 << 53) as f64;
+        now += Duration::from_secs_f64(-(1.0 - uniform).ln() * 0.0012 / 0.8);
+        path.push(now, data(1500), now.as_nanos());
+        while let Some((exit, arrived)) = path.pop(now) {
+            total_wait += (exit.saturating_since(Instant::from_nanos(arrived)) - service).as_secs_f64();
+        }
+    }
+    for (exit, arrived) in drain(&mut path) {
+        total_wait += (exit.saturating_since(Instant::from_nanos(arrived)) - service).as_secs_f64();
+    }
+    let mean_ms = total_wait / n as f64 * 1e3;
+    assert!((mean_ms - 2.4).abs() < 0.05, "mean wait {mean_ms} ms, expected 2.40");
+}
+
+/// gaps between losses are geometric with mean 1/p (chi-square over ten classes of equal
+/// probability; 21.67 is the 1 % quantile at nine degrees of freedom).
+#[test]
+fn loss_gaps_are_geometric() {
+    let p = 0.02;
+    let mut loss = IidLoss::new(Probability::from_f64(p), 5, 0);
+    let mut classes = [0u32; 10];
+    let (mut gap, mut gaps, mut sum) = (0u32, 0u32, 0.0);
+    while gaps < 100_000 {
+        gap += 1;
+        if loss.loses(data(1500)) {
+            // The gap's distribution function, made uniform by a draw within its step.
+            let below = 1.0 - (1.0f64 - p).powi(gap as i32 - 1);
+            let within = (Draws::new(9, 9).at(gaps.into()) >> 11) as f64 / (1u64 << 53) as f64;
+            let u = below + within * p * (1.0 - p).powi(gap as i32 - 1);
+            classes[(u * 10.0) as usize] += 1;
+            sum += f64::from(gap);
+            gaps += 1;
+            gap = 0;
+        }
+    }
+    let chi2: f64 = classes.iter().map(|&n| (f64::from(n) - 10_000.0).powi(2) / 10_000.0).sum();
+    assert!(chi2 < 21.67, "chi-square {chi2}, classes {classes:?}");
+    assert!((sum / 100_000.0 - 50.0).abs() < 0.6, "mean gap {}", sum / 100_000.0);
+}
+
+/// Common random numbers: another flow on the path does not move this flow's losses.
+#[test]
+fn losses_of_a_flow_do_not_depend_on_others() {
+    let fates = |with_other: bool| {
+        let mut loss = IidLoss::new(Probability::from_ppm(30_000), 8, 2);
+        let mut fates = Vec::new();
+        for i in 0..10_000 {
+            if with_other && i % 3 == 0 {
+                loss.loses(PacketInfo { len: 1500, flow: 1, kind: PacketKind::Data });
+                loss.loses(PacketInfo { len: 52, flow: 0, kind: PacketKind::Control });
+            }
+            fates.push(loss.loses(data(1500)));
+        }
+        fates
+    };
+    assert_eq!(fates(false), fates(true));
+}
