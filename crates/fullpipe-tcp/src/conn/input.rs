@@ -1,0 +1,491 @@
+//! What an arriving segment does (RFC 9293 section 3.10.7, in its order).
+
+use fullpipe_units::{Duration, Instant};
+
+use super::timers::RetransmitTimer;
+use super::{Connection, Event, Phase, State};
+use crate::cc::{AckSample, LossCause, Lost, Recovery, Signal};
+use crate::estimate::RateSnapshot;
+use crate::recovery::probe::ProbeEnd;
+use crate::recovery::scoreboard::{RecordNo, RecordState, SentRecord};
+use crate::rx::ack::Received;
+use crate::wire::{Flags, Segment, Timestamps};
+
+/// What one ACK delivered, gathered record by record.
+struct Delivery {
+    now: Instant,
+    cum_acked: u64,
+    sacked: u64,
+    segments: u64,
+    /// Snapshot of the newest delivered record, which dates the rate sample.
+    newest: Option<Newest>,
+    oldest_sent_once: Option<Instant>,
+    newest_sent_once: Option<Instant>,
+    spurious_timeout: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Newest {
+    sent_at: Instant,
+    end: u64,
+    snapshot: RateSnapshot,
+    first_transmission: bool,
+}
+
+impl Delivery {
+    fn take(&mut self, record: &SentRecord, selectively: bool) {
+        let len = u64::from(record.len);
+        let end = record.offset + len;
+        if selectively {
+            self.sacked += len;
+        } else {
+            self.cum_acked += len;
+        }
+        self.segments += 1;
+        if self.newest.is_none_or(|newest| (record.sent_at, end) > (newest.sent_at, newest.end)) {
+            self.newest = Some(Newest {
+                sent_at: record.sent_at,
+                end,
+                snapshot: record.snapshot,
+                first_transmission: record.transmissions == 1,
+            });
+        }
+        if record.transmissions == 1 {
+            self.oldest_sent_once.get_or_insert(record.sent_at);
+            self.newest_sent_once = Some(record.sent_at);
+        }
+    }
+
+    fn delivered(&self) -> u64 {
+        self.cum_acked + self.sacked
+    }
+
+    fn rtt(&self, sent_at: Option<Instant>) -> Option<Duration> {
+        sent_at.map(|sent_at| self.now.saturating_since(sent_at))
+    }
+}
+
+/// The controller's view of a record that is being marked.
+pub(super) fn lost_record(number: RecordNo, record: &SentRecord, cause: LossCause) -> Lost {
+    Lost {
+        offset: record.offset,
+        len: u64::from(record.len),
+        tx_in_flight: record.snapshot.tx_in_flight,
+        // Both are completed when the batch is reported; until then they carry what is needed for it.
+        lost_since_sent: record.snapshot.lost,
+        starts_new_range: number == 0,
+        app_limited: record.snapshot.app_limited,
+        cause,
+    }
+}
+
+impl Connection {
+    /// Handles a segment. Afterwards `poll_transmit`, `poll_event` and `poll_timeout` are worth calling.
+    pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
+        match self.state {
+            State::Closed => return,
+            State::Listen => return self.on_segment_in_listen(segment),
+            State::SynSent => return self.on_segment_in_syn_sent(now, segment),
+            State::SynReceived => {
+                if !self.on_segment_in_syn_received(now, segment) {
+                    return;
+                }
+            }
+            State::Established => {}
+        }
+        let rcv_nxt = self.reassembly.rcv_nxt();
+        let start = segment.seq.offset_near(self.irs.plus(1).plus(rcv_nxt), rcv_nxt);
+        let end = start.map(|start| start + segment.seq_len());
+        // Acceptability: a SYN (below offset zero), something old, or something beyond the window is
+        // answered with an ACK and goes no further (CH-1, and the duplicates that DSACK reports).
+        let (Some(start), Some(end)) = (start, end) else {
+            self.acks.demand();
+            return;
+        };
+        if self.is_stale(segment, start) || start > self.window.edge().max(rcv_nxt) {
+            self.acks.demand();
+            return;
+        }
+        if segment.flags.has(Flags::RST) {
+            if start == rcv_nxt {
+                self.abort();
+            } else {
+                self.acks.demand();
+            }
+            return;
+        }
+        if let Some(timestamps) = segment.timestamps {
+            if start <= self.last_ack_sent && (timestamps.value.wrapping_sub(self.ts_recent) as i32) >= 0 {
+                self.ts_recent = timestamps.value;
+            }
+            if segment.len > 0 {
+                self.window.on_echo(timestamps.echo, clock(now));
+            }
+        }
+        if segment.flags.has(Flags::ACK) {
+            self.on_ack(now, segment, start);
+        }
+        if end > start {
+            self.on_data(now, segment, start, end);
+        }
+    }
+
+    /// PAWS (RFC 7323 section 5): an old timestamp marks a segment from a previous wrap.
+    fn is_stale(&self, segment: &Segment, start: u64) -> bool {
+        let Some(timestamps) = segment.timestamps else { return false };
+        let age = timestamps.value.wrapping_sub(self.ts_recent) as i32;
+        // A reordered pure ACK is tolerated: it carries nothing that could be misplaced (PAWS-5).
+        age < 0 && segment.len > 0 && start >= self.reassembly.rcv_nxt()
+    }
+
+    fn on_data(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
+        let len = u64::from(segment.len);
+        self.rcv_mss = self.rcv_mss.max(len.min(self.mss));
+        if segment.flags.has(Flags::FIN) {
+            self.fin_at = Some(end - 1);
+        }
+        let before = self.reassembly.rcv_nxt();
+        let limit = self.window.edge().max(before);
+        let arrival = self.reassembly.insert(start, end.min(limit));
+        let occupied = self.reassembly.held_bytes() + self.readable();
+        if arrival.advanced && !arrival.out_of_order {
+            self.window.on_in_order(len, self.rcv_mss, occupied);
+        }
+        let window = self.window.remaining(self.reassembly.rcv_nxt());
+        self.acks.on_data(
+            now,
+            Received {
+                len,
+                mss: self.rcv_mss,
+                disorder: arrival.out_of_order || self.reassembly.has_holes(),
+                urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
+                rcv_nxt: self.reassembly.rcv_nxt(),
+                window,
+                rtt: self.window.rtt().or(self.rtt.srtt()),
+                rto: self.rtt.rto(),
+            },
+        );
+        if self.reassembly.rcv_nxt() > before {
+            self.events.push_back(Event::Readable);
+            if self.fin_at.is_some_and(|fin| self.reassembly.rcv_nxt() > fin && before <= fin) {
+                self.events.push_back(Event::PeerClosed);
+                self.close_if_done();
+            }
+        }
+    }
+
+    fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64) {
+        let Some(ack) = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una) else { return };
+        if ack > self.snd_nxt {
+            // TCP-6: an ACK of what was never sent.
+            self.acks.demand();
+            return;
+        }
+        self.check_app_limited();
+        self.update_send_window(segment, start, ack);
+        let ack = ack.max(self.snd_una);
+
+        let prior_inflight = self.board.inflight();
+        let lost_before = self.board.lost_total();
+        let mut delivery = Delivery {
+            now,
+            cum_acked: 0,
+            sacked: 0,
+            segments: 0,
+            newest: None,
+            oldest_sent_once: None,
+            newest_sent_once: None,
+            spurious_timeout: false,
+        };
+        let duplicate = self.take_sacks(segment, ack, &mut delivery);
+        self.take_cumulative(ack, &mut delivery);
+        let una_advanced = ack > self.snd_una;
+        self.snd_una = ack;
+        let delivered = delivery.delivered();
+        if delivered > 0 {
+            self.rate.on_delivered(now, delivered);
+            self.stats.acks += 1;
+        }
+        self.take_rtt(&delivery);
+        if una_advanced {
+            if self.queue.on_acked(ack) {
+                self.events.push_back(Event::Writable);
+            }
+            // With timestamps the RTT of a retransmission is unambiguous: the path answers.
+            if delivery.newest_sent_once.is_some() || self.has_timestamps {
+                self.rto.on_valid_sample();
+            }
+            self.rto_base = now;
+        }
+
+        let mut spurious = false;
+        if let Some(start) = duplicate {
+            self.rack.on_dsack(self.snd_una, self.snd_nxt);
+            spurious = self.undo.on_duplicate(start);
+        }
+        self.end_episodes(now, &delivery, duplicate.is_some(), spurious);
+        let look_again = if delivered > 0 || self.board.sacked_segments() > 0 {
+            self.detect_losses(now)
+        } else {
+            None
+        };
+
+        let newly_lost = self.board.lost_total() - lost_before.min(self.board.lost_total());
+        if let (Phase::Recovery { .. }, Recovery::Prr) = (self.phase, self.control.recovery) {
+            let inflight = self.board.inflight();
+            let progress = una_advanced && newly_lost == 0;
+            self.prr.on_ack(delivered, inflight, self.control.ssthresh, self.mss, progress);
+        }
+        if delivered > 0 || newly_lost > 0 {
+            let sample = self.sample(&delivery, una_advanced, newly_lost, prior_inflight, spurious);
+            let cx = self.context(now);
+            self.cc.on_ack(&cx, &sample);
+            self.refresh_control(&cx);
+        }
+        if una_advanced {
+            self.autotune_send_buffer();
+        }
+        self.rearm_after_ack(now, look_again, delivered > 0);
+        self.close_if_done();
+    }
+
+    /// TCP-5: only a segment that is newer than the last one consulted may change the window.
+    fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) {
+        let window = u64::from(segment.window) << self.peer_scale;
+        let newer = start > self.snd_wl1 || (start == self.snd_wl1 && ack >= self.snd_wl2);
+        if newer || (ack == self.snd_wl2 && window > self.snd_wnd) {
+            self.snd_wnd = window;
+            self.snd_wl1 = start;
+            self.snd_wl2 = ack;
+        }
+    }
+
+    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate.
+    fn take_sacks(&mut self, segment: &Segment, ack: u64, delivery: &mut Delivery) -> Option<u64> {
+        if segment.sack.is_empty() {
+            return None;
+        }
+        let Self { board, rack, rto, rtt, iss, snd_una, snd_nxt, .. } = self;
+        let origin = iss.plus(1).plus(*snd_una);
+        let min_rtt = rtt.min_rtt();
+        let mut duplicate = None;
+        let mut first_block = None;
+        for (i, (from, to)) in segment.sack.iter().enumerate() {
+            let (Some(from), Some(to)) = (from.offset_near(origin, *snd_una), to.offset_near(origin, *snd_una))
+            else {
+                continue;
+            };
+            if i == 0 {
+                first_block = Some((from, to));
+                if to <= ack {
+                    // Below the cumulative acknowledgement: a duplicate (RFC 2883 section 4).
+                    duplicate = Some(from);
+                    continue;
+                }
+            } else if i == 1
+                && let Some((first_from, first_to)) = first_block
+                && first_from >= from
+                && first_to <= to
+            {
+                duplicate = Some(first_from);
+            }
+            if from >= to || from < *snd_una || to > *snd_nxt {
+                continue; // SK-6
+            }
+            board.sack(from, to, |_, record| {
+                delivery.spurious_timeout |= rto.proves_spurious(record.sent_at, record.transmissions);
+                rack.on_delivered(delivery.now, record, min_rtt);
+                delivery.take(record, true);
+            });
+        }
+        duplicate
+    }
+
+    fn take_cumulative(&mut self, ack: u64, delivery: &mut Delivery) {
+        if ack <= self.snd_una {
+            return;
+        }
+        let Self { board, rack, rto, rtt, .. } = self;
+        let min_rtt = rtt.min_rtt();
+        board.acknowledge(ack, |_, record| {
+            delivery.spurious_timeout |= rto.proves_spurious(record.sent_at, record.transmissions);
+            rack.on_delivered(delivery.now, record, min_rtt);
+            delivery.take(record, false);
+        });
+    }
+
+    fn take_rtt(&mut self, delivery: &Delivery) {
+        if let Some(newest) = delivery.rtt(delivery.newest_sent_once) {
+            self.rtt.on_min_sample(newest, delivery.now);
+        }
+        if let Some(oldest) = delivery.rtt(delivery.oldest_sent_once) {
+            self.rtt.on_sample(oldest, self.snd_una, self.snd_nxt);
+        }
+    }
+
+    /// Ends what this ACK ends: a probe, a recovery, a timeout's repair.
+    fn end_episodes(&mut self, now: Instant, delivery: &Delivery, duplicate: bool, spurious: bool) {
+        if self.probe.on_ack(self.snd_una, duplicate) == Some(ProbeEnd::RepairedLoss) && self.phase == Phase::Open {
+            self.signal(now, Signal::TlpRepaired);
+        }
+        match self.phase {
+            Phase::Open => {
+                if spurious {
+                    self.signal(now, Signal::SpuriousRecovery);
+                }
+            }
+            Phase::Recovery { until } => {
+                if spurious {
+                    self.board.unmark_all_lost();
+                    self.phase = Phase::Open;
+                    self.signal(now, Signal::SpuriousRecovery);
+                } else if self.snd_una >= until {
+                    self.phase = Phase::Open;
+                    self.rack.on_recovery_exit();
+                    self.signal(now, Signal::ExitRecovery);
+                }
+            }
+            Phase::Loss => {
+                if delivery.spurious_timeout || spurious {
+                    self.board.unmark_all_lost();
+                    self.force_retransmit = false;
+                    self.rto.end_repair();
+                    self.undo.end();
+                    self.phase = Phase::Open;
+                    self.signal(now, Signal::SpuriousTimeout);
+                } else if self.rto.repaired(self.snd_una) {
+                    self.phase = Phase::Open;
+                    self.rack.on_recovery_exit();
+                    self.signal(now, Signal::ExitRecovery);
+                }
+            }
+        }
+    }
+
+    /// Lets RACK mark, tells the controller, and enters recovery if that is news. Returns when to look
+    /// again.
+    pub(super) fn detect_losses(&mut self, now: Instant) -> Option<Instant> {
+        let patience = self.patience();
+        let lost_before = self.board.lost_total();
+        let mut lost = std::mem::take(&mut self.lost_scratch);
+        let look_again = self.rack.detect(now, &mut self.board, patience, |number, record| {
+            lost.push(lost_record(number, record, LossCause::Rack));
+        });
+        if lost.is_empty() {
+            self.lost_scratch = lost;
+            return look_again;
+        }
+        if self.phase == Phase::Open {
+            self.undo.begin(self.snd_una);
+            self.probe.cancel();
+            self.stats.recoveries += 1;
+            self.prr.enter(self.control.cwnd);
+            self.phase = Phase::Recovery { until: self.snd_nxt };
+            self.signal(now, Signal::EnterRecovery);
+        }
+        self.report_losses(now, lost, lost_before);
+        look_again
+    }
+
+    /// Tells the controller of each marked record, and gives the scratch space back.
+    pub(super) fn report_losses(&mut self, now: Instant, mut lost: Vec<Lost>, lost_before: u64) {
+        let cx = self.context(now);
+        let (mut total, mut previous_end) = (lost_before, None);
+        for record in &mut lost {
+            total += record.len;
+            record.lost_since_sent = total - record.lost_since_sent.min(total);
+            record.starts_new_range = previous_end != Some(record.offset);
+            previous_end = Some(record.offset + record.len);
+            self.cc.on_lost(&cx, record);
+        }
+        self.cc.on_signal(&cx, Signal::LossBatchEnd);
+        lost.clear();
+        self.lost_scratch = lost;
+    }
+
+    fn sample(
+        &mut self,
+        delivery: &Delivery,
+        una_advanced: bool,
+        newly_lost: u64,
+        prior_inflight: u64,
+        spurious: bool,
+    ) -> AckSample {
+        let newest = delivery.newest;
+        let snapshot = newest.map(|newest| newest.snapshot).unwrap_or_default();
+        let interval = newest.and_then(|newest| self.rate.interval(newest.sent_at, &snapshot, self.rtt.min_rtt()));
+        let round_start = newest.is_some() && self.rate.starts_round(&snapshot);
+        AckSample {
+            cum_acked: delivery.cum_acked,
+            sacked: delivery.sacked,
+            acked_segments: delivery.segments,
+            una_advanced,
+            newly_lost,
+            prior_inflight,
+            tx_in_flight: snapshot.tx_in_flight,
+            lost_since_sent: self.board.lost_total().saturating_sub(snapshot.lost),
+            prior_delivered: snapshot.delivered,
+            delivered: self.rate.delivered - snapshot.delivered,
+            interval,
+            rtt: delivery.rtt(delivery.newest_sent_once),
+            oldest_rtt: delivery.rtt(delivery.oldest_sent_once),
+            newest_sent_at: newest.map_or(Instant::ZERO, |newest| newest.sent_at),
+            first_transmission: newest.is_some_and(|newest| newest.first_transmission),
+            ce_bytes: 0,
+            app_limited: snapshot.app_limited,
+            spurious,
+            round_start,
+        }
+    }
+
+    fn rearm_after_ack(&mut self, now: Instant, look_again: Option<Instant>, progress: bool) {
+        if self.board.is_empty() {
+            if matches!(self.retransmit_timer, Some((timer, _)) if timer != RetransmitTimer::Persist) {
+                self.retransmit_timer = None;
+            }
+            if self.snd_wnd > 0 && matches!(self.retransmit_timer, Some((RetransmitTimer::Persist, _))) {
+                // ZWP-4: the window reopened; no back-off is left.
+                self.retransmit_timer = None;
+                self.rto.on_valid_sample();
+            }
+        } else if let Some(at) = look_again {
+            self.retransmit_timer = Some((RetransmitTimer::Reordering, at));
+        } else if progress || matches!(self.retransmit_timer, Some((RetransmitTimer::Reordering, _))) {
+            self.arm_probe_or_timeout(now);
+        }
+    }
+
+    /// An autotuned send buffer follows the window, while the window itself is not full.
+    fn autotune_send_buffer(&mut self) {
+        if self.board.inflight() < self.effective_cwnd() {
+            let factor = if self.control.recovery == Recovery::Own { 3 } else { 2 };
+            self.queue.autotune(self.control.cwnd, self.mss, factor);
+        }
+    }
+
+    /// Emits `Finished` once, and closes when both halves are done.
+    pub(super) fn close_if_done(&mut self) {
+        let ours = self.fin_sent && self.snd_una > self.queue.written();
+        if ours && !self.finished {
+            self.finished = true;
+            self.events.push_back(Event::Finished);
+        }
+    }
+
+    pub(super) fn timestamps(&self, now: Instant) -> Timestamps {
+        Timestamps { value: clock(now), echo: self.ts_recent }
+    }
+
+    /// Whether the oldest outstanding record may be sent again by a tail loss probe.
+    pub(super) fn newest_in_network(&self) -> Option<RecordNo> {
+        let number = self.board.end().checked_sub(1)?;
+        let record = self.board.get(number)?;
+        matches!(record.state, RecordState::InFlight | RecordState::Resent).then_some(number)
+    }
+}
+
+/// The clock of the timestamps option: milliseconds, starting above zero.
+pub(super) fn clock(now: Instant) -> u32 {
+    // Truncation is the option's own wrap.
+    (now.as_nanos() / 1_000_000) as u32 + 1
+}

@@ -1,0 +1,577 @@
+//! One connection: the parts of the engine put together.
+//!
+//! ```text
+//!   write(n) ─► queue ─► build ─► [ lost first, then new ] ─► pacer ─► poll_transmit
+//!                                        ▲                                │
+//!   poll_event ◄── window, queue         │ marks                          ▼ wire
+//!                                    recovery ◄── scoreboard ◄──── handle_segment
+//!                                        │ facts                          ▲
+//!                                        ▼                                │
+//!                              congestion control ─► control ─► build, pacer
+//! ```
+//!
+//! A connection knows offsets only, never payload. Time is always passed in; the driver calls
+//!
+//! 1. `handle_segment`, `write`, `read` or `close` when something happens,
+//! 2. `handle_timeout` when `poll_timeout` is due,
+//!
+//! and after any of them `poll_transmit` until it yields nothing.
+
+mod handshake;
+mod input;
+mod output;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+use std::collections::VecDeque;
+
+use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
+
+use crate::SendLimit;
+use crate::buffers::{Buffer, WindowRule};
+use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, Status};
+use crate::estimate::{DeliveryRate, RttEstimator};
+use crate::recovery::probe::TailProbe;
+use crate::recovery::prr::Prr;
+use crate::recovery::rack::{Patience, Rack};
+use crate::recovery::rto::Rto;
+use crate::recovery::scoreboard::Scoreboard;
+use crate::recovery::undo::Undo;
+use crate::rx::ack::AckPolicy;
+use crate::rx::reassembly::Reassembly;
+use crate::rx::window::ReceiveWindow;
+use crate::tx::pacer::Pacer;
+use crate::tx::queue::SendQueue;
+use crate::wire::{SeqNum, Segment};
+
+use timers::RetransmitTimer;
+
+/// What a connection is told before it begins.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest packet, IP header included, in bytes.
+    pub mtu: u64,
+    /// Congestion control of the sending half.
+    pub cc: Algorithm,
+    /// Send buffer.
+    pub sndbuf: Buffer,
+    /// Receive buffer.
+    pub rcvbuf: Buffer,
+    /// How receive-buffer memory becomes window.
+    pub window_rule: WindowRule,
+    /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
+    pub window_clamp: Option<Bytes>,
+    /// The host paces unpaced algorithms too (the `fq` queueing discipline).
+    pub fair_queue: bool,
+    /// Seed of the initial sequence number and of the controller's draws.
+    pub seed: u64,
+}
+
+/// A transmission: one segment, or several of `gso_size` bytes that leave together.
+#[derive(Clone, Debug)]
+pub struct Transmit {
+    /// Header of the first segment; `len` is the payload of all.
+    pub segment: Segment,
+    /// Payload bytes of each segment on the wire but the last.
+    pub gso_size: u32,
+    /// Scheduled departure.
+    pub depart_at: Instant,
+}
+
+/// What happened that the application or the driver should know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The handshake is complete.
+    Connected,
+    /// A write that found the buffer full can go on.
+    Writable,
+    /// In-order data waits to be read.
+    Readable,
+    /// The peer will send no more, and all it sent has been received.
+    PeerClosed,
+    /// All that was written has been acknowledged, the end included.
+    Finished,
+    /// The connection was reset or gave up.
+    Aborted,
+}
+
+/// States of RFC 9293 section 3.3.2, as far as they differ for a transfer.
+///
+/// ```text
+///   Listen ──SYN──► SynReceived ──ACK──► Established ──close──► FinWait ──ACK of FIN──► Closed
+///   SynSent ──SYN-ACK──────────────────►     │
+/// ```
+/// Which of the two FINs came first matters to TIME-WAIT only, which a simulator has no use for: each
+/// half closes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Waiting for a SYN.
+    Listen,
+    /// SYN sent.
+    SynSent,
+    /// SYN received and answered.
+    SynReceived,
+    /// Data may flow.
+    Established,
+    /// Both halves are done, or the connection was reset.
+    Closed,
+}
+
+/// Where loss recovery stands.
+///
+/// ```text
+///   Open ──marked lost──► Recovery(until) ──una >= until──► Open
+///     └────timeout────► Loss ──una >= snd_nxt then──► Open      (Recovery ──timeout──► Loss)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Recovery { until: u64 },
+    Loss,
+}
+
+/// One TCP connection.
+#[derive(Debug)]
+pub struct Connection {
+    config: Config,
+    state: State,
+    events: VecDeque<Event>,
+    draws: Draws,
+
+    // Sequence space: offset 0 is the octet after the SYN.
+    iss: SeqNum,
+    irs: SeqNum,
+    mss: u64,
+    has_timestamps: bool,
+    has_sack: bool,
+    peer_scale: u8,
+    syn_retries: u32,
+    syn_pending: bool,
+    syn_sent_at: Instant,
+
+    // Sending half.
+    snd_una: u64,
+    snd_nxt: u64,
+    snd_wnd: u64,
+    snd_wl1: u64,
+    snd_wl2: u64,
+    queue: SendQueue,
+    fin_sent: bool,
+    finished: bool,
+    board: Scoreboard,
+    rack: Rack,
+    rto: Rto,
+    /// The last time the timeout was restarted by progress.
+    rto_base: Instant,
+    probe: TailProbe,
+    prr: Prr,
+    undo: Undo,
+    phase: Phase,
+    rtt: RttEstimator,
+    rate: DeliveryRate,
+    pacer: Pacer,
+    cc: Box<dyn CongestionControl>,
+    control: Control,
+    pacing_rate: Option<Rate>,
+    quantum: u64,
+    usage: WindowUsage,
+    last_sent_at: Option<Instant>,
+    /// The timeout's retransmission leaves whatever the window says.
+    force_retransmit: bool,
+    probe_due: Option<ProbeKind>,
+    retransmit_timer: Option<(RetransmitTimer, Instant)>,
+    lost_scratch: Vec<Lost>,
+
+    // Receiving half.
+    reassembly: Reassembly,
+    acks: AckPolicy,
+    window: ReceiveWindow,
+    rcv_mss: u64,
+    fin_at: Option<u64>,
+    /// Bytes handed to the application.
+    copied: u64,
+    ts_recent: u32,
+    last_ack_sent: u64,
+
+    limits: LimitClock,
+    stats: Stats,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProbeKind {
+    /// Tail loss probe.
+    Tail,
+    /// Zero-window probe.
+    Window,
+}
+
+/// Whether the window was used (RFC 7661's spirit, the kernel's bookkeeping): growth is earned only by a
+/// window that was full at some moment of the round.
+#[derive(Clone, Debug, Default)]
+struct WindowUsage {
+    cwnd_limited: bool,
+    max_inflight: u64,
+    round_end: u64,
+}
+
+impl WindowUsage {
+    fn on_send(&mut self, snd_una: u64, snd_nxt: u64, flight_size: u64, limited: bool) {
+        if snd_una >= self.round_end || limited || (!self.cwnd_limited && flight_size > self.max_inflight) {
+            self.cwnd_limited = limited;
+            self.max_inflight = flight_size;
+            self.round_end = snd_nxt;
+        }
+    }
+}
+
+/// Counts for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Data segments sent, retransmissions included.
+    pub segments_sent: u64,
+    /// Bytes sent, retransmissions included.
+    pub bytes_sent: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Tail loss probes.
+    pub probes: u64,
+    /// Fast recoveries.
+    pub recoveries: u64,
+    /// ACKs that delivered something.
+    pub acks: u64,
+}
+
+/// Time spent stopped by each limit.
+#[derive(Clone, Debug)]
+struct LimitClock {
+    current: SendLimit,
+    since: Instant,
+    spent: [Duration; SendLimit::ALL.len()],
+}
+
+impl LimitClock {
+    fn set(&mut self, now: Instant, limit: SendLimit) {
+        if limit != self.current {
+            self.spent[self.current as usize] += now.saturating_since(self.since);
+            self.current = limit;
+            self.since = now;
+        }
+    }
+
+    fn spent(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
+        let mut spent = self.spent;
+        spent[self.current as usize] += now.saturating_since(self.since);
+        spent
+    }
+}
+
+/// What a trace row shows of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot {
+    /// Congestion window in force, in bytes.
+    pub cwnd: u64,
+    /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
+    pub ssthresh: u64,
+    /// Bytes in the network.
+    pub inflight: u64,
+    /// The peer's window in bytes.
+    pub rwnd: u64,
+    /// Pacing rate in force.
+    pub pacing_rate: Option<Rate>,
+    /// Smoothed RTT.
+    pub srtt: Option<Duration>,
+    /// Smallest RTT.
+    pub min_rtt: Option<Duration>,
+    /// Bytes delivered.
+    pub delivered: u64,
+    /// Bytes marked lost.
+    pub lost: u64,
+    /// Written and not acknowledged, in bytes.
+    pub queued: u64,
+    /// What stops the sender now.
+    pub limit: SendLimit,
+    /// The controller's phase.
+    pub status: Status,
+    /// Counts so far.
+    pub stats: Stats,
+}
+
+impl Connection {
+    /// The side that connects. Call [`Connection::open`] to begin.
+    pub fn client(config: Config) -> Self {
+        Self::new(config, State::Closed)
+    }
+
+    /// The side that waits for a SYN.
+    pub fn server(config: Config) -> Self {
+        Self::new(config, State::Listen)
+    }
+
+    fn new(config: Config, state: State) -> Self {
+        let draws = Draws::new(config.seed, 0x7463_7000);
+        let mss = config.mtu.saturating_sub(40 + 12).max(48);
+        let queue = SendQueue::new(config.sndbuf, 10 * mss, mss);
+        let window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
+        let cx = blank_context(mss, draws);
+        let cc = config.cc.build(&cx, &Hints::default());
+        let control = cc.control();
+        Self {
+            config,
+            state,
+            events: VecDeque::new(),
+            draws,
+            iss: SeqNum(draws.at(0) as u32),
+            irs: SeqNum::default(),
+            mss,
+            has_timestamps: true,
+            has_sack: true,
+            peer_scale: 0,
+            syn_retries: 0,
+            syn_pending: false,
+            syn_sent_at: Instant::ZERO,
+            snd_una: 0,
+            snd_nxt: 0,
+            snd_wnd: 0,
+            snd_wl1: 0,
+            snd_wl2: 0,
+            queue,
+            fin_sent: false,
+            finished: false,
+            board: Scoreboard::default(),
+            rack: Rack::default(),
+            rto: Rto::default(),
+            rto_base: Instant::ZERO,
+            probe: TailProbe::default(),
+            prr: Prr::default(),
+            undo: Undo::default(),
+            phase: Phase::Open,
+            rtt: RttEstimator::default(),
+            rate: DeliveryRate::default(),
+            pacer: Pacer::default(),
+            cc,
+            control,
+            pacing_rate: None,
+            quantum: 2 * mss,
+            usage: WindowUsage::default(),
+            last_sent_at: None,
+            force_retransmit: false,
+            probe_due: None,
+            retransmit_timer: None,
+            lost_scratch: Vec::new(),
+            reassembly: Reassembly::default(),
+            acks: AckPolicy::default(),
+            window,
+            rcv_mss: mss.min(536),
+            fin_at: None,
+            copied: 0,
+            ts_recent: 0,
+            last_ack_sent: 0,
+            limits: LimitClock {
+                current: SendLimit::App,
+                since: Instant::ZERO,
+                spent: [Duration::ZERO; SendLimit::ALL.len()],
+            },
+            stats: Stats::default(),
+        }
+    }
+
+    /// The state of the connection.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Payload bytes of a full segment.
+    pub fn mss(&self) -> u64 {
+        self.mss
+    }
+
+    /// Offers `len` bytes to the send buffer; returns how many it took. When it took fewer,
+    /// [`Event::Writable`] says when to go on.
+    pub fn write(&mut self, len: u64) -> u64 {
+        self.check_app_limited();
+        self.queue.write(len, self.mss)
+    }
+
+    /// Says that no more will be written.
+    pub fn close(&mut self) {
+        self.queue.close();
+    }
+
+    /// Bytes that wait to be read.
+    pub fn readable(&self) -> u64 {
+        self.received() - self.copied
+    }
+
+    /// Takes up to `len` in-order bytes; returns how many. May open the window.
+    pub fn read(&mut self, now: Instant, len: u64) -> u64 {
+        let taken = len.min(self.readable());
+        self.copied += taken;
+        let span = if self.reassembly.has_holes() {
+            self.reassembly.highest() - self.reassembly.rcv_nxt()
+        } else {
+            0
+        };
+        self.window.on_read(now, self.copied, self.readable(), span);
+        if taken > 0 && self.window_would_open() {
+            self.acks.demand();
+        }
+        taken
+    }
+
+    /// In-order payload bytes received, the FIN not counted.
+    pub fn received(&self) -> u64 {
+        let next = self.reassembly.rcv_nxt();
+        self.fin_at.map_or(next, |fin| next.min(fin))
+    }
+
+    /// Bytes acknowledged by the peer, the FIN not counted.
+    pub fn acknowledged(&self) -> u64 {
+        self.snd_una.min(self.queue.written())
+    }
+
+    /// The next event, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Time spent stopped by each limit, in the order of [`SendLimit::ALL`].
+    pub fn limit_times(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
+        self.limits.spent(now)
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// What a trace row shows.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            cwnd: self.effective_cwnd(),
+            ssthresh: self.control.ssthresh,
+            inflight: self.board.inflight(),
+            rwnd: self.snd_wnd,
+            pacing_rate: self.pacing_rate,
+            srtt: self.rtt.srtt(),
+            min_rtt: self.rtt.min_rtt(),
+            delivered: self.rate.delivered,
+            lost: self.board.lost_total(),
+            queued: self.queue.written().saturating_sub(self.snd_una),
+            limit: self.limits.current,
+            status: self.cc.status(),
+            stats: self.stats,
+        }
+    }
+
+    /// The window in force: the controller's, or PRR's during fast recovery.
+    fn effective_cwnd(&self) -> u64 {
+        match (self.phase, self.control.recovery) {
+            (Phase::Recovery { .. }, Recovery::Prr) => self.prr.cwnd(),
+            _ => self.control.cwnd,
+        }
+    }
+
+    fn context(&self, now: Instant) -> Context {
+        Context {
+            now,
+            mss: self.mss,
+            snd_una: self.snd_una,
+            snd_nxt: self.snd_nxt,
+            inflight: self.board.inflight(),
+            flight_size: self.snd_nxt - self.snd_una,
+            cwnd_limited: self.usage.cwnd_limited,
+            max_inflight: self.usage.max_inflight,
+            app_limited: self.rate.is_app_limited(),
+            sent: self.stats.bytes_sent,
+            delivered: self.rate.delivered,
+            delivered_time: self.rate.delivered_time,
+            lost: self.board.lost_total(),
+            copied: 0,
+            srtt: self.rtt.srtt(),
+            rttvar: self.rtt.rttvar(),
+            min_rtt: self.rtt.min_rtt(),
+            rwnd: self.snd_wnd,
+            in_recovery: matches!(self.phase, Phase::Recovery { .. }),
+            in_loss: self.phase == Phase::Loss,
+            has_sack: self.has_sack,
+            has_timestamps: self.has_timestamps,
+            next_departure: self.pacer.next_departure(),
+            rng: self.draws,
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        let srtt = self.rtt.srtt().unwrap_or(Duration::from_secs(1));
+        Patience {
+            min_rtt: self.rtt.min_rtt().unwrap_or(srtt),
+            srtt,
+            in_recovery: self.phase != Phase::Open,
+        }
+    }
+
+    fn signal(&mut self, now: Instant, signal: crate::cc::Signal) {
+        let cx = self.context(now);
+        self.cc.on_signal(&cx, signal);
+        self.control = self.cc.control();
+    }
+
+    /// Reads the decision and derives what is used per transmission from it.
+    fn refresh_control(&mut self, cx: &Context) {
+        self.control = self.cc.control();
+        self.pacing_rate = crate::tx::build::pacing_rate(&self.control, cx);
+        self.quantum = crate::tx::build::quantum(&self.control, self.pacing_rate, cx);
+    }
+
+    /// Marks the samples to come when the application leaves the window unused
+    /// (draft-ietf-ccwg-bbr section 4.1.2.4).
+    fn check_app_limited(&mut self) {
+        let unsent = self.queue.written().saturating_sub(self.snd_nxt);
+        let inflight = self.board.inflight();
+        if unsent < self.mss && inflight < self.effective_cwnd() && self.board.lost_pending() == 0 {
+            self.rate.mark_app_limited(inflight);
+        }
+    }
+
+    /// The next offer would move the right edge by at least two segments, or by half of a small window.
+    fn window_would_open(&self) -> bool {
+        let rcv_nxt = self.reassembly.rcv_nxt();
+        let mut probe = self.window.clone();
+        let before = probe.edge();
+        probe.offer(rcv_nxt, self.reassembly.held_bytes(), self.readable(), self.rcv_mss);
+        let remaining = self.window.remaining(rcv_nxt);
+        let gain = probe.edge() - before;
+        gain > 0 && (remaining < 2 * self.rcv_mss || gain >= 2 * remaining.max(1))
+    }
+}
+
+fn blank_context(mss: u64, rng: Draws) -> Context {
+    Context {
+        now: Instant::ZERO,
+        mss,
+        snd_una: 0,
+        snd_nxt: 0,
+        inflight: 0,
+        flight_size: 0,
+        cwnd_limited: false,
+        max_inflight: 0,
+        app_limited: false,
+        sent: 0,
+        delivered: 0,
+        delivered_time: Instant::ZERO,
+        lost: 0,
+        copied: 0,
+        srtt: None,
+        rttvar: Duration::ZERO,
+        min_rtt: None,
+        rwnd: 0,
+        in_recovery: false,
+        in_loss: false,
+        has_sack: true,
+        has_timestamps: true,
+        next_departure: Instant::ZERO,
+        rng,
+    }
+}

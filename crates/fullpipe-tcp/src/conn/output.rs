@@ -1,0 +1,299 @@
+//! What to send now: lost data first, then new data, then a bare ACK.
+
+use fullpipe_units::Instant;
+
+use super::timers::RetransmitTimer;
+use super::{Connection, Phase, ProbeKind, State, Transmit};
+use crate::SendLimit;
+use crate::cc::{Sent, SentKind, Signal};
+use crate::recovery::scoreboard::RecordNo;
+use crate::tx::build::{self, Room};
+use crate::wire::{Flags, SackBlocks, Segment};
+
+impl Connection {
+    /// The next transmission, or `None` when nothing may be sent now.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        match self.state {
+            State::Closed | State::Listen => return None,
+            State::SynSent | State::SynReceived => {
+                let segment = self.transmit_syn(now)?;
+                return Some(Transmit { segment, gso_size: 0, depart_at: now });
+            }
+            State::Established => {}
+        }
+        if let Some(transmit) = self.poll_data(now) {
+            return Some(transmit);
+        }
+        if self.acks.is_due() {
+            let segment = self.segment(now, self.snd_nxt, 0, Flags::ACK);
+            return Some(Transmit { segment, gso_size: 0, depart_at: now });
+        }
+        None
+    }
+
+    fn poll_data(&mut self, now: Instant) -> Option<Transmit> {
+        if let Some(kind) = self.probe_due.take()
+            && let Some(transmit) = self.transmit_probe(now, kind)
+        {
+            return Some(transmit);
+        }
+        let lost = self.board.next_lost();
+        if std::mem::take(&mut self.force_retransmit)
+            && let Some(number) = lost
+        {
+            return Some(self.retransmit(now, number, SentKind::Retransmission));
+        }
+        let limit = match self.next_step(lost, now) {
+            Step::Retransmit(number) => return Some(self.retransmit(now, number, SentKind::Retransmission)),
+            Step::New { len } => return Some(self.transmit_new(now, len)),
+            Step::Fin => return Some(self.transmit_fin(now)),
+            Step::Stop(limit) => limit,
+        };
+        self.limits.set(now, limit);
+        self.guard_closed_window(now, limit);
+        None
+    }
+
+    /// Chooses between lost and new data, or says what forbids both.
+    fn next_step(&self, lost: Option<RecordNo>, now: Instant) -> Step {
+        let inflight = self.board.inflight();
+        let cwnd = self.effective_cwnd();
+        let unsent = self.queue.written().saturating_sub(self.snd_nxt);
+        let fin_pending = self.queue.is_closed() && !self.fin_sent && unsent == 0;
+        if lost.is_none() && unsent == 0 && !fin_pending {
+            return Step::Stop(if self.queue.is_blocked() { SendLimit::Sndbuf } else { SendLimit::App });
+        }
+        if inflight >= cwnd {
+            return Step::Stop(self.window_limit());
+        }
+        if self.paced() && self.pacer.next_departure() > now {
+            return Step::Stop(SendLimit::Pacing);
+        }
+        if let Some(number) = lost {
+            return Step::Retransmit(number);
+        }
+        if fin_pending {
+            return Step::Fin;
+        }
+        let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
+        let room = Room {
+            unsent,
+            // The kernel never fills more than half a window with one transmission.
+            cwnd: (cwnd - inflight).min((cwnd / 2).max(self.mss)),
+            rwnd,
+            quantum: self.quantum,
+            idle: self.board.is_empty(),
+            last: self.queue.is_closed(),
+        };
+        match build::next_length(room, self.mss) {
+            0 if rwnd < self.mss.min(unsent) => Step::Stop(SendLimit::Rwnd),
+            0 if cwnd - inflight < self.mss.min(unsent) => Step::Stop(self.window_limit()),
+            // A short rest that waits for more: the writer is the limit, or the buffer it waits for.
+            0 if self.queue.is_blocked() => Step::Stop(SendLimit::Sndbuf),
+            0 => Step::Stop(SendLimit::App),
+            len => Step::New { len },
+        }
+    }
+
+    fn window_limit(&self) -> SendLimit {
+        match self.phase {
+            Phase::Recovery { .. } | Phase::Loss => SendLimit::Recovery,
+            Phase::Open if self.control.cwnd < self.control.ssthresh => SendLimit::SlowStart,
+            Phase::Open => SendLimit::Cwnd,
+        }
+    }
+
+    /// Releases are held back by the pacer.
+    fn paced(&self) -> bool {
+        match self.control.pacing {
+            crate::cc::Pacing::Unpaced => false,
+            crate::cc::Pacing::SrttRatio { .. } => self.config.fair_queue,
+            crate::cc::Pacing::Rate(_) => true,
+        }
+    }
+
+    /// When the pacer lets the next transmission go, if it is the pacer that holds it.
+    pub(super) fn pacing_deadline(&self) -> Instant {
+        if self.limits.current == SendLimit::Pacing { self.pacer.next_departure() } else { Instant::FAR_FUTURE }
+    }
+
+    fn transmit_new(&mut self, now: Instant, len: u64) -> Transmit {
+        self.restart_after_idle(now);
+        let offset = self.snd_nxt;
+        let first_after_idle = self.board.is_empty();
+        let inflight = self.board.inflight();
+        let snapshot = self.rate.on_send(now, inflight, len, self.board.lost_total());
+        let mut at = offset;
+        while at < offset + len {
+            // At most one MSS, which fits.
+            let piece = self.mss.min(offset + len - at) as u32;
+            self.board.push_new(at, piece, false, now, snapshot);
+            at += u64::from(piece);
+        }
+        self.snd_nxt = offset + len;
+        self.on_sent(now, offset, len, SentKind::New, first_after_idle);
+        let limited = self.board.inflight() >= self.effective_cwnd();
+        self.usage.on_send(self.snd_una, self.snd_nxt, self.snd_nxt - self.snd_una, limited);
+        self.rearm_after_send(now, first_after_idle);
+        self.data_segment(now, offset, len, Flags::ACK.with(Flags::PSH))
+    }
+
+    fn transmit_fin(&mut self, now: Instant) -> Transmit {
+        let offset = self.snd_nxt;
+        let first_after_idle = self.board.is_empty();
+        let snapshot = self.rate.on_send(now, self.board.inflight(), 1, self.board.lost_total());
+        self.board.push_new(offset, 1, true, now, snapshot);
+        self.snd_nxt += 1;
+        self.fin_sent = true;
+        self.rearm_after_send(now, first_after_idle);
+        self.data_segment(now, offset, 0, Flags::ACK.with(Flags::FIN))
+    }
+
+    fn retransmit(&mut self, now: Instant, number: RecordNo, kind: SentKind) -> Transmit {
+        let inflight = self.board.inflight();
+        let (offset, len, fin) =
+            self.board.get(number).map_or((self.snd_una, 0, false), |record| (record.offset, record.len, record.fin));
+        let snapshot = self.rate.on_send(now, inflight, u64::from(len), self.board.lost_total());
+        self.board.on_resent(number, now, snapshot, kind != SentKind::Retransmission);
+        self.rack.on_resent(number, now);
+        self.undo.on_retransmission();
+        self.stats.retransmits += 1;
+        self.on_sent(now, offset, len.into(), kind, false);
+        if self.retransmit_timer.is_none() {
+            self.arm_timeout(now);
+        }
+        if fin {
+            return self.data_segment(now, offset, 0, Flags::ACK.with(Flags::FIN));
+        }
+        self.data_segment(now, offset, len.into(), Flags::ACK)
+    }
+
+    /// Sends a tail loss probe (new data if there is some, else the newest again), or a window probe.
+    fn transmit_probe(&mut self, now: Instant, kind: ProbeKind) -> Option<Transmit> {
+        match kind {
+            ProbeKind::Window => {
+                // ZWP-1: an octet that the peer has already acknowledged: it must answer.
+                self.arm_persist(now);
+                let before_una = self.iss.plus(self.snd_una);
+                let mut segment = self.segment(now, self.snd_nxt, 0, Flags::ACK);
+                segment.seq = before_una;
+                Some(Transmit { segment, gso_size: 0, depart_at: now })
+            }
+            ProbeKind::Tail => {
+                self.stats.probes += 1;
+                let unsent = self.queue.written().saturating_sub(self.snd_nxt);
+                let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
+                let len = unsent.min(rwnd).min(self.mss);
+                let transmit = if len > 0 {
+                    let transmit = self.transmit_new(now, len);
+                    self.probe.on_sent(self.snd_nxt, false);
+                    transmit
+                } else {
+                    let Some(number) = self.newest_in_network() else {
+                        self.arm_timeout(now);
+                        return None;
+                    };
+                    let transmit = self.retransmit(now, number, SentKind::Probe);
+                    self.probe.on_sent(self.snd_nxt, true);
+                    transmit
+                };
+                self.arm_timeout(now);
+                Some(transmit)
+            }
+        }
+    }
+
+    fn on_sent(&mut self, now: Instant, offset: u64, len: u64, kind: SentKind, first_after_idle: bool) {
+        let segments = len.div_ceil(self.mss);
+        self.stats.segments_sent += segments;
+        self.stats.bytes_sent += len;
+        self.last_sent_at = Some(now);
+        if matches!(self.phase, Phase::Recovery { .. }) {
+            self.prr.on_send(len);
+        }
+        let rate = if self.paced() { self.pacing_rate } else { None };
+        self.pacer.on_send(now, len, segments, rate);
+        let cx = self.context(now);
+        self.cc.on_send(&cx, &Sent { offset, len, kind, first_after_idle, departure: now });
+        if first_after_idle {
+            self.refresh_control(&cx);
+        }
+    }
+
+    /// SS-5: after an idle period the window no longer says what the path bears.
+    fn restart_after_idle(&mut self, now: Instant) {
+        if !self.board.is_empty() {
+            return;
+        }
+        let Some(last) = self.last_sent_at else { return };
+        let (idle, rto) = (now.saturating_since(last), self.rto.timeout(&self.rtt));
+        if idle > rto {
+            self.signal(now, Signal::Idle { idle, rto });
+        }
+    }
+
+    fn rearm_after_send(&mut self, now: Instant, was_idle: bool) {
+        if was_idle {
+            self.rto_base = now;
+        }
+        match self.retransmit_timer {
+            None | Some((RetransmitTimer::TailProbe | RetransmitTimer::Persist, _)) => self.arm_probe_or_timeout(now),
+            Some((RetransmitTimer::Timeout, _)) if was_idle => self.arm_probe_or_timeout(now),
+            Some(_) => {}
+        }
+    }
+
+    /// With the peer's window closed and nothing in flight, only a probe can learn that it reopened.
+    fn guard_closed_window(&mut self, now: Instant, limit: SendLimit) {
+        if limit == SendLimit::Rwnd && self.board.is_empty() && self.retransmit_timer.is_none() {
+            self.arm_persist(now);
+        }
+    }
+
+    fn arm_persist(&mut self, now: Instant) {
+        self.retransmit_timer = Some((RetransmitTimer::Persist, now + self.rto.timeout(&self.rtt)));
+    }
+
+    fn data_segment(&mut self, now: Instant, offset: u64, len: u64, flags: Flags) -> Transmit {
+        let segment = self.segment(now, offset, len, flags);
+        // At most 64 KiB of segments of at most 64 KiB.
+        Transmit { segment, gso_size: self.mss as u32, depart_at: now }
+    }
+
+    /// A segment at `offset`; it acknowledges what has been received, whatever else it carries.
+    fn segment(&mut self, now: Instant, offset: u64, len: u64, flags: Flags) -> Segment {
+        let rcv_nxt = self.reassembly.rcv_nxt();
+        let window = self.window.offer(rcv_nxt, self.reassembly.held_bytes(), self.readable(), self.rcv_mss);
+        let origin = self.irs.plus(1);
+        let mut sack = SackBlocks::default();
+        if self.has_sack {
+            let most = if self.has_timestamps { 3 } else { 4 };
+            let duplicate = self.reassembly.take_duplicate();
+            let blocks = duplicate.iter().chain(self.reassembly.recent());
+            for &(start, end) in blocks.take(most) {
+                sack.push(origin.plus(start), origin.plus(end));
+            }
+        }
+        let timestamps = self.has_timestamps.then(|| self.timestamps(now));
+        self.last_ack_sent = rcv_nxt;
+        self.acks.on_ack_sent();
+        Segment {
+            seq: self.iss.plus(1).plus(offset),
+            ack: origin.plus(rcv_nxt),
+            len: len as u32,
+            window,
+            flags,
+            timestamps,
+            syn: None,
+            sack,
+        }
+    }
+}
+
+/// What `poll_data` does next.
+enum Step {
+    Retransmit(RecordNo),
+    New { len: u64 },
+    Fin,
+    Stop(SendLimit),
+}

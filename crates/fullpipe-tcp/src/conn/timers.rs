@@ -1,0 +1,127 @@
+//! The connection's timers.
+//!
+//! Of the timers on the sending side one runs at a time, as they answer the same question, "what if
+//! nothing more is heard?":
+//!
+//! ```text
+//!   Reordering   RACK waits for what may only be late        (shortest)
+//!   TailProbe    nothing was delivered for two round trips
+//!   Timeout      nothing was delivered for the RTO
+//!   Persist      the peer's window is closed
+//! ```
+
+use fullpipe_units::Instant;
+
+use super::{Connection, Phase, ProbeKind, State};
+use crate::cc::Signal;
+use crate::recovery::probe::TailProbe;
+
+/// What the sending side's timer stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RetransmitTimer {
+    Reordering,
+    TailProbe,
+    Timeout,
+    Persist,
+}
+
+/// Expiries without an answer after which a connection gives up (the kernel's `tcp_retries2`).
+const MAX_TIMEOUTS: u32 = 15;
+
+impl Connection {
+    /// When `handle_timeout` is to be called; [`Instant::FAR_FUTURE`] for never.
+    pub fn poll_timeout(&self) -> Instant {
+        let mut due = self.acks.deadline();
+        if let Some((_, at)) = self.retransmit_timer {
+            due = due.min(at);
+        }
+        due.min(self.pacing_deadline())
+    }
+
+    /// Handles whatever is due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.acks.deadline() <= now {
+            self.acks.on_timeout(now);
+        }
+        let Some((timer, at)) = self.retransmit_timer else { return };
+        if at > now {
+            return;
+        }
+        self.retransmit_timer = None;
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            self.on_syn_timeout();
+            return;
+        }
+        match timer {
+            RetransmitTimer::Reordering => self.on_reordering_timeout(now),
+            RetransmitTimer::TailProbe => self.probe_due = Some(ProbeKind::Tail),
+            RetransmitTimer::Timeout => self.on_retransmission_timeout(now),
+            RetransmitTimer::Persist => {
+                self.probe_due = Some(ProbeKind::Window);
+                self.rto.on_unanswered_probe();
+            }
+        }
+    }
+
+    fn on_reordering_timeout(&mut self, now: Instant) {
+        let look_again = self.detect_losses(now);
+        let cx = self.context(now);
+        self.refresh_control(&cx);
+        match look_again {
+            Some(at) => self.retransmit_timer = Some((RetransmitTimer::Reordering, at)),
+            None => self.arm_timeout(now),
+        }
+    }
+
+    fn on_retransmission_timeout(&mut self, now: Instant) {
+        if self.board.is_empty() {
+            return;
+        }
+        if self.rto.backoff() >= MAX_TIMEOUTS {
+            self.abort();
+            return;
+        }
+        self.stats.timeouts += 1;
+        self.probe.cancel();
+        let first = self.rto.on_expiry(now, self.snd_una, self.snd_nxt);
+        if self.phase == Phase::Open {
+            self.undo.begin(self.snd_una);
+        }
+        self.phase = Phase::Loss;
+        let patience = self.patience();
+        let mut lost = std::mem::take(&mut self.lost_scratch);
+        let lost_before = self.board.lost_total();
+        self.rack.mark_on_timeout(now, &mut self.board, patience, |number, record| {
+            lost.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
+        });
+        self.report_losses(now, lost, lost_before);
+        self.signal(now, Signal::Timeout { first });
+        let cx = self.context(now);
+        self.refresh_control(&cx);
+        self.force_retransmit = true;
+        self.arm_timeout(now);
+    }
+
+    /// Restarts the retransmission timeout from `now`.
+    pub(super) fn arm_timeout(&mut self, now: Instant) {
+        self.retransmit_timer =
+            (!self.board.is_empty()).then(|| (RetransmitTimer::Timeout, now + self.rto.timeout(&self.rtt)));
+    }
+
+    /// Arms the tail loss probe if its conditions hold (RFC 8985 section 7.2), else the timeout.
+    pub(super) fn arm_probe_or_timeout(&mut self, now: Instant) {
+        let may_probe = self.phase == Phase::Open
+            && self.board.sacked_segments() == 0
+            && !self.probe.is_outstanding()
+            && self.has_sack;
+        let Some(oldest) = self.board.oldest().filter(|_| may_probe) else {
+            self.arm_timeout(now);
+            return;
+        };
+        let probe_at = now + TailProbe::timeout(self.rtt.srtt(), self.board.outstanding() as u64);
+        let timeout_at = oldest.sent_at.max(self.rto_base) + self.rto.timeout(&self.rtt);
+        // The probe gives way to a timeout that would strike first.
+        let at = probe_at.min(timeout_at).max(now);
+        self.retransmit_timer = Some((RetransmitTimer::TailProbe, at));
+    }
+}

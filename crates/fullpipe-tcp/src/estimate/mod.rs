@@ -1,0 +1,7 @@
+//! What the sender concludes from ACKs: round-trip time and delivery rate.
+
+mod rate;
+mod rtt;
+
+pub use rate::{DeliveryRate, RateSnapshot};
+pub use rtt::{RTO_INITIAL, RTO_MAX, RTO_MIN, RttEstimator};

@@ -1,0 +1,153 @@
+//! Delivery-rate sampling (draft-ietf-ccwg-bbr section 4.1).
+//!
+//! Each transmission takes a snapshot of what had been delivered when it left. When it is delivered
+//! itself, the difference over the longer of the two intervals is a rate at which the path has
+//! truly delivered:
+//!
+//! ```text
+//!   send_elapsed = P.sent_at - P.first_send_time      how long it took to send what was delivered
+//!   ack_elapsed  = now - P.delivered_time             how long it took to learn of it
+//!   rate         = (delivered - P.delivered) / max(send_elapsed, ack_elapsed)
+//! ```
+//!
+//! The longer interval is taken because ACKs that were held up and arrive together would otherwise
+//! show a rate that the path never had.
+
+use fullpipe_units::{Duration, Instant};
+
+/// What had been delivered when a record was last sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateSnapshot {
+    /// Bytes delivered in all.
+    pub delivered: u64,
+    /// When that count last grew.
+    pub delivered_time: Instant,
+    /// When the flight that this record belongs to began to be sent.
+    pub first_send_time: Instant,
+    /// Bytes in flight just after it was sent, itself included.
+    pub tx_in_flight: u64,
+    /// Bytes marked lost in all.
+    pub lost: u64,
+    /// The application was the limit.
+    pub app_limited: bool,
+}
+
+/// The connection's side of the sampling.
+#[derive(Clone, Debug, Default)]
+pub struct DeliveryRate {
+    /// Bytes delivered in all.
+    pub delivered: u64,
+    /// When `delivered` last grew.
+    pub delivered_time: Instant,
+    first_send_time: Instant,
+    /// Samples are marked until `delivered` passes this; zero when the application keeps up.
+    app_limited_until: u64,
+    next_round_delivered: u64,
+}
+
+impl DeliveryRate {
+    /// The snapshot for a transmission at `departure`.
+    pub fn on_send(&mut self, departure: Instant, inflight: u64, len: u64, lost: u64) -> RateSnapshot {
+        if inflight == 0 {
+            // A new flight: idle time must not count as time in which little was delivered.
+            self.first_send_time = departure;
+            self.delivered_time = departure;
+        }
+        RateSnapshot {
+            delivered: self.delivered,
+            delivered_time: self.delivered_time,
+            first_send_time: self.first_send_time,
+            tx_in_flight: inflight + len,
+            lost,
+            app_limited: self.app_limited_until != 0,
+        }
+    }
+
+    /// `len` bytes were delivered.
+    pub fn on_delivered(&mut self, now: Instant, len: u64) {
+        self.delivered += len;
+        self.delivered_time = now;
+        if self.app_limited_until != 0 && self.delivered > self.app_limited_until {
+            self.app_limited_until = 0;
+        }
+    }
+
+    /// The interval of the sample that ends with the delivery of a record sent at `sent_at` with
+    /// `snapshot`; `None` if it is shorter than `min_rtt`, which no real delivery can be.
+    pub fn interval(&mut self, sent_at: Instant, snapshot: &RateSnapshot, min_rtt: Option<Duration>) -> Option<Duration> {
+        self.first_send_time = sent_at;
+        let send_elapsed = sent_at.saturating_since(snapshot.first_send_time);
+        let ack_elapsed = self.delivered_time.saturating_since(snapshot.delivered_time);
+        let interval = send_elapsed.max(ack_elapsed);
+        (!interval.is_zero() && min_rtt.is_none_or(|min| interval >= min)).then_some(interval)
+    }
+
+    /// Whether a delivery with this snapshot begins a new packet-timed round trip.
+    pub fn starts_round(&mut self, snapshot: &RateSnapshot) -> bool {
+        let starts = snapshot.delivered >= self.next_round_delivered;
+        if starts {
+            self.next_round_delivered = self.delivered;
+        }
+        starts
+    }
+
+    /// The application has nothing to send although the window has room: mark samples until all that
+    /// is in flight has been delivered.
+    pub fn mark_app_limited(&mut self, inflight: u64) {
+        self.app_limited_until = (self.delivered + inflight).max(1);
+    }
+
+    /// Samples are being marked.
+    pub fn is_app_limited(&self) -> bool {
+        self.app_limited_until != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    /// DR-1 and DR-2: the longer interval counts, and an interval below `min_rtt` is void.
+    #[test]
+    fn the_longer_interval_counts() {
+        let snapshot = RateSnapshot {
+            delivered: 20_000,
+            delivered_time: at(100),
+            first_send_time: at(90),
+            ..RateSnapshot::default()
+        };
+        let mut rate = DeliveryRate { delivered: 40_000, ..DeliveryRate::default() };
+        rate.on_delivered(at(115), 10_000);
+        assert_eq!(rate.delivered - snapshot.delivered, 30_000);
+        assert_eq!(rate.interval(at(110), &snapshot, None), Some(Duration::from_millis(20)));
+        assert_eq!(rate.interval(at(110), &snapshot, Some(Duration::from_millis(25))), None);
+    }
+
+    /// DR-6: flagged until everything that was in flight has been delivered.
+    #[test]
+    fn app_limited_lasts_until_the_flight_is_delivered() {
+        let mut rate = DeliveryRate { delivered: 50_000, ..DeliveryRate::default() };
+        rate.mark_app_limited(20_000);
+        rate.on_delivered(at(1), 20_000);
+        assert!(rate.on_send(at(2), 1, 1, 0).app_limited);
+        rate.on_delivered(at(3), 1);
+        assert!(!rate.on_send(at(4), 1, 1, 0).app_limited);
+    }
+
+    /// DR-13: a round ends when something sent after its start is delivered.
+    #[test]
+    fn rounds_are_timed_by_packets() {
+        let mut rate = DeliveryRate::default();
+        let first = rate.on_send(at(0), 0, 10, 0);
+        rate.on_delivered(at(10), 10);
+        assert!(rate.starts_round(&first));
+        let second = rate.on_send(at(10), 0, 10, 0);
+        assert!(!rate.starts_round(&first));
+        rate.on_delivered(at(20), 10);
+        assert!(rate.starts_round(&second));
+    }
+}

@@ -1,0 +1,154 @@
+//! Smoothed round-trip time and the retransmission timeout (RFC 6298, in the kernel's form).
+//!
+//! The kernel's floor enters through the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`, and not as
+//! `max(200 ms, SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its round trip. A fall of
+//! the RTT moves the deviation with a quarter of the usual gain, so that a queue that drains does not
+//! look like jitter; the variance itself only decays once per round trip.
+
+use fullpipe_units::{Duration, Instant};
+
+/// Smallest `4 RTTVAR` that enters the timeout.
+pub const RTO_MIN: Duration = Duration::from_millis(200);
+/// Largest timeout, back-off included.
+pub const RTO_MAX: Duration = Duration::from_secs(120);
+/// Timeout before the first sample (RFC 6298 section 2.1).
+pub const RTO_INITIAL: Duration = Duration::from_secs(1);
+/// How long a minimum stands before a later, larger one replaces it.
+const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
+
+/// SRTT, RTTVAR, the RTO and the windowed minimum.
+#[derive(Clone, Debug, Default)]
+pub struct RttEstimator {
+    srtt: Option<Duration>,
+    /// Mean deviation, times four.
+    mdev4: u64,
+    /// Largest `mdev4` of the present round trip.
+    mdev4_max: u64,
+    /// `4 RTTVAR`, floor included.
+    var4: u64,
+    round_end: u64,
+    min_rtt: Option<(Duration, Instant)>,
+}
+
+impl RttEstimator {
+    /// Takes a sample for the timeout: the RTT of the *oldest* segment that an ACK delivered, which
+    /// includes the peer's ACK delay.
+    pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
+        let floor = RTO_MIN.as_nanos();
+        let m = rtt.as_nanos().max(1);
+        let Some(srtt) = self.srtt else {
+            self.srtt = Some(rtt);
+            self.mdev4 = m * 2;
+            self.var4 = self.mdev4.max(floor);
+            self.mdev4_max = self.var4;
+            self.round_end = snd_nxt;
+            return;
+        };
+        let srtt = srtt.as_nanos();
+        let deviation = m.abs_diff(srtt);
+        // mdev += (|err| - mdev) / 4, kept times four; an eighth of that gain when the RTT falls below
+        // what the deviation allows for.
+        let mdev = self.mdev4 / 4;
+        self.mdev4 = if m < srtt && deviation > mdev {
+            self.mdev4 + (deviation - mdev) / 8
+        } else {
+            self.mdev4 - mdev + deviation
+        };
+        self.srtt = Some(Duration::from_nanos(if m >= srtt { srtt + deviation / 8 } else { srtt - deviation / 8 }));
+        if self.mdev4 > self.mdev4_max {
+            self.mdev4_max = self.mdev4;
+            self.var4 = self.var4.max(self.mdev4_max);
+        }
+        if snd_una > self.round_end {
+            if self.mdev4_max < self.var4 {
+                self.var4 -= (self.var4 - self.mdev4_max) / 4;
+            }
+            self.round_end = snd_nxt;
+            self.mdev4_max = floor;
+        }
+    }
+
+    /// Takes a sample for the minimum: the RTT of the *newest* segment that an ACK delivered.
+    pub fn on_min_sample(&mut self, rtt: Duration, now: Instant) {
+        match self.min_rtt {
+            Some((min, at)) if rtt > min && now.saturating_since(at) <= MIN_RTT_WINDOW => {}
+            _ => self.min_rtt = Some((rtt, now)),
+        }
+    }
+
+    /// SRTT; `None` before the first sample.
+    pub fn srtt(&self) -> Option<Duration> {
+        self.srtt
+    }
+
+    /// RTTVAR, floor included.
+    pub fn rttvar(&self) -> Duration {
+        Duration::from_nanos(self.var4 / 4)
+    }
+
+    /// The smallest RTT of the last five minutes.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.min_rtt.map(|(rtt, _)| rtt)
+    }
+
+    /// The timeout without back-off.
+    pub fn rto(&self) -> Duration {
+        match self.srtt {
+            None => RTO_INITIAL,
+            Some(srtt) => (srtt + Duration::from_nanos(self.var4)).min(RTO_MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn feed(samples: &[u64]) -> RttEstimator {
+        let mut estimator = RttEstimator::default();
+        for (i, &ms) in samples.iter().enumerate() {
+            // One sample a round trip.
+            estimator.on_sample(MS(ms), 10 * i as u64 + 5, 10 * (i as u64 + 1));
+        }
+        estimator
+    }
+
+    /// RTO-2: steady 100 ms gives 300 ms, not 200.
+    #[test]
+    fn steady_rtt_keeps_200_ms_of_slack() {
+        assert_eq!(feed(&[100; 50]).rto(), MS(300));
+        assert_eq!(feed(&[210; 100]).rto(), MS(410));
+        assert_eq!(feed(&[]).rto(), RTO_INITIAL);
+    }
+
+    /// RTO-6: with a constant RTT the variance falls to its floor and nothing underflows.
+    #[test]
+    fn variance_decays_to_its_floor() {
+        let mut samples = vec![100, 900, 100];
+        samples.extend([100; 200]);
+        let estimator = feed(&samples);
+        assert!(estimator.srtt().unwrap() <= MS(101));
+        assert!(estimator.rto() <= MS(310), "{}", estimator.rto());
+    }
+
+    /// A jump of the RTT widens the timeout at once.
+    #[test]
+    fn a_spike_widens_the_timeout() {
+        let before = feed(&[100; 20]).rto();
+        let mut samples = vec![100; 20];
+        samples.push(600);
+        assert!(feed(&samples).rto() > before + MS(200));
+    }
+
+    #[test]
+    fn minimum_expires_after_its_window() {
+        let mut estimator = RttEstimator::default();
+        estimator.on_min_sample(MS(40), Instant::ZERO);
+        estimator.on_min_sample(MS(80), Instant::ZERO + Duration::from_secs(299));
+        assert_eq!(estimator.min_rtt(), Some(MS(40)));
+        estimator.on_min_sample(MS(80), Instant::ZERO + Duration::from_secs(301));
+        assert_eq!(estimator.min_rtt(), Some(MS(80)));
+    }
+}

@@ -1,0 +1,164 @@
+//! A sorted set of disjoint ranges of offsets.
+//!
+//! Used on both sides of a connection: what arrived out of order, and what the peer says arrived. Most
+//! inserts extend the newest range, which is the fast path; the others cost a binary search and a
+//! short move. Ranges number as many as there are holes, not as many as packets.
+
+use std::collections::VecDeque;
+
+/// Disjoint, non-adjacent, ascending half-open ranges.
+#[derive(Clone, Debug, Default)]
+pub struct RangeSet {
+    ranges: VecDeque<(u64, u64)>,
+    covered: u64,
+}
+
+impl RangeSet {
+    /// Bytes in all ranges.
+    pub fn covered(&self) -> u64 {
+        self.covered
+    }
+
+    /// Nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// How many ranges there are.
+    pub fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The lowest range.
+    pub fn first(&self) -> Option<(u64, u64)> {
+        self.ranges.front().copied()
+    }
+
+    /// The highest range.
+    pub fn last(&self) -> Option<(u64, u64)> {
+        self.ranges.back().copied()
+    }
+
+    /// The range that contains `offset`.
+    pub fn containing(&self, offset: u64) -> Option<(u64, u64)> {
+        let i = self.ranges.partition_point(|&(_, end)| end <= offset);
+        self.ranges.get(i).copied().filter(|&(start, _)| start <= offset)
+    }
+
+    /// True when all of `start..end` is in one range.
+    pub fn covers(&self, start: u64, end: u64) -> bool {
+        self.containing(start).is_some_and(|(_, covered_to)| end <= covered_to)
+    }
+
+    /// Adds `start..end` and calls `newly` with each part of it that was not in the set, ascending.
+    pub fn insert(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, u64)) {
+        if start >= end {
+            return;
+        }
+        if let Some(last) = self.ranges.back_mut()
+            && start >= last.0
+        {
+            if start <= last.1 {
+                if end > last.1 {
+                    newly(last.1, end);
+                    self.covered += end - last.1;
+                    last.1 = end;
+                }
+                return;
+            }
+            newly(start, end);
+            self.covered += end - start;
+            self.ranges.push_back((start, end));
+            return;
+        }
+        // First range that touches or follows `start`.
+        let first = self.ranges.partition_point(|&(_, range_end)| range_end < start);
+        let (mut merged_start, mut merged_end, mut position) = (start, end, start);
+        let mut next = first;
+        while let Some(&(range_start, range_end)) = self.ranges.get(next) {
+            if range_start > end {
+                break;
+            }
+            if position < range_start {
+                newly(position, range_start);
+                self.covered += range_start - position;
+            }
+            position = position.max(range_end);
+            merged_start = merged_start.min(range_start);
+            merged_end = merged_end.max(range_end);
+            next += 1;
+        }
+        if position < end {
+            newly(position, end);
+            self.covered += end - position;
+        }
+        if next == first {
+            self.ranges.insert(first, (merged_start, merged_end));
+        } else {
+            self.ranges[first] = (merged_start, merged_end);
+            if next > first + 1 {
+                self.ranges.drain(first + 1..next);
+            }
+        }
+    }
+
+    /// Removes everything below `offset`.
+    pub fn remove_below(&mut self, offset: u64) {
+        while let Some(front) = self.ranges.front_mut() {
+            if front.1 <= offset {
+                self.covered -= front.1 - front.0;
+                self.ranges.pop_front();
+            } else {
+                if front.0 < offset {
+                    self.covered -= offset - front.0;
+                    front.0 = offset;
+                }
+                return;
+            }
+        }
+    }
+
+    /// Removes everything.
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+        self.covered = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_units::draw;
+
+    /// Against a plain bitmap: same contents, and each newly covered byte reported exactly once.
+    #[test]
+    fn behaves_as_a_bitmap() {
+        for seed in 0..200 {
+            let (mut set, mut bitmap) = (RangeSet::default(), [false; 128]);
+            let mut floor = 0;
+            for i in 0..60 {
+                let start = draw(seed, 0, i) % 120;
+                let end = start + draw(seed, 1, i) % 8;
+                let mut expected: Vec<u64> = (start..end).filter(|&b| !bitmap[b as usize]).collect();
+                let mut got = Vec::new();
+                set.insert(start, end, |s, e| got.extend(s..e));
+                assert_eq!(got, expected, "seed {seed} step {i}");
+                for byte in expected.drain(..) {
+                    bitmap[byte as usize] = true;
+                }
+                if draw(seed, 2, i) % 10 == 0 {
+                    floor = draw(seed, 3, i) % 128;
+                    set.remove_below(floor);
+                    bitmap[..floor as usize].fill(false);
+                }
+                let count = bitmap.iter().filter(|&&set| set).count() as u64;
+                assert_eq!(set.covered(), count);
+                let holes = set.ranges.iter().zip(set.ranges.iter().skip(1)).all(|(a, b)| a.1 < b.0);
+                assert!(holes, "ranges touch: {:?}", set.ranges);
+                for byte in 0..128u64 {
+                    assert_eq!(set.containing(byte).is_some(), bitmap[byte as usize], "byte {byte} floor {floor}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Loss recovery: the only place where data is marked lost.
+//!
+//! ```text
+//!   ACK ─► scoreboard ─► rack ─► marks ─► prr ─► window        (recovery marks and sizes)
+//!            │                     │
+//!            └── probe, rto ───────┘        tx/retransmit sends what is marked
+//! ```
+
+pub mod probe;
+pub mod prr;
+pub mod rack;
+pub mod rto;
+pub mod scoreboard;
+pub mod undo;

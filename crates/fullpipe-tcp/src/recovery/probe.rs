@@ -1,0 +1,101 @@
+//! Tail loss probe (RFC 8985 section 7).
+//!
+//! When the end of a flight is lost nothing is delivered after it, so RACK has nothing to go by. After
+//! two round trips of silence one segment is sent: its SACK reveals the hole, or, if it was itself the
+//! hole, repairs it.
+//!
+//! ```text
+//!   idle ──silence for PTO──► probing(high_seq) ──ACK >= high_seq──► repaired | duplicate | idle
+//! ```
+
+use fullpipe_units::Duration;
+
+/// Largest delay by which the peer may hold back an ACK (RFC 8985's `MAX_ACK_DELAY`).
+const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
+/// Slack on top of two round trips when the peer has several segments to acknowledge.
+const TIMER_SLACK: Duration = Duration::from_millis(2);
+/// The timeout without an RTT sample.
+const PTO_INITIAL: Duration = Duration::from_secs(1);
+
+/// State of the tail loss probe.
+#[derive(Clone, Debug, Default)]
+pub struct TailProbe {
+    outstanding: Option<Outstanding>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    /// `snd_nxt` after the probe.
+    high_seq: u64,
+    /// The probe repeated old data (rather than carrying new).
+    is_retransmission: bool,
+}
+
+/// How a probe ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeEnd {
+    /// Nothing was lost.
+    NotNeeded,
+    /// The probe repaired a loss: the window must be reduced once (section 7.4.2).
+    RepairedLoss,
+}
+
+impl TailProbe {
+    /// How long to wait for the peer before probing.
+    pub fn timeout(srtt: Option<Duration>, segments_in_flight: u64) -> Duration {
+        match srtt {
+            None => PTO_INITIAL,
+            Some(srtt) => srtt * 2 + if segments_in_flight == 1 { MAX_ACK_DELAY } else { TIMER_SLACK },
+        }
+    }
+
+    /// A probe is under way.
+    pub fn is_outstanding(&self) -> bool {
+        self.outstanding.is_some()
+    }
+
+    /// A probe was sent.
+    pub fn on_sent(&mut self, snd_nxt: u64, is_retransmission: bool) {
+        self.outstanding = Some(Outstanding { high_seq: snd_nxt, is_retransmission });
+    }
+
+    /// An ACK arrived. `duplicate_reported`: it carried a DSACK.
+    pub fn on_ack(&mut self, snd_una: u64, duplicate_reported: bool) -> Option<ProbeEnd> {
+        let Outstanding { high_seq, is_retransmission } = self.outstanding?;
+        if snd_una < high_seq {
+            return None;
+        }
+        self.outstanding = None;
+        Some(if is_retransmission && !duplicate_reported { ProbeEnd::RepairedLoss } else { ProbeEnd::NotNeeded })
+    }
+
+    /// Recovery or a timeout took over.
+    pub fn cancel(&mut self) {
+        self.outstanding = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_allows_for_a_delayed_ack_of_a_single_segment() {
+        let srtt = Duration::from_millis(100);
+        assert_eq!(TailProbe::timeout(Some(srtt), 5), Duration::from_millis(202));
+        assert_eq!(TailProbe::timeout(Some(srtt), 1), Duration::from_millis(400));
+        assert_eq!(TailProbe::timeout(None, 1), Duration::from_secs(1));
+    }
+
+    /// TLP-2 and TLP-3: a silent repair costs one reduction, a duplicate report none.
+    #[test]
+    fn a_duplicate_report_acquits() {
+        for (duplicate, end) in [(false, ProbeEnd::RepairedLoss), (true, ProbeEnd::NotNeeded)] {
+            let mut probe = TailProbe::default();
+            probe.on_sent(500, true);
+            assert_eq!(probe.on_ack(499, false), None);
+            assert_eq!(probe.on_ack(500, duplicate), Some(end));
+            assert!(!probe.is_outstanding());
+        }
+    }
+}

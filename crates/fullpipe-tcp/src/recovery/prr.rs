@@ -1,0 +1,126 @@
+//! Proportional rate reduction (RFC 9937): the window during fast recovery.
+//!
+//! Halving the window at once would stop transmission for half a round trip. PRR spreads the reduction:
+//! while more than `ssthresh` is in flight it sends `ssthresh / RecoverFS` bytes per byte delivered; when
+//! losses have brought the flight below, it sends about what is delivered (and one segment more for
+//! progress without new loss) until `ssthresh` is reached again.
+
+/// PRR's variables; names as in the RFC.
+#[derive(Clone, Debug, Default)]
+pub struct Prr {
+    /// What was in flight at the start, as the window then: the kernel's choice of `RecoverFS`.
+    recover_fs: u64,
+    prr_delivered: u64,
+    prr_out: u64,
+    cwnd: u64,
+}
+
+impl Prr {
+    /// Recovery begins with window `cwnd`.
+    pub fn enter(&mut self, cwnd: u64) {
+        *self = Self { recover_fs: cwnd.max(1), prr_delivered: 0, prr_out: 0, cwnd };
+    }
+
+    /// `len` bytes were sent.
+    pub fn on_send(&mut self, len: u64) {
+        self.prr_out += len;
+    }
+
+    /// An ACK delivered `delivered` bytes; `inflight` already reflects it and what it marked lost.
+    pub fn on_ack(&mut self, delivered: u64, inflight: u64, ssthresh: u64, mss: u64, progress_without_loss: bool) {
+        if delivered == 0 {
+            return;
+        }
+        self.prr_delivered += delivered;
+        let mut sndcnt = if inflight > ssthresh {
+            let share = self.prr_delivered as u128 * ssthresh as u128 / mss as u128;
+            let whole = share.div_ceil(self.recover_fs as u128) as u64 * mss;
+            whole.saturating_sub(self.prr_out)
+        } else {
+            let mut limit = self.prr_delivered.saturating_sub(self.prr_out).max(delivered);
+            if progress_without_loss {
+                limit += mss;
+            }
+            limit.min(ssthresh - inflight)
+        };
+        // The first retransmission leaves whatever the formula says.
+        if self.prr_out == 0 {
+            sndcnt = sndcnt.max(mss);
+        }
+        self.cwnd = inflight + sndcnt;
+    }
+
+    /// The window in force.
+    pub fn cwnd(&self) -> u64 {
+        self.cwnd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flight of 20, the first lost, one SACK at a time: the sends per SACK after detection at the third.
+    fn sends_per_sack(ssthresh: u64) -> Vec<u64> {
+        let mut prr = Prr::default();
+        // Two limited transmits raised what was sent to 22; the third SACK detects the loss.
+        let (mut inflight, mut sends) = (20u64, Vec::new());
+        prr.enter(20);
+        inflight -= 1; // the first is marked lost; three are SACKed, two new ones were sent
+        inflight -= 1;
+        for sack in 0..17 {
+            if sack > 0 {
+                inflight -= 1;
+            }
+            prr.on_ack(1, inflight, ssthresh, 1, false);
+            let sent = prr.cwnd().saturating_sub(inflight);
+            prr.on_send(sent);
+            inflight += sent;
+            sends.push(sent);
+        }
+        sends
+    }
+
+    /// PRR-1: Reno's half: every other SACK releases a segment, eight in all, and the flight ends at
+    /// `ssthresh`.
+    #[test]
+    fn reno_releases_every_other() {
+        let sends = sends_per_sack(10);
+        assert_eq!(sends[..8], [1, 0, 1, 0, 1, 0, 1, 0]);
+        assert_eq!(sends.iter().sum::<u64>(), 8);
+    }
+
+    /// PRR-2: CUBIC's 0.7: twelve of seventeen.
+    #[test]
+    fn cubic_releases_seven_of_ten() {
+        assert_eq!(sends_per_sack(14), [1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1]);
+    }
+
+    /// PRR-3: after 7 of 20 delivered towards 14, ceil(4.9) = 5 may have been sent.
+    #[test]
+    fn the_share_is_rounded_up() {
+        let mut prr = Prr::default();
+        prr.enter(20);
+        prr.on_ack(7, 18, 14, 1, false);
+        assert_eq!(prr.cwnd() - 18, 5);
+    }
+
+    /// PRR-4: under heavy loss no ACK releases more than it delivered, plus one.
+    #[test]
+    fn heavy_loss_releases_what_is_delivered() {
+        let mut prr = Prr::default();
+        prr.enter(20);
+        let mut inflight = 2;
+        for _ in 0..3 {
+            prr.on_ack(1, inflight, 14, 1, true);
+            let sent = prr.cwnd() - inflight;
+            assert!(sent <= 2, "{sent}");
+            prr.on_send(sent);
+            inflight += sent - 1;
+        }
+        // PRR-6: an ACK that delivers nothing changes nothing.
+        let before = prr.cwnd();
+        prr.on_ack(0, inflight, 14, 1, true);
+        assert_eq!(prr.cwnd(), before);
+    }
+}

@@ -1,0 +1,292 @@
+//! Time-based loss detection (RFC 8985, RACK).
+//!
+//! A record is lost when something sent sufficiently later has been delivered: later by more than the
+//! reordering window. Order of sending decides, not order of offsets, so lost retransmissions are
+//! found like first transmissions. Two FIFOs in order of departure make the search incremental:
+//!
+//! ```text
+//!   fresh:          the ring itself, from `fresh_cursor` on
+//!   retransmitted:  `resent`, (number, departure) pairs
+//!   each is consumed from its old end while   sent_at + RACK.rtt + reo_wnd <= now
+//! ```
+//!
+//! It marks, and says when to look again; it never sends.
+
+use std::collections::VecDeque;
+
+use fullpipe_units::{Duration, Instant};
+
+use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
+
+/// Largest multiple of `min_rtt / 4` for the reordering window (RFC 8985 section 6.2 step 4).
+const MAX_REO_WND_MULT: u64 = 255;
+/// Recoveries without a DSACK after which the window shrinks again.
+const REO_WND_PERSIST: u32 = 16;
+/// Out-of-order deliveries that end the patience with reordering that was never seen.
+const DUP_THRESH: u64 = 3;
+
+/// RACK's variables; names as in the RFC.
+#[derive(Clone, Debug)]
+pub struct Rack {
+    xmit_ts: Instant,
+    end_seq: u64,
+    rtt: Duration,
+    /// Highest offset delivered, for the detection of reordering.
+    fack: u64,
+    reordering_seen: bool,
+    reo_wnd_mult: u64,
+    reo_wnd_persist: u32,
+    dsack_round: Option<u64>,
+    fresh_cursor: RecordNo,
+    resent: VecDeque<(RecordNo, Instant)>,
+}
+
+impl Default for Rack {
+    fn default() -> Self {
+        Self {
+            xmit_ts: Instant::ZERO,
+            end_seq: 0,
+            rtt: Duration::ZERO,
+            fack: 0,
+            reordering_seen: false,
+            reo_wnd_mult: 1,
+            reo_wnd_persist: 0,
+            dsack_round: None,
+            fresh_cursor: 0,
+            resent: VecDeque::new(),
+        }
+    }
+}
+
+/// What the reordering window depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Smallest RTT.
+    pub min_rtt: Duration,
+    /// Smoothed RTT.
+    pub srtt: Duration,
+    /// Fast recovery or the repair after a timeout is under way.
+    pub in_recovery: bool,
+}
+
+impl Rack {
+    /// A record was sent again.
+    pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant) {
+        self.resent.push_back((number, sent_at));
+    }
+
+    /// A record was delivered (RFC 8985 section 6.2 steps 1 to 3).
+    pub fn on_delivered(&mut self, now: Instant, record: &SentRecord, min_rtt: Option<Duration>) {
+        let end = record.offset + u64::from(record.len);
+        let rtt = now.saturating_since(record.sent_at);
+        if record.transmissions > 1 {
+            // The ACK of the original would look like a very fast one of the retransmission.
+            if min_rtt.is_some_and(|min| rtt < min) {
+                return;
+            }
+        } else if end < self.fack {
+            self.reordering_seen = true;
+        }
+        self.fack = self.fack.max(end);
+        if (record.sent_at, end) > (self.xmit_ts, self.end_seq) {
+            self.rtt = rtt;
+            self.xmit_ts = record.sent_at;
+            self.end_seq = end;
+        }
+    }
+
+    /// The peer reported a duplicate: the reordering window was too short (step 4). At most one
+    /// widening a round trip.
+    pub fn on_dsack(&mut self, snd_una: u64, snd_nxt: u64) {
+        if self.dsack_round.is_some_and(|round_end| snd_una < round_end) {
+            return;
+        }
+        self.dsack_round = Some(snd_nxt);
+        self.reo_wnd_mult = (self.reo_wnd_mult + 1).min(MAX_REO_WND_MULT);
+        self.reo_wnd_persist = REO_WND_PERSIST;
+    }
+
+    /// A recovery ended.
+    pub fn on_recovery_exit(&mut self) {
+        if self.reo_wnd_persist > 0 {
+            self.reo_wnd_persist -= 1;
+            if self.reo_wnd_persist == 0 {
+                self.reo_wnd_mult = 1;
+            }
+        }
+    }
+
+    /// The reordering window (step 4).
+    fn reo_wnd(&self, patience: Patience, sacked_segments: u64) -> Duration {
+        if !self.reordering_seen && (patience.in_recovery || sacked_segments >= DUP_THRESH) {
+            return Duration::ZERO;
+        }
+        (patience.min_rtt * self.reo_wnd_mult / 4).min(patience.srtt)
+    }
+
+    /// Marks what is lost by `now` (step 5), calling `lost` for each record in the order of marking, and
+    /// returns when to look again if something may still turn out lost.
+    pub fn detect(
+        &mut self,
+        now: Instant,
+        board: &mut Scoreboard,
+        patience: Patience,
+        mut lost: impl FnMut(RecordNo, &SentRecord),
+    ) -> Option<Instant> {
+        let allowance = self.rtt + self.reo_wnd(patience, board.sacked_segments());
+        let mut look_again: Option<Instant> = None;
+        let newest = (self.xmit_ts, self.end_seq);
+
+        self.fresh_cursor = self.fresh_cursor.max(board.base());
+        while let Some(record) = board.get(self.fresh_cursor) {
+            if record.state == RecordState::InFlight && record.transmissions == 1 {
+                let end = record.offset + u64::from(record.len);
+                if (record.sent_at, end) >= newest {
+                    break;
+                }
+                let deadline = record.sent_at + allowance;
+                if deadline > now {
+                    look_again = Some(deadline);
+                    break;
+                }
+                Self::mark(board, self.fresh_cursor, &mut lost);
+            }
+            self.fresh_cursor += 1;
+        }
+
+        while let Some(&(number, sent_at)) = self.resent.front() {
+            // Gone, or sent once more since: another entry speaks for it.
+            let current = board.get(number).filter(|record| {
+                record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)
+            });
+            if let Some(record) = current {
+                let end = record.offset + u64::from(record.len);
+                if (sent_at, end) >= newest {
+                    break;
+                }
+                let deadline = sent_at + allowance;
+                if deadline > now {
+                    look_again = Some(look_again.map_or(deadline, |earlier| earlier.min(deadline)));
+                    break;
+                }
+                Self::mark(board, number, &mut lost);
+            }
+            self.resent.pop_front();
+        }
+        look_again
+    }
+
+    /// Marks what a retransmission timeout implies: the oldest record, and whatever was sent longer ago
+    /// than a round trip (RFC 8985 section 6.3).
+    pub fn mark_on_timeout(
+        &mut self,
+        now: Instant,
+        board: &mut Scoreboard,
+        patience: Patience,
+        mut lost: impl FnMut(RecordNo, &SentRecord),
+    ) {
+        let allowance = self.rtt + self.reo_wnd(patience, board.sacked_segments());
+        for number in board.numbers() {
+            let Some(record) = board.get(number) else { continue };
+            if number == board.base() || record.sent_at + allowance <= now {
+                Self::mark(board, number, &mut lost);
+            }
+        }
+    }
+
+    fn mark(board: &mut Scoreboard, number: RecordNo, lost: &mut impl FnMut(RecordNo, &SentRecord)) {
+        if board.mark_lost(number)
+            && let Some(record) = board.get(number)
+        {
+            lost(number, record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::RateSnapshot;
+
+    const RTT: Duration = Duration::from_millis(100);
+    const PATIENT: Patience = Patience { min_rtt: RTT, srtt: RTT, in_recovery: false };
+
+    fn ms(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn board(n: u64) -> Scoreboard {
+        let mut board = Scoreboard::default();
+        for i in 0..n {
+            board.push_new(i * 100, 100, false, ms(0), RateSnapshot::default());
+        }
+        board
+    }
+
+    fn sack(board: &mut Scoreboard, rack: &mut Rack, now: Instant, start: u64, end: u64) {
+        board.sack(start, end, |_, record| rack.on_delivered(now, record, Some(RTT)));
+    }
+
+    fn detect(board: &mut Scoreboard, rack: &mut Rack, now: Instant) -> (Vec<RecordNo>, Option<Instant>) {
+        let mut marked = Vec::new();
+        let again = rack.detect(now, board, PATIENT, |number, _| marked.push(number));
+        (marked, again)
+    }
+
+    /// RK-1: of two segments only the second arrives: wait a quarter of the round trip for the first.
+    #[test]
+    fn one_later_delivery_waits_the_reordering_window() {
+        let (mut board, mut rack) = (board(2), Rack::default());
+        sack(&mut board, &mut rack, ms(100), 100, 200);
+        assert_eq!(detect(&mut board, &mut rack, ms(100)), (vec![], Some(ms(125))));
+        assert_eq!(detect(&mut board, &mut rack, ms(125)), (vec![0], None));
+    }
+
+    /// RK-2: three later deliveries and no reordering ever seen: lost at once.
+    #[test]
+    fn three_later_deliveries_mark_at_once() {
+        let (mut board, mut rack) = (board(4), Rack::default());
+        sack(&mut board, &mut rack, ms(100), 100, 400);
+        assert_eq!(detect(&mut board, &mut rack, ms(100)).0, [0]);
+    }
+
+    /// RK-3: once reordering was seen, three later deliveries are no longer proof.
+    #[test]
+    fn seen_reordering_restores_patience() {
+        let (mut board, mut rack) = (board(8), Rack::default());
+        sack(&mut board, &mut rack, ms(100), 100, 200);
+        sack(&mut board, &mut rack, ms(105), 0, 100);
+        sack(&mut board, &mut rack, ms(106), 300, 700);
+        assert_eq!(detect(&mut board, &mut rack, ms(106)), (vec![], Some(ms(131))));
+    }
+
+    /// RK-4: each round with a DSACK widens the window by a quarter of `min_rtt`, up to SRTT.
+    #[test]
+    fn duplicates_widen_the_window() {
+        let mut rack = Rack { reordering_seen: true, ..Rack::default() };
+        for round in 1..=5 {
+            rack.on_dsack(round * 1000, round * 1000 + 500);
+            rack.on_dsack(round * 1000 + 100, round * 1000 + 700);
+            let expected = (RTT * (round + 1) / 4).min(RTT);
+            assert_eq!(rack.reo_wnd(PATIENT, 0), expected, "round {round}");
+        }
+        for _ in 0..REO_WND_PERSIST {
+            rack.on_recovery_exit();
+        }
+        assert_eq!(rack.reo_wnd(PATIENT, 0), RTT / 4);
+    }
+
+    /// RK-5: a lost retransmission is found by the delivery of something sent after it.
+    #[test]
+    fn a_lost_retransmission_is_found() {
+        let (mut board, mut rack) = (board(4), Rack::default());
+        sack(&mut board, &mut rack, ms(100), 100, 400);
+        assert_eq!(detect(&mut board, &mut rack, ms(100)).0, [0]);
+        board.on_resent(0, ms(100), RateSnapshot::default(), false);
+        rack.on_resent(0, ms(100));
+        board.push_new(400, 100, false, ms(101), RateSnapshot::default());
+        sack(&mut board, &mut rack, ms(201), 400, 500);
+        assert_eq!(detect(&mut board, &mut rack, ms(201)).0, [0]);
+        assert_eq!(board.lost_pending(), 100);
+    }
+}

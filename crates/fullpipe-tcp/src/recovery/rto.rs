@@ -1,0 +1,113 @@
+//! The retransmission timeout: back-off, and whether it was needed (F-RTO, RFC 5682 with SACK).
+
+use fullpipe_units::{Duration, Instant};
+
+use crate::estimate::{RTO_MAX, RttEstimator};
+
+/// State of the timeout.
+#[derive(Clone, Debug, Default)]
+pub struct Rto {
+    /// Expiries since the last progress.
+    backoff: u32,
+    /// The repair after a timeout ends when this offset is acknowledged.
+    repair_until: Option<u64>,
+    /// When the timeout expired that may yet prove spurious.
+    suspect_since: Option<Instant>,
+}
+
+impl Rto {
+    /// The timeout in force, back-off included.
+    pub fn timeout(&self, rtt: &RttEstimator) -> Duration {
+        let doubled = rtt.rto() * (1u64 << self.backoff.min(20));
+        doubled.min(RTO_MAX)
+    }
+
+    /// The timer expired with `snd_nxt` outstanding. True for the first expiry for this data.
+    pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64) -> bool {
+        let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
+        self.backoff += 1;
+        self.suspect_since = first.then_some(now);
+        self.repair_until = Some(snd_nxt);
+        first
+    }
+
+    /// A window probe went unanswered so far: the next one waits longer.
+    pub fn on_unanswered_probe(&mut self) {
+        self.backoff += 1;
+    }
+
+    /// A valid RTT sample: the path answers, the back-off is over.
+    pub fn on_valid_sample(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// Data sent before the timeout and never again was delivered after it: nothing had been lost, the
+    /// path was only late (RFC 5682 section 3, SACK variant).
+    pub fn proves_spurious(&self, sent_at: Instant, transmissions: u8) -> bool {
+        transmissions == 1 && self.suspect_since.is_some_and(|expired| sent_at < expired)
+    }
+
+    /// `snd_una` advanced past all that was outstanding: the repair is over.
+    pub fn repaired(&mut self, snd_una: u64) -> bool {
+        let over = self.repair_until.is_some_and(|until| snd_una >= until);
+        if over {
+            self.end_repair();
+        }
+        over
+    }
+
+    /// Ends the repair, whether by success or because it was not needed.
+    pub fn end_repair(&mut self) {
+        self.repair_until = None;
+        self.suspect_since = None;
+    }
+
+    /// A repair is under way.
+    pub fn repairing(&self) -> bool {
+        self.repair_until.is_some()
+    }
+
+    /// Expiries since the last progress.
+    pub fn backoff(&self) -> u32 {
+        self.backoff
+    }
+
+    /// The timeout no longer counts as possibly spurious: data beyond it was marked lost by other means.
+    pub fn confirm(&mut self) {
+        self.suspect_since = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RTO-3: the timeout doubles at each expiry up to 120 s, and a valid sample ends the back-off.
+    #[test]
+    fn backs_off_exponentially() {
+        let rtt = RttEstimator::default();
+        let mut rto = Rto::default();
+        let mut seen = Vec::new();
+        for _ in 0..9 {
+            seen.push(rto.timeout(&rtt).as_nanos() / 1_000_000_000);
+            rto.on_expiry(Instant::ZERO, 0, 100);
+        }
+        assert_eq!(seen, [1, 2, 4, 8, 16, 32, 64, 120, 120]);
+        rto.on_valid_sample();
+        assert_eq!(rto.timeout(&rtt), Duration::from_secs(1));
+    }
+
+    /// FRTO-4: only the first expiry for the same data can prove spurious.
+    #[test]
+    fn only_a_first_expiry_is_suspect() {
+        let mut rto = Rto::default();
+        let at = Instant::from_nanos;
+        assert!(rto.on_expiry(at(100), 0, 1000));
+        assert!(rto.proves_spurious(at(50), 1));
+        assert!(!rto.proves_spurious(at(50), 2), "it may be the retransmission that arrived");
+        assert!(!rto.proves_spurious(at(150), 1), "sent after the timeout");
+        assert!(!rto.on_expiry(at(300), 0, 1000));
+        assert!(!rto.proves_spurious(at(50), 1));
+        assert!(!rto.repaired(999) && rto.repaired(1000) && !rto.repairing());
+    }
+}

@@ -1,0 +1,382 @@
+//! What was sent, what arrived, what is believed lost.
+//!
+//! One record per segment, in a ring addressed by number: numbers only grow, offsets grow with them,
+//! and the oldest record is the lowest outstanding one. Everything that is asked per ACK is a
+//! counter; an ACK visits only the records that it newly covers:
+//!
+//! ```text
+//!   number   base ............................................... end
+//!   ring     [ una | sacked | lost | lost+resent | fresh | fresh ]
+//!   order    fresh transmissions are in number order, so their send-time FIFO is the ring itself
+//!            with a cursor; retransmissions have a FIFO of their own (`rack.rs`)
+//!   lost     a min-heap of numbers: the next retransmission is its top, nothing is scanned
+//! ```
+//!
+//! A super-segment is one transmission but one record per segment: all share its departure and its
+//! delivery snapshot, and a partial SACK needs no splitting (decision record 0001).
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use fullpipe_units::Instant;
+
+use crate::estimate::RateSnapshot;
+use crate::ranges::RangeSet;
+
+/// Number of a sent record; grows by one per segment sent for the first time.
+pub type RecordNo = u64;
+
+/// One segment that has been sent and not yet cumulatively acknowledged.
+#[derive(Clone, Debug)]
+pub struct SentRecord {
+    /// Offset of its first octet.
+    pub offset: u64,
+    /// Its length in octets of sequence space (a FIN counts one).
+    pub len: u32,
+    /// How often it has been sent; saturates.
+    pub transmissions: u8,
+    /// Where it is believed to be.
+    pub state: RecordState,
+    /// The last transmission was a precautionary copy or a probe: nothing said that it was lost.
+    pub was_copy: bool,
+    /// It carries the FIN.
+    pub fin: bool,
+    /// Departure of the last transmission.
+    pub sent_at: Instant,
+    /// What had been delivered then.
+    pub snapshot: RateSnapshot,
+}
+
+/// Where a record is believed to be.
+///
+/// ```text
+///   InFlight ──marked──► Lost ──sent again──► Resent ──marked──► Lost …
+///      └────────────────── delivered ──────────┴──► Sacked or gone
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordState {
+    /// Sent once (or copied), in the network.
+    InFlight,
+    /// Marked lost, not yet sent again.
+    Lost,
+    /// Sent again after being marked lost; in the network.
+    Resent,
+    /// The receiver has it, out of order.
+    Sacked,
+}
+
+/// All records and their sums.
+#[derive(Clone, Debug, Default)]
+pub struct Scoreboard {
+    records: VecDeque<SentRecord>,
+    base: RecordNo,
+    sacked: RangeSet,
+    sacked_segments: u64,
+    /// Octets in the network: in flight or resent.
+    inflight: u64,
+    lost_pending: u64,
+    lost_queue: BinaryHeap<Reverse<RecordNo>>,
+    /// Octets marked lost since the start.
+    lost_total: u64,
+}
+
+impl Scoreboard {
+    /// Octets believed to be in the network (RFC 6675's `pipe`).
+    pub fn inflight(&self) -> u64 {
+        self.inflight
+    }
+
+    /// Octets marked lost and not yet sent again.
+    pub fn lost_pending(&self) -> u64 {
+        self.lost_pending
+    }
+
+    /// Octets marked lost since the start.
+    pub fn lost_total(&self) -> u64 {
+        self.lost_total
+    }
+
+    /// Records that the receiver holds out of order.
+    pub fn sacked_segments(&self) -> u64 {
+        self.sacked_segments
+    }
+
+    /// Records outstanding, wherever they are.
+    pub fn outstanding(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Nothing is outstanding.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The number that the next new record will get.
+    pub fn end(&self) -> RecordNo {
+        self.base + self.records.len() as u64
+    }
+
+    /// The number of the oldest record.
+    pub fn base(&self) -> RecordNo {
+        self.base
+    }
+
+    /// Record `number`, unless it is acknowledged or not yet sent.
+    pub fn get(&self, number: RecordNo) -> Option<&SentRecord> {
+        self.records.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
+    }
+
+    fn get_mut(&mut self, number: RecordNo) -> Option<&mut SentRecord> {
+        self.records.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
+    }
+
+    /// The newest record.
+    pub fn newest(&self) -> Option<&SentRecord> {
+        self.records.back()
+    }
+
+    /// The oldest record.
+    pub fn oldest(&self) -> Option<&SentRecord> {
+        self.records.front()
+    }
+
+    /// Adds a record sent for the first time.
+    pub fn push_new(&mut self, offset: u64, len: u32, fin: bool, sent_at: Instant, snapshot: RateSnapshot) {
+        debug_assert!(self.records.back().is_none_or(|last| last.offset + u64::from(last.len) == offset));
+        self.inflight += u64::from(len);
+        self.records.push_back(SentRecord {
+            offset,
+            len,
+            transmissions: 1,
+            state: RecordState::InFlight,
+            was_copy: false,
+            fin,
+            sent_at,
+            snapshot,
+        });
+    }
+
+    /// The lowest record marked lost and not yet sent again.
+    pub fn next_lost(&mut self) -> Option<RecordNo> {
+        while let Some(&Reverse(number)) = self.lost_queue.peek() {
+            if self.get(number).is_some_and(|record| record.state == RecordState::Lost) {
+                return Some(number);
+            }
+            // Delivered after all, or sent again by the timeout.
+            self.lost_queue.pop();
+        }
+        None
+    }
+
+    /// Records that `number` was sent again.
+    pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant, snapshot: RateSnapshot, is_copy: bool) {
+        let Some(record) = self.get_mut(number) else { return };
+        record.transmissions = record.transmissions.saturating_add(1);
+        record.sent_at = sent_at;
+        record.snapshot = snapshot;
+        record.was_copy = is_copy;
+        if record.state == RecordState::Lost {
+            record.state = RecordState::Resent;
+            let len = u64::from(record.len);
+            self.lost_pending -= len;
+            self.inflight += len;
+        }
+    }
+
+    /// Marks `number` lost. False if it was not in the network.
+    pub fn mark_lost(&mut self, number: RecordNo) -> bool {
+        let Some(record) = self.get_mut(number) else { return false };
+        if !matches!(record.state, RecordState::InFlight | RecordState::Resent) {
+            return false;
+        }
+        record.state = RecordState::Lost;
+        let len = u64::from(record.len);
+        self.inflight -= len;
+        self.lost_pending += len;
+        self.lost_total += len;
+        self.lost_queue.push(Reverse(number));
+        true
+    }
+
+    /// Takes back every loss mark that has not been acted upon: the timeout was spurious.
+    pub fn unmark_all_lost(&mut self) {
+        while let Some(number) = self.next_lost() {
+            self.lost_queue.pop();
+            if let Some(record) = self.get_mut(number) {
+                let len = u64::from(record.len);
+                // It may have been sent more than once before; as it is in the network again, so is
+                // its last transmission.
+                record.state = if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
+                self.lost_pending -= len;
+                self.inflight += len;
+                self.lost_total -= len;
+            }
+        }
+    }
+
+    /// Handles a cumulative acknowledgement of everything below `offset`. `newly` gets each record that
+    /// was not known to be delivered before, in offset order.
+    pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(RecordNo, &SentRecord)) {
+        while let Some(record) = self.records.front_mut() {
+            let end = record.offset + u64::from(record.len);
+            if end > offset {
+                if record.offset < offset {
+                    // The peer took a part only, as after a window shrunk under our feet.
+                    let part = u32::try_from(offset - record.offset).unwrap_or(record.len);
+                    self.trim_front(part);
+                }
+                break;
+            }
+            let len = u64::from(record.len);
+            match record.state {
+                RecordState::Sacked => self.sacked_segments -= 1,
+                RecordState::Lost => self.lost_pending -= len,
+                RecordState::InFlight | RecordState::Resent => self.inflight -= len,
+            }
+            if record.state != RecordState::Sacked {
+                newly(self.base, record);
+            }
+            self.records.pop_front();
+            self.base += 1;
+        }
+        self.sacked.remove_below(offset);
+    }
+
+    fn trim_front(&mut self, part: u32) {
+        let Some(record) = self.records.front_mut() else { return };
+        record.offset += u64::from(part);
+        record.len -= part;
+        let part = u64::from(part);
+        match record.state {
+            RecordState::Sacked => {}
+            RecordState::Lost => self.lost_pending -= part,
+            RecordState::InFlight | RecordState::Resent => self.inflight -= part,
+        }
+    }
+
+    /// Handles one SACK block. `newly` gets each record that it newly covers, in offset order.
+    pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(RecordNo, &SentRecord)) {
+        let Self { records, base, sacked, sacked_segments, inflight, lost_pending, .. } = self;
+        sacked.insert(start, end, |gap_start, gap_end| {
+            let mut index = index_of(records, gap_start);
+            while let Some(record) = records.get_mut(index) {
+                let record_end = record.offset + u64::from(record.len);
+                if record_end > gap_end {
+                    break;
+                }
+                let len = u64::from(record.len);
+                let was = std::mem::replace(&mut record.state, RecordState::Sacked);
+                match was {
+                    RecordState::Sacked => {}
+                    RecordState::Lost => *lost_pending -= len,
+                    RecordState::InFlight | RecordState::Resent => *inflight -= len,
+                }
+                if was != RecordState::Sacked {
+                    *sacked_segments += 1;
+                    newly(*base + index as u64, record);
+                }
+                index += 1;
+            }
+        });
+    }
+
+    /// Highest offset that the receiver is known to have, selectively.
+    pub fn highest_sacked(&self) -> Option<u64> {
+        self.sacked.last().map(|(_, end)| end)
+    }
+
+    /// Numbers of all records outstanding.
+    pub fn numbers(&self) -> std::ops::Range<RecordNo> {
+        self.base..self.end()
+    }
+}
+
+/// Index of the first record that starts at or after `offset`.
+///
+/// Segments are nearly all of one length, so the place follows from the distance; what is left is a
+/// step or two, and a binary search when lengths vary.
+fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
+    let Some(first) = records.front() else { return 0 };
+    let distance = offset.saturating_sub(first.offset);
+    let typical = u64::from(first.len.max(1));
+    let guess = usize::try_from(distance.div_ceil(typical)).unwrap_or(usize::MAX).min(records.len());
+    let fits = |i: usize| {
+        records.get(i).is_none_or(|record| record.offset >= offset) && (i == 0 || records[i - 1].offset < offset)
+    };
+    if fits(guess) { guess } else { records.partition_point(|record| record.offset < offset) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board(n: u64) -> Scoreboard {
+        let mut board = Scoreboard::default();
+        for i in 0..n {
+            board.push_new(i * 100, 100, false, Instant::from_nanos(i), RateSnapshot::default());
+        }
+        board
+    }
+
+    fn delivered(board: &mut Scoreboard, blocks: &[(u64, u64)]) -> Vec<RecordNo> {
+        let mut numbers = Vec::new();
+        for &(start, end) in blocks {
+            board.sack(start, end, |number, _| numbers.push(number));
+        }
+        numbers
+    }
+
+    /// A block that repeats what is known visits nothing: the cost of an ACK is what it newly says.
+    #[test]
+    fn a_repeated_block_visits_nothing() {
+        let mut board = board(10);
+        assert_eq!(delivered(&mut board, &[(300, 500)]), [3, 4]);
+        assert_eq!(delivered(&mut board, &[(300, 600), (300, 500)]), [5]);
+        assert_eq!(delivered(&mut board, &[(800, 900), (200, 900)]), [8, 2, 6, 7]);
+        assert_eq!(board.sacked_segments(), 7);
+        assert_eq!(board.inflight(), 300);
+        assert_eq!(board.highest_sacked(), Some(900));
+    }
+
+    /// SK-3: `pipe` is what was sent, less what arrived, less what is lost, plus what was sent again.
+    #[test]
+    fn counters_follow_every_transition() {
+        let mut board = board(10);
+        assert!(board.mark_lost(0) && board.mark_lost(2) && !board.mark_lost(2));
+        assert_eq!((board.inflight(), board.lost_pending()), (800, 200));
+        assert_eq!(board.next_lost(), Some(0));
+        board.on_resent(0, Instant::from_nanos(50), RateSnapshot::default(), false);
+        assert_eq!((board.inflight(), board.lost_pending()), (900, 100));
+        assert_eq!(board.next_lost(), Some(2));
+        assert_eq!(delivered(&mut board, &[(200, 300)]), [2]);
+        assert_eq!((board.inflight(), board.lost_pending(), board.next_lost()), (900, 0, None));
+        let mut acked = Vec::new();
+        board.acknowledge(450, |number, _| acked.push(number));
+        assert_eq!(acked, [0, 1, 3]);
+        assert_eq!((board.inflight(), board.base(), board.sacked_segments()), (550, 4, 0));
+        assert_eq!(board.lost_total(), 200);
+    }
+
+    /// UN-4: taking marks back leaves the counters as if nothing had been marked.
+    #[test]
+    fn unmarking_restores_the_pipe() {
+        let mut board = board(5);
+        for number in 0..5 {
+            board.mark_lost(number);
+        }
+        board.on_resent(0, Instant::from_nanos(50), RateSnapshot::default(), false);
+        board.unmark_all_lost();
+        assert_eq!((board.inflight(), board.lost_pending(), board.lost_total()), (500, 0, 100));
+    }
+
+    #[test]
+    fn records_of_uneven_length_are_found() {
+        let mut board = Scoreboard::default();
+        let mut offset = 0;
+        for len in [100, 100, 40, 100, 7, 100] {
+            board.push_new(offset, len, false, Instant::ZERO, RateSnapshot::default());
+            offset += u64::from(len);
+        }
+        assert_eq!(delivered(&mut board, &[(240, 347)]), [3, 4]);
+    }
+}

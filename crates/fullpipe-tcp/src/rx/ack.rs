@@ -1,0 +1,229 @@
+//! When to acknowledge (RFC 5681 section 4.2, in the kernel's form).
+//!
+//! At least every second full segment, at once for anything out of order; otherwise after a delay that
+//! follows the spacing of arrivals. A new connection acknowledges everything at first ("quick ACKs"),
+//! because the sender's slow start lives on ACKs. Above a hole, after three duplicate ACKs, further
+//! ones are held for up to a millisecond: the sender needs the news, not every repetition of it.
+
+use fullpipe_units::{Duration, Instant};
+
+/// Smallest delay, and the first.
+const ATO_MIN: Duration = Duration::from_millis(40);
+/// Largest delay.
+const DELACK_MAX: Duration = Duration::from_millis(200);
+/// Most ACKs sent without delay after the start or an interruption.
+const MAX_QUICK_ACKS: u64 = 16;
+/// Duplicate ACKs before compression begins (the sender's threshold).
+const UNCOMPRESSED_DUP_ACKS: u32 = 3;
+/// Duplicate ACKs that one compressed ACK may stand for.
+const MAX_COMPRESSED: u32 = 44;
+/// Longest wait of a compressed ACK, and its bound as a fraction of the RTT.
+const COMPRESSION_DELAY: Duration = Duration::from_millis(1);
+const COMPRESSION_RTT_FRACTION: u64 = 20;
+
+/// The receiver's ACK state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AckPolicy {
+    /// An ACK is owed at once.
+    now: bool,
+    /// An ACK is owed by then.
+    delayed_until: Option<Instant>,
+    quick_left: u64,
+    ato: Duration,
+    last_arrival: Option<Instant>,
+    /// Bytes received since the last ACK.
+    unacked: u64,
+    dup_acks: u32,
+    compressed: u32,
+    compressed_at: u64,
+}
+
+/// What an arrival means for the ACK policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Received {
+    pub(crate) len: u64,
+    pub(crate) mss: u64,
+    /// Holes remain, or this arrival closed the last one.
+    pub(crate) disorder: bool,
+    /// This arrival must be acknowledged at once: a duplicate, or the last hole filled.
+    pub(crate) urgent: bool,
+    pub(crate) rcv_nxt: u64,
+    /// Present receive window in bytes.
+    pub(crate) window: u64,
+    /// Smoothed RTT as this side sees it.
+    pub(crate) rtt: Option<Duration>,
+    /// This side's retransmission timeout: a pause longer than it restarts the quick phase.
+    pub(crate) rto: Duration,
+}
+
+impl AckPolicy {
+    /// Data arrived.
+    pub(crate) fn on_data(&mut self, now: Instant, received: Received) {
+        self.adapt(now, received);
+        self.unacked += received.len;
+        if received.urgent || received.len == 0 {
+            self.now = true;
+        } else if received.disorder {
+            self.on_disorder(now, received);
+        } else if self.unacked > received.mss || self.quick_left > 0 {
+            self.now = true;
+        } else if !self.now {
+            let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
+            let due = now + delay;
+            self.delayed_until = Some(self.delayed_until.map_or(due, |earlier| earlier.min(due)));
+        }
+    }
+
+    /// Follows the spacing of arrivals, so that an ACK waits about as long as the next segment takes.
+    fn adapt(&mut self, now: Instant, received: Received) {
+        match self.last_arrival.replace(now) {
+            None => {
+                self.quick_left = (received.window / (2 * received.mss.max(1))).clamp(2, MAX_QUICK_ACKS);
+                self.ato = ATO_MIN;
+            }
+            Some(last) => {
+                let gap = now.saturating_since(last);
+                if gap <= ATO_MIN / 2 {
+                    self.ato = self.ato / 2 + ATO_MIN / 2;
+                } else if gap < self.ato {
+                    self.ato = (self.ato / 2 + gap).min(received.rto);
+                } else if gap > received.rto {
+                    self.quick_left = (received.window / (2 * received.mss.max(1))).clamp(2, MAX_QUICK_ACKS);
+                }
+            }
+        }
+    }
+
+    fn on_disorder(&mut self, now: Instant, received: Received) {
+        if self.compressed_at != received.rcv_nxt {
+            self.compressed_at = received.rcv_nxt;
+            self.dup_acks = 0;
+            self.compressed = 0;
+        }
+        if self.dup_acks < UNCOMPRESSED_DUP_ACKS {
+            self.dup_acks += 1;
+            self.now = true;
+        } else {
+            self.compressed += 1;
+            if self.compressed > MAX_COMPRESSED {
+                self.now = true;
+                return;
+            }
+            let share = received.rtt.map_or(COMPRESSION_DELAY, |rtt| rtt / COMPRESSION_RTT_FRACTION);
+            let due = now + share.min(COMPRESSION_DELAY);
+            self.delayed_until = Some(self.delayed_until.map_or(due, |earlier| earlier.min(due)));
+        }
+    }
+
+    /// An ACK is owed at once, whatever arrives (FIN, window update, challenge).
+    pub(crate) fn demand(&mut self) {
+        self.now = true;
+    }
+
+    /// The delayed ACK's time has come.
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        if self.delayed_until.is_some_and(|due| due <= now) {
+            self.now = true;
+            if self.compressed == 0 {
+                // The delay was in vain: wait longer next time.
+                self.ato = (self.ato * 2).min(DELACK_MAX);
+            }
+        }
+    }
+
+    /// When an ACK must go out at the latest; [`Instant::FAR_FUTURE`] when none is owed.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.delayed_until.unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// An ACK must go out now.
+    pub(crate) fn is_due(&self) -> bool {
+        self.now
+    }
+
+    /// Bytes received since the last ACK.
+    pub(crate) fn unacked(&self) -> u64 {
+        self.unacked
+    }
+
+    /// A segment that carries the present `rcv_nxt` left.
+    pub(crate) fn on_ack_sent(&mut self) {
+        if self.unacked > 0 {
+            self.quick_left = self.quick_left.saturating_sub(1);
+        }
+        self.now = false;
+        self.delayed_until = None;
+        self.unacked = 0;
+        self.compressed = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(len: u64) -> Received {
+        Received {
+            len,
+            mss: 1448,
+            disorder: false,
+            urgent: false,
+            rcv_nxt: 0,
+            window: 65_160,
+            rtt: Some(Duration::from_millis(100)),
+            rto: Duration::from_millis(300),
+        }
+    }
+
+    fn ms(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    /// ACK-1: a quick phase first, then delays that follow the 120 ms spacing, bounded by the RTT.
+    #[test]
+    fn quick_phase_then_delays_up_to_the_rtt() {
+        let mut policy = AckPolicy::default();
+        let mut delays = Vec::new();
+        for i in 0..24 {
+            let now = ms(120 * i);
+            policy.on_data(now, segment(1448));
+            if policy.is_due() {
+                delays.push(0);
+            } else {
+                let due = policy.deadline();
+                delays.push(due.saturating_since(now).as_millis());
+                policy.on_timeout(due);
+            }
+            assert!(policy.is_due());
+            policy.on_ack_sent();
+        }
+        assert_eq!(delays[..16], [0; 16]);
+        assert_eq!(delays[16..20], [40, 80, 100, 100]);
+    }
+
+    /// ACK-2: more than one segment's worth is acknowledged at once.
+    #[test]
+    fn two_segments_are_acknowledged_at_once() {
+        let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
+        policy.on_data(ms(1), segment(1448));
+        assert!(!policy.is_due());
+        policy.on_data(ms(1), segment(1448));
+        assert!(policy.is_due());
+    }
+
+    /// ACK-4 and SACK compression: three duplicate ACKs at once, later ones together.
+    #[test]
+    fn duplicate_acks_are_compressed_after_three() {
+        let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
+        let mut sent = 0;
+        for _ in 0..50 {
+            policy.on_data(ms(1), Received { disorder: true, ..segment(1448) });
+            if policy.is_due() {
+                sent += 1;
+                policy.on_ack_sent();
+            }
+        }
+        assert_eq!(sent, 4);
+        assert_eq!(policy.deadline(), ms(2));
+    }
+}

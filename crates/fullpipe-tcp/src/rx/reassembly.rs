@@ -1,0 +1,147 @@
+//! Which offsets have arrived, and which SACK blocks say so (RFC 2018, RFC 2883).
+
+use crate::ranges::RangeSet;
+
+/// Most recently changed ranges that are reported in turn.
+const REMEMBERED: usize = 4;
+
+/// What became of an arriving range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// New bytes in it.
+    pub(crate) new: u64,
+    /// `rcv_nxt` moved.
+    pub(crate) advanced: bool,
+    /// It filled the last hole.
+    pub(crate) filled_last_hole: bool,
+    /// It lies above a hole.
+    pub(crate) out_of_order: bool,
+}
+
+/// The receive side's positions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reassembly {
+    rcv_nxt: u64,
+    held: RangeSet,
+    /// Ranges to report, newest change first.
+    recent: Vec<(u64, u64)>,
+    /// A range that arrived twice, to be reported once (DSACK).
+    duplicate: Option<(u64, u64)>,
+}
+
+impl Reassembly {
+    /// The next offset expected.
+    pub(crate) fn rcv_nxt(&self) -> u64 {
+        self.rcv_nxt
+    }
+
+    /// Bytes held above holes.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held.covered()
+    }
+
+    /// There are holes.
+    pub(crate) fn has_holes(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// End of the highest range held, or `rcv_nxt`.
+    pub(crate) fn highest(&self) -> u64 {
+        self.held.last().map_or(self.rcv_nxt, |(_, end)| end)
+    }
+
+    /// Takes `start..end`, already cut to the window.
+    pub(crate) fn insert(&mut self, start: u64, end: u64) -> Arrival {
+        let mut arrival = Arrival { new: 0, advanced: false, filled_last_hole: false, out_of_order: false };
+        if start >= end {
+            return arrival;
+        }
+        if start < self.rcv_nxt {
+            self.duplicate = Some((start, end.min(self.rcv_nxt)));
+        }
+        let start = start.max(self.rcv_nxt);
+        if start >= end {
+            return arrival;
+        }
+        if start == self.rcv_nxt && self.held.is_empty() {
+            arrival.new = end - start;
+            arrival.advanced = true;
+            self.rcv_nxt = end;
+            return arrival;
+        }
+        if self.held.covers(start, end) {
+            self.duplicate = Some((start, end));
+        }
+        self.held.insert(start, end, |from, to| arrival.new += to - from);
+        if start == self.rcv_nxt {
+            if let Some((_, covered_to)) = self.held.first() {
+                self.rcv_nxt = covered_to;
+            }
+            self.held.remove_below(self.rcv_nxt);
+            self.recent.retain(|&(_, range_end)| range_end > self.rcv_nxt);
+            arrival.advanced = true;
+            arrival.filled_last_hole = self.held.is_empty();
+        } else {
+            arrival.out_of_order = true;
+            if let Some(range) = self.held.containing(start) {
+                self.recent.retain(|&(s, e)| e <= range.0 || s >= range.1);
+                self.recent.insert(0, range);
+                self.recent.truncate(REMEMBERED);
+            }
+        }
+        arrival
+    }
+
+    /// A pending duplicate report, which then counts as sent.
+    pub(crate) fn take_duplicate(&mut self) -> Option<(u64, u64)> {
+        self.duplicate.take()
+    }
+
+    /// Ranges to report, newest change first.
+    pub(crate) fn recent(&self) -> &[(u64, u64)] {
+        &self.recent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SK-1: the first block holds the newest segment, the others repeat recent changes.
+    #[test]
+    fn the_newest_change_is_reported_first() {
+        let mut rx = Reassembly::default();
+        assert!(rx.insert(0, 100).advanced);
+        for start in [200, 400, 600, 800, 1000] {
+            assert!(rx.insert(start, start + 100).out_of_order);
+        }
+        assert_eq!(rx.recent(), [(1000, 1100), (800, 900), (600, 700), (400, 500)]);
+        rx.insert(500, 600);
+        assert_eq!(rx.recent(), [(400, 700), (1000, 1100), (800, 900)]);
+        let arrival = rx.insert(100, 200);
+        assert!(arrival.advanced && !arrival.filled_last_hole);
+        assert_eq!((rx.rcv_nxt(), rx.held_bytes()), (300, 500));
+    }
+
+    /// ACK-5: a fully duplicate segment is reported as exactly that range, once.
+    #[test]
+    fn duplicates_are_reported_once() {
+        let mut rx = Reassembly::default();
+        rx.insert(0, 300);
+        assert_eq!(rx.insert(100, 200).new, 0);
+        assert_eq!(rx.take_duplicate(), Some((100, 200)));
+        assert_eq!(rx.take_duplicate(), None);
+        rx.insert(500, 600);
+        rx.insert(500, 600);
+        assert_eq!(rx.take_duplicate(), Some((500, 600)));
+    }
+
+    #[test]
+    fn filling_the_last_hole_is_noticed() {
+        let mut rx = Reassembly::default();
+        rx.insert(100, 200);
+        assert!(rx.insert(0, 100).filled_last_hole);
+        assert_eq!(rx.rcv_nxt(), 200);
+        assert!(rx.recent().is_empty());
+    }
+}

@@ -1,0 +1,234 @@
+//! The window that the receiver offers, and the buffer behind it.
+//!
+//! The window is what the buffer's free memory allows by the kernel's window rule, never more than
+//! `rcv_ssthresh`, which opens with the first in-order data, and never less than was offered before
+//! (RFC 9293's "do not shrink"). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT
+//! it is set to hold twice what the application took in that time, so that a sender whose window doubles
+//! each round trip is not held back.
+
+use fullpipe_units::{Bytes, Duration, Instant};
+
+use crate::buffers::{Buffer, WindowRule};
+
+/// `tcp_rmem[1]`: the buffer of a new connection.
+const INITIAL_BUFFER: u64 = 131_072;
+/// What a new connection offers: 45 segments of 1448 bytes.
+const INITIAL_WINDOW: u64 = 65_160;
+/// Largest shift of the window (RFC 7323 section 2.3).
+const MAX_WINDOW_SCALE: u8 = 14;
+
+/// Buffer, window and their growth.
+#[derive(Clone, Debug)]
+pub(crate) struct ReceiveWindow {
+    rule: WindowRule,
+    buffer: Buffer,
+    /// Memory the buffer may take now.
+    rcvbuf: u64,
+    clamp: u64,
+    rcv_ssthresh: u64,
+    /// Right edge last offered.
+    edge: u64,
+    scale: u8,
+    drs: RightSizing,
+}
+
+#[derive(Clone, Debug, Default)]
+struct RightSizing {
+    rtt: Option<Duration>,
+    last_echo: u32,
+    since: Option<Instant>,
+    /// What the application took in the previous round.
+    space: u64,
+    copied_at_start: u64,
+}
+
+impl ReceiveWindow {
+    pub(crate) fn new(rule: WindowRule, buffer: Buffer, clamp: Option<Bytes>, mss: u64) -> Self {
+        let limit = buffer.limit().get();
+        let rcvbuf = match buffer {
+            Buffer::Auto { max } => INITIAL_BUFFER.min(max.get()),
+            Buffer::Fixed(size) => size.get(),
+        };
+        let clamp = clamp.map_or(u64::MAX, Bytes::get);
+        let initial = rule.window(Bytes::new(rcvbuf)).get().min(INITIAL_WINDOW).min(clamp);
+        Self {
+            rule,
+            buffer,
+            rcvbuf,
+            clamp,
+            rcv_ssthresh: initial,
+            edge: 0,
+            scale: scale_for(limit.max(65_535).min(clamp)),
+            drs: RightSizing { space: initial.min(10 * mss), ..RightSizing::default() },
+        }
+    }
+
+    /// The shift offered in the SYN. (WS-1: fixed for the life of the connection.)
+    pub(crate) fn scale(&self) -> u8 {
+        self.scale
+    }
+
+    /// The peer does not scale: all windows fit 16 bits.
+    pub(crate) fn disable_scaling(&mut self) {
+        self.scale = 0;
+    }
+
+    /// Bytes of window at `rcv_nxt`, and the header field for it. `held` and `unread` bytes take memory.
+    pub(crate) fn offer(&mut self, rcv_nxt: u64, held: u64, unread: u64, mss: u64) -> u16 {
+        let current = self.edge.saturating_sub(rcv_nxt);
+        let window = self.select(held + unread, mss).max(current);
+        let unit = 1u64 << self.scale;
+        let window = window.min(65_535 << self.scale);
+        let field = window.div_ceil(unit).min(65_535);
+        self.edge = self.edge.max(rcv_nxt + field * unit);
+        // `field` is at most 65 535.
+        field as u16
+    }
+
+    /// The unscaled field of a SYN, and the edge that it promises.
+    pub(crate) fn offer_in_syn(&mut self, mss: u64) -> u16 {
+        let window = self.select(0, mss).min(65_535);
+        self.edge = self.edge.max(window);
+        window as u16
+    }
+
+    /// Silly-window avoidance and the free space (RFC 9293 section 3.8.6.2.2).
+    fn select(&self, occupied: u64, mss: u64) -> u64 {
+        let used = self.rule.space(Bytes::new(occupied)).get();
+        let full = self.rule.window(Bytes::new(self.rcvbuf)).get();
+        let free = self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get();
+        let mss = mss.min(full.min(self.clamp));
+        if free < full / 2 && (free < full / 16 || free < mss) {
+            return 0;
+        }
+        let window = free.min(self.rcv_ssthresh).min(self.clamp);
+        // Without scaling the window is offered in whole segments, else every byte read is an update.
+        if self.scale == 0 && window >= mss && mss > 0 && self.clamp == u64::MAX {
+            window / mss * mss
+        } else {
+            window
+        }
+    }
+
+    /// Bytes that the last offer still allows beyond `rcv_nxt`.
+    pub(crate) fn remaining(&self, rcv_nxt: u64) -> u64 {
+        self.edge.saturating_sub(rcv_nxt)
+    }
+
+    /// Right edge last offered.
+    pub(crate) fn edge(&self) -> u64 {
+        self.edge
+    }
+
+    /// In-order data arrived: open the window by twice as much, as far as the buffer allows.
+    pub(crate) fn on_in_order(&mut self, len: u64, mss: u64, occupied: u64) {
+        let used = self.rule.space(Bytes::new(occupied)).get();
+        let allowed = self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get().min(self.clamp);
+        if self.rcv_ssthresh < allowed {
+            self.rcv_ssthresh = (self.rcv_ssthresh + (2 * mss).max(2 * len)).min(allowed);
+        }
+    }
+
+    /// A segment echoes our timestamp: the receiver's own RTT sample.
+    pub(crate) fn on_echo(&mut self, echo: u32, clock: u32) {
+        if echo == self.drs.last_echo {
+            return;
+        }
+        self.drs.last_echo = echo;
+        let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
+        self.drs.rtt = Some(match self.drs.rtt {
+            None => sample,
+            Some(rtt) => rtt.mul_div(7, 8) + sample / 8,
+        });
+    }
+
+    /// The receiver's RTT.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.drs.rtt
+    }
+
+    /// The application has taken `copied` bytes in all; `unread` remain and `out_of_order_span` bytes lie
+    /// between `rcv_nxt` and the highest held. Grows the buffer once per receiver RTT.
+    pub(crate) fn on_read(&mut self, now: Instant, copied: u64, unread: u64, out_of_order_span: u64) {
+        let since = *self.drs.since.get_or_insert(now);
+        let Some(rtt) = self.drs.rtt else { return };
+        if now.saturating_since(since) < rtt {
+            return;
+        }
+        let taken = (copied - self.drs.copied_at_start).saturating_sub(unread);
+        let previous = self.drs.space;
+        if taken > previous {
+            self.grow(taken, previous, out_of_order_span);
+            self.drs.space = taken;
+        }
+        self.drs.since = Some(now);
+        self.drs.copied_at_start = copied;
+    }
+
+    /// DRS-1 to DRS-3: twice what was taken, and in proportion more while it still grows.
+    fn grow(&mut self, taken: u64, previous: u64, out_of_order_span: u64) {
+        let Buffer::Auto { max } = self.buffer else { return };
+        let window = drs_window(taken, previous, out_of_order_span);
+        let wanted = self.rule.space(Bytes::new(window)).get().min(max.get());
+        self.rcvbuf = self.rcvbuf.max(wanted);
+    }
+}
+
+fn drs_window(taken: u64, previous: u64, out_of_order_span: u64) -> u64 {
+    let double = 2 * taken;
+    let growth = u128::from(double) * 2 * u128::from(taken - previous) / u128::from(previous.max(1));
+    double.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX)).saturating_add(out_of_order_span)
+}
+
+/// WS-1: the least shift that lets 16 bits express `limit`, rounded as the kernel does.
+fn scale_for(limit: u64) -> u8 {
+    let shift = limit.ilog2().saturating_sub(15);
+    (shift as u8).min(MAX_WINDOW_SCALE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: WindowRule = WindowRule::ScalingRatio(160);
+
+    #[test]
+    fn scale_follows_the_largest_buffer() {
+        assert_eq!(scale_for(33_554_432), 10);
+        assert_eq!(scale_for(6_291_456), 7);
+        assert_eq!(scale_for(65_535), 0);
+        assert_eq!(scale_for(u64::MAX), 14);
+    }
+
+    /// DRS-1 to DRS-3.
+    #[test]
+    fn right_sizing_doubles_and_anticipates_growth() {
+        assert_eq!(drs_window(28_960, 14_480, 0), 6 * 28_960);
+        assert_eq!(drs_window(11_000, 10_000, 0), 26_400);
+        assert_eq!(drs_window(28_960, 14_480, 5_000), 6 * 28_960 + 5_000);
+    }
+
+    /// WS-4: the right edge never moves left, whatever is held.
+    #[test]
+    fn the_edge_is_monotone() {
+        let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::from_kib(256)), None, 1448);
+        let mut edge = 0;
+        for (rcv_nxt, held) in [(0, 0), (10_000, 0), (10_000, 150_000), (20_000, 170_000), (200_000, 0)] {
+            window.on_in_order(60_000, 1448, held);
+            let field = window.offer(rcv_nxt, held, 0, 1448);
+            let new_edge = rcv_nxt + (u64::from(field) << window.scale());
+            assert!(new_edge >= edge, "edge moved back from {edge} to {new_edge}");
+            edge = new_edge;
+        }
+    }
+
+    /// DRS-5: a buffer set by hand never grows.
+    #[test]
+    fn a_fixed_buffer_stays() {
+        let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::new(131_072)), None, 1448);
+        window.on_echo(1, 101);
+        window.on_read(Instant::ZERO, 0, 0, 0);
+        window.on_read(Instant::ZERO + Duration::from_secs(1), 10_000_000, 0, 0);
+        assert_eq!(window.rcvbuf, 131_072);
+    }
+}

@@ -1,0 +1,101 @@
+//! Packet building: how the send queue is cut into transmissions.
+
+use fullpipe_units::Rate;
+
+use crate::cc::{self, Context, Control, Pacing, SendQuantum};
+
+/// What bounds the next transmission of new data, all in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Written by the application and not yet sent.
+    pub(crate) unsent: u64,
+    /// What the congestion window leaves.
+    pub(crate) cwnd: u64,
+    /// What the peer's window leaves.
+    pub(crate) rwnd: u64,
+    /// Most to release at once.
+    pub(crate) quantum: u64,
+    /// Nothing is in flight.
+    pub(crate) idle: bool,
+    /// The application has closed its side: the last segment may be short.
+    pub(crate) last: bool,
+}
+
+/// Length of the next transmission of new data: whole segments, or the short rest where waiting for
+/// more would be pointless (Nagle's rule, RFC 9293 section 3.7.4, and silly-window avoidance).
+pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
+    let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));
+    if len >= mss {
+        return len / mss * mss;
+    }
+    // A short segment: all there is, with nothing in flight whose ACK could bring more; or the end.
+    let whole_rest = len == room.unsent;
+    if len > 0 && whole_rest && (room.idle || room.last) { len } else { 0 }
+}
+
+/// The pacing rate that follows from a decision, whether or not the host enforces it.
+pub(crate) fn pacing_rate(control: &Control, cx: &Context) -> Option<Rate> {
+    match control.pacing {
+        Pacing::Unpaced => None,
+        Pacing::Rate(rate) => Some(rate),
+        Pacing::SrttRatio { slow_start, avoidance } => {
+            let srtt = cx.srtt?;
+            let percent = if control.cwnd < control.ssthresh / 2 { slow_start } else { avoidance };
+            let window = control.cwnd.max(cx.flight_size);
+            let bits_per_ns = u128::from(window) * 8 * u128::from(percent) * 10_000_000;
+            let bps = bits_per_ns / u128::from(srtt.as_nanos().max(1));
+            Some(Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX)))
+        }
+    }
+}
+
+/// How much to release at once.
+pub(crate) fn quantum(control: &Control, rate: Option<Rate>, cx: &Context) -> u64 {
+    match control.send_quantum {
+        SendQuantum::Bytes(bytes) => bytes.max(cx.mss),
+        SendQuantum::FromRate { min_segments } => {
+            cc::linux_send_quantum(rate.unwrap_or(Rate::MAX), cx.min_rtt, cx.mss, min_segments)
+        }
+    }
+}
+
+/// A window smaller than two segments is used in halves, so that there is always an ACK under way.
+pub(crate) fn bound_to_half_window(mss: u64, window: u64) -> u64 {
+    /// Below the default segment size halving would cost more than it gains (RFC 9293's 536).
+    const DEFAULT_MSS: u64 = 536;
+    let cutoff = if window > DEFAULT_MSS { window / 2 } else { window };
+    mss.min(cutoff.max(48))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: Room =
+        Room { unsent: 100_000, cwnd: 100_000, rwnd: 100_000, quantum: 100_000, idle: false, last: false };
+
+    #[test]
+    fn transmissions_are_whole_segments() {
+        assert_eq!(next_length(ROOM, 1448), 69 * 1448);
+        assert_eq!(next_length(Room { cwnd: 3_000, ..ROOM }, 1448), 2_896);
+        assert_eq!(next_length(Room { rwnd: 1_447, ..ROOM }, 1448), 0);
+        assert_eq!(next_length(Room { quantum: 1, ..ROOM }, 1448), 1448);
+    }
+
+    /// NAG-1: a short rest waits for the ACK of what is outstanding, unless nothing is or no more comes.
+    #[test]
+    fn a_short_rest_waits_while_something_is_outstanding() {
+        let rest = Room { unsent: 100, ..ROOM };
+        assert_eq!(next_length(rest, 1448), 0);
+        assert_eq!(next_length(Room { idle: true, ..rest }, 1448), 100);
+        assert_eq!(next_length(Room { last: true, ..rest }, 1448), 100);
+        assert_eq!(next_length(Room { last: true, cwnd: 50, ..rest }, 1448), 0);
+    }
+
+    #[test]
+    fn a_tiny_window_is_used_in_halves() {
+        assert_eq!(bound_to_half_window(1448, 1040), 520);
+        assert_eq!(bound_to_half_window(1448, 65_160), 1448);
+        assert_eq!(bound_to_half_window(1448, 500), 500);
+    }
+}

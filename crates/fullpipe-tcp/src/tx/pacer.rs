@@ -1,0 +1,88 @@
+//! Gentle sending: releases at the rate it is given; decides nothing.
+//!
+//! Each transmission moves the earliest departure of the next one by `length / rate`. A connection that
+//! was held up may catch up by half an interval and no more, so that idle time never turns into a burst.
+
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+/// Segments at the start of a connection that are not paced: the initial window leaves at once.
+const UNPACED_SEGMENTS: u64 = 10;
+
+/// The earliest departure of the next transmission.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pacer {
+    next_departure: Instant,
+    segments: u64,
+}
+
+impl Pacer {
+    /// When the next transmission may leave.
+    pub(crate) fn next_departure(&self) -> Instant {
+        self.next_departure
+    }
+
+    /// `len` payload bytes in `segments` segments leave at `now`, paced at `rate` if there is one.
+    pub(crate) fn on_send(&mut self, now: Instant, len: u64, segments: u64, rate: Option<Rate>) {
+        let paced = self.segments >= UNPACED_SEGMENTS;
+        self.segments += segments;
+        let late = now.saturating_since(self.next_departure);
+        self.next_departure = self.next_departure.max(now);
+        if let Some(rate) = rate
+            && paced
+            && rate != Rate::MAX
+            && !rate.is_zero()
+        {
+            let interval = rate.time_for(Bytes::new(len));
+            self.next_departure += interval - late.min(interval / 2);
+        }
+    }
+
+    /// The longest that a wake-up may be put off without being late: how long the present wait is.
+    #[cfg(test)]
+    fn wait(&self, now: Instant) -> Duration {
+        self.next_departure.saturating_since(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: Rate = Rate::from_bps(12_000_000);
+
+    fn warm() -> Pacer {
+        Pacer { next_departure: Instant::ZERO, segments: UNPACED_SEGMENTS }
+    }
+
+    /// PC-1: 1500 bytes at 12 Mbit/s leave every millisecond, with no error in the long run.
+    #[test]
+    fn spacing_is_exact() {
+        let mut pacer = warm();
+        for i in 0..1000 {
+            assert_eq!(pacer.next_departure(), Instant::ZERO + Duration::from_millis(i));
+            pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE));
+        }
+    }
+
+    /// PC-3: after ten idle seconds there is no credit beyond half an interval.
+    #[test]
+    fn idle_time_is_not_saved_up() {
+        let mut pacer = warm();
+        let now = Instant::ZERO + Duration::from_secs(10);
+        pacer.on_send(now, 1500, 1, Some(RATE));
+        assert_eq!(pacer.wait(now), Duration::from_micros(500));
+        pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE));
+        assert_eq!(pacer.wait(now), Duration::from_micros(1500));
+    }
+
+    #[test]
+    fn the_initial_window_leaves_at_once() {
+        let mut pacer = Pacer::default();
+        for _ in 0..10 {
+            pacer.on_send(Instant::ZERO, 1448, 1, Some(RATE));
+            assert_eq!(pacer.next_departure(), Instant::ZERO);
+        }
+        pacer.on_send(Instant::ZERO, 1448, 1, Some(RATE));
+        assert!(pacer.next_departure() > Instant::ZERO);
+    }
+}

@@ -1,0 +1,41 @@
+//! Sequence numbers modulo 2^32 (RFC 9293 section 3.4).
+
+/// A sequence number on the wire.
+///
+/// Inside the engine positions are 64-bit offsets that never wrap; a sequence number becomes an offset
+/// at the edge, by its distance from one that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SeqNum(pub u32);
+
+impl SeqNum {
+    /// The number `distance` octets further on.
+    pub const fn plus(self, distance: u64) -> Self {
+        // Truncation is the modulo.
+        Self(self.0.wrapping_add(distance as u32))
+    }
+
+    /// The signed distance from `origin`, in -2^31 .. 2^31.
+    pub const fn distance_from(self, origin: Self) -> i32 {
+        self.0.wrapping_sub(origin.0) as i32
+    }
+
+    /// The offset that this number stands for, near `offset`, which `origin` stands for. `None` below
+    /// offset zero.
+    pub const fn offset_near(self, origin: Self, offset: u64) -> Option<u64> {
+        offset.checked_add_signed(self.distance_from(origin) as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_survive_the_wrap() {
+        let origin = SeqNum(u32::MAX - 4);
+        assert_eq!(origin.plus(10), SeqNum(5));
+        assert_eq!(SeqNum(5).offset_near(origin, 1 << 40), Some((1 << 40) + 10));
+        assert_eq!(origin.offset_near(SeqNum(5), 10), Some(0));
+        assert_eq!(origin.offset_near(SeqNum(5), 9), None);
+    }
+}
