@@ -90,8 +90,8 @@ impl Window {
     /// The first half of every ACK: notes the phase and, in slow start, grows the window. Returns the
     /// segments left for congestion avoidance.
     ///
-    /// Grows only on cumulative progress (an ACK that merely fills a SACK hole pattern may be the sign
-    /// of a loss), never while fast recovery sets the window, and only if the window was used.
+    /// Grows only on cumulative progress (a duplicate ACK may be the first sign of a loss), never while
+    /// fast recovery sets the window, and only if the window was used.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample) -> u64 {
         self.in_recovery = cx.in_recovery;
         if cx.in_recovery || !sample.una_advanced || !self.is_used(cx) {
@@ -201,7 +201,7 @@ impl Window {
         }
         self.ssthresh = self.remembered_ssthresh();
         let floor = self.initial.min(self.cwnd);
-        // The first RTO of idleness is waiting for ACKs, as it were.
+        // Pauses of up to one RTO are no idling, so the first halving comes just after it.
         let halvings = (idle - 1) / rto;
         self.cwnd =
             self.cwnd.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0).max(floor);

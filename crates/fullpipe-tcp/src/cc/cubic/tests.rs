@@ -187,27 +187,39 @@ fn hystart_leaves_before_the_loss() {
     assert_ne!(run.control().ssthresh, u64::MAX);
 }
 
-/// The mean window of a long run with a loss every 1/p segments, RFC 9438 figure: p = 1e-4, 100 ms.
-#[test]
-fn a_20_deterministic_loss() {
+/// The mean window with a loss after every `segments`.
+fn mean_window(rtt: Duration, segments: u64) -> f64 {
     let mut bench = at(200);
     bench.lose();
     let (mut area, mut rounds) = (0, 0);
-    for cycle in 0..40 {
-        let mut left = 10_000;
+    for cycle in 0..60 {
+        let mut left = segments;
         while left > 0 {
             let window = bench.cwnd().min(left);
-            bench.pass(ms(100));
+            bench.pass(rtt);
             bench.acks(window);
             left -= window;
-            if cycle >= 10 {
+            if cycle >= 20 {
                 area += window;
                 rounds += 1;
             }
         }
         bench.lose();
     }
-    let mean = area as f64 / f64::from(rounds);
+    area as f64 / f64::from(rounds)
+}
+
+/// CUB-7: on a short path the window is that of AIMD(0.53, 0.7), not the cubic's 5.9.
+#[test]
+fn cub_7_reno_region() {
+    let mean = mean_window(ms(10), 1_000);
+    assert!((mean / 38.7 - 1.0).abs() < 0.08, "mean window {mean}");
+}
+
+/// on a long one it is the cubic's.
+#[test]
+fn a_20_deterministic_loss() {
+    let mean = mean_window(ms(100), 10_000);
     assert!((mean / 187.4 - 1.0).abs() < 0.05, "mean window {mean}");
 }
 
