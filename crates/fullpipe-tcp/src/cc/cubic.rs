@@ -17,10 +17,9 @@
 //! Reno's instead (`w_est`). If the window is below the last `Wmax` at a loss, somebody else is
 //! growing: `Wmax` is then set lower than the window, to make room sooner (fast convergence).
 //!
-//! As in Linux: time is in ticks of 1/1024 s and runs ahead by the least RTT, so that `W` is the
-//! window of one round trip later; growth is the number `count` of ACKed segments per segment,
-//! recomputed when the window has changed or 1/32 s has passed; cuts are of the window, not of what
-//! is in flight; ECN reduces like a loss; an undo restores the window but not the curve.
+//! As in Linux: time is in ticks of 1/1024 s and runs ahead by the least RTT; growth is the number
+//! `count` of ACKed segments per segment; cuts are of the window, not of what is in flight, and alike
+//! for loss and ECN; an undo restores the window but not the curve.
 
 use fullpipe_units::{Duration, Instant};
 

@@ -1,10 +1,8 @@
 //! BBR version 1 (Cardwell et al., "BBR: congestion-based congestion control", 2016), as in Linux.
 //!
-//! Loss says little about a path with random loss or a deep queue; two other things say all: the rate
-//! at which data is delivered at best (`bw`) and the round trip when the queue is empty (`min_rtt`).
-//! Sending at `bw` with `bw x min_rtt` in flight keeps the pipe full, but no fuller. Only one of the
-//! two can be measured at a time (the rate needs a full pipe, the RTT an empty queue), so BBR takes
-//! turns, by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x min_rtt`.
+//! Two things say all about a path, and loss is neither: the best rate of delivery (`bw`), and the
+//! round trip with an empty queue (`min_rtt`). Only one can be measured at a time, so BBR takes turns
+//! by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x min_rtt`.
 //!
 //! ```text
 //!            ┌─────────┐ bw stopped growing ┌───────┐
