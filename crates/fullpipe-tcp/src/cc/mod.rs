@@ -21,6 +21,10 @@ mod bbr1;
 mod cubic;
 mod reno;
 mod slow_start;
+#[cfg(test)]
+mod testing;
+mod window;
+mod windowed;
 
 pub use bbr1::Bbr1;
 pub use cubic::Cubic;
@@ -188,7 +192,8 @@ pub enum Signal {
     EnterRecovery,
     /// Everything outstanding at the start of recovery was acknowledged.
     ExitRecovery,
-    /// The retransmission timer expired. `first` is false when it expires again for the same data.
+    /// The retransmission timer expired; `Context::inflight` already excludes what was marked. `first`
+    /// is false when it expires again for the same data.
     Timeout {
         /// First expiry for this data: the time to remember state for an undo.
         first: bool,
@@ -315,6 +320,22 @@ pub enum Recovery {
     Prr,
     /// The controller's own `cwnd`.
     Own,
+}
+
+/// Most bytes that a kernel hands to a network card in one piece.
+const MAX_QUANTUM: u64 = 65_536;
+
+/// How much a kernel sends at once at `rate`: TSO autosizing, in bytes of whole segments.
+///
+/// About 1 ms worth of data, so that a lump does not delay others for longer; and more on a short path
+/// (64 KiB, halved for every 512 us of the least RTT), where lumps cannot hurt anybody far away and
+/// save work. At least `min_segments`, at most 64 KiB.
+pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_segments: u64) -> u64 {
+    let of_rate = rate.as_bytes_per_sec() >> 10;
+    let halvings = min_rtt.map_or(63, |rtt| (rtt.as_micros() >> 9).min(63));
+    let bytes = (of_rate + (MAX_QUANTUM >> halvings)).min(MAX_QUANTUM);
+    let mss = mss.max(1);
+    (bytes / mss).max(min_segments) * mss
 }
 
 /// Phase and inner values of a controller, for traces only.

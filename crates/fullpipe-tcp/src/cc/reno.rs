@@ -1,33 +1,49 @@
-//! Placeholder until the algorithm lands.
-use super::{AckSample, CongestionControl, Context, Control, Hints, Pacing, Recovery, SendQuantum, Status};
+//! Reno: additive increase, multiplicative decrease (RFC 5681, RFC 6582), as Linux rounds it.
+//!
+//! One more segment per round trip while nothing is lost, half the window when something is. The
+//! window is a sawtooth between `W/2` and `W`; with loss probability `p` its mean is `sqrt(1.5 / p)`
+//! segments whatever the rate of the link, which is why a long fast path with one loss in ten
+//! thousand stays empty: at 1 Gbit/s and 210 ms, one halving takes half an hour to grow back.
+//!
+//! Linux halves the window, not the amount in flight as RFC 5681 has it, and rounds down.
 
-/// Fixed window.
+use super::window::Window;
+use super::{AckSample, CongestionControl, Context, Control, Hints, Signal, Status};
+
+/// Reno on one connection.
 #[derive(Debug)]
 pub struct Reno {
-    cwnd: u64,
+    window: Window,
 }
 
 impl Reno {
     /// A controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
-        Self { cwnd: hints.initial_cwnd.unwrap_or(100_000 * cx.mss) }
+        Self { window: Window::new(cx, hints) }
     }
 }
 
 impl CongestionControl for Reno {
-    fn on_ack(&mut self, _: &Context, _: &AckSample) {}
+    fn on_signal(&mut self, cx: &Context, signal: Signal) {
+        self.window.on_signal(cx, signal, |cwnd| cwnd / 2);
+    }
 
-    fn control(&self) -> Control {
-        Control {
-            cwnd: self.cwnd,
-            ssthresh: u64::MAX,
-            pacing: Pacing::Unpaced,
-            send_quantum: SendQuantum::FromRate { min_segments: 2 },
-            recovery: Recovery::Prr,
+    fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
+        let rest = self.window.on_ack(cx, sample);
+        if rest > 0 {
+            // One segment per window acknowledged is one per round trip.
+            self.window.avoid_congestion(self.window.cwnd(), rest);
         }
     }
 
+    fn control(&self) -> Control {
+        self.window.control()
+    }
+
     fn status(&self) -> Status {
-        Status::default()
+        Status { phase: self.window.phase(), ..Status::default() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,136 @@
-//! Slow start: growth, and when to leave it.
+//! When to leave slow start before something is lost: HyStart (Ha and Rhee, 2011), as Linux has it.
+//!
+//! Slow start ends by overflowing the queue with up to a whole window. Two signs tell earlier that
+//! the window has reached what the path holds, both looked for once per round trip:
+//!
+//! ```text
+//!   delay   8 samples of the round, and the least RTT still exceeds
+//!           min_rtt + clamp(min_rtt / 8, 4 ms, 16 ms): a queue is building up
+//!   train   ACKs at most 2 ms apart, together spanning the path's RTT: the segments of one
+//!           round, sent back to back, fill the pipe from end to end
+//! ```
+//!
+//! Either sets `ssthresh = cwnd` at once. A train is compared with *half* the least RTT while the
+//! host does not pace, since forward and backward path hold half a round trip each; a paced sender
+//! spreads a round over up to half a round trip by itself, so there the whole is taken. Whether the
+//! host paces is seen from whether the pacer ever held something back.
+
+use fullpipe_units::{Duration, Instant};
+
+use super::Context;
+use super::window::Window;
+
+/// Below this window in segments, a round has too few ACKs to judge by.
+const LOW_WINDOW: u64 = 16;
+
+/// RTT samples of a round before its least is believed.
+const MIN_SAMPLES: u32 = 8;
+
+/// ACKs further apart than this are not one train.
+const ACK_SPACING: Duration = Duration::from_millis(2);
+
+/// Bounds of how much the RTT must grow: below, timer and scheduling noise; above, the queue of a
+/// long path would be filled for too long.
+const DELAY_MIN: Duration = Duration::from_millis(4);
+const DELAY_MAX: Duration = Duration::from_millis(16);
+
+/// How long super-segments may delay ACKs, at most, and their number and size behind it: segments
+/// leave the host in lumps of up to 64 KiB, and a few of them wait in its queue.
+const LUMP_DELAY_MAX: Duration = Duration::from_millis(1);
+const LUMP_BYTES: u64 = 4 * 65_536;
+
+/// HyStart on one connection.
+#[derive(Debug)]
+pub(super) struct HyStart {
+    /// One of the signs was seen; there is nothing more to look for.
+    found: bool,
+    round_start: Instant,
+    /// The round ends when this offset is acknowledged.
+    round_end: u64,
+    last_ack: Instant,
+    lowest_rtt: Duration,
+    samples: u32,
+    host_paces: bool,
+}
+
+impl HyStart {
+    pub(super) fn new(cx: &Context) -> Self {
+        let mut this = Self {
+            found: false,
+            round_start: cx.now,
+            round_end: cx.snd_nxt,
+            last_ack: cx.now,
+            lowest_rtt: Duration::MAX,
+            samples: 0,
+            host_paces: false,
+        };
+        this.begin_round(cx);
+        this
+    }
+
+    /// A timeout: look again in the slow start that follows.
+    pub(super) fn restart(&mut self, cx: &Context) {
+        self.found = false;
+        self.begin_round(cx);
+    }
+
+    fn begin_round(&mut self, cx: &Context) {
+        self.round_start = cx.now;
+        self.last_ack = cx.now;
+        self.round_end = cx.snd_nxt;
+        self.lowest_rtt = Duration::MAX;
+        self.samples = 0;
+    }
+
+    /// One RTT sample; ends slow start if it is time. `min_rtt` is the least RTT, this sample included.
+    pub(super) fn on_rtt(&mut self, cx: &Context, rtt: Duration, min_rtt: Duration, window: &mut Window) {
+        if self.found || !window.in_slow_start() || window.cwnd() < LOW_WINDOW {
+            return;
+        }
+        if cx.snd_una > self.round_end {
+            self.begin_round(cx);
+        }
+        self.host_paces |= cx.next_departure > cx.now && !cx.next_departure.is_never();
+        if self.sees_train(cx, min_rtt, window) || self.sees_delay(rtt, min_rtt) {
+            self.found = true;
+            window.leave_slow_start();
+        }
+    }
+
+    fn sees_train(&mut self, cx: &Context, min_rtt: Duration, window: &Window) -> bool {
+        // Several ACKs at one instant are a train like any other: their spacing is zero.
+        if cx.now.saturating_since(self.last_ack) > ACK_SPACING {
+            return false;
+        }
+        self.last_ack = cx.now;
+        let span = min_rtt + lump_delay(cx, window);
+        let threshold = if self.host_paces { span } else { span / 2 };
+        cx.now.saturating_since(self.round_start) > threshold
+    }
+
+    fn sees_delay(&mut self, rtt: Duration, min_rtt: Duration) -> bool {
+        self.lowest_rtt = self.lowest_rtt.min(rtt);
+        if self.samples < MIN_SAMPLES {
+            self.samples += 1;
+            return false;
+        }
+        self.lowest_rtt > min_rtt + delay_threshold(min_rtt)
+    }
+}
+
+/// By how much the RTT of a round must exceed `min_rtt`.
+fn delay_threshold(min_rtt: Duration) -> Duration {
+    (min_rtt / 8).clamp(DELAY_MIN, DELAY_MAX)
+}
+
+/// The time that [`LUMP_BYTES`] take at the pacing rate, which is a percentage of `cwnd / srtt`.
+fn lump_delay(cx: &Context, window: &Window) -> Duration {
+    let Some(srtt) = cx.srtt else {
+        return Duration::ZERO;
+    };
+    let bytes_per_srtt = window.cwnd().saturating_mul(cx.mss).saturating_mul(window.pacing_percent()) / 100;
+    (srtt * LUMP_BYTES / bytes_per_srtt.max(1)).min(LUMP_DELAY_MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,586 @@
+//! BBR version 1 (Cardwell et al., "BBR: congestion-based congestion control", 2016), as in Linux.
+//!
+//! Two things say all about a path, and loss is neither: the best rate of delivery (`bw`), and the
+//! round trip with an empty queue (`min_rtt`). Only one can be measured at a time, so BBR takes turns
+//! by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x min_rtt`.
+//!
+//! ```text
+//!            ┌─────────┐ bw stopped growing ┌───────┐
+//!   start ──►│ Startup │───────────────────►│ Drain │   gains: pacing       cwnd
+//!            │  2.885  │                    │ 0.344 │   Startup 2.885       2.885
+//!            └─────────┘                    └───────┘   Drain   0.344       2.885
+//!                 ▲  │                          │       ProbeBW 1.25, 0.75, 2
+//!     pipe never  │  │ min_rtt is 10 s old      │ queue         1 x 6
+//!     was full    │  ▼                          ▼ gone  ProbeRTT 1          1, 4 segments
+//!            ┌──────────┐   min_rtt is     ┌─────────┐
+//!            │ ProbeRTT │◄─────────────────│ ProbeBW │
+//!            │          │─────────────────►│         │
+//!            └──────────┘   200 ms later   └─────────┘
+//! ```
+//!
+//! Beside the machine: [`full_pipe`] (has `bw` stopped growing?), [`aggregation`] (ACKs that come in
+//! lumps need a larger window), [`policer`] (a token bucket must not be probed), and the modulation
+//! of the window around loss in [`Bbr1::update_cwnd`]. Windows are in whole segments, as in Linux.
+
+use fullpipe_units::{Duration, Instant, Rate};
+
+use self::aggregation::Aggregation;
+use self::full_pipe::FullPipe;
+use self::gain::{Gain, amount, rate_of};
+use self::policer::Policer;
+use super::window::INITIAL_SEGMENTS;
+use super::windowed::WindowedMax;
+use super::{
+    AckSample, CongestionControl, Context, Control, Hints, MAX_QUANTUM, Pacing, Recovery, SendQuantum, Sent,
+    Signal, Status,
+};
+
+mod aggregation;
+mod full_pipe;
+mod gain;
+mod policer;
+
+/// Startup: 2/ln 2, the least gain that lets a paced sender double its rate every round trip.
+const HIGH_GAIN: Gain = Gain::of(2_885, 1_000, 1);
+
+/// Drain: the inverse, so that the queue goes in about the time in which it came.
+const DRAIN_GAIN: Gain = Gain::of(1_000, 2_885, 0);
+
+/// Window in ProbeBW: twice the BDP, so that delayed and lumped ACKs do not stop transmission.
+const CWND_GAIN: Gain = Gain::of(2, 1, 0);
+
+/// ProbeBW: one phase with more than the path takes to find new bandwidth, one with less to remove the
+/// queue that this made, six that cruise. Their mean is 1.
+const CYCLE: [Gain; 8] = [
+    Gain::of(5, 4, 0),
+    Gain::of(3, 4, 0),
+    Gain::UNIT,
+    Gain::UNIT,
+    Gain::UNIT,
+    Gain::UNIT,
+    Gain::UNIT,
+    Gain::UNIT,
+];
+
+/// The maximum of `bw` is over so many round trips: one cycle, and two to spare.
+const BW_ROUNDS: u64 = CYCLE.len() as u64 + 2;
+
+/// A `min_rtt` older than this is looked for anew; the queue of a competitor rarely stays so long.
+const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
+
+/// How long ProbeRTT keeps the pipe empty: long enough for flows to overlap, 2 % of [`MIN_RTT_WINDOW`].
+const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
+
+/// The window in ProbeRTT, and the least elsewhere, in segments: keeps the ACK clock running through
+/// delayed ACKs.
+const MIN_CWND: u64 = 4;
+
+/// Below this rate one segment is 10 ms or more, and two at once a lump worth avoiding.
+const ONE_SEGMENT_RATE: Rate = Rate::from_bps(1_200_000);
+
+/// Segments in a super-segment, at most.
+const MAX_TSO_SEGMENTS: u64 = 127;
+
+/// The RTT that the first pacing rate assumes when none is known.
+const ASSUMED_RTT: Duration = Duration::from_millis(1);
+
+/// The states of the diagram above, with what exists only in them.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    Startup,
+    Drain,
+    ProbeBw(Cycle),
+    ProbeRtt(ProbeRtt),
+}
+
+/// Where in [`CYCLE`], and since when.
+#[derive(Clone, Copy, Debug)]
+struct Cycle {
+    phase: usize,
+    since: Instant,
+}
+
+/// How far ProbeRTT has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProbeRtt {
+    /// When it may end; `None` until the pipe has emptied.
+    done_at: Option<Instant>,
+    /// A whole round trip has passed with the pipe empty.
+    round_done: bool,
+}
+
+/// What the connection is doing about loss, as of the last ACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repair {
+    None,
+    Recovery,
+    Loss,
+}
+
+/// BBRv1 on one connection.
+#[derive(Debug)]
+pub struct Bbr1 {
+    mss: u64,
+    mode: Mode,
+
+    // The model of the path.
+    bw: WindowedMax<Rate>,
+    min_rtt: Option<Duration>,
+    min_rtt_at: Instant,
+    full_pipe: FullPipe,
+    aggregation: Aggregation,
+    policer: Policer,
+
+    // Packet-timed round trips: one ends when something is delivered that was sent after it began.
+    round: u64,
+    round_end: u64,
+    round_start: bool,
+
+    // The decision, in segments.
+    cwnd: u64,
+    ssthresh: Option<u64>,
+    pacing_rate: Rate,
+
+    /// The window to return to after recovery or ProbeRTT.
+    prior_cwnd: u64,
+    repair: Repair,
+    /// First round of recovery: send what was delivered, no more.
+    conserving: bool,
+
+    /// The first pacing rate was computed from a measured RTT.
+    has_seen_rtt: bool,
+    /// Nothing was in flight a moment ago: a low RTT must not be hidden by a needless ProbeRTT.
+    idle_restart: bool,
+    /// What was sent between these amounts of delivered data was sent in ProbeRTT, with a window that
+    /// says nothing of the bandwidth.
+    probe_rtt_marks: Option<(u64, u64)>,
+    /// How many random numbers were used.
+    draws: u64,
+}
+
+impl Bbr1 {
+    /// A controller for a new connection.
+    pub fn new(cx: &Context, hints: &Hints) -> Self {
+        let cwnd = hints.initial_cwnd.map_or(INITIAL_SEGMENTS, |bytes| cx.segments(bytes).max(1));
+        let rtt = cx.srtt.or(hints.rtt);
+        Self {
+            mss: cx.mss,
+            mode: Mode::Startup,
+            bw: WindowedMax::new(BW_ROUNDS),
+            min_rtt: cx.min_rtt.or(hints.rtt),
+            min_rtt_at: cx.now,
+            full_pipe: FullPipe::default(),
+            aggregation: Aggregation::new(cx.now),
+            policer: Policer::new(cx),
+            round: 0,
+            round_end: cx.delivered,
+            round_start: false,
+            cwnd,
+            ssthresh: None,
+            pacing_rate: first_pacing_rate(cwnd * cx.mss, rtt),
+            prior_cwnd: 0,
+            repair: Repair::None,
+            conserving: false,
+            has_seen_rtt: rtt.is_some(),
+            idle_restart: false,
+            probe_rtt_marks: None,
+            draws: 0,
+        }
+    }
+
+    /// The bandwidth to go by: what a policer lets through, if one was found.
+    fn bandwidth(&self) -> Rate {
+        self.policer.rate_in_use().unwrap_or_else(|| self.bw.get())
+    }
+
+    fn pacing_gain(&self) -> Gain {
+        match self.mode {
+            Mode::Startup => HIGH_GAIN,
+            Mode::Drain => DRAIN_GAIN,
+            // Probing a token bucket would only empty it.
+            Mode::ProbeBw(_) if self.policer.rate_in_use().is_some() => Gain::UNIT,
+            Mode::ProbeBw(cycle) => CYCLE[cycle.phase],
+            Mode::ProbeRtt(_) => Gain::UNIT,
+        }
+    }
+
+    fn cwnd_gain(&self) -> Gain {
+        match self.mode {
+            Mode::Startup | Mode::Drain => HIGH_GAIN,
+            Mode::ProbeBw(_) => CWND_GAIN,
+            Mode::ProbeRtt(_) => Gain::UNIT,
+        }
+    }
+
+    // ---- amounts in flight, in segments ----
+
+    /// `gain` times the bandwidth-delay product, rounded up: a fraction of a segment less would leave
+    /// the path idle for the rest.
+    fn bdp(&self, bw: Rate, gain: Gain) -> u64 {
+        match self.min_rtt {
+            Some(min_rtt) => gain.times(amount(bw, min_rtt)).div_ceil(self.mss),
+            None => INITIAL_SEGMENTS,
+        }
+    }
+
+    /// What must be in flight beyond `segments` for the lumps in which hosts send and acknowledge: a
+    /// super-segment each in the pacer, in the sender's card and in the receiver's merging; and an even
+    /// number, for receivers that acknowledge every other segment.
+    fn with_lumps(&self, segments: u64) -> u64 {
+        let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
+        // On a path of few segments, 1.25 times too few is no more than they are.
+        if let Mode::ProbeBw(Cycle { phase: 0, .. }) = self.mode { even + 2 } else { even }
+    }
+
+    fn target_inflight(&self, bw: Rate, gain: Gain) -> u64 {
+        self.with_lumps(self.bdp(bw, gain))
+    }
+
+    fn min_tso_segments(&self) -> u64 {
+        if self.pacing_rate < ONE_SEGMENT_RATE { 1 } else { 2 }
+    }
+
+    /// Segments of one super-segment at the present pacing rate: about 1 ms worth.
+    fn tso_goal(&self) -> u64 {
+        let bytes = (self.pacing_rate.as_bytes_per_sec() >> 10).min(MAX_QUANTUM);
+        (bytes / self.mss).max(self.min_tso_segments()).min(MAX_TSO_SEGMENTS)
+    }
+
+    /// What will be in the network when the pacer next releases something: with segments scheduled
+    /// ahead of time, "in flight" counts what has not left yet.
+    fn in_network_at_next_departure(&self, cx: &Context, inflight: u64) -> u64 {
+        let wait = cx.next_departure.saturating_since(cx.now);
+        let delivered = if wait.is_zero() { 0 } else { amount(self.bandwidth(), wait) / self.mss };
+        let released = if self.pacing_gain() > Gain::UNIT { self.tso_goal() } else { 0 };
+        (inflight.div_ceil(self.mss) + released).saturating_sub(delivered)
+    }
+
+    // ---- the model ----
+
+    fn update_bandwidth(&mut self, cx: &Context, sample: &AckSample, app_limited: bool) {
+        self.round_start = false;
+        let Some(interval) = sample.interval.filter(|interval| !interval.is_zero()) else {
+            return;
+        };
+        if sample.prior_delivered >= self.round_end {
+            self.round_end = cx.delivered;
+            self.round += 1;
+            self.round_start = true;
+            self.conserving = false;
+        }
+        self.update_policer(cx, sample.newly_lost > 0, app_limited);
+        // A slow application makes low samples, but no sample is higher than the path is fast.
+        let bw = rate_of(sample.delivered, interval);
+        if !app_limited || bw >= self.bw.get() {
+            self.bw.update(self.round, bw);
+        }
+    }
+
+    fn update_policer(&mut self, cx: &Context, lost: bool, app_limited: bool) {
+        let probing = matches!(self.mode, Mode::ProbeBw(_));
+        if self.policer.update(cx, self.round_start, lost, app_limited, probing) {
+            self.enter_probe_bw(cx);
+        }
+    }
+
+    fn update_min_rtt(&mut self, cx: &Context, sample: &AckSample) {
+        let expired = cx.now > self.min_rtt_at + MIN_RTT_WINDOW;
+        if let Some(rtt) = sample.rtt
+            && (expired || self.min_rtt.is_none_or(|min| rtt < min))
+        {
+            self.min_rtt = Some(rtt);
+            self.min_rtt_at = cx.now;
+        }
+        if expired && !self.idle_restart && !matches!(self.mode, Mode::ProbeRtt(_)) {
+            self.save_cwnd();
+            self.probe_rtt_marks = Some((cx.delivered, cx.delivered));
+            self.enter(Mode::ProbeRtt(ProbeRtt::default()));
+        }
+        self.update_probe_rtt(cx);
+        if sample.delivered > 0 {
+            self.idle_restart = false;
+        }
+    }
+
+    // ---- the machine ----
+
+    fn enter(&mut self, mode: Mode) {
+        use Mode::{Drain, ProbeBw, ProbeRtt, Startup};
+        debug_assert!(
+            matches!(
+                (self.mode, mode),
+                (Startup, Drain)
+                    | (Drain | ProbeBw(_), ProbeBw(_))
+                    | (ProbeRtt(_), Startup | ProbeBw(_))
+                    | (Startup | Drain | ProbeBw(_), ProbeRtt(_))
+            ),
+            "no edge from {:?} to {mode:?}",
+            self.mode
+        );
+        self.mode = mode;
+    }
+
+    /// Any phase but the one that drains: it has nothing to drain yet. Random, so that flows which
+    /// begin together do not probe together.
+    fn enter_probe_bw(&mut self, cx: &Context) {
+        let draw = cx.rng.at(self.draws) >> 32;
+        self.draws += 1;
+        let steps = (draw * (CYCLE.len() as u64 - 1)) >> 32;
+        let phase = (CYCLE.len() - steps as usize) % CYCLE.len();
+        self.enter(Mode::ProbeBw(Cycle { phase, since: cx.delivered_time }));
+    }
+
+    fn update_cycle(&mut self, cx: &Context, sample: &AckSample) {
+        if let Mode::ProbeBw(cycle) = self.mode
+            && self.is_phase_over(cx, sample, cycle)
+        {
+            let phase = (cycle.phase + 1) % CYCLE.len();
+            self.mode = Mode::ProbeBw(Cycle { phase, since: cx.delivered_time });
+        }
+    }
+
+    fn is_phase_over(&self, cx: &Context, sample: &AckSample, cycle: Cycle) -> bool {
+        let full_length =
+            self.min_rtt.is_some_and(|min_rtt| cx.delivered_time.saturating_since(cycle.since) > min_rtt);
+        let gain = self.pacing_gain();
+        let inflight = || self.in_network_at_next_departure(cx, sample.prior_inflight);
+        let bw = self.bw.get();
+        if gain > Gain::UNIT {
+            // More bandwidth shows only once more is in flight, unless the queue cannot hold it.
+            full_length && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain))
+        } else if gain < Gain::UNIT {
+            // No longer than it takes: below the BDP the path would idle.
+            full_length || inflight() <= self.target_inflight(bw, Gain::UNIT)
+        } else {
+            full_length
+        }
+    }
+
+    fn update_drain(&mut self, cx: &Context) {
+        if matches!(self.mode, Mode::Startup) && self.full_pipe.is_reached() {
+            self.ssthresh = Some(self.target_inflight(self.bw.get(), Gain::UNIT));
+            self.enter(Mode::Drain);
+        }
+        if matches!(self.mode, Mode::Drain)
+            && self.in_network_at_next_departure(cx, cx.inflight)
+                <= self.target_inflight(self.bw.get(), Gain::UNIT)
+        {
+            self.enter_probe_bw(cx);
+        }
+    }
+
+    fn update_probe_rtt(&mut self, cx: &Context) {
+        let round_start = self.round_start;
+        let Mode::ProbeRtt(probe) = &mut self.mode else {
+            return;
+        };
+        if let Some((_, until)) = &mut self.probe_rtt_marks {
+            *until = cx.delivered + cx.inflight;
+        }
+        if probe.done_at.is_none() {
+            if cx.inflight.div_ceil(self.mss) <= MIN_CWND {
+                probe.done_at = Some(cx.now + PROBE_RTT_TIME);
+                self.round_end = cx.delivered;
+            }
+        } else {
+            probe.round_done |= round_start;
+            if probe.round_done {
+                self.leave_probe_rtt_if_done(cx);
+            }
+        }
+    }
+
+    fn leave_probe_rtt_if_done(&mut self, cx: &Context) {
+        let Mode::ProbeRtt(ProbeRtt { done_at: Some(done_at), .. }) = self.mode else {
+            return;
+        };
+        if cx.now <= done_at {
+            return;
+        }
+        self.min_rtt_at = cx.now;
+        self.cwnd = self.cwnd.max(self.prior_cwnd);
+        if self.full_pipe.is_reached() {
+            self.enter_probe_bw(cx);
+        } else {
+            self.enter(Mode::Startup);
+        }
+    }
+
+    // ---- the decision ----
+
+    fn update_pacing(&mut self, cx: &Context, bw: Rate, gain: Gain) {
+        if !self.has_seen_rtt && cx.srtt.is_some() {
+            self.has_seen_rtt = true;
+            self.pacing_rate = first_pacing_rate(self.cwnd * self.mss, cx.srtt);
+        }
+        let rate = gain.pacing(bw);
+        // Until the pipe is full, low samples are those of a window that is still small.
+        if self.full_pipe.is_reached() || rate > self.pacing_rate {
+            self.pacing_rate = rate;
+        }
+    }
+
+    fn update_cwnd(&mut self, cx: &Context, sample: &AckSample, bw: Rate, gain: Gain) {
+        let acked = sample.acked_segments;
+        if acked > 0 && !self.recover_or_restore(cx, sample) {
+            let extra = if self.full_pipe.is_reached() { self.aggregation.extra(bw, self.mss) } else { 0 };
+            let target = self.with_lumps(self.bdp(bw, gain) + extra);
+            if self.full_pipe.is_reached() {
+                self.cwnd = (self.cwnd + acked).min(target);
+            } else if self.cwnd < target || cx.delivered < INITIAL_SEGMENTS * self.mss {
+                self.cwnd += acked;
+            }
+            self.cwnd = self.cwnd.max(MIN_CWND);
+        }
+        if let Mode::ProbeRtt(_) = self.mode {
+            self.cwnd = self.cwnd.min(MIN_CWND);
+        }
+    }
+
+    /// The window around loss. Returns true while it is all that matters.
+    ///
+    /// What was lost leaves the window at once. In the first round of recovery nothing is known of the
+    /// path's state, so what is sent is what was delivered; from the second on the model holds again.
+    /// Afterwards the window is back where it was: loss as such is no reason to be slower.
+    fn recover_or_restore(&mut self, cx: &Context, sample: &AckSample) -> bool {
+        let acked = sample.acked_segments;
+        let conserved = cx.inflight.div_ceil(self.mss) + acked;
+        let lost = sample.newly_lost.div_ceil(self.mss);
+        if lost > 0 {
+            self.cwnd = self.cwnd.saturating_sub(lost).max(1);
+        }
+        let repair = match (cx.in_loss, cx.in_recovery) {
+            (true, _) => Repair::Loss,
+            (false, true) => Repair::Recovery,
+            (false, false) => Repair::None,
+        };
+        if repair == Repair::Recovery && self.repair != Repair::Recovery {
+            self.conserving = true;
+            self.round_end = cx.delivered;
+            self.cwnd = conserved;
+        } else if repair == Repair::None && self.repair != Repair::None {
+            self.conserving = false;
+            self.cwnd = self.cwnd.max(self.prior_cwnd);
+        }
+        self.repair = repair;
+        if self.conserving {
+            self.cwnd = self.cwnd.max(conserved);
+        }
+        self.conserving
+    }
+
+    /// Remembers the window for when it may be used again.
+    fn save_cwnd(&mut self) {
+        if self.repair == Repair::None && !matches!(self.mode, Mode::ProbeRtt(_)) {
+            self.prior_cwnd = self.cwnd;
+        } else {
+            // Already reduced for another reason: keep the better one.
+            self.prior_cwnd = self.prior_cwnd.max(self.cwnd);
+        }
+    }
+
+    fn is_app_limited(&self, sample: &AckSample) -> bool {
+        let in_probe_rtt = |(from, until)| (from..=until).contains(&sample.prior_delivered);
+        sample.app_limited || self.probe_rtt_marks.is_some_and(in_probe_rtt)
+    }
+}
+
+impl CongestionControl for Bbr1 {
+    fn on_send(&mut self, cx: &Context, sent: &Sent) {
+        if !(sent.first_after_idle && cx.app_limited) {
+            return;
+        }
+        // The queue is empty and the bandwidth known: neither probe nor drain, just go on.
+        self.idle_restart = true;
+        self.aggregation.restart(cx.now);
+        match self.mode {
+            Mode::ProbeBw(_) => self.update_pacing(cx, self.bandwidth(), Gain::UNIT),
+            Mode::ProbeRtt(_) => self.leave_probe_rtt_if_done(cx),
+            Mode::Startup | Mode::Drain => {}
+        }
+    }
+
+    fn on_signal(&mut self, cx: &Context, signal: Signal) {
+        match signal {
+            Signal::EnterRecovery => self.save_cwnd(),
+            Signal::Timeout { first } => {
+                if first {
+                    self.save_cwnd();
+                }
+                self.cwnd = cx.inflight.div_ceil(self.mss) + 1;
+                self.repair = Repair::Loss;
+                self.full_pipe.forget_growth();
+                // A timeout ends a round, and is a loss if ever there was one.
+                self.round_start = true;
+                self.update_policer(cx, true, false);
+            }
+            Signal::SpuriousRecovery | Signal::SpuriousTimeout => {
+                // What looked like no growth was no measurement. The window itself is restored when
+                // recovery ends.
+                self.full_pipe.forget_growth();
+                self.policer.reset(cx);
+            }
+            Signal::MssChanged => self.mss = cx.mss,
+            // Loss and marks are no measure of the path here, and idling has its own rule in `on_send`.
+            Signal::ExitRecovery
+            | Signal::TlpRepaired
+            | Signal::LossBatchEnd
+            | Signal::EcnEcho
+            | Signal::Idle { .. } => {}
+        }
+    }
+
+    fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
+        let app_limited = self.is_app_limited(sample);
+        self.update_bandwidth(cx, sample, app_limited);
+        self.aggregation.update(cx, sample, self.bandwidth(), self.round_start, self.cwnd);
+        self.update_cycle(cx, sample);
+        if self.round_start && !app_limited {
+            self.full_pipe.update(self.bw.get());
+        }
+        self.update_drain(cx);
+        self.update_min_rtt(cx, sample);
+
+        let bw = self.bandwidth();
+        self.update_pacing(cx, bw, self.pacing_gain());
+        self.update_cwnd(cx, sample, bw, self.cwnd_gain());
+    }
+
+    fn control(&self) -> Control {
+        Control {
+            cwnd: self.cwnd.saturating_mul(self.mss),
+            ssthresh: self.ssthresh.map_or(u64::MAX, |segments| segments.saturating_mul(self.mss)),
+            pacing: Pacing::Rate(self.pacing_rate),
+            send_quantum: SendQuantum::FromRate { min_segments: self.min_tso_segments() },
+            recovery: Recovery::Own,
+        }
+    }
+
+    fn status(&self) -> Status {
+        let phase = match self.mode {
+            Mode::Startup => "Startup",
+            Mode::Drain => "Drain",
+            Mode::ProbeBw(_) => "ProbeBW",
+            Mode::ProbeRtt(_) => "ProbeRTT",
+        };
+        Status {
+            phase,
+            values: [
+                ("bw", self.bandwidth().as_bps() as f64),
+                ("min_rtt", self.min_rtt.unwrap_or_default().as_millis_f64()),
+                ("pacing_gain", self.pacing_gain().as_f64()),
+                ("cwnd_gain", self.cwnd_gain().as_f64()),
+            ],
+        }
+    }
+}
+
+/// The pacing rate before anything was delivered: a window per RTT, with the gain of Startup.
+fn first_pacing_rate(cwnd: u64, rtt: Option<Duration>) -> Rate {
+    // Finer than a microsecond is noise.
+    let rtt = rtt.map_or(ASSUMED_RTT, |rtt| rtt.max(Duration::from_micros(1)));
+    HIGH_GAIN.pacing(rate_of(cwnd, rtt))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+use fullpipe_units::Duration;
+
+use super::*;
+use crate::cc::testing::{Bench, MSS, Run, at_ms, ms};
+use crate::cc::{Algorithm, Pacing, Recovery, SendQuantum};
+
+fn at(segments: u64) -> Bench<Reno> {
+    Bench::new(segments, Reno::new)
+}
+
+/// In congestion avoidance at `segments`.
+fn avoiding(segments: u64) -> Bench<Reno> {
+    let mut bench = at(segments * 2);
+    bench.lose();
+    assert_eq!((bench.cwnd(), bench.ssthresh()), (segments, segments));
+    bench
+}
+
+#[test]
+fn reno_1_one_segment_per_window() {
+    let mut bench = avoiding(10);
+    bench.acks(9);
+    assert_eq!(bench.cwnd(), 10);
+    bench.acks(1);
+    assert_eq!(bench.cwnd(), 11);
+    bench.acks(10);
+    assert_eq!(bench.cwnd(), 11);
+    bench.acks(1);
+    assert_eq!(bench.cwnd(), 12);
+}
+
+#[test]
+fn reno_2_halving_rounds_down_to_no_less_than_two() {
+    for (before, after) in [(20, 10), (3, 2), (21, 10), (1, 2)] {
+        let mut bench = at(before);
+        bench.lose();
+        assert_eq!((bench.cwnd(), bench.ssthresh()), (after, after), "loss at {before}");
+    }
+}
+
+#[test]
+fn reno_3_a_stretch_ack_grows_by_what_it_covers() {
+    let mut bench = avoiding(10);
+    bench.ack(40);
+    assert_eq!(bench.cwnd(), 14);
+}
+
+#[test]
+fn reno_3_stale_credit_is_applied_once() {
+    let mut bench = avoiding(10);
+    bench.acks(9);
+    bench.lose();
+    assert_eq!(bench.cwnd(), 5);
+    bench.acks(4);
+    assert_eq!(bench.cwnd(), 5, "a cut takes the credit away");
+}
+
+/// RENO-4: with one loss per `W` = 40, the window climbs from 20 by one per round trip.
+#[test]
+fn reno_4_sawtooth() {
+    let mut bench = avoiding(20);
+    let mut sent = 0;
+    let mut rounds = 0;
+    while bench.cwnd() < 40 {
+        let window = bench.cwnd();
+        bench.acks(window);
+        assert_eq!(bench.cwnd(), window + 1);
+        sent += window;
+        rounds += 1;
+    }
+    assert_eq!(rounds, 20);
+    assert_eq!(sent, 590, "3/8 W^2 = 600 less the half step of a discrete climb");
+    bench.lose();
+    assert_eq!(bench.cwnd(), 20);
+}
+
+/// RENO-5: a loss for every 600 segments delivered.
+#[test]
+fn reno_5_deterministic_loss() {
+    let mut bench = avoiding(20);
+    let mut highest = 0;
+    let (mut area, mut rounds) = (0, 0);
+    for _ in 0..50 {
+        let mut left = 600;
+        while left > 0 {
+            let window = bench.cwnd().min(left);
+            bench.acks(window);
+            left -= window;
+            highest = highest.max(bench.cwnd());
+            area += window;
+            rounds += 1;
+        }
+        bench.lose();
+    }
+    assert!((39..=41).contains(&highest), "Wmax {highest}");
+    assert!((28..=31).contains(&(area / rounds)), "mean {}", area / rounds);
+}
+
+/// SS-1, for Reno on a path too fast to matter.
+#[test]
+fn ss_1_doubles_every_round_trip() {
+    let mut run = Run::new(Algorithm::Reno, "100gbit", ms(100), u64::MAX);
+    let windows: Vec<_> = (0..8)
+        .map(|round| {
+            run.until(at_ms(100 * round + 50), |_| ());
+            run.control().cwnd / MSS
+        })
+        .collect();
+    assert_eq!(windows, [10, 20, 40, 80, 160, 320, 640, 1280]);
+}
+
+#[test]
+fn ss_2_delayed_acks_double_too() {
+    let mut bench = at(10);
+    (0..5).for_each(|_| bench.ack(2));
+    assert_eq!(bench.cwnd(), 20);
+}
+
+#[test]
+fn ss_3_slow_start_stops_exactly_at_ssthresh_and_the_rest_feeds_avoidance() {
+    let mut bench = at(40);
+    bench.signal(Signal::Timeout { first: true });
+    assert_eq!((bench.cwnd(), bench.ssthresh()), (1, 20));
+    bench.cx.in_loss = true;
+    bench.ack(17);
+    assert_eq!(bench.cwnd(), 18);
+    bench.ack(12);
+    assert_eq!(bench.cwnd(), 20, "2 reach ssthresh, 10 are credit");
+    bench.acks(9);
+    assert_eq!(bench.cwnd(), 20);
+    bench.acks(1);
+    assert_eq!(bench.cwnd(), 21);
+}
+
+#[test]
+fn ss_4_no_growth_unless_the_window_was_used() {
+    for (outstanding, grown) in [(5, 10), (10, 20)] {
+        let mut bench = at(10);
+        bench.cx.cwnd_limited = false;
+        bench.cx.max_inflight = outstanding * MSS;
+        bench.acks(10);
+        assert_eq!(bench.cwnd(), grown, "{outstanding} outstanding");
+    }
+    let mut bench = avoiding(10);
+    bench.cx.cwnd_limited = false;
+    bench.cx.max_inflight = 10 * MSS;
+    bench.acks(100);
+    assert_eq!(bench.cwnd(), 10, "the exception is for slow start only");
+}
+
+#[test]
+fn ss_5_idling_decays_to_the_initial_window() {
+    let mut bench = at(10);
+    bench.acks(26);
+    assert_eq!(bench.cwnd(), 36);
+    bench.signal(Signal::Idle { idle: ms(2_000), rto: ms(300) });
+    assert_eq!(bench.cwnd(), 10);
+
+    let idle_at = |idle| {
+        let mut bench = at(10);
+        bench.acks(90);
+        bench.lose();
+        bench.signal(Signal::Idle { idle, rto: ms(300) });
+        (bench.cwnd(), bench.ssthresh())
+    };
+    assert_eq!(idle_at(ms(300)), (50, 50), "not longer than one RTO");
+    assert_eq!(idle_at(ms(301)), (25, 50));
+    assert_eq!(idle_at(ms(600)), (25, 50));
+    assert_eq!(idle_at(ms(601)), (12, 50));
+    assert_eq!(idle_at(Duration::MAX), (10, 50));
+}
+
+#[test]
+fn un_2_an_undo_restores_window_and_threshold() {
+    let mut bench = avoiding(20);
+    bench.acks(20);
+    bench.signal(Signal::EnterRecovery);
+    assert_eq!(bench.cwnd(), 10);
+    bench.signal(Signal::SpuriousRecovery);
+    assert_eq!((bench.cwnd(), bench.ssthresh()), (21, 20));
+    bench.signal(Signal::SpuriousRecovery);
+    assert_eq!(bench.cwnd(), 21, "once");
+
+    bench.signal(Signal::Timeout { first: true });
+    bench.signal(Signal::Timeout { first: false });
+    assert_eq!((bench.cwnd(), bench.ssthresh()), (1, 10));
+    bench.signal(Signal::SpuriousTimeout);
+    assert_eq!((bench.cwnd(), bench.ssthresh()), (21, 20));
+}
+
+/// INV-3: one cut per window of data.
+#[test]
+fn a_timeout_during_recovery_does_not_cut_again() {
+    let mut bench = at(40);
+    bench.signal(Signal::EnterRecovery);
+    bench.signal(Signal::Timeout { first: true });
+    assert_eq!((bench.cwnd(), bench.ssthresh()), (1, 20));
+}
+
+#[test]
+fn marks_and_repaired_tails_cut_once_and_for_good() {
+    for signal in [Signal::EcnEcho, Signal::TlpRepaired] {
+        let mut bench = at(40);
+        bench.signal(signal);
+        assert_eq!((bench.cwnd(), bench.ssthresh()), (20, 20));
+        bench.signal(Signal::SpuriousRecovery);
+        assert_eq!(bench.cwnd(), 20);
+        bench.cx.in_recovery = true;
+        bench.signal(signal);
+        assert_eq!(bench.cwnd(), 20, "recovery already paid");
+    }
+}
+
+#[test]
+fn the_window_stands_still_in_recovery_and_on_duplicate_acks() {
+    let mut bench = avoiding(10);
+    bench.cx.in_recovery = true;
+    bench.acks(100);
+    assert_eq!(bench.cwnd(), 10);
+    bench.cx.in_recovery = false;
+    let mut duplicate = crate::cc::testing::sample(1);
+    duplicate.una_advanced = false;
+    (0..100).for_each(|_| bench.cc.on_ack(&bench.cx, &duplicate));
+    assert_eq!(bench.cwnd(), 10);
+}
+
+#[test]
+fn windows_are_segments_when_the_segment_size_changes() {
+    let mut bench = avoiding(10);
+    bench.cx.mss = 500;
+    bench.signal(Signal::MssChanged);
+    assert_eq!(bench.cc.control().cwnd, 5_000);
+}
+
+#[test]
+fn control_asks_for_what_linux_does() {
+    let control = at(10).cc.control();
+    assert_eq!(control.ssthresh, u64::MAX);
+    assert_eq!(control.pacing, Pacing::SrttRatio { slow_start: 200, avoidance: 120 });
+    assert_eq!(control.send_quantum, SendQuantum::FromRate { min_segments: 2 });
+    assert_eq!(control.recovery, Recovery::Prr);
+}

@@ -1,0 +1,110 @@
+//! The maximum of a sliding window, from three samples (Kathleen Nichols' filter).
+//!
+//! A full history would cost memory per sample, and a plain maximum never forgets. Three samples are
+//! enough: the best, the best of what came after it, and the best of what came after that. When the
+//! best grows too old, the second takes its place and has been the best of the rest all along.
+//!
+//! ```text
+//!   value   best
+//!            ●        second
+//!            │          ●      third
+//!            │          │        ●
+//!     ───────┴──────────┴────────┴──────► time      all three within `window`
+//! ```
+//!
+//! To keep the runners-up apart in time, the second must come from after the first quarter of the
+//! window and the third from after its half. The answer errs to the low side only: after the best
+//! expires, a better sample between the three may already be forgotten.
+
+/// A value and when it was seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen<V> {
+    at: u64,
+    value: V,
+}
+
+/// The largest value of the last `window` units of time (rounds, in most uses).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct WindowedMax<V> {
+    window: u64,
+    /// Best, second and third, oldest first.
+    best: [Seen<V>; 3],
+}
+
+impl<V: Copy + Default + Ord> WindowedMax<V> {
+    pub(super) fn new(window: u64) -> Self {
+        Self { window, best: [Seen::default(); 3] }
+    }
+
+    /// The maximum.
+    pub(super) fn get(&self) -> V {
+        self.best[0].value
+    }
+
+    /// Takes in a sample, not older than any before it.
+    pub(super) fn update(&mut self, at: u64, value: V) {
+        let new = Seen { at, value };
+        let [first, second, third] = &mut self.best;
+        if value >= first.value || at - third.at > self.window {
+            self.best = [new; 3];
+            return;
+        }
+        if value >= second.value {
+            (*second, *third) = (new, new);
+        } else if value >= third.value {
+            *third = new;
+        }
+
+        let age = at - first.at;
+        if age > self.window {
+            (*first, *second, *third) = (*second, *third, new);
+            if at - first.at > self.window {
+                (*first, *second) = (*second, *third);
+            }
+        } else if second.at == first.at && age > self.window / 4 {
+            (*second, *third) = (new, new);
+        } else if third.at == second.at && age > self.window / 2 {
+            *third = new;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_larger_value_counts_at_once_and_expires_after_the_window() {
+        let mut max = WindowedMax::new(10);
+        max.update(0, 100_u64);
+        for round in 1..=10 {
+            max.update(round, 10);
+            assert_eq!(max.get(), 100, "round {round}");
+        }
+        max.update(11, 10);
+        assert_eq!(max.get(), 10);
+    }
+
+    #[test]
+    fn the_runners_up_take_over_in_turn() {
+        let mut max = WindowedMax::new(10);
+        for (round, value) in [(0, 100_u64), (4, 80), (8, 60)] {
+            max.update(round, value);
+        }
+        let later: Vec<_> = (9..=20)
+            .map(|round| {
+                max.update(round, 1);
+                max.get()
+            })
+            .collect();
+        assert_eq!(later, [100, 100, 80, 80, 80, 80, 60, 60, 60, 60, 1, 1]);
+    }
+
+    #[test]
+    fn silence_longer_than_the_window_forgets_everything() {
+        let mut max = WindowedMax::new(10);
+        max.update(0, 100_u64);
+        max.update(100, 1);
+        assert_eq!(max.get(), 1);
+    }
+}
