@@ -125,14 +125,28 @@ impl Metric {
         }
     }
 
-    /// `value` of this metric in words.
-    pub fn display(self, value: f64) -> String {
+    /// `value` as people read it, rates in Mbit/s; without its unit where that stands elsewhere.
+    pub fn number(self, value: f64) -> String {
         match self.unit() {
-            Unit::Rate => Rate::from_bps(value.round() as u64).to_string(),
-            Unit::Millis => format!("{value:.1} ms"),
-            Unit::Share => format!("{value:.3}"),
+            Unit::Rate => match value / 1e6 {
+                mbit if mbit >= 100.0 => format!("{mbit:.0}"),
+                mbit if mbit >= 10.0 => format!("{mbit:.1}"),
+                mbit => format!("{mbit:.2}"),
+            },
+            Unit::Millis => format!("{value:.1}"),
+            Unit::Share => format!("{value:.4}"),
             Unit::Count => format!("{value:.0}"),
         }
+    }
+
+    /// `value` with its unit.
+    pub fn display(self, value: f64) -> String {
+        let unit = match self.unit() {
+            Unit::Rate => " Mbit/s",
+            Unit::Millis => " ms",
+            Unit::Share | Unit::Count => "",
+        };
+        self.number(value) + unit
     }
 
     /// This metric of one run; `None` for an RTT where nothing was acknowledged.
@@ -259,4 +273,126 @@ pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> V
     };
     let expectations = experiment.expectations().iter();
     expectations.flat_map(|e| e.points.iter().map(move |point| verdict(e, *point))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::cc::Algorithm;
+    use fullpipe_units::Bytes;
+
+    use super::*;
+    use crate::outcome::{PathOutcome, RttOutcome};
+
+    fn flow(mbit: u64, rtt_ms: Option<u64>) -> FlowOutcome {
+        let ms = Duration::from_millis;
+        FlowOutcome {
+            cc: Algorithm::Reno,
+            bytes: Bytes::new(1),
+            goodput: Rate::from_bps(mbit * 1_000_000),
+            goodput_second_half: Rate::from_bps(mbit * 2_000_000),
+            retransmits: mbit,
+            rtt: rtt_ms.map(|rtt| RttOutcome { min: ms(1), mean: ms(rtt), p95: ms(2 * rtt) }),
+            send_limit: vec![(SendLimit::Rwnd, ms(3)), (SendLimit::Cwnd, ms(1))],
+            send_limit_second_half: Vec::new(),
+            max_cwnd: Bytes::ZERO,
+            finished: None,
+        }
+    }
+
+    fn outcome(flows: Vec<FlowOutcome>) -> Outcome {
+        Outcome { flows, path: PathOutcome { delivered: 9, queue_drops: 3, random_drops: 4 }, digest: 0 }
+    }
+
+    fn experiment(expect: &str) -> Experiment {
+        let text = format!(
+            "name = 'x'\nduration = '1s'\n[path]\nrate = ['150mbit', '300mbit']\nrtt = '1ms'\n\
+             [[flow]]\ncc = 'reno'\n[[expect]]\n{expect}"
+        );
+        Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn several_flows_are_judged_as_one_transfer() {
+        let experiment = experiment("metric = 'retransmits'\nmin = 0");
+        let path = &experiment.points()[0].scenario.path;
+        let outcome = outcome(vec![flow(10, Some(20)), flow(30, Some(40)), flow(0, None)]);
+        let expected = [
+            ("goodput_bps", 40e6),
+            ("goodput_second_half_bps", 80e6),
+            // 1448 of each 1500 bytes are payload.
+            ("utilisation", 40.0 / (150.0 * 1448.0 / 1500.0)),
+            ("utilisation_second_half", 80.0 / (150.0 * 1448.0 / 1500.0)),
+            ("retransmits", 40.0),
+            ("rtt_mean_ms", 30.0),
+            ("rtt_p95_ms", 80.0),
+            ("queue_drops", 3.0),
+            ("random_drops", 4.0),
+            ("share.rwnd", 0.75),
+            ("share.app", 0.0),
+        ];
+        for (name, value) in expected {
+            let metric: Metric = name.parse().expect(name);
+            let found = metric.of(&outcome, path).expect(name);
+            assert!((found - value).abs() <= value * 1e-9, "{name}: {found}, not {value}");
+        }
+        assert_eq!(Metric::RttMean.of(&super::tests::outcome(vec![flow(0, None)]), path), None);
+    }
+
+    #[test]
+    fn bounds_take_the_units_of_their_metric() {
+        let read = |metric: Metric, text: &str| metric.read_bound(text).map_err(|e| e.to_string());
+        assert_eq!(read(Metric::Goodput, "95mbit"), Ok(95e6));
+        assert_eq!(read(Metric::Goodput, "95000000"), Ok(95e6));
+        assert_eq!(read(Metric::RttP95, "0.145s"), Ok(145.0));
+        assert_eq!(read(Metric::Utilisation, "90 %"), Ok(0.9));
+        assert_eq!(read(Metric::Share(SendLimit::App), "0.25"), Ok(0.25));
+        let refused = [
+            (Metric::RttMean, "95mbit", "bound of rtt_mean_ms: time '95mbit' has an unknown unit"),
+            (Metric::Utilisation, "95mbit", "bound of utilisation: '95mbit' is no share"),
+            (Metric::QueueDrops, "5%", "bound of queue_drops: '5%' is no number"),
+            (Metric::Goodput, "-1", "bound '-1' of goodput_bps is out of range"),
+            (Metric::Goodput, "nan", "bound 'nan' of goodput_bps is out of range"),
+        ];
+        for (metric, text, message) in refused {
+            assert_eq!(read(metric, text), Err(message.into()));
+        }
+    }
+
+    #[test]
+    fn figures_are_short_enough_to_compare() {
+        let words = [
+            Metric::Goodput.display(359_511_771.0),
+            Metric::Goodput.display(12_345_678.0),
+            Metric::GoodputSecondHalf.number(584_321.0),
+            Metric::RttMean.display(140.04),
+            Metric::Utilisation.display(0.8865),
+            Metric::Retransmits.display(31.4),
+        ];
+        assert_eq!(words, ["360 Mbit/s", "12.3 Mbit/s", "0.58", "140.0 ms", "0.8865", "31"]);
+    }
+
+    #[test]
+    fn bounds_are_held_against_the_repeats_of_each_point() {
+        let runs = [
+            (0, outcome(vec![flow(90, None)])),
+            (0, outcome(vec![flow(110, None)])),
+            (1, outcome(vec![flow(120, None)])),
+        ];
+        let runs: Vec<_> = runs.iter().map(|(point, outcome)| (*point, outcome)).collect();
+        let judge = |expect: &str| {
+            let experiment = experiment(expect);
+            let verdicts = evaluate(&experiment, &runs);
+            verdicts.iter().map(|v| (v.point, v.value, v.pass)).collect::<Vec<_>>()
+        };
+        let both = judge("metric = 'goodput_bps'\nmin = '100mbit'\nmax = '110mbit'");
+        assert_eq!(both, [(0, Some(100e6), true), (1, Some(120e6), false)]);
+        let one =
+            judge("where = { rate = '0.15gbit' }\nmetric = 'goodput_bps'\nover = 'min'\nmin = '100mbit'");
+        assert_eq!(one, [(0, Some(90e6), false)]);
+        let most = judge("metric = 'goodput_bps'\nover = 'max'\nmax = '115mbit'");
+        assert_eq!(most, [(0, Some(110e6), true), (1, Some(120e6), false)]);
+        // No figure is no success, whatever the bound.
+        let none = judge("metric = 'rtt_mean_ms'\nmax = '1s'");
+        assert_eq!(none, [(0, None, false), (1, None, false)]);
+    }
 }

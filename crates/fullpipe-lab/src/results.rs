@@ -242,3 +242,89 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
     };
     runs.chunk_by(|a, b| a.point == b.point).map(summary).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::cc::Algorithm;
+    use fullpipe_units::{Bytes, Rate};
+    use serde_json::json;
+
+    use super::*;
+    use crate::outcome::{PathOutcome, RttOutcome};
+
+    fn runs() -> Vec<RunResult<Timed>> {
+        let ms = Duration::from_millis;
+        let flow = |mbit: u64| FlowOutcome {
+            cc: Algorithm::Bbr1,
+            bytes: Bytes::new(1_000_000),
+            goodput: Rate::from_bps(mbit * 1_000_000),
+            goodput_second_half: Rate::from_bps(9_000_000),
+            retransmits: mbit,
+            rtt: (mbit > 4).then_some(RttOutcome { min: ms(10), mean: ms(12), p95: ms(15) }),
+            send_limit: vec![(SendLimit::Pacing, ms(750)), (SendLimit::SlowStart, ms(250))],
+            send_limit_second_half: Vec::new(),
+            max_cwnd: Bytes::ZERO,
+            finished: None,
+        };
+        let run = |seed, mbit| RunResult {
+            point: 0,
+            seed,
+            value: Timed {
+                outcome: Outcome {
+                    flows: vec![flow(mbit)],
+                    path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2 },
+                    digest: 0xabc,
+                },
+                wall_s: 0.5,
+            },
+        };
+        vec![run(1, 8), run(2, 4)]
+    }
+
+    fn experiment() -> Experiment {
+        let text = "name = 'x'\nduration = '1s'\nrepeat = 2\n[path]\nrate = '10mbit'\nrtt = '10ms'\n\
+                    [[flow]]\ncc = 'bbr'\n\
+                    [[expect]]\nwhere = { cc = 'bbr1' }\nmetric = 'goodput_bps'\nmin = '5mbit'\nkernel = '5-7'";
+        Experiment::from_toml(text).expect("valid")
+    }
+
+    #[test]
+    fn the_document_has_the_promised_shape() {
+        let report = Report::new(&experiment(), "sim", &runs());
+        let document = serde_json::to_value(&report).expect("serialisable");
+        let run = |seed: u64, mbit: u64, rtt_ms: serde_json::Value| {
+            json!({
+                "point": "cc=bbr", "seed": seed,
+                "flows": [{
+                    "cc": "bbr1", "bytes": 1_000_000, "goodput_bps": mbit * 1_000_000,
+                    "goodput_second_half_bps": 9_000_000, "retransmits": mbit, "rtt_ms": rtt_ms,
+                    "send_limit": { "pacing": 0.75, "slow_start": 0.25 },
+                }],
+                "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2 },
+                "digest": "0000000000000abc", "wall_s": 0.5,
+            })
+        };
+        let expected = json!({
+            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim",
+            "runs": [run(1, 8, json!({ "min": 10.0, "mean": 12.0, "p95": 15.0 })), run(2, 4, json!(null))],
+            "expect": [{
+                "where": { "cc": "bbr1" }, "point": "cc=bbr", "metric": "goodput_bps", "value": 6e6,
+                "min": 5e6, "max": null, "kernel": "5-7", "pass": true,
+            }],
+        });
+        assert_eq!(document, expected);
+        assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), report);
+        assert_eq!(report.failed(), 0);
+    }
+
+    #[test]
+    fn a_point_is_summed_up_over_its_repeats() {
+        let [summary] = &summaries(&experiment(), &runs())[..] else { panic!("one point") };
+        assert_eq!(summary.point, "cc=bbr");
+        assert_eq!(summary.repeats, 2);
+        assert_eq!(summary.goodput, Some(Spread { mean: 6e6, min: 4e6, max: 8e6 }));
+        assert_eq!(summary.retransmits, Some(6.0));
+        assert_eq!(summary.rtt_mean_ms, Some(12.0), "from the one run that has an RTT");
+        assert_eq!(summary.main_limit, Some((SendLimit::Pacing, 0.75)));
+    }
+}

@@ -207,10 +207,11 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
         while let Some((key, written)) = map.next_entry::<String, Written>()? {
             entries.insert(key, written);
         }
-        if T::FIXED && entries.len() == 1 {
-            if let Some(size) = entries.remove("fixed") {
-                return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
-            }
+        if T::FIXED
+            && entries.len() == 1
+            && let Some(size) = entries.remove("fixed")
+        {
+            return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
         }
         let keys: Vec<_> = entries.keys().map(String::as_str).collect();
         if keys != ["from", "steps", "to"] {

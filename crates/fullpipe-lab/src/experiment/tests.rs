@@ -336,3 +336,19 @@ fn mistakes_are_named_in_one_line() {
         assert!(!found.contains('\n') && !found_hint.contains('\n'), "{found:?} {found_hint:?}");
     }
 }
+
+#[test]
+fn the_experiments_of_the_project_are_valid() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+    let mut labels = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("there are experiments") {
+        let path = entry.expect("readable").path();
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let experiment = Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert_eq!(path.file_stem().and_then(|s| s.to_str()), Some(experiment.name()));
+        labels.extend(experiment.points().iter().map(|point| point.label.clone()));
+    }
+    for label in ["rtt=140ms window=6291456B", "loss=1.5% cc=bbr1", "64 MiB cc=cubic"] {
+        assert!(labels.iter().any(|found| found == label), "{label} in {labels:?}");
+    }
+}
