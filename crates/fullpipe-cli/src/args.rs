@@ -35,7 +35,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = World::Sim)]
     pub(crate) world: World,
 
-    /// Fail with exit code 5 unless every [[expect]] of the file is met
+    /// Fail with exit code 5 unless every expectation of the file is met
     #[arg(long)]
     pub(crate) check: bool,
 

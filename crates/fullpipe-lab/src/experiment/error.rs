@@ -78,6 +78,17 @@ fn translated(text: &str) -> ExperimentError {
         };
         return ExperimentError::new(format!("missing key '{key}'"), table);
     }
-    let line = text.lines().map(str::trim).collect::<Vec<_>>().join("; ");
-    ExperimentError::new(unquoted(&line), "texts need quotes, as in rate = \"340mbit\"")
+    let line = unquoted(&text.lines().map(str::trim).collect::<Vec<_>>().join("; "));
+    if line.starts_with("invalid ") {
+        let (found, wanted) = line.split_once("expected ").unwrap_or((&line, ""));
+        let wanted = match wanted {
+            "u64" => "a whole number",
+            "a sequence" => "a list or a table in double brackets",
+            wanted if wanted.starts_with("struct ") => "a table",
+            wanted => wanted,
+        };
+        let line = format!("{found}expected {wanted}");
+        return ExperimentError::new(line, "the files in experiments/ show the form of every key");
+    }
+    ExperimentError::new(line, "texts need quotes, as in rate = \"340mbit\"; no key may come twice")
 }

@@ -217,7 +217,7 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
         if keys != ["from", "steps", "to"] {
             let range = "a range is { from = …, to = …, steps = … }";
             let hint = if T::FIXED { format!("{range}; {}", T::EXAMPLE) } else { range.into() };
-            let problem = ExperimentError::new(format!("a table with the keys {}", keys.join(", ")), hint);
+            let problem = ExperimentError::new("a table that is no range", hint);
             return Err(refuse(&problem));
         }
         let mut entry = |key: &str| entries.remove(key).ok_or_else(|| de::Error::custom("incomplete range"));

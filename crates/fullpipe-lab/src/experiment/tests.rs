@@ -220,7 +220,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(&format!("{PATH}\nqueue = {{ from = '1bdp', to = '2bdp' }}"), "", FLOW, ""),
-            "line 6, column 9: a table with the keys from, to",
+            "line 6, column 9: a table that is no range",
             "a range is { from = …, to = …, steps = … }",
         ),
         (
@@ -298,7 +298,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f("rate = 340mbit\nrtt = '1ms'", "", FLOW, ""),
             "line 4, column 8: string values must be quoted, expected literal string",
-            "texts need quotes, as in rate = \"340mbit\"",
+            "texts need quotes, as in rate = \"340mbit\"; no key may come twice",
         ),
         (
             expect("metric = 'speed'\nmin = 1"),
@@ -326,6 +326,16 @@ fn mistakes_are_named_in_one_line() {
             expect("metric = 'utilisation'\nmin = 0.9\nwhere = { speed = 'high' }"),
             "line 10, column 1: 'speed' is no field of a point",
             "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc, or point for its name",
+        ),
+        (
+            "name = 'x'\nduration = '1s'\npath = 3\nflow = []".into(),
+            "line 3, column 8: invalid type: integer '3', expected a table",
+            "the files in experiments/ show the form of every key",
+        ),
+        (
+            f(PATH, "", FLOW, "").replace("[path]", "repeat = -1\n[path]"),
+            "line 3, column 10: invalid value: integer '-1', expected a whole number",
+            "the files in experiments/ show the form of every key",
         ),
         (String::new(), "line 1, column 1: missing key 'name'", "add name = \"weak-network\""),
     ];
