@@ -1,1 +1,21 @@
-fn main() {}
+//! The `fullpipe` command: arguments to calls, results to text.
+#![forbid(unsafe_code)]
+
+mod args;
+mod failure;
+mod output;
+mod run;
+mod standin;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Run(args) => run::run(&args),
+    };
+    result.unwrap_or_else(|failure| failure.report())
+}

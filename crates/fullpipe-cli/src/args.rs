@@ -1,0 +1,85 @@
+//! The arguments of every command.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  the input cannot be used, or the run went wrong
+  2  wrong usage
+  5  done, and with --check an expectation is not met";
+
+/// Finds out which limit holds a TCP transfer back, and what lies behind it.
+#[derive(Debug, Parser)]
+#[command(name = "fullpipe", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run an experiment and print its results
+    Run(RunArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct RunArgs {
+    /// The experiment, a TOML file
+    pub(crate) file: PathBuf,
+
+    /// Where to run it
+    #[arg(long, value_enum, default_value_t = World::Sim)]
+    pub(crate) world: World,
+
+    /// Fail with exit code 5 unless every expectation of the file is met
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+
+    /// Also write the results to DIR/result.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// First seed, instead of the file's
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// Seeds per point, instead of the file's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) repeat: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum World {
+    /// The simulator: virtual time, needs nothing
+    Sim,
+    /// An emulated path in real time (not built yet)
+    Emu,
+    /// The real network (not built yet)
+    Live,
+}
+
+impl World {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Emu => "emu",
+            Self::Live => "live",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table
+    Text,
+    /// One JSON document
+    Json,
+}

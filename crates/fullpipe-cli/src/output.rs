@@ -1,0 +1,165 @@
+//! Results as text and JSON, to the terminal and to files.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+
+use fullpipe_lab::check::Metric;
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::results::{Expect, Report, Spread, Summary};
+
+use crate::failure::Failure;
+
+/// Width that fits a terminal and a quoted mail.
+const COLUMNS: usize = 100;
+
+/// `report` as a document that ends with a newline.
+pub(crate) fn json(report: &Report) -> Result<String, Failure> {
+    let document = serde_json::to_string_pretty(report);
+    document.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
+}
+
+/// Writes `text` to standard output. A reader that has seen enough (`| head`) is no failure.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot write to standard output: {e}"), ""))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes `dir/name` so that it is there whole or not at all.
+pub(crate) fn write_atomically(dir: &Path, name: &str, text: &str) -> Result<(), Failure> {
+    let target = dir.join(name);
+    let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
+    let write = || -> io::Result<()> {
+        fs::create_dir_all(dir)?;
+        let mut file = File::create(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, &target)
+    };
+    write().map_err(|e| {
+        // Nothing to do about a temporary file that was never made or cannot be removed.
+        let _ = fs::remove_file(&temporary);
+        Failure::new(
+            format!("cannot write {}: {e}", target.display()),
+            "give --out a directory you may write to",
+        )
+    })
+}
+
+/// One line for each point, then one for each expectation.
+pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Report) -> String {
+    let repeats = summaries.first().map_or(0, |summary| summary.repeats);
+    let seeds = experiment.seeds();
+    let mut text = experiment.name().to_owned();
+    if !experiment.description().is_empty() {
+        text += &format!(": {}", experiment.description());
+    }
+    text += &match seeds.as_slice() {
+        [first, .., last] => format!(
+            "\nworld {}, mean (min..max) of seeds {first} to {last}; goodput in Mbit/s\n\n",
+            report.world
+        ),
+        seeds => format!("\nworld {}, seed {}; goodput in Mbit/s\n\n", report.world, seeds[0]),
+    };
+
+    let rows = summaries.iter().map(|summary| {
+        let limit = summary.main_limit.map(|(limit, share)| format!("{limit} {:.0}%", share * 100.0));
+        vec![
+            summary.point.clone(),
+            spread(summary.goodput, repeats),
+            spread(summary.goodput_second_half, repeats),
+            summary.retransmits.map_or("-".into(), |n| format!("{n:.0}")),
+            summary.rtt_mean_ms.map_or("-".into(), |ms| format!("{ms:.1}")),
+            limit.unwrap_or("-".into()),
+        ]
+    });
+    let header = ["point", "goodput", "second half", "retrans", "RTT ms", "held back by"];
+    text += &aligned(&header, rows.collect());
+
+    if !report.expect.is_empty() {
+        text += "\n";
+        let measured = report.expect.iter().any(|expect| expect.kernel.is_some());
+        let header = ["", "point", "metric", "value", "expected", if measured { "kernel" } else { "" }];
+        text += &aligned(&header, report.expect.iter().map(expectation).collect());
+        let (met, all) = (report.expect.len() - report.failed(), report.expect.len());
+        text += &format!("\n{met} of {all} expectations met\n");
+    }
+    text
+}
+
+fn expectation(expect: &Expect) -> Vec<String> {
+    // Every metric in a report came from one, so its name reads back.
+    let metric: Option<Metric> = expect.metric.parse().ok();
+    let words = |value: f64| metric.map_or_else(|| value.to_string(), |metric| metric.display(value));
+    let number = |value: f64| metric.map_or_else(|| value.to_string(), |metric| metric.number(value));
+    let bounds = match (expect.min, expect.max) {
+        (Some(min), Some(max)) => format!("{}..{}", number(min), number(max)),
+        (Some(min), None) => format!(">= {}", number(min)),
+        (None, Some(max)) => format!("<= {}", number(max)),
+        (None, None) => String::new(),
+    };
+    vec![
+        if expect.pass { "pass" } else { "FAIL" }.into(),
+        expect.point.clone(),
+        expect.metric.clone(),
+        expect.value.map_or("none".into(), words),
+        bounds,
+        expect.kernel.clone().unwrap_or_default(),
+    ]
+}
+
+fn spread(spread: Option<Spread>, repeats: usize) -> String {
+    match spread {
+        None => "-".into(),
+        Some(spread) if repeats < 2 => Metric::Goodput.number(spread.mean),
+        Some(spread) => format!(
+            "{} ({}..{})",
+            Metric::Goodput.number(spread.mean),
+            Metric::Goodput.number(spread.min),
+            Metric::Goodput.number(spread.max)
+        ),
+    }
+}
+
+/// Columns as wide as they need to be. Where a row would be wider than [`COLUMNS`], its first long
+/// column gets a line of its own: a label cut short would no longer tell points apart.
+fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let width = |text: &str| text.chars().count();
+    let widest = |column: usize, limit: usize| {
+        let cells = rows.iter().map(|row| width(&row[column])).filter(|width| *width <= limit);
+        cells.chain([width(header[column])]).max().unwrap_or(0)
+    };
+    let label = header.iter().position(|name| *name == "point").unwrap_or(0);
+    let others: usize = (0..header.len()).filter(|c| *c != label).map(|c| widest(c, COLUMNS) + 2).sum();
+    let room = COLUMNS.saturating_sub(others);
+    let widths: Vec<usize> =
+        (0..header.len()).map(|c| widest(c, if c == label { room } else { COLUMNS })).collect();
+
+    let mut text = String::new();
+    let mut line = |cells: &[&str]| {
+        let mut line = String::new();
+        for (column, (cell, full)) in cells.iter().zip(&widths).enumerate() {
+            line += cell;
+            let used = width(cell);
+            if used > *full {
+                text.push_str(line.trim_end());
+                text.push('\n');
+                line = " ".repeat(widths[..=column].iter().map(|width| width + 2).sum());
+            } else {
+                line += &" ".repeat(full - used + 2);
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    };
+    line(header);
+    for row in &rows {
+        line(&row.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    text
+}

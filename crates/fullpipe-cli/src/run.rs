@@ -1,0 +1,95 @@
+//! `fullpipe run`: an experiment, its table, its document.
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use fullpipe_lab::campaign::{self, Progress, RunResult};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::results::{Report, Timed, summaries};
+use fullpipe_lab::scenario::Scenario;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{Format, RunArgs, World};
+use crate::failure::{EXPECTATION, Failure};
+use crate::output;
+
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+    if args.world != World::Sim {
+        return Err(Failure::new(
+            format!("the world '{}' is not built yet", args.world.name()),
+            "run it in the simulator: --world sim",
+        ));
+    }
+    let experiment = read(args)?;
+    if args.check && experiment.expectations().is_empty() {
+        return Err(Failure::new("there is nothing to check", "add an [[expect]] or leave --check out")
+            .about(args.file.display()));
+    }
+
+    let runs = simulate(&experiment)?;
+    let report = Report::new(&experiment, args.world.name(), &runs);
+    let document = output::json(&report)?;
+    if let Some(dir) = &args.out {
+        output::write_atomically(dir, "result.json", &document)?;
+    }
+    match args.format {
+        Format::Json => output::print(&document)?,
+        Format::Text => output::print(&output::table(&experiment, &summaries(&experiment, &runs), &report))?,
+    }
+    let failed = args.check && report.failed() > 0;
+    Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
+}
+
+fn read(args: &RunArgs) -> Result<Experiment, Failure> {
+    let file = args.file.display();
+    let text = fs::read_to_string(&args.file).map_err(|e| {
+        Failure::new(
+            format!("cannot read {file}: {e}"),
+            "give an experiment file, as in fullpipe run experiments/window-rtt.toml",
+        )
+    })?;
+    let experiment = Experiment::from_toml(&text).map_err(|e| Failure::from(e).about(file))?;
+    let seeded = match args.seed {
+        Some(seed) => experiment.with_seed(seed),
+        None => experiment,
+    };
+    Ok(match args.repeat {
+        Some(repeat) => seeded.with_repeat(repeat),
+        None => seeded,
+    })
+}
+
+fn simulate(experiment: &Experiment) -> Result<Vec<RunResult<Timed>>, Failure> {
+    let simulate = crate::standin::run; // STAND-IN: to be fullpipe_lab::sim::run
+    let timed = |scenario: &Scenario| {
+        let start = now();
+        let outcome = simulate(scenario);
+        Timed { outcome, wall_s: start.elapsed().as_secs_f64() }
+    };
+    let seeds = experiment.seeds();
+    let bar = progress_bar(experiment.points().len() * seeds.len());
+    let progress = |progress: Progress| bar.set_position(progress.done as u64);
+    let runs = campaign::run(experiment.points(), &seeds, timed, progress);
+    bar.finish_and_clear();
+    Ok(runs?)
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a run takes is no part of its result")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// On a terminal only: in a log, redrawn lines are noise.
+fn progress_bar(runs: usize) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left");
+    let bar = ProgressBar::new(runs as u64);
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

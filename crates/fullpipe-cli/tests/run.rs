@@ -1,0 +1,139 @@
+//! `fullpipe run` as a person or a script meets it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A line of 10 Mbit/s that a transfer of 2 s surely moves something over, and never more than it holds.
+const EXPERIMENT: &str = "\
+name = 'small'
+duration = '2s'
+[path]
+rate = '10mbit'
+rtt = '10ms'
+[[flow]]
+cc = ['reno', 'cubic']
+";
+const MET: &str =
+    "[[expect]]\nwhere = { cc = 'reno' }\nmetric = 'goodput_bps'\nmin = '1mbit'\nkernel = '9.5'\n";
+const MISSED: &str = "[[expect]]\nmetric = 'goodput_bps'\nmin = '11mbit'\n";
+
+/// A folder of its own for one test.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder for the test");
+    folder
+}
+
+fn experiment(test: &str, text: &str) -> PathBuf {
+    let file = folder(test).join("small.toml");
+    fs::write(&file, text).expect("an experiment file");
+    file
+}
+
+fn fullpipe(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_fullpipe")).args(arguments).output().expect("it starts");
+    let Output { status, stdout, stderr } = output;
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().expect("an exit code"), text(stdout), text(stderr))
+}
+
+fn run(file: &Path, more: &[&str]) -> (i32, String, String) {
+    fullpipe(&[&["run", file.to_str().expect("UTF-8")], more].concat())
+}
+
+#[test]
+fn a_table_has_one_line_a_point() {
+    let file = experiment("table", &format!("{EXPERIMENT}{MET}"));
+    let (code, stdout, stderr) = run(&file, &["--check", "--repeat", "3"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let lines: Vec<_> = stdout.lines().collect();
+    assert_eq!(lines.iter().filter(|line| line.starts_with("cc=")).count(), 2, "{stdout}");
+    let verdict = lines.iter().find(|line| line.starts_with("pass  cc=reno")).expect("a verdict");
+    assert!(verdict.ends_with(">= 1.00   9.5"), "{verdict:?}");
+    assert!(stdout.contains("mean (min..max) of seeds 1 to 3"), "{stdout}");
+    assert!(stdout.ends_with("1 of 1 expectations met\n"), "{stdout}");
+    assert!(lines.iter().all(|line| line.chars().count() <= 100), "{stdout}");
+}
+
+#[test]
+fn a_missed_expectation_counts_only_when_asked() {
+    let file = experiment("missed", &format!("{EXPERIMENT}{MET}{MISSED}"));
+    let (code, stdout, _) = run(&file, &[]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("FAIL  cc=cubic") && stdout.contains("1 of 3 expectations met"), "{stdout}");
+    assert_eq!(run(&file, &["--check"]).0, 5);
+}
+
+#[test]
+fn json_goes_to_standard_output_and_to_the_folder() {
+    let file = experiment("json", &format!("{EXPERIMENT}{MET}"));
+    let out = file.with_file_name("deep").join("results");
+    let more = ["--format", "json", "--seed", "40", "--repeat", "2", "--out", out.to_str().expect("UTF-8")];
+    let (code, stdout, stderr) = run(&file, &more);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let document: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document["schema"], "fullpipe.run/1");
+    assert_eq!((&document["experiment"], &document["world"]), (&"small".into(), &"sim".into()));
+    let runs = document["runs"].as_array().expect("runs");
+    let order: Vec<_> = runs.iter().map(|run| (run["point"].as_str(), run["seed"].as_u64())).collect();
+    let expected = [("cc=reno", 40), ("cc=reno", 41), ("cc=cubic", 40), ("cc=cubic", 41)];
+    assert_eq!(order, expected.map(|(point, seed)| (Some(point), Some(seed))));
+    assert!(runs.iter().all(|run| run["wall_s"].is_f64() && run["digest"].is_string()), "{stdout}");
+    assert_eq!(document["expect"][0]["pass"], true);
+
+    assert_eq!(fs::read_to_string(out.join("result.json")).expect("a result"), stdout);
+    assert_eq!(fs::read_dir(&out).expect("a folder").count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn what_cannot_be_run_gets_one_line_and_a_hint() {
+    let said = |test: &str, text: &str, more: &[&str]| {
+        let file = experiment(test, text);
+        let (code, stdout, stderr) = run(&file, more);
+        assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+        stderr.replace(file.to_str().expect("UTF-8"), "FILE")
+    };
+    assert_eq!(
+        said("mbps", &EXPERIMENT.replace("10mbit", "10mbps"), &[]),
+        "error: FILE: line 4, column 8: rate '10mbps' has an ambiguous unit\n\
+         hint: write mbit/s for bits or mB/s for bytes\n"
+    );
+    assert_eq!(
+        said("emu", EXPERIMENT, &["--world", "emu"]),
+        "error: the world 'emu' is not built yet\nhint: run it in the simulator: --world sim\n"
+    );
+    assert_eq!(
+        said("nothing", EXPERIMENT, &["--check"]),
+        "error: FILE: there is nothing to check\nhint: add an [[expect]] or leave --check out\n"
+    );
+    let file = experiment("out", EXPERIMENT);
+    let (code, stdout, stderr) = run(&file, &["--out", file.to_str().expect("UTF-8")]);
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(stderr.starts_with("error: cannot write ") && stderr.contains("\nhint: "), "{stderr}");
+
+    let (code, _, stderr) = fullpipe(&["run", "absent.toml"]);
+    assert_eq!(code, 1);
+    assert!(
+        stderr.starts_with("error: cannot read absent.toml: ") && stderr.contains("\nhint: "),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn wrong_usage_is_told_from_wrong_input() {
+    assert_eq!(fullpipe(&["run"]).0, 2);
+    assert_eq!(fullpipe(&["run", "x.toml", "--world", "moon"]).0, 2);
+    assert_eq!(fullpipe(&["run", "x.toml", "--repeat", "0"]).0, 2);
+    assert_eq!(fullpipe(&["walk"]).0, 2);
+}
+
+#[test]
+fn help_lists_the_exit_codes() {
+    for arguments in [&["--help"][..], &["run", "--help"]] {
+        let (code, stdout, _) = fullpipe(arguments);
+        assert_eq!(code, 0);
+        assert!(stdout.contains("  5  done, and with --check an expectation is not met"), "{stdout}");
+    }
+}

@@ -1,0 +1,180 @@
+//! Runs every point of an experiment with every seed, on all cores.
+
+use std::any::Any;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::experiment::Point;
+use crate::scenario::Scenario;
+
+/// One run that was made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunResult<T> {
+    /// Index of its point.
+    pub point: usize,
+    /// Its seed.
+    pub seed: u64,
+    /// What the runner made of it.
+    pub value: T,
+}
+
+/// How far a campaign has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Runs finished.
+    pub done: usize,
+    /// Runs in all.
+    pub total: usize,
+}
+
+/// A run ended in a panic, which is a defect of this program and not of the experiment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPanicked {
+    /// Label of the point.
+    pub point: String,
+    /// The seed.
+    pub seed: u64,
+    /// What the panic said.
+    pub message: String,
+}
+
+impl fmt::Display for RunPanicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let message = self.message.lines().collect::<Vec<_>>().join("; ");
+        write!(f, "run '{}' with seed {} panicked: {message}", self.point, self.seed)
+    }
+}
+
+impl std::error::Error for RunPanicked {}
+
+/// Runs all `points` with all `seeds` on as many threads as there are cores.
+///
+/// The results are ordered by point, then seed, whichever thread finished first. The runner may return
+/// more than the outcome: who is allowed to read a clock can time each run.
+///
+/// # Errors
+/// The first run, in that order, that panicked; the others are still made.
+pub fn run<T: Send>(
+    points: &[Point],
+    seeds: &[u64],
+    runner: impl Fn(&Scenario) -> T + Sync,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Vec<RunResult<T>>, RunPanicked> {
+    let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    run_on(threads, points, seeds, runner, progress)
+}
+
+/// [`run`] on so many threads.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on<T: Send>(
+    threads: NonZeroUsize,
+    points: &[Point],
+    seeds: &[u64],
+    runner: impl Fn(&Scenario) -> T + Sync,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Vec<RunResult<T>>, RunPanicked> {
+    let total = points.len() * seeds.len();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    // Runs differ a hundredfold in length, so each thread fetches the next one when it is free.
+    let work =
+        || {
+            let mut made = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= total {
+                    return made;
+                }
+                let (point, seed) = (index / seeds.len(), seeds[index % seeds.len()]);
+                let scenario = Scenario { seed, ..points[point].scenario.clone() };
+                // A run shares nothing with others, so a broken one leaves nothing broken behind.
+                let result = catch_unwind(AssertUnwindSafe(|| runner(&scenario)));
+                let result = result.map(|value| RunResult { point, seed, value }).map_err(|panic| {
+                    RunPanicked { point: points[point].label.clone(), seed, message: message(panic.as_ref()) }
+                });
+                made.push((index, result));
+                progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
+            }
+        };
+    let mut made = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.get().min(total)).map(|_| scope.spawn(work)).collect();
+        let results = workers.into_iter().flat_map(|worker| match worker.join() {
+            Ok(made) => made,
+            // Only `progress` can have panicked here: that is the caller's, and goes on to him.
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        results.collect::<Vec<_>>()
+    });
+    made.sort_by_key(|(index, _)| *index);
+    made.into_iter().map(|(_, result)| result).collect()
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+    use std::sync::Mutex;
+
+    fn points() -> Vec<Point> {
+        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = ['1mbit', '2mbit', '3mbit']\nrtt = '1ms'\n\
+                    [[flow]]\ncc = ['reno', 'cubic']";
+        Experiment::from_toml(text).expect("valid").points().to_vec()
+    }
+
+    fn threads(n: usize) -> NonZeroUsize {
+        NonZeroUsize::new(n).expect("not zero")
+    }
+
+    #[test]
+    fn order_does_not_depend_on_threads() {
+        let points = points();
+        let seeds = [7, 8, 9];
+        let run = |n| {
+            let runner = |scenario: &Scenario| {
+                // The first points take longest, so that they finish last where threads race.
+                let spins = 4_000_000_000 / scenario.path.forward.rate.as_bps() * 100;
+                (0..spins).fold(scenario.seed, |a, b| std::hint::black_box(a ^ b));
+                (scenario.path.forward.rate, scenario.flows[0].cc, scenario.seed)
+            };
+            run_on(threads(n), &points, &seeds, runner, |_| {}).expect("no panic")
+        };
+        let single = run(1);
+        assert_eq!(single, run(2));
+        assert_eq!(single, run(8));
+        let order: Vec<_> = single.iter().map(|r| (r.point, r.seed)).collect();
+        let expected: Vec<_> = (0..6).flat_map(|point| seeds.map(|seed| (point, seed))).collect();
+        assert_eq!(order, expected);
+        for r in &single {
+            assert_eq!(r.value.2, r.seed);
+            assert_eq!(r.value.0, points[r.point].scenario.path.forward.rate);
+        }
+    }
+
+    #[test]
+    fn a_panic_names_point_and_seed() {
+        let points = points();
+        let runner = |scenario: &Scenario| assert!(scenario.seed != 2, "two\nlines");
+        let error = run_on(threads(4), &points, &[1, 2], runner, |_| {}).expect_err("panics");
+        assert_eq!(error.to_string(), "run 'rate=1mbit cc=reno' with seed 2 panicked: two; lines");
+    }
+
+    #[test]
+    fn progress_counts_every_run_and_nothing_is_fine() {
+        let seen = Mutex::new(Vec::new());
+        let note = |p: Progress| seen.lock().expect("not poisoned").push((p.done, p.total));
+        run_on(threads(3), &points(), &[1], |_| (), note).expect("no panic");
+        let mut seen = seen.into_inner().expect("not poisoned");
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=6).map(|n| (n, 6)).collect::<Vec<_>>());
+        assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,398 @@
+//! Metrics of a run, and whether they are what the experiment expects.
+//!
+//! A point of several flows is judged as one transfer: goodput and retransmits are the sums over its
+//! flows, RTT the mean over them (`rtt_p95_ms` the largest), and a share of `send_limit` their mean.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fullpipe_tcp::SendLimit;
+use fullpipe_units::{Duration, Rate};
+
+use crate::experiment::{Expectation, Experiment, ExperimentError};
+use crate::outcome::{FlowOutcome, Outcome};
+use crate::scenario::PathSpec;
+
+/// Header bytes of a data packet: IPv4 20, TCP 20, timestamps 12.
+const HEADERS: u64 = 52;
+
+/// A figure of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Payload over the flow's lifetime, in bit/s.
+    Goodput,
+    /// The same over the second half of it.
+    GoodputSecondHalf,
+    /// Goodput over the most that the forward rate lets through: rate x (mtu - 52) / mtu.
+    Utilisation,
+    /// The same over the second half.
+    UtilisationSecondHalf,
+    /// Segments sent again.
+    Retransmits,
+    /// Mean RTT in milliseconds.
+    RttMean,
+    /// 95th percentile of the RTT in milliseconds.
+    RttP95,
+    /// Packets that found the queue full.
+    QueueDrops,
+    /// Packets lost at random.
+    RandomDrops,
+    /// Share of its lifetime that the sender was stopped by this, 0 to 1.
+    Share(SendLimit),
+}
+
+/// What the figures of a metric are counted in.
+enum Unit {
+    Rate,
+    Millis,
+    Share,
+    Count,
+}
+
+impl Metric {
+    /// Every metric but the shares.
+    pub const PLAIN: [Self; 9] = [
+        Self::Goodput,
+        Self::GoodputSecondHalf,
+        Self::Utilisation,
+        Self::UtilisationSecondHalf,
+        Self::Retransmits,
+        Self::RttMean,
+        Self::RttP95,
+        Self::QueueDrops,
+        Self::RandomDrops,
+    ];
+
+    fn unit(self) -> Unit {
+        match self {
+            Self::Goodput | Self::GoodputSecondHalf => Unit::Rate,
+            Self::Utilisation | Self::UtilisationSecondHalf | Self::Share(_) => Unit::Share,
+            Self::Retransmits | Self::QueueDrops | Self::RandomDrops => Unit::Count,
+            Self::RttMean | Self::RttP95 => Unit::Millis,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Goodput => "goodput_bps",
+            Self::GoodputSecondHalf => "goodput_second_half_bps",
+            Self::Utilisation => "utilisation",
+            Self::UtilisationSecondHalf => "utilisation_second_half",
+            Self::Retransmits => "retransmits",
+            Self::RttMean => "rtt_mean_ms",
+            Self::RttP95 => "rtt_p95_ms",
+            Self::QueueDrops => "queue_drops",
+            Self::RandomDrops => "random_drops",
+            Self::Share(limit) => limit.name(),
+        }
+    }
+
+    /// Reads a bound: a plain number in the metric's own unit, or a text with a unit
+    /// (`"95mbit"`, `"145ms"`, `"90%"`).
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn read_bound(self, text: &str) -> Result<f64, ExperimentError> {
+        if let Ok(number) = text.parse::<f64>() {
+            return if number.is_finite() && number >= 0.0 {
+                Ok(number)
+            } else {
+                Err(ExperimentError::new(
+                    format!("bound '{text}' of {self} is out of range"),
+                    "allowed: zero or more",
+                ))
+            };
+        }
+        let refused = |problem: String, hint: &str| {
+            Err(ExperimentError::new(format!("bound of {self}: {problem}"), hint.to_owned()))
+        };
+        match self.unit() {
+            Unit::Rate => match text.parse::<Rate>() {
+                Ok(rate) => Ok(rate.as_bps() as f64),
+                Err(e) if e.hint().is_empty() => refused(e.to_string(), "write 95mbit, or bit/s as a number"),
+                Err(e) => refused(e.to_string(), e.hint()),
+            },
+            Unit::Millis => match text.parse::<Duration>() {
+                Ok(time) => Ok(time.as_millis_f64()),
+                Err(e) if e.hint().is_empty() => refused(e.to_string(), "write 145ms, or ms as a number"),
+                Err(e) => refused(e.to_string(), e.hint()),
+            },
+            Unit::Share => match text.strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok()) {
+                Some(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+                _ => refused(format!("'{text}' is no share"), "write 0.9 or 90%"),
+            },
+            Unit::Count => refused(format!("'{text}' is no number"), "write a plain number"),
+        }
+    }
+
+    /// `value` as people read it, rates in Mbit/s; without its unit where that stands elsewhere.
+    pub fn number(self, value: f64) -> String {
+        match self.unit() {
+            Unit::Rate => match value / 1e6 {
+                mbit if mbit >= 100.0 => format!("{mbit:.0}"),
+                mbit if mbit >= 10.0 => format!("{mbit:.1}"),
+                mbit => format!("{mbit:.2}"),
+            },
+            Unit::Millis => format!("{value:.1}"),
+            Unit::Share => format!("{value:.4}"),
+            Unit::Count => format!("{value:.0}"),
+        }
+    }
+
+    /// `value` with its unit.
+    pub fn display(self, value: f64) -> String {
+        let unit = match self.unit() {
+            Unit::Rate => " Mbit/s",
+            Unit::Millis => " ms",
+            Unit::Share | Unit::Count => "",
+        };
+        self.number(value) + unit
+    }
+
+    /// This metric of one run; `None` for an RTT where nothing was acknowledged.
+    pub fn of(self, outcome: &Outcome, path: &PathSpec) -> Option<f64> {
+        let flows = &outcome.flows;
+        let sum = |figure: fn(&FlowOutcome) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
+        let goodput = || sum(|flow| flow.goodput.as_bps());
+        let second_half = || sum(|flow| flow.goodput_second_half.as_bps());
+        let most = || path.forward.rate.mul_div(path.mtu - HEADERS, path.mtu).as_bps() as f64;
+        let rtts = flows.iter().filter_map(|flow| flow.rtt);
+        Some(match self {
+            Self::Goodput => goodput(),
+            Self::GoodputSecondHalf => second_half(),
+            Self::Utilisation => goodput() / most(),
+            Self::UtilisationSecondHalf => second_half() / most(),
+            Self::Retransmits => sum(|flow| flow.retransmits),
+            Self::QueueDrops => outcome.path.queue_drops as f64,
+            Self::RandomDrops => outcome.path.random_drops as f64,
+            Self::RttMean => mean(rtts.map(|rtt| rtt.mean.as_millis_f64()))?,
+            Self::RttP95 => rtts.map(|rtt| rtt.p95.as_millis_f64()).reduce(f64::max)?,
+            Self::Share(limit) => mean(flows.iter().map(|flow| flow.share(limit)))?,
+        })
+    }
+}
+
+/// The mean; `None` of nothing.
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
+    (count > 0).then(|| sum / count as f64)
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(limit) => f.pad(&format!("share.{limit}")),
+            plain => f.pad(plain.name()),
+        }
+    }
+}
+
+impl FromStr for Metric {
+    type Err = ExperimentError;
+
+    fn from_str(text: &str) -> Result<Self, ExperimentError> {
+        let shares = SendLimit::ALL.into_iter().map(Self::Share);
+        let known: Vec<Self> = Self::PLAIN.into_iter().chain(shares).collect();
+        known.iter().copied().find(|metric| metric.to_string() == text).ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(Self::to_string).collect();
+            ExperimentError::new(format!("unknown metric '{text}'"), format!("known: {}", names.join(", ")))
+        })
+    }
+}
+
+/// How the repeats of a point become one figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Over {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+impl FromStr for Over {
+    type Err = ExperimentError;
+
+    fn from_str(text: &str) -> Result<Self, ExperimentError> {
+        match text {
+            "mean" => Ok(Self::Mean),
+            "min" => Ok(Self::Min),
+            "max" => Ok(Self::Max),
+            _ => Err(ExperimentError::new(
+                format!("cannot take '{text}' over the repeats"),
+                "known: mean, min, max",
+            )),
+        }
+    }
+}
+
+impl Over {
+    /// One figure from those of all repeats; `None` if any run has none.
+    fn of(self, values: &[Option<f64>]) -> Option<f64> {
+        let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
+        match self {
+            Self::Mean => mean(values.into_iter()),
+            Self::Min => values.into_iter().reduce(f64::min),
+            Self::Max => values.into_iter().reduce(f64::max),
+        }
+    }
+}
+
+/// An expectation held against one of its points.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict<'e> {
+    /// What was expected.
+    pub expectation: &'e Expectation,
+    /// Index of the point.
+    pub point: usize,
+    /// What it came to; `None` when a run has no such figure.
+    pub value: Option<f64>,
+    /// Whether it is within the bounds.
+    pub pass: bool,
+}
+
+/// Holds every expectation of `experiment` against each of its points.
+///
+/// `runs` are the outcomes of all points, each with the index of its point.
+pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
+    let mut by_point: Vec<Vec<&Outcome>> = vec![Vec::new(); experiment.points().len()];
+    for (point, outcome) in runs {
+        by_point[*point].push(outcome);
+    }
+    let verdict = |expectation: &'e Expectation, point: usize| {
+        let path = &experiment.points()[point].scenario.path;
+        let figures: Vec<_> =
+            by_point[point].iter().map(|outcome| expectation.metric.of(outcome, path)).collect();
+        let value = expectation.over.of(&figures);
+        let pass = value.is_some_and(|value| {
+            expectation.min.is_none_or(|min| value >= min) && expectation.max.is_none_or(|max| value <= max)
+        });
+        Verdict { expectation, point, value, pass }
+    };
+    let expectations = experiment.expectations().iter();
+    expectations.flat_map(|e| e.points.iter().map(move |point| verdict(e, *point))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::cc::Algorithm;
+    use fullpipe_units::Bytes;
+
+    use super::*;
+    use crate::outcome::{PathOutcome, RttOutcome};
+
+    fn flow(mbit: u64, rtt_ms: Option<u64>) -> FlowOutcome {
+        let ms = Duration::from_millis;
+        FlowOutcome {
+            cc: Algorithm::Reno,
+            bytes: Bytes::new(1),
+            goodput: Rate::from_bps(mbit * 1_000_000),
+            goodput_second_half: Rate::from_bps(mbit * 2_000_000),
+            retransmits: mbit,
+            rtt: rtt_ms.map(|rtt| RttOutcome { min: ms(1), mean: ms(rtt), p95: ms(2 * rtt) }),
+            send_limit: vec![(SendLimit::Rwnd, ms(3)), (SendLimit::Cwnd, ms(1))],
+            send_limit_second_half: Vec::new(),
+            max_cwnd: Bytes::ZERO,
+            finished: None,
+        }
+    }
+
+    fn outcome(flows: Vec<FlowOutcome>) -> Outcome {
+        Outcome { flows, path: PathOutcome { delivered: 9, queue_drops: 3, random_drops: 4 }, digest: 0 }
+    }
+
+    fn experiment(expect: &str) -> Experiment {
+        let text = format!(
+            "name = 'x'\nduration = '1s'\n[path]\nrate = ['150mbit', '300mbit']\nrtt = '1ms'\n\
+             [[flow]]\ncc = 'reno'\n[[expect]]\n{expect}"
+        );
+        Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn several_flows_are_judged_as_one_transfer() {
+        let experiment = experiment("metric = 'retransmits'\nmin = 0");
+        let path = &experiment.points()[0].scenario.path;
+        let outcome = outcome(vec![flow(10, Some(20)), flow(30, Some(40)), flow(0, None)]);
+        let expected = [
+            ("goodput_bps", 40e6),
+            ("goodput_second_half_bps", 80e6),
+            // 1448 of each 1500 bytes are payload.
+            ("utilisation", 40.0 / (150.0 * 1448.0 / 1500.0)),
+            ("utilisation_second_half", 80.0 / (150.0 * 1448.0 / 1500.0)),
+            ("retransmits", 40.0),
+            ("rtt_mean_ms", 30.0),
+            ("rtt_p95_ms", 80.0),
+            ("queue_drops", 3.0),
+            ("random_drops", 4.0),
+            ("share.rwnd", 0.75),
+            ("share.app", 0.0),
+        ];
+        for (name, value) in expected {
+            let metric: Metric = name.parse().expect(name);
+            let found = metric.of(&outcome, path).expect(name);
+            assert!((found - value).abs() <= value * 1e-9, "{name}: {found}, not {value}");
+        }
+        assert_eq!(Metric::RttMean.of(&super::tests::outcome(vec![flow(0, None)]), path), None);
+    }
+
+    #[test]
+    fn bounds_take_the_units_of_their_metric() {
+        let read = |metric: Metric, text: &str| metric.read_bound(text).map_err(|e| e.to_string());
+        assert_eq!(read(Metric::Goodput, "95mbit"), Ok(95e6));
+        assert_eq!(read(Metric::Goodput, "95000000"), Ok(95e6));
+        assert_eq!(read(Metric::RttP95, "0.145s"), Ok(145.0));
+        assert_eq!(read(Metric::Utilisation, "90 %"), Ok(0.9));
+        assert_eq!(read(Metric::Share(SendLimit::App), "0.25"), Ok(0.25));
+        let refused = [
+            (Metric::RttMean, "95mbit", "bound of rtt_mean_ms: time '95mbit' has an unknown unit"),
+            (Metric::Utilisation, "95mbit", "bound of utilisation: '95mbit' is no share"),
+            (Metric::QueueDrops, "5%", "bound of queue_drops: '5%' is no number"),
+            (Metric::Goodput, "-1", "bound '-1' of goodput_bps is out of range"),
+            (Metric::Goodput, "nan", "bound 'nan' of goodput_bps is out of range"),
+        ];
+        for (metric, text, message) in refused {
+            assert_eq!(read(metric, text), Err(message.into()));
+        }
+    }
+
+    #[test]
+    fn figures_are_short_enough_to_compare() {
+        let words = [
+            Metric::Goodput.display(359_511_771.0),
+            Metric::Goodput.display(12_345_678.0),
+            Metric::GoodputSecondHalf.number(584_321.0),
+            Metric::RttMean.display(140.04),
+            Metric::Utilisation.display(0.8865),
+            Metric::Retransmits.display(31.4),
+        ];
+        assert_eq!(words, ["360 Mbit/s", "12.3 Mbit/s", "0.58", "140.0 ms", "0.8865", "31"]);
+    }
+
+    #[test]
+    fn bounds_are_held_against_the_repeats_of_each_point() {
+        let runs = [
+            (0, outcome(vec![flow(90, None)])),
+            (0, outcome(vec![flow(110, None)])),
+            (1, outcome(vec![flow(120, None)])),
+        ];
+        let runs: Vec<_> = runs.iter().map(|(point, outcome)| (*point, outcome)).collect();
+        let judge = |expect: &str| {
+            let experiment = experiment(expect);
+            let verdicts = evaluate(&experiment, &runs);
+            verdicts.iter().map(|v| (v.point, v.value, v.pass)).collect::<Vec<_>>()
+        };
+        let both = judge("metric = 'goodput_bps'\nmin = '100mbit'\nmax = '110mbit'");
+        assert_eq!(both, [(0, Some(100e6), true), (1, Some(120e6), false)]);
+        let one =
+            judge("where = { rate = '0.15gbit' }\nmetric = 'goodput_bps'\nover = 'min'\nmin = '100mbit'");
+        assert_eq!(one, [(0, Some(90e6), false)]);
+        let most = judge("metric = 'goodput_bps'\nover = 'max'\nmax = '115mbit'");
+        assert_eq!(most, [(0, Some(110e6), true), (1, Some(120e6), false)]);
+        // No figure is no success, whatever the bound.
+        let none = judge("metric = 'rtt_mean_ms'\nmax = '1s'");
+        assert_eq!(none, [(0, None, false), (1, None, false)]);
+    }
+}

@@ -1,0 +1,94 @@
+//! What is wrong with an experiment file, said in one line.
+
+use std::fmt;
+
+use super::swept::HINT;
+
+/// Why an experiment cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExperimentError {
+    /// What is wrong, and where if the place is known; one line without a final period.
+    pub message: String,
+    /// What to write instead; one line, empty where there is nothing to suggest.
+    pub hint: String,
+}
+
+impl ExperimentError {
+    /// An error of `message` and `hint`.
+    pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+impl fmt::Display for ExperimentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ExperimentError {}
+
+/// The text of a file, to tell positions in it.
+pub(super) struct Source<'t>(pub(super) &'t str);
+
+impl Source<'_> {
+    /// `error` with the line and column of byte `offset` before it.
+    pub(super) fn at(&self, offset: usize, error: ExperimentError) -> ExperimentError {
+        let before = self.0.get(..offset).unwrap_or(self.0);
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        ExperimentError { message: format!("line {line}, column {column}: {}", error.message), ..error }
+    }
+
+    /// The reader's error in the words of this tool.
+    pub(super) fn explain(&self, error: &toml::de::Error) -> ExperimentError {
+        let text = error.message();
+        let error_here = match text.split_once(HINT) {
+            Some((message, hint)) => ExperimentError::new(message, hint),
+            None => translated(text),
+        };
+        match error.span() {
+            Some(span) => self.at(span.start, error_here),
+            None => error_here,
+        }
+    }
+}
+
+/// What `serde` and `toml` say, without the words of the programs.
+fn translated(text: &str) -> ExperimentError {
+    let unquoted = |quoted: &str| quoted.replace('`', "'");
+    if let Some(rest) = text.strip_prefix("unknown field ") {
+        let (key, allowed) = rest.split_once(", expected ").unwrap_or((rest, ""));
+        let allowed = allowed.trim_start_matches("one of ").replace('`', "");
+        return ExperimentError::new(
+            format!("unknown key {}", unquoted(key)),
+            format!("allowed here: {allowed}"),
+        );
+    }
+    if let Some(key) = text.strip_prefix("missing field ") {
+        let key = key.trim_matches('`');
+        let table = match key {
+            "path" => "add a [path] with rate and rtt",
+            "flow" => "add a [[flow]] with cc = \"cubic\"",
+            "name" => "add name = \"weak-network\"",
+            "duration" => "add duration = \"20s\"",
+            "metric" => "add metric = \"goodput_bps\"",
+            "every" => "add every = \"100ms\"",
+            _ => "add it",
+        };
+        return ExperimentError::new(format!("missing key '{key}'"), table);
+    }
+    let line = unquoted(&text.lines().map(str::trim).collect::<Vec<_>>().join("; "));
+    if line.starts_with("invalid ") {
+        let (found, wanted) = line.split_once("expected ").unwrap_or((&line, ""));
+        let wanted = match wanted {
+            "u64" => "a whole number",
+            "a sequence" => "a list or a table in double brackets",
+            wanted if wanted.starts_with("struct ") => "a table",
+            wanted => wanted,
+        };
+        let line = format!("{found}expected {wanted}");
+        return ExperimentError::new(line, "the files in experiments/ show the form of every key");
+    }
+    ExperimentError::new(line, "texts need quotes, as in rate = \"340mbit\"; no key may come twice")
+}

@@ -1,0 +1,192 @@
+//! The keys of an experiment file, as they stand in it.
+
+use std::collections::BTreeMap;
+
+use fullpipe_tcp::buffers::KernelVersion;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Duration, Probability, Rate};
+use serde::de::{self, Deserialize, Deserializer};
+use toml::Spanned;
+
+use super::ExperimentError;
+use super::swept::{Swept, Written, refuse};
+use super::value::{Amount, BufferSize, Count, Delay, Mtu, Positive, Ratio, Value, WinScale};
+use crate::check::{Metric, Over};
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExperimentFile {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) description: String,
+    pub(super) duration: Single<Duration>,
+    #[serde(default = "one")]
+    pub(super) repeat: u64,
+    #[serde(default = "one")]
+    pub(super) seed: u64,
+    pub(super) path: PathFile,
+    #[serde(default)]
+    pub(super) host: HostFile,
+    pub(super) flow: Vec<FlowFile>,
+    #[serde(default)]
+    pub(super) point: Vec<PointFile>,
+    #[serde(default)]
+    pub(super) sample: Vec<SampleFile>,
+    #[serde(default)]
+    pub(super) expect: Vec<Spanned<ExpectFile>>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+/// A value that cannot be swept.
+#[derive(Debug)]
+pub(super) struct Single<T>(pub(super) T);
+
+impl<'de, T: Value> Deserialize<'de> for Single<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Written::deserialize(deserializer)?;
+        T::read(&written.text).map(Self).map_err(|problem| refuse(&problem))
+    }
+}
+
+/// Fields of one table, and how a `[[point]]` overrides them.
+macro_rules! swept_table {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $value:ty),* $(,)? }
+     $(own { $($own:ident: $own_type:ty),* })?) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct $name {
+            $(pub(super) $field: Option<Swept<$value>>,)*
+            $($(#[serde(default)] pub(super) $own: $own_type,)*)?
+        }
+
+        impl $name {
+            /// This table with what `over` sets instead.
+            pub(super) fn overlaid(&self, over: &Self) -> Self {
+                Self {
+                    $($field: over.$field.as_ref().map(Swept::varied).or_else(|| self.$field.clone()),)*
+                    $($($own: self.$own.overlaid(&over.$own),)*)?
+                }
+            }
+        }
+    };
+}
+
+swept_table! {
+    PathFile { rate: Rate, rtt: Delay, loss: Probability, queue: Amount, mtu: Mtu }
+    own { forward: DirectionFile, backward: DirectionFile }
+}
+
+swept_table! {
+    DirectionFile { rate: Rate, loss: Probability, queue: Amount, delay: Delay }
+}
+
+swept_table! {
+    HostFile {
+        kernel: KernelVersion,
+        adv_win_scale: WinScale,
+        window_ratio: Ratio,
+        sndbuf: BufferSize,
+        rcvbuf: BufferSize,
+        window: Positive,
+        fair_queue: bool,
+        rx_merge: Duration,
+    }
+}
+
+swept_table! {
+    FlowFile { cc: Algorithm, count: Count, bytes: Positive, start: Duration }
+    own { stack: Stack, app: App }
+}
+
+/// Whose TCP a flow runs on. Left out, it is the world's own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stack;
+
+impl Stack {
+    fn overlaid(self, _: &Self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserialize<'de> for Stack {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let problem = match String::deserialize(deserializer)?.as_str() {
+            "fullpipe" => return Ok(Self),
+            "kernel" => ExperimentError::new(
+                "the simulator has no kernel TCP",
+                "leave stack out: each world then takes its own, the simulator fullpipe's",
+            ),
+            other => ExperimentError::new(format!("unknown stack '{other}'"), "known: fullpipe"),
+        };
+        Err(refuse(&problem))
+    }
+}
+
+/// What the application does: a key kept for later, so that its meaning is not guessed at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct App;
+
+impl App {
+    fn overlaid(self, _: &Self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserialize<'de> for App {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        de::IgnoredAny::deserialize(deserializer)?;
+        Err(refuse(&ExperimentError::new(
+            "app is reserved: application behaviour is not available yet",
+            "leave it out: a flow sends as fast as it may",
+        )))
+    }
+}
+
+/// One set of overrides.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PointFile {
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) path: PathFile,
+    #[serde(default)]
+    pub(super) host: HostFile,
+    #[serde(default)]
+    pub(super) flow: FlowFile,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SampleFile {
+    pub(super) every: Single<Duration>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExpectFile {
+    #[serde(default, rename = "where")]
+    pub(super) conditions: BTreeMap<String, Written>,
+    pub(super) metric: Named<Metric>,
+    pub(super) min: Option<Written>,
+    pub(super) max: Option<Written>,
+    #[serde(default)]
+    pub(super) over: Named<Over>,
+    pub(super) kernel: Option<Written>,
+}
+
+/// A word from a fixed list.
+#[derive(Debug, Default)]
+pub(super) struct Named<T>(pub(super) T);
+
+impl<'de, T: std::str::FromStr<Err = ExperimentError>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map(Self)
+            .map_err(|problem: ExperimentError| refuse(&problem))
+    }
+}

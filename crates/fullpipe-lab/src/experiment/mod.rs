@@ -1,0 +1,199 @@
+//! Experiments: a TOML file of defaults, lists and multiples, and the points it stands for.
+//!
+//! ```text
+//!   file ──[[point]] overrides──► tables ──lists, ranges──► points ──seeds──► runs
+//! ```
+//!
+//! Every field of `[path]`, `[host]` and `[[flow]]` takes one value, a list, or a range
+//! `{ from = "10mbit", to = "100mbit", steps = 4 }`; the points are all combinations. What shall vary
+//! together instead goes into `[[point]]` tables, each a set of overrides of those three:
+//!
+//! ```toml
+//! [[point]]
+//! name = "4 MiB"                                 # optional; stands in the label and in `where`
+//! host = { sndbuf = "4MiB", rcvbuf = "4MiB" }
+//! ```
+//!
+//! All of the file is checked when it is read: what [`Experiment::from_toml`] accepts can be run.
+
+mod error;
+mod file;
+mod resolve;
+mod swept;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::collections::BTreeMap;
+
+use fullpipe_units::Duration;
+
+pub use error::ExperimentError;
+use error::Source;
+use file::{ExpectFile, ExperimentFile};
+
+use crate::check::{Metric, Over};
+use crate::scenario::Scenario;
+
+/// An experiment, checked and spread out into its points.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    name: String,
+    description: String,
+    repeat: u64,
+    seed: u64,
+    points: Vec<Point>,
+    expectations: Vec<Expectation>,
+}
+
+/// One combination of values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// What tells it from the others: `"loss=1.5% cc=bbr1"`.
+    pub label: String,
+    /// Every field that the file gives, as written (`forward.` and `backward.` before a direction's,
+    /// `flow2.` before those of the second `[[flow]]`), and `point` for the name of its `[[point]]`.
+    pub parameters: BTreeMap<String, String>,
+    /// The run; its seed is zero and comes from the repeat.
+    pub scenario: Scenario,
+}
+
+/// What the author of the file expects of some of its points.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    /// The `where` of the file.
+    pub conditions: BTreeMap<String, String>,
+    /// What is looked at.
+    pub metric: Metric,
+    /// The least it may be, in the unit of the metric.
+    pub min: Option<f64>,
+    /// The most it may be.
+    pub max: Option<f64>,
+    /// How the repeats of a point become one figure.
+    pub over: Over,
+    /// A figure to be shown beside it: what the real kernel did.
+    pub kernel: Option<String>,
+    /// Indices of the points that meet the conditions; at least one.
+    pub points: Vec<usize>,
+}
+
+/// Seeds of one point: more would be a slip of the pen.
+pub const MOST_REPEATS: u64 = 10_000;
+
+impl Experiment {
+    /// Reads an experiment.
+    ///
+    /// # Errors
+    /// One line on what is wrong and where, and a hint on what to write instead.
+    pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
+        let source = Source(text);
+        let file: ExperimentFile = toml::from_str(text).map_err(|e| source.explain(&e))?;
+        let refused = |message: String, hint: &str| Err(ExperimentError::new(message, hint));
+        if file.name.trim().is_empty() {
+            return refused("the name is empty".into(), "add name = \"weak-network\"");
+        }
+        let duration = file.duration.0;
+        if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&duration) {
+            return refused(format!("duration {duration} is out of range"), "allowed: 1ms to 86400s");
+        }
+        if !(1..=MOST_REPEATS).contains(&file.repeat) {
+            return refused(format!("repeat {} is out of range", file.repeat), "allowed: 1 to 10000");
+        }
+        if file.flow.is_empty() {
+            return refused("there is no flow".into(), "add a [[flow]] with cc = \"cubic\"");
+        }
+        let points = resolve::points(&file)?;
+        let expectations = file.expect.into_iter().map(|expect| {
+            let at = expect.span().start;
+            expectation(expect.into_inner(), &points).map_err(|e| source.at(at, e))
+        });
+        let expectations = expectations.collect::<Result<_, _>>()?;
+        let (name, description) = (file.name, file.description);
+        Ok(Self { name, description, repeat: file.repeat, seed: file.seed, points, expectations })
+    }
+
+    /// The experiment's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it is about; may be empty.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// Its points, in the order of the file.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// What is expected of them.
+    pub fn expectations(&self) -> &[Expectation] {
+        &self.expectations
+    }
+
+    /// The seeds of every point: the first, and its successors for the repeats.
+    pub fn seeds(&self) -> Vec<u64> {
+        (0..self.repeat).map(|i| self.seed.wrapping_add(i)).collect()
+    }
+
+    /// The same experiment from another first seed.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The same experiment with so many seeds a point, at least one and at most [`MOST_REPEATS`].
+    #[must_use]
+    pub fn with_repeat(self, repeat: u64) -> Self {
+        Self { repeat: repeat.clamp(1, MOST_REPEATS), ..self }
+    }
+}
+
+fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, ExperimentError> {
+    let metric = file.metric.0;
+    let bound = |written: Option<swept::Written>| written.map(|w| metric.read_bound(&w.text)).transpose();
+    let (min, max) = (bound(file.min)?, bound(file.max)?);
+    match (min, max) {
+        (None, None) => {
+            return Err(ExperimentError::new(
+                format!("nothing is expected of {metric}"),
+                "add min, max or both",
+            ));
+        }
+        (Some(min), Some(max)) if min > max => {
+            return Err(ExperimentError::new(format!("min of {metric} is above its max"), "swap them"));
+        }
+        _ => {}
+    }
+    let conditions: BTreeMap<_, _> = file.conditions.into_iter().map(|(k, w)| (k, w.text)).collect();
+    let mut matching = Vec::new();
+    for (i, point) in points.iter().enumerate() {
+        if meets(point, &conditions)? {
+            matching.push(i);
+        }
+    }
+    if matching.is_empty() {
+        let listed: Vec<_> = conditions.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels: Vec<_> = points.iter().take(4).map(|p| format!("'{}'", p.label)).collect();
+        return Err(ExperimentError::new(
+            format!("no point has {}", listed.join(" ")),
+            format!("points are {}{}", labels.join(", "), if points.len() > 4 { ", …" } else { "" }),
+        ));
+    }
+    let kernel = file.kernel.map(|written| written.text);
+    Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, points: matching })
+}
+
+/// Whether `point` has all of `conditions`, compared as values: `"0.015 %"` is `"150ppm"`.
+fn meets(point: &Point, conditions: &BTreeMap<String, String>) -> Result<bool, ExperimentError> {
+    for (key, wanted) in conditions {
+        // Compared with itself first, so that a slip in the file shows even where the field is absent.
+        value::same(key, wanted, wanted)?;
+        match point.parameters.get(key) {
+            Some(value) if value::same(key, wanted, value)? => {}
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,283 @@
+//! From the fields of a file to scenarios: defaults, combinations, multiples of the BDP.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
+
+use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, PathFile, PointFile};
+use super::swept::{Choice, Picker, Swept};
+use super::value::{Amount, BufferSize};
+use super::{ExperimentError, Point};
+use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
+
+/// Beyond this the file is a slip of the pen, not a campaign.
+const MOST_POINTS: u64 = 100_000;
+/// Flows of one point: each needs its own window of memory.
+const MOST_FLOWS: usize = 10_000;
+/// How often rows are taken when the file does not say.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
+
+/// The three tables that make a point, with the overrides of one `[[point]]` applied.
+struct Tables<'f> {
+    name: Option<&'f str>,
+    path: PathFile,
+    host: HostFile,
+    flows: Vec<FlowFile>,
+}
+
+impl<'f> Tables<'f> {
+    fn plain(file: &ExperimentFile) -> Self {
+        Self { name: None, path: file.path.clone(), host: file.host.clone(), flows: file.flow.clone() }
+    }
+
+    fn overlaid(file: &ExperimentFile, point: &'f PointFile) -> Self {
+        Self {
+            name: point.name.as_deref(),
+            path: file.path.overlaid(&point.path),
+            host: file.host.overlaid(&point.host),
+            flows: file.flow.iter().map(|flow| flow.overlaid(&point.flow)).collect(),
+        }
+    }
+}
+
+/// Every point of the file, in its order; a field that comes later in the file format changes fastest.
+pub(super) fn points(file: &ExperimentFile) -> Result<Vec<Point>, ExperimentError> {
+    let tables: Vec<Tables<'_>> = match file.point.as_slice() {
+        [] => vec![Tables::plain(file)],
+        points => points.iter().map(|point| Tables::overlaid(file, point)).collect(),
+    };
+    let every = match file.sample.as_slice() {
+        [] => SAMPLE_EVERY,
+        [sample] => sample.every.0,
+        _ => return Err(ExperimentError::new("more than one [[sample]]", "keep the finest one")),
+    };
+    if every < Duration::from_micros(10) {
+        return Err(ExperimentError::new(
+            format!("a sample every {every} is out of range"),
+            "allowed: 10us or more",
+        ));
+    }
+
+    let mut points = Vec::new();
+    let mut labels = BTreeSet::new();
+    for tables in &tables {
+        let resolve = |picker: &mut Picker| {
+            scenario(tables, file.duration.0, every, picker).map_err(|error| {
+                let label = differences(tables.name, &picker.chosen);
+                let at = if label.is_empty() { label } else { format!("point '{label}': ") };
+                ExperimentError { message: format!("{at}{}", error.message), ..error }
+            })
+        };
+        let mut counting = Picker::counting();
+        resolve(&mut counting)?;
+        let count = counting.count();
+        let total = (points.len() as u64).saturating_add(count);
+        if total > MOST_POINTS {
+            return Err(ExperimentError::new(
+                format!("the sweep has {total} points"),
+                format!("allowed: {MOST_POINTS}; shorten a list or split the experiment"),
+            ));
+        }
+        for position in 0..count {
+            let mut picker = Picker::at(position, count);
+            let scenario = resolve(&mut picker)?;
+            let (label, parameters) = named(tables.name, picker.chosen);
+            if !labels.insert(label.clone()) {
+                return Err(ExperimentError::new(
+                    format!("point '{label}' comes up twice"),
+                    "give each [[point]] its own name, and list no value twice",
+                ));
+            }
+            points.push(Point { label, parameters, scenario });
+        }
+    }
+    Ok(points)
+}
+
+/// What tells a point from the others.
+fn differences(name: Option<&str>, chosen: &[Choice]) -> String {
+    // A name stands for what its [[point]] sets; what is swept beside it still has to be told apart.
+    let differs = |choice: &&Choice| choice.swept || (choice.varied && name.is_none());
+    let pairs = chosen.iter().filter(differs).map(|choice| format!("{}={}", choice.key, choice.text));
+    name.map(str::to_owned).into_iter().chain(pairs).collect::<Vec<_>>().join(" ")
+}
+
+/// A point's label and parameters from the values chosen for it.
+fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, String>) {
+    let mut label = differences(name, &chosen);
+    let mut parameters: BTreeMap<_, _> = chosen.into_iter().map(|c| (c.key, c.text)).collect();
+    if label.is_empty() {
+        label = parameters.get("cc").map(|cc| format!("cc={cc}")).unwrap_or_default();
+    }
+    if let Some(name) = name {
+        parameters.insert("point".into(), name.into());
+    }
+    (label, parameters)
+}
+
+fn scenario(
+    tables: &Tables<'_>,
+    duration: Duration,
+    sample_every: Duration,
+    picker: &mut Picker,
+) -> Result<Scenario, ExperimentError> {
+    let path = path(&tables.path, picker)?;
+    let host = host(&tables.host, path.bdp(), picker)?;
+    let mut flows = Vec::new();
+    for (i, flow) in tables.flows.iter().enumerate() {
+        // The first flow's keys stand alone, so that a file of one flow speaks of `cc`.
+        let prefix = if i == 0 { String::new() } else { format!("flow{}.", i + 1) };
+        flows.extend(self::flows(flow, &prefix, path.bdp(), picker)?);
+    }
+    if flows.len() > MOST_FLOWS {
+        return Err(ExperimentError::new(
+            format!("{} flows are too many", flows.len()),
+            format!("allowed: {MOST_FLOWS} in one point"),
+        ));
+    }
+    if let Some(late) = flows.iter().find(|flow| flow.start >= duration) {
+        return Err(ExperimentError::new(
+            format!("a flow starts at {}, after the end at {duration}", late.start),
+            "start it earlier or lengthen duration",
+        ));
+    }
+    Ok(Scenario { path, host, flows, duration, seed: 0, sample_every })
+}
+
+fn path(file: &PathFile, picker: &mut Picker) -> Result<PathSpec, ExperimentError> {
+    let rate = picker.pick("rate", file.rate.as_ref());
+    let rtt = picker.pick("rtt", file.rtt.as_ref()).map(|delay| delay.0);
+    let loss = picker.pick("loss", file.loss.as_ref());
+    let queue = picker.pick("queue", file.queue.as_ref());
+    let mtu = picker.pick("mtu", file.mtu.as_ref()).map_or(1500, |mtu| mtu.0);
+    let forward = direction("forward", &file.forward, picker);
+    let backward = direction("backward", &file.backward, picker);
+
+    let (forward_delay, backward_delay) = delays(rtt, forward.delay, backward.delay)?;
+    let rtt = forward_delay + backward_delay;
+    let Some(forward_rate) = forward.rate.or(rate) else {
+        return Err(ExperimentError::new("[path] has no rate", "add rate = \"340mbit\""));
+    };
+    let backward_rate = backward.rate.or(rate).unwrap_or(forward_rate);
+    Ok(PathSpec {
+        forward: DirectionSpec {
+            rate: forward_rate,
+            delay: forward_delay,
+            loss: forward.loss.or(loss).unwrap_or(Probability::ZERO),
+            queue: forward.queue.or(queue).unwrap_or(Amount::ONE_BDP).resolve(forward_rate * rtt),
+        },
+        // ACKs are small and rarely the trouble: unless asked for, none is lost and none dropped.
+        backward: DirectionSpec {
+            rate: backward_rate,
+            delay: backward_delay,
+            loss: backward.loss.unwrap_or(Probability::ZERO),
+            queue: backward.queue.map_or(Bytes::MAX, |queue| queue.resolve(backward_rate * rtt)),
+        },
+        mtu,
+    })
+}
+
+/// What a `[path.forward]` or `[path.backward]` sets.
+struct Direction {
+    rate: Option<Rate>,
+    loss: Option<Probability>,
+    queue: Option<Amount>,
+    delay: Option<Duration>,
+}
+
+fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction {
+    fn pick<T: Clone>(picker: &mut Picker, name: &str, key: &str, field: Option<&Swept<T>>) -> Option<T> {
+        picker.pick(&format!("{name}.{key}"), field)
+    }
+    Direction {
+        rate: pick(picker, name, "rate", file.rate.as_ref()),
+        loss: pick(picker, name, "loss", file.loss.as_ref()),
+        queue: pick(picker, name, "queue", file.queue.as_ref()),
+        delay: pick(picker, name, "delay", file.delay.as_ref()).map(|delay| delay.0),
+    }
+}
+
+/// The delay each way, from the RTT and from what the directions say themselves.
+fn delays(
+    rtt: Option<Duration>,
+    forward: Option<Duration>,
+    backward: Option<Duration>,
+) -> Result<(Duration, Duration), ExperimentError> {
+    let (forward, backward) = match (rtt, forward, backward) {
+        (_, Some(forward), Some(backward)) => (forward, backward),
+        (Some(rtt), Some(forward), None) => (forward, rtt - forward),
+        (Some(rtt), None, Some(backward)) => (rtt - backward, backward),
+        (Some(rtt), None, None) => (rtt / 2, rtt - rtt / 2),
+        (None, _, _) => return Err(ExperimentError::new("[path] has no rtt", "add rtt = \"140ms\"")),
+    };
+    if let Some(rtt) = rtt.filter(|rtt| *rtt != forward + backward) {
+        return Err(ExperimentError::new(
+            format!("the delays of the directions do not add up to the rtt of {rtt}"),
+            "leave one of the three out",
+        ));
+    }
+    if forward + backward < Duration::from_micros(1) {
+        return Err(ExperimentError::new("the rtt is zero", "allowed: 1us to 100s"));
+    }
+    Ok((forward, backward))
+}
+
+fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, ExperimentError> {
+    let kernel = picker.pick("kernel", file.kernel.as_ref()).unwrap_or(KernelVersion::new(6, 18));
+    let scale = picker.pick("adv_win_scale", file.adv_win_scale.as_ref()).map(|scale| scale.0);
+    let ratio = picker.pick("window_ratio", file.window_ratio.as_ref()).map(|ratio| ratio.0);
+    let sndbuf = picker.pick("sndbuf", file.sndbuf.as_ref());
+    let rcvbuf = picker.pick("rcvbuf", file.rcvbuf.as_ref());
+    let window = picker.pick("window", file.window.as_ref());
+    let fair_queue = picker.pick("fair_queue", file.fair_queue.as_ref()).unwrap_or(false);
+    let rx_merge = picker.pick("rx_merge", file.rx_merge.as_ref()).unwrap_or(Duration::ZERO);
+
+    let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
+    if scale.is_some() && measured {
+        return Err(ExperimentError::new(
+            format!("kernel {kernel} ignores adv_win_scale"),
+            "set window_ratio, or a kernel before 6.6",
+        ));
+    }
+    if ratio.is_some() && !measured {
+        return Err(ExperimentError::new(
+            format!("kernel {kernel} has no window_ratio"),
+            "set adv_win_scale, or a kernel from 6.6 on",
+        ));
+    }
+    let window_rule = ratio.map_or(WindowRule::of(kernel, scale), WindowRule::ScalingRatio);
+    Ok(HostSpec {
+        kernel,
+        window_rule,
+        sndbuf: sndbuf.unwrap_or(BufferSize::auto(DEFAULT_WMEM)).resolve(bdp),
+        rcvbuf: rcvbuf.unwrap_or(BufferSize::auto(default_rmem(kernel))).resolve(bdp),
+        window_clamp: window.map(|window| window.0.resolve(bdp)),
+        fair_queue,
+        rx_merge,
+    })
+}
+
+/// `tcp_wmem[2]` of a host with memory to spare.
+const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
+
+/// `tcp_rmem[2]` of such a host: 6.16 raised it.
+fn default_rmem(kernel: KernelVersion) -> Bytes {
+    Bytes::from_mib(if kernel >= KernelVersion::new(6, 16) { 32 } else { 6 })
+}
+
+fn flows(
+    file: &FlowFile,
+    prefix: &str,
+    bdp: Bytes,
+    picker: &mut Picker,
+) -> Result<Vec<FlowSpec>, ExperimentError> {
+    let key = |name: &str| format!("{prefix}{name}");
+    let count = picker.pick(&key("count"), file.count.as_ref()).map_or(1, |count| count.0);
+    let bytes = picker.pick(&key("bytes"), file.bytes.as_ref()).map(|bytes| bytes.0.resolve(bdp));
+    let start = picker.pick(&key("start"), file.start.as_ref()).unwrap_or(Duration::ZERO);
+    let Some(cc) = picker.pick(&key("cc"), file.cc.as_ref()) else {
+        return Err(ExperimentError::new("a [[flow]] has no cc", "add cc = \"cubic\""));
+    };
+    Ok(vec![FlowSpec { cc, start, bytes }; count as usize])
+}

@@ -1,0 +1,253 @@
+//! A field that may be one value, a list, or a range; and the way from all of them to one point.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::ExperimentError;
+use super::value::Value;
+
+/// Separates message and hint within the one text that a `serde` error carries.
+pub(super) const HINT: &str = "\nhint: ";
+
+/// `problem` as an error of the deserializer, which adds the position.
+pub(super) fn refuse<E: de::Error>(problem: &ExperimentError) -> E {
+    E::custom(format!("{}{HINT}{}", problem.message, problem.hint))
+}
+
+/// All values of one field, as written and as read.
+#[derive(Clone, Debug)]
+pub(super) struct Swept<T> {
+    values: Vec<(String, T)>,
+    /// Differs between points, so that it belongs into their label.
+    varied: bool,
+}
+
+impl<T: Clone> Swept<T> {
+    /// The same values, set by a `[[point]]`.
+    pub(super) fn varied(&self) -> Self {
+        Self { values: self.values.clone(), varied: true }
+    }
+}
+
+/// Chooses one value of each field, so that counting through all positions yields every combination.
+///
+/// The fields are asked for in a fixed order; the last one asked for changes fastest.
+#[derive(Debug)]
+pub(super) struct Picker {
+    /// Combinations of the fields not yet asked for.
+    stride: u64,
+    /// Which of those is wanted; `None` while combinations are being counted.
+    position: Option<u64>,
+    /// What was chosen, in the order asked for.
+    pub(super) chosen: Vec<Choice>,
+}
+
+/// The value of one field at one point.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub(super) key: String,
+    pub(super) text: String,
+    pub(super) swept: bool,
+    pub(super) varied: bool,
+}
+
+impl Picker {
+    /// Takes the first value of each field and counts the combinations.
+    pub(super) fn counting() -> Self {
+        Self { stride: 1, position: None, chosen: Vec::new() }
+    }
+
+    /// Takes combination `position` of `count`.
+    pub(super) fn at(position: u64, count: u64) -> Self {
+        Self { stride: count, position: Some(position), chosen: Vec::new() }
+    }
+
+    /// Combinations seen so far by a counting picker.
+    pub(super) fn count(&self) -> u64 {
+        self.stride
+    }
+
+    /// The value of `field` at this point; `None` for a field that was not given.
+    pub(super) fn pick<T: Clone>(&mut self, key: &str, field: Option<&Swept<T>>) -> Option<T> {
+        let field = field?;
+        let len = field.values.len() as u64;
+        let digit = match &mut self.position {
+            None => {
+                self.stride = self.stride.saturating_mul(len);
+                0
+            }
+            Some(position) => {
+                self.stride /= len;
+                let digit = *position / self.stride;
+                *position %= self.stride;
+                digit
+            }
+        };
+        let (text, value) = &field.values[digit as usize];
+        let text = text.split_whitespace().collect();
+        self.chosen.push(Choice { key: key.into(), text, swept: len > 1, varied: field.varied });
+        Some(value.clone())
+    }
+}
+
+/// A scalar of any type as the text it was written as.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    pub(super) text: String,
+    is_text: bool,
+}
+
+impl Written {
+    fn read<T: Value, E: de::Error>(self) -> Result<(String, T), E> {
+        if T::TEXT_ONLY && !self.is_text {
+            let problem =
+                ExperimentError::new(format!("'{}' is a number, not a text", self.text), T::EXAMPLE);
+            return Err(refuse(&problem));
+        }
+        let value = T::read(&self.text).map_err(|problem| refuse(&problem))?;
+        Ok((self.text, value))
+    }
+}
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WrittenVisitor;
+        impl<'de> Visitor<'de> for WrittenVisitor {
+            type Value = Written;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a number")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Written, E> {
+                Ok(Written { text: text.trim().into(), is_text: true })
+            }
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Written, E> {
+                Ok(Written { text: value.to_string(), is_text: false })
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Written, E> {
+                Ok(Written { text: value.to_string(), is_text: false })
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Written, E> {
+                Ok(Written { text: value.to_string(), is_text: false })
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Written, A::Error> {
+                match map.next_entry::<String, Self::Value>()? {
+                    Some((key, written)) if key == "fixed" && written.is_text => {
+                        Ok(Written { text: format!("fixed:{}", written.text), is_text: true })
+                    }
+                    _ => Err(de::Error::invalid_type(de::Unexpected::Map, &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(WrittenVisitor)
+    }
+}
+
+impl<'de, T: Value> Deserialize<'de> for Swept<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values = ValuesOf { nested: false, of: PhantomData }.deserialize(deserializer)?;
+        Ok(Self { varied: values.len() > 1, values })
+    }
+}
+
+/// Reads the values of a field, or of one element of its list.
+struct ValuesOf<T> {
+    nested: bool,
+    of: PhantomData<T>,
+}
+
+impl<'de, T: Value> DeserializeSeed<'de> for ValuesOf<T> {
+    type Value = Vec<(String, T)>;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
+    type Value = Vec<(String, T)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.nested { "a value" } else { "a value, a list of values or a range" })
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(vec![Written { text: text.trim().into(), is_text: true }.read()?])
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(vec![Written { text: value.to_string(), is_text: false }.read()?])
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
+        Ok(vec![Written { text: value.to_string(), is_text: false }.read()?])
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Self::Value, E> {
+        Ok(vec![Written { text: value.to_string(), is_text: false }.read()?])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        if self.nested {
+            return Err(refuse(&ExperimentError::new("a list within a list", T::EXAMPLE)));
+        }
+        let mut values = Vec::new();
+        while let Some(element) = seq.next_element_seed(Self { nested: true, of: PhantomData })? {
+            values.extend(element);
+        }
+        if values.is_empty() {
+            return Err(refuse(&ExperimentError::new("an empty list leaves no point", T::EXAMPLE)));
+        }
+        Ok(values)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut entries = BTreeMap::new();
+        while let Some((key, written)) = map.next_entry::<String, Written>()? {
+            entries.insert(key, written);
+        }
+        if T::FIXED
+            && entries.len() == 1
+            && let Some(size) = entries.remove("fixed")
+        {
+            return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
+        }
+        let keys: Vec<_> = entries.keys().map(String::as_str).collect();
+        if keys != ["from", "steps", "to"] {
+            let range = "a range is { from = …, to = …, steps = … }";
+            let hint = if T::FIXED { format!("{range}; {}", T::EXAMPLE) } else { range.into() };
+            let problem = ExperimentError::new("a table that is no range", hint);
+            return Err(refuse(&problem));
+        }
+        let mut entry = |key: &str| entries.remove(key).ok_or_else(|| de::Error::custom("incomplete range"));
+        let (from, to, steps) = (entry("from")?, entry("to")?, entry("steps")?);
+        range::<T>(from.read()?, to.read()?, &steps.text).map_err(|problem| refuse(&problem))
+    }
+}
+
+/// `steps` values from `from` to `to`, both included, equally far apart.
+fn range<T: Value>(
+    from: (String, T),
+    to: (String, T),
+    steps: &str,
+) -> Result<Vec<(String, T)>, ExperimentError> {
+    let count: u64 = steps.parse().ok().filter(|count| (2..=1000).contains(count)).ok_or_else(|| {
+        ExperimentError::new(format!("a range of '{steps}' steps"), "allowed: 2 to 1000, both ends included")
+    })?;
+    let last = count - 1;
+    let step = |step: u64| {
+        T::between(&from.1, &to.1, step, last).ok_or_else(|| {
+            ExperimentError::new("a range of what has no in-between", "write a list of values")
+        })
+    };
+    step(0)?;
+    let inner = (1..last).map(|i| {
+        let text = step(i)?;
+        let value = T::read(&text)?;
+        Ok((text, value))
+    });
+    let inner: Vec<_> = inner.collect::<Result<_, ExperimentError>>()?;
+    // The ends keep the words they were written in.
+    Ok([vec![from], inner, vec![to]].concat())
+}

@@ -1,0 +1,364 @@
+//! What an experiment file means, and what is said of one that means nothing.
+
+use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
+
+use super::{Experiment, ExperimentError};
+
+/// A file with `path`, `host` and `flow` as the bodies of those tables, and `rest` after them.
+fn file(path: &str, host: &str, flow: &str, rest: &str) -> String {
+    format!("name = 'x'\nduration = '20s'\n[path]\n{path}\n[host]\n{host}\n[[flow]]\n{flow}\n{rest}\n")
+}
+
+fn read(path: &str, host: &str, flow: &str, rest: &str) -> Experiment {
+    let text = file(path, host, flow, rest);
+    Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{e}\nhint: {}\n{text}", e.hint))
+}
+
+const PATH: &str = "rate = '340mbit'\nrtt = '140ms'";
+const FLOW: &str = "cc = 'cubic'";
+
+fn loss(text: &str) -> Probability {
+    text.parse().expect("a probability")
+}
+
+fn labels(experiment: &Experiment) -> Vec<&str> {
+    experiment.points().iter().map(|point| point.label.as_str()).collect()
+}
+
+#[test]
+fn defaults_are_a_stock_host_on_a_clean_path() {
+    let experiment = read(PATH, "", FLOW, "");
+    assert_eq!(labels(&experiment), ["cc=cubic"]);
+    assert_eq!(experiment.seeds(), [1]);
+    let scenario = &experiment.points()[0].scenario;
+    assert_eq!(scenario.duration, Duration::from_secs(20));
+    assert_eq!(scenario.sample_every, Duration::from_millis(100));
+    assert_eq!(scenario.path.mtu, 1500);
+    let (forward, backward) = (&scenario.path.forward, &scenario.path.backward);
+    assert_eq!((forward.rate, forward.loss), (Rate::from_bps(340_000_000), Probability::ZERO));
+    assert_eq!((forward.delay, backward.delay), (Duration::from_millis(70), Duration::from_millis(70)));
+    assert_eq!(forward.queue, Bytes::new(5_950_000), "one BDP");
+    assert_eq!((backward.rate, backward.loss, backward.queue), (forward.rate, Probability::ZERO, Bytes::MAX));
+    assert_eq!(scenario.host.kernel, KernelVersion::new(6, 18));
+    assert_eq!(scenario.host.sndbuf, Buffer::Auto { max: Bytes::from_mib(4) });
+    assert_eq!(scenario.host.rcvbuf, Buffer::Auto { max: Bytes::from_mib(32) });
+    assert_eq!((scenario.host.window_clamp, scenario.host.fair_queue), (None, false));
+    assert_eq!(scenario.flows.len(), 1);
+    assert_eq!(scenario.flows[0].cc, Algorithm::Cubic);
+    assert_eq!((scenario.flows[0].start, scenario.flows[0].bytes), (Duration::ZERO, None));
+}
+
+#[test]
+fn every_field_is_taken() {
+    let experiment = read(
+        "rate = '1gbit'\nrtt = '10ms'\nloss = '1%'\nqueue = '2bdp'\nmtu = 9000\n\
+         forward = { delay = '8ms' }\nbackward = { rate = '10mbit', loss = '20ppm', queue = '64KiB' }",
+        "kernel = '4.15'\nadv_win_scale = 2\nsndbuf = { fixed = '1bdp' }\nrcvbuf = '0.5bdp'\n\
+         window = '65535B'\nfair_queue = true\nrx_merge = '20us'",
+        "cc = 'bbr'\ncount = 3\nbytes = '8MB'\nstart = '1s'\nstack = 'fullpipe'\n[[flow]]\ncc = 'reno'",
+        "[[sample]]\nevery = '10ms'",
+    );
+    let scenario = &experiment.points()[0].scenario;
+    let (forward, backward) = (&scenario.path.forward, &scenario.path.backward);
+    assert_eq!((forward.delay, backward.delay), (Duration::from_millis(8), Duration::from_millis(2)));
+    assert_eq!((forward.queue, backward.queue), (Bytes::new(2_500_000), Bytes::from_kib(64)));
+    assert_eq!((forward.loss, backward.loss), (loss("1%"), loss("20ppm")));
+    assert_eq!((backward.rate, scenario.path.mtu), (Rate::from_bps(10_000_000), 9000));
+    assert_eq!(scenario.host.window_rule, WindowRule::AdvWinScale(2));
+    assert_eq!(scenario.host.sndbuf, Buffer::Fixed(Bytes::new(1_250_000)));
+    assert_eq!(scenario.host.rcvbuf, Buffer::Auto { max: Bytes::new(625_000) });
+    assert_eq!(scenario.host.window_clamp, Some(Bytes::new(65_535)));
+    assert_eq!((scenario.host.fair_queue, scenario.host.rx_merge), (true, Duration::from_micros(20)));
+    let algorithms: Vec<_> = scenario.flows.iter().map(|flow| flow.cc).collect();
+    assert_eq!(algorithms, [Algorithm::Bbr1, Algorithm::Bbr1, Algorithm::Bbr1, Algorithm::Reno]);
+    assert_eq!(scenario.flows[0].bytes, Some(Bytes::new(8_000_000)));
+    assert_eq!(scenario.sample_every, Duration::from_millis(10));
+    assert_eq!(experiment.points()[0].parameters["flow2.cc"], "reno");
+
+    let old = read(PATH, "kernel = '6.15'", FLOW, "");
+    assert_eq!(old.points()[0].scenario.host.rcvbuf, Buffer::Auto { max: Bytes::from_mib(6) });
+    let ratio = read(PATH, "window_ratio = 0.5", FLOW, "");
+    assert_eq!(ratio.points()[0].scenario.host.window_rule, WindowRule::ScalingRatio(128));
+}
+
+#[test]
+fn lists_make_all_combinations_with_the_last_field_fastest() {
+    let experiment =
+        read("rate = '100mbit'\nrtt = '50ms'\nloss = ['0%', '1.5 %']", "", "cc = ['reno', 'bbr1']", "");
+    let expected = ["loss=0% cc=reno", "loss=0% cc=bbr1", "loss=1.5% cc=reno", "loss=1.5% cc=bbr1"];
+    assert_eq!(labels(&experiment), expected);
+    let last = &experiment.points()[3];
+    assert_eq!(last.scenario.path.forward.loss, loss("1.5%"));
+    assert_eq!(last.scenario.flows[0].cc, Algorithm::Bbr1);
+    assert_eq!(last.parameters["rate"], "100mbit");
+    assert_eq!(last.parameters["loss"], "1.5%");
+}
+
+#[test]
+fn multiples_of_the_bdp_follow_each_point() {
+    let experiment = read("rate = ['8mbit', '80mbit']\nrtt = '1s'", "window = '0.5bdp'", FLOW, "");
+    let sizes = experiment.points().iter().map(|point| {
+        (point.scenario.path.forward.queue.get(), point.scenario.host.window_clamp.map(Bytes::get))
+    });
+    assert_eq!(sizes.collect::<Vec<_>>(), [(1_000_000, Some(500_000)), (10_000_000, Some(5_000_000))]);
+}
+
+#[test]
+fn ranges_are_even_and_keep_their_ends() {
+    let swept = |path: &str, host: &str| -> Vec<String> {
+        labels(&read(path, host, FLOW, "")).into_iter().map(str::to_owned).collect()
+    };
+    let range = "rtt = '1ms'\nrate = { from = '10mbit', to = '0.1gbit', steps = 4 }";
+    assert_eq!(swept(range, ""), ["rate=10mbit", "rate=40mbit", "rate=70mbit", "rate=0.1gbit"]);
+    let range = "rate = '1mbit'\nrtt = { from = '20ms', to = '10ms', steps = 3 }";
+    assert_eq!(swept(range, ""), ["rtt=20ms", "rtt=15ms", "rtt=10ms"]);
+    let range = format!("{PATH}\nloss = {{ from = '0%', to = '1%', steps = 3 }}");
+    assert_eq!(swept(&range, ""), ["loss=0%", "loss=5000ppm", "loss=1%"]);
+    let range = "sndbuf = { from = '1bdp', to = '4bdp', steps = 3 }";
+    assert_eq!(swept(PATH, range), ["sndbuf=1bdp", "sndbuf=2.5bdp", "sndbuf=4bdp"]);
+    let range = "rcvbuf = [{ fixed = '1MiB' }, '2MiB']\nfair_queue = [false, true]";
+    let expected = [
+        "rcvbuf=fixed:1MiB fair_queue=false",
+        "rcvbuf=fixed:1MiB fair_queue=true",
+        "rcvbuf=2MiB fair_queue=false",
+        "rcvbuf=2MiB fair_queue=true",
+    ];
+    assert_eq!(swept(PATH, range), expected);
+}
+
+#[test]
+fn point_tables_vary_fields_together() {
+    let experiment = read(
+        PATH,
+        "sndbuf = '1MiB'",
+        "cc = ['cubic', 'bbr1']",
+        "[[point]]\nname = 'small'\nhost = { sndbuf = '4MiB', rcvbuf = '4MiB' }\n\
+         [[point]]\npath = { rtt = '10ms', forward = { loss = '1%' } }\nflow = { cc = 'reno' }",
+    );
+    let expected = ["small cc=cubic", "small cc=bbr1", "rtt=10ms forward.loss=1% cc=reno"];
+    assert_eq!(labels(&experiment), expected);
+    let points = experiment.points();
+    assert_eq!(points[0].scenario.host.sndbuf, Buffer::Auto { max: Bytes::from_mib(4) });
+    assert_eq!(points[0].parameters["point"], "small");
+    assert_eq!(points[2].scenario.host.sndbuf, Buffer::Auto { max: Bytes::from_mib(1) });
+    assert_eq!(points[2].scenario.path.rtt(), Duration::from_millis(10));
+    assert_eq!(points[2].scenario.path.forward.rate, Rate::from_bps(340_000_000));
+}
+
+#[test]
+fn seeds_follow_the_first() {
+    let text = file(PATH, "", FLOW, "").replace("[path]", "repeat = 3\nseed = 40\n[path]");
+    let experiment = Experiment::from_toml(&text).expect("valid");
+    assert_eq!(experiment.seeds(), [40, 41, 42]);
+    assert_eq!(experiment.with_seed(7).with_repeat(2).seeds(), [7, 8]);
+}
+
+#[test]
+fn where_compares_values_not_words() {
+    let rest = "[[expect]]\nwhere = { loss = '15000ppm', cc = 'bbr' }\nmetric = 'goodput_bps'\nmin = '95mbit'\n\
+                [[expect]]\nmetric = 'share.rwnd'\nmax = '5%'\nkernel = 0.02";
+    let experiment = read(&format!("{PATH}\nloss = ['0%', '1.5%']"), "", "cc = ['bbr1', 'reno']", rest);
+    let [first, second] = experiment.expectations() else { panic!("two expectations") };
+    assert_eq!(first.points, [2]);
+    assert_eq!((first.min, first.max), (Some(95e6), None));
+    assert_eq!(second.points, [0, 1, 2, 3]);
+    assert_eq!((second.max, second.kernel.as_deref()), (Some(0.05), Some("0.02")));
+}
+
+/// One line on what is wrong, one on what to write: for every kind of mistake.
+#[test]
+fn mistakes_are_named_in_one_line() {
+    let f = file;
+    let expect = |body: &str| f(PATH, "", FLOW, &format!("[[expect]]\n{body}"));
+    let cases = [
+        (
+            f("rtt = '140ms'\nrate = '340mbps'", "", FLOW, ""),
+            "line 5, column 8: rate '340mbps' has an ambiguous unit",
+            "write mbit/s for bits or mB/s for bytes",
+        ),
+        (
+            f("rtt = '140ms'\nrate = 340", "", FLOW, ""),
+            "line 5, column 8: rate '340' has no unit",
+            "write 100mbit or 1gbit",
+        ),
+        (
+            f("rtt = '140ms'\nrate = '0mbit'", "", FLOW, ""),
+            "line 5, column 8: rate '0mbit' is out of range",
+            "allowed: 1bit to 1tbit",
+        ),
+        (
+            f("rate = '1mbit'\nrtt = '101s'", "", FLOW, ""),
+            "line 5, column 7: time '101s' is out of range",
+            "allowed: up to 100s for a path",
+        ),
+        (
+            f(&format!("{PATH}\nloss = ['0%', '101%']"), "", FLOW, ""),
+            "line 6, column 15: probability '101%' is out of range",
+            "write 1.5% or 20ppm",
+        ),
+        (
+            f(&format!("{PATH}\nloss = '100%'"), "", FLOW, ""),
+            "line 6, column 8: loss '100%' lets nothing through",
+            "allowed: from 0% to less than 100%",
+        ),
+        (
+            f(&format!("{PATH}\nmtu = 575"), "", FLOW, ""),
+            "line 6, column 7: mtu '575' is out of range",
+            "allowed: 576 to 65535",
+        ),
+        (
+            f(&format!("{PATH}\nloss = []"), "", FLOW, ""),
+            "line 6, column 8: an empty list leaves no point",
+            "write 1.5% or 20ppm",
+        ),
+        (
+            f(&format!("{PATH}\nlost = '1%'"), "", FLOW, ""),
+            "line 6, column 1: unknown key 'lost'",
+            "allowed here: rate, rtt, loss, queue, mtu, forward, backward",
+        ),
+        (
+            f(&format!("{PATH}\nqueue = {{ from = '1bdp', to = '2bdp' }}"), "", FLOW, ""),
+            "line 6, column 9: a table that is no range",
+            "a range is { from = …, to = …, steps = … }",
+        ),
+        (
+            f(PATH, "", "cc = { from = 'reno', to = 'bbr1', steps = 2 }", ""),
+            "line 9, column 6: a range of what has no in-between",
+            "write a list of values",
+        ),
+        (
+            f(PATH, "rcvbuf = '4M'", FLOW, ""),
+            "line 7, column 10: size '4M' has an ambiguous unit",
+            "write MiB (powers of 1024) or MB (powers of 1000)",
+        ),
+        (
+            f(PATH, "window = '0bdp'", FLOW, ""),
+            "line 7, column 10: size '0bdp' is out of range",
+            "allowed: at least 1B",
+        ),
+        (
+            f(PATH, "kernel = 6.10", FLOW, ""),
+            "line 7, column 10: '6.1' is a number, not a text",
+            "write it as text, kernel = \"6.10\"",
+        ),
+        (
+            f(PATH, "adv_win_scale = 2", FLOW, ""),
+            "kernel 6.18 ignores adv_win_scale",
+            "set window_ratio, or a kernel before 6.6",
+        ),
+        (
+            f(PATH, "adv_win_scale = 2\nkernel = ['4.15', '6.8']", FLOW, ""),
+            "point 'kernel=6.8': kernel 6.8 ignores adv_win_scale",
+            "set window_ratio, or a kernel before 6.6",
+        ),
+        (
+            f(PATH, "", "cc = 'vegas'", ""),
+            "line 9, column 6: unknown congestion control 'vegas'",
+            "known: reno, cubic, bbr1",
+        ),
+        (
+            f(PATH, "", "cc = 'reno'\nstack = 'kernel'", ""),
+            "line 10, column 9: the simulator has no kernel TCP",
+            "leave stack out: each world then takes its own, the simulator fullpipe's",
+        ),
+        (
+            f(PATH, "", "cc = 'reno'\napp = 'curl'", ""),
+            "line 10, column 7: app is reserved: application behaviour is not available yet",
+            "leave it out: a flow sends as fast as it may",
+        ),
+        (f(PATH, "", "count = 2", ""), "a [[flow]] has no cc", "add cc = \"cubic\""),
+        (
+            f(PATH, "", "cc = ['reno', 'reno']", ""),
+            "point 'cc=reno' comes up twice",
+            "give each [[point]] its own name, and list no value twice",
+        ),
+        (
+            f(
+                "rate = { from = '1mbit', to = '1gbit', steps = 1000 }\nrtt = { from = '1ms', to = '1s', steps = 1000 }",
+                "",
+                FLOW,
+                "",
+            ),
+            "the sweep has 1000000 points",
+            "allowed: 100000; shorten a list or split the experiment",
+        ),
+        (
+            f(PATH, "", FLOW, "").replace("20s", "0s"),
+            "duration 0ns is out of range",
+            "allowed: 1ms to 86400s",
+        ),
+        (
+            f(PATH, "", FLOW, "").replace("name = 'x'\n", ""),
+            "line 1, column 1: missing key 'name'",
+            "add name = \"weak-network\"",
+        ),
+        (f("rtt = '1ms'", "", FLOW, ""), "[path] has no rate", "add rate = \"340mbit\""),
+        (
+            f("rate = 340mbit\nrtt = '1ms'", "", FLOW, ""),
+            "line 4, column 8: string values must be quoted, expected literal string",
+            "texts need quotes, as in rate = \"340mbit\"; no key may come twice",
+        ),
+        (
+            expect("metric = 'speed'\nmin = 1"),
+            "line 11, column 10: unknown metric 'speed'",
+            "known: goodput_bps, goodput_second_half_bps, utilisation, utilisation_second_half, retransmits, \
+             rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, share.app, share.sndbuf, share.rwnd, \
+             share.cwnd, share.slow_start, share.pacing, share.recovery",
+        ),
+        (
+            expect("metric = 'goodput_bps'\nmin = '1mbps'"),
+            "line 10, column 1: bound of goodput_bps: rate '1mbps' has an ambiguous unit",
+            "write mbit/s for bits or mB/s for bytes",
+        ),
+        (
+            expect("metric = 'goodput_bps'"),
+            "line 10, column 1: nothing is expected of goodput_bps",
+            "add min, max or both",
+        ),
+        (
+            expect("metric = 'utilisation'\nmin = 0.9\nwhere = { cc = 'reno' }"),
+            "line 10, column 1: no point has cc=reno",
+            "points are 'cc=cubic'",
+        ),
+        (
+            expect("metric = 'utilisation'\nmin = 0.9\nwhere = { speed = 'high' }"),
+            "line 10, column 1: 'speed' is no field of a point",
+            "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc, or point for its name",
+        ),
+        (
+            "name = 'x'\nduration = '1s'\npath = 3\nflow = []".into(),
+            "line 3, column 8: invalid type: integer '3', expected a table",
+            "the files in experiments/ show the form of every key",
+        ),
+        (
+            f(PATH, "", FLOW, "").replace("[path]", "repeat = -1\n[path]"),
+            "line 3, column 10: invalid value: integer '-1', expected a whole number",
+            "the files in experiments/ show the form of every key",
+        ),
+        (String::new(), "line 1, column 1: missing key 'name'", "add name = \"weak-network\""),
+    ];
+    for (text, message, hint) in cases {
+        let ExperimentError { message: found, hint: found_hint } =
+            Experiment::from_toml(&text).expect_err(message);
+        assert_eq!((found.as_str(), found_hint.as_str()), (message, hint), "in:\n{text}");
+        assert!(!found.contains('\n') && !found_hint.contains('\n'), "{found:?} {found_hint:?}");
+    }
+}
+
+#[test]
+fn the_experiments_of_the_project_are_valid() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
+    let mut labels = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("there are experiments") {
+        let path = entry.expect("readable").path();
+        let text = std::fs::read_to_string(&path).expect("readable");
+        let experiment = Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert_eq!(path.file_stem().and_then(|s| s.to_str()), Some(experiment.name()));
+        labels.extend(experiment.points().iter().map(|point| point.label.clone()));
+    }
+    for label in ["rtt=140ms window=6291456B", "loss=1.5% cc=bbr1", "64 MiB cc=cubic"] {
+        assert!(labels.iter().any(|found| found == label), "{label} in {labels:?}");
+    }
+}

@@ -1,0 +1,384 @@
+//! The values a field of an experiment may have, each with its range.
+//!
+//! Absurd values are refused here, where the reader still knows the line they stand on: a run that
+//! would take a year or divide by zero must not be found out in the middle of a campaign.
+
+use fullpipe_tcp::buffers::{Buffer, KernelVersion};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
+
+use super::ExperimentError;
+
+/// A type that a field can have.
+pub(super) trait Value: Sized + Clone + PartialEq {
+    /// What to write, for values without a better hint.
+    const EXAMPLE: &'static str;
+    /// Only texts are accepted: as a TOML number the value would lose something.
+    const TEXT_ONLY: bool = false;
+    /// `{ fixed = … }` is accepted.
+    const FIXED: bool = false;
+
+    /// Reads and checks one value.
+    fn read(text: &str) -> Result<Self, ExperimentError>;
+
+    /// Step `step` of `last` between two values as a text; `None` for what has no in-between.
+    fn between(_from: &Self, _to: &Self, _step: u64, _last: u64) -> Option<String> {
+        None
+    }
+}
+
+fn of_unit(error: &ParseUnitError, example: &str) -> ExperimentError {
+    let hint = if error.hint().is_empty() { example } else { error.hint() };
+    ExperimentError::new(error.to_string(), hint)
+}
+
+/// Linear interpolation in integers, exact at both ends.
+fn lerp(from: u64, to: u64, step: u64, last: u64) -> u64 {
+    let (from, to, step, last) =
+        (i128::from(from), i128::from(to), i128::from(step), i128::from(last.max(1)));
+    (from + (to - from) * step / last) as u64
+}
+
+/// `n` in the largest unit that divides it, so that reading the text gives `n` again.
+fn exact(n: u64, units: &[(u64, &str)]) -> String {
+    let (factor, unit) = units.iter().find(|(factor, _)| n.is_multiple_of(*factor)).unwrap_or(&(1, ""));
+    format!("{}{unit}", n / factor)
+}
+
+/// `millionths` as a decimal number without trailing zeros.
+fn decimal(millionths: u64) -> String {
+    let text = format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').into()
+}
+
+fn out_of_range(what: &str, text: &str, allowed: &str) -> ExperimentError {
+    ExperimentError::new(format!("{what} '{text}' is out of range"), format!("allowed: {allowed}"))
+}
+
+fn whole_number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, ExperimentError> {
+    let allowed = format!("{least} to {most}");
+    match text.parse::<u64>() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n),
+        Ok(_) => Err(out_of_range(what, text, &allowed)),
+        Err(_) => Err(ExperimentError::new(
+            format!("{what} '{text}' is not a whole number"),
+            format!("allowed: {allowed}"),
+        )),
+    }
+}
+
+/// Fast enough for any link there is; slower than what would make a second of virtual time an hour.
+const FASTEST: Rate = Rate::from_bps(1_000_000_000_000);
+/// A round trip to the Moon takes 2.6 s, one within TCP's patience at most a few minutes.
+const LONGEST_DELAY: Duration = Duration::from_secs(100);
+
+impl Value for Rate {
+    const EXAMPLE: &'static str = "write 340mbit or 1gbit";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        let rate: Self = text.parse().map_err(|e| of_unit(&e, Self::EXAMPLE))?;
+        if rate.is_zero() || rate > FASTEST {
+            return Err(out_of_range("rate", text, "1bit to 1tbit"));
+        }
+        Ok(rate)
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1_000, "kbit"), (1, "bit")];
+        Some(exact(lerp(from.as_bps(), to.as_bps(), step, last), &units))
+    }
+}
+
+impl Value for Duration {
+    const EXAMPLE: &'static str = "write 210ms or 20s";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map_err(|e| of_unit(&e, Self::EXAMPLE))
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+        Some(exact(lerp(from.as_nanos(), to.as_nanos(), step, last), &units))
+    }
+}
+
+/// A propagation time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delay(pub(super) Duration);
+
+impl Value for Delay {
+    const EXAMPLE: &'static str = Duration::EXAMPLE;
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        let delay = Duration::read(text)?;
+        if delay > LONGEST_DELAY {
+            return Err(out_of_range("time", text, "up to 100s for a path"));
+        }
+        Ok(Self(delay))
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Duration::between(&from.0, &to.0, step, last)
+    }
+}
+
+impl Value for Probability {
+    const EXAMPLE: &'static str = "write 1.5% or 20ppm";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        let loss: Self = text.parse().map_err(|e| of_unit(&e, Self::EXAMPLE))?;
+        if loss == Self::ONE {
+            return Err(ExperimentError::new(
+                format!("loss '{text}' lets nothing through"),
+                "allowed: from 0% to less than 100%",
+            ));
+        }
+        Ok(loss)
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        // Millionths of a ppm: finer than any loss one can measure.
+        let millionths = |p: &Self| (p.as_f64() * 1e12).round() as u64;
+        Some(format!("{}ppm", decimal(lerp(millionths(from), millionths(to), step, last))))
+    }
+}
+
+/// A size in bytes, or a multiple of the point's bandwidth-delay product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Amount {
+    Bytes(Bytes),
+    /// Millionths of the BDP.
+    Bdp(u64),
+}
+
+impl Amount {
+    pub(super) const ONE_BDP: Self = Self::Bdp(1_000_000);
+
+    pub(super) fn resolve(self, bdp: Bytes) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Bdp(millionths) => bdp.mul_div(millionths, 1_000_000),
+        }
+    }
+}
+
+impl Value for Amount {
+    const EXAMPLE: &'static str = "write 4MiB, 1040B or 1bdp";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        if let Some(number) = text.trim().to_ascii_lowercase().strip_suffix("bdp") {
+            let number = number.trim_end();
+            let multiple: f64 = number.parse().map_err(|_| {
+                ExperimentError::new(format!("'{number}' is no multiple of the BDP"), Self::EXAMPLE)
+            })?;
+            if !(0.0..=1000.0).contains(&multiple) {
+                return Err(out_of_range("size", text, "0bdp to 1000bdp"));
+            }
+            return Ok(Self::Bdp((multiple * 1e6).round() as u64));
+        }
+        text.parse().map(Self::Bytes).map_err(|e| of_unit(&e, Self::EXAMPLE))
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        match (from, to) {
+            (Self::Bytes(from), Self::Bytes(to)) => {
+                let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")];
+                Some(exact(lerp(from.get(), to.get(), step, last), &units))
+            }
+            (Self::Bdp(from), Self::Bdp(to)) => Some(format!("{}bdp", decimal(lerp(*from, *to, step, last)))),
+            _ => None,
+        }
+    }
+}
+
+/// A window, or the bytes of a transfer: an amount above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Positive(pub(super) Amount);
+
+impl Value for Positive {
+    const EXAMPLE: &'static str = Amount::EXAMPLE;
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        match Amount::read(text)? {
+            Amount::Bytes(Bytes::ZERO) | Amount::Bdp(0) => Err(out_of_range("size", text, "at least 1B")),
+            amount => Ok(Self(amount)),
+        }
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Amount::between(&from.0, &to.0, step, last)
+    }
+}
+
+/// A socket buffer: the limit of autotuning, or a fixed size (`{ fixed = "4MiB" }`, `"fixed:4MiB"`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BufferSize {
+    fixed: bool,
+    size: Positive,
+}
+
+impl BufferSize {
+    pub(super) const fn auto(max: Bytes) -> Self {
+        Self { fixed: false, size: Positive(Amount::Bytes(max)) }
+    }
+
+    pub(super) fn resolve(self, bdp: Bytes) -> Buffer {
+        let size = self.size.0.resolve(bdp);
+        if self.fixed { Buffer::Fixed(size) } else { Buffer::Auto { max: size } }
+    }
+}
+
+impl Value for BufferSize {
+    const EXAMPLE: &'static str = "write \"4MiB\" (limit of autotuning) or { fixed = \"4MiB\" }";
+    const FIXED: bool = true;
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        let (fixed, size) = match text.strip_prefix("fixed:") {
+            Some(size) => (true, size),
+            None => (false, text),
+        };
+        Ok(Self { fixed, size: Positive::read(size)? })
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        let text = Positive::between(&from.size, &to.size, step, last)?;
+        match (from.fixed, to.fixed) {
+            (false, false) => Some(text),
+            (true, true) => Some(format!("fixed:{text}")),
+            _ => None,
+        }
+    }
+}
+
+impl Value for Algorithm {
+    const EXAMPLE: &'static str = "known: reno, cubic, bbr1";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse()
+            .map_err(|_| ExperimentError::new(format!("unknown congestion control '{text}'"), Self::EXAMPLE))
+    }
+}
+
+impl Value for KernelVersion {
+    const EXAMPLE: &'static str = "write it as text, kernel = \"6.10\"";
+    // As a number, 6.10 is 6.1.
+    const TEXT_ONLY: bool = true;
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map_err(|e: fullpipe_tcp::buffers::ParseKernelError| {
+            ExperimentError::new(e.to_string(), Self::EXAMPLE)
+        })
+    }
+}
+
+/// Largest packet in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mtu(pub(super) u64);
+
+impl Value for Mtu {
+    const EXAMPLE: &'static str = "write mtu = 1500";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        // Every IPv4 host takes 576 bytes; an IP packet has a 16-bit length.
+        whole_number("mtu", text, 576, 65_535).map(Self)
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Some(lerp(from.0, to.0, step, last).to_string())
+    }
+}
+
+/// How many flows of a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count(pub(super) u64);
+
+impl Value for Count {
+    const EXAMPLE: &'static str = "write count = 4";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        whole_number("count", text, 1, 10_000).map(Self)
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Some(lerp(from.0, to.0, step, last).to_string())
+    }
+}
+
+/// `tcp_adv_win_scale`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WinScale(pub(super) i8);
+
+impl Value for WinScale {
+    const EXAMPLE: &'static str = "allowed: -31 to 31";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        match text.parse::<i8>() {
+            Ok(scale @ -31..=31) => Ok(Self(scale)),
+            _ => Err(ExperimentError::new(format!("adv_win_scale '{text}' is out of range"), Self::EXAMPLE)),
+        }
+    }
+}
+
+/// Payload over memory of the receive buffer, in 256ths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ratio(pub(super) u16);
+
+impl Value for Ratio {
+    const EXAMPLE: &'static str = "allowed: above 0, up to 1; 0.625 was measured for 1448-byte segments";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        match text.parse::<f64>().map(|ratio| (ratio * 256.0).round()) {
+            Ok(parts) if (1.0..=256.0).contains(&parts) => Ok(Self(parts as u16)),
+            _ => Err(ExperimentError::new(format!("window_ratio '{text}' is out of range"), Self::EXAMPLE)),
+        }
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Some(decimal(lerp(from.0.into(), to.0.into(), step, last) * 1_000_000 / 256))
+    }
+}
+
+impl Value for bool {
+    const EXAMPLE: &'static str = "write true or false";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse()
+            .map_err(|_| ExperimentError::new(format!("'{text}' is neither true nor false"), Self::EXAMPLE))
+    }
+}
+
+/// Whether two texts mean the same value of the field `key`.
+///
+/// # Errors
+/// When there is no such field or a text is no value of it.
+pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError> {
+    fn equal<T: Value>(a: &str, b: &str) -> Result<bool, ExperimentError> {
+        Ok(T::read(a)? == T::read(b)?)
+    }
+    let field = key.rsplit('.').next().unwrap_or(key);
+    match field {
+        "rate" => equal::<Rate>(a, b),
+        "rtt" | "delay" => equal::<Delay>(a, b),
+        "start" | "rx_merge" => equal::<Duration>(a, b),
+        // 1.5 % and 15000 ppm are rounded to different thresholds.
+        "loss" => {
+            let (a, b) = (Probability::read(a)?.as_f64(), Probability::read(b)?.as_f64());
+            Ok((a - b).abs() <= a.max(b) * 1e-9)
+        }
+        "queue" => equal::<Amount>(a, b),
+        "window" | "bytes" => equal::<Positive>(a, b),
+        "sndbuf" | "rcvbuf" => equal::<BufferSize>(a, b),
+        "mtu" => equal::<Mtu>(a, b),
+        "count" => equal::<Count>(a, b),
+        "cc" => equal::<Algorithm>(a, b),
+        "kernel" => equal::<KernelVersion>(a, b),
+        "adv_win_scale" => equal::<WinScale>(a, b),
+        "window_ratio" => equal::<Ratio>(a, b),
+        "fair_queue" => equal::<bool>(a, b),
+        "point" => Ok(a == b),
+        _ => Err(ExperimentError::new(
+            format!("'{key}' is no field of a point"),
+            "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc, or point for its name",
+        )),
+    }
+}

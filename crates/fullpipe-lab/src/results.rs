@@ -1,0 +1,330 @@
+//! What `fullpipe run` writes: one document for a campaign, and one line for a point.
+
+use std::collections::BTreeMap;
+
+use fullpipe_tcp::SendLimit;
+use fullpipe_units::Duration;
+use serde::{Deserialize, Serialize};
+
+use crate::campaign::RunResult;
+use crate::check::{Metric, Verdict, evaluate, mean};
+use crate::experiment::Experiment;
+use crate::outcome::{FlowOutcome, Outcome};
+
+/// Name and version of the document.
+pub const SCHEMA: &str = "fullpipe.run/1";
+
+/// The outcome of a run and how long it took to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timed {
+    /// The result.
+    pub outcome: Outcome,
+    /// Seconds of real time.
+    pub wall_s: f64,
+}
+
+/// All results of a campaign. Base units throughout, named in the key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Where it ran: `sim`.
+    pub world: String,
+    /// One entry a run, by point and seed.
+    pub runs: Vec<Run>,
+    /// One entry for each expectation and point it is about.
+    pub expect: Vec<Expect>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Label of its point.
+    pub point: String,
+    /// Its seed.
+    pub seed: u64,
+    /// Its flows, in the order of the experiment.
+    pub flows: Vec<Flow>,
+    /// Packets of the data direction.
+    pub path: PathCounts,
+    /// Hash over the whole trace in hexadecimal: as a number it would not survive readers of doubles.
+    pub digest: String,
+    /// Seconds of real time it took.
+    pub wall_s: f64,
+}
+
+/// One flow of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Its congestion control.
+    pub cc: String,
+    /// Payload that arrived.
+    pub bytes: u64,
+    /// Payload over its lifetime.
+    pub goodput_bps: u64,
+    /// The same over the second half.
+    pub goodput_second_half_bps: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Round-trip times; null when nothing was acknowledged.
+    pub rtt_ms: Option<RttMs>,
+    /// Shares of its lifetime by what stopped the sender; they add up to 1.
+    pub send_limit: BTreeMap<String, f64>,
+}
+
+/// Round-trip times in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RttMs {
+    /// The smallest.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// 95 % were at most this.
+    pub p95: f64,
+}
+
+/// Packets of the data direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathCounts {
+    /// Those that crossed.
+    pub delivered: u64,
+    /// Those that found the queue full.
+    pub queue_drops: u64,
+    /// Those lost at random.
+    pub random_drops: u64,
+}
+
+/// An expectation held against one point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Expect {
+    /// The conditions as the file has them.
+    #[serde(rename = "where")]
+    pub conditions: BTreeMap<String, String>,
+    /// The point it was held against.
+    pub point: String,
+    /// The metric's name.
+    pub metric: String,
+    /// What it came to; null when a run has no such figure.
+    pub value: Option<f64>,
+    /// The least it may be.
+    pub min: Option<f64>,
+    /// The most it may be.
+    pub max: Option<f64>,
+    /// What the real kernel did, as the file has it.
+    pub kernel: Option<String>,
+    /// Whether it is within the bounds.
+    pub pass: bool,
+}
+
+impl Report {
+    /// The document of a campaign of `experiment` in `world`.
+    pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
+        let label = |point: usize| experiment.points()[point].label.clone();
+        let outcomes: Vec<_> = runs.iter().map(|run| (run.point, &run.value.outcome)).collect();
+        let expect = |verdict: Verdict<'_>| Expect {
+            conditions: verdict.expectation.conditions.clone(),
+            point: label(verdict.point),
+            metric: verdict.expectation.metric.to_string(),
+            value: verdict.value,
+            min: verdict.expectation.min,
+            max: verdict.expectation.max,
+            kernel: verdict.expectation.kernel.clone(),
+            pass: verdict.pass,
+        };
+        let run = |run: &RunResult<Timed>| Run {
+            point: label(run.point),
+            seed: run.seed,
+            flows: run.value.outcome.flows.iter().map(Flow::from).collect(),
+            path: PathCounts {
+                delivered: run.value.outcome.path.delivered,
+                queue_drops: run.value.outcome.path.queue_drops,
+                random_drops: run.value.outcome.path.random_drops,
+            },
+            digest: format!("{:016x}", run.value.outcome.digest),
+            wall_s: run.value.wall_s,
+        };
+        Self {
+            schema: SCHEMA.into(),
+            experiment: experiment.name().into(),
+            world: world.into(),
+            runs: runs.iter().map(run).collect(),
+            expect: evaluate(experiment, &outcomes).into_iter().map(expect).collect(),
+        }
+    }
+
+    /// Expectations that were not met.
+    pub fn failed(&self) -> usize {
+        self.expect.iter().filter(|expect| !expect.pass).count()
+    }
+}
+
+impl From<&FlowOutcome> for Flow {
+    fn from(flow: &FlowOutcome) -> Self {
+        let millis = |time: Duration| time.as_millis_f64();
+        let shares = SendLimit::ALL.map(|limit| (limit.name().to_owned(), flow.share(limit)));
+        Self {
+            cc: flow.cc.to_string(),
+            bytes: flow.bytes.get(),
+            goodput_bps: flow.goodput.as_bps(),
+            goodput_second_half_bps: flow.goodput_second_half.as_bps(),
+            retransmits: flow.retransmits,
+            rtt_ms: flow.rtt.map(|rtt| RttMs {
+                min: millis(rtt.min),
+                mean: millis(rtt.mean),
+                p95: millis(rtt.p95),
+            }),
+            send_limit: shares.into_iter().filter(|(_, share)| *share > 0.0).collect(),
+        }
+    }
+}
+
+/// A figure over the repeats of a point.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// The mean.
+    pub mean: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// `None` of nothing.
+    fn of(values: &[f64]) -> Option<Self> {
+        let least = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
+        Some(Self { mean: mean(values.iter().copied())?, min: least(f64::min)?, max: least(f64::max)? })
+    }
+}
+
+/// A point in one line.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The point's label.
+    pub point: String,
+    /// How many runs it is drawn from.
+    pub repeats: usize,
+    /// Goodput in bit/s.
+    pub goodput: Option<Spread>,
+    /// Goodput of the second half.
+    pub goodput_second_half: Option<Spread>,
+    /// Mean number of segments sent again.
+    pub retransmits: Option<f64>,
+    /// Mean RTT in milliseconds, over the runs that have one.
+    pub rtt_mean_ms: Option<f64>,
+    /// What stopped the sender for the largest share of the time, and that share.
+    pub main_limit: Option<(SendLimit, f64)>,
+}
+
+/// One summary a point, from the runs of a campaign in its order.
+pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summary> {
+    let summary = |runs: &[RunResult<Timed>]| {
+        let point = &experiment.points()[runs[0].point];
+        let outcomes: Vec<&Outcome> = runs.iter().map(|run| &run.value.outcome).collect();
+        let figures = |metric: Metric| {
+            outcomes.iter().filter_map(|o| metric.of(o, &point.scenario.path)).collect::<Vec<_>>()
+        };
+        let average = |metric: Metric| mean(figures(metric).into_iter());
+        let shares = SendLimit::ALL.into_iter().filter_map(|limit| {
+            average(Metric::Share(limit)).filter(|share| *share > 0.0).map(|share| (limit, share))
+        });
+        Summary {
+            point: point.label.clone(),
+            repeats: outcomes.len(),
+            goodput: Spread::of(&figures(Metric::Goodput)),
+            goodput_second_half: Spread::of(&figures(Metric::GoodputSecondHalf)),
+            retransmits: average(Metric::Retransmits),
+            rtt_mean_ms: average(Metric::RttMean),
+            main_limit: shares.max_by(|a, b| a.1.total_cmp(&b.1)),
+        }
+    };
+    runs.chunk_by(|a, b| a.point == b.point).map(summary).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::cc::Algorithm;
+    use fullpipe_units::{Bytes, Rate};
+    use serde_json::json;
+
+    use super::*;
+    use crate::outcome::{PathOutcome, RttOutcome};
+
+    fn runs() -> Vec<RunResult<Timed>> {
+        let ms = Duration::from_millis;
+        let flow = |mbit: u64| FlowOutcome {
+            cc: Algorithm::Bbr1,
+            bytes: Bytes::new(1_000_000),
+            goodput: Rate::from_bps(mbit * 1_000_000),
+            goodput_second_half: Rate::from_bps(9_000_000),
+            retransmits: mbit,
+            rtt: (mbit > 4).then_some(RttOutcome { min: ms(10), mean: ms(12), p95: ms(15) }),
+            send_limit: vec![(SendLimit::Pacing, ms(750)), (SendLimit::SlowStart, ms(250))],
+            send_limit_second_half: Vec::new(),
+            max_cwnd: Bytes::ZERO,
+            finished: None,
+        };
+        let run = |seed, mbit| RunResult {
+            point: 0,
+            seed,
+            value: Timed {
+                outcome: Outcome {
+                    flows: vec![flow(mbit)],
+                    path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2 },
+                    digest: 0xabc,
+                },
+                wall_s: 0.5,
+            },
+        };
+        vec![run(1, 8), run(2, 4)]
+    }
+
+    fn experiment() -> Experiment {
+        let text = "name = 'x'\nduration = '1s'\nrepeat = 2\n[path]\nrate = '10mbit'\nrtt = '10ms'\n\
+                    [[flow]]\ncc = 'bbr'\n\
+                    [[expect]]\nwhere = { cc = 'bbr1' }\nmetric = 'goodput_bps'\nmin = '5mbit'\nkernel = '5-7'";
+        Experiment::from_toml(text).expect("valid")
+    }
+
+    #[test]
+    fn the_document_has_the_promised_shape() {
+        let report = Report::new(&experiment(), "sim", &runs());
+        let document = serde_json::to_value(&report).expect("serialisable");
+        let run = |seed: u64, mbit: u64, rtt_ms: serde_json::Value| {
+            json!({
+                "point": "cc=bbr", "seed": seed,
+                "flows": [{
+                    "cc": "bbr1", "bytes": 1_000_000, "goodput_bps": mbit * 1_000_000,
+                    "goodput_second_half_bps": 9_000_000, "retransmits": mbit, "rtt_ms": rtt_ms,
+                    "send_limit": { "pacing": 0.75, "slow_start": 0.25 },
+                }],
+                "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2 },
+                "digest": "0000000000000abc", "wall_s": 0.5,
+            })
+        };
+        let expected = json!({
+            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim",
+            "runs": [run(1, 8, json!({ "min": 10.0, "mean": 12.0, "p95": 15.0 })), run(2, 4, json!(null))],
+            "expect": [{
+                "where": { "cc": "bbr1" }, "point": "cc=bbr", "metric": "goodput_bps", "value": 6e6,
+                "min": 5e6, "max": null, "kernel": "5-7", "pass": true,
+            }],
+        });
+        assert_eq!(document, expected);
+        assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), report);
+        assert_eq!(report.failed(), 0);
+    }
+
+    #[test]
+    fn a_point_is_summed_up_over_its_repeats() {
+        let [summary] = &summaries(&experiment(), &runs())[..] else { panic!("one point") };
+        assert_eq!(summary.point, "cc=bbr");
+        assert_eq!(summary.repeats, 2);
+        assert_eq!(summary.goodput, Some(Spread { mean: 6e6, min: 4e6, max: 8e6 }));
+        assert_eq!(summary.retransmits, Some(6.0));
+        assert_eq!(summary.rtt_mean_ms, Some(12.0), "from the one run that has an RTT");
+        assert_eq!(summary.main_limit, Some((SendLimit::Pacing, 0.75)));
+    }
+}
