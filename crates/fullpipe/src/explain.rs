@@ -280,6 +280,8 @@ const NOT_CWND_BOUND: f64 = 0.7;
 const IMPOSSIBLE: f64 = 3.0;
 /// A ratio that deserves a remark.
 const SUSPICIOUS: f64 = 1.3;
+/// A ratio so low that an RTT in the wrong unit is likelier than a flow that uses so little of its window.
+const BARELY_USED: f64 = 0.1;
 /// Longer round trips than by three geostationary hops are a slip of the unit.
 const LONGEST_RTT: Duration = Duration::from_secs(10);
 /// A sender this close to what the line can carry as payload fills it.
@@ -499,13 +501,18 @@ impl<'a> Explainer<'a> {
         let measured = self.measured;
         let events = self.loss.map_or(0, |loss| loss.events);
         let follows = self.series.follows_cwnd();
-        let mut evidence = vec![format!(
-            "in flight (rate x RTT) is {ratio:.2} of Cwnd, median after the ramp: {} of {} (above {CWND_BOUND}: cwnd limits)",
-            measured.inflight,
-            measured.cwnd.unwrap_or_default()
-        )];
+        let by_cwnd = self.series.rtt_by_cwnd().unwrap_or_default();
+        let mut evidence = Vec::new();
+        if measured.rtt_source == RttSource::Given && ratio >= NOT_CWND_BOUND {
+            evidence.push(format!(
+                "in flight (rate x RTT) is {ratio:.2} of Cwnd, median after the ramp: {} of {} (above {CWND_BOUND}: cwnd \
+                 limits)",
+                measured.inflight,
+                measured.cwnd.unwrap_or_default()
+            ));
+        }
         if follows {
-            evidence.push("the rate rises and falls with Cwnd".into());
+            evidence.push(format!("the rate rises and falls with Cwnd, as with an RTT of {by_cwnd}"));
         }
         if let Some(collapse) = self.series.collapse() {
             evidence.push(collapse.to_string());
@@ -525,13 +532,17 @@ impl<'a> Explainer<'a> {
             );
         }
         if ratio > SUSPICIOUS || (follows && ratio < NOT_CWND_BOUND) {
-            let by_cwnd = self.series.rtt_by_cwnd().unwrap_or_default();
             self.notes.push(format!(
                 "rate and Cwnd move together as with an RTT of {by_cwnd}, not {}: a standing queue, or check --rtt",
                 measured.rtt
             ));
         }
-        let certain = follows && (CWND_BOUND..=SUSPICIOUS).contains(&ratio);
+        let confidence = match (measured.rtt_source, follows) {
+            (RttSource::Given, true) if (CWND_BOUND..=SUSPICIOUS).contains(&ratio) => Confidence::Certain,
+            // Without an RTT, a ratio near one is no finding but how the bound was made.
+            (RttSource::Bound, false) => Confidence::Low,
+            _ => Confidence::High,
+        };
         Finding {
             limit: Limit::Cwnd,
             what: if events > 0 {
@@ -540,7 +551,7 @@ impl<'a> Explainer<'a> {
                 "the congestion window grows too slowly".into()
             },
             share: self.steady_share(),
-            confidence: if certain { Confidence::Certain } else { Confidence::High },
+            confidence,
             ceiling: None,
             evidence,
             could_not_tell,
@@ -567,7 +578,7 @@ impl<'a> Explainer<'a> {
     fn ramp(&self) -> Finding {
         Finding {
             limit: Limit::SlowStart,
-            what: "the start takes its time".into(),
+            what: "the start".into(),
             share: self.ramp_share(),
             confidence: Confidence::High,
             ceiling: None,
@@ -644,6 +655,12 @@ impl<'a> Explainer<'a> {
 
     fn state_notes(&mut self) {
         let log = self.facts.log;
+        if self.measured.inflight_per_cwnd.is_some_and(|ratio| ratio < BARELY_USED) {
+            self.notes.push(format!(
+                "hardly anything of Cwnd is in flight at an RTT of {}: check --rtt",
+                self.measured.rtt
+            ));
+        }
         if log.truncated {
             self.notes.push(format!(
                 "the log breaks off after {} intervals; it has no summary",

@@ -5,7 +5,7 @@
 
 use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::{
     BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, Sender,
@@ -140,6 +140,12 @@ impl Explainer<'_> {
         findings
     }
 
+    /// How long BBR stayed in its start although the rate was level; `None` for other senders.
+    fn startup(&self) -> Option<Duration> {
+        let bbr = self.sender == Sender::Inferred(Algorithm::Bbr1);
+        self.series.stays_in_startup(self.measured.rtt).filter(|_| bbr)
+    }
+
     /// What so many bytes in flight on each flow allow.
     fn ceiling(&self, window: Bytes) -> Rate {
         let total = window.mul_div(self.measured.streams.max(1), 1);
@@ -171,8 +177,7 @@ impl Explainer<'_> {
         if self.sender == Sender::Inferred(Algorithm::Bbr1) {
             let gain = 1.0 / self.measured.inflight_per_cwnd.unwrap_or(1.0);
             evidence.push(format!(
-                "Cwnd is {gain:.1} times what is in flight: BBR keeps 2 times, and 2.9 times while its start has not \
-                 filled the path, so BBR did not see the line's rate"
+                "Cwnd is {gain:.1} times what is in flight, as BBR keeps it: 2.9 times in its start, 2 times later"
             ));
         }
         evidence
@@ -219,9 +224,15 @@ impl Explainer<'_> {
             );
         }
         if !fits {
-            could_not_tell.push("why the rate is not what this window allows".into());
+            could_not_tell
+                .push("why the rate is not what this window allows: the dump may be of another host".into());
         }
-        let high = fits && flat && (rcvbuf_source.is_fact() || cap_excluded);
+        if self.startup().is_some() {
+            could_not_tell.push(
+                "why BBR stays in its start, which speaks for the send buffer and not for the window".into(),
+            );
+        }
+        let high = fits && flat && self.startup().is_none() && (rcvbuf_source.is_fact() || cap_excluded);
         Finding {
             limit: Limit::Rwnd,
             what: if fits {
@@ -251,13 +262,24 @@ impl Explainer<'_> {
              to {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
+        if let Some(held) = self.startup() {
+            // tcp_bbr.c, bbr_check_full_bw_reached(): samples that are application-limited do not count.
+            evidence.push(format!(
+                "for {held} of level rate Cwnd stays at what BBR's start allows: its end is not noticed while the sender has \
+                 nothing to send, as when the send buffer is full or the application slow"
+            ));
+        }
         let mut could_not_tell = Vec::from_iter(self.doubt(sndbuf_source));
         could_not_tell.push(
             "receive window or send buffer: the text log prints neither snd_wnd nor the buffers".into(),
         );
         Finding {
             limit: Limit::Sndbuf,
-            what: format!("a send buffer of {sndbuf} holds it"),
+            what: if fits {
+                format!("a send buffer of {sndbuf} holds it")
+            } else {
+                "a send buffer smaller than known holds it".into()
+            },
             share: self.steady_share(),
             confidence: Confidence::Low,
             ceiling: fits.then_some(ceiling),

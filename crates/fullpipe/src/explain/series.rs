@@ -152,6 +152,16 @@ impl Series {
         self.has_cwnd && lossless && last.cwnd > 1.5 * middle.cwnd && last.rate > 1.3 * middle.rate
     }
 
+    /// How long a BBR sender kept the window of its start, 2.89 times what is in flight, after the rate had
+    /// levelled off. It leaves the start after three round trips without growth, unless it has nothing to send.
+    pub(super) fn stays_in_startup(&self, rtt: Duration) -> Option<Duration> {
+        let cwnd = self.after().iter().map(|p| p.cwnd).fold(0.0, f64::max);
+        let inflight = median(self.smooth_rates()) * rtt.as_secs_f64() / 8.0;
+        let held: f64 = self.after().iter().filter(|p| p.cwnd > 0.99 * cwnd).map(|p| p.length).sum();
+        let long = held > 10.0 * rtt.as_secs_f64();
+        (long && (2.5..=3.4).contains(&(cwnd / inflight))).then(|| Duration::from_secs_f64(held))
+    }
+
     /// The interval with the most retransmissions, and what the window did around it.
     pub(super) fn collapse(&self) -> Option<Collapse> {
         let lossy = |p: &Point| p.retransmits > 0;
