@@ -1,0 +1,706 @@
+//! Names what limits a transfer, from an iperf3 text log and the round-trip time.
+//!
+//! Data in flight is rate x RTT. Beside the congestion window, which a sender's log prints, it tells
+//! the two great families of limits apart:
+//!
+//! ```text
+//!   in flight / Cwnd   > 0.8             the congestion window (loss, or its slow growth) limits
+//!                      < 0.7, rate flat  something else does: a window, a buffer, a cap, the application
+//! ```
+//!
+//! More than Cwnd cannot be in flight; a ratio above 1 is a wrong RTT or the grain of iperf3's write
+//! blocks. Which of the others it is, a text log cannot prove: it prints neither the receiver's window
+//! nor the send buffer. The candidates are ranked by how well the host's settings predict the rate, and
+//! each finding says what it could not tell.
+
+mod candidates;
+mod series;
+
+use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Rate};
+use serde::Serialize;
+
+use crate::input::InputError;
+use crate::input::iperf3_text::Iperf3Log;
+use crate::input::sysctl::HostSettings;
+use crate::stats::{DEFAULT_MSS, LossEstimate};
+use series::Series;
+
+/// What holds a transfer back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// The sending application offers no more.
+    App,
+    /// The receiving application reads no faster.
+    ReceiverApp,
+    /// The receiver's window.
+    Rwnd,
+    /// The send buffer, full of data that is not acknowledged yet.
+    Sndbuf,
+    /// The congestion window, outside slow start.
+    Cwnd,
+    /// The congestion window while it still doubles each round trip.
+    SlowStart,
+    /// The sender's pacing.
+    Pacing,
+    /// Whatever lets one flow or one host pass no faster although the line could: a policer or shaper,
+    /// also the host's own ceiling (processor, virtual switch). A log cannot tell these apart.
+    Policer,
+    /// The line itself.
+    Link,
+}
+
+impl Limit {
+    /// The name in reports and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::App => "app",
+            Self::ReceiverApp => "receiver_app",
+            Self::Rwnd => "rwnd",
+            Self::Sndbuf => "sndbuf",
+            Self::Cwnd => "cwnd",
+            Self::SlowStart => "slow_start",
+            Self::Pacing => "pacing",
+            Self::Policer => "policer",
+            Self::Link => "link",
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Confidence {
+    /// Fits, but so does something else.
+    Low,
+    /// The best explanation, with a known gap.
+    High,
+    /// Follows from the numbers alone.
+    Certain,
+}
+
+/// One limit, and why it is thought to be it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The limit.
+    pub limit: Limit,
+    /// A clause for people: `loss holds cwnd down`.
+    pub what: String,
+    /// Share of the test's time that this limit held, 0 to 1. Alternatives share the same time.
+    pub share: f64,
+    /// How sure it is.
+    pub confidence: Confidence,
+    /// The rate that this limit allows, where it can be told: key `ceiling_bps`.
+    #[serde(rename = "ceiling_bps", serialize_with = "crate::report::optional_bps")]
+    pub ceiling: Option<Rate>,
+    /// What speaks for it, one sentence each.
+    pub evidence: Vec<String>,
+    /// What the input leaves open, and why.
+    pub could_not_tell: Vec<String>,
+    /// The measurement that would settle it.
+    pub next_test: Option<String>,
+}
+
+/// A limit that it is not.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Excluded {
+    /// The limit.
+    pub limit: Limit,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// Why not.
+    pub evidence: String,
+}
+
+/// What there is to explain, and what the user knows besides.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The run.
+    pub log: &'a Iperf3Log,
+    /// Round-trip time of the idle path, as `ping` prints it.
+    pub rtt: Option<Duration>,
+    /// Rate of the line.
+    pub link: Option<Rate>,
+    /// Kernel settings. One dump stands for both hosts.
+    pub sysctl: Option<&'a HostSettings>,
+    /// Kernel of the hosts, if the dump does not say or says it wrongly.
+    pub kernel: Option<KernelVersion>,
+    /// What one flow of the same host reaches where neither line nor RTT limit it (a LAN).
+    pub control: Option<Rate>,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Findings {
+    /// Ranked; the first is the answer. Never empty.
+    pub findings: Vec<Finding>,
+    /// What it is not.
+    pub excluded: Vec<Excluded>,
+    /// The numbers behind it.
+    pub measured: Measured,
+    /// Loss events; `None` for a log without retransmissions column.
+    pub loss: Option<LossEstimate>,
+    /// What the sender's congestion control seems to be.
+    pub sender: Sender,
+    /// The socket buffers to assume.
+    pub buffers: Buffers,
+    /// No single flow of this host passes more, by the control measurement; `None` when that does not limit.
+    pub cap: Option<Rate>,
+    /// What was taken for granted.
+    pub assumptions: Vec<String>,
+    /// What the reader should know about the input.
+    pub notes: Vec<String>,
+}
+
+/// The numbers that the findings rest on. Amounts are of all streams together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// Mean goodput over the whole test.
+    pub mean: Rate,
+    /// Mean rate after the ramp.
+    pub steady: Rate,
+    /// Length of the test.
+    pub length: Duration,
+    /// How long the rate took to level off.
+    pub ramp: Duration,
+    /// The round-trip time used.
+    pub rtt: Duration,
+    /// Where it comes from.
+    pub rtt_source: RttSource,
+    /// Median of rate x RTT after the ramp.
+    pub inflight: Bytes,
+    /// Median congestion window after the ramp; `None` in a receiver's log.
+    pub cwnd: Option<Bytes>,
+    /// Median of in flight over congestion window after the ramp.
+    pub inflight_per_cwnd: Option<f64>,
+    /// Payload of a segment.
+    pub mss: Bytes,
+    /// Parallel streams.
+    pub streams: u64,
+    /// Segments sent again.
+    pub retransmits: Option<u64>,
+}
+
+/// Where the round-trip time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RttSource {
+    /// The user gave it.
+    Given,
+    /// Not given: an upper bound from the log, as a window at most doubles each round trip and never holds
+    /// less than rate x RTT.
+    Bound,
+}
+
+/// What the sender's congestion control seems to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// The log names it.
+    Named(Algorithm),
+    /// The window tells it.
+    Inferred(Algorithm),
+    /// Nothing tells it; the kernel's default is taken.
+    Assumed(Algorithm),
+}
+
+impl Sender {
+    /// The algorithm, however known.
+    pub const fn algorithm(self) -> Algorithm {
+        match self {
+            Self::Named(a) | Self::Inferred(a) | Self::Assumed(a) => a,
+        }
+    }
+}
+
+/// The buffers that the hosts are taken to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// Largest receive buffer in bytes of memory: `tcp_rmem[2]`.
+    pub rcvbuf: Bytes,
+    /// Where that value comes from.
+    pub rcvbuf_source: BufferSource,
+    /// Largest send buffer in bytes of memory: `tcp_wmem[2]`.
+    pub sndbuf: Bytes,
+    /// Where that value comes from.
+    pub sndbuf_source: BufferSource,
+    /// How receive memory becomes window.
+    pub rule: WindowRule,
+}
+
+impl Buffers {
+    /// The largest window of one connection.
+    pub const fn window(&self) -> Bytes {
+        self.rule.window(self.rcvbuf)
+    }
+}
+
+/// Where a buffer size comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferSource {
+    /// The dump says so.
+    Dump,
+    /// A dump that is older than the log said so: an assumption.
+    OlderDump,
+    /// The kernel's default: an assumption.
+    KernelDefault,
+    /// The least that lets the measured rate pass, for the other sources contradict the log.
+    Log,
+}
+
+impl BufferSource {
+    /// True where the value is more than an assumption.
+    pub const fn is_fact(self) -> bool {
+        matches!(self, Self::Dump)
+    }
+
+    /// How an assumption speaks of it.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Dump => "from the sysctl dump",
+            Self::OlderDump => "from a sysctl dump older than the log",
+            Self::KernelDefault => "the kernel's default",
+            Self::Log => "the least that lets the measured rate pass",
+        }
+    }
+}
+
+/// In flight over Cwnd above this: bound by the congestion window.
+const CWND_BOUND: f64 = 0.8;
+/// Below this: bound by something else.
+const NOT_CWND_BOUND: f64 = 0.7;
+/// A ratio that no grain of write blocks explains.
+const IMPOSSIBLE: f64 = 3.0;
+/// A ratio that deserves a remark.
+const SUSPICIOUS: f64 = 1.3;
+/// A ratio so low that an RTT in the wrong unit is likelier than a flow that uses so little of its window.
+const BARELY_USED: f64 = 0.1;
+/// Longer round trips than by three geostationary hops are a slip of the unit.
+const LONGEST_RTT: Duration = Duration::from_secs(10);
+/// A sender this close to what the line can carry as payload fills it.
+const FULL: f64 = 0.93;
+/// A ramp shorter than this share of the test is not worth a finding.
+const NOTABLE_RAMP: f64 = 0.05;
+/// Fewer intervals than this after the ramp carry no conclusion.
+const FEWEST_STEADY: usize = 3;
+
+/// Explains a run.
+///
+/// # Errors
+/// A round-trip time or rate that cannot be, none where one is needed, or a log in which nothing moved.
+pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
+    let log = facts.log;
+    let series = Series::of(log).ok_or_else(|| {
+        InputError::new(
+            "nothing was transferred in this log",
+            "repeat the measurement and look at iperf3's own messages",
+        )
+    })?;
+    check_rates(facts)?;
+    let (rtt, rtt_source) = round_trip(facts.rtt, &series)?;
+    let ratio = series.inflight_per_cwnd(rtt);
+    if ratio.is_some_and(|ratio| ratio > IMPOSSIBLE) {
+        return Err(InputError::new(
+            format!(
+                "an RTT of {rtt} puts {:.1} times Cwnd in flight, which cannot be",
+                ratio.unwrap_or_default()
+            ),
+            format!(
+                "this log needs an RTT of at most {}; check --rtt",
+                series.rtt_by_cwnd().unwrap_or(Duration::ZERO)
+            ),
+        ));
+    }
+    let measured = Measured {
+        mean: log.mean_rate(),
+        steady: series.steady(),
+        length: log.length(),
+        ramp: series.ramp(),
+        rtt,
+        rtt_source,
+        inflight: series.inflight(rtt),
+        cwnd: series.median_cwnd(),
+        inflight_per_cwnd: ratio,
+        mss: log.mss.unwrap_or(DEFAULT_MSS),
+        streams: log.streams as u64,
+        retransmits: log.sent.and_then(|s| s.retransmits).or_else(|| series.retransmits()),
+    };
+    Ok(Explainer::new(facts, &series, measured).explain())
+}
+
+fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
+    for (option, rate) in [("--link", facts.link), ("--control", facts.control)] {
+        if rate.is_some_and(Rate::is_zero) {
+            return Err(InputError::new(format!("{option} is zero"), "write a rate such as 1gbit"));
+        }
+    }
+    let mean = facts.log.mean_rate();
+    match facts.link {
+        Some(link) if mean.as_bps() as f64 > 1.05 * link.as_bps() as f64 => Err(InputError::new(
+            format!("the log's {mean} are more than the line's {link}"),
+            "check --link: gbit and mbit are bits, GB/s and MB/s are bytes",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn round_trip(given: Option<Duration>, series: &Series) -> Result<(Duration, RttSource), InputError> {
+    const HINT: &str = "give it as ping prints it: --rtt 210ms";
+    match given {
+        Some(rtt) if rtt.is_zero() => Err(InputError::new("a round-trip time of zero cannot be", HINT)),
+        Some(rtt) if rtt > LONGEST_RTT => {
+            Err(InputError::new(format!("a round-trip time of {rtt} is no path's"), HINT))
+        }
+        Some(rtt) => Ok((rtt, RttSource::Given)),
+        None => {
+            series.rtt_bound().filter(|rtt| !rtt.is_zero()).map(|rtt| (rtt, RttSource::Bound)).ok_or_else(
+                || InputError::new("the round-trip time is missing and this log does not bound it", HINT),
+            )
+        }
+    }
+}
+
+/// The explanation in the making.
+struct Explainer<'a> {
+    facts: &'a Facts<'a>,
+    series: &'a Series,
+    measured: Measured,
+    loss: Option<LossEstimate>,
+    sender: Sender,
+    /// The dump lists congestion controls, and not the one that the log shows.
+    older_dump: bool,
+    buffers: Buffers,
+    cap: Option<Rate>,
+    excluded: Vec<Excluded>,
+    assumptions: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl<'a> Explainer<'a> {
+    fn new(facts: &'a Facts<'a>, series: &'a Series, measured: Measured) -> Self {
+        let sender = series.sender(facts.log, &measured);
+        let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm() == Algorithm::Bbr1;
+        let older_dump =
+            inferred_bbr && facts.sysctl.is_some_and(|host| host.lacks_congestion_control("bbr"));
+        let mut this = Self {
+            facts,
+            series,
+            measured,
+            loss: LossEstimate::of_log(facts.log),
+            sender,
+            older_dump,
+            buffers: candidates::buffers(facts, &measured, older_dump),
+            cap: None,
+            excluded: Vec::new(),
+            assumptions: Vec::new(),
+            notes: Vec::new(),
+        };
+        this.cap = this.control_cap();
+        this.state_assumptions();
+        this.state_notes();
+        this
+    }
+
+    fn explain(mut self) -> Findings {
+        let mut findings = self.rank();
+        if self.series.steady_len() < FEWEST_STEADY || self.measured.rtt_source == RttSource::Bound {
+            // Nothing that rests on a guess or on three numbers is certain.
+            for finding in &mut findings {
+                finding.confidence = finding.confidence.min(Confidence::High);
+            }
+        }
+        if self.series.steady_len() < FEWEST_STEADY {
+            self.notes.push("so few intervals follow the ramp that the findings are guesses".into());
+            findings.iter_mut().for_each(|finding| finding.confidence = Confidence::Low);
+        }
+        Findings {
+            findings,
+            excluded: self.excluded,
+            measured: self.measured,
+            loss: self.loss,
+            sender: self.sender,
+            buffers: self.buffers,
+            cap: self.cap,
+            assumptions: self.assumptions,
+            notes: self.notes,
+        }
+    }
+
+    fn rank(&mut self) -> Vec<Finding> {
+        let mut findings = match (self.measured.inflight_per_cwnd, self.facts.link) {
+            (_, Some(link)) if self.fills(link) => vec![self.link(link)],
+            (None, _) => self.without_cwnd(),
+            (Some(_), _) if self.series.still_growing() => return vec![self.growing()],
+            (Some(ratio), _) if ratio > CWND_BOUND || self.series.follows_cwnd() => vec![self.cwnd(ratio)],
+            (Some(ratio), _) if ratio < NOT_CWND_BOUND => {
+                self.exclude_cwnd(ratio);
+                self.candidates()
+            }
+            (Some(ratio), _) => {
+                let mut unclear = self.cwnd(ratio);
+                unclear.confidence = Confidence::Low;
+                unclear.could_not_tell.push(format!(
+                    "a ratio of {ratio:.2} lies between the marks of {NOT_CWND_BOUND} and {CWND_BOUND}: a window or \
+                     buffer close to Cwnd fits as well"
+                ));
+                let mut all = vec![unclear];
+                all.extend(self.candidates());
+                all.iter_mut().for_each(|finding| finding.confidence = Confidence::Low);
+                all
+            }
+        };
+        if self.ramp_share() >= NOTABLE_RAMP {
+            findings.push(self.ramp());
+        }
+        findings
+    }
+
+    /// Whether the steady rate is what `link` can carry as payload.
+    fn fills(&self, link: Rate) -> bool {
+        let mss = self.measured.mss.get() as f64;
+        // IP and TCP headers with time stamps.
+        self.measured.steady.as_bps() as f64 >= FULL * link.as_bps() as f64 * mss / (mss + 52.0)
+    }
+
+    fn ramp_share(&self) -> f64 {
+        let length = self.measured.length.as_secs_f64();
+        if length > 0.0 { (self.measured.ramp.as_secs_f64() / length).min(1.0) } else { 0.0 }
+    }
+
+    /// The share of the test that a limit after the ramp held.
+    fn steady_share(&self) -> f64 {
+        1.0 - self.ramp_share()
+    }
+
+    fn link(&self, link: Rate) -> Finding {
+        Finding {
+            limit: Limit::Link,
+            what: "the line is full".into(),
+            share: self.steady_share(),
+            confidence: Confidence::Certain,
+            ceiling: Some(self.measured.steady),
+            evidence: vec![format!(
+                "{} after the ramp are {:.0} % of what {link} carry as payload",
+                self.measured.steady,
+                100.0 * self.measured.steady.as_bps() as f64 / link.as_bps() as f64
+                    * (1.0 + 52.0 / self.measured.mss.get() as f64)
+            )],
+            could_not_tell: vec!["how long the queue at the line is: the text log shows no RTT".into()],
+            next_test: None,
+        }
+    }
+
+    fn cwnd(&mut self, ratio: f64) -> Finding {
+        let measured = self.measured;
+        let events = self.loss.map_or(0, |loss| loss.events);
+        let follows = self.series.follows_cwnd();
+        let by_cwnd = self.series.rtt_by_cwnd().unwrap_or_default();
+        let mut evidence = Vec::new();
+        if measured.rtt_source == RttSource::Given && ratio >= NOT_CWND_BOUND {
+            evidence.push(format!(
+                "in flight (rate x RTT) is {ratio:.2} of Cwnd, median after the ramp: {} of {} (above {CWND_BOUND}: cwnd \
+                 limits)",
+                measured.inflight,
+                measured.cwnd.unwrap_or_default()
+            ));
+        }
+        if follows {
+            evidence.push(format!("the rate rises and falls with Cwnd, as with an RTT of {by_cwnd}"));
+        }
+        if let Some(collapse) = self.series.collapse() {
+            evidence.push(collapse.to_string());
+        }
+        let mut could_not_tell = Vec::new();
+        if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
+            evidence.push(loss.to_string());
+            if self.sender.algorithm() != Algorithm::Bbr1 && measured.streams == 1 {
+                let model = series::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
+                evidence.push(format!(
+                    "the model of a loss-based sender gives {model} at this loss and RTT; measured {}",
+                    measured.mean
+                ));
+            }
+            could_not_tell.push(
+                "whether the losses are errors of the line or an overflowing queue: the text log shows no RTT".into(),
+            );
+        }
+        if ratio > SUSPICIOUS || (follows && ratio < NOT_CWND_BOUND) {
+            self.notes.push(format!(
+                "rate and Cwnd move together as with an RTT of {by_cwnd}, not {}: a standing queue, or check --rtt",
+                measured.rtt
+            ));
+        }
+        let confidence = match (measured.rtt_source, follows) {
+            (RttSource::Given, true) if (CWND_BOUND..=SUSPICIOUS).contains(&ratio) => Confidence::Certain,
+            // Without an RTT, a ratio near one is no finding but how the bound was made.
+            (RttSource::Bound, false) => Confidence::Low,
+            _ => Confidence::High,
+        };
+        Finding {
+            limit: Limit::Cwnd,
+            what: if events > 0 {
+                "loss holds cwnd down".into()
+            } else {
+                "the congestion window grows too slowly".into()
+            },
+            share: self.steady_share(),
+            confidence,
+            ceiling: None,
+            evidence,
+            could_not_tell,
+            next_test: (self.sender.algorithm() != Algorithm::Bbr1)
+                .then(|| "repeat with iperf3 -C bbr: a higher rate shows that loss held cwnd down".into()),
+        }
+    }
+
+    fn growing(&self) -> Finding {
+        Finding {
+            limit: Limit::SlowStart,
+            what: "the test ended while the congestion window was still growing".into(),
+            share: 1.0,
+            confidence: Confidence::High,
+            ceiling: None,
+            evidence: vec![
+                "Cwnd grew by half and more in the second half of the test, without a loss".into(),
+            ],
+            could_not_tell: vec!["what would limit a longer transfer".into()],
+            next_test: Some("measure for longer: iperf3 -t 60".into()),
+        }
+    }
+
+    fn ramp(&self) -> Finding {
+        Finding {
+            limit: Limit::SlowStart,
+            what: "the start".into(),
+            share: self.ramp_share(),
+            confidence: Confidence::High,
+            ceiling: None,
+            evidence: vec![format!("the rate needs {} to level off", self.measured.ramp)],
+            could_not_tell: Vec::new(),
+            next_test: None,
+        }
+    }
+
+    fn exclude_cwnd(&mut self, ratio: f64) {
+        self.excluded.push(Excluded {
+            limit: Limit::Cwnd,
+            confidence: Confidence::Certain,
+            evidence: self.not_cwnd(ratio),
+        });
+    }
+
+    /// The sentence that every candidate of a flow with room in its window begins with.
+    fn not_cwnd(&self, ratio: f64) -> String {
+        format!(
+            "not cwnd, certain: in flight {} is {ratio:.2} of Cwnd {}, median after the ramp (below {NOT_CWND_BOUND})",
+            self.measured.inflight,
+            self.measured.cwnd.unwrap_or_default()
+        )
+    }
+
+    /// The control measurement as a ceiling; `None` when it does not lie below the line.
+    fn control_cap(&mut self) -> Option<Rate> {
+        let control = self.facts.control?;
+        if (control.as_bps() as f64) < 0.9 * self.measured.mean.as_bps() as f64 {
+            self.notes.push(format!(
+                "the control measurement of {control} is below this log's {}, so it is no cap; it is left out",
+                self.measured.mean
+            ));
+            return None;
+        }
+        let reaches_line = |link: &Rate| control.as_bps() as f64 >= 0.93 * link.as_bps() as f64;
+        (!self.facts.link.is_some_and(|link| reaches_line(&link))).then_some(control)
+    }
+
+    fn state_assumptions(&mut self) {
+        let how = match self.sender {
+            Sender::Named(a) => format!("congestion control {a}, as the log says"),
+            Sender::Inferred(Algorithm::Bbr1) => {
+                "congestion control BBR: Cwnd stays at two to three times what is in flight, and does not shrink at losses"
+                    .into()
+            }
+            Sender::Inferred(a) => format!(
+                "congestion control {a}: Cwnd falls at losses and climbs back, as loss-based controls do"
+            ),
+            Sender::Assumed(a) => format!("congestion control {a}, the kernel's default; the log does not tell"),
+        };
+        self.assumptions.push(how);
+        let Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self.buffers;
+        self.assumptions.push(format!(
+            "receiver: tcp_rmem[2] {rcvbuf} ({}), {rule}: a window of {}",
+            rcvbuf_source.words(),
+            self.buffers.window()
+        ));
+        self.assumptions.push(format!("sender: tcp_wmem[2] {sndbuf} ({})", sndbuf_source.words()));
+        if self.facts.sysctl.is_some() {
+            self.assumptions.push("the sysctl dump stands for both hosts".into());
+        }
+        if self.measured.rtt_source == RttSource::Bound {
+            self.assumptions.push(format!(
+                "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
+                self.measured.rtt
+            ));
+        }
+        if self.facts.log.mss.is_none() {
+            self.assumptions.push(format!("segments of {} bytes", DEFAULT_MSS.get()));
+        }
+    }
+
+    fn state_notes(&mut self) {
+        let log = self.facts.log;
+        if self.measured.inflight_per_cwnd.is_some_and(|ratio| ratio < BARELY_USED) {
+            self.notes.push(format!(
+                "hardly anything of Cwnd is in flight at an RTT of {}: check --rtt",
+                self.measured.rtt
+            ));
+        }
+        if log.truncated {
+            self.notes.push(format!(
+                "the log breaks off after {} intervals; it has no summary",
+                log.intervals.len()
+            ));
+        }
+        if let Some(error) = &log.error {
+            self.notes.push(format!("iperf3 ended with an error: {error}"));
+        }
+        if self.older_dump {
+            self.notes.push(
+                "this sysctl dump predates the log (it lists no bbr): its buffer sizes are assumptions here"
+                    .into(),
+            );
+        }
+        let dump_cc = self.facts.sysctl.and_then(|host| host.congestion_control.as_deref());
+        if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
+            self.notes.push(
+                "the sysctl dump says bbr, but the log's Cwnd is that of a loss-based control: another time or another \
+                 choice of the socket"
+                    .into(),
+            );
+        }
+        if let Some(host) = self.facts.sysctl {
+            if host.window_scaling == Some(false) {
+                self.notes
+                    .push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
+            }
+            if host.moderate_rcvbuf == Some(false) {
+                self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
+            }
+        }
+        if log.streams > 1 {
+            self.notes.push(format!(
+                "{} streams are taken together; limits of one flow are multiplied",
+                log.streams
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,392 @@
+//! What may hold a flow that has room in its congestion window.
+//!
+//! Each candidate predicts a rate: the window over RTT, the usable part of the send buffer over RTT, the
+//! control measurement. They are ranked by how close the prediction comes; a text log cannot prove any.
+
+use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Rate};
+
+use super::{
+    BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, Sender,
+};
+
+/// `tcp_rmem[2]` from 2012 until the next.
+const DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
+/// `tcp_rmem[2]` of recent kernels.
+const RECENT_RMEM: Bytes = Bytes::from_mib(32);
+const RECENT_RMEM_SINCE: KernelVersion = KernelVersion::new(6, 16);
+/// `tcp_wmem[2]` of all kernels on hosts with enough memory.
+const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
+
+/// Of a send buffer, at least this share is in flight: a blocked writer wakes when a third is free.
+const LEAST_USABLE: f64 = 0.67;
+/// What a transfer was measured to keep in flight: 3.93 of 4.19 MB.
+const TYPICAL_USABLE: f64 = 0.94;
+
+/// A prediction up to this factor above the measured rate still explains it: windows are not always full.
+const FIT: f64 = 1.4;
+/// A prediction may lie this far below the measured rate, for the log is coarse.
+const GRAIN: f64 = 0.95;
+/// A control measurement up to this factor above the steady rate is the same figure.
+const SAME: f64 = 1.25;
+/// From this factor on it excludes a cap of the host.
+const EXCLUDES: f64 = 1.5;
+
+/// The buffers to assume: the dump's, the kernel's defaults where it is silent, and never less than the log
+/// proves.
+pub(super) fn buffers(facts: &Facts<'_>, measured: &Measured, older_dump: bool) -> Buffers {
+    let host = facts.sysctl;
+    let kernel = facts.kernel.or(host.and_then(|host| host.kernel));
+    let rule = match (host.and_then(|host| host.window_rule(facts.kernel)), kernel) {
+        (Some(rule), _) => rule,
+        (None, Some(kernel)) => WindowRule::of(kernel, None),
+        (None, None) => WindowRule::AdvWinScale(1),
+    };
+    let from_dump = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
+    let default_rmem = match kernel {
+        Some(kernel) if kernel >= RECENT_RMEM_SINCE => RECENT_RMEM,
+        _ => DEFAULT_RMEM,
+    };
+    let choose = |dump: Option<[Bytes; 3]>, default: Bytes, least: Bytes| match dump {
+        Some(triple) if triple[2] >= least => (triple[2], from_dump),
+        _ if default >= least => (default, BufferSource::KernelDefault),
+        _ => (least, BufferSource::Log),
+    };
+    let held = per_flow(measured.inflight, measured).mul_div(9, 10);
+    let (rcvbuf, rcvbuf_source) = choose(host.and_then(|h| h.tcp_rmem), default_rmem, rule.space(held));
+    let (sndbuf, sndbuf_source) = choose(host.and_then(|h| h.tcp_wmem), DEFAULT_WMEM, held);
+    Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule }
+}
+
+fn per_flow(bytes: Bytes, measured: &Measured) -> Bytes {
+    bytes.mul_div(1, measured.streams.max(1))
+}
+
+impl Explainer<'_> {
+    /// The candidates, best first. Never empty.
+    pub(super) fn candidates(&mut self) -> Vec<Finding> {
+        let steady = self.measured.steady.as_bps() as f64;
+        let flat = self.series.is_flat();
+        let window = self.ceiling(self.buffers.window());
+        let sndbuf = self.ceiling(self.buffers.sndbuf);
+        let rwnd_fits = fits(window.as_bps() as f64, window.as_bps() as f64, steady);
+        let sndbuf_fits = fits(LEAST_USABLE * sndbuf.as_bps() as f64, sndbuf.as_bps() as f64, steady);
+        let control = self.control_verdict();
+        let cap_excluded = control == Control::Excludes;
+
+        // A rank below 1 beats every buffer that fits, one above 2 comes after.
+        let distance = |predicted: f64| (predicted / steady).ln().abs();
+        let mut ranked: Vec<(f64, Finding)> = Vec::new();
+        let mut add = |fits: bool, predicted: f64, finding: Finding| {
+            ranked.push(((if fits { 1.0 } else { 3.0 }) + distance(predicted).min(0.99), finding));
+        };
+        add(rwnd_fits, window.as_bps() as f64, self.rwnd(window, rwnd_fits, flat, cap_excluded));
+        let typical = TYPICAL_USABLE * sndbuf.as_bps() as f64;
+        add(sndbuf_fits, typical, self.sndbuf(sndbuf, sndbuf_fits, flat));
+        if cap_excluded {
+            let control = self.facts.control.unwrap_or_default();
+            self.excluded.push(Excluded {
+                limit: Limit::Policer,
+                confidence: Confidence::High,
+                evidence: format!(
+                    "no cap of the host: one flow of it reached {control} in the control measurement"
+                ),
+            });
+        } else {
+            ranked.push((if control == Control::Same { 0.0 } else { 2.5 }, self.policer(control, flat)));
+        }
+        if self.facts.link.is_none() {
+            ranked.push((2.7, self.unknown_link()));
+        }
+        if !flat {
+            ranked.push((0.9, self.app(Limit::App)));
+            ranked.push((0.95, self.app(Limit::ReceiverApp)));
+        } else if !rwnd_fits && !sndbuf_fits {
+            ranked.push((4.1, self.app(Limit::App)));
+            ranked.push((4.2, self.app(Limit::ReceiverApp)));
+        }
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ranked.into_iter().map(|(_, finding)| finding).collect()
+    }
+
+    /// A receiver's log: no window to compare with, so nothing is more than a hint.
+    pub(super) fn without_cwnd(&mut self) -> Vec<Finding> {
+        let flat = self.series.is_flat();
+        let mut findings = self.candidates();
+        let cwnd = Finding {
+            limit: Limit::Cwnd,
+            what: "the congestion window holds it".into(),
+            share: self.steady_share(),
+            confidence: Confidence::Low,
+            ceiling: None,
+            evidence: vec![if flat {
+                "nothing speaks for it but that most slow transfers are".into()
+            } else {
+                "the rate rises and falls, as that of a loss-based sender does".into()
+            }],
+            could_not_tell: Vec::new(),
+            next_test: None,
+        };
+        let first_fits = flat && findings.first().is_some_and(|f| f.limit != Limit::Link);
+        findings.insert(usize::from(first_fits), cwnd);
+        for finding in &mut findings {
+            finding.confidence = Confidence::Low;
+            finding
+                .could_not_tell
+                .insert(0, "a receiver's log shows neither Cwnd nor retransmissions".into());
+            finding.next_test = Some("take the log on the sending host: iperf3 -c HOST without -R".into());
+        }
+        findings
+    }
+
+    /// How long BBR stayed in its start although the rate was level; `None` for other senders.
+    fn startup(&self) -> Option<Duration> {
+        let bbr = self.sender == Sender::Inferred(Algorithm::Bbr1);
+        self.series.stays_in_startup(self.measured.rtt).filter(|_| bbr)
+    }
+
+    /// What so many bytes in flight on each flow allow.
+    fn ceiling(&self, window: Bytes) -> Rate {
+        let total = window.mul_div(self.measured.streams.max(1), 1);
+        Rate::of(total, self.measured.rtt)
+    }
+
+    fn control_verdict(&self) -> Control {
+        let Some(control) = self.facts.control else {
+            return Control::Unknown;
+        };
+        let (control, steady) = (control.as_bps() as f64, self.measured.steady.as_bps() as f64);
+        match control / steady {
+            // `Explainer::control_cap` has said why it is left out.
+            ratio if ratio < 0.9 => Control::Unknown,
+            ratio if ratio <= SAME => Control::Same,
+            ratio if ratio >= EXCLUDES => Control::Excludes,
+            _ => Control::Unknown,
+        }
+    }
+
+    fn common_evidence(&self, flat: bool) -> Vec<String> {
+        let mut evidence: Vec<String> =
+            self.measured.inflight_per_cwnd.map(|ratio| self.not_cwnd(ratio)).into_iter().collect();
+        if flat {
+            evidence.push(format!("the rate is flat at {} after the ramp", self.measured.steady));
+        } else {
+            evidence.push(format!("the rate varies around {} after the ramp", self.measured.steady));
+        }
+        if self.sender == Sender::Inferred(Algorithm::Bbr1) {
+            let gain = 1.0 / self.measured.inflight_per_cwnd.unwrap_or(1.0);
+            evidence.push(format!(
+                "Cwnd is {gain:.1} times what is in flight, as BBR keeps it: 2.9 times in its start, 2 times later"
+            ));
+        }
+        evidence
+    }
+
+    /// What limits the trust in a buffer size.
+    fn doubt(&self, source: BufferSource) -> Option<String> {
+        match source {
+            BufferSource::Dump => None,
+            BufferSource::OlderDump => {
+                Some("which buffers were in force: this dump predates the log (it lists no bbr)".into())
+            }
+            BufferSource::KernelDefault => {
+                Some("which buffers were in force: the kernel's defaults are assumed".into())
+            }
+            BufferSource::Log => {
+                Some("which buffers were in force: the known ones contradict the log".into())
+            }
+        }
+    }
+
+    fn rwnd(&self, ceiling: Rate, fits: bool, flat: bool, cap_excluded: bool) -> Finding {
+        let Buffers { rcvbuf, rcvbuf_source, rule, .. } = self.buffers;
+        let window = self.buffers.window();
+        let mut evidence = self.common_evidence(flat);
+        evidence.push(format!(
+            "tcp_rmem[2] {rcvbuf} gives a window of {window} ({rule}), and that {ceiling} at an RTT of {}",
+            self.measured.rtt
+        ));
+        // The same window from another pair of values makes an old or missing dump matter less.
+        let by_default = WindowRule::AdvWinScale(1).window(DEFAULT_RMEM);
+        if rcvbuf_source == BufferSource::OlderDump && by_default == window {
+            evidence.push(format!(
+                "kernels from 2012 to 6.15 have the same window by default: tcp_rmem[2] {DEFAULT_RMEM} at scale 1"
+            ));
+        }
+        let mut could_not_tell = Vec::from_iter(self.doubt(rcvbuf_source));
+        could_not_tell.push(
+            "receive window or send buffer: the text log prints neither snd_wnd nor the buffers".into(),
+        );
+        if cap_excluded {
+            could_not_tell.push(
+                "whether a policer on the line itself lets one flow pass no faster: the control did not cross it".into(),
+            );
+        }
+        if !fits {
+            could_not_tell
+                .push("why the rate is not what this window allows: the dump may be of another host".into());
+        }
+        if self.startup().is_some() {
+            could_not_tell.push(
+                "why BBR stays in its start, which speaks for the send buffer and not for the window".into(),
+            );
+        }
+        let high = fits && flat && self.startup().is_none() && (rcvbuf_source.is_fact() || cap_excluded);
+        Finding {
+            limit: Limit::Rwnd,
+            what: if fits {
+                format!("a receive window near {window} holds it")
+            } else {
+                format!("a receive window near {} holds it", per_flow(self.measured.inflight, &self.measured))
+            },
+            share: self.steady_share(),
+            confidence: if high { Confidence::High } else { Confidence::Low },
+            ceiling: fits.then_some(ceiling),
+            evidence,
+            could_not_tell,
+            next_test: Some(
+                "during the transfer, on the sender: ss -tmi dst RECEIVER; unacked x mss at snd_wnd is the receive window, \
+                 skmem w near tb the send buffer"
+                    .into(),
+            ),
+        }
+    }
+
+    fn sndbuf(&self, ceiling: Rate, fits: bool, flat: bool) -> Finding {
+        let Buffers { sndbuf, sndbuf_source, .. } = self.buffers;
+        let least = Rate::from_bps((LEAST_USABLE * ceiling.as_bps() as f64) as u64);
+        let mut evidence = self.common_evidence(flat);
+        evidence.push(format!(
+            "a send buffer of {sndbuf} holds data until it is acknowledged; with 0.67 to 1.0 of it in flight that is {least} \
+             to {ceiling} at an RTT of {}",
+            self.measured.rtt
+        ));
+        if let Some(held) = self.startup() {
+            // tcp_bbr.c, bbr_check_full_bw_reached(): samples that are application-limited do not count.
+            evidence.push(format!(
+                "for {held} of level rate Cwnd stays at what BBR's start allows: its end is not noticed while the sender has \
+                 nothing to send, as when the send buffer is full or the application slow"
+            ));
+        }
+        let mut could_not_tell = Vec::from_iter(self.doubt(sndbuf_source));
+        could_not_tell.push(
+            "receive window or send buffer: the text log prints neither snd_wnd nor the buffers".into(),
+        );
+        Finding {
+            limit: Limit::Sndbuf,
+            what: if fits {
+                format!("a send buffer of {sndbuf} holds it")
+            } else {
+                "a send buffer smaller than known holds it".into()
+            },
+            share: self.steady_share(),
+            confidence: Confidence::Low,
+            ceiling: fits.then_some(ceiling),
+            evidence,
+            could_not_tell,
+            next_test: Some(
+                "during the transfer, on the sender: ss -tmi dst RECEIVER; skmem w at 0.67 to 1.0 of tb with snd_wnd well \
+                 above unacked x mss is the send buffer"
+                    .into(),
+            ),
+        }
+    }
+
+    fn policer(&self, control: Control, flat: bool) -> Finding {
+        let mut evidence = self.common_evidence(flat);
+        let near = match (control, self.facts.control) {
+            (Control::Same, Some(rate)) => {
+                evidence.push(format!(
+                    "one flow of the same host reached no more than {rate} in the control measurement, where neither line nor \
+                     RTT limits"
+                ));
+                rate
+            }
+            _ => self.measured.steady,
+        };
+        if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {
+            evidence.push(format!(
+                "only {} segments were sent again: a policer drops more, a shaper or a slow host does not",
+                self.measured.retransmits.unwrap_or(0)
+            ));
+        }
+        let mut could_not_tell =
+            vec!["a cap of one flow, of the host, or a shaper on the way: they look alike".to_owned()];
+        if control != Control::Same {
+            could_not_tell
+                .push("what one flow of this host reaches on a short path: give --control RATE".into());
+        }
+        Finding {
+            limit: Limit::Policer,
+            what: format!("a cap of one flow or of the host near {near} holds it"),
+            share: self.steady_share(),
+            confidence: if control == Control::Same { Confidence::High } else { Confidence::Low },
+            ceiling: (control == Control::Same).then_some(near),
+            evidence,
+            could_not_tell,
+            next_test: Some(
+                "measure one flow to a neighbour of the sender (--control RATE), and iperf3 -P 2 on the line: a doubled total \
+                 excludes a cap of the host"
+                    .into(),
+            ),
+        }
+    }
+
+    fn unknown_link(&self) -> Finding {
+        Finding {
+            limit: Limit::Link,
+            what: format!("a line of about {} is full", self.measured.steady),
+            share: self.steady_share(),
+            confidence: Confidence::Low,
+            ceiling: None,
+            evidence: vec![format!(
+                "the line's rate is not known; {} may be all it carries",
+                self.measured.steady
+            )],
+            could_not_tell: vec!["whether the line is faster: give --link RATE".into()],
+            next_test: Some("iperf3 -P 10: a total well above one flow's rate excludes the line".into()),
+        }
+    }
+
+    fn app(&self, limit: Limit) -> Finding {
+        let (what, test) = match limit {
+            Limit::App => (
+                "the sending application offers no more",
+                "on the sender: ss -tmi; an empty send queue (notsent 0, skmem w far below tb) is the application",
+            ),
+            _ => (
+                "the receiving application reads no faster",
+                "on the receiver: ss -tn; a Recv-Q that stays full is the application",
+            ),
+        };
+        Finding {
+            limit,
+            what: what.into(),
+            share: self.steady_share(),
+            confidence: Confidence::Low,
+            ceiling: None,
+            evidence: self.common_evidence(self.series.is_flat()),
+            could_not_tell: vec![
+                "whether the application was at work all the time: the log does not show it".into(),
+            ],
+            next_test: Some(test.into()),
+        }
+    }
+}
+
+/// What the control measurement says about a cap.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Control {
+    /// Nothing, or none was given.
+    Unknown,
+    /// The same figure as the log.
+    Same,
+    /// So much more that the host is no cap.
+    Excludes,
+}
+
+/// Whether a limit that allows from `least` to `most` explains `measured`.
+fn fits(least: f64, most: f64, measured: f64) -> bool {
+    most >= GRAIN * measured && least <= FIT * measured
+}

@@ -1,0 +1,272 @@
+//! A log as a series of numbers: where its ramp ends, and how rate and window move together.
+
+use std::fmt;
+
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Rate};
+
+use super::{Measured, NOT_CWND_BOUND, Sender};
+use crate::input::iperf3_text::Iperf3Log;
+
+/// The rate has levelled off where it first reaches this share of the later median.
+const LEVEL: f64 = 0.7;
+/// Initial window of a connection: ten segments (RFC 6928).
+const INITIAL_WINDOW: f64 = 14_480.0;
+
+/// The intervals of a log, in seconds, bits and bytes.
+pub(super) struct Series {
+    points: Vec<Point>,
+    /// The first point after the ramp.
+    level: usize,
+    has_cwnd: bool,
+    streams: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Point {
+    start: f64,
+    length: f64,
+    rate: f64,
+    cwnd: f64,
+    retransmits: u64,
+}
+
+impl Series {
+    /// `None` when nothing was transferred.
+    pub(super) fn of(log: &Iperf3Log) -> Option<Self> {
+        let lengths = log.intervals.iter().map(|i| i.length().as_secs_f64()).collect();
+        let usual = median(lengths);
+        let has_cwnd = log.intervals.iter().all(|i| i.cwnd.is_some_and(|cwnd| !cwnd.is_zero()));
+        // The last report often covers a few milliseconds, whose rate means nothing.
+        let whole = log.intervals.iter().filter(|i| i.length().as_secs_f64() >= 0.5 * usual);
+        let points: Vec<Point> = whole
+            .map(|i| Point {
+                start: i.start.as_secs_f64(),
+                length: i.length().as_secs_f64(),
+                rate: i.rate.as_bps() as f64,
+                cwnd: i.cwnd.map_or(0.0, |cwnd| cwnd.get() as f64),
+                retransmits: i.retransmits.unwrap_or(0),
+            })
+            .collect();
+        let later = median(points[points.len() / 2..].iter().map(|p| p.rate).collect());
+        let moved = points.iter().any(|p| p.rate > 0.0) && !log.mean_rate().is_zero();
+        let level = points.iter().position(|p| p.rate >= LEVEL * later)?;
+        moved.then_some(Self { points, level, has_cwnd, streams: log.streams as f64 })
+    }
+
+    fn after(&self) -> &[Point] {
+        &self.points[self.level..]
+    }
+
+    /// Intervals after the ramp.
+    pub(super) fn steady_len(&self) -> usize {
+        self.after().len()
+    }
+
+    /// How long the ramp takes.
+    pub(super) fn ramp(&self) -> Duration {
+        Duration::from_secs_f64(self.points[..self.level].iter().map(|p| p.length).sum())
+    }
+
+    /// The mean after the ramp: single intervals jump by write blocks, their mean does not.
+    pub(super) fn steady(&self) -> Rate {
+        let bits: f64 = self.after().iter().map(|p| p.rate * p.length).sum();
+        let time: f64 = self.after().iter().map(|p| p.length).sum();
+        Rate::from_bps((bits / time) as u64)
+    }
+
+    pub(super) fn retransmits(&self) -> Option<u64> {
+        self.has_cwnd.then(|| self.points.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits)))
+    }
+
+    /// Rates after the ramp, each the mean with its neighbours.
+    fn smooth_rates(&self) -> Vec<f64> {
+        smoothed(self.after(), |p| p.rate)
+    }
+
+    pub(super) fn inflight(&self, rtt: Duration) -> Bytes {
+        Bytes::new((median(self.smooth_rates()) * rtt.as_secs_f64() / 8.0) as u64)
+    }
+
+    pub(super) fn median_cwnd(&self) -> Option<Bytes> {
+        self.has_cwnd.then(|| Bytes::new(median(self.after().iter().map(|p| p.cwnd).collect()) as u64))
+    }
+
+    /// Median of in flight over Cwnd after the ramp.
+    pub(super) fn inflight_per_cwnd(&self, rtt: Duration) -> Option<f64> {
+        self.bytes_per_cwnd_second().map(|per_second| per_second * rtt.as_secs_f64())
+    }
+
+    /// Median of rate over Cwnd, in windows per second.
+    fn bytes_per_cwnd_second(&self) -> Option<f64> {
+        let cwnd = smoothed(self.after(), |p| p.cwnd);
+        let ratios = self.smooth_rates().iter().zip(&cwnd).map(|(rate, cwnd)| rate / 8.0 / cwnd).collect();
+        self.has_cwnd.then(|| median(ratios))
+    }
+
+    /// The RTT at which exactly Cwnd would be in flight: no more can be.
+    pub(super) fn rtt_by_cwnd(&self) -> Option<Duration> {
+        self.bytes_per_cwnd_second().filter(|r| *r > 0.0).map(|r| Duration::from_secs_f64(1.0 / r))
+    }
+
+    /// The tightest upper bound of the RTT: by what fits the window, and by the ramp, where a window at most
+    /// doubles each round trip.
+    pub(super) fn rtt_bound(&self) -> Option<Duration> {
+        let by_cwnd = self.rtt_by_cwnd()?.as_secs_f64();
+        let before = std::iter::once(INITIAL_WINDOW * self.streams).chain(self.points.iter().map(|p| p.cwnd));
+        let by_growth = before
+            .zip(&self.points)
+            .map(|(before, p)| (p.cwnd / before, p.length))
+            .filter(|(growth, _)| *growth > 1.5)
+            .map(|(growth, length)| length / growth.log2());
+        Some(Duration::from_secs_f64(by_growth.fold(by_cwnd, f64::min)))
+    }
+
+    /// Whether rate and window move in proportion: then the window limits, whatever the RTT is.
+    pub(super) fn follows_cwnd(&self) -> bool {
+        let cwnd = smoothed(self.after(), |p| p.cwnd);
+        let rates = self.smooth_rates();
+        let extremes = cwnd.iter().fold((f64::MAX, 0f64), |(low, high), c| (low.min(*c), high.max(*c)));
+        if !self.has_cwnd || extremes.1 < 1.3 * extremes.0 || rates.iter().any(|rate| *rate <= 0.0) {
+            return false;
+        }
+        let ln = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Vec<_>>();
+        let (slope, correlation) = regression(&ln(&cwnd), &ln(&rates));
+        (0.6..=1.6).contains(&slope) && correlation > 0.7
+    }
+
+    /// Whether the rate after the ramp varies by no more than a quarter, between its quartiles.
+    pub(super) fn is_flat(&self) -> bool {
+        let mut rates = self.smooth_rates();
+        rates.sort_by(f64::total_cmp);
+        let at = |share: f64| rates[((rates.len() - 1) as f64 * share).round() as usize];
+        at(0.75) - at(0.25) <= 0.25 * at(0.5)
+    }
+
+    /// Whether the window was still growing at the end, untouched by any loss.
+    pub(super) fn still_growing(&self) -> bool {
+        let lossless = self.points.iter().all(|p| p.retransmits == 0);
+        let (Some(last), Some(middle)) = (self.points.last(), self.points.get(self.points.len() / 2)) else {
+            return false;
+        };
+        self.has_cwnd && lossless && last.cwnd > 1.5 * middle.cwnd && last.rate > 1.3 * middle.rate
+    }
+
+    /// How long a BBR sender kept the window of its start, 2.89 times what is in flight, after the rate had
+    /// levelled off. It leaves the start after three round trips without growth, unless it has nothing to send.
+    pub(super) fn stays_in_startup(&self, rtt: Duration) -> Option<Duration> {
+        let cwnd = self.after().iter().map(|p| p.cwnd).fold(0.0, f64::max);
+        let inflight = median(self.smooth_rates()) * rtt.as_secs_f64() / 8.0;
+        let held: f64 = self.after().iter().filter(|p| p.cwnd > 0.99 * cwnd).map(|p| p.length).sum();
+        let long = held > 10.0 * rtt.as_secs_f64();
+        (long && (2.5..=3.4).contains(&(cwnd / inflight))).then(|| Duration::from_secs_f64(held))
+    }
+
+    /// The interval with the most retransmissions, and what the window did around it.
+    pub(super) fn collapse(&self) -> Option<Collapse> {
+        let lossy = |p: &Point| p.retransmits > 0;
+        let worst = (0..self.points.len()).max_by_key(|i| self.points[*i].retransmits)?;
+        let first = (0..=worst).rev().take_while(|i| lossy(&self.points[*i])).last()?;
+        let last = (worst..self.points.len()).take_while(|i| lossy(&self.points[*i])).last()?;
+        let before = self.points.get(first.checked_sub(1)?)?.cwnd;
+        // Repair may end after the last retransmission was sent.
+        let after = self.points[last..].iter().take(2).map(|p| p.cwnd).fold(f64::MAX, f64::min);
+        let episode = &self.points[first..=last];
+        (self.has_cwnd && after < 0.9 * before).then(|| Collapse {
+            before: Bytes::new(before as u64),
+            after: Bytes::new(after as u64),
+            retransmits: episode.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits)),
+            worst: self.points[worst].retransmits,
+            worst_at: self.points[worst].start,
+            worst_until: self.points[worst].start + self.points[worst].length,
+        })
+    }
+
+    /// What the congestion control seems to be.
+    pub(super) fn sender(&self, log: &Iperf3Log, measured: &Measured) -> Sender {
+        let named = log.congestion_control.as_deref().and_then(|name| name.parse().ok());
+        if let Some(named) = named {
+            return Sender::Named(named);
+        }
+        // The window in the interval before a loss, in it and after it.
+        let around: Vec<(f64, f64, f64)> = self
+            .points
+            .windows(3)
+            .skip(self.level.saturating_sub(1))
+            .filter(|w| w[1].retransmits > 0)
+            .map(|w| (w[0].cwnd, w[1].cwnd, w[2].cwnd))
+            .collect();
+        let kept = |(before, during, after): &(f64, f64, f64)| during.min(*after) > 0.95 * before;
+        let ratio = measured.inflight_per_cwnd.unwrap_or(1.0);
+        // A BBR window is 2 x BDP when steady and 2.89 x when the start never filled the path.
+        if ratio < NOT_CWND_BOUND && ratio > 0.25 && around.iter().any(kept) {
+            return Sender::Inferred(Algorithm::Bbr1);
+        }
+        if around.iter().any(|w| !kept(w)) && self.collapse().is_some() {
+            return Sender::Inferred(Algorithm::Cubic);
+        }
+        Sender::Assumed(Algorithm::Cubic)
+    }
+}
+
+/// How the window fell at the worst loss.
+pub(super) struct Collapse {
+    before: Bytes,
+    after: Bytes,
+    retransmits: u64,
+    worst: u64,
+    worst_at: f64,
+    worst_until: f64,
+}
+
+impl fmt::Display for Collapse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cwnd collapses from {} to {} as ", self.before, self.after)?;
+        if self.worst < self.retransmits {
+            write!(f, "{} segments are sent again, {} of them at ", self.retransmits, self.worst)?;
+        } else {
+            write!(f, "{} segments are sent again at ", self.worst)?;
+        }
+        write!(f, "{:.0}-{:.0} s", self.worst_at, self.worst_until)
+    }
+}
+
+/// The steady rate of a loss-based sender that loses `loss` of its segments: CUBIC (RFC 9438 §5.1: average
+/// window 1.054 (RTT/p)^0.75 segments), or Reno's 1.22 / sqrt(p) where that is more.
+pub(super) fn loss_based_rate(rtt: Duration, loss: f64, mss: Bytes) -> Rate {
+    let seconds = rtt.as_secs_f64();
+    let window = (1.054 * (seconds / loss).powf(0.75)).max(1.22 / loss.sqrt());
+    Rate::from_bps((window * mss.get() as f64 * 8.0 / seconds) as u64)
+}
+
+/// The middle value; 0 of nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => 0.5 * (values[n / 2 - 1] + values[n / 2]),
+    }
+}
+
+/// Each value as the mean with its neighbours.
+fn smoothed(points: &[Point], value: impl Fn(&Point) -> f64) -> Vec<f64> {
+    (0..points.len())
+        .map(|i| {
+            let near = &points[i.saturating_sub(1)..points.len().min(i + 2)];
+            near.iter().map(&value).sum::<f64>() / near.len() as f64
+        })
+        .collect()
+}
+
+/// Slope of `y` over `x`, and their correlation; zeros where one of them does not vary.
+fn regression(x: &[f64], y: &[f64]) -> (f64, f64) {
+    let n = x.len() as f64;
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / n;
+    let (mx, my) = (mean(x), mean(y));
+    let sum = |a: &[f64], ma: f64, b: &[f64], mb: f64| {
+        a.iter().zip(b).map(|(a, b)| (a - ma) * (b - mb)).sum::<f64>()
+    };
+    let (xx, xy, yy) = (sum(x, mx, x, mx), sum(x, mx, y, my), sum(y, my, y, my));
+    if xx > 0.0 && yy > 0.0 { (xy / xx, xy / (xx * yy).sqrt()) } else { (0.0, 0.0) }
+}

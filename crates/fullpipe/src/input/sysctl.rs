@@ -1,0 +1,182 @@
+//! Kernel settings of a host, from `sysctl -a`, a part of it, or a `sysctl.conf`.
+
+use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_units::Bytes;
+
+use super::{InputError, quote};
+
+/// The settings of one host that bear on a TCP transfer. `None` means the dump does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSettings {
+    /// `kernel.osrelease`, which a complete `sysctl -a` holds.
+    pub kernel: Option<KernelVersion>,
+    /// `net.core.rmem_max`: bounds `SO_RCVBUF`, not autotuning.
+    pub core_rmem_max: Option<Bytes>,
+    /// `net.core.wmem_max`: bounds `SO_SNDBUF`, not autotuning.
+    pub core_wmem_max: Option<Bytes>,
+    /// `net.ipv4.tcp_rmem`: least, first and largest receive buffer in bytes of memory.
+    pub tcp_rmem: Option<[Bytes; 3]>,
+    /// `net.ipv4.tcp_wmem`: least, first and largest send buffer in bytes of memory.
+    pub tcp_wmem: Option<[Bytes; 3]>,
+    /// `net.ipv4.tcp_mem`: memory of all TCP sockets together, in *pages*.
+    pub tcp_mem_pages: Option<[u64; 3]>,
+    /// `net.ipv4.tcp_adv_win_scale`, -31 to 31; ignored by kernels from 6.6 on.
+    pub adv_win_scale: Option<i8>,
+    /// `net.ipv4.tcp_moderate_rcvbuf`: whether the receive buffer grows by itself.
+    pub moderate_rcvbuf: Option<bool>,
+    /// `net.ipv4.tcp_window_scaling`: without it no window exceeds 64 KiB.
+    pub window_scaling: Option<bool>,
+    /// `net.ipv4.tcp_congestion_control`: the default of new sockets.
+    pub congestion_control: Option<String>,
+    /// `net.ipv4.tcp_available_congestion_control`; empty when the dump does not say.
+    pub available_congestion_control: Vec<String>,
+    /// `net.ipv4.tcp_allowed_congestion_control`: what an unprivileged process may choose; empty when the
+    /// dump does not say.
+    pub allowed_congestion_control: Vec<String>,
+    /// `net.core.default_qdisc`: of devices that come up later.
+    pub default_qdisc: Option<String>,
+}
+
+impl HostSettings {
+    /// Reads a dump. Prompts, comments and keys that do not matter here are skipped; of a key that is
+    /// named twice the last counts, as when the file is loaded.
+    ///
+    /// # Errors
+    /// No known key at all, or a known key whose value makes no sense.
+    pub fn parse(text: &str) -> Result<Self, InputError> {
+        let mut host = Self::default();
+        let mut known = false;
+        for (key, value) in text.lines().filter_map(key_value) {
+            known |= host.set(&key.replace('/', "."), value)?;
+        }
+        if known {
+            Ok(host)
+        } else {
+            Err(InputError::new(
+                "no kernel setting for TCP in the sysctl dump",
+                "give the output of: sysctl -a | grep -E 'net.core|net.ipv4.tcp|kernel.osrelease'",
+            ))
+        }
+    }
+
+    /// True when the dump lists what congestion controls exist and `name` is none of them.
+    pub fn lacks_congestion_control(&self, name: &str) -> bool {
+        let list = &self.available_congestion_control;
+        !list.is_empty() && !list.iter().any(|listed| listed == name)
+    }
+
+    /// How this host's receive memory becomes window, by `kernel` or else the dump's own; `None` when
+    /// neither release nor `tcp_adv_win_scale` is known. A scale without a release is taken to count.
+    pub fn window_rule(&self, kernel: Option<KernelVersion>) -> Option<WindowRule> {
+        match (kernel.or(self.kernel), self.adv_win_scale) {
+            (Some(kernel), scale) => Some(WindowRule::of(kernel, scale)),
+            (None, Some(scale)) => Some(WindowRule::AdvWinScale(scale)),
+            (None, None) => None,
+        }
+    }
+
+    /// Stores one setting; false for a key that does not matter here.
+    fn set(&mut self, key: &str, value: &str) -> Result<bool, InputError> {
+        let bad = || {
+            InputError::new(
+                format!("{key} = '{}' in the sysctl dump makes no sense", quote(value)),
+                "give the unedited output of sysctl -a",
+            )
+        };
+        let words = || value.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let number = || value.parse::<u64>().map_err(|_| bad());
+        let flag = || number().map(|n| n != 0);
+        match key {
+            "kernel.osrelease" => self.kernel = value.parse().ok(),
+            "net.core.rmem_max" => self.core_rmem_max = Some(Bytes::new(number()?)),
+            "net.core.wmem_max" => self.core_wmem_max = Some(Bytes::new(number()?)),
+            "net.ipv4.tcp_rmem" => self.tcp_rmem = Some(triple(value).ok_or_else(bad)?.map(Bytes::new)),
+            "net.ipv4.tcp_wmem" => self.tcp_wmem = Some(triple(value).ok_or_else(bad)?.map(Bytes::new)),
+            "net.ipv4.tcp_mem" => self.tcp_mem_pages = Some(triple(value).ok_or_else(bad)?),
+            "net.ipv4.tcp_adv_win_scale" => {
+                let scale = value.parse().ok().filter(|scale: &i8| scale.unsigned_abs() <= 31);
+                self.adv_win_scale = Some(scale.ok_or_else(bad)?);
+            }
+            "net.ipv4.tcp_moderate_rcvbuf" => self.moderate_rcvbuf = Some(flag()?),
+            "net.ipv4.tcp_window_scaling" => self.window_scaling = Some(flag()?),
+            "net.ipv4.tcp_congestion_control" => self.congestion_control = words().into_iter().next(),
+            "net.ipv4.tcp_available_congestion_control" => self.available_congestion_control = words(),
+            "net.ipv4.tcp_allowed_congestion_control" => self.allowed_congestion_control = words(),
+            "net.core.default_qdisc" => self.default_qdisc = words().into_iter().next(),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Three increasing sizes; zero as the largest would stop the host.
+fn triple(value: &str) -> Option<[u64; 3]> {
+    let numbers: Vec<u64> = value.split_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
+    let triple: [u64; 3] = numbers.try_into().ok()?;
+    (triple[2] > 0).then_some(triple)
+}
+
+/// `key = value` of a line; also of `sysctl -w key="value"` after a prompt. `None` for anything else.
+pub(crate) fn key_value(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim();
+    if line.starts_with(['#', ';']) {
+        return None;
+    }
+    let (key, value) = line.split_once('=')?;
+    let key = key.split_whitespace().next_back()?.trim_start_matches(['"', '\'', '-']);
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '/' | '-');
+    let is_key = key.contains(['.', '/']) && key.chars().all(plain);
+    is_key.then(|| (key, value.trim().trim_matches(['"', '\'']).trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_with_prompts_and_here_documents_is_read() {
+        let text = "[lhop@localhost ~]$ cat <<EOF>> /etc/sysctl.conf\r\nnet.core.wmem_max = 26214400\r\n\
+                    net.ipv4.tcp_wmem = 4096\t87380 26214400\r\nEOF\r\nsysctl -p\r\n";
+        let host = HostSettings::parse(text).unwrap();
+        assert_eq!(host.core_wmem_max, Some(Bytes::new(26_214_400)));
+        assert_eq!(host.tcp_wmem.map(|w| w[2]), Some(Bytes::new(26_214_400)));
+        assert_eq!(host.tcp_rmem, None);
+    }
+
+    #[test]
+    fn all_spellings_of_a_setting_are_taken_and_the_last_counts() {
+        let text = "# net.ipv4.tcp_rmem = 1 2 3\n$ sudo sysctl -w net.ipv4.tcp_rmem=\"4096 131072 6291456\"\n\
+                    net/ipv4/tcp_adv_win_scale=-2\nnet.ipv4.tcp_adv_win_scale = 1\nkernel.osrelease = 5.15.0-91-generic\n\
+                    net.ipv4.tcp_available_congestion_control = reno cubic\nfs.file-max = 12";
+        let host = HostSettings::parse(text).unwrap();
+        assert_eq!(host.tcp_rmem.map(|r| r[2]), Some(Bytes::from_mib(6)));
+        assert_eq!(host.adv_win_scale, Some(1));
+        assert_eq!(host.kernel, Some(KernelVersion::new(5, 15)));
+        assert_eq!(host.window_rule(None), Some(WindowRule::AdvWinScale(1)));
+        assert!(host.lacks_congestion_control("bbr"));
+        assert!(!host.lacks_congestion_control("cubic"));
+        assert!(!HostSettings::default().lacks_congestion_control("bbr"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_hint_and_never_a_panic() {
+        for text in [
+            "",
+            "\0\u{fffd}=\u{fffd}",
+            "hello = world",
+            "net.unknown.key = 4",
+            "net.ipv4.tcp_rmem = 4096 87380",
+            "net.ipv4.tcp_rmem = 4096 87380 -1",
+            "net.ipv4.tcp_wmem = 1 2 99999999999999999999999",
+            "net.ipv4.tcp_wmem = 0 0 0",
+            "net.ipv4.tcp_adv_win_scale = 400",
+            "net.ipv4.tcp_adv_win_scale = -128",
+            "net.core.rmem_max = lots",
+            "=====",
+            "net.ipv4.tcp_wmem",
+        ] {
+            let error = HostSettings::parse(text).unwrap_err();
+            assert!(!error.hint.is_empty() && !error.message.contains('\n'), "{text:?}");
+        }
+    }
+}

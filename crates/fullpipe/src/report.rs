@@ -1,0 +1,221 @@
+//! The diagnosis as a document: JSON by serde, and text for a terminal.
+
+mod text;
+
+use fullpipe_units::Rate;
+use serde::{Serialize, Serializer};
+
+use crate::advice::Command;
+use crate::explain::{Excluded, Facts, Finding, Findings, Limit, RttSource, Sender};
+use crate::stats::LossEstimate;
+
+pub use text::render_text;
+
+/// Version of the JSON document; keys are added under the same number, never changed or removed.
+pub const SCHEMA: &str = "fullpipe.diagnose/1";
+
+/// Everything that `diagnose` says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// What was read.
+    pub input: InputSummary,
+    /// The path and the transfer on it, in numbers.
+    pub path: PathSummary,
+    /// What holds the transfer back, ranked; the first is the answer.
+    pub findings: Vec<Finding>,
+    /// What it is not.
+    pub excluded: Vec<Excluded>,
+    /// From the measured run to the line.
+    pub ladder: Vec<Rung>,
+    /// What was taken for granted.
+    pub assumptions: Vec<String>,
+    /// What the reader should know about the input.
+    pub notes: Vec<String>,
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InputSummary {
+    /// `iperf3_text`.
+    pub kind: &'static str,
+    /// Version of the tool, if it says so.
+    pub version: Option<String>,
+    /// Parallel streams.
+    pub streams: u64,
+    /// Reports in the log.
+    pub intervals: u64,
+    /// Length of the test in seconds.
+    pub duration_s: f64,
+    /// The log breaks off before its summary.
+    pub truncated: bool,
+}
+
+/// The path and the transfer on it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathSummary {
+    /// Rate of the line, if known: key `link_bps`.
+    #[serde(rename = "link_bps", serialize_with = "optional_bps")]
+    pub link: Option<Rate>,
+    /// Mean goodput of the measured run: key `mean_bps`.
+    #[serde(rename = "mean_bps", serialize_with = "bps")]
+    pub mean: Rate,
+    /// Mean rate after the ramp: key `steady_bps`.
+    #[serde(rename = "steady_bps", serialize_with = "bps")]
+    pub steady: Rate,
+    /// Round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// Where it comes from.
+    pub rtt_source: RttSource,
+    /// Line rate times RTT; `None` when the line is not known.
+    pub bdp_bytes: Option<u64>,
+    /// Payload of a segment.
+    pub mss_bytes: u64,
+    /// Median of rate x RTT after the ramp.
+    pub inflight_bytes: u64,
+    /// Median congestion window after the ramp.
+    pub cwnd_bytes: Option<u64>,
+    /// Median of their ratio.
+    pub inflight_per_cwnd: Option<f64>,
+    /// The congestion control, known or inferred.
+    pub congestion_control: &'static str,
+    /// How it is known: `named`, `inferred` or `assumed`.
+    pub congestion_control_source: &'static str,
+    /// The window that the receiver is taken to offer.
+    pub window_bytes: u64,
+    /// The send buffer that the sender is taken to have.
+    pub sndbuf_bytes: u64,
+    /// No flow of this host passes more, by the control measurement: key `cap_bps`.
+    #[serde(rename = "cap_bps", serialize_with = "optional_bps")]
+    pub cap: Option<Rate>,
+    /// Loss events, if the log tells.
+    pub loss: Option<LossSummary>,
+}
+
+/// Loss events over segments.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LossSummary {
+    /// Loss events seen.
+    pub events: u64,
+    /// Data segments sent.
+    pub segments: u64,
+    /// Events over segments.
+    pub rate: f64,
+    /// Lower end of the 95 % interval.
+    pub low: f64,
+    /// Upper end of the 95 % interval.
+    pub high: f64,
+}
+
+impl From<LossEstimate> for LossSummary {
+    fn from(loss: LossEstimate) -> Self {
+        Self {
+            events: loss.events,
+            segments: loss.segments,
+            rate: loss.rate.as_f64(),
+            low: loss.low.as_f64(),
+            high: loss.high.as_f64(),
+        }
+    }
+}
+
+/// Where a rung's rate comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The log.
+    Measured,
+    /// A simulated run.
+    Simulated,
+    /// The user's own figure: the line.
+    Given,
+}
+
+/// One step from the present rate to the line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Rung {
+    /// What holds the transfer at this rate.
+    pub limit: Limit,
+    /// The same as a noun for people: `a 3 MiB receive window`.
+    pub what: String,
+    /// The mean over the log's duration: key `bps`.
+    #[serde(rename = "bps", serialize_with = "bps")]
+    pub rate: Rate,
+    /// The last half of a longer run: key `steady_bps`.
+    #[serde(rename = "steady_bps", serialize_with = "optional_bps")]
+    pub steady: Option<Rate>,
+    /// The rate at the upper end of the loss interval: key `low_bps`.
+    #[serde(rename = "low_bps", serialize_with = "optional_bps")]
+    pub low: Option<Rate>,
+    /// The rate at the lower end of the loss interval: key `high_bps`.
+    #[serde(rename = "high_bps", serialize_with = "optional_bps")]
+    pub high: Option<Rate>,
+    /// Where the rates come from.
+    pub source: Source,
+    /// What was changed, beyond the rung before, to get here; `None` on the first rung and the line's.
+    pub remedy: Option<String>,
+    /// How to change it, narrowest scope first.
+    pub commands: Vec<Command>,
+}
+
+impl Rung {
+    /// The rate that lasts: the steady one if there is one.
+    pub fn lasting(&self) -> Rate {
+        self.steady.unwrap_or(self.rate)
+    }
+}
+
+impl Diagnosis {
+    /// Puts findings and ladder into one document.
+    pub fn new(facts: &Facts<'_>, findings: Findings, ladder: Vec<Rung>) -> Self {
+        let measured = findings.measured;
+        let (algorithm, how) = match findings.sender {
+            Sender::Named(a) => (a, "named"),
+            Sender::Inferred(a) => (a, "inferred"),
+            Sender::Assumed(a) => (a, "assumed"),
+        };
+        Self {
+            schema: SCHEMA,
+            input: InputSummary {
+                kind: "iperf3_text",
+                version: facts.log.version.clone(),
+                streams: measured.streams,
+                intervals: facts.log.intervals.len() as u64,
+                duration_s: measured.length.as_secs_f64(),
+                truncated: facts.log.truncated,
+            },
+            path: PathSummary {
+                link: facts.link,
+                mean: measured.mean,
+                steady: measured.steady,
+                rtt_ms: measured.rtt.as_millis_f64(),
+                rtt_source: measured.rtt_source,
+                bdp_bytes: facts.link.map(|link| (link * measured.rtt).get()),
+                mss_bytes: measured.mss.get(),
+                inflight_bytes: measured.inflight.get(),
+                cwnd_bytes: measured.cwnd.map(|cwnd| cwnd.get()),
+                inflight_per_cwnd: measured.inflight_per_cwnd,
+                congestion_control: algorithm.name(),
+                congestion_control_source: how,
+                window_bytes: findings.buffers.window().get(),
+                sndbuf_bytes: findings.buffers.sndbuf.get(),
+                cap: findings.cap,
+                loss: findings.loss.map(LossSummary::from),
+            },
+            findings: findings.findings,
+            excluded: findings.excluded,
+            ladder,
+            assumptions: findings.assumptions,
+            notes: findings.notes,
+        }
+    }
+}
+
+fn bps<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(rate.as_bps())
+}
+
+pub(crate) fn optional_bps<S: Serializer>(rate: &Option<Rate>, serializer: S) -> Result<S::Ok, S::Error> {
+    rate.map(Rate::as_bps).serialize(serializer)
+}

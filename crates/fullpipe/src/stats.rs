@@ -1,0 +1,170 @@
+//! How often the path loses something, and how sure that is.
+//!
+//! A congestion control reacts to loss *events*, not to lost segments: 92 retransmissions in one
+//! second are one overflow or one burst, and count once. A log that reports every second cannot
+//! separate events within a second, and an episode that spans a report is counted twice; both
+//! errors are small against the interval that comes with so few events.
+
+use std::fmt;
+
+use fullpipe_units::{Bytes, Probability};
+
+use crate::input::iperf3_text::Iperf3Log;
+
+/// TCP payload of a full segment on a 1500-byte path with time stamps.
+pub const DEFAULT_MSS: Bytes = Bytes::new(1448);
+
+/// Loss events per data segment with the exact 95 % interval of a Poisson count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossEstimate {
+    /// Loss events seen.
+    pub events: u64,
+    /// Data segments sent.
+    pub segments: u64,
+    /// Events over segments.
+    pub rate: Probability,
+    /// Lower end of the 95 % interval.
+    pub low: Probability,
+    /// Upper end of the 95 % interval; 1 when nothing was sent.
+    pub high: Probability,
+}
+
+impl LossEstimate {
+    /// `events` in `segments`.
+    pub fn new(events: u64, segments: u64) -> Self {
+        let (low, high) = poisson_interval(events);
+        if segments == 0 {
+            return Self {
+                events,
+                segments,
+                rate: Probability::ZERO,
+                low: Probability::ZERO,
+                high: Probability::ONE,
+            };
+        }
+        let per_segment = |count: f64| Probability::from_f64(count / segments as f64);
+        Self {
+            events,
+            segments,
+            rate: per_segment(events as f64),
+            low: per_segment(low),
+            high: per_segment(high),
+        }
+    }
+
+    /// The estimate of a log: one event for each stream and interval that sent something again, over the
+    /// payload in segments. `None` for a log that shows no retransmissions (a receiver's).
+    pub fn of_log(log: &Iperf3Log) -> Option<Self> {
+        if log.intervals.iter().all(|interval| interval.retransmits.is_none()) {
+            return None;
+        }
+        let events = log.intervals.iter().fold(0u64, |sum, i| sum.saturating_add(i.lossy_streams));
+        let sent = log.sent.map_or_else(|| log.bytes(), |sent| sent.bytes);
+        let mss = log.mss.unwrap_or(DEFAULT_MSS).get().max(1);
+        Some(Self::new(events, sent.get().div_ceil(mss)))
+    }
+}
+
+impl fmt::Display for LossEstimate {
+    /// `3 loss events in 180315 segments: 16.6 ppm (95 %: 3.43 ppm to 48.6 ppm)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let events = if self.events == 1 { "event" } else { "events" };
+        write!(
+            f,
+            "{} loss {events} in {} segments: {} (95 %: {} to {})",
+            self.events, self.segments, self.rate, self.low, self.high
+        )
+    }
+}
+
+/// Probability left out on each side of a 95 % interval.
+const TAIL: f64 = 0.025;
+/// From here on the normal approximation is exact to more digits than anyone reads.
+const MANY: u64 = 100_000;
+
+/// The exact (Garwood) 95 % interval of a Poisson mean of which `events` were counted: the least mean
+/// that gives so many with 2.5 %, and the largest that gives so few with 2.5 %.
+pub fn poisson_interval(events: u64) -> (f64, f64) {
+    let n = events as f64;
+    if events > MANY {
+        let half_width = 1.96 * n.sqrt();
+        return (n - half_width, n + half_width);
+    }
+    let ln_factorial: f64 = (1..=events).map(|i| (i as f64).ln()).sum();
+    let ln_point = |mean: f64| if events == 0 { -mean } else { n * mean.ln() - mean - ln_factorial };
+    // Both tails are sums outwards from the counted value, where the terms fall: no cancellation, no
+    // underflow that matters.
+    let at_least = |mean: f64| ln_point(mean).exp() * falling_sum((events + 1..).map(|i| mean / i as f64));
+    let at_most = |mean: f64| ln_point(mean).exp() * falling_sum((1..=events).rev().map(|i| i as f64 / mean));
+    let low = if events == 0 { 0.0 } else { bisect(0.0, n, |mean| at_least(mean) < TAIL) };
+    let high = bisect(n, n + 10.0 * n.sqrt() + 10.0, |mean| at_most(mean) > TAIL);
+    (low, high)
+}
+
+/// 1 + r1 + r1 r2 + ... for ratios below one.
+fn falling_sum(ratios: impl Iterator<Item = f64>) -> f64 {
+    let mut sum = 1.0;
+    let mut term = 1.0;
+    for ratio in ratios {
+        term *= ratio;
+        sum += term;
+        if term < 1e-17 * sum {
+            break;
+        }
+    }
+    sum
+}
+
+/// Where `below` turns false between `low` and `high`.
+fn bisect(mut low: f64, mut high: f64, below: impl Fn(f64) -> bool) -> f64 {
+    // Each step adds a bit; more than a double holds.
+    for _ in 0..80 {
+        let middle = 0.5 * (low + high);
+        if below(middle) { low = middle } else { high = middle }
+    }
+    0.5 * (low + high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn assert_interval(events: u64, low: f64, high: f64) {
+        let (l, h) = poisson_interval(events);
+        assert!((l - low).abs() < 6e-4 * low.max(1.0), "low of {events}: {l}, not {low}");
+        assert!((h - high).abs() < 6e-4 * high, "high of {events}: {h}, not {high}");
+    }
+
+    /// Garwood's table (chi-square quantiles halved).
+    #[test]
+    fn the_interval_is_the_exact_one() {
+        assert_interval(0, 0.0, 3.689);
+        assert_interval(1, 0.0253, 5.572);
+        assert_interval(2, 0.242, 7.225);
+        assert_interval(3, 0.619, 8.767);
+        assert_interval(10, 4.795, 18.390);
+        assert_interval(100, 81.364, 121.627);
+    }
+
+    #[test]
+    fn large_counts_neither_overflow_nor_jump() {
+        assert_interval(MANY, 99_381.2, 100_621.7);
+        let (exact, _) = poisson_interval(MANY);
+        let (normal, _) = poisson_interval(MANY + 1);
+        assert!((exact - normal).abs() < 5.0);
+        let (low, high) = poisson_interval(u64::MAX);
+        assert!(low.is_finite() && high.is_finite());
+    }
+
+    #[test]
+    fn the_rate_is_events_over_segments() {
+        let loss = LossEstimate::new(3, 180_000);
+        assert_eq!(
+            loss.to_string(),
+            "3 loss events in 180000 segments: 16.7 ppm (95 %: 3.44 ppm to 48.7 ppm)"
+        );
+        let none = LossEstimate::new(0, 0);
+        assert_eq!((none.rate, none.high), (Probability::ZERO, Probability::ONE));
+    }
+}

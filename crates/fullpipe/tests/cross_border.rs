@@ -1,0 +1,236 @@
+//! The golden case: a 1 Gbit/s line of 210 ms, once with CUBIC and once with BBR.
+
+use std::fs;
+use std::path::Path;
+
+use fullpipe::advice::{Host, Scope, change_congestion_control, raise_buffers};
+use fullpipe::explain::{BufferSource, Confidence, RttSource, Sender};
+use fullpipe::report::Source;
+use fullpipe::{Diagnosis, Facts, Findings, HostSettings, Iperf3Log, Limit, Rung, explain, render_text};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Rate};
+
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cross-border").join(name);
+    fs::read_to_string(path).unwrap()
+}
+
+struct Case {
+    log: Iperf3Log,
+    sysctl: Option<HostSettings>,
+    rtt: Option<Duration>,
+    control: Option<Rate>,
+}
+
+impl Case {
+    fn new(log: &str, sysctl: &str) -> Self {
+        Self {
+            log: Iperf3Log::parse(&example(&format!("{log}.iperf3.txt"))).unwrap(),
+            sysctl: Some(HostSettings::parse(&example(&format!("sysctl-{sysctl}.txt"))).unwrap()),
+            rtt: Some(Duration::from_millis(210)),
+            control: None,
+        }
+    }
+
+    fn control(mut self, rate: &str) -> Self {
+        self.control = rate.parse().ok();
+        self
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            log: &self.log,
+            rtt: self.rtt,
+            link: "1gbit".parse().ok(),
+            sysctl: self.sysctl.as_ref(),
+            kernel: None,
+            control: self.control,
+        }
+    }
+
+    fn explain(&self) -> Findings {
+        explain(&self.facts()).unwrap()
+    }
+}
+
+fn limits(found: &Findings) -> Vec<Limit> {
+    found.findings.iter().map(|finding| finding.limit).collect()
+}
+
+#[track_caller]
+fn assert_says(texts: &[String], part: &str) {
+    assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
+}
+
+#[test]
+fn both_logs_are_read_completely() {
+    let cubic = Case::new("cubic", "before").log;
+    assert_eq!((cubic.intervals.len(), cubic.streams, cubic.truncated), (30, 1, false));
+    assert_eq!(cubic.mean_rate(), Rate::from_bps(69_300_000));
+    let sum: u64 = cubic.intervals.iter().filter_map(|interval| interval.retransmits).sum();
+    assert_eq!(Some(sum), cubic.sent.and_then(|sent| sent.retransmits));
+    let bbr = Case::new("bbr", "bbr").log;
+    assert_eq!(bbr.sent.map(|sent| sent.bytes), Some(Bytes::from_mib(365)));
+    let written: u64 = bbr.intervals.iter().map(|interval| interval.bytes.get()).sum();
+    assert!(written.abs_diff(Bytes::from_mib(365).get()) < 2 << 20);
+}
+
+#[test]
+fn the_dumps_are_read_with_their_prompts() {
+    let before = HostSettings::parse(&example("sysctl-before.txt")).unwrap();
+    assert_eq!(before.tcp_rmem.map(|rmem| rmem[2]), Some(Bytes::from_mib(4)));
+    assert_eq!(before.adv_win_scale, Some(2));
+    assert_eq!(before.congestion_control.as_deref(), Some("cubic"));
+    let tuned = HostSettings::parse(&example("sysctl-tuned.txt")).unwrap();
+    assert_eq!(tuned.core_rmem_max, Some(Bytes::new(34_952_000)));
+    let bbr = HostSettings::parse(&example("sysctl-bbr.txt")).unwrap();
+    assert_eq!(bbr.available_congestion_control, ["reno", "cubic", "bbr"]);
+    assert_eq!(bbr.default_qdisc.as_deref(), Some("fq"));
+}
+
+#[test]
+fn cubic_is_held_by_loss() {
+    let found = Case::new("cubic", "before").explain();
+    let first = &found.findings[0];
+    assert_eq!((first.limit, first.confidence), (Limit::Cwnd, Confidence::Certain));
+    assert!(first.share > 0.85);
+    assert_says(&first.evidence, "0.97 of Cwnd");
+    assert_says(&first.evidence, "from 2.65 MiB to 1.42 MiB");
+    assert_says(&first.evidence, "92 of them at 12-13 s");
+    assert_says(&first.evidence, "3 loss events in 180315 segments: 16.6 ppm (95 %: 3.43 ppm to 48.6 ppm)");
+    assert_eq!(found.sender, Sender::Inferred(Algorithm::Cubic));
+    assert_eq!(found.buffers.window(), Bytes::from_mib(3));
+    assert_eq!(found.buffers.rcvbuf_source, BufferSource::Dump);
+    assert!(found.excluded.is_empty());
+}
+
+#[test]
+fn without_an_rtt_the_log_bounds_it() {
+    let mut case = Case::new("cubic", "before");
+    case.rtt = None;
+    let found = case.explain();
+    assert_eq!(found.measured.rtt_source, RttSource::Bound);
+    assert!((210..=225).contains(&found.measured.rtt.as_millis()));
+    assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Cwnd, Confidence::High));
+    let mut case = Case::new("bbr", "before");
+    case.rtt = None;
+    let found = case.explain();
+    assert!((210..=240).contains(&found.measured.rtt.as_millis()));
+    assert_eq!(found.excluded[0].limit, Limit::Cwnd);
+}
+
+#[test]
+fn a_short_rtt_does_not_hide_that_rate_follows_cwnd() {
+    let mut case = Case::new("cubic", "before");
+    case.rtt = Some(Duration::from_millis(21));
+    let found = case.explain();
+    assert_eq!(found.findings[0].limit, Limit::Cwnd);
+    assert_says(&found.notes, "check --rtt");
+}
+
+#[test]
+fn bbr_is_not_held_by_cwnd() {
+    let found = Case::new("bbr", "before").explain();
+    assert_eq!(found.excluded[0].limit, Limit::Cwnd);
+    assert_eq!(found.excluded[0].confidence, Confidence::Certain);
+    assert!(found.measured.inflight_per_cwnd.is_some_and(|ratio| (0.3..0.36).contains(&ratio)));
+    assert_eq!(limits(&found)[..3], [Limit::Rwnd, Limit::Sndbuf, Limit::Policer]);
+    let rwnd = &found.findings[0];
+    assert_says(&rwnd.evidence, "not cwnd, certain");
+    assert_eq!(rwnd.what, "a receive window near 3 MiB holds it");
+    assert_eq!(rwnd.ceiling.map(|rate| rate.as_bps() / 100_000), Some(1198));
+    assert!(found.findings[2].what.contains("108 Mbit/s"));
+    assert_eq!(found.sender, Sender::Inferred(Algorithm::Bbr1));
+    assert_eq!(found.cap, None);
+    // The window of BBR's start, kept for 20 s, is at odds with a receive window: it must be said.
+    assert_says(&found.findings[1].evidence, "BBR's start");
+    assert_says(&rwnd.could_not_tell, "speaks for the send buffer");
+}
+
+#[test]
+fn a_dump_without_bbr_predates_a_log_of_bbr() {
+    let found = Case::new("bbr", "before").explain();
+    assert_says(&found.notes, "predates the log (it lists no bbr)");
+    assert_eq!(found.buffers.rcvbuf_source, BufferSource::OlderDump);
+    assert!(Case::new("bbr", "bbr").explain().notes.is_empty());
+    assert!(Case::new("cubic", "before").explain().notes.is_empty());
+}
+
+#[test]
+fn the_control_measurement_decides_about_a_cap() {
+    let same = Case::new("bbr", "before").control("110mbit").explain();
+    assert_eq!((same.findings[0].limit, same.findings[0].confidence), (Limit::Policer, Confidence::High));
+    assert_eq!(same.cap, "110mbit".parse().ok());
+    let faster = Case::new("bbr", "before").control("940mbit").explain();
+    assert_eq!(faster.findings[0].limit, Limit::Rwnd);
+    assert!(!limits(&faster).contains(&Limit::Policer));
+    assert_eq!(faster.excluded[1].limit, Limit::Policer);
+    assert_eq!(faster.cap, None);
+    // The cap is a rung above a flow that loss holds further down.
+    assert_eq!(Case::new("cubic", "before").control("110mbit").explain().cap, "110mbit".parse().ok());
+}
+
+#[test]
+fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
+    let case = Case::new("cubic", "before");
+    let found = case.explain();
+    let bdp = Bytes::new(26_250_000);
+    let host = case.sysctl.as_ref();
+    let rate = |text: &str| text.parse::<Rate>().unwrap();
+    let rung = |limit, what: &str, at, source| Rung {
+        limit,
+        what: what.into(),
+        rate: rate(at),
+        steady: None,
+        low: None,
+        high: None,
+        source,
+        remedy: None,
+        commands: Vec::new(),
+    };
+    let ladder = vec![
+        rung(Limit::Cwnd, "loss", "69.3mbit", Source::Measured),
+        Rung {
+            steady: Some(rate("105mbit")),
+            low: Some(rate("100mbit")),
+            high: Some(rate("107mbit")),
+            remedy: Some("congestion control bbr on the sender".into()),
+            commands: change_congestion_control("bbr", None, host),
+            ..rung(Limit::Rwnd, "a 3 MiB receive window", "99mbit", Source::Simulated)
+        },
+        Rung {
+            remedy: Some("larger buffers on both hosts".into()),
+            commands: raise_buffers(bdp, found.buffers.rule, host, host),
+            ..rung(Limit::Cwnd, "loss, which BBR hardly minds", "830mbit", Source::Simulated)
+        },
+        rung(Limit::Link, "the line", "1gbit", Source::Given),
+    ];
+    let facts = case.facts();
+    let diagnosis = Diagnosis::new(&facts, found, ladder);
+    let text = render_text(&diagnosis, 80);
+    assert_eq!(
+        text.lines().next(),
+        Some("7 % of the line: loss holds cwnd down; then a 3 MiB receive window, 105 Mbit/s")
+    );
+    for line in text.lines() {
+        let to_copy = line.trim_start().starts_with(['[', 'u']) && line.starts_with("    ");
+        assert!(line.chars().count() <= 80 || to_copy, "{line}");
+        assert!(line.chars().all(|c| !c.is_control()), "{line:?}");
+    }
+    let commands: Vec<_> = diagnosis.ladder.iter().flat_map(|rung| &rung.commands).collect();
+    assert_eq!(commands[0].scope, Scope::Socket);
+    assert!(commands.iter().any(|command| command.host == Host::Receiver));
+
+    let json = serde_json::to_value(&diagnosis).unwrap();
+    for key in ["schema", "input", "path", "findings", "ladder"] {
+        assert!(!json[key].is_null(), "{key}");
+    }
+    assert_eq!(json["findings"][0]["limit"], "cwnd");
+    assert_eq!(json["findings"][0]["confidence"], "certain");
+    assert_eq!(json["ladder"][1]["steady_bps"], 105_000_000);
+    assert_eq!(json["ladder"][1]["bps"], 99_000_000);
+    assert_eq!(json["ladder"][1]["source"], "simulated");
+    assert_eq!(json["ladder"][1]["commands"][0]["scope"], "socket");
+    assert_eq!(json["ladder"][0]["low_bps"], serde_json::Value::Null);
+    assert_eq!(json["path"]["bdp_bytes"], 26_250_000);
+}
