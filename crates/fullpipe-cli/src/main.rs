@@ -5,7 +5,6 @@ mod args;
 mod failure;
 mod output;
 mod run;
-mod standin;
 
 use std::process::ExitCode;
 

@@ -62,7 +62,7 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
 }
 
 fn simulate(experiment: &Experiment) -> Result<Vec<RunResult<Timed>>, Failure> {
-    let simulate = crate::standin::run; // STAND-IN: to be fullpipe_lab::sim::run
+    let simulate = fullpipe_lab::sim::run;
     let timed = |scenario: &Scenario| {
         let start = now();
         let outcome = simulate(scenario);

@@ -7,3 +7,5 @@ pub mod experiment;
 pub mod outcome;
 pub mod results;
 pub mod scenario;
+pub mod sim;
+pub mod trace;

@@ -8,50 +8,45 @@ use std::collections::VecDeque;
 
 /// Disjoint, non-adjacent, ascending half-open ranges.
 #[derive(Clone, Debug, Default)]
-pub struct RangeSet {
+pub(crate) struct RangeSet {
     ranges: VecDeque<(u64, u64)>,
     covered: u64,
 }
 
 impl RangeSet {
     /// Bytes in all ranges.
-    pub fn covered(&self) -> u64 {
+    pub(crate) fn covered(&self) -> u64 {
         self.covered
     }
 
     /// Nothing is in it.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// How many ranges there are.
-    pub fn len(&self) -> usize {
-        self.ranges.len()
-    }
-
     /// The lowest range.
-    pub fn first(&self) -> Option<(u64, u64)> {
+    pub(crate) fn first(&self) -> Option<(u64, u64)> {
         self.ranges.front().copied()
     }
 
     /// The highest range.
-    pub fn last(&self) -> Option<(u64, u64)> {
+    pub(crate) fn last(&self) -> Option<(u64, u64)> {
         self.ranges.back().copied()
     }
 
     /// The range that contains `offset`.
-    pub fn containing(&self, offset: u64) -> Option<(u64, u64)> {
+    pub(crate) fn containing(&self, offset: u64) -> Option<(u64, u64)> {
         let i = self.ranges.partition_point(|&(_, end)| end <= offset);
         self.ranges.get(i).copied().filter(|&(start, _)| start <= offset)
     }
 
     /// True when all of `start..end` is in one range.
-    pub fn covers(&self, start: u64, end: u64) -> bool {
+    pub(crate) fn covers(&self, start: u64, end: u64) -> bool {
         self.containing(start).is_some_and(|(_, covered_to)| end <= covered_to)
     }
 
     /// Adds `start..end` and calls `newly` with each part of it that was not in the set, ascending.
-    pub fn insert(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, u64)) {
+    pub(crate) fn insert(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, u64)) {
         if start >= end {
             return;
         }
@@ -103,7 +98,7 @@ impl RangeSet {
     }
 
     /// Removes everything below `offset`.
-    pub fn remove_below(&mut self, offset: u64) {
+    pub(crate) fn remove_below(&mut self, offset: u64) {
         while let Some(front) = self.ranges.front_mut() {
             if front.1 <= offset {
                 self.covered -= front.1 - front.0;
@@ -116,12 +111,6 @@ impl RangeSet {
                 return;
             }
         }
-    }
-
-    /// Removes everything.
-    pub fn clear(&mut self) {
-        self.ranges.clear();
-        self.covered = 0;
     }
 }
 
@@ -146,7 +135,7 @@ mod tests {
                 for byte in expected.drain(..) {
                     bitmap[byte as usize] = true;
                 }
-                if draw(seed, 2, i) % 10 == 0 {
+                if draw(seed, 2, i).is_multiple_of(10) {
                     floor = draw(seed, 3, i) % 128;
                     set.remove_below(floor);
                     bitmap[..floor as usize].fill(false);
@@ -156,7 +145,11 @@ mod tests {
                 let holes = set.ranges.iter().zip(set.ranges.iter().skip(1)).all(|(a, b)| a.1 < b.0);
                 assert!(holes, "ranges touch: {:?}", set.ranges);
                 for byte in 0..128u64 {
-                    assert_eq!(set.containing(byte).is_some(), bitmap[byte as usize], "byte {byte} floor {floor}");
+                    assert_eq!(
+                        set.containing(byte).is_some(),
+                        bitmap[byte as usize],
+                        "byte {byte} floor {floor}"
+                    );
                 }
             }
         }

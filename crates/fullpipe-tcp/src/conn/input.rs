@@ -147,9 +147,12 @@ impl Connection {
         let before = self.reassembly.rcv_nxt();
         let limit = self.window.edge().max(before);
         let arrival = self.reassembly.insert(start, end.min(limit));
+        if arrival.out_of_order {
+            self.window.on_out_of_order(self.reassembly.highest() - self.reassembly.rcv_nxt());
+        }
         let occupied = self.reassembly.held_bytes() + self.readable();
-        if arrival.advanced && !arrival.out_of_order {
-            self.window.on_in_order(len, self.rcv_mss, occupied);
+        if arrival.new > 0 {
+            self.window.on_accepted(len, self.rcv_mss, occupied);
         }
         let window = self.window.remaining(self.reassembly.rcv_nxt());
         self.acks.on_data(
@@ -158,6 +161,7 @@ impl Connection {
                 len,
                 mss: self.rcv_mss,
                 disorder: arrival.out_of_order || self.reassembly.has_holes(),
+                crowded: arrival.crowded,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
                 rcv_nxt: self.reassembly.rcv_nxt(),
                 window,
@@ -175,7 +179,9 @@ impl Connection {
     }
 
     fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64) {
-        let Some(ack) = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una) else { return };
+        let Some(ack) = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una) else {
+            return;
+        };
         if ack > self.snd_nxt {
             // TCP-6: an ACK of what was never sent.
             self.acks.demand();
@@ -197,10 +203,12 @@ impl Connection {
             newest_sent_once: None,
             spurious_timeout: false,
         };
-        let duplicate = self.take_sacks(segment, ack, &mut delivery);
+        // Ascending offsets, as they were sent: a lower delivery after a higher one within one ACK would
+        // pass for reordering.
         self.take_cumulative(ack, &mut delivery);
         let una_advanced = ack > self.snd_una;
         self.snd_una = ack;
+        let duplicate = self.take_sacks(segment, &mut delivery);
         let delivered = delivery.delivered();
         if delivered > 0 {
             self.rate.on_delivered(now, delivered);
@@ -224,11 +232,8 @@ impl Connection {
             spurious = self.undo.on_duplicate(start);
         }
         self.end_episodes(now, &delivery, duplicate.is_some(), spurious);
-        let look_again = if delivered > 0 || self.board.sacked_segments() > 0 {
-            self.detect_losses(now)
-        } else {
-            None
-        };
+        let look_again =
+            if delivered > 0 || self.board.sacked_segments() > 0 { self.detect_losses(now) } else { None };
 
         let newly_lost = self.board.lost_total() - lost_before.min(self.board.lost_total());
         if let (Phase::Recovery { .. }, Recovery::Prr) = (self.phase, self.control.recovery) {
@@ -261,37 +266,32 @@ impl Connection {
     }
 
     /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate.
-    fn take_sacks(&mut self, segment: &Segment, ack: u64, delivery: &mut Delivery) -> Option<u64> {
+    fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
         if segment.sack.is_empty() {
             return None;
         }
-        let Self { board, rack, rto, rtt, iss, snd_una, snd_nxt, .. } = self;
-        let origin = iss.plus(1).plus(*snd_una);
-        let min_rtt = rtt.min_rtt();
-        let mut duplicate = None;
-        let mut first_block = None;
-        for (i, (from, to)) in segment.sack.iter().enumerate() {
-            let (Some(from), Some(to)) = (from.offset_near(origin, *snd_una), to.offset_near(origin, *snd_una))
-            else {
+        let (origin, una) = (self.iss.plus(1).plus(self.snd_una), self.snd_una);
+        let mut blocks = [(0, 0); 4];
+        let mut count = 0;
+        for (from, to) in segment.sack.iter() {
+            let (Some(from), Some(to)) = (from.offset_near(origin, una), to.offset_near(origin, una)) else {
                 continue;
             };
-            if i == 0 {
-                first_block = Some((from, to));
-                if to <= ack {
-                    // Below the cumulative acknowledgement: a duplicate (RFC 2883 section 4).
-                    duplicate = Some(from);
-                    continue;
-                }
-            } else if i == 1
-                && let Some((first_from, first_to)) = first_block
-                && first_from >= from
-                && first_to <= to
-            {
-                duplicate = Some(first_from);
-            }
-            if from >= to || from < *snd_una || to > *snd_nxt {
-                continue; // SK-6
-            }
+            blocks[count] = (from, to);
+            count += 1;
+        }
+        let blocks = &mut blocks[..count];
+        // RFC 2883 section 4: a first block below the cumulative ACK, or inside the second, reports a
+        // duplicate.
+        let duplicate = match *blocks {
+            [(from, to), ..] if to <= una => Some(from),
+            [(from, to), (outer_from, outer_to), ..] if outer_from <= from && to <= outer_to => Some(from),
+            _ => None,
+        };
+        blocks.sort_unstable();
+        let Self { board, rack, rto, rtt, snd_nxt, .. } = self;
+        let min_rtt = rtt.min_rtt();
+        for &(from, to) in blocks.iter().filter(|&&(from, to)| from >= una && from < to && to <= *snd_nxt) {
             board.sack(from, to, |_, record| {
                 delivery.spurious_timeout |= rto.proves_spurious(record.sent_at, record.transmissions);
                 rack.on_delivered(delivery.now, record, min_rtt);
@@ -317,6 +317,7 @@ impl Connection {
     fn take_rtt(&mut self, delivery: &Delivery) {
         if let Some(newest) = delivery.rtt(delivery.newest_sent_once) {
             self.rtt.on_min_sample(newest, delivery.now);
+            self.rtts.add(newest);
         }
         if let Some(oldest) = delivery.rtt(delivery.oldest_sent_once) {
             self.rtt.on_sample(oldest, self.snd_una, self.snd_nxt);
@@ -325,7 +326,9 @@ impl Connection {
 
     /// Ends what this ACK ends: a probe, a recovery, a timeout's repair.
     fn end_episodes(&mut self, now: Instant, delivery: &Delivery, duplicate: bool, spurious: bool) {
-        if self.probe.on_ack(self.snd_una, duplicate) == Some(ProbeEnd::RepairedLoss) && self.phase == Phase::Open {
+        if self.probe.on_ack(self.snd_una, duplicate) == Some(ProbeEnd::RepairedLoss)
+            && self.phase == Phase::Open
+        {
             self.signal(now, Signal::TlpRepaired);
         }
         match self.phase {
@@ -413,7 +416,8 @@ impl Connection {
     ) -> AckSample {
         let newest = delivery.newest;
         let snapshot = newest.map(|newest| newest.snapshot).unwrap_or_default();
-        let interval = newest.and_then(|newest| self.rate.interval(newest.sent_at, &snapshot, self.rtt.min_rtt()));
+        let interval =
+            newest.and_then(|newest| self.rate.interval(newest.sent_at, &snapshot, self.rtt.min_rtt()));
         let round_start = newest.is_some() && self.rate.starts_round(&snapshot);
         AckSample {
             cum_acked: delivery.cum_acked,

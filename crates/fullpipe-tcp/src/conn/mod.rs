@@ -31,7 +31,7 @@ use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 use crate::SendLimit;
 use crate::buffers::{Buffer, WindowRule};
 use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, Status};
-use crate::estimate::{DeliveryRate, RttEstimator};
+use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
 use crate::recovery::probe::TailProbe;
 use crate::recovery::prr::Prr;
 use crate::recovery::rack::{Patience, Rack};
@@ -43,7 +43,7 @@ use crate::rx::reassembly::Reassembly;
 use crate::rx::window::ReceiveWindow;
 use crate::tx::pacer::Pacer;
 use crate::tx::queue::SendQueue;
-use crate::wire::{SeqNum, Segment};
+use crate::wire::{Segment, SeqNum};
 
 use timers::RetransmitTimer;
 
@@ -153,6 +153,8 @@ pub struct Connection {
     // Sending half.
     snd_una: u64,
     snd_nxt: u64,
+    /// End of the last short segment sent.
+    short_until: u64,
     snd_wnd: u64,
     snd_wl1: u64,
     snd_wl2: u64,
@@ -196,6 +198,7 @@ pub struct Connection {
 
     limits: LimitClock,
     stats: Stats,
+    rtts: RttHistogram,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -334,6 +337,7 @@ impl Connection {
             syn_sent_at: Instant::ZERO,
             snd_una: 0,
             snd_nxt: 0,
+            short_until: 0,
             snd_wnd: 0,
             snd_wl1: 0,
             snd_wl2: 0,
@@ -375,6 +379,7 @@ impl Connection {
                 spent: [Duration::ZERO; SendLimit::ALL.len()],
             },
             stats: Stats::default(),
+            rtts: RttHistogram::default(),
         }
     }
 
@@ -447,6 +452,11 @@ impl Connection {
         self.stats
     }
 
+    /// Round-trip times as the segments saw them, one sample an ACK.
+    pub fn rtts(&self) -> &RttHistogram {
+        &self.rtts
+    }
+
     /// What a trace row shows.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
@@ -505,11 +515,7 @@ impl Connection {
 
     fn patience(&self) -> Patience {
         let srtt = self.rtt.srtt().unwrap_or(Duration::from_secs(1));
-        Patience {
-            min_rtt: self.rtt.min_rtt().unwrap_or(srtt),
-            srtt,
-            in_recovery: self.phase != Phase::Open,
-        }
+        Patience { min_rtt: self.rtt.min_rtt().unwrap_or(srtt), srtt, in_recovery: self.phase != Phase::Open }
     }
 
     fn signal(&mut self, now: Instant, signal: crate::cc::Signal) {

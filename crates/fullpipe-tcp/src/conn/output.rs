@@ -82,7 +82,7 @@ impl Connection {
             cwnd: (cwnd - inflight).min((cwnd / 2).max(self.mss)),
             rwnd,
             quantum: self.quantum,
-            idle: self.board.is_empty(),
+            short_outstanding: self.short_until > self.snd_una,
             last: self.queue.is_closed(),
         };
         match build::next_length(room, self.mss) {
@@ -114,7 +114,11 @@ impl Connection {
 
     /// When the pacer lets the next transmission go, if it is the pacer that holds it.
     pub(super) fn pacing_deadline(&self) -> Instant {
-        if self.limits.current == SendLimit::Pacing { self.pacer.next_departure() } else { Instant::FAR_FUTURE }
+        if self.limits.current == SendLimit::Pacing {
+            self.pacer.next_departure()
+        } else {
+            Instant::FAR_FUTURE
+        }
     }
 
     fn transmit_new(&mut self, now: Instant, len: u64) -> Transmit {
@@ -131,6 +135,9 @@ impl Connection {
             at += u64::from(piece);
         }
         self.snd_nxt = offset + len;
+        if !len.is_multiple_of(self.mss) {
+            self.short_until = self.snd_nxt;
+        }
         self.on_sent(now, offset, len, SentKind::New, first_after_idle);
         let limited = self.board.inflight() >= self.effective_cwnd();
         self.usage.on_send(self.snd_una, self.snd_nxt, self.snd_nxt - self.snd_una, limited);
@@ -151,8 +158,10 @@ impl Connection {
 
     fn retransmit(&mut self, now: Instant, number: RecordNo, kind: SentKind) -> Transmit {
         let inflight = self.board.inflight();
-        let (offset, len, fin) =
-            self.board.get(number).map_or((self.snd_una, 0, false), |record| (record.offset, record.len, record.fin));
+        let (offset, len, fin) = self
+            .board
+            .get(number)
+            .map_or((self.snd_una, 0, false), |record| (record.offset, record.len, record.fin));
         let snapshot = self.rate.on_send(now, inflight, u64::from(len), self.board.lost_total());
         self.board.on_resent(number, now, snapshot, kind != SentKind::Retransmission);
         self.rack.on_resent(number, now);
@@ -237,7 +246,9 @@ impl Connection {
             self.rto_base = now;
         }
         match self.retransmit_timer {
-            None | Some((RetransmitTimer::TailProbe | RetransmitTimer::Persist, _)) => self.arm_probe_or_timeout(now),
+            None | Some((RetransmitTimer::TailProbe | RetransmitTimer::Persist, _)) => {
+                self.arm_probe_or_timeout(now);
+            }
             Some((RetransmitTimer::Timeout, _)) if was_idle => self.arm_probe_or_timeout(now),
             Some(_) => {}
         }

@@ -1,7 +1,9 @@
 //! What the sender concludes from ACKs: round-trip time and delivery rate.
 
+mod histogram;
 mod rate;
 mod rtt;
 
+pub use histogram::RttHistogram;
 pub use rate::{DeliveryRate, RateSnapshot};
 pub use rtt::{RTO_INITIAL, RTO_MAX, RTO_MIN, RttEstimator};

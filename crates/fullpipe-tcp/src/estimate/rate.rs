@@ -74,7 +74,12 @@ impl DeliveryRate {
 
     /// The interval of the sample that ends with the delivery of a record sent at `sent_at` with
     /// `snapshot`; `None` if it is shorter than `min_rtt`, which no real delivery can be.
-    pub fn interval(&mut self, sent_at: Instant, snapshot: &RateSnapshot, min_rtt: Option<Duration>) -> Option<Duration> {
+    pub fn interval(
+        &mut self,
+        sent_at: Instant,
+        snapshot: &RateSnapshot,
+        min_rtt: Option<Duration>,
+    ) -> Option<Duration> {
         self.first_send_time = sent_at;
         let send_elapsed = sent_at.saturating_since(snapshot.first_send_time);
         let ack_elapsed = self.delivered_time.saturating_since(snapshot.delivered_time);

@@ -66,7 +66,11 @@ impl TailProbe {
             return None;
         }
         self.outstanding = None;
-        Some(if is_retransmission && !duplicate_reported { ProbeEnd::RepairedLoss } else { ProbeEnd::NotNeeded })
+        Some(if is_retransmission && !duplicate_reported {
+            ProbeEnd::RepairedLoss
+        } else {
+            ProbeEnd::NotNeeded
+        })
     }
 
     /// Recovery or a timeout took over.

@@ -27,7 +27,14 @@ impl Prr {
     }
 
     /// An ACK delivered `delivered` bytes; `inflight` already reflects it and what it marked lost.
-    pub fn on_ack(&mut self, delivered: u64, inflight: u64, ssthresh: u64, mss: u64, progress_without_loss: bool) {
+    pub fn on_ack(
+        &mut self,
+        delivered: u64,
+        inflight: u64,
+        ssthresh: u64,
+        mss: u64,
+        progress_without_loss: bool,
+    ) {
         if delivered == 0 {
             return;
         }

@@ -157,7 +157,8 @@ impl Rack {
         while let Some(&(number, sent_at)) = self.resent.front() {
             // Gone, or sent once more since: another entry speaks for it.
             let current = board.get(number).filter(|record| {
-                record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)
+                record.sent_at == sent_at
+                    && matches!(record.state, RecordState::InFlight | RecordState::Resent)
             });
             if let Some(record) = current {
                 let end = record.offset + u64::from(record.len);

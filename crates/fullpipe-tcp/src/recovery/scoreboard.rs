@@ -206,7 +206,8 @@ impl Scoreboard {
                 let len = u64::from(record.len);
                 // It may have been sent more than once before; as it is in the network again, so is
                 // its last transmission.
-                record.state = if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
+                record.state =
+                    if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
                 self.lost_pending -= len;
                 self.inflight += len;
                 self.lost_total -= len;
@@ -301,7 +302,8 @@ fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     let typical = u64::from(first.len.max(1));
     let guess = usize::try_from(distance.div_ceil(typical)).unwrap_or(usize::MAX).min(records.len());
     let fits = |i: usize| {
-        records.get(i).is_none_or(|record| record.offset >= offset) && (i == 0 || records[i - 1].offset < offset)
+        records.get(i).is_none_or(|record| record.offset >= offset)
+            && (i == 0 || records[i - 1].offset < offset)
     };
     if fits(guess) { guess } else { records.partition_point(|record| record.offset < offset) }
 }

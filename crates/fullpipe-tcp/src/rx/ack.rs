@@ -45,6 +45,8 @@ pub(crate) struct Received {
     pub(crate) mss: u64,
     /// Holes remain, or this arrival closed the last one.
     pub(crate) disorder: bool,
+    /// One more change unreported, and the SACK blocks of one ACK would not hold them all.
+    pub(crate) crowded: bool,
     /// This arrival must be acknowledged at once: a duplicate, or the last hole filled.
     pub(crate) urgent: bool,
     pub(crate) rcv_nxt: u64,
@@ -105,7 +107,8 @@ impl AckPolicy {
             self.now = true;
         } else {
             self.compressed += 1;
-            if self.compressed > MAX_COMPRESSED {
+            // A change that falls off the end of the list would not be reported until the hole is filled.
+            if self.compressed > MAX_COMPRESSED || received.crowded {
                 self.now = true;
                 return;
             }
@@ -141,11 +144,6 @@ impl AckPolicy {
         self.now
     }
 
-    /// Bytes received since the last ACK.
-    pub(crate) fn unacked(&self) -> u64 {
-        self.unacked
-    }
-
     /// A segment that carries the present `rcv_nxt` left.
     pub(crate) fn on_ack_sent(&mut self) {
         if self.unacked > 0 {
@@ -167,6 +165,7 @@ mod tests {
             len,
             mss: 1448,
             disorder: false,
+            crowded: false,
             urgent: false,
             rcv_nxt: 0,
             window: 65_160,

@@ -16,6 +16,8 @@ pub(crate) struct Arrival {
     pub(crate) filled_last_hole: bool,
     /// It lies above a hole.
     pub(crate) out_of_order: bool,
+    /// It changed a range other than the two that changed last: three changes fill an ACK.
+    pub(crate) crowded: bool,
 }
 
 /// The receive side's positions.
@@ -52,7 +54,8 @@ impl Reassembly {
 
     /// Takes `start..end`, already cut to the window.
     pub(crate) fn insert(&mut self, start: u64, end: u64) -> Arrival {
-        let mut arrival = Arrival { new: 0, advanced: false, filled_last_hole: false, out_of_order: false };
+        let mut arrival =
+            Arrival { new: 0, advanced: false, filled_last_hole: false, out_of_order: false, crowded: false };
         if start >= end {
             return arrival;
         }
@@ -84,6 +87,8 @@ impl Reassembly {
         } else {
             arrival.out_of_order = true;
             if let Some(range) = self.held.containing(start) {
+                let changed = self.recent.iter().position(|&(s, e)| s < range.1 && range.0 < e);
+                arrival.crowded = changed.unwrap_or(self.recent.len()) >= 2;
                 self.recent.retain(|&(s, e)| e <= range.0 || s >= range.1);
                 self.recent.insert(0, range);
                 self.recent.truncate(REMEMBERED);

@@ -1,7 +1,7 @@
 //! The window that the receiver offers, and the buffer behind it.
 //!
 //! The window is what the buffer's free memory allows by the kernel's window rule, never more than
-//! `rcv_ssthresh`, which opens with the first in-order data, and never less than was offered before
+//! `rcv_ssthresh`, which opens with the data that is accepted, and never less than was offered before
 //! (RFC 9293's "do not shrink"). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT
 //! it is set to hold twice what the application took in that time, so that a sender whose window doubles
 //! each round trip is not held back.
@@ -120,8 +120,9 @@ impl ReceiveWindow {
         self.edge
     }
 
-    /// In-order data arrived: open the window by twice as much, as far as the buffer allows.
-    pub(crate) fn on_in_order(&mut self, len: u64, mss: u64, occupied: u64) {
+    /// New data was accepted: open the window by twice as much, as far as the buffer allows. Data above
+    /// a hole counts too, or one loss in slow start would hold the sender back for many round trips.
+    pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) {
         let used = self.rule.space(Bytes::new(occupied)).get();
         let allowed = self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get().min(self.clamp);
         if self.rcv_ssthresh < allowed {
@@ -163,6 +164,11 @@ impl ReceiveWindow {
         }
         self.drs.since = Some(now);
         self.drs.copied_at_start = copied;
+    }
+
+    /// Data arrived above a hole: make room for what lies between, which the application cannot take yet.
+    pub(crate) fn on_out_of_order(&mut self, span: u64) {
+        self.grow(self.drs.space, self.drs.space, span);
     }
 
     /// DRS-1 to DRS-3: twice what was taken, and in proportion more while it still grows.
@@ -214,7 +220,7 @@ mod tests {
         let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::from_kib(256)), None, 1448);
         let mut edge = 0;
         for (rcv_nxt, held) in [(0, 0), (10_000, 0), (10_000, 150_000), (20_000, 170_000), (200_000, 0)] {
-            window.on_in_order(60_000, 1448, held);
+            window.on_accepted(60_000, 1448, held);
             let field = window.offer(rcv_nxt, held, 0, 1448);
             let new_edge = rcv_nxt + (u64::from(field) << window.scale());
             assert!(new_edge >= edge, "edge moved back from {edge} to {new_edge}");

@@ -15,22 +15,24 @@ pub(crate) struct Room {
     pub(crate) rwnd: u64,
     /// Most to release at once.
     pub(crate) quantum: u64,
-    /// Nothing is in flight.
-    pub(crate) idle: bool,
+    /// A short segment is outstanding.
+    pub(crate) short_outstanding: bool,
     /// The application has closed its side: the last segment may be short.
     pub(crate) last: bool,
 }
 
-/// Length of the next transmission of new data: whole segments, or the short rest where waiting for
-/// more would be pointless (Nagle's rule, RFC 9293 section 3.7.4, and silly-window avoidance).
+/// Length of the next transmission of new data: whole segments, or a short one if it ends the stream or
+/// no other short one is outstanding (Nagle's rule in Minshall's form, NAG-3: at most one short segment
+/// per round trip, whether the application or the window made it short).
 pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));
     if len >= mss {
         return len / mss * mss;
     }
-    // A short segment: all there is, with nothing in flight whose ACK could bring more; or the end.
-    let whole_rest = len == room.unsent;
-    if len > 0 && whole_rest && (room.idle || room.last) { len } else { 0 }
+    // The congestion window counts whole segments; it never makes one short.
+    let short = len == room.unsent || len == room.rwnd;
+    let ends_stream = room.last && len == room.unsent;
+    if short && (ends_stream || !room.short_outstanding) { len } else { 0 }
 }
 
 /// The pacing rate that follows from a decision, whether or not the host enforces it.
@@ -71,23 +73,31 @@ pub(crate) fn bound_to_half_window(mss: u64, window: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const ROOM: Room =
-        Room { unsent: 100_000, cwnd: 100_000, rwnd: 100_000, quantum: 100_000, idle: false, last: false };
+    const ROOM: Room = Room {
+        unsent: 100_000,
+        cwnd: 100_000,
+        rwnd: 100_000,
+        quantum: 100_000,
+        short_outstanding: false,
+        last: false,
+    };
 
     #[test]
     fn transmissions_are_whole_segments() {
         assert_eq!(next_length(ROOM, 1448), 69 * 1448);
         assert_eq!(next_length(Room { cwnd: 3_000, ..ROOM }, 1448), 2_896);
-        assert_eq!(next_length(Room { rwnd: 1_447, ..ROOM }, 1448), 0);
+        assert_eq!(next_length(Room { cwnd: 1_447, ..ROOM }, 1448), 0);
         assert_eq!(next_length(Room { quantum: 1, ..ROOM }, 1448), 1448);
     }
 
-    /// NAG-1: a short rest waits for the ACK of what is outstanding, unless nothing is or no more comes.
+    /// NAG-3: only an unacknowledged short segment holds back another one, and never the last.
     #[test]
-    fn a_short_rest_waits_while_something_is_outstanding() {
-        let rest = Room { unsent: 100, ..ROOM };
+    fn one_short_segment_at_a_time() {
+        let rest = Room { unsent: 100, short_outstanding: true, ..ROOM };
         assert_eq!(next_length(rest, 1448), 0);
-        assert_eq!(next_length(Room { idle: true, ..rest }, 1448), 100);
+        assert_eq!(next_length(Room { short_outstanding: false, ..rest }, 1448), 100);
+        assert_eq!(next_length(Room { rwnd: 1_447, ..ROOM }, 1448), 1_447);
+        assert_eq!(next_length(Room { rwnd: 1_447, short_outstanding: true, ..ROOM }, 1448), 0);
         assert_eq!(next_length(Room { last: true, ..rest }, 1448), 100);
         assert_eq!(next_length(Room { last: true, cwnd: 50, ..rest }, 1448), 0);
     }

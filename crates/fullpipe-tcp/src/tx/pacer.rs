@@ -3,7 +3,7 @@
 //! Each transmission moves the earliest departure of the next one by `length / rate`. A connection that
 //! was held up may catch up by half an interval and no more, so that idle time never turns into a burst.
 
-use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use fullpipe_units::{Bytes, Instant, Rate};
 
 /// Segments at the start of a connection that are not paced: the initial window leaves at once.
 const UNPACED_SEGMENTS: u64 = 10;
@@ -39,7 +39,7 @@ impl Pacer {
 
     /// The longest that a wake-up may be put off without being late: how long the present wait is.
     #[cfg(test)]
-    fn wait(&self, now: Instant) -> Duration {
+    fn wait(&self, now: Instant) -> fullpipe_units::Duration {
         self.next_departure.saturating_since(now)
     }
 }
@@ -47,6 +47,7 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_units::Duration;
 
     const RATE: Rate = Rate::from_bps(12_000_000);
 

@@ -42,6 +42,8 @@ impl SendQueue {
         let room = buffers::sendable(Bytes::new(self.sndbuf)).get().saturating_sub(queued);
         // One packet buffer may overshoot: the smallest buffer still sends a segment at a time.
         let room = if queued == 0 { room.max(mss) } else { room };
+        // Packet buffers are filled segment by segment: what is cut short by the limit ends on one.
+        let room = if room > mss { room / mss * mss } else { room };
         let accepted = len.min(room);
         self.written += accepted;
         self.blocked = accepted < len;
@@ -90,11 +92,6 @@ impl SendQueue {
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
-
-    /// Memory the queue may take now.
-    pub(crate) fn sndbuf(&self) -> u64 {
-        self.sndbuf
-    }
 }
 
 #[cfg(test)]
@@ -110,7 +107,7 @@ mod tests {
         assert!(!queue.on_acked(accepted / 4));
         assert!(queue.on_acked(accepted / 3 + 2));
         assert!(!queue.is_blocked());
-        assert_eq!(queue.write(1 << 30, 1448), accepted / 3 + 2);
+        assert_eq!(queue.write(1 << 30, 1448), (accepted / 3 + 2) / 1448 * 1448);
     }
 
     #[test]
@@ -123,10 +120,10 @@ mod tests {
     #[test]
     fn autotuning_follows_the_window_up_to_its_limit() {
         let mut queue = SendQueue::new(Buffer::Auto { max: Bytes::from_mib(4) }, 14_480, 1448);
-        assert_eq!(queue.sndbuf(), 87_040);
+        assert_eq!(queue.sndbuf, 87_040);
         queue.autotune(100 * 1448, 1448, 2);
-        assert_eq!(queue.sndbuf(), 870_400);
+        assert_eq!(queue.sndbuf, 870_400);
         queue.autotune(10_000 * 1448, 1448, 2);
-        assert_eq!(queue.sndbuf(), 4_194_304);
+        assert_eq!(queue.sndbuf, 4_194_304);
     }
 }

@@ -1,0 +1,208 @@
+//! The loop with the virtual clock.
+//!
+//! ```text
+//!   sender ──segments──► forward path ──packets──► receiver
+//!      ▲                                              │
+//!      └───────── backward path ◄──────ACKs───────────┘
+//! ```
+//!
+//! Nothing is scheduled per packet. The next event is the earliest of: the head of each path, each
+//! connection's own timer, the start of a flow, the next trace row. The loop jumps there, hands over
+//! what is due, and asks whoever was touched what it wants to send. Events at the same time are taken
+//! in a fixed order (forward, backward, timers by number, rows), so a run is a function of its scenario.
+
+mod flow;
+mod schedule;
+
+use fullpipe_path::{Element, Hop, HopConfig, IidLoss, PacketInfo, PacketKind, Path};
+use fullpipe_tcp::wire::Segment;
+use fullpipe_units::{Bytes, Instant};
+
+use crate::outcome::{Outcome, PathOutcome};
+use crate::scenario::{DirectionSpec, Scenario};
+use crate::trace::{Digest, NoTrace, Row, Sink};
+use flow::Flow;
+use schedule::Schedule;
+
+/// What crosses a path: one wire segment of one flow.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub(crate) flow: u32,
+    pub(crate) segment: Segment,
+}
+
+/// Runs a scenario to its end.
+pub fn run(scenario: &Scenario) -> Outcome {
+    run_traced(scenario, &mut NoTrace)
+}
+
+/// Runs a scenario to its end and hands every trace row to `sink`.
+pub fn run_traced(scenario: &Scenario, sink: &mut impl Sink) -> Outcome {
+    World::new(scenario).run(sink)
+}
+
+/// Which side of a flow something concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Sender,
+    Receiver,
+}
+
+struct World<'s> {
+    scenario: &'s Scenario,
+    now: Instant,
+    end: Instant,
+    flows: Vec<Flow>,
+    forward: Path<Packet>,
+    backward: Path<Packet>,
+    timers: Schedule,
+    digest: Digest,
+}
+
+impl<'s> World<'s> {
+    fn new(scenario: &'s Scenario) -> Self {
+        let flows: Vec<Flow> =
+            scenario.flows.iter().enumerate().map(|(i, spec)| Flow::new(scenario, spec, i)).collect();
+        let mut timers = Schedule::new(2 * flows.len());
+        for (i, flow) in flows.iter().enumerate() {
+            timers.set(2 * i, flow.starts_at());
+        }
+        Self {
+            scenario,
+            now: Instant::ZERO,
+            end: Instant::ZERO + scenario.duration,
+            flows,
+            forward: direction(&scenario.path.forward, scenario.seed, 0),
+            backward: direction(&scenario.path.backward, scenario.seed, 1),
+            timers,
+            digest: Digest::default(),
+        }
+    }
+
+    fn run(mut self, sink: &mut impl Sink) -> Outcome {
+        let mut next_row = Instant::ZERO + self.scenario.sample_every;
+        loop {
+            let forward = self.forward.next_event();
+            let backward = self.backward.next_event();
+            let timer = self.timers.earliest();
+            let next = forward.min(backward).min(timer).min(next_row);
+            if next > self.end {
+                break;
+            }
+            self.now = next;
+            if next == forward {
+                self.deliver(Side::Receiver);
+            } else if next == backward {
+                self.deliver(Side::Sender);
+            } else if next == timer {
+                self.fire_timer();
+            } else {
+                self.sample(sink);
+                next_row += self.scenario.sample_every;
+            }
+        }
+        self.now = self.end;
+        self.outcome()
+    }
+
+    /// Hands over what leaves a path now.
+    fn deliver(&mut self, side: Side) {
+        loop {
+            let path = if side == Side::Receiver { &mut self.forward } else { &mut self.backward };
+            let Some((_, packet)) = path.pop(self.now) else { return };
+            let number = packet.flow as usize;
+            let flow = &mut self.flows[number];
+            match side {
+                Side::Receiver => flow.receiver_takes(self.now, packet.segment),
+                Side::Sender => flow.sender_takes(self.now, &packet.segment),
+            }
+            self.transmit(number, side);
+        }
+    }
+
+    fn fire_timer(&mut self) {
+        let which = self.timers.earliest_index();
+        let (number, side) = (which / 2, if which.is_multiple_of(2) { Side::Sender } else { Side::Receiver });
+        let flow = &mut self.flows[number];
+        match side {
+            Side::Sender => flow.sender_timeout(self.now),
+            Side::Receiver => flow.receiver_timeout(self.now),
+        }
+        self.transmit(number, side);
+    }
+
+    /// Puts on the path whatever one side of a flow wants to send, and notes its next timer.
+    fn transmit(&mut self, number: usize, side: Side) {
+        let flow = &mut self.flows[number];
+        let (connection, path) = match side {
+            Side::Sender => (&mut flow.sender, &mut self.forward),
+            Side::Receiver => (&mut flow.receiver, &mut self.backward),
+        };
+        while let Some(transmit) = connection.poll_transmit(self.now) {
+            let mut segment = transmit.segment;
+            let mut rest = segment.len;
+            loop {
+                segment.len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
+                rest -= segment.len;
+                let kind = if segment.len > 0 { PacketKind::Data } else { PacketKind::Control };
+                let info = PacketInfo { len: segment.header_len() + segment.len, flow: number as u32, kind };
+                let packet = Packet { flow: info.flow, segment: segment.clone() };
+                // The verdict is in the path's counters; the sender learns of it as senders do.
+                let _ = path.push(self.now, info, packet);
+                if rest == 0 {
+                    break;
+                }
+                segment.seq = segment.seq.plus(segment.len.into());
+            }
+        }
+        let index = 2 * number + usize::from(side == Side::Receiver);
+        self.timers.set(index, flow.next_timeout(side == Side::Sender));
+    }
+
+    fn sample(&mut self, sink: &mut impl Sink) {
+        let queue = self.forward.backlog(self.now);
+        for (number, flow) in self.flows.iter_mut().enumerate() {
+            let row = Row {
+                at: self.now,
+                flow: number as u32,
+                sender: flow.sender.snapshot(),
+                received: Bytes::new(flow.receiver.received()),
+                queue,
+                limit_times: flow.sender.limit_times(self.now),
+            };
+            flow.remember(&row);
+            self.digest.row(&row);
+            sink.row(&row);
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let path = self.forward.counters();
+        for value in [path.offered, path.delivered_data, path.random_drops, path.queue_drops] {
+            self.digest.add(value);
+        }
+        Outcome {
+            flows: self.flows.iter().map(|flow| flow.outcome(self.now)).collect(),
+            path: PathOutcome {
+                delivered: path.delivered_data,
+                queue_drops: path.queue_drops,
+                random_drops: path.random_drops,
+            },
+            digest: self.digest.value(),
+        }
+    }
+}
+
+/// Builds one direction; `number` keeps its draws apart from the other's.
+fn direction(spec: &DirectionSpec, seed: u64, number: u64) -> Path<Packet> {
+    let mut elements = Vec::new();
+    if !spec.loss.is_zero() {
+        elements.push(Element::Loss(IidLoss::new(spec.loss, seed, number)));
+    }
+    elements.push(Element::Hop(Hop::new(HopConfig {
+        rate: spec.rate,
+        delay: spec.delay,
+        queue: spec.queue,
+    })));
+    Path::new(elements)
+}

@@ -1,0 +1,93 @@
+//! Quantiles of round-trip times in constant space.
+
+use fullpipe_units::Duration;
+
+/// Sub-steps per doubling: neighbouring bins differ by 1/32, about 3 %.
+const STEPS_LOG2: u32 = 5;
+const STEPS: u64 = 1 << STEPS_LOG2;
+/// Bins for every span that 64 bits of nanoseconds can hold.
+const BINS: usize = (64 << STEPS_LOG2) as usize;
+
+/// Counts by logarithmic bins, with exact mean and extremes.
+#[derive(Clone, Debug)]
+pub struct RttHistogram {
+    bins: Box<[u32]>,
+    count: u64,
+    sum: u128,
+    min: Duration,
+}
+
+impl Default for RttHistogram {
+    fn default() -> Self {
+        Self { bins: vec![0; BINS].into_boxed_slice(), count: 0, sum: 0, min: Duration::MAX }
+    }
+}
+
+impl RttHistogram {
+    /// Counts one sample.
+    pub fn add(&mut self, rtt: Duration) {
+        self.bins[bin(rtt.as_nanos())] += 1;
+        self.count += 1;
+        self.sum += u128::from(rtt.as_nanos());
+        self.min = self.min.min(rtt);
+    }
+
+    /// The smallest sample.
+    pub fn min(&self) -> Option<Duration> {
+        (self.count > 0).then_some(self.min)
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> Option<Duration> {
+        (self.count > 0).then(|| Duration::from_nanos((self.sum / u128::from(self.count)) as u64))
+    }
+
+    /// The upper edge of the bin below which `percent` of all samples lie, within 3 % of the true value.
+    pub fn percentile(&self, percent: u64) -> Option<Duration> {
+        let wanted = (self.count * percent).div_ceil(100).max(1);
+        let mut seen = 0;
+        for (i, &count) in self.bins.iter().enumerate() {
+            seen += u64::from(count);
+            if seen >= wanted && self.count > 0 {
+                return Some(Duration::from_nanos(lower_edge(i + 1).saturating_sub(1)));
+            }
+        }
+        None
+    }
+}
+
+fn bin(value: u64) -> usize {
+    if value < STEPS {
+        return value as usize;
+    }
+    let exponent = value.ilog2() - STEPS_LOG2;
+    (((u64::from(exponent) + 1) << STEPS_LOG2) + ((value >> exponent) - STEPS)) as usize
+}
+
+fn lower_edge(bin: usize) -> u64 {
+    let bin = bin as u64;
+    if bin < STEPS {
+        return bin;
+    }
+    let (exponent, step) = ((bin >> STEPS_LOG2) - 1, bin & (STEPS - 1));
+    (STEPS + step).checked_shl(exponent as u32).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_within_a_bin() {
+        let mut histogram = RttHistogram::default();
+        for ms in 1..=1000 {
+            histogram.add(Duration::from_millis(ms));
+        }
+        let p95 = histogram.percentile(95).unwrap().as_millis_f64();
+        assert!((950.0..=980.0).contains(&p95), "{p95}");
+        assert_eq!(histogram.min(), Some(Duration::from_millis(1)));
+        assert_eq!(histogram.mean(), Some(Duration::from_micros(500_500)));
+        histogram.add(Duration::MAX);
+        assert!(RttHistogram::default().percentile(95).is_none());
+    }
+}
