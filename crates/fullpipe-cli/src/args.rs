@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use fullpipe_tcp::buffers::KernelVersion;
+use fullpipe_units::{Duration, ParseUnitError, Rate};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -21,8 +23,58 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Name what holds a transfer back, and simulate what lies behind it
+    Diagnose(DiagnoseArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
+}
+
+const DIAGNOSE_EXAMPLE: &str = "\
+Example:
+  fullpipe diagnose cubic.iperf3.txt --link 1gbit --rtt 210ms --sysctl sysctl.txt
+
+Exit codes:
+  0  done
+  1  the input cannot be used
+  2  wrong usage";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = DIAGNOSE_EXAMPLE)]
+pub(crate) struct DiagnoseArgs {
+    /// The text output of iperf3 on the sending host, or - for standard input
+    pub(crate) file: String,
+
+    /// Rate of the line, as 1gbit
+    #[arg(long, value_name = "RATE", value_parser = unit::<Rate>)]
+    pub(crate) link: Option<Rate>,
+
+    /// Round-trip time of the idle path, as 210ms; bounded from the log when left out
+    #[arg(long, value_name = "TIME", value_parser = unit::<Duration>)]
+    pub(crate) rtt: Option<Duration>,
+
+    /// Kernel settings of the hosts: a file with the output of sysctl -a, or local for this host's
+    #[arg(long, value_name = "FILE|local")]
+    pub(crate) sysctl: Option<String>,
+
+    /// Kernel of the hosts, as 6.8
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) kernel: Option<KernelVersion>,
+
+    /// What one flow of the same host reaches on a local network, as 940mbit
+    #[arg(long, value_name = "RATE", value_parser = unit::<Rate>)]
+    pub(crate) control: Option<Rate>,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+/// A value with a unit; what is wrong with it and what to write instead.
+fn unit<T: std::str::FromStr<Err = ParseUnitError>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|e: ParseUnitError| match e.hint() {
+        "" => e.to_string(),
+        hint => format!("{e}\nhint: {hint}"),
+    })
 }
 
 #[derive(Debug, ClapArgs)]

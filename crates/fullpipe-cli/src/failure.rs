@@ -3,6 +3,7 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use fullpipe::InputError;
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::experiment::ExperimentError;
 
@@ -44,11 +45,14 @@ impl From<ExperimentError> for Failure {
     }
 }
 
+impl From<InputError> for Failure {
+    fn from(error: InputError) -> Self {
+        Self { message: error.message, hint: error.hint }
+    }
+}
+
 impl From<RunPanicked> for Failure {
     fn from(error: RunPanicked) -> Self {
-        Self::new(
-            error.to_string(),
-            "this is a defect of fullpipe: please report it with the experiment file",
-        )
+        Self::new(error.to_string(), "this is a defect of fullpipe: please report it with the input")
     }
 }

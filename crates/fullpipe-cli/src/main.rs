@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod diagnose;
 mod failure;
 mod output;
 mod run;
@@ -14,6 +15,7 @@ use crate::args::{Args, Command};
 
 fn main() -> ExitCode {
     let result = match Args::parse().command {
+        Command::Diagnose(args) => diagnose::diagnose(&args),
         Command::Run(args) => run::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())

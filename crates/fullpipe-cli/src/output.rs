@@ -14,7 +14,7 @@ use crate::failure::Failure;
 const COLUMNS: usize = 100;
 
 /// `report` as a document that ends with a newline.
-pub(crate) fn json(report: &Report) -> Result<String, Failure> {
+pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
     let document = serde_json::to_string_pretty(report);
     document.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
 }

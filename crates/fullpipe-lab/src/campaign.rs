@@ -78,28 +78,57 @@ pub fn run_on<T: Send>(
     runner: impl Fn(&Scenario) -> T + Sync,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Vec<RunResult<T>>, RunPanicked> {
-    let total = points.len() * seeds.len();
+    let runs: Vec<(usize, u64)> =
+        (0..points.len()).flat_map(|point| seeds.iter().map(move |&seed| (point, seed))).collect();
+    let jobs: Vec<Job> = runs
+        .iter()
+        .map(|&(point, seed)| Job {
+            label: points[point].label.clone(),
+            scenario: Scenario { seed, ..points[point].scenario.clone() },
+        })
+        .collect();
+    let values = run_jobs(threads, &jobs, runner, progress)?;
+    Ok(runs.into_iter().zip(values).map(|((point, seed), value)| RunResult { point, seed, value }).collect())
+}
+
+/// One run to be made.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What it is called when it goes wrong.
+    pub label: String,
+    /// The run, its seed included.
+    pub scenario: Scenario,
+}
+
+/// Makes every run of `jobs` on so many threads; the results are in the order of the jobs.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_jobs<T: Send>(
+    threads: NonZeroUsize,
+    jobs: &[Job],
+    runner: impl Fn(&Scenario) -> T + Sync,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Vec<T>, RunPanicked> {
+    let total = jobs.len();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     // Runs differ a hundredfold in length, so each thread fetches the next one when it is free.
-    let work =
-        || {
-            let mut made = Vec::new();
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                if index >= total {
-                    return made;
-                }
-                let (point, seed) = (index / seeds.len(), seeds[index % seeds.len()]);
-                let scenario = Scenario { seed, ..points[point].scenario.clone() };
-                // A run shares nothing with others, so a broken one leaves nothing broken behind.
-                let result = catch_unwind(AssertUnwindSafe(|| runner(&scenario)));
-                let result = result.map(|value| RunResult { point, seed, value }).map_err(|panic| {
-                    RunPanicked { point: points[point].label.clone(), seed, message: message(panic.as_ref()) }
+    let work = || {
+        let mut made = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(index) else { return made };
+            // A run shares nothing with others, so a broken one leaves nothing broken behind.
+            let result =
+                catch_unwind(AssertUnwindSafe(|| runner(&job.scenario))).map_err(|panic| RunPanicked {
+                    point: job.label.clone(),
+                    seed: job.scenario.seed,
+                    message: message(panic.as_ref()),
                 });
-                made.push((index, result));
-                progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
-            }
-        };
+            made.push((index, result));
+            progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
+        }
+    };
     let mut made = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.get().min(total)).map(|_| scope.spawn(work)).collect();
         let results = workers.into_iter().flat_map(|worker| match worker.join() {

@@ -1,16 +1,17 @@
 //! Finds out why a TCP path is slow.
 //!
 //! ```text
-//! iperf3 log ───► input ──► explain ──► Findings ──► Rungs ──► Diagnosis ──► report
-//! sysctl dump ──► input ──────┘                 advice ──┘
+//! iperf3 log ───► input ──► explain ──► Findings ──► ladder ──► Diagnosis ──► report
+//! sysctl dump ──► input ──────┘            simulator, advice ──┘
 //! ```
 //!
-//! Reading, explaining and reporting are pure functions of text and values: no I/O, no clock.
+//! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way.
 #![forbid(unsafe_code)]
 
 pub mod advice;
 pub mod explain;
 pub mod input;
+pub mod ladder;
 pub mod report;
 pub mod stats;
 
@@ -19,5 +20,30 @@ pub use explain::{Facts, Finding, Findings, Limit, explain};
 pub use input::iperf3_text::Iperf3Log;
 pub use input::sysctl::HostSettings;
 pub use input::{InputError, Kind};
+pub use ladder::{Ladder, climb};
 pub use report::{Diagnosis, Rung, render_text};
 pub use stats::LossEstimate;
+
+use fullpipe_lab::campaign::{Progress, RunPanicked};
+
+/// Why there is no diagnosis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiagnoseError {
+    /// The input cannot be used.
+    Input(InputError),
+    /// A simulated run panicked: a defect of this library.
+    Defect(RunPanicked),
+}
+
+/// Explains a run and climbs its ladder. `progress` is called as simulated runs finish, from any thread.
+///
+/// # Errors
+/// Facts that contradict each other or the log, or a defect of the simulator.
+pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, DiagnoseError> {
+    let mut findings = explain(facts).map_err(DiagnoseError::Input)?;
+    let Ladder { rungs, assumptions, notes } =
+        climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?;
+    findings.assumptions.extend(assumptions);
+    findings.notes.extend(notes);
+    Ok(Diagnosis::new(facts, findings, rungs))
+}

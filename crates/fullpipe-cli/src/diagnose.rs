@@ -1,0 +1,110 @@
+//! `fullpipe diagnose`: a log, its limits, the ladder.
+
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, render_text};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{DiagnoseArgs, Format};
+use crate::failure::Failure;
+use crate::output;
+
+/// A log of a day's one-second intervals is a few megabytes; what is larger is something else.
+const LARGEST_INPUT: u64 = 64 << 20;
+/// Columns of the text.
+const WIDTH: usize = 80;
+
+/// Settings that say something of TCP, as files below `/proc/sys`.
+const LOCAL_SETTINGS: [&str; 15] = [
+    "kernel/osrelease",
+    "net/core/rmem_max",
+    "net/core/wmem_max",
+    "net/core/default_qdisc",
+    "net/ipv4/tcp_rmem",
+    "net/ipv4/tcp_wmem",
+    "net/ipv4/tcp_mem",
+    "net/ipv4/tcp_adv_win_scale",
+    "net/ipv4/tcp_moderate_rcvbuf",
+    "net/ipv4/tcp_window_scaling",
+    "net/ipv4/tcp_congestion_control",
+    "net/ipv4/tcp_available_congestion_control",
+    "net/ipv4/tcp_allowed_congestion_control",
+    "net/ipv4/tcp_slow_start_after_idle",
+    "net/ipv4/tcp_no_metrics_save",
+];
+
+pub(crate) fn diagnose(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
+    let name = if args.file == "-" { "standard input" } else { &args.file };
+    let log = Iperf3Log::parse(&read(&args.file)?).map_err(|e| Failure::from(e).about(name))?;
+    let sysctl = args.sysctl.as_deref().map(settings).transpose()?;
+    let facts = Facts {
+        log: &log,
+        rtt: args.rtt,
+        link: args.link,
+        sysctl: sysctl.as_ref(),
+        kernel: args.kernel,
+        control: args.control,
+    };
+    let diagnosis = with_progress(&facts).map_err(|e| match e {
+        DiagnoseError::Input(e) => Failure::from(e).about(name),
+        DiagnoseError::Defect(e) => Failure::from(e),
+    })?;
+    match args.format {
+        Format::Json => output::print(&output::json(&diagnosis)?)?,
+        Format::Text => output::print(&render_text(&diagnosis, WIDTH))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn with_progress(facts: &Facts<'_>) -> Result<Diagnosis, DiagnoseError> {
+    if !io::stderr().is_terminal() {
+        return fullpipe::diagnose(facts, |_| ());
+    }
+    let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
+    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let diagnosis = fullpipe::diagnose(facts, |progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+    });
+    bar.finish_and_clear();
+    diagnosis
+}
+
+/// The text of `file`, or of standard input for `-`. Bytes that are not UTF-8 become replacement characters:
+/// a terminal's leftovers do not make a log unreadable.
+fn read(file: &str) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    let reading = if file == "-" {
+        io::stdin().take(LARGEST_INPUT + 1).read_to_end(&mut bytes)
+    } else {
+        File::open(file).and_then(|file| file.take(LARGEST_INPUT + 1).read_to_end(&mut bytes))
+    };
+    reading.map_err(|e| {
+        Failure::new(format!("cannot read {file}: {e}"), "give a file, or - to read standard input")
+    })?;
+    if bytes.len() as u64 > LARGEST_INPUT {
+        return Err(Failure::new(
+            format!("{file} is larger than 64 MiB"),
+            "give the log of one test, not a capture or an archive",
+        ));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The settings in a dump, or those of this host for `local`.
+fn settings(source: &str) -> Result<HostSettings, Failure> {
+    let text = if source == "local" { local() } else { read(source)? };
+    HostSettings::parse(&text).map_err(|e| Failure::from(e).about(source))
+}
+
+/// This host's settings as a dump. What cannot be read is left out, as it is in a container.
+fn local() -> String {
+    let line = |path: &&str| {
+        let value = fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?;
+        Some(format!("{} = {}\n", path.replace('/', "."), value.trim()))
+    };
+    LOCAL_SETTINGS.iter().filter_map(line).collect()
+}
