@@ -172,8 +172,8 @@ pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
     Bytes::new(cwnd.div_ceil(mss).saturating_mul(AUTOTUNE_SEGMENT_MEMORY).saturating_mul(factor))
 }
 
-/// Payload that a send buffer of `sndbuf` bytes holds. Queued data sits in large packet buffers, whose
-/// overhead is small: 3.93 MB were outstanding of a 4.19 MB buffer.
+/// Payload that a send buffer of `sndbuf` bytes holds. Queued data sits in packet buffers of up to
+/// 64 KiB, whose overhead is small: 3.93 MB of payload were measured to take 3.99 MB.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
-    sndbuf.mul_div(60, 64)
+    sndbuf.mul_div(64, 65)
 }

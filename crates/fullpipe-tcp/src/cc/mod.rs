@@ -323,7 +323,7 @@ pub enum Recovery {
 }
 
 /// Most bytes that a kernel hands to a network card in one piece.
-const MAX_QUANTUM: u64 = 65_536;
+pub(crate) const MAX_QUANTUM: u64 = 65_536;
 
 /// How much a kernel sends at once at `rate`: TSO autosizing, in bytes of whole segments.
 ///

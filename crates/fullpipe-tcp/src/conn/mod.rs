@@ -41,6 +41,7 @@ use crate::recovery::undo::Undo;
 use crate::rx::ack::AckPolicy;
 use crate::rx::reassembly::Reassembly;
 use crate::rx::window::ReceiveWindow;
+use crate::tx::build;
 use crate::tx::pacer::Pacer;
 use crate::tx::queue::SendQueue;
 use crate::wire::{Segment, SeqNum};
@@ -397,7 +398,14 @@ impl Connection {
     /// [`Event::Writable`] says when to go on.
     pub fn write(&mut self, len: u64) -> u64 {
         self.check_app_limited();
-        self.queue.write(len, self.mss)
+        self.queue.write(len, self.packet_buffer_goal())
+    }
+
+    /// How much the kernel fills one packet buffer with: 64 KiB of whole segments, but no more than half
+    /// of the peer's window.
+    fn packet_buffer_goal(&self) -> u64 {
+        let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, self.snd_wnd.max(self.mss));
+        (most / self.mss).max(1) * self.mss
     }
 
     /// Says that no more will be written.
@@ -527,8 +535,8 @@ impl Connection {
     /// Reads the decision and derives what is used per transmission from it.
     fn refresh_control(&mut self, cx: &Context) {
         self.control = self.cc.control();
-        self.pacing_rate = crate::tx::build::pacing_rate(&self.control, cx);
-        self.quantum = crate::tx::build::quantum(&self.control, self.pacing_rate, cx);
+        self.pacing_rate = build::pacing_rate(&self.control, cx);
+        self.quantum = build::quantum(&self.control, self.pacing_rate, cx);
     }
 
     /// Marks the samples to come when the application leaves the window unused

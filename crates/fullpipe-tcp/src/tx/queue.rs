@@ -34,17 +34,17 @@ impl SendQueue {
     }
 
     /// Takes up to `len` bytes from the application; returns how many.
-    pub(crate) fn write(&mut self, len: u64, mss: u64) -> u64 {
+    ///
+    /// The kernel asks for room once per packet buffer, which then takes up to `goal` bytes: the limit is
+    /// overshot by less than one. That keeps even the smallest buffer sending, and a full one turning
+    /// over in thirds: what a woken writer adds is never less than what was freed to wake it.
+    pub(crate) fn write(&mut self, len: u64, goal: u64) -> u64 {
         if self.closed {
             return 0;
         }
         let queued = self.written - self.una;
         let room = buffers::sendable(Bytes::new(self.sndbuf)).get().saturating_sub(queued);
-        // One packet buffer may overshoot: the smallest buffer still sends a segment at a time.
-        let room = if queued == 0 { room.max(mss) } else { room };
-        // Packet buffers are filled segment by segment: what is cut short by the limit ends on one.
-        let room = if room > mss { room / mss * mss } else { room };
-        let accepted = len.min(room);
+        let accepted = len.min(room.div_ceil(goal).saturating_mul(goal));
         self.written += accepted;
         self.blocked = accepted < len;
         accepted
@@ -101,20 +101,23 @@ mod tests {
     /// A full buffer wakes its writer at two thirds, not at the first free byte.
     #[test]
     fn a_blocked_writer_is_woken_at_two_thirds() {
-        let mut queue = SendQueue::new(Buffer::Fixed(Bytes::new(650_000)), 14_480, 1448);
-        let accepted = queue.write(1 << 30, 1448);
-        assert!(queue.is_blocked() && (600_000..=650_000).contains(&accepted));
-        assert!(!queue.on_acked(accepted / 4));
-        assert!(queue.on_acked(accepted / 3 + 2));
+        let mut queue = SendQueue::new(Buffer::Fixed(Bytes::new(609_375)), 14_480, 1448);
+        let accepted = queue.write(1 << 30, 10_000);
+        assert_eq!(accepted, 600_000);
+        assert!(queue.is_blocked());
+        assert!(!queue.on_acked(199_999));
+        assert!(queue.on_acked(200_000));
         assert!(!queue.is_blocked());
-        assert_eq!(queue.write(1 << 30, 1448), (accepted / 3 + 2) / 1448 * 1448);
+        assert_eq!(queue.write(1 << 30, 10_000), 200_000);
     }
 
+    /// The limit is overshot by at most one packet buffer.
     #[test]
-    fn the_smallest_buffer_sends_a_segment_at_a_time() {
-        let mut queue = SendQueue::new(Buffer::Fixed(Bytes::new(1)), 14_480, 1448);
-        assert_eq!(queue.write(10_000, 1448), 1448);
-        assert_eq!(queue.write(10_000, 1448), 0);
+    fn the_smallest_buffer_sends_a_packet_buffer_at_a_time() {
+        let mut queue = SendQueue::new(Buffer::Fixed(Bytes::new(4_096)), 14_480, 1448);
+        assert_eq!(queue.write(1 << 30, 65_160), 65_160);
+        assert_eq!(queue.write(1 << 30, 65_160), 0);
+        assert!(queue.on_acked(65_160));
     }
 
     #[test]
