@@ -318,6 +318,18 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
             ),
         ));
     }
+    let inflight = series.inflight(rtt);
+    if rtt_source == RttSource::Given && inflight < DEFAULT_MSS {
+        return Err(InputError::new(
+            format!("an RTT of {rtt} puts less than one segment in flight at this rate"),
+            match series.rtt_bound().filter(|bound| *bound > rtt) {
+                Some(bound) => {
+                    format!("the log's ramp fits an RTT of up to {bound}; check the unit of --rtt")
+                }
+                None => "check the unit of --rtt".into(),
+            },
+        ));
+    }
     let measured = Measured {
         mean: log.mean_rate(),
         steady: series.steady(),
@@ -325,7 +337,7 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         ramp: series.ramp(),
         rtt,
         rtt_source,
-        inflight: series.inflight(rtt),
+        inflight,
         cwnd: series.median_cwnd(),
         inflight_per_cwnd: ratio,
         mss: log.mss.unwrap_or(DEFAULT_MSS),

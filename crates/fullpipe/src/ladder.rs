@@ -44,6 +44,10 @@ const HEADERS: u64 = 52;
 const AT_THE_LINE: f64 = 0.93;
 /// Of a window's or buffer's ceiling: what is above counts as held by it.
 const AT_THE_CEILING: f64 = 0.7;
+/// Packets that one diagnosis may simulate before its runs are shortened: some seconds on two cores.
+const PACKET_BUDGET: u64 = 80_000_000;
+/// Of a run's time spent stopped by a window or buffer: above this it counts as held by it.
+const HELD: f64 = 0.2;
 /// The rate of the simulated path where the line is not known: far above any window on the ladder.
 const AMPLE: Rate = Rate::from_bps(10_000_000_000);
 
@@ -118,13 +122,28 @@ impl<'a> Model<'a> {
         // A cap lets so much payload through; the path counts headers too.
         let cap = findings.cap.map(|cap| cap.mul_div(MTU, MTU - HEADERS));
         let line = facts.link.unwrap_or(AMPLE);
-        Self {
-            facts,
-            findings,
-            bottleneck: cap.map_or(line, |cap| cap.min(line)),
-            loss,
-            duration: findings.measured.length.max(SHORTEST).min(LONGEST),
+        let wanted = findings.measured.length.max(SHORTEST).min(LONGEST);
+        let bottleneck = cap.map_or(line, |cap| cap.min(line));
+        let mut model = Self { facts, findings, bottleneck, loss, duration: wanted };
+        let packets = model.most_packets();
+        if packets > PACKET_BUDGET {
+            model.duration = wanted.mul_div(PACKET_BUDGET, packets).max(SHORTEST);
         }
+        model
+    }
+
+    /// Packets that all runs together carry at most.
+    fn most_packets(&self) -> u64 {
+        let runs = SEEDS + 2 * SEEDS_AT_ENDS;
+        let of_state = |state: State| {
+            let (window, sndbuf) = self.ceilings(state);
+            let rate = self.bottleneck.min(window).min(sndbuf);
+            (rate * (self.duration * 2)).get() / MTU
+        };
+        self.states()
+            .into_iter()
+            .map(|state| of_state(state).saturating_mul(runs))
+            .fold(0, u64::saturating_add)
     }
 
     /// What the line or the cap carries as payload.
@@ -284,7 +303,8 @@ impl<'a> Model<'a> {
         };
         let by_cwnd = share(SendLimit::Cwnd) + share(SendLimit::Recovery) + share(SendLimit::SlowStart);
         let paces = predicted.state.cc == Algorithm::Bbr1;
-        if fraction(ceiling) >= AT_THE_CEILING && (paces || held > by_cwnd) {
+        let stopped = held > HELD.max(by_cwnd);
+        if stopped || (paces && fraction(ceiling) >= AT_THE_CEILING) {
             held_by
         } else if paces {
             Limit::Pacing

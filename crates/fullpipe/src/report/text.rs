@@ -38,8 +38,9 @@ fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     let Some(first) = diagnosis.findings.first() else {
         return share;
     };
-    // The first rung is the present; what stops the transfer there is not the next wall.
-    let wall = diagnosis.ladder.get(1);
+    // The first rung is the present; what stops the transfer there is not the next wall, and a cap that
+    // holds it now is the end of the ladder.
+    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit);
     let amounts = link.map(|link| format!(" ({mean} of {link})")).unwrap_or_default();
     let what = &first.what;
     let forms = match wall {

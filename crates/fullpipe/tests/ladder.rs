@@ -1,0 +1,163 @@
+//! The golden case, all the way: both published runs of the cross-border line, diagnosed with their
+//! ladders. Slow on purpose: these are the runs that a user gets.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fullpipe::advice::{Command, Host};
+use fullpipe::explain::Confidence;
+use fullpipe::report::Source;
+use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Limit, Rung, render_text};
+use fullpipe_units::Rate;
+
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cross-border").join(name);
+    fs::read_to_string(path).unwrap()
+}
+
+struct Given {
+    log: Iperf3Log,
+    sysctl: HostSettings,
+}
+
+impl Given {
+    fn new(log: &str) -> Self {
+        Self {
+            log: Iperf3Log::parse(&example(log)).unwrap(),
+            sysctl: HostSettings::parse(&example("sysctl-before.txt")).unwrap(),
+        }
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            log: &self.log,
+            rtt: "210ms".parse().ok(),
+            link: "1gbit".parse().ok(),
+            sysctl: Some(&self.sysctl),
+            kernel: None,
+            control: None,
+        }
+    }
+}
+
+fn diagnose(facts: &Facts<'_>) -> Diagnosis {
+    fullpipe::diagnose(facts, |_| ()).unwrap()
+}
+
+fn mbps(rate: Rate) -> f64 {
+    rate.as_mbps_f64()
+}
+
+fn simulated(diagnosis: &Diagnosis) -> Vec<&Rung> {
+    diagnosis.ladder.iter().filter(|rung| rung.source == Source::Simulated).collect()
+}
+
+fn commands(rungs: &[&Rung]) -> Vec<Command> {
+    rungs.iter().flat_map(|rung| rung.commands.clone()).collect()
+}
+
+/// Loss holds the published CUBIC run; BBR alone meets a window; only both remedies reach the line.
+#[test]
+fn cubic_climbs_past_loss_and_window_to_the_line() {
+    let given = Given::new("cubic.iperf3.txt");
+    let diagnosis = diagnose(&given.facts());
+
+    let first = &diagnosis.ladder[0];
+    assert_eq!((first.limit, first.source), (Limit::Cwnd, Source::Measured));
+    assert!((60.0..=80.0).contains(&mbps(first.rate)), "{}", first.rate);
+
+    let rungs = simulated(&diagnosis);
+    let [better_cc, both] = rungs.as_slice() else { panic!("{rungs:#?}") };
+    assert!(matches!(better_cc.limit, Limit::Rwnd | Limit::Sndbuf));
+    assert!((95.0..=125.0).contains(&mbps(better_cc.lasting())), "{}", better_cc.lasting());
+    assert!(mbps(both.lasting()) >= 700.0, "{}", both.lasting());
+    for rung in &rungs {
+        let (low, high) = (rung.low.unwrap(), rung.high.unwrap());
+        assert!(low <= rung.lasting() && rung.lasting() <= high, "{low} {} {high}", rung.lasting());
+    }
+    let last = diagnosis.ladder.last().unwrap();
+    assert_eq!((last.limit, last.source), (Limit::Link, Source::Given));
+    assert!(diagnosis.ladder.is_sorted_by_key(Rung::lasting));
+
+    // What the sources got wrong is not advised: both hosts, 2 x BDP, and core.*mem_max left alone.
+    let all = commands(&rungs);
+    assert!(all.iter().any(|c| c.host == Host::Sender && c.run.contains("tcp_wmem=\"4096 16384 52502528\"")));
+    assert!(
+        all.iter().any(|c| c.host == Host::Receiver && c.run.contains("tcp_rmem=\"4096 87380 52502528\""))
+    );
+    assert!(all.iter().all(|c| !c.run.contains("mem_max")));
+
+    let text = render_text(&diagnosis, 80);
+    let headline = text.lines().next().unwrap();
+    for part in ["7 % of the line", "cwnd", "3 MiB receive window"] {
+        assert!(headline.contains(part), "{headline}");
+    }
+    // Raising the buffers alone, which is what the source tried, changes nothing: it is said.
+    assert!(
+        diagnosis.notes.iter().any(|note| note.starts_with("buffers for 2 x BDP on both hosts would leave"))
+    );
+}
+
+/// The published BBR run stops at a tenth of the line, and not at its congestion window.
+#[test]
+fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
+    let given = Given::new("bbr.iperf3.txt");
+    let control = "940mbit".parse().ok();
+    let diagnosis = diagnose(&Facts { control, ..given.facts() });
+    assert_eq!(
+        (diagnosis.excluded[0].limit, diagnosis.excluded[0].confidence),
+        (Limit::Cwnd, Confidence::Certain)
+    );
+    assert_eq!(diagnosis.findings[0].limit, Limit::Rwnd);
+    let before_the_line = &diagnosis.ladder[diagnosis.ladder.len() - 2];
+    assert_eq!(before_the_line.source, Source::Simulated);
+    assert!(mbps(before_the_line.lasting()) >= 700.0, "{}", before_the_line.lasting());
+    assert!(diagnosis.notes.iter().any(|note| note.contains("predates the log")));
+}
+
+/// A host that reaches no more on its own network is promised no more.
+#[test]
+fn a_cap_ends_the_ladder() {
+    let given = Given::new("bbr.iperf3.txt");
+    let cap: Rate = "110mbit".parse().unwrap();
+    let diagnosis = diagnose(&Facts { control: Some(cap), ..given.facts() });
+    assert_eq!(diagnosis.findings[0].limit, Limit::Policer);
+    assert!(
+        diagnosis.ladder.iter().all(|rung| rung.rate <= cap && rung.lasting() <= cap),
+        "{:#?}",
+        diagnosis.ladder
+    );
+    assert!(!render_text(&diagnosis, 80).lines().next().unwrap().contains("then"));
+}
+
+/// Without a line rate the ladder says so instead of guessing one; the same facts give the same answer.
+#[test]
+fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
+    let given = Given::new("cubic.iperf3.txt");
+    let facts = Facts { link: None, rtt: None, ..given.facts() };
+    let runs = AtomicUsize::new(0);
+    let count = |_| {
+        runs.fetch_add(1, Ordering::Relaxed);
+    };
+    let diagnosis = fullpipe::diagnose(&facts, count).unwrap();
+    assert_eq!(diagnosis, diagnose(&facts));
+    assert!(runs.into_inner() >= 10);
+    let last = diagnosis.ladder.last().unwrap();
+    assert_eq!(last.what, "line unknown, at least 105 Mbit/s");
+    assert!(simulated(&diagnosis).iter().all(|rung| mbps(rung.lasting()) < 125.0));
+}
+
+/// A round trip in the wrong unit is an error with a hint, not a ladder.
+#[test]
+fn absurd_round_trips_are_refused() {
+    let given = Given::new("cubic.iperf3.txt");
+    for rtt in ["0ms", "20us", "2.1s", "11s"] {
+        let facts = Facts { rtt: rtt.parse().ok(), ..given.facts() };
+        let Err(DiagnoseError::Input(error)) = fullpipe::diagnose(&facts, |_| ()) else {
+            panic!("{rtt} was taken")
+        };
+        assert!(error.hint.contains("--rtt"), "{rtt}: {}", error.hint);
+        assert!(!error.message.contains('\n'));
+    }
+}
