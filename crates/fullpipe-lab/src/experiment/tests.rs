@@ -217,7 +217,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(&format!("{PATH}\nlost = '1%'"), "", FLOW, ""),
             "line 6, column 1: unknown key 'lost'",
-            "allowed here: rate, rtt, loss, queue, mtu, forward, backward",
+            "allowed here: rate, rtt, loss, queue, mtu, forward, backward, policer, shaper",
         ),
         (
             f(&format!("{PATH}\nqueue = {{ from = '1bdp', to = '2bdp' }}"), "", FLOW, ""),
