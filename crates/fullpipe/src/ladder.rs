@@ -174,7 +174,7 @@ impl<'a> Model<'a> {
     fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         let rtt = self.findings.measured.rtt;
         let one_way = rtt / 2;
-        let direction = |loss, queue| DirectionSpec { rate: self.bottleneck, delay: one_way, loss, queue };
+        let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let own = &self.findings.buffers;
         let (mut sndbuf, mut rcvbuf) = (own.sndbuf, own.rcvbuf);
         if state.large_buffers {

@@ -214,9 +214,15 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
             return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
         }
         let keys: Vec<_> = entries.keys().map(String::as_str).collect();
+        if T::BURSTS && keys == ["burst", "rate"] {
+            let mut text = |key: &str| entries.remove(key).map(|written| written.text).unwrap_or_default();
+            let written = Written { text: format!("{}x{}", text("rate"), text("burst")), is_text: true };
+            return Ok(vec![written.read()?]);
+        }
         if keys != ["from", "steps", "to"] {
             let range = "a range is { from = …, to = …, steps = … }";
-            let hint = if T::FIXED { format!("{range}; {}", T::EXAMPLE) } else { range.into() };
+            let other = T::FIXED || T::BURSTS;
+            let hint = if other { format!("{range}; {}", T::EXAMPLE) } else { range.into() };
             let problem = ExperimentError::new("a table that is no range", hint);
             return Err(refuse(&problem));
         }

@@ -19,6 +19,9 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     const FIXED: bool = false;
 
     /// Reads and checks one value.
+    /// A table of rate and burst is another way to write it.
+    const BURSTS: bool = false;
+
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
     /// Step `step` of `last` between two values as a text; `None` for what has no in-between.
@@ -122,23 +125,53 @@ impl Value for Delay {
     }
 }
 
-impl Value for Probability {
-    const EXAMPLE: &'static str = "write 1.5% or 20ppm";
+/// Loss: its rate, and how many packets go in a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Loss {
+    pub(super) rate: Probability,
+    /// Mean length of a burst; independent losses when `None`.
+    pub(super) burst: Option<f64>,
+}
 
+impl Loss {
+    pub(super) const NONE: Self = Self { rate: Probability::ZERO, burst: None };
+
+    /// The same but for the last bits: 1.5 % and 15000 ppm are rounded to different thresholds.
+    fn is_same(self, other: Self) -> bool {
+        let (a, b) = (self.rate.as_f64(), other.rate.as_f64());
+        (a - b).abs() <= a.max(b) * 1e-9 && self.burst == other.burst
+    }
+}
+
+impl Value for Loss {
+    const BURSTS: bool = true;
+    const EXAMPLE: &'static str = "write 1.5% or 20ppm, or { rate = \"1%\", burst = 5 }";
+
+    /// `1.5%`, or `1%x5` for bursts of five.
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        let loss: Self = text.parse().map_err(|e| of_unit(&e, Self::EXAMPLE))?;
-        if loss == Self::ONE {
+        let (rate, burst) = match text.split_once('x') {
+            Some((rate, burst)) => (rate, Some(burst)),
+            None => (text, None),
+        };
+        let rate: Probability = rate.parse().map_err(|e| of_unit(&e, "write 1.5% or 20ppm"))?;
+        if rate == Probability::ONE {
             return Err(ExperimentError::new(
                 format!("loss '{text}' lets nothing through"),
                 "allowed: from 0% to less than 100%",
             ));
         }
-        Ok(loss)
+        let in_range = |burst: &f64| (1.0..=10_000.0).contains(burst);
+        let burst = match burst.map(|burst| burst.parse().ok().filter(in_range)) {
+            Some(None) => return Err(out_of_range("burst of loss", text, "1 to 10000 packets")),
+            Some(burst) => burst,
+            None => None,
+        };
+        Ok(Self { rate, burst })
     }
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         // Millionths of a ppm: finer than any loss one can measure.
-        let millionths = |p: &Self| (p.as_f64() * 1e12).round() as u64;
+        let millionths = |loss: &Self| (loss.rate.as_f64() * 1e12).round() as u64;
         Some(format!("{}ppm", decimal(lerp(millionths(from), millionths(to), step, last))))
     }
 }
@@ -360,11 +393,9 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "rate" => equal::<Rate>(a, b),
         "rtt" | "delay" => equal::<Delay>(a, b),
         "start" | "rx_merge" => equal::<Duration>(a, b),
-        // 1.5 % and 15000 ppm are rounded to different thresholds.
-        "loss" => {
-            let (a, b) = (Probability::read(a)?.as_f64(), Probability::read(b)?.as_f64());
-            Ok((a - b).abs() <= a.max(b) * 1e-9)
-        }
+        "loss" => Ok(Loss::read(a)?.is_same(Loss::read(b)?)),
+        "burst" => equal::<Amount>(a, b),
+        "per_flow" => equal::<bool>(a, b),
         "queue" => equal::<Amount>(a, b),
         "window" | "bytes" => equal::<Positive>(a, b),
         "sndbuf" | "rcvbuf" => equal::<BufferSize>(a, b),

@@ -14,7 +14,9 @@
 mod flow;
 mod schedule;
 
-use fullpipe_path::{Element, Hop, HopConfig, IidLoss, PacketInfo, PacketKind, Path};
+use fullpipe_path::{
+    BurstLoss, Element, Hop, HopConfig, IidLoss, PacketInfo, PacketKind, Path, Policer, Shaper, ShaperConfig,
+};
 use fullpipe_tcp::wire::Segment;
 use fullpipe_units::{Bytes, Instant};
 
@@ -178,7 +180,7 @@ impl<'s> World<'s> {
 
     fn outcome(mut self) -> Outcome {
         let path = self.forward.counters();
-        for value in [path.offered, path.delivered_data, path.random_drops, path.queue_drops] {
+        for value in [path.offered, path.delivered_data, path.random_drops, path.policed, path.queue_drops] {
             self.digest.add(value);
         }
         Outcome {
@@ -187,6 +189,7 @@ impl<'s> World<'s> {
                 delivered: path.delivered_data,
                 queue_drops: path.queue_drops,
                 random_drops: path.random_drops,
+                policed: path.policed,
             },
             digest: self.digest.value(),
         }
@@ -196,8 +199,21 @@ impl<'s> World<'s> {
 /// Builds one direction; `number` keeps its draws apart from the other's.
 fn direction(spec: &DirectionSpec, seed: u64, number: u64) -> Path<Packet> {
     let mut elements = Vec::new();
-    if !spec.loss.is_zero() {
-        elements.push(Element::Loss(IidLoss::new(spec.loss, seed, number)));
+    match spec.loss_burst {
+        _ if spec.loss.is_zero() => {}
+        None => elements.push(Element::Loss(IidLoss::new(spec.loss, seed, number))),
+        Some(burst) => elements.push(Element::BurstLoss(BurstLoss::new(spec.loss, burst, seed, number))),
+    }
+    if let Some(policer) = &spec.policer {
+        elements.push(Element::Policer(Policer::new(policer.rate, policer.burst, policer.scope)));
+    }
+    if let Some(shaper) = &spec.shaper {
+        elements.push(Element::Shaper(Shaper::new(ShaperConfig {
+            rate: shaper.rate,
+            burst: shaper.burst,
+            queue: shaper.queue,
+            scope: shaper.scope,
+        })));
     }
     elements.push(Element::Hop(Hop::new(HopConfig {
         rate: spec.rate,
