@@ -43,6 +43,7 @@ impl Connection {
         {
             return Some(self.retransmit(now, number, SentKind::Retransmission));
         }
+        let lost = if self.rto.asks_with_new_data() { self.ask_or_repair(lost, now) } else { lost };
         let limit = match self.next_step(lost, now) {
             Step::Retransmit(number) => return Some(self.retransmit(now, number, SentKind::Retransmission)),
             Step::New { len } => return Some(self.transmit_new(now, len)),
@@ -51,6 +52,16 @@ impl Connection {
         };
         self.limits.set(now, limit);
         self.guard_closed_window(now, limit);
+        None
+    }
+
+    /// F-RTO: while the path is asked with new data what is lost waits; unless nothing new can go.
+    fn ask_or_repair(&mut self, lost: Option<RecordNo>, now: Instant) -> Option<RecordNo> {
+        let asked = self.rto.has_asked(self.snd_nxt);
+        if !asked && !matches!(self.next_step(None, now), Step::New { .. } | Step::Stop(SendLimit::Pacing)) {
+            self.rto.confirm();
+            return lost;
+        }
         None
     }
 
@@ -165,7 +176,7 @@ impl Connection {
         let snapshot = self.rate.on_send(now, inflight, u64::from(len), self.board.lost_total());
         self.board.on_resent(number, now, snapshot, kind != SentKind::Retransmission);
         self.rack.on_resent(number, now);
-        self.undo.on_retransmission();
+        self.undo.on_retransmission(super::input::clock(now));
         self.stats.retransmits += 1;
         self.on_sent(now, offset, len.into(), kind, false);
         if self.retransmit_timer.is_none() {
@@ -229,9 +240,10 @@ impl Connection {
         }
     }
 
-    /// SS-5: after an idle period the window no longer says what the path bears.
+    /// SS-5: after an idle period the window no longer says what the path bears. Waiting for the peer's
+    /// window is not idling (ZWP-4).
     fn restart_after_idle(&mut self, now: Instant) {
-        if !self.board.is_empty() {
+        if !self.board.is_empty() || self.limits.current == SendLimit::Rwnd {
             return;
         }
         let Some(last) = self.last_sent_at else { return };
