@@ -74,6 +74,10 @@ impl Connection {
         if lost.is_none() && unsent == 0 && !fin_pending {
             return Step::Stop(if self.queue.is_blocked() { SendLimit::Sndbuf } else { SendLimit::App });
         }
+        if fin_pending && lost.is_none() {
+            // In a kernel the FIN rides on the last segment; here it is its own, and takes no room.
+            return Step::Fin;
+        }
         if inflight >= cwnd {
             return Step::Stop(self.window_limit());
         }
@@ -82,9 +86,6 @@ impl Connection {
         }
         if let Some(number) = lost {
             return Step::Retransmit(number);
-        }
-        if fin_pending {
-            return Step::Fin;
         }
         let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
         let room = Room {

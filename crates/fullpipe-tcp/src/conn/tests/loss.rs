@@ -103,7 +103,8 @@ fn fr_4_two_losses_in_a_window() {
         script.ack(start + 99 + i, una, &[(at(11), at(i + 1)), (at(1), at(10))]);
     }
     let first = format!("{} ms data {}..{}", start + 102, at(0), at(1));
-    let second: Vec<&String> = script.lines.iter().filter(|l| l.ends_with(&format!("{}..{}", at(10), at(11)))).collect();
+    let second: Vec<&String> =
+        script.lines.iter().filter(|l| l.ends_with(&format!("{}..{}", at(10), at(11)))).collect();
     assert!(script.lines.contains(&first));
     assert_eq!(second.len(), 1);
     assert_eq!(script.conn.control.ssthresh, 10 * MSS);

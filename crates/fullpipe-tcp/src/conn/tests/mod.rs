@@ -109,9 +109,6 @@ impl Script {
         script
     }
 
-    fn peer_seq(&self) -> SeqNum {
-        PEER_ISS.plus(1).plus(self.peer_sent)
-    }
 
     fn syn_ack(&self, scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool) -> Segment {
         Segment {
@@ -120,7 +117,8 @@ impl Script {
             len: 0,
             window: 65_160,
             flags: Flags::SYN.with(Flags::ACK),
-            timestamps: timestamps.then(|| Timestamps { value: clock(self.now), echo: clock(self.now) - RTT as u32 }),
+            timestamps: timestamps
+                .then(|| Timestamps { value: clock(self.now), echo: clock(self.now) - RTT as u32 }),
             syn: Some(SynOptions { mss: mss.unwrap_or(0), window_scale: scale, sack_permitted: sack }),
             sack: SackBlocks::default(),
         }

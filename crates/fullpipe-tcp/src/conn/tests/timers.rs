@@ -30,7 +30,8 @@ fn tlp_1_five_segments_and_silence() {
         let mut script = Script::client(config(cc));
         script.write(5 * MSS);
         script.run(2400);
-        let flight = ["0 ms data 0..1448", "0 ms data 1448..2896", "0 ms data 2896..4344", "0 ms data 4344..5792"];
+        let flight =
+            ["0 ms data 0..1448", "0 ms data 1448..2896", "0 ms data 2896..4344", "0 ms data 4344..5792"];
         let rest = [
             "0 ms data 5792..7240",
             "202 ms data 5792..7240",
