@@ -57,8 +57,8 @@ pub struct DirectionSpec {
     pub delay: Duration,
     /// Probability that a packet is lost before the queue.
     pub loss: Probability,
-    /// Mean number of packets that are lost in a row; losses are independent when `None`.
-    pub loss_burst: Option<f64>,
+    /// How losses are spread.
+    pub loss_pattern: LossPattern,
     /// What drops the packets that exceed a rate.
     pub policer: Option<LimiterSpec>,
     /// What delays the packets that exceed a rate.
@@ -70,8 +70,19 @@ pub struct DirectionSpec {
 impl DirectionSpec {
     /// A hop behind independent loss and nothing else.
     pub const fn plain(rate: Rate, delay: Duration, loss: Probability, queue: Bytes) -> Self {
-        Self { rate, delay, loss, queue, loss_burst: None, policer: None, shaper: None }
+        Self { rate, delay, loss, queue, loss_pattern: LossPattern::Independent, policer: None, shaper: None }
     }
+}
+
+/// How losses of a given rate are spread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LossPattern {
+    /// Each packet by itself.
+    Independent,
+    /// In bursts of so many packets on average (Gilbert-Elliott).
+    Bursts(f64),
+    /// Whole super-packets, as the sending host sees them before they are cut.
+    SuperPackets,
 }
 
 /// A policer or a shaper.

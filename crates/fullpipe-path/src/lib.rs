@@ -24,7 +24,7 @@ mod policer;
 mod shaper;
 
 pub use hop::{Hop, HopConfig};
-pub use loss::{BurstLoss, IidLoss};
+pub use loss::{BurstLoss, IidLoss, LossUnit};
 pub use path::{Counters, Element, PacketInfo, PacketKind, Path, Verdict};
 pub use policer::{Policer, Scope};
 pub use shaper::{Shaper, ShaperConfig};

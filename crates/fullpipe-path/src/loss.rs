@@ -8,13 +8,25 @@ use crate::path::{PacketInfo, PacketKind};
 #[derive(Clone, Debug)]
 pub struct IidLoss {
     probability: Probability,
-    streams: Streams<()>,
+    unit: LossUnit,
+    /// The fate of the last super-packet.
+    streams: Streams<bool>,
+}
+
+/// What one decision of [`IidLoss`] is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LossUnit {
+    /// Each packet on the wire.
+    Packet,
+    /// All packets that were cut from one super-packet: what `netem` does on the sender's own host, where
+    /// it sees a transmission before it is cut.
+    SuperPacket,
 }
 
 impl IidLoss {
     /// Loss with `probability`; `element` tells this element's draws from those of others.
-    pub fn new(probability: Probability, seed: u64, element: u64) -> Self {
-        Self { probability, streams: Streams::new(seed, element) }
+    pub fn new(probability: Probability, unit: LossUnit, seed: u64, element: u64) -> Self {
+        Self { probability, unit, streams: Streams::new(seed, element) }
     }
 
     /// Whether this packet is lost.
@@ -22,8 +34,11 @@ impl IidLoss {
         if self.probability.is_zero() {
             return false;
         }
-        let (draw, ()) = self.streams.next(packet);
-        self.probability.hits(draw)
+        let (draw, fate) = self.streams.next(packet);
+        if self.unit == LossUnit::Packet || !packet.continues {
+            *fate = self.probability.hits(draw);
+        }
+        *fate
     }
 }
 

@@ -13,6 +13,8 @@ pub struct PacketInfo {
     pub flow: u32,
     /// Whether it carries payload.
     pub kind: PacketKind,
+    /// It was cut from the same super-packet as the packet of its flow before it.
+    pub continues: bool,
 }
 
 /// Data or not.

@@ -2,8 +2,8 @@
 //! conformance reference (A-1 and so on).
 
 use fullpipe_path::{
-    BurstLoss, Element, Hop, HopConfig, IidLoss, PacketInfo, PacketKind, Path, Policer, Scope, Shaper,
-    ShaperConfig, Verdict,
+    BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Scope,
+    Shaper, ShaperConfig, Verdict,
 };
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Probability, Rate};
 
@@ -17,7 +17,7 @@ fn shaper(rate: u64, burst: u64, queue: u64, scope: Scope) -> Element<u64> {
 }
 
 fn data(len: u32) -> PacketInfo {
-    PacketInfo { len, flow: 0, kind: PacketKind::Data }
+    PacketInfo { len, flow: 0, kind: PacketKind::Data, continues: false }
 }
 
 fn drain(path: &mut Path<u64>) -> Vec<(Instant, u64)> {
@@ -66,7 +66,7 @@ fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
 /// what went in came out, was dropped, or is inside, at every step.
 #[test]
 fn packets_are_conserved() {
-    let loss = IidLoss::new(Probability::from_ppm(50_000), 3, 0);
+    let loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::Packet, 3, 0);
     let mut path = Path::new(vec![
         Element::Loss(loss),
         Element::Policer(Policer::new(Rate::from_bps(9_900_000), Bytes::new(30_000), Scope::Aggregate)),
@@ -94,7 +94,7 @@ fn looking_often_changes_nothing() {
     let build = || {
         Path::new(vec![
             hop(10_000_000, Duration::from_millis(3), 20_000),
-            Element::Loss(IidLoss::new(Probability::from_ppm(100_000), 3, 0)),
+            Element::Loss(IidLoss::new(Probability::from_ppm(100_000), LossUnit::Packet, 3, 0)),
             shaper(9_500_000, 6_000, 9_000, Scope::Aggregate),
             hop(9_000_000, Duration::from_millis(5), 5_000),
         ])
@@ -147,7 +147,7 @@ fn waiting_follows_queueing_theory() {
 #[test]
 fn loss_gaps_are_geometric() {
     let p = 0.02;
-    let mut loss = IidLoss::new(Probability::from_f64(p), 5, 0);
+    let mut loss = IidLoss::new(Probability::from_f64(p), LossUnit::Packet, 5, 0);
     let mut classes = [0u32; 10];
     let (mut gap, mut gaps, mut sum) = (0u32, 0u32, 0.0);
     while gaps < 100_000 {
@@ -172,12 +172,12 @@ fn loss_gaps_are_geometric() {
 #[test]
 fn losses_of_a_flow_do_not_depend_on_others() {
     let fates = |with_other: bool| {
-        let mut loss = IidLoss::new(Probability::from_ppm(30_000), 8, 2);
+        let mut loss = IidLoss::new(Probability::from_ppm(30_000), LossUnit::Packet, 8, 2);
         let mut fates = Vec::new();
         for i in 0..10_000 {
             if with_other && i % 3 == 0 {
-                loss.loses(PacketInfo { len: 1500, flow: 1, kind: PacketKind::Data });
-                loss.loses(PacketInfo { len: 52, flow: 0, kind: PacketKind::Control });
+                loss.loses(PacketInfo { flow: 1, ..data(1500) });
+                loss.loses(PacketInfo { kind: PacketKind::Control, ..data(52) });
             }
             fates.push(loss.loses(data(1500)));
         }
@@ -230,4 +230,19 @@ fn policers_drop_and_shapers_delay() {
     let exits: Vec<_> =
         drain(&mut path).into_iter().map(|(exit, i)| (exit.as_nanos() / 1_000_000, i)).collect();
     assert_eq!(exits, [(0, 0), (0, 1), (0, 100), (1, 2), (2, 3), (3, 4)]);
+}
+
+/// A super-packet is lost whole or not at all, and as often as a packet would be.
+#[test]
+fn super_packets_are_lost_whole() {
+    let mut loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::SuperPacket, 4, 0);
+    let mut lost = 0;
+    for _ in 0..20_000 {
+        let fates: Vec<bool> =
+            (0..7).map(|i| loss.loses(PacketInfo { continues: i > 0, ..data(1500) })).collect();
+        assert!(fates.iter().all(|fate| *fate == fates[0]));
+        lost += u32::from(fates[0]);
+    }
+    // Five standard deviations around a thousand.
+    assert!((846..=1154).contains(&lost), "{lost}");
 }

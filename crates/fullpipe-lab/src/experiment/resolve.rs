@@ -171,7 +171,7 @@ fn path(file: &PathFile, picker: &mut Picker) -> Result<PathSpec, ExperimentErro
             rate: forward_rate,
             delay: forward_delay,
             loss: forward_loss.rate,
-            loss_burst: forward_loss.burst,
+            loss_pattern: forward_loss.pattern,
             policer: forward
                 .policer
                 .or(policer)
@@ -189,7 +189,7 @@ fn path(file: &PathFile, picker: &mut Picker) -> Result<PathSpec, ExperimentErro
             rate: backward_rate,
             delay: backward_delay,
             loss: backward_loss.rate,
-            loss_burst: backward_loss.burst,
+            loss_pattern: backward_loss.pattern,
             policer: backward
                 .policer
                 .map(|limiter| limiter.resolve("policer", rtt, backward_bdp))

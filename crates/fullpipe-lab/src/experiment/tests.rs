@@ -6,6 +6,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::{Experiment, ExperimentError};
+use crate::scenario::LossPattern;
 
 /// A file with `path`, `host` and `flow` as the bodies of those tables, and `rest` after them.
 fn file(path: &str, host: &str, flow: &str, rest: &str) -> String {
@@ -212,7 +213,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(&format!("{PATH}\nloss = []"), "", FLOW, ""),
             "line 6, column 8: an empty list leaves no point",
-            "write 1.5% or 20ppm, or { rate = \"1%\", burst = 5 }",
+            "write 1.5% or 20ppm, { rate = \"1%\", burst = 5 } or { rate = \"1%\", of = \"super_packets\" }",
         ),
         (
             f(&format!("{PATH}\nlost = '1%'"), "", FLOW, ""),
@@ -368,16 +369,17 @@ fn the_experiments_of_the_project_are_valid() {
 #[test]
 fn bursts_and_limiters_are_read() {
     let experiment = read(
-        "rate = '1gbit'\nrtt = '210ms'\nloss = ['0%', { rate = '1%', burst = 5 }]\n\
+        "rate = '1gbit'\nrtt = '210ms'\nloss = ['0%', { rate = '1%', burst = 5 }, { rate = '3 %', of = 'super_packets' }]\n\
          policer = { rate = '115mbit', burst = '1MiB', per_flow = true }\n\
          backward = { shaper = { rate = '10mbit', queue = '0.5bdp' } }",
         "",
         FLOW,
         "",
     );
-    assert_eq!(labels(&experiment), ["loss=0%", "loss=1%x5"]);
+    assert_eq!(labels(&experiment), ["loss=0%", "loss=1%burst5", "loss=3%ofsuper_packets"]);
     let forward = &experiment.points()[1].scenario.path.forward;
-    assert_eq!((forward.loss, forward.loss_burst), (loss("1%"), Some(5.0)));
+    assert_eq!((forward.loss, forward.loss_pattern), (loss("1%"), LossPattern::Bursts(5.0)));
+    assert_eq!(experiment.points()[2].scenario.path.forward.loss_pattern, LossPattern::SuperPackets);
     let policer = forward.policer.as_ref().expect("a policer");
     assert_eq!((policer.rate.as_bps(), policer.burst), (115_000_000, Bytes::from_mib(1)));
     assert_eq!((policer.scope, &forward.shaper), (Scope::PerFlow, &None));
@@ -386,7 +388,8 @@ fn bursts_and_limiters_are_read() {
     assert_eq!((shaper.queue, shaper.scope), (Bytes::new(131_250), Scope::Aggregate));
 
     for (path, message) in [
-        ("loss = { rate = '1%', burst = 0 }", "burst of loss '1%x0' is out of range"),
+        ("loss = { rate = '1%', burst = 0 }", "burst of loss '0' is out of range"),
+        ("loss = { rate = '1%', of = 'bits' }", "loss '1% of bits' is not understood"),
         ("loss = { rate = '1%' }", "a table that is no range"),
         ("policer = { burst = '1MiB' }", "the policer has no rate"),
         ("policer = { rate = '1mbit', queue = '1MiB' }", "a policer has no queue"),

@@ -8,6 +8,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
 use super::ExperimentError;
+use crate::scenario::LossPattern;
 
 /// A type that a field can have.
 pub(super) trait Value: Sized + Clone + PartialEq {
@@ -19,8 +20,8 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     const FIXED: bool = false;
 
     /// Reads and checks one value.
-    /// A table of rate and burst is another way to write it.
-    const BURSTS: bool = false;
+    /// A table of `rate` and one of these is another way to write it.
+    const TABLE: Option<[&'static str; 2]> = None;
 
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
@@ -125,33 +126,37 @@ impl Value for Delay {
     }
 }
 
-/// Loss: its rate, and how many packets go in a row.
+/// Loss: its rate, and how it is spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Loss {
     pub(super) rate: Probability,
-    /// Mean length of a burst; independent losses when `None`.
-    pub(super) burst: Option<f64>,
+    pub(super) pattern: LossPattern,
 }
 
 impl Loss {
-    pub(super) const NONE: Self = Self { rate: Probability::ZERO, burst: None };
+    pub(super) const NONE: Self = Self { rate: Probability::ZERO, pattern: LossPattern::Independent };
 
     /// The same but for the last bits: 1.5 % and 15000 ppm are rounded to different thresholds.
     fn is_same(self, other: Self) -> bool {
         let (a, b) = (self.rate.as_f64(), other.rate.as_f64());
-        (a - b).abs() <= a.max(b) * 1e-9 && self.burst == other.burst
+        (a - b).abs() <= a.max(b) * 1e-9 && self.pattern == other.pattern
     }
 }
 
 impl Value for Loss {
-    const BURSTS: bool = true;
-    const EXAMPLE: &'static str = "write 1.5% or 20ppm, or { rate = \"1%\", burst = 5 }";
+    const TABLE: Option<[&'static str; 2]> = Some(["burst", "of"]);
+    const EXAMPLE: &'static str =
+        "write 1.5% or 20ppm, { rate = \"1%\", burst = 5 } or { rate = \"1%\", of = \"super_packets\" }";
 
-    /// `1.5%`, or `1%x5` for bursts of five.
+    /// `1.5%`, `1% burst 5`, or `1% of super_packets`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        let (rate, burst) = match text.split_once('x') {
-            Some((rate, burst)) => (rate, Some(burst)),
-            None => (text, None),
+        let mut words = text.split_whitespace();
+        let rate = words.next().unwrap_or_default();
+        let rest: Vec<&str> = words.collect();
+        // A percent sign may stand apart: "1.5 %".
+        let (rate, rest) = match rest.as_slice() {
+            [unit @ ("%" | "ppm"), rest @ ..] => (format!("{rate}{unit}"), rest),
+            rest => (rate.to_owned(), rest),
         };
         let rate: Probability = rate.parse().map_err(|e| of_unit(&e, "write 1.5% or 20ppm"))?;
         if rate == Probability::ONE {
@@ -161,12 +166,16 @@ impl Value for Loss {
             ));
         }
         let in_range = |burst: &f64| (1.0..=10_000.0).contains(burst);
-        let burst = match burst.map(|burst| burst.parse().ok().filter(in_range)) {
-            Some(None) => return Err(out_of_range("burst of loss", text, "1 to 10000 packets")),
-            Some(burst) => burst,
-            None => None,
+        let pattern = match rest {
+            [] => LossPattern::Independent,
+            ["burst", burst] => match burst.parse().ok().filter(in_range) {
+                Some(burst) => LossPattern::Bursts(burst),
+                None => return Err(out_of_range("burst of loss", burst, "1 to 10000 packets")),
+            },
+            ["of", "super_packets"] => LossPattern::SuperPackets,
+            _ => return Err(ExperimentError::new(format!("loss '{text}' is not understood"), Self::EXAMPLE)),
         };
-        Ok(Self { rate, burst })
+        Ok(Self { rate, pattern })
     }
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {

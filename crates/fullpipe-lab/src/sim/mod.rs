@@ -15,13 +15,14 @@ mod flow;
 mod schedule;
 
 use fullpipe_path::{
-    BurstLoss, Element, Hop, HopConfig, IidLoss, PacketInfo, PacketKind, Path, Policer, Shaper, ShaperConfig,
+    BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Shaper,
+    ShaperConfig,
 };
 use fullpipe_tcp::wire::Segment;
 use fullpipe_units::{Bytes, Instant};
 
 use crate::outcome::{Outcome, PathOutcome};
-use crate::scenario::{DirectionSpec, Scenario};
+use crate::scenario::{DirectionSpec, LossPattern, Scenario};
 use crate::trace::{Digest, NoTrace, Row, Sink};
 use flow::Flow;
 use schedule::Schedule;
@@ -143,11 +144,17 @@ impl<'s> World<'s> {
         while let Some(transmit) = connection.poll_transmit(self.now) {
             let mut segment = transmit.segment;
             let mut rest = segment.len;
+            let mut continues = false;
             loop {
                 segment.len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
                 rest -= segment.len;
                 let kind = if segment.len > 0 { PacketKind::Data } else { PacketKind::Control };
-                let info = PacketInfo { len: segment.header_len() + segment.len, flow: number as u32, kind };
+                let info = PacketInfo {
+                    len: segment.header_len() + segment.len,
+                    flow: number as u32,
+                    kind,
+                    continues,
+                };
                 let packet = Packet { flow: info.flow, segment: segment.clone() };
                 // The verdict is in the path's counters; the sender learns of it as senders do.
                 let _ = path.push(self.now, info, packet);
@@ -155,6 +162,7 @@ impl<'s> World<'s> {
                     break;
                 }
                 segment.seq = segment.seq.plus(segment.len.into());
+                continues = true;
             }
         }
         let index = 2 * number + usize::from(side == Side::Receiver);
@@ -199,10 +207,14 @@ impl<'s> World<'s> {
 /// Builds one direction; `number` keeps its draws apart from the other's.
 fn direction(spec: &DirectionSpec, seed: u64, number: u64) -> Path<Packet> {
     let mut elements = Vec::new();
-    match spec.loss_burst {
+    let of = |unit| Element::Loss(IidLoss::new(spec.loss, unit, seed, number));
+    match spec.loss_pattern {
         _ if spec.loss.is_zero() => {}
-        None => elements.push(Element::Loss(IidLoss::new(spec.loss, seed, number))),
-        Some(burst) => elements.push(Element::BurstLoss(BurstLoss::new(spec.loss, burst, seed, number))),
+        LossPattern::Independent => elements.push(of(LossUnit::Packet)),
+        LossPattern::SuperPackets => elements.push(of(LossUnit::SuperPacket)),
+        LossPattern::Bursts(burst) => {
+            elements.push(Element::BurstLoss(BurstLoss::new(spec.loss, burst, seed, number)));
+        }
     }
     if let Some(policer) = &spec.policer {
         elements.push(Element::Policer(Policer::new(policer.rate, policer.burst, policer.scope)));

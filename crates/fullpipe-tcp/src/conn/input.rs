@@ -11,6 +11,9 @@ use crate::recovery::scoreboard::{RecordNo, RecordState, SentRecord};
 use crate::rx::ack::Received;
 use crate::wire::{Flags, Segment, Timestamps};
 
+/// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
+const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
+
 /// What one ACK delivered, gathered record by record.
 struct Delivery {
     now: Instant,
@@ -95,23 +98,24 @@ impl Connection {
         }
         let rcv_nxt = self.reassembly.rcv_nxt();
         let start = segment.seq.offset_near(self.irs.plus(1).plus(rcv_nxt), rcv_nxt);
-        let end = start.map(|start| start + segment.seq_len());
-        // Acceptability: a SYN (below offset zero), something old, or something beyond the window is
-        // answered with an ACK and goes no further (CH-1, and the duplicates that DSACK reports).
-        let (Some(start), Some(end)) = (start, end) else {
-            self.acks.demand();
-            return;
-        };
-        if self.is_stale(segment, start) || start > self.window.edge().max(rcv_nxt) {
-            self.acks.demand();
+        let beyond = start.is_some_and(|start| start > self.window.edge().max(rcv_nxt));
+        if segment.flags.has(Flags::RST) {
+            self.on_reset(now, start.filter(|_| !beyond), rcv_nxt);
             return;
         }
-        if segment.flags.has(Flags::RST) {
-            if start == rcv_nxt {
-                self.abort();
-            } else {
-                self.acks.demand();
-            }
+        // Acceptability: what lies below everything (a window probe, keep-alive or SYN) or beyond the
+        // window is answered with an ACK and goes no further. Old data does: DSACK reports it.
+        let Some(start) = start.filter(|_| !segment.flags.has(Flags::SYN)) else {
+            self.challenge(now);
+            return;
+        };
+        let end = start + segment.seq_len();
+        if end == start && (end < self.last_ack_sent || beyond) {
+            self.challenge(now);
+            return;
+        }
+        if self.is_stale(segment, start) || beyond {
+            self.acks.demand();
             return;
         }
         if let Some(timestamps) = segment.timestamps {
@@ -127,6 +131,26 @@ impl Connection {
         }
         if end > start {
             self.on_data(now, segment, start, end);
+        }
+    }
+
+    /// CH-2: a reset counts only where the next octet is expected; elsewhere in the window the peer is
+    /// asked to repeat it, and outside nothing happens.
+    fn on_reset(&mut self, now: Instant, in_window: Option<u64>, rcv_nxt: u64) {
+        match in_window {
+            Some(start) if start == rcv_nxt => self.abort(),
+            Some(start) if start > rcv_nxt => self.challenge(now),
+            _ => {}
+        }
+    }
+
+    /// Answers something out of place with an ACK, at most once in half a second, so that two
+    /// connections never talk past each other for ever (CH-5).
+    fn challenge(&mut self, now: Instant) {
+        let recently = self.challenged_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL);
+        if !recently {
+            self.challenged_at = Some(now);
+            self.acks.demand();
         }
     }
 
@@ -187,6 +211,7 @@ impl Connection {
             self.acks.demand();
             return;
         }
+        self.window_probes = 0;
         self.check_app_limited();
         self.update_send_window(segment, start, ack);
         let ack = ack.max(self.snd_una);
@@ -231,7 +256,10 @@ impl Connection {
             self.rack.on_dsack(self.snd_una, self.snd_nxt);
             spurious = self.undo.on_duplicate(start);
         }
-        self.end_episodes(now, &delivery, duplicate.is_some(), spurious);
+        if una_advanced && segment.timestamps.is_some_and(|ts| self.undo.is_late_original(ts.echo)) {
+            spurious |= self.on_late_original();
+        }
+        self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
         let look_again =
             if delivered > 0 || self.board.sacked_segments() > 0 { self.detect_losses(now) } else { None };
 
@@ -324,9 +352,33 @@ impl Connection {
         }
     }
 
+    /// Eifel (RFC 3522): it was the original that arrived, not what was sent again. True if the episode
+    /// is spurious as a whole: while retransmissions for other holes are under way, it may not be.
+    fn on_late_original(&mut self) -> bool {
+        let partial = matches!(self.phase, Phase::Recovery { until } if self.snd_una < until);
+        if partial {
+            self.rack.on_late_original();
+            if self.board.resent_in_network() > 0 {
+                return false;
+            }
+        }
+        if self.phase != Phase::Open {
+            self.undo.end();
+        }
+        self.phase != Phase::Open
+    }
+
     /// Ends what this ACK ends: a probe, a recovery, a timeout's repair.
-    fn end_episodes(&mut self, now: Instant, delivery: &Delivery, duplicate: bool, spurious: bool) {
-        if self.probe.on_ack(self.snd_una, duplicate) == Some(ProbeEnd::RepairedLoss)
+    fn end_episodes(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        una_advanced: bool,
+        duplicate: bool,
+        spurious: bool,
+    ) {
+        let news = delivery.delivered() > 0;
+        if self.probe.on_ack(self.snd_una, news, duplicate) == Some(ProbeEnd::RepairedLoss)
             && self.phase == Phase::Open
         {
             self.signal(now, Signal::TlpRepaired);
@@ -360,6 +412,10 @@ impl Connection {
                     self.phase = Phase::Open;
                     self.rack.on_recovery_exit();
                     self.signal(now, Signal::ExitRecovery);
+                } else {
+                    let unsent = self.queue.written() > self.snd_nxt;
+                    let sendable = unsent && self.snd_una + self.snd_wnd > self.snd_nxt;
+                    self.rto.on_ack_in_repair(una_advanced, delivery.sacked > 0, self.snd_nxt, sendable);
                 }
             }
         }
@@ -379,7 +435,7 @@ impl Connection {
             return look_again;
         }
         if self.phase == Phase::Open {
-            self.undo.begin(self.snd_una);
+            self.undo.begin(self.snd_una, self.board.resent_in_network());
             self.probe.cancel();
             self.stats.recoveries += 1;
             self.prr.enter(self.control.cwnd);

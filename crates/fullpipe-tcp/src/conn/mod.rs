@@ -183,6 +183,8 @@ pub struct Connection {
     /// The timeout's retransmission leaves whatever the window says.
     force_retransmit: bool,
     probe_due: Option<ProbeKind>,
+    /// Window probes since the peer was last heard.
+    window_probes: u32,
     retransmit_timer: Option<(RetransmitTimer, Instant)>,
     lost_scratch: Vec<Lost>,
 
@@ -196,6 +198,8 @@ pub struct Connection {
     copied: u64,
     ts_recent: u32,
     last_ack_sent: u64,
+    /// When something out of place was last answered.
+    challenged_at: Option<Instant>,
 
     limits: LimitClock,
     stats: Stats,
@@ -364,6 +368,7 @@ impl Connection {
             last_sent_at: None,
             force_retransmit: false,
             probe_due: None,
+            window_probes: 0,
             retransmit_timer: None,
             lost_scratch: Vec::new(),
             reassembly: Reassembly::default(),
@@ -374,6 +379,7 @@ impl Connection {
             copied: 0,
             ts_recent: 0,
             last_ack_sent: 0,
+            challenged_at: None,
             limits: LimitClock {
                 current: SendLimit::App,
                 since: Instant::ZERO,

@@ -281,6 +281,13 @@ impl Scoreboard {
         });
     }
 
+    /// Records in the network that were sent more than once. Looks at every record.
+    pub fn resent_in_network(&self) -> u64 {
+        let in_network = |state| matches!(state, RecordState::InFlight | RecordState::Resent);
+        self.records.iter().filter(|record| record.transmissions > 1 && in_network(record.state)).count()
+            as u64
+    }
+
     /// Highest offset that the receiver is known to have, selectively.
     pub fn highest_sacked(&self) -> Option<u64> {
         self.sacked.last().map(|(_, end)| end)
