@@ -219,7 +219,7 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
             && let Some(rate) = entries.get("rate")
         {
             let words = entries.get(other).map_or("", |written| &written.text);
-            let written = Written { text: format!("{} {other} {words}", rate.text), is_text: true };
+            let written = Written { text: format!("{}:{other}={words}", rate.text), is_text: true };
             return Ok(vec![written.read()?]);
         }
         if keys != ["from", "steps", "to"] {

@@ -376,7 +376,7 @@ fn bursts_and_limiters_are_read() {
         FLOW,
         "",
     );
-    assert_eq!(labels(&experiment), ["loss=0%", "loss=1%burst5", "loss=3%ofsuper_packets"]);
+    assert_eq!(labels(&experiment), ["loss=0%", "loss=1%:burst=5", "loss=3%:of=super_packets"]);
     let forward = &experiment.points()[1].scenario.path.forward;
     assert_eq!((forward.loss, forward.loss_pattern), (loss("1%"), LossPattern::Bursts(5.0)));
     assert_eq!(experiment.points()[2].scenario.path.forward.loss_pattern, LossPattern::SuperPackets);
@@ -389,7 +389,7 @@ fn bursts_and_limiters_are_read() {
 
     for (path, message) in [
         ("loss = { rate = '1%', burst = 0 }", "burst of loss '0' is out of range"),
-        ("loss = { rate = '1%', of = 'bits' }", "loss '1% of bits' is not understood"),
+        ("loss = { rate = '1%', of = 'bits' }", "loss '1%:of=bits' is not understood"),
         ("loss = { rate = '1%' }", "a table that is no range"),
         ("policer = { burst = '1MiB' }", "the policer has no rate"),
         ("policer = { rate = '1mbit', queue = '1MiB' }", "a policer has no queue"),

@@ -148,15 +148,11 @@ impl Value for Loss {
     const EXAMPLE: &'static str =
         "write 1.5% or 20ppm, { rate = \"1%\", burst = 5 } or { rate = \"1%\", of = \"super_packets\" }";
 
-    /// `1.5%`, `1% burst 5`, or `1% of super_packets`.
+    /// `1.5%`, `1%:burst=5`, or `1%:of=super_packets`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        let mut words = text.split_whitespace();
-        let rate = words.next().unwrap_or_default();
-        let rest: Vec<&str> = words.collect();
-        // A percent sign may stand apart: "1.5 %".
-        let (rate, rest) = match rest.as_slice() {
-            [unit @ ("%" | "ppm"), rest @ ..] => (format!("{rate}{unit}"), rest),
-            rest => (rate.to_owned(), rest),
+        let (rate, spread) = match text.split_once(':') {
+            Some((rate, spread)) => (rate, spread.split_once('=')),
+            None => (text, None),
         };
         let rate: Probability = rate.parse().map_err(|e| of_unit(&e, "write 1.5% or 20ppm"))?;
         if rate == Probability::ONE {
@@ -166,13 +162,13 @@ impl Value for Loss {
             ));
         }
         let in_range = |burst: &f64| (1.0..=10_000.0).contains(burst);
-        let pattern = match rest {
-            [] => LossPattern::Independent,
-            ["burst", burst] => match burst.parse().ok().filter(in_range) {
+        let pattern = match spread {
+            None if !text.contains(':') => LossPattern::Independent,
+            Some(("burst", burst)) => match burst.parse().ok().filter(in_range) {
                 Some(burst) => LossPattern::Bursts(burst),
                 None => return Err(out_of_range("burst of loss", burst, "1 to 10000 packets")),
             },
-            ["of", "super_packets"] => LossPattern::SuperPackets,
+            Some(("of", "super_packets")) => LossPattern::SuperPackets,
             _ => return Err(ExperimentError::new(format!("loss '{text}' is not understood"), Self::EXAMPLE)),
         };
         Ok(Self { rate, pattern })

@@ -24,8 +24,7 @@ pub(crate) fn at(seconds: f64) -> Instant {
 /// One bulk flow over a link of `rate` (`"max"` for none) with `queue` packets, on hosts that limit nothing.
 pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds: u64) -> Scenario {
     let rate = if rate == "max" { Rate::MAX } else { rate.parse().expect("a rate") };
-    let direction =
-        |rate, queue| DirectionSpec { rate, delay: rtt / 2, loss: Probability::from_ppm(0), queue };
+    let direction = |rate, queue| DirectionSpec::plain(rate, rtt / 2, Probability::ZERO, queue);
     Scenario {
         path: PathSpec {
             forward: direction(rate, Bytes::new(queue * PACKET)),

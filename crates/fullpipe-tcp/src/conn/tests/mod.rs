@@ -109,7 +109,6 @@ impl Script {
         script
     }
 
-
     fn syn_ack(&self, scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool) -> Segment {
         Segment {
             seq: PEER_ISS,
