@@ -44,8 +44,9 @@ const HEADERS: u64 = 52;
 const AT_THE_LINE: f64 = 0.93;
 /// Of a window's or buffer's ceiling: what is above counts as held by it.
 const AT_THE_CEILING: f64 = 0.7;
-/// Packets that one diagnosis may simulate before its runs are shortened: some seconds on two cores.
-const PACKET_BUDGET: u64 = 80_000_000;
+/// Packets that one diagnosis may simulate before its runs are shortened. The estimate takes a flow that loss
+/// holds down for one at line rate; what is really simulated is a fraction of it, some seconds on two cores.
+const PACKET_BUDGET: u64 = 200_000_000;
 /// Of a run's time spent stopped by a window or buffer: above this it counts as held by it.
 const HELD: f64 = 0.2;
 /// The rate of the simulated path where the line is not known: far above any window on the ladder.
