@@ -175,9 +175,7 @@ impl Connection {
             self.window.on_out_of_order(self.reassembly.highest() - self.reassembly.rcv_nxt());
         }
         let occupied = self.reassembly.held_bytes() + self.readable();
-        if arrival.new > 0 {
-            self.window.on_accepted(len, self.rcv_mss, occupied);
-        }
+        let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
         let window = self.window.remaining(self.reassembly.rcv_nxt());
         self.acks.on_data(
             now,
@@ -188,6 +186,7 @@ impl Connection {
                 crowded: arrival.crowded,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
                 rcv_nxt: self.reassembly.rcv_nxt(),
+                window_opened,
                 window,
                 rtt: self.window.rtt().or(self.rtt.srtt()),
                 rto: self.rtt.rto(),

@@ -456,6 +456,17 @@ impl Connection {
         self.events.pop_front()
     }
 
+    /// Checks what must always hold, for tests.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[doc(hidden)]
+    pub fn check(&self) {
+        self.board.check();
+        assert!(self.snd_una <= self.snd_nxt);
+        assert!(self.board.oldest().is_none_or(|record| record.offset == self.snd_una), "una and the board");
+    }
+
     /// Time spent stopped by each limit, in the order of [`SendLimit::ALL`].
     pub fn limit_times(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
         self.limits.spent(now)

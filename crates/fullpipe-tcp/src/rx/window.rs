@@ -122,12 +122,15 @@ impl ReceiveWindow {
 
     /// New data was accepted: open the window by twice as much, as far as the buffer allows. Data above
     /// a hole counts too, or one loss in slow start would hold the sender back for many round trips.
-    pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) {
+    /// True if it opened.
+    pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) -> bool {
         let used = self.rule.space(Bytes::new(occupied)).get();
         let allowed = self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get().min(self.clamp);
-        if self.rcv_ssthresh < allowed {
+        let opens = self.rcv_ssthresh < allowed;
+        if opens {
             self.rcv_ssthresh = (self.rcv_ssthresh + (2 * mss).max(2 * len)).min(allowed);
         }
+        opens
     }
 
     /// A segment echoes our timestamp: the receiver's own RTT sample.

@@ -124,7 +124,10 @@ impl Script {
     }
 
     /// An ordinary segment of the peer: `len` octets at `seq` octets from its first, acknowledging `ack`.
+    ///
+    /// Data echoes what left a round trip ago, an ACK what has just arrived.
     fn segment(&self, seq: u64, len: u32, ack: u64) -> Segment {
+        let age = if len > 0 { RTT as u32 } else { 0 };
         Segment {
             seq: PEER_ISS.plus(1).plus(seq),
             ack: self.conn.iss.plus(1).plus(ack),
@@ -134,7 +137,7 @@ impl Script {
             timestamps: self
                 .conn
                 .has_timestamps
-                .then(|| Timestamps { value: clock(self.now), echo: clock(self.now) }),
+                .then(|| Timestamps { value: clock(self.now), echo: clock(self.now) - age }),
             syn: None,
             sack: SackBlocks::default(),
         }
