@@ -1,8 +1,11 @@
 //! `fullpipe run` as a person or a script meets it.
 
+mod process;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+
+use process::{Said, folder, fullpipe};
 
 /// A line of 10 Mbit/s that a transfer of 2 s surely moves something over, and never more than it holds.
 const EXPERIMENT: &str = "\
@@ -18,28 +21,13 @@ const MET: &str =
     "[[expect]]\nwhere = { cc = 'reno' }\nmetric = 'goodput_bps'\nmin = '1mbit'\nkernel = '9.5'\n";
 const MISSED: &str = "[[expect]]\nmetric = 'goodput_bps'\nmin = '11mbit'\n";
 
-/// A folder of its own for one test.
-fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("a folder for the test");
-    folder
-}
-
 fn experiment(test: &str, text: &str) -> PathBuf {
     let file = folder(test).join("small.toml");
     fs::write(&file, text).expect("an experiment file");
     file
 }
 
-fn fullpipe(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_fullpipe")).args(arguments).output().expect("it starts");
-    let Output { status, stdout, stderr } = output;
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code().expect("an exit code"), text(stdout), text(stderr))
-}
-
-fn run(file: &Path, more: &[&str]) -> (i32, String, String) {
+fn run(file: &Path, more: &[&str]) -> Said {
     fullpipe(&[&["run", file.to_str().expect("UTF-8")], more].concat())
 }
 
