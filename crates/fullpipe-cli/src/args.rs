@@ -87,7 +87,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 
-    /// Also write the results to DIR/result.json
+    /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
