@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use fullpipe_tcp::buffers::KernelVersion;
-use fullpipe_units::{Duration, ParseUnitError, Rate};
+use fullpipe_units::{Duration, Rate};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -45,11 +45,11 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) file: String,
 
     /// Rate of the line, as 1gbit
-    #[arg(long, value_name = "RATE", value_parser = unit::<Rate>)]
+    #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
     /// Round-trip time of the idle path, as 210ms; bounded from the log when left out
-    #[arg(long, value_name = "TIME", value_parser = unit::<Duration>)]
+    #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Option<Duration>,
 
     /// Kernel settings of the hosts: a file with the output of sysctl -a, or local for this host's
@@ -61,20 +61,12 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) kernel: Option<KernelVersion>,
 
     /// What one flow of the same host reaches on a local network, as 940mbit
-    #[arg(long, value_name = "RATE", value_parser = unit::<Rate>)]
+    #[arg(long, value_name = "RATE")]
     pub(crate) control: Option<Rate>,
 
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
-}
-
-/// A value with a unit; what is wrong with it and what to write instead.
-fn unit<T: std::str::FromStr<Err = ParseUnitError>>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|e: ParseUnitError| match e.hint() {
-        "" => e.to_string(),
-        hint => format!("{e}\nhint: {hint}"),
-    })
 }
 
 #[derive(Debug, ClapArgs)]
@@ -95,7 +87,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 
-    /// Also write the results to DIR/result.json
+    /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 

@@ -1,14 +1,22 @@
 //! How a command ends when it cannot do what it was asked.
 
+use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use clap::CommandFactory;
+use clap::error::ContextKind;
 use fullpipe::InputError;
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::experiment::ExperimentError;
+use fullpipe_units::ParseUnitError;
+
+use crate::args::Args;
 
 /// The input cannot be used, or the run went wrong.
 pub(crate) const RUNTIME: u8 = 1;
+/// The command line is not one.
+pub(crate) const USAGE: u8 = 2;
 /// The run is fine and an expectation is not met.
 pub(crate) const EXPECTATION: u8 = 5;
 
@@ -17,11 +25,12 @@ pub(crate) const EXPECTATION: u8 = 5;
 pub(crate) struct Failure {
     message: String,
     hint: String,
+    code: u8,
 }
 
 impl Failure {
     pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { message: message.into(), hint: hint.into() }
+        Self { message: message.into(), hint: hint.into(), code: RUNTIME }
     }
 
     /// The same, with what it is about in front.
@@ -31,23 +40,55 @@ impl Failure {
 
     /// Tells the user; the exit code of the process.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("error: {}", self.message);
+        // What is quoted may hold anything; a line stays a line.
+        let one_line = |text: &str| text.replace(char::is_control, " ");
+        eprintln!("error: {}", one_line(&self.message));
         if !self.hint.is_empty() {
-            eprintln!("hint: {}", self.hint);
+            eprintln!("hint: {}", one_line(&self.hint));
         }
-        ExitCode::from(RUNTIME)
+        ExitCode::from(self.code)
     }
+}
+
+impl From<clap::Error> for Failure {
+    /// The parser's essay in two lines: what is wrong, and its own tip, the values there are or the help.
+    fn from(error: clap::Error) -> Self {
+        let unit = error.source().and_then(|source| source.downcast_ref::<ParseUnitError>());
+        let rendered = error.render().to_string();
+        let mut paragraphs = rendered.split("\n\n");
+        let what = paragraphs.next().unwrap_or_default();
+        let (values, what): (Vec<&str>, Vec<&str>) =
+            what.lines().map(str::trim).partition(|line| line.starts_with("[possible values: "));
+        let what = what.join(" ");
+        let what = what.trim_start_matches("error: ");
+        // A parser's own words say what is wrong with a value: it need not be quoted before as well.
+        let message = match (error.get(ContextKind::InvalidArg), error.source()) {
+            (Some(argument), Some(source)) => format!("{argument}: {source}"),
+            _ => what.to_owned(),
+        };
+        let tip = paragraphs.find_map(|text| text.trim().strip_prefix("tip: "));
+        let values = values.first().map(|values| values.trim_matches(['[', ']']));
+        let hint = unit.map(ParseUnitError::hint).filter(|hint| !hint.is_empty()).or(tip).or(values);
+        let hint = hint.map_or_else(|| format!("see {} --help", command_line()), str::to_owned);
+        Self { code: USAGE, ..Self::new(message, hint) }
+    }
+}
+
+/// As much of the command line as names a command.
+fn command_line() -> String {
+    let named = std::env::args().nth(1).filter(|name| Args::command().find_subcommand(name).is_some());
+    named.map_or_else(|| "fullpipe".into(), |name| format!("fullpipe {name}"))
 }
 
 impl From<ExperimentError> for Failure {
     fn from(error: ExperimentError) -> Self {
-        Self { message: error.message, hint: error.hint }
+        Self::new(error.message, error.hint)
     }
 }
 
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
-        Self { message: error.message, hint: error.hint }
+        Self::new(error.message, error.hint)
     }
 }
 

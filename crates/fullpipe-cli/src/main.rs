@@ -10,13 +10,30 @@ mod run;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use crate::args::{Args, Command};
+use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    let result = match Args::parse().command {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        // Help and version are answers, not errors, and so is the help for a bare `fullpipe`.
+        Err(error) if !is_refusal(error.kind()) => error.exit(),
+        Err(error) => return Failure::from(error).report(),
+    };
+    let result = match args.command {
         Command::Diagnose(args) => diagnose::diagnose(&args),
         Command::Run(args) => run::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
+}
+
+fn is_refusal(kind: ErrorKind) -> bool {
+    !matches!(
+        kind,
+        ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    )
 }

@@ -1,7 +1,8 @@
 //! Results as text and JSON, to the terminal and to files.
 
+use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
 use fullpipe_lab::check::Metric;
@@ -31,14 +32,14 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes `dir/name` so that it is there whole or not at all.
-pub(crate) fn write_atomically(dir: &Path, name: &str, text: &str) -> Result<(), Failure> {
+pub(crate) fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result<(), Failure> {
     let target = dir.join(name);
     let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
     let write = || -> io::Result<()> {
         fs::create_dir_all(dir)?;
-        let mut file = File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
+        let mut file = BufWriter::new(File::create(&temporary)?);
+        write!(file, "{content}")?;
+        file.into_inner()?.sync_all()?;
         fs::rename(&temporary, &target)
     };
     write().map_err(|e| {

@@ -7,8 +7,10 @@ use std::time::Instant;
 
 use fullpipe_lab::campaign::{self, Progress, RunResult};
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::{Report, Timed, summaries};
+use fullpipe_lab::results::{Report, Timed, TraceTable, summaries};
 use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::Csv;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{Format, RunArgs, World};
@@ -28,11 +30,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             .about(args.file.display()));
     }
 
-    let runs = simulate(&experiment)?;
+    let Made { runs, traces } = simulate(&experiment, args.out.is_some())?;
     let report = Report::new(&experiment, args.world.name(), &runs);
     let document = output::json(&report)?;
     if let Some(dir) = &args.out {
         output::write_atomically(dir, "result.json", &document)?;
+        let traces = TraceTable { experiment: &experiment, runs: &traces };
+        output::write_atomically(dir, "trace.csv", traces)?;
     }
     match args.format {
         Format::Json => output::print(&document)?,
@@ -61,19 +65,30 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     })
 }
 
-fn simulate(experiment: &Experiment) -> Result<Vec<RunResult<Timed>>, Failure> {
-    let simulate = fullpipe_lab::sim::run;
+/// A campaign's results and traces, both by point and seed.
+struct Made {
+    runs: Vec<RunResult<Timed>>,
+    traces: Vec<RunResult<Csv>>,
+}
+
+/// Makes every run; traces take time and memory, and are empty unless `traced`.
+fn simulate(experiment: &Experiment, traced: bool) -> Result<Made, Failure> {
     let timed = |scenario: &Scenario| {
         let start = now();
-        let outcome = simulate(scenario);
-        Timed { outcome, wall_s: start.elapsed().as_secs_f64() }
+        let mut trace = Csv::default();
+        let outcome = if traced { sim::run_traced(scenario, &mut trace) } else { sim::run(scenario) };
+        (Timed { outcome, wall_s: start.elapsed().as_secs_f64() }, trace)
     };
     let seeds = experiment.seeds();
     let bar = progress_bar(experiment.points().len() * seeds.len());
     let progress = |progress: Progress| bar.set_position(progress.done as u64);
     let runs = campaign::run(experiment.points(), &seeds, timed, progress);
     bar.finish_and_clear();
-    Ok(runs?)
+    let split = |RunResult { point, seed, value: (timed, trace) }| {
+        (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
+    };
+    let (runs, traces) = runs?.into_iter().map(split).unzip();
+    Ok(Made { runs, traces })
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long a run takes is no part of its result")]

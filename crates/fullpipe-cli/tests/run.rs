@@ -1,8 +1,11 @@
 //! `fullpipe run` as a person or a script meets it.
 
+mod process;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+
+use process::{Said, folder, fullpipe};
 
 /// A line of 10 Mbit/s that a transfer of 2 s surely moves something over, and never more than it holds.
 const EXPERIMENT: &str = "\
@@ -18,28 +21,13 @@ const MET: &str =
     "[[expect]]\nwhere = { cc = 'reno' }\nmetric = 'goodput_bps'\nmin = '1mbit'\nkernel = '9.5'\n";
 const MISSED: &str = "[[expect]]\nmetric = 'goodput_bps'\nmin = '11mbit'\n";
 
-/// A folder of its own for one test.
-fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("a folder for the test");
-    folder
-}
-
 fn experiment(test: &str, text: &str) -> PathBuf {
     let file = folder(test).join("small.toml");
     fs::write(&file, text).expect("an experiment file");
     file
 }
 
-fn fullpipe(arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_fullpipe")).args(arguments).output().expect("it starts");
-    let Output { status, stdout, stderr } = output;
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    (status.code().expect("an exit code"), text(stdout), text(stderr))
-}
-
-fn run(file: &Path, more: &[&str]) -> (i32, String, String) {
+fn run(file: &Path, more: &[&str]) -> Said {
     fullpipe(&[&["run", file.to_str().expect("UTF-8")], more].concat())
 }
 
@@ -84,7 +72,44 @@ fn json_goes_to_standard_output_and_to_the_folder() {
     assert_eq!(document["expect"][0]["pass"], true);
 
     assert_eq!(fs::read_to_string(out.join("result.json")).expect("a result"), stdout);
-    assert_eq!(fs::read_dir(&out).expect("a folder").count(), 1, "no temporary file is left");
+    assert_eq!(fs::read_dir(&out).expect("a folder").count(), 2, "no temporary file is left");
+}
+
+/// One table for all runs: a data frame reads it as it is.
+#[test]
+fn a_trace_has_a_row_for_each_sample_of_each_flow() {
+    let two_flows = format!("{EXPERIMENT}count = 2\n[[sample]]\nevery = '100ms'\n");
+    let file = experiment("trace", &two_flows);
+    let out = file.with_file_name("results");
+    let out_argument = out.to_str().expect("UTF-8");
+    let (code, stdout, stderr) = run(&file, &["--repeat", "2", "--format", "json", "--out", out_argument]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let trace = fs::read_to_string(out.join("trace.csv")).expect("a trace");
+    let rows: Vec<Vec<&str>> = trace.lines().map(|line| line.split(',').collect()).collect();
+    let (header, rows) = rows.split_first().expect("a header");
+    assert_eq!(
+        header.join(" "),
+        "point seed flow t_s cwnd_bytes ssthresh_bytes inflight_bytes rwnd_bytes queued_bytes pacing_bps \
+         srtt_ms min_rtt_ms delivered_bytes lost_bytes retransmits received_bytes queue_bytes send_limit phase"
+    );
+    assert_eq!(rows.len(), 2 * 2 * 2 * 20, "points, seeds, flows, samples");
+    assert!(rows.iter().all(|row| row.len() == header.len()));
+    let column = |name: &str| header.iter().position(|h| *h == name).expect(name);
+    let (time, received) = (column("t_s"), column("received_bytes"));
+
+    // The last row of each flow is what the document sums up.
+    let document: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    let runs = document["runs"].as_array().expect("runs").iter();
+    let expected = runs
+        .flat_map(|run| run["flows"].as_array().expect("flows").iter().map(|flow| flow["bytes"].to_string()));
+    let last: Vec<_> = rows.iter().filter(|row| row[time] == "2").map(|row| row[received]).collect();
+    assert_eq!(last, expected.collect::<Vec<_>>());
+
+    let (_, untraced, _) = run(&file, &["--repeat", "2", "--format", "json"]);
+    let digests = |text: &str| {
+        text.lines().filter(|line| line.contains("\"digest\"")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(digests(&untraced), digests(&stdout), "a trace changes nothing");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What `fullpipe run` writes: one document for a campaign, and one line for a point.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::Duration;
@@ -10,6 +11,7 @@ use crate::campaign::RunResult;
 use crate::check::{Metric, Verdict, evaluate, mean};
 use crate::experiment::Experiment;
 use crate::outcome::{FlowOutcome, Outcome};
+use crate::trace::Csv;
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -183,6 +185,37 @@ impl From<&FlowOutcome> for Flow {
     }
 }
 
+/// The traces of a campaign as one table of comma-separated values: point and seed, then the columns of
+/// [`Csv`]. Written as it is displayed, for it may be long.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceTable<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// Its runs by point and seed.
+    pub runs: &'a [RunResult<Csv>],
+}
+
+impl fmt::Display for TraceTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "point,seed,{}", Csv::COLUMNS)?;
+        for run in self.runs {
+            let point = quoted(&self.experiment.points()[run.point].label);
+            for line in run.value.lines() {
+                writeln!(f, "{point},{},{line}", run.seed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text as one cell (RFC 4180): labels hold what the author of an experiment likes.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        return format!("\"{}\"", text.replace('"', "\"\""));
+    }
+    text.into()
+}
+
 /// A figure over the repeats of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
@@ -318,6 +351,24 @@ mod tests {
         assert_eq!(document, expected);
         assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), report);
         assert_eq!(report.failed(), 0);
+    }
+
+    #[test]
+    fn traces_of_a_campaign_are_one_table() {
+        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '10ms'\n\
+                    [[flow]]\ncc = 'reno'\n[[sample]]\nevery = '250ms'\n\
+                    [[point]]\nname = 'small, \"and\" odd'";
+        let experiment = Experiment::from_toml(text).expect("valid");
+        let mut csv = Csv::default();
+        crate::sim::run_traced(&experiment.points()[0].scenario, &mut csv);
+        let runs = [RunResult { point: 0, seed: 7, value: csv }];
+        let table = TraceTable { experiment: &experiment, runs: &runs }.to_string();
+        let lines: Vec<&str> = table.lines().collect();
+        assert!(lines[0].starts_with("point,seed,flow,t_s,cwnd_bytes,"), "{}", lines[0]);
+        assert_eq!(lines.len(), 1 + 4, "{table}");
+        let rest = lines[1].strip_prefix("\"small, \"\"and\"\" odd\"").expect("a quoted label");
+        assert!(rest.starts_with(",7,0,0.25,"), "{}", lines[1]);
+        assert_eq!(rest.split(',').count(), lines[0].split(',').count(), "{}", lines[1]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The trace: what every world fills, and what explainer and report read.
 
+use std::fmt::{self, Write};
+
 use fullpipe_tcp::Snapshot;
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -37,6 +39,61 @@ impl Sink for NoTrace {
 impl Sink for Vec<Row> {
     fn row(&mut self, row: &Row) {
         self.push(row.clone());
+    }
+}
+
+/// Rows as lines of comma-separated values under [`Csv::COLUMNS`]: base units, named in the column, and
+/// nothing where there is no value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Csv(String);
+
+impl Csv {
+    /// Names of the columns.
+    pub const COLUMNS: &str = "flow,t_s,cwnd_bytes,ssthresh_bytes,inflight_bytes,rwnd_bytes,queued_bytes,\
+                               pacing_bps,srtt_ms,min_rtt_ms,delivered_bytes,lost_bytes,retransmits,\
+                               received_bytes,queue_bytes,send_limit,phase";
+
+    /// The lines so far.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.0.lines()
+    }
+}
+
+impl Sink for Csv {
+    fn row(&mut self, row: &Row) {
+        let sender = &row.sender;
+        let millis = |span: Option<Duration>| Cell(span.map(Duration::as_millis_f64));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            self.0,
+            "{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            row.flow,
+            row.at.as_secs_f64(),
+            sender.cwnd,
+            Cell((sender.ssthresh != u64::MAX).then_some(sender.ssthresh)),
+            sender.inflight,
+            sender.rwnd,
+            sender.queued,
+            Cell(sender.pacing_rate.map(|rate| rate.as_bps())),
+            millis(sender.srtt),
+            millis(sender.min_rtt),
+            sender.delivered,
+            sender.lost,
+            sender.stats.retransmits,
+            row.received.get(),
+            row.queue.get(),
+            sender.limit,
+            sender.status.phase,
+        );
+    }
+}
+
+/// A value, or an empty cell.
+struct Cell<T>(Option<T>);
+
+impl<T: fmt::Display> fmt::Display for Cell<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |value| value.fmt(f))
     }
 }
 

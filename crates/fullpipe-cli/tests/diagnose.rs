@@ -1,0 +1,161 @@
+//! `fullpipe diagnose` as a person or a script meets it.
+
+mod process;
+
+use std::fmt::Write;
+use std::fs;
+
+use process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
+use serde_json::Value;
+
+/// A loss-bound transfer of some Mbit/s: the window falls at each loss and climbs back.
+fn log() -> String {
+    let mut text = "[ ID] Interval           Transfer     Bandwidth       Retr  Cwnd\n".to_owned();
+    for second in 0..12 {
+        let cwnd = [24, 48, 64, 45, 50, 56, 62, 44, 49, 55, 61, 43][second];
+        let retransmits = if [3, 7, 11].contains(&second) { 2 } else { 0 };
+        // At an RTT of 100 ms ten windows pass in a second.
+        let (kbytes, kbits) = (cwnd * 10, cwnd * 10 * 1024 * 8 / 1000);
+        let _ = writeln!(
+            text,
+            "[  4]  {second:3}.00-{}.00   sec  {kbytes} KBytes  {kbits} Kbits/sec    {retransmits}   {cwnd}.0 KBytes",
+            second + 1
+        );
+    }
+    text
+}
+
+fn diagnose(input: &str, arguments: &[&str]) -> Said {
+    fullpipe_reading(input.as_bytes(), &[&["diagnose", "-"], arguments].concat())
+}
+
+#[test]
+fn a_log_is_read_from_standard_input() {
+    let (code, stdout, stderr) = diagnose(&log(), &["--link", "20mbit", "--rtt", "100ms"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let headline = stdout.lines().next().expect("a headline");
+    assert!(headline.contains("of the line: loss holds cwnd down"), "{headline}");
+    assert!(stdout.contains("\nLadder: "), "{stdout}");
+    assert!(!stdout.contains('\u{1b}'), "colour is for terminals");
+}
+
+/// Keys of an object, all of which are there even if null.
+#[track_caller]
+fn has_keys(object: &Value, keys: &[&str]) {
+    for key in keys {
+        assert!(object.get(key).is_some(), "no {key} in {object:#}");
+    }
+}
+
+#[test]
+fn the_document_has_the_promised_keys() {
+    let file = folder("diagnose-json").join("log.txt");
+    fs::write(&file, log()).expect("a log");
+    let file = file.to_str().expect("UTF-8");
+    let (code, stdout, stderr) =
+        fullpipe(&["diagnose", file, "--link", "20mbit", "--rtt", "100ms", "--format", "json"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document["schema"], "fullpipe.diagnose/1");
+    has_keys(&document, &["input", "path", "findings", "ladder"]);
+
+    let findings = document["findings"].as_array().expect("findings");
+    assert_eq!(findings[0]["limit"], "cwnd");
+    for finding in findings {
+        has_keys(finding, &["limit", "share", "confidence", "evidence", "could_not_tell", "next_test"]);
+        assert!(["certain", "high", "low"].map(Value::from).contains(&finding["confidence"]), "{finding:#}");
+    }
+
+    let ladder = document["ladder"].as_array().expect("a ladder");
+    let [first, .., last] = ladder.as_slice() else { panic!("{ladder:#?}") };
+    assert_eq!((&first["source"], &last["limit"]), (&"measured".into(), &"link".into()));
+    let mut commands = 0;
+    for rung in ladder {
+        has_keys(rung, &["limit", "bps", "steady_bps", "low_bps", "high_bps", "source", "remedy"]);
+        for command in rung["commands"].as_array().expect("commands") {
+            has_keys(command, &["run", "host", "scope", "undo", "requires"]);
+            commands += 1;
+        }
+    }
+    assert!(commands > 0, "{ladder:#?}");
+}
+
+/// Every way to get it wrong: one line on what, one on what to do instead, and nothing on standard output.
+#[test]
+fn what_cannot_be_used_gets_one_line_and_a_hint() {
+    let log = log();
+    let head = |lines: usize| log.lines().take(lines).collect::<Vec<_>>().join("\n");
+    let (header, cut) = (head(1), head(4));
+    let failed = "iperf3: error - unable to connect to server: Connection refused\n";
+    let json = "{\"start\": {";
+    let garbage: Vec<u8> = (0..4096u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let rtt = ["--rtt", "100ms"];
+    let wrong_sysctl = example("cross-border/cubic.iperf3.txt");
+    let cases: [(&str, &[u8], &[&str], &str); 12] = [
+        ("empty", b"", &rtt, "empty"),
+        ("blank", b" \n\n", &rtt, "empty"),
+        ("header only", header.as_bytes(), &rtt, "no interval"),
+        ("cut off", cut.as_bytes(), &rtt, "breaks off after 3 intervals"),
+        ("a failed run", failed.as_bytes(), &rtt, "unable to connect"),
+        ("JSON cut off", json.as_bytes(), &rtt, ""),
+        ("garbage", &garbage, &rtt, ""),
+        ("an RTT of half a minute", log.as_bytes(), &["--rtt", "30s"], "30s"),
+        ("an RTT of nothing", log.as_bytes(), &["--rtt", "0ms"], "zero"),
+        ("an RTT in the wrong unit", log.as_bytes(), &["--rtt", "100us"], "100us"),
+        (
+            "a line slower than the log",
+            log.as_bytes(),
+            &["--rtt", "100ms", "--link", "1mbit"],
+            "line's 1 Mbit/s",
+        ),
+        (
+            "a log for a dump",
+            log.as_bytes(),
+            &["--rtt", "100ms", "--sysctl", &wrong_sysctl],
+            "cubic.iperf3.txt",
+        ),
+    ];
+    for (name, input, arguments, part) in cases {
+        let said = fullpipe_reading(input, &[&["diagnose", "-"], arguments].concat());
+        let (error, _) = refusal(1, said);
+        assert!(error.contains(part), "{name}: {error}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let folder = folder("diagnose-unreadable");
+    let (error, _) = refusal(1, fullpipe(&["diagnose", "absent.txt"]));
+    assert!(error.starts_with("cannot read absent.txt: "), "{error}");
+    refusal(1, fullpipe(&["diagnose", folder.to_str().expect("UTF-8")]));
+    let (error, _) = refusal(1, diagnose(&log(), &["--rtt", "100ms", "--sysctl", "absent.sysctl"]));
+    assert!(error.starts_with("cannot read absent.sysctl: "), "{error}");
+}
+
+/// Usage has an exit code of its own, and says it in two lines as well.
+#[test]
+fn wrong_usage_gets_one_line_and_a_hint() {
+    let cases: [(&[&str], &str, &str); 7] = [
+        (&["--link", "100mbps"], "--link <RATE>: rate '100mbps' has an ambiguous unit", "mbit/s"),
+        (&["--rtt", "210"], "--rtt <TIME>: time '210' has no unit", "210ms"),
+        (&["--rtt", "fast"], "--rtt <TIME>: time 'fast' does not start with a number", "diagnose --help"),
+        (&["--kernel", "new"], "--kernel <VERSION>: kernel version 'new'", "diagnose --help"),
+        (
+            &["--format", "yaml"],
+            "invalid value 'yaml' for '--format <FORMAT>'",
+            "possible values: text, json",
+        ),
+        (&["--lnik", "1gbit"], "unexpected argument '--lnik' found", "'--link'"),
+        (&["--link"], "a value is required for '--link <RATE>'", "diagnose --help"),
+    ];
+    for (arguments, error_part, hint_part) in cases {
+        let (error, hint) = refusal(2, diagnose("", arguments));
+        assert!(error.contains(error_part), "{error}");
+        assert!(hint.contains(hint_part), "{error}: {hint}");
+    }
+    let (error, hint) = refusal(2, fullpipe(&["diagnose"]));
+    assert_eq!(error, "the following required arguments were not provided: <FILE>");
+    assert_eq!(hint, "see fullpipe diagnose --help");
+    let (error, hint) = refusal(2, fullpipe(&["walk"]));
+    assert_eq!((error.as_str(), hint.as_str()), ("unrecognized subcommand 'walk'", "see fullpipe --help"));
+}

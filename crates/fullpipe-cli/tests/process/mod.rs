@@ -1,0 +1,57 @@
+//! Starts the command and gathers what it says.
+#![allow(dead_code, reason = "each file of tests uses its part")]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Exit code, standard output, standard error.
+pub(crate) type Said = (i32, String, String);
+
+/// A folder of its own for one test.
+pub(crate) fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder for the test");
+    folder
+}
+
+/// A file that comes with the project, as an argument.
+pub(crate) fn example(name: &str) -> String {
+    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+pub(crate) fn fullpipe(arguments: &[&str]) -> Said {
+    fullpipe_reading(b"", arguments)
+}
+
+/// The same with `input` on its standard input.
+pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> Said {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(arguments)
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    // A command that reads no input closes the pipe early, which is its right.
+    let _ = child.stdin.take().expect("a pipe").write_all(input);
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code().expect("an exit code"), text(stdout), text(stderr))
+}
+
+/// What went wrong and what to do instead: one line each and nothing else, with `code` as the exit code.
+#[track_caller]
+pub(crate) fn refusal(code: i32, said: Said) -> (String, String) {
+    let (exit, stdout, stderr) = said;
+    assert_eq!((exit, stdout.as_str()), (code, ""), "{stderr}");
+    let lines: Vec<&str> = stderr.lines().collect();
+    let [error, hint] = lines[..] else { panic!("not two lines:\n{stderr}") };
+    let error = error.strip_prefix("error: ").unwrap_or_else(|| panic!("{stderr}"));
+    let hint = hint.strip_prefix("hint: ").unwrap_or_else(|| panic!("{stderr}"));
+    assert!(!error.is_empty() && !hint.is_empty(), "{stderr}");
+    (error.into(), hint.into())
+}

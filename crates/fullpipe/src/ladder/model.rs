@@ -1,0 +1,239 @@
+//! What the ladder is climbed on: a path, its hosts, and what may be varied on them. Whether a log or a
+//! question gave the numbers makes no difference here.
+
+use fullpipe_lab::campaign::Job;
+use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
+use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
+
+use crate::advice;
+use crate::input::sysctl::HostSettings;
+
+/// Packet size and the header bytes in it, with timestamps.
+pub(crate) const MTU: u64 = 1500;
+pub(crate) const HEADERS: u64 = 52;
+/// The kernel that is followed where none is known.
+const RECENT: KernelVersion = KernelVersion::new(6, 18);
+/// The rate of the simulated path where the line is not known: far above any window on the ladder.
+const AMPLE: Rate = Rate::from_bps(10_000_000_000);
+
+/// The path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct PathModel {
+    /// Rate of the line, if known.
+    pub(crate) link: Option<Rate>,
+    /// Payload that one flow of this host passes anywhere, if that limits.
+    pub(crate) cap: Option<Rate>,
+    /// What the line surely carries.
+    pub(crate) at_least: Rate,
+    /// Round-trip time without a queue.
+    pub(crate) rtt: Duration,
+    /// Share of the packets that is lost.
+    pub(crate) loss: Probability,
+    /// The ends of its interval, where it is an estimate.
+    pub(crate) loss_interval: Option<(Probability, Probability)>,
+}
+
+/// Both end hosts as they are now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Hosts<'a> {
+    /// The sender's congestion control.
+    pub(crate) cc: Algorithm,
+    /// Parallel flows.
+    pub(crate) flows: u64,
+    /// Kernel of both, if known.
+    pub(crate) kernel: Option<KernelVersion>,
+    /// `tcp_wmem[2]` of the sender.
+    pub(crate) sndbuf: Bytes,
+    /// `tcp_rmem[2]` of the receiver.
+    pub(crate) rcvbuf: Bytes,
+    /// How receive memory becomes window.
+    pub(crate) rule: WindowRule,
+    /// Settings of the sender, as far as its congestion control is concerned.
+    pub(crate) sender: Option<&'a HostSettings>,
+    /// Settings that are fact for the send buffer: values from another time are no ground for an undo.
+    pub(crate) sender_buffers: Option<&'a HostSettings>,
+    /// The same for the receive buffer.
+    pub(crate) receiver_buffers: Option<&'a HostSettings>,
+}
+
+/// How much may be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Effort {
+    /// Seeds at the estimated loss; the figures are their means.
+    pub(crate) seeds: u64,
+    /// Seeds at each end of the loss interval.
+    pub(crate) seeds_at_ends: u64,
+    /// Length of the run that a rung's mean is taken of; as much again follows for the rate that lasts.
+    pub(crate) duration: Duration,
+    /// Least length: a shorter run would be all ramp.
+    pub(crate) shortest: Duration,
+    /// Packets that all runs together may carry before they are shortened.
+    pub(crate) packets: u64,
+}
+
+/// What is varied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    pub(crate) cc: Algorithm,
+    pub(crate) large_buffers: bool,
+}
+
+/// Path and hosts together, ready to be simulated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Model<'a> {
+    pub(crate) path: PathModel,
+    pub(crate) hosts: Hosts<'a>,
+    effort: Effort,
+    /// Rate of the simulated bottleneck in IP bits.
+    bottleneck: Rate,
+}
+
+impl<'a> Model<'a> {
+    pub(crate) fn new(path: PathModel, hosts: Hosts<'a>, effort: Effort) -> Self {
+        // A cap lets so much payload through; the path counts headers too.
+        let cap = path.cap.map(|cap| cap.mul_div(MTU, MTU - HEADERS));
+        let line = path.link.unwrap_or(AMPLE);
+        let bottleneck = cap.map_or(line, |cap| cap.min(line));
+        let mut model = Self { path, hosts, effort, bottleneck };
+        let packets = model.most_packets();
+        if packets > effort.packets {
+            let shortened = effort.duration.mul_div(effort.packets, packets);
+            model.effort.duration = shortened.max(effort.shortest).min(effort.duration);
+        }
+        model
+    }
+
+    /// Length of the run that a rung's mean is taken of.
+    pub(crate) fn duration(&self) -> Duration {
+        self.effort.duration
+    }
+
+    /// Packets that all runs together carry at most.
+    pub(crate) fn most_packets(&self) -> u64 {
+        let of_state = |state: State| {
+            let (window, sndbuf) = self.ceilings(state);
+            let rate = self.bottleneck.min(window).min(sndbuf);
+            (rate * (self.effort.duration * 2)).get() / MTU
+        };
+        self.states()
+            .into_iter()
+            .map(|state| of_state(state).saturating_mul(self.runs_per_state() as u64))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// What the line or the cap carries as payload.
+    pub(crate) fn ceiling(&self) -> Rate {
+        self.bottleneck.mul_div(MTU - HEADERS, MTU)
+    }
+
+    pub(crate) fn bdp(&self) -> Bytes {
+        self.bottleneck * self.path.rtt
+    }
+
+    /// The hosts as they are.
+    pub(crate) fn present(&self) -> State {
+        State { cc: self.hosts.cc, large_buffers: false }
+    }
+
+    /// The states worth simulating: those that differ, and no raised buffers for a line of unknown rate.
+    pub(crate) fn states(&self) -> Vec<State> {
+        let mut states = Vec::new();
+        for cc in [self.hosts.cc, Algorithm::Bbr1] {
+            for large_buffers in [false, true] {
+                let state = State { cc, large_buffers };
+                if (!large_buffers || self.can_raise()) && !states.contains(&state) {
+                    states.push(state);
+                }
+            }
+        }
+        states
+    }
+
+    /// Whether larger buffers would be larger than what there is.
+    fn can_raise(&self) -> bool {
+        let known = self.path.link.is_some() || self.path.cap.is_some();
+        known && self.buffers(true) != self.buffers(false)
+    }
+
+    /// Send and receive buffer of a state. Nothing is ever lowered.
+    pub(crate) fn buffers(&self, large: bool) -> (Bytes, Bytes) {
+        let Hosts { sndbuf, rcvbuf, rule, .. } = self.hosts;
+        if large {
+            let bdp = self.bdp();
+            (sndbuf.max(advice::sndbuf_for(bdp)), rcvbuf.max(advice::rcvbuf_for(bdp, rule)))
+        } else {
+            (sndbuf, rcvbuf)
+        }
+    }
+
+    /// The window that the receiver of a state offers at most.
+    pub(crate) fn window(&self, state: State) -> Bytes {
+        self.hosts.rule.window(self.buffers(state.large_buffers).1)
+    }
+
+    /// What the window and the send buffer of a state allow, per round trip and over all flows.
+    pub(crate) fn ceilings(&self, state: State) -> (Rate, Rate) {
+        let per_round_trip = |bytes| Rate::of(bytes, self.path.rtt).mul_div(self.hosts.flows.max(1), 1);
+        let sendable = buffers::sendable(self.buffers(state.large_buffers).0);
+        (per_round_trip(self.window(state)), per_round_trip(sendable))
+    }
+
+    /// Every run to be made, state by state: the estimated loss, then its low and its high end.
+    pub(crate) fn jobs(&self, states: &[State]) -> Vec<Job> {
+        let mut losses = vec![(self.path.loss, self.effort.seeds)];
+        if let Some((low, high)) = self.path.loss_interval {
+            losses.extend([low, high].map(|loss| (loss, self.effort.seeds_at_ends)));
+        }
+        let mut jobs = Vec::new();
+        for &state in states {
+            let size = if state.large_buffers { "large" } else { "present" };
+            for &(loss, seeds) in &losses {
+                jobs.extend((1..=seeds).map(|seed| Job {
+                    label: format!("{} with {size} buffers", state.cc),
+                    scenario: self.scenario(state, loss, seed),
+                }));
+            }
+        }
+        jobs
+    }
+
+    /// Of a state's runs, those at the estimated loss and those at each end of its interval.
+    pub(crate) fn seeds(&self) -> (usize, usize) {
+        let at_ends = if self.path.loss_interval.is_some() { self.effort.seeds_at_ends } else { 0 };
+        (self.effort.seeds as usize, at_ends as usize)
+    }
+
+    pub(crate) fn runs_per_state(&self) -> usize {
+        let (seeds, at_ends) = self.seeds();
+        seeds + 2 * at_ends
+    }
+
+    fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
+        let one_way = self.path.rtt / 2;
+        let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
+        let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
+        let flow = FlowSpec { cc: state.cc, start: Duration::ZERO, bytes: None };
+        Scenario {
+            path: PathSpec {
+                forward: direction(loss, self.bdp()),
+                backward: direction(Probability::ZERO, Bytes::MAX),
+                mtu: MTU,
+            },
+            host: HostSpec {
+                kernel: self.hosts.kernel.unwrap_or(RECENT),
+                window_rule: self.hosts.rule,
+                sndbuf: Buffer::Auto { max: sndbuf },
+                rcvbuf: Buffer::Auto { max: rcvbuf },
+                window_clamp: None,
+                fair_queue: false,
+                rx_merge: Duration::ZERO,
+            },
+            flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
+            duration: self.effort.duration * 2,
+            seed,
+            sample_every: Duration::from_millis(500),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! From the outcomes of the simulated states to the rungs.
+
+use fullpipe_lab::outcome::{FlowOutcome, Outcome};
+use fullpipe_tcp::SendLimit;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Rate;
+
+use super::model::{Model, State};
+use crate::advice;
+use crate::explain::Limit;
+use crate::report::{Rung, Source};
+
+/// Of the line: what is above counts as having reached it.
+const AT_THE_LINE: f64 = 0.93;
+/// Of a window's or buffer's ceiling: what is above counts as held by it.
+const AT_THE_CEILING: f64 = 0.7;
+/// Of a run's time spent stopped by a window or buffer: above this it counts as held by it.
+const HELD: f64 = 0.2;
+
+/// What the simulation says of one state.
+#[derive(Clone, Debug)]
+pub(super) struct Predicted {
+    state: State,
+    /// Mean over the first half of the run.
+    pub(super) rate: Rate,
+    /// Mean over its second half.
+    pub(super) steady: Rate,
+    /// The least and the most: of the means at both ends of the loss interval, or of the seeds where the
+    /// loss is no estimate.
+    low: Rate,
+    high: Rate,
+    /// Shares of the second half.
+    shares: [f64; SendLimit::ALL.len()],
+}
+
+/// What each state's runs come to; `outcomes` as [`Model::jobs`] orders them.
+pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outcome]) -> Vec<Predicted> {
+    let (seeds, at_ends) = model.seeds();
+    let runs = outcomes.chunks(model.runs_per_state());
+    let predict = |(&state, outcomes): (&State, &[Outcome])| {
+        let (at_loss, ends) = outcomes.split_at(seeds);
+        let spread = if at_ends > 0 { ends.chunks(at_ends) } else { at_loss.chunks(1) };
+        let spread: Vec<Rate> = spread.map(steady).collect();
+        let flows = at_loss.first().map_or(1, |outcome| outcome.flows.len().max(1)) as f64;
+        let steady = steady(at_loss);
+        // What the first half carried is the rest of the whole.
+        let whole = mean(at_loss, |flow| flow.goodput.as_bps() as f64);
+        Predicted {
+            state,
+            rate: Rate::from_bps((2.0 * whole - steady.as_bps() as f64).max(0.0) as u64),
+            steady,
+            low: spread.iter().copied().fold(steady, Rate::min),
+            high: spread.iter().copied().fold(steady, Rate::max),
+            shares: SendLimit::ALL.map(|limit| mean(at_loss, |flow| flow.share_second_half(limit)) / flows),
+        }
+    };
+    states.iter().zip(runs).map(predict).collect()
+}
+
+fn steady(outcomes: &[Outcome]) -> Rate {
+    Rate::from_bps(mean(outcomes, |flow| flow.goodput_second_half.as_bps() as f64) as u64)
+}
+
+/// The mean over runs of a figure of all their flows together.
+fn mean(outcomes: &[Outcome], of: impl Fn(&FlowOutcome) -> f64) -> f64 {
+    let sum: f64 = outcomes.iter().flat_map(|outcome| &outcome.flows).map(of).sum();
+    sum / outcomes.len().max(1) as f64
+}
+
+/// The rungs between the present and the line, and where the remedies that are not walked lead. Without a
+/// measured first rung the ladder stands on the simulated present.
+pub(super) fn walk(
+    model: &Model<'_>,
+    measured: Option<Rung>,
+    predicted: &[Predicted],
+) -> (Vec<Rung>, Vec<String>) {
+    let now = model.present();
+    let simulated = || {
+        let present = predicted.iter().find(|p| p.state == now)?;
+        Some(rung(model, None, binding(model, present), present))
+    };
+    let mut rungs = Vec::from_iter(measured.or_else(simulated));
+    let (mut state, mut walked) = (now, vec![now]);
+    while let Some(limit) = rungs.last().map(|rung| rung.limit) {
+        let next = remedy(state, limit).and_then(|next| predicted.iter().find(|p| p.state == next));
+        let Some(next) = next else { break };
+        rungs.push(rung(model, Some(state), binding(model, next), next));
+        walked.push(next.state);
+        state = next.state;
+    }
+    let others = predicted.iter().filter(|p| !walked.contains(&p.state));
+    let notes = others.map(|other| {
+        format!(
+            "{} would leave it at {} lasting (simulated): {}",
+            difference(now, other.state),
+            other.steady,
+            noun(model, binding(model, other), other.state)
+        )
+    });
+    let notes = notes.collect();
+    rungs.push(last_rung(model));
+    (rungs, notes)
+}
+
+/// The hosts as they are, if they were simulated.
+pub(super) fn present<'p>(model: &Model<'_>, predicted: &'p [Predicted]) -> Option<&'p Predicted> {
+    predicted.iter().find(|p| p.state == model.present())
+}
+
+/// The next thing to change, given what limits now.
+fn remedy(state: State, limit: Limit) -> Option<State> {
+    match limit {
+        Limit::Cwnd | Limit::SlowStart if state.cc != Algorithm::Bbr1 => {
+            Some(State { cc: Algorithm::Bbr1, ..state })
+        }
+        Limit::Rwnd | Limit::Sndbuf if !state.large_buffers => Some(State { large_buffers: true, ..state }),
+        _ => None,
+    }
+}
+
+/// What limits a simulated state.
+///
+/// The sender's own record says what stopped each transmission, but BBR paces at what a window let it
+/// measure: its "pacing" below a window's ceiling is that window.
+fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
+    let Predicted { state, steady, shares, .. } = predicted;
+    let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
+    if fraction(model.ceiling()) >= AT_THE_LINE {
+        return if model.path.cap.is_some() { Limit::Policer } else { Limit::Link };
+    }
+    let share = |limit: SendLimit| shares[limit as usize];
+    let (window, sndbuf) = model.ceilings(*state);
+    let (held_by, ceiling, held) = if window <= sndbuf {
+        (Limit::Rwnd, window, share(SendLimit::Rwnd))
+    } else {
+        (Limit::Sndbuf, sndbuf, share(SendLimit::Sndbuf))
+    };
+    let by_cwnd = share(SendLimit::Cwnd) + share(SendLimit::Recovery) + share(SendLimit::SlowStart);
+    let paces = state.cc == Algorithm::Bbr1;
+    let stopped = held > HELD.max(by_cwnd);
+    if stopped || (paces && fraction(ceiling) >= AT_THE_CEILING) {
+        held_by
+    } else if paces {
+        Limit::Pacing
+    } else {
+        Limit::Cwnd
+    }
+}
+
+/// A simulated rung, and how to get there from the state `before`.
+fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Predicted) -> Rung {
+    let hosts = &model.hosts;
+    let commands = match before {
+        None => Vec::new(),
+        Some(before) if before.cc == predicted.state.cc => {
+            advice::raise_buffers(model.bdp(), hosts.rule, hosts.sender_buffers, hosts.receiver_buffers)
+        }
+        Some(_) => advice::change_congestion_control("bbr", hosts.kernel, hosts.sender),
+    };
+    Rung {
+        limit,
+        what: noun(model, limit, predicted.state),
+        rate: predicted.rate,
+        steady: Some(predicted.steady),
+        low: Some(predicted.low),
+        high: Some(predicted.high),
+        source: Source::Simulated,
+        remedy: before.map(|before| difference(before, predicted.state)),
+        commands,
+    }
+}
+
+fn last_rung(model: &Model<'_>) -> Rung {
+    let (limit, what, rate) = match (model.path.cap, model.path.link) {
+        (Some(cap), _) => (
+            Limit::Policer,
+            format!(
+                "the cap near {cap} that one flow of this host meets anywhere: find it, or use several flows"
+            ),
+            cap,
+        ),
+        (None, Some(_)) => (Limit::Link, "the line, less headers".into(), model.ceiling()),
+        (None, None) => {
+            let seen = model.path.at_least;
+            (Limit::Link, format!("line unknown, at least {seen}"), seen)
+        }
+    };
+    Rung {
+        limit,
+        what,
+        rate,
+        steady: None,
+        low: None,
+        high: None,
+        source: Source::Given,
+        remedy: None,
+        commands: Vec::new(),
+    }
+}
+
+/// What holds a state, as a noun.
+fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
+    match limit {
+        Limit::Rwnd => format!("a {} receive window", model.window(state)),
+        Limit::Sndbuf => format!("a {} send buffer", model.buffers(state.large_buffers).0),
+        Limit::Cwnd if model.path.loss.is_zero() => "the congestion window, which grows too slowly".into(),
+        Limit::Cwnd => "loss, which holds cwnd down".into(),
+        Limit::Pacing => "BBR's own pacing, which leaves room for its probes".into(),
+        Limit::Policer => "the cap on one flow".into(),
+        _ => "the line".into(),
+    }
+}
+
+/// What was changed between two states, as a remedy.
+fn difference(before: State, after: State) -> String {
+    let cc = (before.cc != after.cc).then_some("BBR on the sender");
+    let buffers =
+        (before.large_buffers != after.large_buffers).then_some("buffers for 2 x BDP on both hosts");
+    [cc, buffers].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
