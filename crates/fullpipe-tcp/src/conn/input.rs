@@ -196,7 +196,7 @@ impl Connection {
             self.events.push_back(Event::Readable);
             if self.fin_at.is_some_and(|fin| self.reassembly.rcv_nxt() > fin && before <= fin) {
                 self.events.push_back(Event::PeerClosed);
-                self.close_if_done();
+                self.finish_if_done();
             }
         }
     }
@@ -278,7 +278,7 @@ impl Connection {
             self.autotune_send_buffer();
         }
         self.rearm_after_ack(now, look_again, delivered > 0);
-        self.close_if_done();
+        self.finish_if_done();
     }
 
     /// TCP-5: only a segment that is newer than the last one consulted may change the window.
@@ -517,13 +517,12 @@ impl Connection {
     /// An autotuned send buffer follows the window, while the window itself is not full.
     fn autotune_send_buffer(&mut self) {
         if self.board.inflight() < self.effective_cwnd() {
-            let factor = if self.control.recovery == Recovery::Own { 3 } else { 2 };
-            self.queue.autotune(self.control.cwnd, self.mss, factor);
+            self.queue.autotune(self.control.cwnd, self.mss, self.config.cc.sndbuf_windows());
         }
     }
 
-    /// Emits `Finished` once, and closes when both halves are done.
-    pub(super) fn close_if_done(&mut self) {
+    /// Emits `Finished` once, when the FIN has been acknowledged.
+    pub(super) fn finish_if_done(&mut self) {
         let ours = self.fin_sent && self.snd_una > self.queue.written();
         if ours && !self.finished {
             self.finished = true;

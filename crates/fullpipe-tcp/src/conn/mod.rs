@@ -100,11 +100,11 @@ pub enum Event {
 /// States of RFC 9293 section 3.3.2, as far as they differ for a transfer.
 ///
 /// ```text
-///   Listen ──SYN──► SynReceived ──ACK──► Established ──close──► FinWait ──ACK of FIN──► Closed
-///   SynSent ──SYN-ACK──────────────────►     │
+///   Listen ──SYN──► SynReceived ──ACK──► Established ──reset, gave up──► Closed
+///   Closed ──open──► SynSent ──SYN-ACK──────►┘
 /// ```
 /// Which of the two FINs came first matters to TIME-WAIT only, which a simulator has no use for: each
-/// half closes by itself.
+/// half closes by itself, and says so by [`Event::Finished`] and [`Event::PeerClosed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Waiting for a SYN.
@@ -115,7 +115,7 @@ pub enum State {
     SynReceived,
     /// Data may flow.
     Established,
-    /// Both halves are done, or the connection was reset.
+    /// Not opened yet, reset, or given up.
     Closed,
 }
 
@@ -323,7 +323,7 @@ impl Connection {
         let mss = config.mtu.saturating_sub(40 + 12).max(48);
         let queue = SendQueue::new(config.sndbuf, 10 * mss, mss);
         let window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
-        let cx = blank_context(mss, draws);
+        let cx = Context::fresh(mss, draws);
         let cc = config.cc.build(&cx, &Hints::default());
         let control = cc.control();
         Self {
@@ -575,34 +575,5 @@ impl Connection {
         let remaining = self.window.remaining(rcv_nxt);
         let gain = probe.edge() - before;
         gain > 0 && (remaining < 2 * self.rcv_mss || gain >= 2 * remaining.max(1))
-    }
-}
-
-fn blank_context(mss: u64, rng: Draws) -> Context {
-    Context {
-        now: Instant::ZERO,
-        mss,
-        snd_una: 0,
-        snd_nxt: 0,
-        inflight: 0,
-        flight_size: 0,
-        cwnd_limited: false,
-        max_inflight: 0,
-        app_limited: false,
-        sent: 0,
-        delivered: 0,
-        delivered_time: Instant::ZERO,
-        lost: 0,
-        copied: 0,
-        srtt: None,
-        rttvar: Duration::ZERO,
-        min_rtt: None,
-        rwnd: 0,
-        in_recovery: false,
-        in_loss: false,
-        has_sack: true,
-        has_timestamps: true,
-        next_departure: Instant::ZERO,
-        rng,
     }
 }
