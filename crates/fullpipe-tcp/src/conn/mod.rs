@@ -434,7 +434,8 @@ impl Connection {
             0
         };
         self.window.on_read(now, self.copied, self.readable(), span);
-        if taken > 0 && self.window_would_open() {
+        // An ACK that is due anyway carries the new window.
+        if taken > 0 && !self.acks.is_due() && self.window_would_open() {
             self.acks.demand();
         }
         taken
