@@ -137,7 +137,7 @@ impl Connection {
                 self.ts_recent = timestamps.value;
             }
             if segment.len > 0 {
-                self.window.on_echo(timestamps.echo, clock(now));
+                self.window.on_echo(timestamps.echo, clock(now), self.readable());
             }
         }
         if segment.flags.has(Flags::ACK) {
