@@ -22,8 +22,12 @@ struct Delivery {
     segments: u64,
     /// Snapshot of the newest delivered record, which dates the rate sample.
     newest: Option<Newest>,
-    oldest_sent_once: Option<Instant>,
-    newest_sent_once: Option<Instant>,
+    /// Departures of the first and last record acknowledged cumulatively, if none was sent again.
+    acked: Option<(Instant, Instant)>,
+    /// Karn: what is acknowledged includes a retransmission, so the delay may be that of its original.
+    ambiguous: bool,
+    /// The same of what was newly reported selectively and never sent again.
+    reported: Option<(Instant, Instant)>,
     spurious_timeout: bool,
 }
 
@@ -53,9 +57,11 @@ impl Delivery {
                 first_transmission: record.transmissions == 1,
             });
         }
+        let span = if selectively { &mut self.reported } else { &mut self.acked };
         if record.transmissions == 1 {
-            self.oldest_sent_once.get_or_insert(record.sent_at);
-            self.newest_sent_once = Some(record.sent_at);
+            span.get_or_insert((record.sent_at, record.sent_at)).1 = record.sent_at;
+        } else {
+            self.ambiguous |= !selectively;
         }
     }
 
@@ -63,8 +69,16 @@ impl Delivery {
         self.cum_acked + self.sacked
     }
 
-    fn rtt(&self, sent_at: Option<Instant>) -> Option<Duration> {
-        sent_at.map(|sent_at| self.now.saturating_since(sent_at))
+    /// RTT of the oldest record that gives one: what is acknowledged counts before what is reported.
+    fn oldest_rtt(&self) -> Option<Duration> {
+        let acked = self.acked.filter(|_| !self.ambiguous);
+        acked.or(self.reported).map(|(oldest, _)| self.now.saturating_since(oldest))
+    }
+
+    /// RTT of the newest record that gives one.
+    fn newest_rtt(&self) -> Option<Duration> {
+        let acked = self.acked.filter(|_| !self.ambiguous);
+        self.reported.or(acked).map(|(_, newest)| self.now.saturating_since(newest))
     }
 }
 
@@ -123,7 +137,7 @@ impl Connection {
                 self.ts_recent = timestamps.value;
             }
             if segment.len > 0 {
-                self.window.on_echo(timestamps.echo, clock(now));
+                self.window.on_echo(timestamps.echo, clock(now), self.readable());
             }
         }
         if segment.flags.has(Flags::ACK) {
@@ -223,8 +237,9 @@ impl Connection {
             sacked: 0,
             segments: 0,
             newest: None,
-            oldest_sent_once: None,
-            newest_sent_once: None,
+            acked: None,
+            ambiguous: false,
+            reported: None,
             spurious_timeout: false,
         };
         // Ascending offsets, as they were sent: a lower delivery after a higher one within one ACK would
@@ -238,13 +253,13 @@ impl Connection {
             self.rate.on_delivered(now, delivered);
             self.stats.acks += 1;
         }
-        self.take_rtt(&delivery);
+        self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
         if una_advanced {
             if self.queue.on_acked(ack) {
                 self.events.push_back(Event::Writable);
             }
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.
-            if delivery.newest_sent_once.is_some() || self.has_timestamps {
+            if delivery.newest_rtt().is_some() || self.has_timestamps {
                 self.rto.on_valid_sample();
             }
             self.rto_base = now;
@@ -281,14 +296,15 @@ impl Connection {
         self.finish_if_done();
     }
 
-    /// TCP-5: only a segment that is newer than the last one consulted may change the window.
+    /// TCP-5: only a segment that is newer than the last one consulted may change the window. One that
+    /// acknowledges more always does, even if it repeats old data: the window counts from what it
+    /// acknowledges, and yesterday's would reach too far.
     fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) {
         let window = u64::from(segment.window) << self.peer_scale;
-        let newer = start > self.snd_wl1 || (start == self.snd_wl1 && ack >= self.snd_wl2);
-        if newer || (ack == self.snd_wl2 && window > self.snd_wnd) {
+        let reopens = start == self.snd_wl1 && (window > self.snd_wnd || window == 0);
+        if ack > self.snd_una || (ack == self.snd_una && (start > self.snd_wl1 || reopens)) {
             self.snd_wnd = window;
             self.snd_wl1 = start;
-            self.snd_wl2 = ack;
         }
     }
 
@@ -341,12 +357,18 @@ impl Connection {
         });
     }
 
-    fn take_rtt(&mut self, delivery: &Delivery) {
-        if let Some(newest) = delivery.rtt(delivery.newest_sent_once) {
+    /// Takes the samples of an ACK; `answer` are its timestamps if it acknowledged something.
+    fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
+        if let Some(newest) = delivery.newest_rtt() {
             self.rtt.on_min_sample(newest, delivery.now);
             self.rtts.add(newest);
         }
-        if let Some(oldest) = delivery.rtt(delivery.oldest_sent_once) {
+        // Where departures do not tell, the peer's echo does, to a tick.
+        let echoed = || {
+            let ticks = clock(delivery.now).wrapping_sub(answer?.echo);
+            Some(Duration::from_millis(u64::from(ticks.max(1))))
+        };
+        if let Some(oldest) = delivery.oldest_rtt().or_else(echoed) {
             self.rtt.on_sample(oldest, self.snd_una, self.snd_nxt);
         }
     }
@@ -486,8 +508,8 @@ impl Connection {
             prior_delivered: snapshot.delivered,
             delivered: self.rate.delivered - snapshot.delivered,
             interval,
-            rtt: delivery.rtt(delivery.newest_sent_once),
-            oldest_rtt: delivery.rtt(delivery.oldest_sent_once),
+            rtt: delivery.newest_rtt(),
+            oldest_rtt: delivery.oldest_rtt(),
             newest_sent_at: newest.map_or(Instant::ZERO, |newest| newest.sent_at),
             first_transmission: newest.is_some_and(|newest| newest.first_transmission),
             ce_bytes: 0,

@@ -133,16 +133,18 @@ impl ReceiveWindow {
         opens
     }
 
-    /// A segment echoes our timestamp: the receiver's own RTT sample.
-    pub(crate) fn on_echo(&mut self, echo: u32, clock: u32) {
+    /// A segment echoes our timestamp: the receiver's own RTT sample. The estimate follows a smaller one
+    /// at once (since 6.16); a larger one may be the sender's pause, or our own if data waits `unread`.
+    pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         if echo == self.drs.last_echo {
             return;
         }
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
         self.drs.rtt = Some(match self.drs.rtt {
-            None => sample,
-            Some(rtt) => rtt.mul_div(7, 8) + sample / 8,
+            Some(rtt) if sample >= rtt && unread > 0 => rtt,
+            Some(rtt) if sample >= rtt => rtt.mul_div(7, 8) + sample / 8,
+            _ => sample,
         });
     }
 
@@ -235,7 +237,7 @@ mod tests {
     #[test]
     fn a_fixed_buffer_stays() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::new(131_072)), None, 1448);
-        window.on_echo(1, 101);
+        window.on_echo(1, 101, 0);
         window.on_read(Instant::ZERO, 0, 0, 0);
         window.on_read(Instant::ZERO + Duration::from_secs(1), 10_000_000, 0, 0);
         assert_eq!(window.rcvbuf, 131_072);

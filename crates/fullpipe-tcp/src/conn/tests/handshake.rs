@@ -184,7 +184,8 @@ fn ws_2_the_largest_shift_is_14() {
 fn ws_3_no_scaling_unless_both_ask() {
     let mut script = with_answer(None, Some(1460), true, true);
     script.window = 60_000;
-    script.ack(1, 0, &[]);
+    script.write(100);
+    script.ack(1, 100, &[]);
     assert_eq!(script.conn.snapshot().rwnd, 60_000);
     script.clear();
     for i in 0..60 {

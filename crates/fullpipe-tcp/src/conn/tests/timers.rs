@@ -122,6 +122,22 @@ fn progress_ends_the_back_off() {
     assert!(script.conn.poll_timeout().is_never(), "nothing is outstanding");
 }
 
+/// RTO-5, Karn: the ACKs were lost for seconds, and one finally acknowledges a retransmission together
+/// with a segment that was sent once, long ago. That is no round trip of seconds; the peer's echo says
+/// how long it took.
+#[test]
+fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(3 * MSS);
+    script.run(9_000);
+    script.clear();
+    let mut late = script.segment(0, 0, 3 * MSS);
+    late.timestamps = Some(Timestamps { value: clock(script.now), echo: clock(script.now) - RTT as u32 });
+    script.inject(&late);
+    let srtt = script.conn.snapshot().srtt.expect("measured");
+    assert!(srtt <= ms(101), "{srtt}");
+}
+
 /// INV-4, INV-6: without any answer one segment leaves per timeout, however large the window was.
 #[test]
 fn inv_6_total_loss_ends_in_silence() {
