@@ -27,6 +27,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use crate::advice;
 use crate::explain::{Facts, Findings, Limit};
+use crate::input::iperf3::Protocol;
 use crate::report::{Rung, Source};
 
 /// Seeds at the estimated loss; the figures are their means.
@@ -90,6 +91,11 @@ pub fn climb(
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
     let model = Model::new(facts, findings);
+    if facts.log.protocol == Protocol::Udp {
+        // A UDP rate fits no model of TCP: neither windows nor RTT are known.
+        let rungs = vec![model.measured_rung(), model.last_rung()];
+        return Ok(Ladder { rungs, assumptions: Vec::new(), notes: Vec::new() });
+    }
     let states = model.states();
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let jobs = model.jobs(&states);
@@ -375,8 +381,7 @@ impl<'a> Model<'a> {
             ),
             (None, Some(_)) => (Limit::Link, "the line, less headers".into(), self.ceiling()),
             (None, None) => {
-                let seen = self.facts.log.intervals.iter().map(|interval| interval.rate).max();
-                let seen = seen.unwrap_or(self.findings.measured.mean);
+                let seen = self.facts.log.proven_rate();
                 (Limit::Link, format!("line unknown, at least {seen}"), seen)
             }
         };
