@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
+use fullpipe::input::decode;
 use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, render_text};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -73,8 +74,7 @@ fn with_progress(facts: &Facts<'_>) -> Result<Diagnosis, DiagnoseError> {
     diagnosis
 }
 
-/// The text of `file`, or of standard input for `-`. Bytes that are not UTF-8 become replacement characters:
-/// a terminal's leftovers do not make a log unreadable.
+/// The text of `file`, or of standard input for `-`.
 fn read(file: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let reading = if file == "-" {
@@ -91,7 +91,7 @@ fn read(file: &str) -> Result<String, Failure> {
             "give the log of one test, not a capture or an archive",
         ));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(decode(&bytes))
 }
 
 /// The settings in a dump, or those of this host for `local`.

@@ -1,4 +1,4 @@
-//! Names what limits a transfer, from an iperf3 text log and the round-trip time.
+//! Names what limits a transfer, from an iperf3 log and the round-trip time.
 //!
 //! Data in flight is rate x RTT. Beside the congestion window, which a sender's log prints, it tells
 //! the two great families of limits apart:
@@ -11,10 +11,14 @@
 //! More than Cwnd cannot be in flight; a ratio above 1 is a wrong RTT or the grain of iperf3's write
 //! blocks. Which of the others it is, a text log cannot prove: it prints neither the receiver's window
 //! nor the send buffer. The candidates are ranked by how well the host's settings predict the rate, and
-//! each finding says what it could not tell.
+//! each finding says what it could not tell. A JSON log has RTT and receiver's window in each report;
+//! `told` has the rules that use them. A UDP log knows no windows at all: `udp`.
 
 mod candidates;
+mod remarks;
 mod series;
+mod told;
+mod udp;
 
 use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
@@ -22,7 +26,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 
 use crate::input::InputError;
-use crate::input::iperf3_text::Iperf3Log;
+use crate::input::iperf3::{Iperf3Log, Protocol};
 use crate::input::sysctl::HostSettings;
 use crate::stats::{DEFAULT_MSS, LossEstimate};
 use series::Series;
@@ -125,7 +129,7 @@ pub struct Excluded {
 pub struct Facts<'a> {
     /// The run.
     pub log: &'a Iperf3Log,
-    /// Round-trip time of the idle path, as `ping` prints it.
+    /// Round-trip time of the idle path, as `ping` prints it; not needed where the log has it.
     pub rtt: Option<Duration>,
     /// Rate of the line.
     pub link: Option<Rate>,
@@ -171,16 +175,22 @@ pub struct Measured {
     pub length: Duration,
     /// How long the rate took to level off.
     pub ramp: Duration,
-    /// The round-trip time used.
+    /// The round-trip time of the path; zero where nothing tells it (UDP).
     pub rtt: Duration,
     /// Where it comes from.
     pub rtt_source: RttSource,
+    /// Mean of the log's own round-trip times after the ramp, queues included; `None` without them.
+    pub mean_rtt: Option<Duration>,
     /// Median of rate x RTT after the ramp.
     pub inflight: Bytes,
     /// Median congestion window after the ramp; `None` in a receiver's log.
     pub cwnd: Option<Bytes>,
     /// Median of in flight over congestion window after the ramp.
     pub inflight_per_cwnd: Option<f64>,
+    /// Median of the receiver's window after the ramp; `None` where the log has none.
+    pub snd_wnd: Option<Bytes>,
+    /// Median of in flight over the receiver's window after the ramp.
+    pub inflight_per_wnd: Option<f64>,
     /// Payload of a segment.
     pub mss: Bytes,
     /// Parallel streams.
@@ -195,9 +205,13 @@ pub struct Measured {
 pub enum RttSource {
     /// The user gave it.
     Given,
+    /// The log's least sample.
+    Log,
     /// Not given: an upper bound from the log, as a window at most doubles each round trip and never holds
     /// less than rate x RTT.
     Bound,
+    /// Nothing tells it, and nothing needs it: a UDP log.
+    Unknown,
 }
 
 /// What the sender's congestion control seems to be.
@@ -249,6 +263,10 @@ pub enum BufferSource {
     Dump,
     /// A dump that is older than the log said so: an assumption.
     OlderDump,
+    /// Set for this connection with `-w`, as the log says.
+    Socket,
+    /// The receiver's window in the log's reports.
+    Window,
     /// The kernel's default: an assumption.
     KernelDefault,
     /// The least that lets the measured rate pass, for the other sources contradict the log.
@@ -258,7 +276,7 @@ pub enum BufferSource {
 impl BufferSource {
     /// True where the value is more than an assumption.
     pub const fn is_fact(self) -> bool {
-        matches!(self, Self::Dump)
+        matches!(self, Self::Dump | Self::Socket | Self::Window)
     }
 
     /// How an assumption speaks of it.
@@ -266,6 +284,8 @@ impl BufferSource {
         match self {
             Self::Dump => "from the sysctl dump",
             Self::OlderDump => "from a sysctl dump older than the log",
+            Self::Socket => "set with -w",
+            Self::Window => "by the window in the log",
             Self::KernelDefault => "the kernel's default",
             Self::Log => "the least that lets the measured rate pass",
         }
@@ -304,14 +324,15 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         )
     })?;
     check_rates(facts)?;
-    let (rtt, rtt_source) = round_trip(facts.rtt, &series)?;
+    if log.protocol == Protocol::Udp {
+        return Ok(udp::explain(facts, &series));
+    }
+    let (rtt, rtt_source) = round_trip(facts, &series)?;
     let ratio = series.inflight_per_cwnd(rtt);
-    if ratio.is_some_and(|ratio| ratio > IMPOSSIBLE) {
+    // The log's own samples may be odd, but nobody can mend them.
+    if let Some(ratio) = ratio.filter(|ratio| *ratio > IMPOSSIBLE && series.mean_rtt().is_none()) {
         return Err(InputError::new(
-            format!(
-                "an RTT of {rtt} puts {:.1} times Cwnd in flight, which cannot be",
-                ratio.unwrap_or_default()
-            ),
+            format!("an RTT of {rtt} puts {ratio:.1} times Cwnd in flight, which cannot be"),
             format!(
                 "this log needs an RTT of at most {}; check --rtt",
                 series.rtt_by_cwnd().unwrap_or(Duration::ZERO)
@@ -319,7 +340,7 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         ));
     }
     let inflight = series.inflight(rtt);
-    if rtt_source == RttSource::Given && inflight < DEFAULT_MSS {
+    if rtt_source == RttSource::Given && series.mean_rtt().is_none() && inflight < DEFAULT_MSS {
         return Err(InputError::new(
             format!("an RTT of {rtt} puts less than one segment in flight at this rate"),
             match series.rtt_bound().filter(|bound| *bound > rtt) {
@@ -337,9 +358,12 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         ramp: series.ramp(),
         rtt,
         rtt_source,
+        mean_rtt: series.mean_rtt(),
         inflight,
         cwnd: series.median_cwnd(),
         inflight_per_cwnd: ratio,
+        snd_wnd: series.median_wnd(),
+        inflight_per_wnd: series.inflight_per_wnd(rtt),
         mss: log.mss.unwrap_or(DEFAULT_MSS),
         streams: log.streams as u64,
         retransmits: log.sent.and_then(|s| s.retransmits).or_else(|| series.retransmits()),
@@ -363,15 +387,21 @@ fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
     }
 }
 
-fn round_trip(given: Option<Duration>, series: &Series) -> Result<(Duration, RttSource), InputError> {
+fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource), InputError> {
     const HINT: &str = "give it as ping prints it: --rtt 210ms";
-    match given {
-        Some(rtt) if rtt.is_zero() => Err(InputError::new("a round-trip time of zero cannot be", HINT)),
-        Some(rtt) if rtt > LONGEST_RTT => {
+    let own = facts.log.rtt;
+    match (facts.rtt, own) {
+        (Some(rtt), _) if rtt.is_zero() => Err(InputError::new("a round-trip time of zero cannot be", HINT)),
+        (Some(rtt), _) if rtt > LONGEST_RTT => {
             Err(InputError::new(format!("a round-trip time of {rtt} is no path's"), HINT))
         }
-        Some(rtt) => Ok((rtt, RttSource::Given)),
-        None => {
+        (Some(rtt), Some(own)) if rtt > own.max * 2 => Err(InputError::new(
+            format!("an RTT of {rtt} contradicts the log, whose own samples reach {} at most", own.max),
+            "leave --rtt out: the log has it",
+        )),
+        (Some(rtt), _) => Ok((rtt, RttSource::Given)),
+        (None, Some(own)) => Ok((own.min, RttSource::Log)),
+        (None, None) => {
             series.rtt_bound().filter(|rtt| !rtt.is_zero()).map(|rtt| (rtt, RttSource::Bound)).ok_or_else(
                 || InputError::new("the round-trip time is missing and this log does not bound it", HINT),
             )
@@ -408,7 +438,7 @@ impl<'a> Explainer<'a> {
             loss: LossEstimate::of_log(facts.log),
             sender,
             older_dump,
-            buffers: candidates::buffers(facts, &measured, older_dump),
+            buffers: candidates::buffers(facts, series, &measured, older_dump),
             cap: None,
             excluded: Vec::new(),
             assumptions: Vec::new(),
@@ -448,11 +478,15 @@ impl<'a> Explainer<'a> {
     fn rank(&mut self) -> Vec<Finding> {
         let mut findings = match (self.measured.inflight_per_cwnd, self.facts.link) {
             (_, Some(link)) if self.fills(link) => vec![self.link(link)],
+            _ if self.keeps_to_order() => vec![self.ordered()],
+            (ratio, _) if self.queue().is_some() => self.standing_queue(ratio),
             (None, _) => self.without_cwnd(),
+            (Some(ratio), _) if self.window_is_full(ratio) => self.told_window(ratio),
             (Some(_), _) if self.series.still_growing() => return vec![self.growing()],
-            (Some(ratio), _) if ratio > CWND_BOUND || self.series.follows_cwnd() => vec![self.cwnd(ratio)],
+            (Some(ratio), _) if ratio > CWND_BOUND || self.moves_with_cwnd(ratio) => vec![self.cwnd(ratio)],
             (Some(ratio), _) if ratio < NOT_CWND_BOUND => {
                 self.exclude_cwnd(ratio);
+                self.exclude_window();
                 self.candidates()
             }
             (Some(ratio), _) => {
@@ -481,6 +515,12 @@ impl<'a> Explainer<'a> {
         self.measured.steady.as_bps() as f64 >= FULL * link.as_bps() as f64 * mss / (mss + 52.0)
     }
 
+    /// Whether rate and Cwnd move in proportion. Where the log has its own RTT, that shows little of Cwnd in
+    /// flight or much, whatever moves with what.
+    fn moves_with_cwnd(&self, ratio: f64) -> bool {
+        self.series.follows_cwnd() && (self.measured.mean_rtt.is_none() || ratio >= NOT_CWND_BOUND)
+    }
+
     fn ramp_share(&self) -> f64 {
         let length = self.measured.length.as_secs_f64();
         if length > 0.0 { (self.measured.ramp.as_secs_f64() / length).min(1.0) } else { 0.0 }
@@ -498,13 +538,19 @@ impl<'a> Explainer<'a> {
             share: self.steady_share(),
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
-            evidence: vec![format!(
+            evidence: [format!(
                 "{} after the ramp are {:.0} % of what {link} carry as payload",
                 self.measured.steady,
                 100.0 * self.measured.steady.as_bps() as f64 / link.as_bps() as f64
                     * (1.0 + 52.0 / self.measured.mss.get() as f64)
-            )],
-            could_not_tell: vec!["how long the queue at the line is: the text log shows no RTT".into()],
+            )]
+            .into_iter()
+            .chain(self.measured.mean_rtt.map(|mean| self.rtt_evidence(mean)))
+            .collect(),
+            could_not_tell: match self.measured.mean_rtt {
+                Some(_) => Vec::new(),
+                None => vec![format!("how long the queue at the line is: {}", self.no_rtt())],
+            },
             next_test: None,
         }
     }
@@ -515,7 +561,7 @@ impl<'a> Explainer<'a> {
         let follows = self.series.follows_cwnd();
         let by_cwnd = self.series.rtt_by_cwnd().unwrap_or_default();
         let mut evidence = Vec::new();
-        if measured.rtt_source == RttSource::Given && ratio >= NOT_CWND_BOUND {
+        if measured.rtt_source != RttSource::Bound && ratio >= NOT_CWND_BOUND {
             evidence.push(format!(
                 "in flight (rate x RTT) is {ratio:.2} of Cwnd, median after the ramp: {} of {} (above {CWND_BOUND}: cwnd \
                  limits)",
@@ -539,18 +585,31 @@ impl<'a> Explainer<'a> {
                     measured.mean
                 ));
             }
-            could_not_tell.push(
-                "whether the losses are errors of the line or an overflowing queue: the text log shows no RTT".into(),
-            );
+            match measured.mean_rtt {
+                Some(mean) => {
+                    let short = mean.as_secs_f64() < told::QUEUED * measured.rtt.as_secs_f64();
+                    let whose =
+                        if short { "hardly those of a long queue" } else { "perhaps those of a queue" };
+                    evidence
+                        .push(format!("{}: the losses are {whose} that overflows", self.rtt_evidence(mean)));
+                }
+                None => could_not_tell.push(format!(
+                    "whether the losses are errors of the line or an overflowing queue: {}",
+                    self.no_rtt()
+                )),
+            }
         }
-        if ratio > SUSPICIOUS || (follows && ratio < NOT_CWND_BOUND) {
+        if measured.mean_rtt.is_none() && (ratio > SUSPICIOUS || (follows && ratio < NOT_CWND_BOUND)) {
             self.notes.push(format!(
                 "rate and Cwnd move together as with an RTT of {by_cwnd}, not {}: a standing queue, or check --rtt",
                 measured.rtt
             ));
         }
-        let confidence = match (measured.rtt_source, follows) {
-            (RttSource::Given, true) if (CWND_BOUND..=SUSPICIOUS).contains(&ratio) => Confidence::Certain,
+        let confidence = match (measured.rtt_source, follows || self.window_has_room()) {
+            _ if ratio > IMPOSSIBLE => Confidence::Low,
+            (RttSource::Given | RttSource::Log, true) if (CWND_BOUND..=SUSPICIOUS).contains(&ratio) => {
+                Confidence::Certain
+            }
             // Without an RTT, a ratio near one is no finding but how the bound was made.
             (RttSource::Bound, false) => Confidence::Low,
             _ => Confidence::High,
@@ -629,88 +688,6 @@ impl<'a> Explainer<'a> {
         }
         let reaches_line = |link: &Rate| control.as_bps() as f64 >= 0.93 * link.as_bps() as f64;
         (!self.facts.link.is_some_and(|link| reaches_line(&link))).then_some(control)
-    }
-
-    fn state_assumptions(&mut self) {
-        let how = match self.sender {
-            Sender::Named(a) => format!("congestion control {a}, as the log says"),
-            Sender::Inferred(Algorithm::Bbr1) => {
-                "congestion control BBR: Cwnd stays at two to three times what is in flight, and does not shrink at losses"
-                    .into()
-            }
-            Sender::Inferred(a) => format!(
-                "congestion control {a}: Cwnd falls at losses and climbs back, as loss-based controls do"
-            ),
-            Sender::Assumed(a) => format!("congestion control {a}, the kernel's default; the log does not tell"),
-        };
-        self.assumptions.push(how);
-        let Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self.buffers;
-        self.assumptions.push(format!(
-            "receiver: tcp_rmem[2] {rcvbuf} ({}), {rule}: a window of {}",
-            rcvbuf_source.words(),
-            self.buffers.window()
-        ));
-        self.assumptions.push(format!("sender: tcp_wmem[2] {sndbuf} ({})", sndbuf_source.words()));
-        if self.facts.sysctl.is_some() {
-            self.assumptions.push("the sysctl dump stands for both hosts".into());
-        }
-        if self.measured.rtt_source == RttSource::Bound {
-            self.assumptions.push(format!(
-                "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
-                self.measured.rtt
-            ));
-        }
-        if self.facts.log.mss.is_none() {
-            self.assumptions.push(format!("segments of {} bytes", DEFAULT_MSS.get()));
-        }
-    }
-
-    fn state_notes(&mut self) {
-        let log = self.facts.log;
-        if self.measured.inflight_per_cwnd.is_some_and(|ratio| ratio < BARELY_USED) {
-            self.notes.push(format!(
-                "hardly anything of Cwnd is in flight at an RTT of {}: check --rtt",
-                self.measured.rtt
-            ));
-        }
-        if log.truncated {
-            self.notes.push(format!(
-                "the log breaks off after {} intervals; it has no summary",
-                log.intervals.len()
-            ));
-        }
-        if let Some(error) = &log.error {
-            self.notes.push(format!("iperf3 ended with an error: {error}"));
-        }
-        if self.older_dump {
-            self.notes.push(
-                "this sysctl dump predates the log (it lists no bbr): its buffer sizes are assumptions here"
-                    .into(),
-            );
-        }
-        let dump_cc = self.facts.sysctl.and_then(|host| host.congestion_control.as_deref());
-        if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
-            self.notes.push(
-                "the sysctl dump says bbr, but the log's Cwnd is that of a loss-based control: another time or another \
-                 choice of the socket"
-                    .into(),
-            );
-        }
-        if let Some(host) = self.facts.sysctl {
-            if host.window_scaling == Some(false) {
-                self.notes
-                    .push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
-            }
-            if host.moderate_rcvbuf == Some(false) {
-                self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
-            }
-        }
-        if log.streams > 1 {
-            self.notes.push(format!(
-                "{} streams are taken together; limits of one flow are multiplied",
-                log.streams
-            ));
-        }
     }
 }
 

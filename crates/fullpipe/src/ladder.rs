@@ -73,7 +73,10 @@ pub(crate) fn climb_model(
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
-    let states = model.states();
+    // Where an application holds the transfer, no host or path remedy follows: nothing to simulate.
+    let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp);
+    let idle = measured.map(measured_rung).is_some_and(|rung| by_application(&rung));
+    let states = if idle { Vec::new() } else { model.states() };
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;
     let predicted = predictions(model, &states, &outcomes);
@@ -101,11 +104,10 @@ pub(crate) fn climb_model(
 /// The path and hosts that a log lets one conclude.
 fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
     let Findings { measured, buffers, loss, .. } = findings;
-    let intervals = facts.log.intervals.iter().map(|interval| interval.rate);
     let path = PathModel {
         link: facts.link,
         cap: findings.cap,
-        at_least: intervals.max().unwrap_or(measured.mean),
+        at_least: facts.log.proven_rate(),
         rtt: measured.rtt,
         loss: loss.map_or(Probability::ZERO, |loss| loss.rate),
         loss_interval: Some(

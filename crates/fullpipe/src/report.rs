@@ -2,11 +2,12 @@
 
 mod text;
 
-use fullpipe_units::Rate;
+use fullpipe_units::{Bytes, Duration, Rate};
 use serde::{Serialize, Serializer};
 
 use crate::advice::Command;
 use crate::explain::{Excluded, Facts, Finding, Findings, Limit, RttSource, Sender};
+use crate::input::iperf3::Protocol;
 use crate::stats::LossEstimate;
 
 pub use text::render_text;
@@ -38,8 +39,10 @@ pub struct Diagnosis {
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InputSummary {
-    /// `iperf3_text`.
+    /// `iperf3_text`, `iperf3_json` or `iperf3_json_stream`.
     pub kind: &'static str,
+    /// `tcp` or `udp`; over UDP all windows and buffers below are zero.
+    pub protocol: &'static str,
     /// Version of the tool, if it says so.
     pub version: Option<String>,
     /// Parallel streams.
@@ -50,6 +53,9 @@ pub struct InputSummary {
     pub duration_s: f64,
     /// The log breaks off before its summary.
     pub truncated: bool,
+    /// What the other direction of a test both ways carried: key `opposite_bps`.
+    #[serde(rename = "opposite_bps", serialize_with = "optional_bps")]
+    pub opposite: Option<Rate>,
 }
 
 /// The path and the transfer on it.
@@ -68,6 +74,8 @@ pub struct PathSummary {
     pub rtt_ms: f64,
     /// Where it comes from.
     pub rtt_source: RttSource,
+    /// Mean of the log's own round-trip times after the ramp, in milliseconds.
+    pub mean_rtt_ms: Option<f64>,
     /// Line rate times RTT; `None` when the line is not known.
     pub bdp_bytes: Option<u64>,
     /// Payload of a segment.
@@ -78,9 +86,13 @@ pub struct PathSummary {
     pub cwnd_bytes: Option<u64>,
     /// Median of their ratio.
     pub inflight_per_cwnd: Option<f64>,
-    /// The congestion control, known or inferred.
+    /// Median of the receiver's window after the ramp, as the log has it.
+    pub snd_wnd_bytes: Option<u64>,
+    /// Median of in flight over that window.
+    pub inflight_per_snd_wnd: Option<f64>,
+    /// The congestion control, known or inferred; `none` over UDP.
     pub congestion_control: &'static str,
-    /// How it is known: `named`, `inferred` or `assumed`.
+    /// How it is known: `named`, `inferred` or `assumed`; `udp` where there is none.
     pub congestion_control_source: &'static str,
     /// The window that the receiver is taken to offer.
     pub window_bytes: u64,
@@ -89,8 +101,10 @@ pub struct PathSummary {
     /// No flow of this host passes more, by the control measurement: key `cap_bps`.
     #[serde(rename = "cap_bps", serialize_with = "optional_bps")]
     pub cap: Option<Rate>,
-    /// Loss events, if the log tells.
+    /// Loss events, if the log tells; over UDP lost datagrams.
     pub loss: Option<LossSummary>,
+    /// Jitter of UDP datagrams on arrival, in milliseconds.
+    pub jitter_ms: Option<f64>,
 }
 
 /// Loss events over segments.
@@ -175,15 +189,21 @@ impl Diagnosis {
             Sender::Inferred(a) => (a, "inferred"),
             Sender::Assumed(a) => (a, "assumed"),
         };
+        let udp = facts.log.protocol == Protocol::Udp;
+        let (congestion_control, congestion_control_source) =
+            if udp { ("none", "udp") } else { (algorithm.name(), how) };
+        let of_tcp = |bytes: Bytes| if udp { 0 } else { bytes.get() };
         Self {
             schema: SCHEMA,
             input: InputSummary {
-                kind: "iperf3_text",
+                kind: facts.log.format.name(),
+                protocol: if udp { "udp" } else { "tcp" },
                 version: facts.log.version.clone(),
                 streams: measured.streams,
                 intervals: facts.log.intervals.len() as u64,
                 duration_s: measured.length.as_secs_f64(),
                 truncated: facts.log.truncated,
+                opposite: facts.log.opposite.as_ref().map(|opposite| opposite.mean_rate()),
             },
             path: PathSummary {
                 link: facts.link,
@@ -191,17 +211,24 @@ impl Diagnosis {
                 steady: measured.steady,
                 rtt_ms: measured.rtt.as_millis_f64(),
                 rtt_source: measured.rtt_source,
-                bdp_bytes: facts.link.map(|link| (link * measured.rtt).get()),
+                mean_rtt_ms: measured.mean_rtt.map(Duration::as_millis_f64),
+                bdp_bytes: facts
+                    .link
+                    .filter(|_| measured.rtt_source != RttSource::Unknown)
+                    .map(|link| (link * measured.rtt).get()),
                 mss_bytes: measured.mss.get(),
                 inflight_bytes: measured.inflight.get(),
                 cwnd_bytes: measured.cwnd.map(|cwnd| cwnd.get()),
                 inflight_per_cwnd: measured.inflight_per_cwnd,
-                congestion_control: algorithm.name(),
-                congestion_control_source: how,
-                window_bytes: findings.buffers.window().get(),
-                sndbuf_bytes: findings.buffers.sndbuf.get(),
+                snd_wnd_bytes: measured.snd_wnd.map(Bytes::get),
+                inflight_per_snd_wnd: measured.inflight_per_wnd,
+                congestion_control,
+                congestion_control_source,
+                window_bytes: of_tcp(findings.buffers.window()),
+                sndbuf_bytes: of_tcp(findings.buffers.sndbuf),
                 cap: findings.cap,
                 loss: findings.loss.map(LossSummary::from),
+                jitter_ms: facts.log.datagrams.and_then(|d| d.jitter).map(Duration::as_millis_f64),
             },
             findings: findings.findings,
             excluded: findings.excluded,

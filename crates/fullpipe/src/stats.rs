@@ -9,7 +9,7 @@ use std::fmt;
 
 use fullpipe_units::{Bytes, Probability};
 
-use crate::input::iperf3_text::Iperf3Log;
+use crate::input::iperf3::{Iperf3Log, Protocol};
 
 /// TCP payload of a full segment on a 1500-byte path with time stamps.
 pub const DEFAULT_MSS: Bytes = Bytes::new(1448);
@@ -53,8 +53,13 @@ impl LossEstimate {
     }
 
     /// The estimate of a log: one event for each stream and interval that sent something again, over the
-    /// payload in segments. `None` for a log that shows no retransmissions (a receiver's).
+    /// payload in segments. Of a UDP log, each lost datagram in what was sent. `None` for a log that shows
+    /// neither (a TCP receiver's, a UDP sender's without the receiver's answer).
     pub fn of_log(log: &Iperf3Log) -> Option<Self> {
+        if log.protocol == Protocol::Udp {
+            let datagrams = log.datagrams?;
+            return Some(Self::new(datagrams.lost?, datagrams.total));
+        }
         if log.intervals.iter().all(|interval| interval.retransmits.is_none()) {
             return None;
         }

@@ -7,9 +7,11 @@ use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
+use super::series::Series;
 use super::{
-    BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, Sender,
+    BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, NOT_CWND_BOUND,
 };
+use crate::input::iperf3::Role;
 
 /// `tcp_rmem[2]` from 2012 until the next.
 const DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
@@ -35,9 +37,9 @@ const EXCLUDES: f64 = 1.5;
 
 /// The buffers to assume: the dump's, the kernel's defaults where it is silent, and never less than the log
 /// proves.
-pub(super) fn buffers(facts: &Facts<'_>, measured: &Measured, older_dump: bool) -> Buffers {
+pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, older_dump: bool) -> Buffers {
     let host = facts.sysctl;
-    let kernel = facts.kernel.or(host.and_then(|host| host.kernel));
+    let kernel = facts.kernel.or(host.and_then(|host| host.kernel)).or(facts.log.kernel);
     let rule = match (host.and_then(|host| host.window_rule(facts.kernel)), kernel) {
         (Some(rule), _) => rule,
         (None, Some(kernel)) => WindowRule::of(kernel, None),
@@ -54,8 +56,19 @@ pub(super) fn buffers(facts: &Facts<'_>, measured: &Measured, older_dump: bool) 
         _ => (least, BufferSource::Log),
     };
     let held = per_flow(measured.inflight, measured).mul_div(9, 10);
-    let (rcvbuf, rcvbuf_source) = choose(host.and_then(|h| h.tcp_rmem), default_rmem, rule.space(held));
-    let (sndbuf, sndbuf_source) = choose(host.and_then(|h| h.tcp_wmem), DEFAULT_WMEM, held);
+    let full = measured.inflight_per_wnd.is_some_and(|ratio| ratio >= NOT_CWND_BOUND);
+    let told = measured.snd_wnd.filter(|_| full).map(|wnd| rule.space(per_flow(wnd, measured)));
+    let seen = series.largest_wnd().map_or(Bytes::ZERO, |wnd| per_flow(wnd, measured));
+    let (rcvbuf, rcvbuf_source) = match (told, facts.log.set_buffers) {
+        (Some(space), _) => (space, BufferSource::Window),
+        // iperf3 hands -w on to its peer.
+        (None, Some(set)) if rule.window(set.rcvbuf) >= held => (set.rcvbuf, BufferSource::Socket),
+        _ => choose(host.and_then(|h| h.tcp_rmem), default_rmem, rule.space(held.max(seen))),
+    };
+    let (sndbuf, sndbuf_source) = match facts.log.set_buffers {
+        Some(set) if set.sndbuf >= held => (set.sndbuf, BufferSource::Socket),
+        _ => choose(host.and_then(|h| h.tcp_wmem), DEFAULT_WMEM, held),
+    };
     Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule }
 }
 
@@ -81,7 +94,9 @@ impl Explainer<'_> {
         let mut add = |fits: bool, predicted: f64, finding: Finding| {
             ranked.push(((if fits { 1.0 } else { 3.0 }) + distance(predicted).min(0.99), finding));
         };
-        add(rwnd_fits, window.as_bps() as f64, self.rwnd(window, rwnd_fits, flat, cap_excluded));
+        if !self.window_has_room() {
+            add(rwnd_fits, window.as_bps() as f64, self.rwnd(window, rwnd_fits, flat, cap_excluded));
+        }
         let typical = TYPICAL_USABLE * sndbuf.as_bps() as f64;
         add(sndbuf_fits, typical, self.sndbuf(sndbuf, sndbuf_fits, flat));
         if cap_excluded {
@@ -102,7 +117,7 @@ impl Explainer<'_> {
         if !flat {
             ranked.push((0.9, self.app(Limit::App)));
             ranked.push((0.95, self.app(Limit::ReceiverApp)));
-        } else if !rwnd_fits && !sndbuf_fits {
+        } else if (!rwnd_fits || self.window_has_room()) && !sndbuf_fits {
             ranked.push((4.1, self.app(Limit::App)));
             ranked.push((4.2, self.app(Limit::ReceiverApp)));
         }
@@ -110,7 +125,7 @@ impl Explainer<'_> {
         ranked.into_iter().map(|(_, finding)| finding).collect()
     }
 
-    /// A receiver's log: no window to compare with, so nothing is more than a hint.
+    /// A receiver's log, or one of a host that does not tell: no window to compare with, so nothing is more than a hint.
     pub(super) fn without_cwnd(&mut self) -> Vec<Finding> {
         let flat = self.series.is_flat();
         let mut findings = self.candidates();
@@ -130,24 +145,29 @@ impl Explainer<'_> {
         };
         let first_fits = flat && findings.first().is_some_and(|f| f.limit != Limit::Link);
         findings.insert(usize::from(first_fits), cwnd);
+        let (lacks, test) = match self.facts.log.role {
+            Role::Receiver => (
+                "a receiver's log shows neither Cwnd nor retransmissions",
+                "take the log on the sending host: iperf3 -c HOST without -R",
+            ),
+            _ => ("this log shows no Cwnd", "repeat with iperf3 3.1 or newer on Linux, which tells Cwnd"),
+        };
         for finding in &mut findings {
             finding.confidence = Confidence::Low;
-            finding
-                .could_not_tell
-                .insert(0, "a receiver's log shows neither Cwnd nor retransmissions".into());
-            finding.next_test = Some("take the log on the sending host: iperf3 -c HOST without -R".into());
+            finding.could_not_tell.insert(0, lacks.into());
+            finding.next_test = Some(test.into());
         }
         findings
     }
 
     /// How long BBR stayed in its start although the rate was level; `None` for other senders.
     fn startup(&self) -> Option<Duration> {
-        let bbr = self.sender == Sender::Inferred(Algorithm::Bbr1);
+        let bbr = self.sender.algorithm() == Algorithm::Bbr1;
         self.series.stays_in_startup(self.measured.rtt).filter(|_| bbr)
     }
 
     /// What so many bytes in flight on each flow allow.
-    fn ceiling(&self, window: Bytes) -> Rate {
+    pub(super) fn ceiling(&self, window: Bytes) -> Rate {
         let total = window.mul_div(self.measured.streams.max(1), 1);
         Rate::of(total, self.measured.rtt)
     }
@@ -174,7 +194,7 @@ impl Explainer<'_> {
         } else {
             evidence.push(format!("the rate varies around {} after the ramp", self.measured.steady));
         }
-        if self.sender == Sender::Inferred(Algorithm::Bbr1) {
+        if self.sender.algorithm() == Algorithm::Bbr1 {
             let gain = 1.0 / self.measured.inflight_per_cwnd.unwrap_or(1.0);
             evidence.push(format!(
                 "Cwnd is {gain:.1} times what is in flight, as BBR keeps it: 2.9 times in its start, 2 times later"
@@ -183,10 +203,15 @@ impl Explainer<'_> {
         evidence
     }
 
+    /// Window and send buffer look alike where the log does not show the window.
+    fn alike(&self) -> Option<String> {
+        self.measured.snd_wnd.is_none().then(|| self.window_or_buffer().into())
+    }
+
     /// What limits the trust in a buffer size.
     fn doubt(&self, source: BufferSource) -> Option<String> {
         match source {
-            BufferSource::Dump => None,
+            BufferSource::Dump | BufferSource::Socket | BufferSource::Window => None,
             BufferSource::OlderDump => {
                 Some("which buffers were in force: this dump predates the log (it lists no bbr)".into())
             }
@@ -215,9 +240,7 @@ impl Explainer<'_> {
             ));
         }
         let mut could_not_tell = Vec::from_iter(self.doubt(rcvbuf_source));
-        could_not_tell.push(
-            "receive window or send buffer: the text log prints neither snd_wnd nor the buffers".into(),
-        );
+        could_not_tell.extend(self.alike());
         if cap_excluded {
             could_not_tell.push(
                 "whether a policer on the line itself lets one flow pass no faster: the control did not cross it".into(),
@@ -270,9 +293,11 @@ impl Explainer<'_> {
             ));
         }
         let mut could_not_tell = Vec::from_iter(self.doubt(sndbuf_source));
-        could_not_tell.push(
-            "receive window or send buffer: the text log prints neither snd_wnd nor the buffers".into(),
-        );
+        could_not_tell.extend(self.alike());
+        let alone = self.window_has_room() && self.measured.inflight_per_cwnd.is_some();
+        if alone && fits && !flat {
+            could_not_tell.push("send buffer or sending application: both leave room in every window".into());
+        }
         Finding {
             limit: Limit::Sndbuf,
             what: if fits {
@@ -281,7 +306,7 @@ impl Explainer<'_> {
                 "a send buffer smaller than known holds it".into()
             },
             share: self.steady_share(),
-            confidence: Confidence::Low,
+            confidence: if alone && fits && flat { Confidence::High } else { Confidence::Low },
             ceiling: fits.then_some(ceiling),
             evidence,
             could_not_tell,
@@ -349,7 +374,7 @@ impl Explainer<'_> {
         }
     }
 
-    fn app(&self, limit: Limit) -> Finding {
+    pub(super) fn app(&self, limit: Limit) -> Finding {
         let (what, test) = match limit {
             Limit::App => (
                 "the sending application offers no more",

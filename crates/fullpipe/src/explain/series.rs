@@ -6,7 +6,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::{Measured, NOT_CWND_BOUND, Sender};
-use crate::input::iperf3_text::Iperf3Log;
+use crate::input::iperf3::Iperf3Log;
 
 /// The rate has levelled off where it first reaches this share of the later median.
 const LEVEL: f64 = 0.7;
@@ -19,6 +19,8 @@ pub(super) struct Series {
     /// The first point after the ramp.
     level: usize,
     has_cwnd: bool,
+    has_wnd: bool,
+    has_rtt: bool,
     streams: f64,
 }
 
@@ -28,6 +30,10 @@ struct Point {
     length: f64,
     rate: f64,
     cwnd: f64,
+    /// The receiver's window; below zero where the log has none.
+    wnd: f64,
+    /// The log's own RTT in seconds.
+    rtt: f64,
     retransmits: u64,
 }
 
@@ -45,13 +51,20 @@ impl Series {
                 length: i.length().as_secs_f64(),
                 rate: i.rate.as_bps() as f64,
                 cwnd: i.cwnd.map_or(0.0, |cwnd| cwnd.get() as f64),
+                wnd: i.snd_wnd.map_or(-1.0, |wnd| wnd.get() as f64),
+                rtt: i.rtt.map_or(0.0, Duration::as_secs_f64),
                 retransmits: i.retransmits.unwrap_or(0),
             })
             .collect();
         let later = median(points[points.len() / 2..].iter().map(|p| p.rate).collect());
         let moved = points.iter().any(|p| p.rate > 0.0) && !log.mean_rate().is_zero();
         let level = points.iter().position(|p| p.rate >= LEVEL * later)?;
-        moved.then_some(Self { points, level, has_cwnd, streams: log.streams as f64 })
+        // What one report lacks, the series lacks: a median of the rest would be of another time.
+        // A window of zero is a closed one, but kernels that do not tell it print zeros throughout.
+        let has_wnd =
+            points[level..].iter().all(|p| p.wnd >= 0.0) && points[level..].iter().any(|p| p.wnd > 0.0);
+        let has_rtt = points[level..].iter().all(|p| p.rtt > 0.0);
+        moved.then_some(Self { points, level, has_cwnd, has_wnd, has_rtt, streams: log.streams as f64 })
     }
 
     fn after(&self) -> &[Point] {
@@ -84,17 +97,67 @@ impl Series {
         smoothed(self.after(), |p| p.rate)
     }
 
-    pub(super) fn inflight(&self, rtt: Duration) -> Bytes {
-        Bytes::new((median(self.smooth_rates()) * rtt.as_secs_f64() / 8.0) as u64)
+    /// Round-trip times after the ramp: the log's own, each the mean with its neighbours, or else `rtt`.
+    fn rtts(&self, rtt: Duration) -> Vec<f64> {
+        if self.has_rtt {
+            smoothed(self.after(), |p| p.rtt)
+        } else {
+            vec![rtt.as_secs_f64(); self.after().len()]
+        }
     }
 
+    /// Rate x RTT after the ramp, in bytes.
+    fn inflights(&self, rtt: Duration) -> Vec<f64> {
+        self.smooth_rates().iter().zip(self.rtts(rtt)).map(|(rate, rtt)| rate * rtt / 8.0).collect()
+    }
+
+    /// Median of rate x RTT after the ramp.
+    pub(super) fn inflight(&self, rtt: Duration) -> Bytes {
+        Bytes::new(median(self.inflights(rtt)) as u64)
+    }
+
+    /// The mean of the log's own RTTs after the ramp, if it has them.
+    pub(super) fn mean_rtt(&self) -> Option<Duration> {
+        let after = self.after();
+        let mean = after.iter().map(|p| p.rtt).sum::<f64>() / after.len().max(1) as f64;
+        self.has_rtt.then(|| Duration::from_secs_f64(mean))
+    }
+
+    /// Median of the receiver's window after the ramp, if the log has it.
+    pub(super) fn median_wnd(&self) -> Option<Bytes> {
+        self.has_wnd.then(|| Bytes::new(median(self.after().iter().map(|p| p.wnd).collect()) as u64))
+    }
+
+    /// The largest window that the receiver offered.
+    pub(super) fn largest_wnd(&self) -> Option<Bytes> {
+        let largest = self.points.iter().map(|p| p.wnd).fold(0.0, f64::max);
+        (largest > 0.0).then(|| Bytes::new(largest as u64))
+    }
+
+    /// Whether the receiver's window after the ramp stays within an eighth of its median: a buffer at its
+    /// end. The window of a receiver that reads slowly comes and goes.
+    pub(super) fn wnd_is_constant(&self) -> bool {
+        let middle = median(self.after().iter().map(|p| p.wnd).collect());
+        self.has_wnd && self.after().iter().all(|p| (p.wnd - middle).abs() <= middle / 8.0)
+    }
+
+    /// Median of in flight over the receiver's window after the ramp.
+    pub(super) fn inflight_per_wnd(&self, rtt: Duration) -> Option<f64> {
+        let wnd = smoothed(self.after(), |p| p.wnd);
+        let ratios = self.inflights(rtt).iter().zip(&wnd).map(|(bytes, wnd)| bytes / wnd.max(1.0)).collect();
+        self.has_wnd.then(|| median(ratios))
+    }
+
+    /// Median of the congestion window after the ramp; `None` without one.
     pub(super) fn median_cwnd(&self) -> Option<Bytes> {
         self.has_cwnd.then(|| Bytes::new(median(self.after().iter().map(|p| p.cwnd).collect()) as u64))
     }
 
     /// Median of in flight over Cwnd after the ramp.
     pub(super) fn inflight_per_cwnd(&self, rtt: Duration) -> Option<f64> {
-        self.bytes_per_cwnd_second().map(|per_second| per_second * rtt.as_secs_f64())
+        let cwnd = smoothed(self.after(), |p| p.cwnd);
+        let ratios = self.inflights(rtt).iter().zip(&cwnd).map(|(inflight, cwnd)| inflight / cwnd).collect();
+        self.has_cwnd.then(|| median(ratios))
     }
 
     /// Median of rate over Cwnd, in windows per second.
@@ -156,7 +219,7 @@ impl Series {
     /// levelled off. It leaves the start after three round trips without growth, unless it has nothing to send.
     pub(super) fn stays_in_startup(&self, rtt: Duration) -> Option<Duration> {
         let cwnd = self.after().iter().map(|p| p.cwnd).fold(0.0, f64::max);
-        let inflight = median(self.smooth_rates()) * rtt.as_secs_f64() / 8.0;
+        let inflight = self.inflight(rtt).get() as f64;
         let held: f64 = self.after().iter().filter(|p| p.cwnd > 0.99 * cwnd).map(|p| p.length).sum();
         let long = held > 10.0 * rtt.as_secs_f64();
         (long && (2.5..=3.4).contains(&(cwnd / inflight))).then(|| Duration::from_secs_f64(held))

@@ -1,150 +1,96 @@
-//! The text output of iperf3.
+//! The text output of iperf3, of any role.
 //!
 //! ```text
 //! [ ID] Interval           Transfer     Bandwidth       Retr  Cwnd
-//! [  4]   0.00-1.00   sec   109 KBytes   892 Kbits/sec    0   42.4 KBytes
+//! [  4]   0.00-1.00   sec   109 KBytes   892 Kbits/sec    0   42.4 KBytes              a TCP sender
+//! [  5]   0.00-1.00   sec  12.0 MBytes   101 Mbits/sec                                 a TCP receiver
+//! [  5]   0.00-1.00   sec  1.22 MBytes  10.2 Mbits/sec  39                             a UDP sender
+//! [  5]   0.00-1.00   sec  1.22 MBytes  10.2 Mbits/sec  0.006 ms  0/39 (0%)            a UDP receiver
+//! [  7][RX-C]   0.00-1.00   sec  12.0 MBytes   101 Mbits/sec                           --bidir
 //! - - - - - - - - - - - - - - - - - - - - - - - - -
 //! [  4]   0.00-30.00  sec   249 MBytes  69.6 Mbits/sec  101             sender
 //! ```
 //!
-//! Amounts are powers of 1024 although they read "KBytes", rates in bits powers of 1000. Only a
-//! sender's log has `Retr` and `Cwnd`. An interval's rate is the rate of *writes* into the socket, so
-//! single intervals jump by whole write blocks.
+//! Amounts are powers of 1024 although they read "KBytes", rates in bits powers of 1000. An interval's
+//! rate on the sender is the rate of *writes* into the socket, so single intervals jump by whole write
+//! blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::{InputError, Kind, quote};
+use super::iperf3::{
+    Datagrams, Interval, Iperf3Log, Protocol, Role, Summary, check_order, instant, joined, plausible_mss,
+    several_runs,
+};
+use super::{InputError, quote};
 
-/// Fewer intervals than this without a summary are not a measurement.
-pub const FEWEST_INTERVALS: usize = 5;
-
-/// One iperf3 run over TCP.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Iperf3Log {
-    /// The version, which only verbose logs print.
-    pub version: Option<String>,
-    /// Parallel streams, at least 1.
-    pub streams: usize,
-    /// Congestion control of the sender, which only verbose logs print.
-    pub congestion_control: Option<String>,
-    /// Segment size in bytes, which only verbose logs print.
-    pub mss: Option<Bytes>,
-    /// The reports in order of time, all streams added; warm-up intervals (`-O`) left out.
-    pub intervals: Vec<Interval>,
-    /// The sender's summary.
-    pub sent: Option<Summary>,
-    /// The receiver's summary: what arrived.
-    pub received: Option<Summary>,
-    /// The log breaks off before its summary.
-    pub truncated: bool,
-    /// The error that iperf3 reported, of a run that failed late enough to be of use.
-    pub error: Option<String>,
-    /// Warm-up intervals that were left out.
-    pub omitted: usize,
-}
-
-/// One report of iperf3, usually over a second, all streams added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interval {
-    /// Where it begins, counted from the start of the test.
-    pub start: Instant,
-    /// Where it ends, after `start`.
-    pub end: Instant,
-    /// Payload written (sender) or read (receiver).
-    pub bytes: Bytes,
-    /// The rate as printed.
-    pub rate: Rate,
-    /// Segments sent again; `None` in a receiver's log.
-    pub retransmits: Option<u64>,
-    /// Streams that sent something again; one stream counts once.
-    pub lossy_streams: u64,
-    /// Congestion window at the end of the interval; `None` in a receiver's log.
-    pub cwnd: Option<Bytes>,
-}
-
-impl Interval {
-    /// Its length, above zero.
-    pub fn length(&self) -> Duration {
-        self.end.saturating_since(self.start)
+/// Reads a log whose text [`is_typical_line`].
+pub(super) fn parse(text: &str) -> Result<Iperf3Log, InputError> {
+    let begins = |line: &str| {
+        let line = line.trim_start();
+        line.starts_with("Connecting to host ") || line.starts_with("Accepted connection from")
+    };
+    let runs = text.lines().filter(|line| begins(line)).count();
+    if runs > 1 {
+        return Err(several_runs(&format!("the log holds {runs} runs")));
     }
-}
-
-/// One side's summary of the run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary {
-    /// Length of the test.
-    pub length: Duration,
-    /// Payload in total.
-    pub bytes: Bytes,
-    /// The mean rate as printed.
-    pub rate: Rate,
-    /// Segments sent again; `None` on the receiver's side.
-    pub retransmits: Option<u64>,
-}
-
-impl Iperf3Log {
-    /// Reads a log.
-    ///
-    /// # Errors
-    /// Whatever is no TCP log of one complete run, with a hint: nothing at all, JSON, UDP, both
-    /// directions at once, several runs, a failed run, a log of fewer than [`FEWEST_INTERVALS`]
-    /// intervals without summary, another tool's output.
-    pub fn parse(text: &str) -> Result<Self, InputError> {
-        refuse_other_kinds(text)?;
-        let mut rows = Rows::default();
-        let mut log = Self::default();
-        for line in text.lines().map(str::trim) {
-            match Row::parse(line) {
-                Some(row) => rows.add(row),
-                None => log.take_remark(line)?,
-            }
-        }
-        rows.refuse_unusable()?;
-        log.streams = rows.streams.len().max(1);
-        log.omitted = rows.omitted;
-        log.intervals = rows.intervals();
-        log.sent = rows.summary(Role::Sender);
-        log.received = rows.summary(Role::Receiver);
-        log.truncated = log.sent.is_none() && log.received.is_none();
-        log.checked()
-    }
-
-    /// Length of the test: the summary's, or what the intervals cover.
-    pub fn length(&self) -> Duration {
-        let summary = self.received.or(self.sent).map(|s| s.length).filter(|length| !length.is_zero());
-        summary.unwrap_or_else(|| self.intervals.iter().fold(Duration::ZERO, |sum, i| sum + i.length()))
-    }
-
-    /// The mean goodput: what the receiver counted if the log says so, for the sender's figure includes
-    /// what never left its socket buffer.
-    pub fn mean_rate(&self) -> Rate {
-        match self.received.or(self.sent) {
-            Some(summary) => summary.rate,
-            None => Rate::of(self.bytes(), self.length()),
+    let mut remarks = Remarks::default();
+    let (mut sent, mut received) = (Rows::default(), Rows::default());
+    for line in text.lines().map(str::trim) {
+        match Row::parse(line) {
+            Some(row) if row.direction == Some(Direction::Rx) => received.rows.push(row),
+            Some(row) => sent.rows.push(row),
+            None => remarks.take(line),
         }
     }
+    let udp = remarks.udp || sent.is_udp() || received.is_udp();
+    let log = joined(sent.log(udp)?, received.log(udp)?).unwrap_or_default();
+    remarks.complete(log).finished()
+}
 
-    /// Payload in total.
-    pub fn bytes(&self) -> Bytes {
-        match self.received.or(self.sent) {
-            Some(summary) => summary.bytes,
-            None => self.intervals.iter().fold(Bytes::ZERO, |sum, i| sum + i.bytes),
-        }
-    }
+/// Whether `line` could only come from iperf3 (or from iperf 2, which is told apart before).
+pub(super) fn is_typical_line(line: &str) -> bool {
+    line.starts_with("Connecting to host ")
+        || line.starts_with("iperf3:")
+        || line.starts_with("iperf Done")
+        || is_header(line)
+        || Row::parse(line).is_some()
+}
 
-    /// Keeps what verbose logs say beside the table.
-    fn take_remark(&mut self, line: &str) -> Result<(), InputError> {
+fn is_header(line: &str) -> bool {
+    line.contains("[ ID] Interval") || line.contains("[ ID][Role] Interval")
+}
+
+/// What stands beside the table.
+#[derive(Default)]
+struct Remarks {
+    version: Option<String>,
+    kernel: Option<fullpipe_tcp::buffers::KernelVersion>,
+    mss: Option<Bytes>,
+    congestion_control: Option<String>,
+    offered: Option<Rate>,
+    error: Option<String>,
+    reverse: bool,
+    udp: bool,
+}
+
+impl Remarks {
+    fn take(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["iperf", version, ..] if version.starts_with("3.") => self.version = Some(quote(version)),
+            ["Linux", _host, release, _build, ..] => self.kernel = release.parse().ok(),
             ["TCP", "MSS:", mss, ..] | ["Control", "connection", "MSS", mss] => {
-                let plausible = |mss: &u64| (64..=65_535).contains(mss);
-                self.mss = mss.parse().ok().filter(plausible).map(Bytes::new).or(self.mss);
+                self.mss = mss.parse().ok().and_then(plausible_mss).or(self.mss);
             }
             ["snd_tcp_congestion", name] => self.congestion_control = Some(quote(name)),
-            ["Starting", "Test:", "protocol:", "UDP,", ..] => return Err(udp()),
+            ["Target", "Bitrate:", rate] => {
+                self.offered = rate.parse().ok().filter(|rate| *rate > 0).map(Rate::from_bps);
+            }
+            ["Reverse", "mode,", ..] => self.reverse = true,
+            ["Starting", "Test:", "protocol:", "UDP,", ..] => self.udp = true,
+            _ if is_header(line) => self.udp |= line.contains("Datagrams") || line.contains("Jitter"),
             _ => {
                 if let Some(("iperf3", message)) = line.split_once(": ").map(|(tool, m)| (tool.trim(), m)) {
                     // "interrupt - the client has terminated" is how an ordinary Ctrl-C ends.
@@ -154,98 +100,44 @@ impl Iperf3Log {
                 }
             }
         }
-        Ok(())
     }
 
-    fn checked(self) -> Result<Self, InputError> {
-        let usable =
-            self.intervals.len() >= FEWEST_INTERVALS || (!self.truncated && !self.intervals.is_empty());
-        match (&self.error, usable) {
-            (Some(message), false) => Err(InputError::new(
-                format!("the iperf3 run failed: {message}"),
-                "repeat the measurement; nothing was transferred in this one",
-            )),
-            (None, false) => Err(InputError::new(
-                match self.intervals.len() {
-                    0 if self.omitted > 0 => "the iperf3 log holds warm-up intervals (-O) only".into(),
-                    0 => "the iperf3 log holds no interval".into(),
-                    1 => "the iperf3 log breaks off after 1 interval".into(),
-                    n => format!("the iperf3 log breaks off after {n} intervals"),
-                },
-                "give a complete log of iperf3 -c HOST -t 30 with reports every second",
-            )),
-            (_, true) => Ok(self),
+    fn complete(self, mut log: Iperf3Log) -> Iperf3Log {
+        log.version = self.version;
+        log.kernel = self.kernel;
+        log.mss = self.mss;
+        log.reverse |= self.reverse;
+        log.error = self.error;
+        // The order is one of each stream.
+        let total = |rate: Rate| rate.mul_div(log.streams as u64, 1);
+        log.offered = self.offered.map(total);
+        // In a test of both directions the two ends send, and the log does not say whose name this is.
+        if log.opposite.is_none() {
+            log.congestion_control = self.congestion_control;
         }
+        log
     }
 }
 
-/// Whether `line` could only come from iperf3 (or from iperf 2, which is told apart before).
-pub(super) fn is_typical_line(line: &str) -> bool {
-    line.starts_with("Connecting to host ")
-        || line.starts_with("iperf3:")
-        || line.starts_with("iperf Done")
-        || line.starts_with("[ ID] Interval")
-        || Row::parse(line).is_some()
-}
-
-fn udp() -> InputError {
-    InputError::new(
-        "this is a UDP log, which says nothing about windows, buffers or congestion control",
-        "repeat the measurement over TCP: iperf3 -c HOST -t 30 without -u",
-    )
-}
-
-fn refuse_other_kinds(text: &str) -> Result<(), InputError> {
-    let (message, hint) = match Kind::of(text) {
-        Kind::Iperf3Text => {
-            let header = |line: &str| line.trim_start().starts_with('[') && line.contains("Interval");
-            let udp_columns = |line: &str| line.contains("Datagrams") || line.contains("Jitter");
-            if text.lines().any(|line| header(line) && udp_columns(line)) {
-                return Err(udp());
-            }
-            let begins = |line: &str| {
-                let line = line.trim_start();
-                line.starts_with("Connecting to host ") || line.starts_with("Accepted connection from")
-            };
-            match text.lines().filter(|line| begins(line)).count() {
-                0 | 1 => return Ok(()),
-                n => return Err(several_runs(&format!("the log holds {n} runs"))),
-            }
-        }
-        Kind::Empty => ("the input is empty", "give the text that iperf3 -c HOST -t 30 printed"),
-        Kind::Json => {
-            ("this is JSON; text logs are read for now", "repeat the measurement without -J or --json-stream")
-        }
-        Kind::Iperf2Text => (
-            "this is a log of iperf 2, which shows no congestion window",
-            "repeat the measurement with iperf3",
-        ),
-        Kind::Sysctl => {
-            ("this is a sysctl dump, not a log", "give it with --sysctl FILE beside an iperf3 log")
-        }
-        Kind::Unknown => (
-            "this is not an iperf3 log",
-            "give the text that iperf3 -c HOST -t 30 printed on the sending host",
-        ),
-    };
-    Err(InputError::new(message, hint))
-}
-
-fn several_runs(message: &str) -> InputError {
-    InputError::new(message, "give one run alone, from 'Connecting to host' to 'iperf Done.'")
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Role {
+/// Whose summary a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
     Sender,
     Receiver,
+}
+
+/// The role column of `--bidir`: whether this end sent the data of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Tx,
+    Rx,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowKind {
     Interval,
     Omitted,
-    Summary(Role),
+    Summary(Side),
 }
 
 /// One line of the table.
@@ -254,8 +146,7 @@ struct Row {
     /// `None` for the sum over all streams.
     stream: Option<u32>,
     kind: RowKind,
-    both_directions: bool,
-    udp: bool,
+    direction: Option<Direction>,
     interval: Interval,
 }
 
@@ -268,9 +159,11 @@ impl Row {
             "SUM" => None,
             number => Some(number.parse().ok()?),
         };
-        let (both_directions, rest) = match rest.strip_prefix('[') {
-            Some(rest) => (true, rest.split_once(']')?.1),
-            None => (false, rest),
+        let (direction, rest) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((role, rest)) if role.starts_with("TX") => (Some(Direction::Tx), rest),
+            Some((role, rest)) if role.starts_with("RX") => (Some(Direction::Rx), rest),
+            Some(_) => return None,
+            None => (None, rest),
         };
         let mut words = rest.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -282,33 +175,43 @@ impl Row {
         let rate = Rate::from_bps(scaled(words.next()?, rate_unit(words.next()?)?)?);
         let mut tail: Vec<&str> = words.collect();
         let kind = match tail.last().copied() {
-            Some("sender") => RowKind::Summary(Role::Sender),
-            Some("receiver") => RowKind::Summary(Role::Receiver),
+            Some("sender") => RowKind::Summary(Side::Sender),
+            Some("receiver") => RowKind::Summary(Side::Receiver),
             Some("(omitted)") => RowKind::Omitted,
             _ => RowKind::Interval,
         };
         if kind != RowKind::Interval {
             tail.pop();
         }
-        let udp = tail.get(1) == Some(&"ms");
-        let retransmits = tail.first().and_then(|word| count(word));
+        let datagrams = match tail.as_slice() {
+            [jitter, "ms", of_total, ..] => Some(datagrams(jitter, of_total)?),
+            _ => None,
+        };
+        // Of a UDP sender, this is the count of datagrams: `Rows::log` knows.
+        let retransmits = tail.first().and_then(|word| count(word)).filter(|_| datagrams.is_none());
         let cwnd = match tail.as_slice() {
             [_, number, unit] => amount_unit(unit).and_then(|unit| scaled(number, unit)).map(Bytes::new),
             _ => None,
         };
         let lossy_streams = u64::from(retransmits.is_some_and(|n| n > 0));
-        let interval = Interval { start, end, bytes, rate, retransmits, lossy_streams, cwnd };
-        Some(Self { stream, kind, both_directions, udp, interval })
+        let (snd_wnd, rtt) = (None, None);
+        let interval =
+            Interval { start, end, bytes, rate, retransmits, lossy_streams, cwnd, snd_wnd, rtt, datagrams };
+        Some(Self { stream, kind, direction, interval })
     }
 }
 
-/// The longest test that iperf3 can be asked for is a day; ten years leaves room.
-const LONGEST_SECONDS: f64 = 3.2e8;
+/// `0.006 ms  3/39 (7.7%)`; out-of-order arrivals can make the loss of an interval negative.
+fn datagrams(jitter: &str, of_total: &str) -> Option<Datagrams> {
+    let (lost, total) = of_total.split_once('/')?;
+    let lost = lost.parse::<i64>().ok()?.max(0).unsigned_abs();
+    let milliseconds = jitter.parse::<f64>().ok().filter(|ms| ms.is_finite() && *ms >= 0.0)?;
+    let jitter = Some(Duration::from_secs_f64(milliseconds / 1e3));
+    Some(Datagrams { total: count(total)?, lost: Some(lost), jitter })
+}
 
 fn seconds(text: &str) -> Option<Instant> {
-    let value: f64 = text.parse().ok()?;
-    let plausible = value.is_finite() && (0.0..=LONGEST_SECONDS).contains(&value);
-    plausible.then(|| Instant::from_nanos((value * 1e9).round() as u64))
+    instant(text.parse().ok()?)
 }
 
 fn scaled(number: &str, unit: f64) -> Option<u64> {
@@ -352,91 +255,122 @@ fn rate_unit(unit: &str) -> Option<f64> {
     }
 }
 
-/// The lines of the table, sorted by what they are.
+/// The lines of the table in one direction.
 #[derive(Default)]
 struct Rows {
-    streams: BTreeSet<u32>,
-    intervals: Vec<Row>,
-    summaries: Vec<(Role, Row)>,
-    omitted: usize,
-    both_directions: bool,
-    udp: bool,
+    rows: Vec<Row>,
 }
 
 impl Rows {
-    fn add(&mut self, row: Row) {
-        self.both_directions |= row.both_directions;
-        self.udp |= row.udp;
-        self.streams.extend(row.stream);
-        match row.kind {
-            RowKind::Interval => self.intervals.push(row),
-            RowKind::Summary(role) => self.summaries.push((role, row)),
+    fn is_udp(&self) -> bool {
+        self.rows.iter().any(|row| row.interval.datagrams.is_some())
+    }
+
+    /// `None` where no line goes this way.
+    fn log(mut self, udp: bool) -> Result<Option<Iperf3Log>, InputError> {
+        let Some(first) = self.rows.first().copied() else {
+            return Ok(None);
+        };
+        if udp {
+            self.read_as_udp();
+        }
+        self.check_streams()?;
+        let streams: BTreeSet<u32> = self.rows.iter().filter_map(|row| row.stream).collect();
+        let intervals = self.intervals(streams.len());
+        check_order(&intervals)?;
+        let (sent, received) = (self.total(Side::Sender), self.total(Side::Receiver));
+        let of_sender = |i: &Interval| match i.datagrams {
+            Some(datagrams) => datagrams.lost.is_none(),
+            None => i.retransmits.is_some() || i.cwnd.is_some(),
+        };
+        let sends = first.direction != Some(Direction::Rx) && intervals.iter().any(of_sender);
+        let omitted = self.rows.iter().filter(|row| row.kind == RowKind::Omitted);
+        // The sender's summary says "0 lost", for it does not know.
+        let told = received.and_then(|total| total.datagrams);
+        let datagrams = told.or(sent.and_then(|total| total.datagrams).map(Datagrams::unheard));
+        let counted = || intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
+        Ok(Some(Iperf3Log {
+            protocol: if udp { Protocol::Udp } else { Protocol::Tcp },
+            role: if sends { Role::Sender } else { Role::Receiver },
+            streams: streams.len().max(1),
             // Once per interval, not once per stream.
-            RowKind::Omitted => self.omitted += usize::from(row.stream == self.streams.first().copied()),
+            omitted: omitted.filter(|row| row.stream == streams.first().copied()).count(),
+            sent: sent.as_ref().and_then(Summary::of),
+            received: received.as_ref().and_then(Summary::of),
+            datagrams: datagrams.or_else(counted),
+            intervals,
+            ..Iperf3Log::default()
+        }))
+    }
+
+    /// Over UDP a lone number counts datagrams. The summary of old versions names no side: it has what the
+    /// receiver told, and begins at zero after other lines.
+    fn read_as_udp(&mut self) {
+        let mut ends: BTreeMap<Option<u32>, Instant> = BTreeMap::new();
+        for Row { stream, kind, interval, .. } in &mut self.rows {
+            let total = interval.retransmits.take();
+            interval.lossy_streams = 0;
+            interval.datagrams =
+                interval.datagrams.or(total.map(|total| Datagrams { total, ..Datagrams::default() }));
+            if *kind != RowKind::Interval {
+                continue;
+            }
+            // The last report may end a hundredth after the summary.
+            let covers = |end: &Instant| interval.end + Duration::from_millis(20) >= *end;
+            if interval.start == Instant::ZERO && ends.get(stream).is_some_and(covers) {
+                *kind = RowKind::Summary(Side::Receiver);
+                // Its amount is what was sent.
+                if let Some(Datagrams { total, lost: Some(lost), .. }) = interval.datagrams {
+                    let arrived = total.saturating_sub(lost);
+                    interval.bytes = interval.bytes.mul_div(arrived, total.max(1));
+                    interval.rate = interval.rate.mul_div(arrived, total.max(1));
+                }
+            } else {
+                ends.insert(*stream, interval.end);
+            }
         }
     }
 
-    fn refuse_unusable(&self) -> Result<(), InputError> {
-        if self.udp {
-            return Err(udp());
+    fn of_intervals(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|row| row.kind == RowKind::Interval)
+    }
+
+    fn check_streams(&self) -> Result<(), InputError> {
+        let mut by_stream: BTreeMap<Option<u32>, Vec<Interval>> = BTreeMap::new();
+        for row in self.of_intervals() {
+            by_stream.entry(row.stream).or_default().push(row.interval);
         }
-        if self.both_directions {
-            return Err(InputError::new(
-                "the log holds two directions at once (--bidir)",
-                "measure one direction at a time: iperf3 -c HOST, then iperf3 -c HOST -R",
-            ));
-        }
-        let mut last: BTreeMap<Option<u32>, Instant> = BTreeMap::new();
-        for row in &self.intervals {
-            // A step back in time is where another run begins.
-            if last.insert(row.stream, row.interval.start).is_some_and(|before| row.interval.start <= before)
-            {
-                return Err(several_runs("the intervals of the log do not follow each other"));
-            }
-        }
-        Ok(())
+        by_stream.values().try_for_each(|intervals| check_order(intervals))
     }
 
     /// One interval per point in time: the only stream's, or the streams added. The sums that iperf3 prints
     /// lack the congestion windows; they serve where the streams' own lines were filtered out.
-    fn intervals(&self) -> Vec<Interval> {
-        if self.streams.is_empty() {
-            return self.intervals.iter().map(|row| row.interval).collect();
+    fn intervals(&self, streams: usize) -> Vec<Interval> {
+        if streams == 0 {
+            return self.of_intervals().map(|row| row.interval).collect();
         }
-        let mut by_start: BTreeMap<Instant, Vec<Interval>> = BTreeMap::new();
-        for row in self.intervals.iter().filter(|row| row.stream.is_some()) {
-            by_start.entry(row.interval.start).or_default().push(row.interval);
+        let mut groups: Vec<Vec<&Row>> = Vec::new();
+        for row in self.of_intervals().filter(|row| row.stream.is_some()) {
+            // Streams report together, within the grain of the printed times.
+            let joins = |group: &Vec<&Row>| {
+                let apart = group[0].interval.start.saturating_since(row.interval.start)
+                    + row.interval.start.saturating_since(group[0].interval.start);
+                apart * 2 < row.interval.length() && group.iter().all(|other| other.stream != row.stream)
+            };
+            match groups.last_mut().filter(|group| joins(group)) {
+                Some(group) => group.push(row),
+                None => groups.push(vec![row]),
+            }
         }
         // A stream missing from the last group means that the log breaks off there.
-        let complete = by_start.into_values().filter(|group| group.len() == self.streams.len());
-        complete.filter_map(|group| group.into_iter().reduce(added)).collect()
+        let complete = groups.into_iter().filter(|group| group.len() == streams);
+        complete.filter_map(|group| group.iter().map(|row| row.interval).reduce(Interval::added)).collect()
     }
 
-    fn summary(&self, role: Role) -> Option<Summary> {
-        let of_role = || self.summaries.iter().filter(|(r, _)| *r == role).map(|(_, row)| row);
-        let sum = of_role().find(|row| row.stream.is_none()).map(|row| row.interval);
-        let total = sum.or_else(|| of_role().map(|row| row.interval).reduce(added))?;
-        let summary = Summary {
-            length: total.length(),
-            bytes: total.bytes,
-            rate: total.rate,
-            retransmits: total.retransmits,
-        };
-        // Older servers print a sender's summary of zero, for they do not know it.
-        (!summary.bytes.is_zero()).then_some(summary)
-    }
-}
-
-fn added(a: Interval, b: Interval) -> Interval {
-    let both = |x: Option<u64>, y: Option<u64>| Some(x?.saturating_add(y?));
-    Interval {
-        start: a.start.min(b.start),
-        end: a.end.max(b.end),
-        bytes: a.bytes + b.bytes,
-        rate: Rate::from_bps(a.rate.as_bps().saturating_add(b.rate.as_bps())),
-        retransmits: both(a.retransmits, b.retransmits),
-        lossy_streams: a.lossy_streams + b.lossy_streams,
-        cwnd: a.cwnd.zip(b.cwnd).map(|(x, y)| x + y),
+    fn total(&self, side: Side) -> Option<Interval> {
+        let of_side = || self.rows.iter().filter(|row| row.kind == RowKind::Summary(side));
+        let sum = of_side().find(|row| row.stream.is_none()).map(|row| row.interval);
+        sum.or_else(|| of_side().map(|row| row.interval).reduce(Interval::added))
     }
 }
 

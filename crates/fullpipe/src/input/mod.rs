@@ -4,9 +4,12 @@
 //! line ends of another system. Every reader here takes any text without a panic and answers with
 //! values or with one [`InputError`] that says what to do instead.
 
+pub mod iperf3;
+mod iperf3_json;
 pub mod iperf3_text;
 pub mod sysctl;
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// Why an input cannot be used, in one line, and what to do about it.
@@ -49,6 +52,41 @@ pub(crate) fn quote(text: &str) -> String {
     text.chars().take(LONGEST_QUOTE).chain("...".chars()).collect()
 }
 
+/// The text in `bytes`. Redirected output of some shells is UTF-16; other bytes that are not UTF-8 become
+/// replacement characters, for a terminal's leftovers do not make a log unreadable.
+pub fn decode(bytes: &[u8]) -> String {
+    let units = |of: fn([u8; 2]) -> u16| {
+        let pairs = bytes[2..].chunks_exact(2).map(|pair| of([pair[0], pair[1]]));
+        String::from_utf16_lossy(&pairs.collect::<Vec<_>>())
+    };
+    match bytes {
+        [0xff, 0xfe, ..] => units(u16::from_le_bytes),
+        [0xfe, 0xff, ..] => units(u16::from_be_bytes),
+        _ => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+/// `text` without byte-order mark and terminal escapes (`ESC [ 31 m` and their kin).
+fn clean(text: &str) -> Cow<'_, str> {
+    let text = text.trim_start_matches('\u{feff}');
+    if !text.contains('\u{1b}') {
+        return Cow::Borrowed(text);
+    }
+    let mut pieces = text.split('\u{1b}');
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        plain.push_str(match piece.strip_prefix('[') {
+            // ECMA-48: parameters, then one final byte.
+            Some(sequence) => sequence
+                .find(|c: char| !matches!(c, ' '..='?'))
+                .and_then(|end| sequence.get(end + 1..))
+                .unwrap_or_default(),
+            None => piece,
+        });
+    }
+    Cow::Owned(plain)
+}
+
 /// What a text is, judged by its content; names of files say nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -56,7 +94,11 @@ pub enum Kind {
     Empty,
     /// Text output of iperf3, of a run that may have failed.
     Iperf3Text,
-    /// A JSON document, as `iperf3 -J` writes.
+    /// A document of `iperf3 -J`, of a run that may have failed.
+    Iperf3Json,
+    /// Events of `iperf3 --json-stream`, one a line.
+    Iperf3JsonStream,
+    /// JSON of something else.
     Json,
     /// Text output of iperf 2, a different tool.
     Iperf2Text,
@@ -69,12 +111,15 @@ pub enum Kind {
 impl Kind {
     /// Judges `text`.
     pub fn of(text: &str) -> Self {
-        let text = text.trim_start_matches('\u{feff}').trim();
-        if text.is_empty() {
+        let text = &*clean(text);
+        if text.trim().is_empty() {
             return Self::Empty;
         }
-        if text.starts_with('{') {
-            return Self::Json;
+        let typical = |line: &str| iperf3_text::is_typical_line(line.trim());
+        // A document may quote the text of its peer, so the first line that tells decides.
+        match text.lines().find(|line| iperf3_json::begins_document(line) || typical(line)) {
+            Some(line) if iperf3_json::begins_document(line) => return iperf3_json::kind(text),
+            _ => {}
         }
         let any = |test: fn(&str) -> bool| text.lines().any(|line| test(line.trim()));
         // Both tools print interval lines and the same header; only iperf 2 introduces itself this way.
@@ -90,3 +135,6 @@ impl Kind {
         Self::Unknown
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,8 +39,9 @@ fn headline(diagnosis: &Diagnosis, width: usize) -> String {
         return share;
     };
     // The first rung is the present; what stops the transfer there is not the next wall, and a cap that
-    // holds it now is the end of the ladder.
-    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit);
+    // holds it now is the end of the ladder. A UDP test meets no walls of TCP.
+    let tcp = diagnosis.input.protocol == "tcp";
+    let wall = diagnosis.ladder.get(1).filter(|wall| tcp && wall.limit != first.limit);
     let amounts = link.map(|link| format!(" ({mean} of {link})")).unwrap_or_default();
     let what = &first.what;
     let forms = match wall {
@@ -67,7 +68,9 @@ fn measurement(diagnosis: &Diagnosis) -> String {
     let (input, path) = (&diagnosis.input, &diagnosis.path);
     let mut text = path.link.map_or_else(|| path.mean.to_string(), |link| format!("{} of {link}", path.mean));
     let _ = write!(text, " over {}", Duration::from_secs_f64(input.duration_s));
-    let _ = write!(text, ", RTT {}", Duration::from_secs_f64(path.rtt_ms / 1e3));
+    if path.rtt_source != RttSource::Unknown {
+        let _ = write!(text, ", RTT {}", Duration::from_secs_f64(path.rtt_ms / 1e3));
+    }
     if path.rtt_source == RttSource::Bound {
         text += " at most";
     }

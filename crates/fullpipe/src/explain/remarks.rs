@@ -1,0 +1,138 @@
+//! What a diagnosis takes for granted, and what the reader should know about the input.
+
+use fullpipe_tcp::buffers::KernelVersion;
+use fullpipe_tcp::cc::Algorithm;
+
+use super::{BARELY_USED, BufferSource, Buffers, Explainer, RttSource, SUSPICIOUS, Sender};
+use crate::input::iperf3::Format;
+use crate::stats::DEFAULT_MSS;
+
+impl Explainer<'_> {
+    pub(super) fn state_assumptions(&mut self) {
+        let how = match self.sender {
+            Sender::Named(a) => format!("congestion control {a}, as the log says"),
+            Sender::Inferred(Algorithm::Bbr1) => {
+                "congestion control BBR: Cwnd stays at two to three times what is in flight, and does not shrink at losses"
+                    .into()
+            }
+            Sender::Inferred(a) => format!(
+                "congestion control {a}: Cwnd falls at losses and climbs back, as loss-based controls do"
+            ),
+            Sender::Assumed(a) => format!("congestion control {a}, the kernel's default; the log does not tell"),
+        };
+        self.assumptions.push(how);
+        let Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self.buffers;
+        let name = |source: BufferSource, limit: &'static str| match source {
+            BufferSource::Socket | BufferSource::Window => "a buffer of",
+            _ => limit,
+        };
+        self.assumptions.push(format!(
+            "receiver: {} {rcvbuf} ({}), {rule}: a window of {}",
+            name(rcvbuf_source, "tcp_rmem[2]"),
+            rcvbuf_source.words(),
+            self.buffers.window()
+        ));
+        self.assumptions.push(format!(
+            "sender: {} {sndbuf} ({})",
+            name(sndbuf_source, "tcp_wmem[2]"),
+            sndbuf_source.words()
+        ));
+        if self.facts.sysctl.is_some() {
+            self.assumptions.push("the sysctl dump stands for both hosts".into());
+        }
+        if self.measured.rtt_source == RttSource::Bound {
+            self.assumptions.push(format!(
+                "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
+                self.measured.rtt
+            ));
+        }
+        if let (RttSource::Log, Some(own)) = (self.measured.rtt_source, self.facts.log.rtt) {
+            self.assumptions.push(format!(
+                "the path's RTT is the least smoothed sample of the log, {}; a queue that stood from the first report on would \
+                 be taken for path (--rtt, by ping before the test, tells)",
+                own.min
+            ));
+        }
+        if let (Some(kernel), None) = (self.facts.log.kernel, self.known_kernel()) {
+            self.assumptions.push(format!("kernel {kernel} on both hosts, as on the one that wrote the log"));
+        }
+        if self.facts.log.mss.is_none() {
+            self.assumptions.push(format!("segments of {} bytes", DEFAULT_MSS.get()));
+        }
+    }
+
+    pub(super) fn state_notes(&mut self) {
+        let log = self.facts.log;
+        let ratio = self.measured.inflight_per_cwnd;
+        if let Some(ratio) = ratio.filter(|ratio| *ratio > SUSPICIOUS && self.measured.mean_rtt.is_some()) {
+            self.notes.push(format!(
+                "rate x RTT is {ratio:.1} times Cwnd: the samples at the ends of the intervals do not stand for the whole of them"
+            ));
+        }
+        if let (Some(name), false) = (&log.congestion_control, matches!(self.sender, Sender::Named(_))) {
+            self.notes.push(format!(
+                "the log names the congestion control {name}, which is not simulated; {} stands for it",
+                self.sender.algorithm()
+            ));
+        }
+        if let Some(opposite) = &log.opposite {
+            self.notes.push(format!(
+                "both directions at once: this is the one that this host sent; the other carried {}, and its data delays the \
+                 acknowledgements of this one",
+                opposite.mean_rate()
+            ));
+        }
+        if ratio.is_some_and(|ratio| ratio < BARELY_USED) && self.measured.mean_rtt.is_none() {
+            self.notes.push(format!(
+                "hardly anything of Cwnd is in flight at an RTT of {}: check --rtt",
+                self.measured.rtt
+            ));
+        }
+        if log.truncated {
+            self.notes.push(format!(
+                "the log breaks off after {} intervals; it has no summary",
+                log.intervals.len()
+            ));
+        }
+        if let Some(error) = &log.error {
+            self.notes.push(format!("iperf3 ended with an error: {error}"));
+        }
+        if self.older_dump {
+            self.notes.push(
+                "this sysctl dump predates the log (it lists no bbr): its buffer sizes are assumptions here"
+                    .into(),
+            );
+        }
+        let dump_cc = self.facts.sysctl.and_then(|host| host.congestion_control.as_deref());
+        if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
+            self.notes.push(
+                "the sysctl dump says bbr, but the log's Cwnd is that of a loss-based control: another time or another \
+                 choice of the socket"
+                    .into(),
+            );
+        }
+        if let Some(host) = self.facts.sysctl {
+            if host.window_scaling == Some(false) {
+                self.notes
+                    .push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
+            }
+            if host.moderate_rcvbuf == Some(false) {
+                self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
+            }
+        }
+        if log.streams > 1 {
+            self.notes.push(format!(
+                "{} streams are taken together; limits of one flow are multiplied",
+                log.streams
+            ));
+        }
+    }
+    pub(super) fn is_text(&self) -> bool {
+        self.facts.log.format == Format::Text
+    }
+
+    /// The kernel by the user or the dump.
+    fn known_kernel(&self) -> Option<KernelVersion> {
+        self.facts.kernel.or(self.facts.sysctl.and_then(|host| host.kernel))
+    }
+}

@@ -1,0 +1,222 @@
+//! The rules for what a JSON log tells: RTT and the receiver's window in each report, and iperf3's orders.
+//!
+//! ```text
+//!   in flight / snd_wnd > 0.8, and snd_wnd below Cwnd    the receiver's window limits
+//!             below 0.7 of both                          neither: send buffer, application, cap
+//!   srtt > 1.25 x the least RTT at a level rate          a queue stands: what empties it limits
+//! ```
+//!
+//! A queue comes first: where one stands all the time, its outlet is busy all the time, and whatever bounds
+//! the data in flight only bounds the queue.
+
+use fullpipe_units::{Duration, Rate};
+
+use super::{CWND_BOUND, Confidence, Excluded, Explainer, Finding, Limit, NOT_CWND_BOUND, SUSPICIOUS};
+
+/// A mean RTT above this multiple of the least is a standing queue.
+pub(super) const QUEUED: f64 = 1.25;
+/// Below this the hosts' own scheduling is as long.
+const LEAST_QUEUE: Duration = Duration::from_millis(1);
+/// From this share of what iperf3 was told to send on, it sent what it was told.
+const AS_ORDERED: f64 = 0.97;
+/// Of the line: a queue at less than this stands somewhere else.
+const NEAR_THE_LINE: f64 = 0.8;
+
+/// What stands before the bottleneck.
+#[derive(Clone, Copy)]
+pub(super) struct Queue {
+    /// The least RTT known: that of the path.
+    base: Duration,
+    /// The mean RTT after the ramp.
+    mean: Duration,
+}
+
+impl Explainer<'_> {
+    /// A queue that stands while the rate is level.
+    pub(super) fn queue(&self) -> Option<Queue> {
+        let mean = self.measured.mean_rtt?;
+        let base = self.least_rtt();
+        let stands = mean.as_secs_f64() > QUEUED * base.as_secs_f64() && mean - base >= LEAST_QUEUE;
+        (stands && self.series.is_flat()).then_some(Queue { base, mean })
+    }
+
+    /// The least RTT known: the given one or a sample of the log.
+    fn least_rtt(&self) -> Duration {
+        let own = self.facts.log.rtt.map_or(Duration::MAX, |rtt| rtt.min);
+        self.measured.rtt.min(own)
+    }
+
+    /// The log's RTTs in a clause.
+    pub(super) fn rtt_evidence(&self, mean: Duration) -> String {
+        format!("the smoothed RTT is {mean} on average, {} at least", self.least_rtt())
+    }
+
+    /// What limits where a queue stands.
+    pub(super) fn standing_queue(&mut self, per_cwnd: Option<f64>) -> Vec<Finding> {
+        let Some(Queue { base, mean }) = self.queue() else {
+            return self.candidates();
+        };
+        let steady = self.measured.steady;
+        let below_line = |link: &Rate| (steady.as_bps() as f64) < NEAR_THE_LINE * link.as_bps() as f64;
+        let elsewhere = self.facts.link.filter(below_line);
+        let full = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio > CWND_BOUND);
+        let own = full(per_cwnd) || full(self.measured.inflight_per_wnd);
+        let mut evidence = vec![format!(
+            "{} while the rate is level at {steady}: a queue of {} stands",
+            self.rtt_evidence(mean),
+            mean - base
+        )];
+        if own {
+            evidence
+                .push(format!("this flow keeps it: {} in flight fill its window", self.measured.inflight));
+        }
+        if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
+            evidence.push(format!("the queue overflows: {loss}"));
+        }
+        let mut could_not_tell =
+            vec!["how deep the queue gets: the samples are smoothed, one for each interval".to_owned()];
+        if !own {
+            could_not_tell.push("whose queue it is: this flow does not fill its own window".into());
+        }
+        let (limit, what) = match elsewhere {
+            Some(link) => {
+                could_not_tell.push(format!(
+                    "what lies below the line's {link}: a shaper, a slower hop, or other traffic on the line"
+                ));
+                (
+                    Limit::Policer,
+                    format!("a shaper or a slower hop near {steady}, with a queue before it, holds it"),
+                )
+            }
+            None => (
+                Limit::Link,
+                format!("a line of about {steady} is full, with a queue of {} before it", mean - base),
+            ),
+        };
+        let finding = Finding {
+            limit,
+            what,
+            share: self.steady_share(),
+            confidence: if own { Confidence::High } else { Confidence::Low },
+            ceiling: Some(steady),
+            evidence,
+            could_not_tell,
+            next_test: Some(
+                "iperf3 -P 10: an equal total is the line; ping beside the test shows the queue, and its end when the test ends"
+                    .into(),
+            ),
+        };
+        let mut findings = vec![finding];
+        if !own {
+            findings.extend(self.candidates());
+            findings.iter_mut().for_each(|finding| finding.confidence = Confidence::Low);
+        }
+        findings
+    }
+
+    /// Whether iperf3 sent what it was told to (`-b`), and no more.
+    pub(super) fn keeps_to_order(&self) -> bool {
+        let steady = self.measured.steady.as_bps() as f64;
+        self.facts.log.offered.is_some_and(|order| steady >= AS_ORDERED * order.as_bps() as f64)
+    }
+
+    pub(super) fn ordered(&self) -> Finding {
+        let order = self.facts.log.offered.unwrap_or_default();
+        Finding {
+            limit: Limit::App,
+            what: format!("iperf3 was told to send no more than {order} (-b)"),
+            share: self.steady_share(),
+            confidence: Confidence::Certain,
+            ceiling: Some(order),
+            evidence: vec![format!("{} after the ramp are what -b asks for", self.measured.steady)],
+            could_not_tell: vec!["what would limit a transfer that takes all it can get".into()],
+            next_test: Some("repeat without -b".into()),
+        }
+    }
+
+    /// Whether the receiver's window is known to be the one that is full.
+    pub(super) fn window_is_full(&self, per_cwnd: f64) -> bool {
+        self.measured.inflight_per_wnd.is_some_and(|ratio| ratio > CWND_BOUND && ratio > per_cwnd)
+    }
+
+    /// The receiver's window, where the log shows it full.
+    pub(super) fn told_window(&mut self, per_cwnd: f64) -> Vec<Finding> {
+        let (Some(wnd), Some(ratio)) = (self.measured.snd_wnd, self.measured.inflight_per_wnd) else {
+            return self.candidates();
+        };
+        if per_cwnd < NOT_CWND_BOUND {
+            self.exclude_cwnd(per_cwnd);
+        }
+        let window = wnd.mul_div(1, self.measured.streams.max(1));
+        let constant = self.series.wnd_is_constant();
+        let mut evidence = vec![format!(
+            "in flight (rate x RTT) is {ratio:.2} of the receiver's window, median after the ramp: {} of {wnd} (snd_wnd, \
+             above {CWND_BOUND}: it limits)",
+            self.measured.inflight
+        )];
+        evidence.push(format!("Cwnd of {} would allow more", self.measured.cwnd.unwrap_or_default()));
+        evidence.push(if constant {
+            "the window stays the same, as that of a receive buffer at its limit".into()
+        } else {
+            "the window comes and goes, as that of an application that reads in bursts, or of a buffer that still grows".into()
+        });
+        let plain = constant && per_cwnd < NOT_CWND_BOUND && ratio <= SUSPICIOUS;
+        let rwnd = Finding {
+            limit: Limit::Rwnd,
+            what: format!("a receive window of {window} holds it"),
+            share: self.steady_share(),
+            confidence: if plain { Confidence::Certain } else { Confidence::High },
+            ceiling: Some(self.ceiling(window)),
+            evidence: evidence.clone(),
+            could_not_tell: vec![
+                "whether the receive buffer is too small or its application reads too slowly: the sender sees the window only"
+                    .into(),
+            ],
+            next_test: Some(
+                "during the transfer, on the receiver: ss -tmn; Recv-Q near 0 is the buffer, Recv-Q near skmem rb the \
+                 application"
+                    .into(),
+            ),
+        };
+        let mut findings = vec![rwnd];
+        if !constant {
+            let app = self.app(Limit::ReceiverApp);
+            findings.push(Finding { evidence, ..app });
+        }
+        findings
+    }
+
+    /// Whether the log shows room in the receiver's window.
+    pub(super) fn window_has_room(&self) -> bool {
+        self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < NOT_CWND_BOUND)
+    }
+
+    pub(super) fn exclude_window(&mut self) {
+        if let (true, Some(ratio)) = (self.window_has_room(), self.measured.inflight_per_wnd) {
+            self.excluded.push(Excluded {
+                limit: Limit::Rwnd,
+                confidence: Confidence::Certain,
+                evidence: format!(
+                    "not the receiver's window, certain: in flight {} is {ratio:.2} of snd_wnd {}, median after the ramp \
+                     (below {NOT_CWND_BOUND})",
+                    self.measured.inflight,
+                    self.measured.snd_wnd.unwrap_or_default()
+                ),
+            });
+        }
+    }
+
+    /// Why the RTT during the test is not known.
+    pub(super) fn no_rtt(&self) -> &'static str {
+        if self.is_text() { "the text log shows no RTT" } else { "this log has no RTT" }
+    }
+
+    /// Why window and send buffer look alike.
+    pub(super) fn window_or_buffer(&self) -> &'static str {
+        if self.is_text() {
+            "receive window or send buffer: the text log prints neither snd_wnd nor the buffers"
+        } else {
+            "receive window or send buffer: this log has no snd_wnd (iperf3 3.11 and kernel 5.4 or newer tell it)"
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Every kind of log that iperf3 writes: what is found in it, and that no other input gets further than one
+//! line and a hint.
+
+use std::fs;
+use std::path::Path;
+
+use fullpipe::explain::{Confidence, RttSource};
+use fullpipe::input::decode;
+use fullpipe::input::iperf3::{Format, Protocol, Role};
+use fullpipe::{Diagnosis, Facts, InputError, Iperf3Log, Limit, explain, render_text};
+use fullpipe_units::{Bytes, Duration, draw};
+
+fn folder() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/iperf3")
+}
+
+fn example(name: &str) -> String {
+    fs::read_to_string(folder().join(name)).unwrap()
+}
+
+fn facts(log: &Iperf3Log) -> Facts<'_> {
+    Facts { log, rtt: None, link: None, sysctl: None, kernel: None, control: None }
+}
+
+/// A log in a line.
+fn line(log: &Iperf3Log) -> String {
+    let known = |known: bool, name: &'static str| if known { name } else { "-" };
+    let first = log.intervals[0];
+    let rtt = log.rtt.map_or_else(|| "-".into(), |rtt| format!("{}/{}/{}", rtt.min, rtt.mean, rtt.max));
+    let datagrams = log.datagrams.map_or_else(String::new, |d| {
+        format!(
+            " lost {}/{} jitter {}",
+            d.lost.map_or("?".into(), |lost| lost.to_string()),
+            d.total,
+            d.jitter.unwrap_or_default()
+        )
+    });
+    format!(
+        "{:?} {:?} {:?} x{} {}: {} of {} in {}{} [{} {} {} {}] rtt {rtt} {}{datagrams}{}",
+        log.format,
+        log.protocol,
+        log.role,
+        log.streams,
+        known(log.reverse, "reverse"),
+        log.mean_rate(),
+        log.offered.map_or_else(|| "all".into(), |offered| offered.to_string()),
+        log.intervals.len(),
+        if log.omitted > 0 { format!("-{}", log.omitted) } else { String::new() },
+        known(first.retransmits.is_some(), "retr"),
+        known(first.cwnd.is_some(), "cwnd"),
+        known(first.snd_wnd.is_some(), "wnd"),
+        known(first.rtt.is_some(), "rtt"),
+        log.congestion_control.as_deref().unwrap_or("-"),
+        log.opposite.as_ref().map_or_else(String::new, |other| format!(" | {}", line(other))),
+    )
+}
+
+/// What is found in each example: format, protocol, role, streams, rate of what was ordered, intervals less
+/// warm-up, what the first interval knows, least/mean/largest RTT, congestion control, datagrams | other way.
+const READ: [(&str, &str); 28] = [
+    (
+        "bidir-parallel.txt",
+        "Text Tcp Both x2 -: 201 Mbit/s of all in 6 [retr cwnd - -] rtt - - | Text Tcp Both x2 reverse: 201 Mbit/s of all in 6 [- - - -] rtt - -",
+    ),
+    (
+        "bidir.json",
+        "Json Tcp Both x1 -: 100 Mbit/s of 100 Mbit/s in 6 [retr cwnd wnd rtt] rtt 35us/146us/545us - | Json Tcp Both x1 reverse: 100 Mbit/s of 100 Mbit/s in 6 [- - - -] rtt - -",
+    ),
+    (
+        "bidir.txt",
+        "Text Tcp Both x1 -: 99.7 Mbit/s of all in 6 [retr cwnd - -] rtt - - | Text Tcp Both x1 reverse: 100 Mbit/s of all in 6 [- - - -] rtt - -",
+    ),
+    ("made-3.0.json", "Json Tcp Sender x1 -: 200 Mbit/s of all in 6 [retr - - -] rtt - -"),
+    (
+        "made-3.20.json",
+        "Json Tcp Sender x1 -: 200 Mbit/s of 200 Mbit/s in 6 [retr cwnd wnd rtt] rtt 119us/416us/1.77ms bbr",
+    ),
+    (
+        "made-minus-one.json",
+        "Json Tcp Sender x1 -: 200 Mbit/s of 200 Mbit/s in 6 [retr cwnd - rtt] rtt 119us/416us/1.77ms bbr",
+    ),
+    (
+        "made-stream.jsonl",
+        "JsonStream Tcp Sender x1 -: 200 Mbit/s of 200 Mbit/s in 6 [retr cwnd wnd rtt] rtt 119us/416us/1.77ms bbr",
+    ),
+    (
+        "made-udp-3.1.txt",
+        "Text Udp Sender x1 -: 19.9 Mbit/s of all in 3 [- - - -] rtt - - lost 9/918 jitter 12us",
+    ),
+    (
+        "omit.json",
+        "Json Tcp Sender x1 -: 200 Mbit/s of 200 Mbit/s in 6-2 [retr cwnd wnd rtt] rtt 89us/168us/525us bbr",
+    ),
+    ("parallel-reverse.txt", "Text Tcp Receiver x2 reverse: 201 Mbit/s of all in 6 [- - - -] rtt - -"),
+    (
+        "parallel.json",
+        "Json Tcp Sender x2 -: 201 Mbit/s of 200 Mbit/s in 6 [retr cwnd wnd rtt] rtt 35us/65.5us/96us cubic",
+    ),
+    ("parallel.txt", "Text Tcp Sender x2 -: 201 Mbit/s of all in 6 [retr cwnd - -] rtt - -"),
+    ("reverse.json", "Json Tcp Receiver x1 reverse: 200 Mbit/s of 200 Mbit/s in 6 [- - - -] rtt - cubic"),
+    ("reverse.txt", "Text Tcp Receiver x1 reverse: 200 Mbit/s of all in 6 [- - - -] rtt - -"),
+    ("server.json", "Json Tcp Receiver x1 -: 200 Mbit/s of 200 Mbit/s in 3 [- - - -] rtt - -"),
+    (
+        "tcp.json",
+        "Json Tcp Sender x1 -: 200 Mbit/s of 200 Mbit/s in 6 [retr cwnd wnd rtt] rtt 119us/416us/1.77ms bbr",
+    ),
+    ("tcp.txt", "Text Tcp Sender x1 -: 200 Mbit/s of 200 Mbit/s in 6 [retr cwnd - -] rtt - cubic"),
+    (
+        "udp-bidir.json",
+        "Json Udp Both x1 -: 20 Mbit/s of 20 Mbit/s in 6 [- - - -] rtt - - lost 0/229 jitter 46.9us | Json Udp Both x1 reverse: 20 Mbit/s of 20 Mbit/s in 6 [- - - -] rtt - - lost 0/229 jitter 30.2us",
+    ),
+    (
+        "udp-bidir.txt",
+        "Text Udp Both x1 -: 20 Mbit/s of all in 6 [- - - -] rtt - - lost 0/229 jitter 5us | Text Udp Both x1 reverse: 20 Mbit/s of all in 6 [- - - -] rtt - - lost 0/229 jitter 3us",
+    ),
+    (
+        "udp-loss.json",
+        "Json Udp Sender x1 -: 310 Mbit/s of 8 Gbit/s in 6 [- - - -] rtt - - lost 126492/209673 jitter 1.31ms",
+    ),
+    (
+        "udp-loss.txt",
+        "Text Udp Sender x1 -: 386 Mbit/s of all in 6 [- - - -] rtt - - lost 147328/251108 jitter 36us",
+    ),
+    (
+        "udp-parallel.txt",
+        "Text Udp Sender x2 -: 40 Mbit/s of all in 6 [- - - -] rtt - - lost 0/458 jitter 3us",
+    ),
+    (
+        "udp-reverse.json",
+        "Json Udp Receiver x1 reverse: 20.1 Mbit/s of 20 Mbit/s in 6 [- - - -] rtt - - lost 0/230 jitter 151us",
+    ),
+    (
+        "udp-reverse.txt",
+        "Text Udp Receiver x1 reverse: 20 Mbit/s of all in 6 [- - - -] rtt - - lost 0/229 jitter 10us",
+    ),
+    (
+        "udp.json",
+        "Json Udp Sender x1 -: 20 Mbit/s of 20 Mbit/s in 6 [- - - -] rtt - - lost 0/229 jitter 24.5us",
+    ),
+    ("udp.txt", "Text Udp Sender x1 -: 20 Mbit/s of all in 6 [- - - -] rtt - - lost 0/229 jitter 132us"),
+    (
+        "unlimited.json",
+        "Json Tcp Sender x1 -: 33.4 Gbit/s of all in 6 [retr cwnd wnd rtt] rtt 44us/448us/930us cubic",
+    ),
+    (
+        "window.json",
+        "Json Tcp Sender x1 -: 16.3 Gbit/s of all in 6 [retr cwnd wnd rtt] rtt 20us/22us/25us cubic",
+    ),
+];
+
+/// Failed runs: what iperf3 said.
+const FAILED: [&str; 2] = ["refused.json", "made-stream-failed.jsonl"];
+
+#[test]
+fn every_example_is_read() {
+    let mut names: Vec<String> =
+        fs::read_dir(folder()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| name != "README.md");
+    assert_eq!(names.len(), READ.len() + FAILED.len(), "an example without a test: {names:?}");
+    for (name, expected) in READ {
+        assert_eq!(line(&Iperf3Log::parse(&example(name)).unwrap()), expected, "{name}");
+    }
+    for name in FAILED {
+        let error = Iperf3Log::parse(&example(name)).unwrap_err();
+        assert_eq!(
+            error.message, "the iperf3 run failed: unable to connect to server: Connection refused",
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn the_summaries_are_those_of_iperf3() {
+    let log = Iperf3Log::parse(&example("tcp.json")).unwrap();
+    assert_eq!(log.version.as_deref(), Some("3.12"));
+    assert_eq!(log.kernel.map(|kernel| kernel.to_string()).as_deref(), Some("6.18"));
+    assert_eq!(log.mss, Some(Bytes::new(32_768)));
+    assert_eq!(log.set_buffers, None, "sndbuf_actual is where autotuning begins");
+    assert_eq!(log.sent.map(|sent| (sent.bytes, sent.retransmits)), Some((Bytes::new(75_104_256), Some(3))));
+    assert_eq!(log.length(), Duration::from_secs_f64(3.000438));
+    let rtt = log.rtt.unwrap();
+    assert_eq!((rtt.min.as_micros(), rtt.mean.as_micros(), rtt.max.as_micros()), (119, 416, 1770));
+    let set = Iperf3Log::parse(&example("window.json")).unwrap().set_buffers.unwrap();
+    assert_eq!((set.sndbuf, set.rcvbuf), (Bytes::from_kib(128), Bytes::from_kib(128)));
+    // A server does not know what the client sent.
+    let server = Iperf3Log::parse(&example("server.json")).unwrap();
+    assert_eq!((server.role, server.sent), (Role::Receiver, None));
+    // Versions differ in what they add, not in what they say.
+    let newer = Iperf3Log::parse(&example("made-3.20.json")).unwrap();
+    assert_eq!(Iperf3Log { version: log.version.clone(), ..newer.clone() }, log);
+    let stream = Iperf3Log::parse(&example("made-stream.jsonl")).unwrap();
+    assert_eq!(Iperf3Log { format: Format::Json, ..stream }, newer);
+}
+
+#[test]
+fn unknown_numbers_are_unknown_in_either_spelling() {
+    let log = Iperf3Log::parse(&example("made-minus-one.json")).unwrap();
+    assert!(log.intervals.iter().all(|interval| interval.snd_wnd.is_none()));
+    assert_eq!(log.intervals[2].retransmits, None);
+    assert_eq!(log.sent.and_then(|sent| sent.retransmits), None);
+}
+
+/// What arrived, not what was sent, is the rate of a UDP test.
+#[test]
+fn loss_over_udp_is_counted_once() {
+    for (name, lost, total, mbps) in [
+        ("udp-loss.json", 126_492, 209_673, 310),
+        ("udp-loss.txt", 147_328, 251_108, 386),
+        ("made-udp-3.1.txt", 9, 918, 19),
+    ] {
+        let log = Iperf3Log::parse(&example(name)).unwrap();
+        let datagrams = log.datagrams.unwrap();
+        assert_eq!((datagrams.lost, datagrams.total), (Some(lost), total), "{name}");
+        assert_eq!(log.mean_rate().as_bps() / 1_000_000, mbps, "{name}");
+        assert_eq!(log.proven_rate(), log.mean_rate());
+    }
+}
+
+#[test]
+fn every_example_is_explained_or_asks_for_the_rtt() {
+    for (name, _) in READ {
+        let log = Iperf3Log::parse(&example(name)).unwrap();
+        let facts = facts(&log);
+        let found = match explain(&facts) {
+            Ok(found) => found,
+            Err(error) => {
+                assert!(log.rtt.is_none() && error.hint.contains("--rtt"), "{name}: {error}");
+                continue;
+            }
+        };
+        let first = &found.findings[0];
+        match log.protocol {
+            Protocol::Udp => {
+                assert_eq!(found.measured.rtt_source, RttSource::Unknown, "{name}");
+                assert!(first.could_not_tell.iter().any(|open| open.contains("UDP has none")), "{name}");
+            }
+            // JSON of a sender needs no flag, and the runs did what -b told.
+            Protocol::Tcp if log.rtt.is_some() => {
+                assert_eq!(found.measured.rtt_source, RttSource::Log, "{name}");
+                if log.offered.is_some() {
+                    assert_eq!((first.limit, first.confidence), (Limit::App, Confidence::Certain), "{name}");
+                }
+            }
+            Protocol::Tcp => assert_eq!(found.measured.rtt_source, RttSource::Bound, "{name}"),
+        }
+        let text = render_text(&Diagnosis::new(&facts, found, Vec::new()), 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    }
+}
+
+#[test]
+fn terminals_and_shells_change_nothing() {
+    for name in ["tcp.json", "made-stream.jsonl", "bidir.txt", "udp-loss.txt"] {
+        let text = example(name);
+        let plain = Iperf3Log::parse(&text).unwrap();
+        let parsed = |text: &str| Iperf3Log::parse(text).unwrap();
+        assert_eq!(parsed(&text.replace('\n', "\r\n")), plain, "{name}");
+        assert_eq!(parsed(&format!("\u{feff}{text}")), plain, "{name}");
+        assert_eq!(
+            parsed(&format!("\u{1b}[32muser@host\u{1b}[0m:~$ iperf3 -c h\n{text}\nuser@host:~$ \n")),
+            plain,
+            "{name}"
+        );
+        let utf16: Vec<u8> =
+            [0xff, 0xfe].into_iter().chain(text.encode_utf16().flat_map(u16::to_le_bytes)).collect();
+        assert_eq!(parsed(&decode(&utf16)), plain, "{name}");
+    }
+}
+
+#[test]
+fn a_stream_of_events_that_breaks_off_serves() {
+    let text = example("made-stream.jsonl");
+    let until_end: String = text.lines().take(7).map(|line| format!("{line}\n")).collect();
+    let log = Iperf3Log::parse(&(until_end.clone() + "{\"event\":\"end\",\"da")).unwrap();
+    assert!(log.truncated && log.intervals.len() == 6);
+    // Without the end's summary the RTT is that of the reports.
+    assert_eq!(log.rtt.map(|rtt| rtt.min.as_micros()), Some(119));
+    let failed = until_end + "{\"event\":\"error\",\"data\":\"control socket has closed unexpectedly\"}\n";
+    let log = Iperf3Log::parse(&failed).unwrap();
+    assert_eq!(log.error.as_deref(), Some("control socket has closed unexpectedly"));
+    // --json-stream-full-output
+    assert_eq!(
+        Iperf3Log::parse(&(text.clone() + &example("made-3.20.json"))).unwrap(),
+        Iperf3Log::parse(&text).unwrap()
+    );
+}
+
+#[track_caller]
+fn refused(text: &str) -> InputError {
+    let error = Iperf3Log::parse(text).expect_err(text);
+    assert!(!error.message.is_empty() && !error.hint.is_empty(), "{text}");
+    for line in [&error.message, &error.hint] {
+        assert!(line.chars().all(|c| !c.is_control()) && line.chars().count() < 400, "{line:?}");
+    }
+    error
+}
+
+/// One thing after the other is put in the place of another in a good document.
+#[test]
+fn malformed_json_is_one_line_and_a_hint() {
+    let good = example("tcp.json");
+    let with = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from}");
+        good.replacen(from, to, 1)
+    };
+    let bytes = "\"bytes\": 12582912";
+    let cases = [
+        (good[..good.len() / 2].to_owned(), "breaks off at line"),
+        (good[..good.len() - 3].to_owned(), "breaks off at line"),
+        (format!("{good}{good}"), "several JSON documents"),
+        (format!("{good}{}", &good[..300]), "several JSON documents"),
+        (format!("[\n{good},\n{good}]"), "JSON, but not of iperf3"),
+        ("{}".into(), "JSON, but not of iperf3"),
+        ("{\"a\":[1,2,{\"b\":null}]}".into(), "JSON, but not of iperf3"),
+        ("{\"start\":{}}".into(), "no interval"),
+        ("{\"start\":1,\"intervals\":2}".into(), "no usable 'start'"),
+        ("{\"start\":{},\"intervals\":{}}".into(), "no usable 'intervals'"),
+        ("{\"start\":{},\"intervals\":[]}".into(), "no interval"),
+        ("{\"start\":{},\"intervals\":[1,null,\"x\",[]]}".into(), "no interval"),
+        ("{\"start\":{},\"intervals\":[{\"streams\":[]}]}".into(), "no interval"),
+        ("{\"start\":{},\"intervals\":[{\"streams\":[7]}]}".into(), "no usable 'start' in interval 1"),
+        ("{\"error\":{\"message\":{\"text\":\"nested\"}}}".into(), "the iperf3 run failed: {"),
+        ("{\"error\":null,\"start\":{}}".into(), "no interval"),
+        (format!("{{\"error\":\"{}\"}}", "long ".repeat(10_000)), "the iperf3 run failed: long"),
+        ("{\"error\":\"two\\nlines\\u001b[31m\"}".into(), "two lines"),
+        (with(bytes, "\"bytes\": \"many\""), "no usable 'bytes' in interval 1"),
+        (with(bytes, "\"bytes\": null"), "no usable 'bytes' in interval 1"),
+        (with(bytes, "\"bytes\": -1"), "no usable 'bytes' in interval 1"),
+        (with(bytes, "\"bytes\": 18446744073709551615"), "no usable 'bytes' in interval 1"),
+        (with(bytes, "\"bytes\": 1e300"), "no usable 'bytes' in interval 1"),
+        (with(bytes, "\"bytes\": 1e400"), "damaged at line"),
+        (with(bytes, "\"bytes\": NaN"), "damaged at line"),
+        (with(bytes, "\"bytes\": -nan"), "damaged at line"),
+        (with(bytes, "\"bytes\": []"), "no usable 'bytes' in interval 1"),
+        (with("\"end\": 0.500095", "\"end\": 0"), "no usable 'end' in interval 1"),
+        (with("\"end\": 0.500095", "\"end\": 1e18"), "no usable 'end' in interval 1"),
+        (with("\"start\": 0.500095", "\"start\": -3"), "no usable 'start' in interval 2"),
+        (with("\"start\": 0.500095", "\"start\": 0"), "do not follow each other"),
+        (with("\"TCP\"", "\"SCTP\""), "SCTP"),
+        (format!("{{\"start\":{}{}}}", "[".repeat(5000), "]".repeat(5000)), "damaged at line"),
+        ("{\"event\":\"start\",\"data\":{}}\n{\"event\":\"end\",\"data\":{}}".into(), "no interval"),
+        ("{\"event\":\"interval\",\"data\":7}\n".into(), "no usable 'start'"),
+        ("{\"event\":\"start\",\"data\":{}}\n{broken\n{\"event\":\"end\",\"data\":{}}".into(), "damaged"),
+        (example("made-stream.jsonl").repeat(2), "events of several runs"),
+        (good.replace("{\n", "{\0\n"), "damaged at line"),
+        (good.encode_utf16().flat_map(u16::to_le_bytes).map(char::from).collect(), "JSON, but not of iperf3"),
+        (example("tcp.txt").encode_utf16().flat_map(u16::to_be_bytes).map(char::from).collect(), "not text"),
+    ];
+    for (text, part) in cases {
+        let error = refused(&text);
+        assert!(error.message.contains(part), "'{part}' is not in '{error}'");
+    }
+}
+
+#[test]
+fn malformed_text_is_one_line_and_a_hint() {
+    let (tcp, udp) = (example("tcp.txt"), example("udp-reverse.txt"));
+    let elf: String = [0x7f, b'E', b'L', b'F', 2, 1, 1, 0, 0].map(char::from).iter().collect();
+    let cases = [
+        (format!("{tcp}{tcp}"), "holds 2 runs"),
+        (format!("{tcp}{udp}"), "holds 2 runs"),
+        (tcp.lines().take(12).map(|line| format!("{line}\n")).collect(), "breaks off after 1 interval"),
+        (elf, "not text"),
+        ("\0\0\0".into(), "not text"),
+        ("\u{1b}[2J\u{1b}[H".into(), "empty"),
+        ("hello".into(), "not an iperf3 log"),
+        ("[ ID][Role] Interval           Transfer     Bitrate         Retr  Cwnd\n".into(), "no interval"),
+        ("[  5][XX-C]   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec\n".into(), "not an iperf3 log"),
+        ("[  5][TX-C   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec\n".into(), "not an iperf3 log"),
+        (
+            udp.replace("0.00-3.00", "0.00-nan").replace("2.00-2.50", "2.00-inf").replace("2.50-3.00", "x-y"),
+            "breaks off after 4",
+        ),
+    ];
+    for (text, part) in cases {
+        let error = refused(&text);
+        assert!(error.message.contains(part), "'{part}' is not in '{error}'");
+    }
+}
+
+/// Whatever is read must not panic: not in the reader, the explainer or the report.
+fn take(text: &str) {
+    match Iperf3Log::parse(text) {
+        Ok(log) => {
+            for rtt in [None, "100ms".parse().ok()] {
+                let facts = Facts { rtt, ..facts(&log) };
+                if let Ok(found) = explain(&facts) {
+                    render_text(&Diagnosis::new(&facts, found, Vec::new()), 80);
+                }
+            }
+        }
+        Err(error) => {
+            assert!(!error.hint.is_empty() && !error.message.contains(['\n', '\u{1b}']), "{error}");
+        }
+    }
+}
+
+#[test]
+fn every_beginning_of_every_example_is_taken() {
+    for (name, _) in READ {
+        let text = example(name);
+        (0..text.len()).filter_map(|end| text.get(..end)).for_each(take);
+    }
+}
+
+#[test]
+fn random_changes_of_a_byte_are_taken() {
+    for (file, (name, _)) in (0..).zip(READ) {
+        let bytes = example(name).into_bytes();
+        for ordinal in 0..2000 {
+            let random = draw(1, file, ordinal);
+            let mut changed = bytes.clone();
+            changed[random as usize % bytes.len()] = (random >> 56) as u8;
+            take(&decode(&changed));
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What a JSON log decides by itself: RTT, receiver's window and orders are in it, and no flag is needed.
+
+use fullpipe::explain::{BufferSource, Confidence, RttSource, Sender};
+use fullpipe::report::Source;
+use fullpipe::{Facts, Findings, Iperf3Log, Limit, explain, render_text};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Rate};
+
+/// One second of a made-up test.
+#[derive(Clone, Copy)]
+struct Second {
+    mbps: f64,
+    retransmits: u64,
+    cwnd_kib: u64,
+    wnd_kib: i64,
+    rtt_ms: f64,
+}
+
+const IDLE: Second = Second { mbps: 0.0, retransmits: 0, cwnd_kib: 9000, wnd_kib: 16_384, rtt_ms: 210.0 };
+
+fn json_of(seconds: impl IntoIterator<Item = Second>, cc: &str, target: u64) -> String {
+    let mut intervals = Vec::new();
+    let mut total = 0;
+    for (i, s) in seconds.into_iter().enumerate() {
+        let bytes = (s.mbps * 125_000.0) as u64;
+        total += bytes;
+        intervals.push(format!(
+            r#"{{"streams":[{{"socket":5,"start":{i},"end":{},"seconds":1,"bytes":{bytes},"bits_per_second":{},
+               "retransmits":{},"snd_cwnd":{},"snd_wnd":{},"rtt":{},"omitted":false,"sender":true}}]}}"#,
+            i + 1,
+            s.mbps * 1e6,
+            s.retransmits,
+            s.cwnd_kib * 1024,
+            if s.wnd_kib < 0 { -1 } else { s.wnd_kib * 1024 },
+            (s.rtt_ms * 1e3) as u64,
+        ));
+    }
+    let end = intervals.len();
+    let sum =
+        format!(r#"{{"start":0,"end":{end},"bytes":{total},"bits_per_second":{}}}"#, total * 8 / end as u64);
+    format!(
+        r#"{{"start":{{"version":"iperf 3.17","tcp_mss_default":1448,"sock_bufsize":0,"sndbuf_actual":16384,"rcvbuf_actual":131072,
+           "test_start":{{"protocol":"TCP","reverse":0,"target_bitrate":{target}}}}},"intervals":[{}],
+           "end":{{"sum_sent":{sum},"sum_received":{sum},"sender_tcp_congestion":"{cc}"}}}}"#,
+        intervals.join(",")
+    )
+}
+
+fn log_of(seconds: impl IntoIterator<Item = Second>, cc: &str) -> Iperf3Log {
+    Iperf3Log::parse(&json_of(seconds, cc, 0)).unwrap()
+}
+
+fn facts(log: &Iperf3Log) -> Facts<'_> {
+    Facts { log, rtt: None, link: None, sysctl: None, kernel: None, control: None }
+}
+
+fn limits(found: &Findings) -> Vec<Limit> {
+    found.findings.iter().map(|finding| finding.limit).collect()
+}
+
+fn excluded(found: &Findings) -> Vec<(Limit, Confidence)> {
+    found.excluded.iter().map(|excluded| (excluded.limit, excluded.confidence)).collect()
+}
+
+#[track_caller]
+fn assert_says(texts: &[String], part: &str) {
+    assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
+}
+
+/// The published BBR run as JSON would have told it, had the window been the limit.
+#[test]
+fn a_full_receive_window_is_certain() {
+    let log = log_of((0..30).map(|_| Second { mbps: 115.0, wnd_kib: 3072, ..IDLE }), "bbr");
+    let found = explain(&facts(&log)).unwrap();
+    let first = &found.findings[0];
+    assert_eq!((first.limit, first.confidence), (Limit::Rwnd, Confidence::Certain));
+    assert_eq!(first.what, "a receive window of 3 MiB holds it");
+    assert_eq!(first.ceiling, Some(Rate::from_bps(119_837_257)));
+    assert_says(&first.evidence, "0.96 of the receiver's window");
+    assert_eq!(limits(&found), [Limit::Rwnd]);
+    assert_eq!(excluded(&found), [(Limit::Cwnd, Confidence::Certain)]);
+    assert_eq!((found.measured.rtt_source, found.measured.rtt), (RttSource::Log, Duration::from_millis(210)));
+    assert_eq!(found.sender, Sender::Named(Algorithm::Bbr1));
+    assert_eq!(found.buffers.rcvbuf_source, BufferSource::Window);
+    assert_eq!(found.buffers.window(), Bytes::from_mib(3));
+}
+
+#[test]
+fn a_window_that_comes_and_goes_may_be_the_application() {
+    let seconds = (0..30).map(|i| {
+        let wnd_kib = if i % 4 < 2 { 400 } else { 250 };
+        Second { mbps: wnd_kib as f64 * 1024.0 * 8.0 / 0.1 / 1e6, wnd_kib, rtt_ms: 100.0, ..IDLE }
+    });
+    let log = log_of(seconds, "cubic");
+    let found = explain(&facts(&log)).unwrap();
+    assert_eq!(limits(&found), [Limit::Rwnd, Limit::ReceiverApp]);
+    assert_eq!(found.findings[0].confidence, Confidence::High);
+    assert_says(&found.findings[0].could_not_tell, "reads too slowly");
+}
+
+/// Measured: 4 MiB of send buffer at 210 ms give 141 Mbit/s, with Cwnd at 8.7 and snd_wnd at 16 MB.
+#[test]
+fn room_in_both_windows_leaves_the_send_buffer() {
+    let log = log_of((0..30).map(|_| Second { mbps: 141.0, ..IDLE }), "bbr");
+    let found = explain(&facts(&log)).unwrap();
+    let first = &found.findings[0];
+    assert_eq!((first.limit, first.confidence), (Limit::Sndbuf, Confidence::High));
+    assert_eq!(excluded(&found), [(Limit::Cwnd, Confidence::Certain), (Limit::Rwnd, Confidence::Certain)]);
+    assert!(!limits(&found).contains(&Limit::Rwnd));
+    // 16384 bytes are where autotuning begins, not what the buffer is.
+    assert_eq!(
+        (found.buffers.sndbuf, found.buffers.sndbuf_source),
+        (Bytes::from_mib(4), BufferSource::KernelDefault)
+    );
+    assert!(first.could_not_tell.iter().all(|open| !open.contains("snd_wnd")));
+}
+
+#[test]
+fn a_rate_that_varies_below_both_windows_is_an_application_perhaps() {
+    let seconds = (0..30).map(|i| Second { mbps: if i / 5 % 2 == 0 { 8.0 } else { 20.0 }, ..IDLE });
+    let found = explain(&facts(&log_of(seconds, "cubic"))).unwrap();
+    assert_eq!(limits(&found)[..2], [Limit::App, Limit::ReceiverApp]);
+    assert!(excluded(&found).contains(&(Limit::Rwnd, Confidence::Certain)));
+}
+
+/// Measured: a deep queue at 100 Mbit/s, 100 ms.
+fn bloated() -> Iperf3Log {
+    log_of(
+        (0..30).map(|i| Second {
+            mbps: 94.0,
+            cwnd_kib: 2750,
+            rtt_ms: if i == 0 { 100.0 } else { 226.0 + f64::from(i % 5) * 5.0 },
+            ..IDLE
+        }),
+        "cubic",
+    )
+}
+
+#[test]
+fn a_queue_that_stands_is_a_full_line() {
+    let log = bloated();
+    let found = explain(&facts(&log)).unwrap();
+    let first = &found.findings[0];
+    assert_eq!((first.limit, first.confidence), (Limit::Link, Confidence::High));
+    assert_says(&first.evidence, "a queue of 13");
+    assert_eq!(first.ceiling, Some(found.measured.steady));
+    // The same where the line is known: certain, and the queue is told.
+    let found = explain(&Facts { link: "100mbit".parse().ok(), ..facts(&log) }).unwrap();
+    assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Certain));
+    assert_says(&found.findings[0].evidence, "the smoothed RTT is 23");
+    // A queue far below the line's rate stands somewhere else.
+    let found = explain(&Facts { link: "1gbit".parse().ok(), ..facts(&log) }).unwrap();
+    assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Policer, Confidence::High));
+}
+
+#[test]
+fn a_given_rtt_shows_a_queue_that_stood_from_the_start() {
+    let seconds = || (0..30).map(|_| Second { mbps: 94.0, cwnd_kib: 2650, rtt_ms: 230.0, ..IDLE });
+    let log = log_of(seconds(), "cubic");
+    assert_eq!(explain(&facts(&log)).unwrap().findings[0].limit, Limit::Cwnd);
+    let found = explain(&Facts { rtt: "100ms".parse().ok(), ..facts(&log) }).unwrap();
+    assert_eq!((found.findings[0].limit, found.measured.rtt_source), (Limit::Link, RttSource::Given));
+}
+
+#[test]
+fn others_queue_is_no_more_than_a_hint() {
+    let seconds = (0..30).map(|i| Second { mbps: 10.0, rtt_ms: if i == 0 { 100.0 } else { 230.0 }, ..IDLE });
+    let found = explain(&facts(&log_of(seconds, "cubic"))).unwrap();
+    assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Low));
+    assert!(found.findings.len() > 1 && found.findings.iter().all(|f| f.confidence == Confidence::Low));
+    assert_says(&found.findings[0].could_not_tell, "whose queue");
+}
+
+#[test]
+fn loss_that_holds_cwnd_down_is_certain_and_named() {
+    let seconds = (0..30).map(|i| {
+        let phase = i % 10;
+        let cwnd_kib = 1400 + 130 * phase;
+        let mbps = cwnd_kib as f64 * 1024.0 * 8.0 / 0.21 / 1e6;
+        Second { mbps, cwnd_kib, retransmits: if phase == 9 { 40 } else { 0 }, ..IDLE }
+    });
+    let found = explain(&facts(&log_of(seconds, "cubic"))).unwrap();
+    let first = &found.findings[0];
+    assert_eq!((first.limit, first.confidence), (Limit::Cwnd, Confidence::Certain));
+    assert_eq!(found.sender, Sender::Named(Algorithm::Cubic));
+    assert_says(&first.evidence, "hardly those of a long queue");
+    assert!(first.could_not_tell.iter().all(|open| !open.contains("shows no RTT")));
+}
+
+#[test]
+fn a_flow_that_does_as_told_is_its_order() {
+    let text = json_of((0..10).map(|_| Second { mbps: 50.0, ..IDLE }), "cubic", 50_000_000);
+    let found = explain(&facts(&Iperf3Log::parse(&text).unwrap())).unwrap();
+    assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::App, Confidence::Certain));
+    let text = json_of((0..10).map(|_| Second { mbps: 50.0, ..IDLE }), "cubic", 500_000_000);
+    let found = explain(&facts(&Iperf3Log::parse(&text).unwrap())).unwrap();
+    assert_ne!(found.findings[0].confidence, Confidence::Certain);
+}
+
+#[test]
+fn kernels_that_do_not_tell_the_window_leave_it_open() {
+    for unknown in [-1, 0] {
+        let log = log_of((0..30).map(|_| Second { mbps: 115.0, wnd_kib: unknown, ..IDLE }), "cubic");
+        let found = explain(&facts(&log)).unwrap();
+        assert_eq!((found.measured.snd_wnd, excluded(&found).len()), (None, 1));
+        assert_says(&found.findings[0].could_not_tell, "this log has no snd_wnd");
+    }
+}
+
+#[test]
+fn what_contradicts_the_log_is_refused() {
+    let log = log_of((0..30).map(|_| Second { mbps: 115.0, ..IDLE }), "cubic");
+    let error = explain(&Facts { rtt: "2.1s".parse().ok(), ..facts(&log) }).unwrap_err();
+    assert!(error.message.contains("contradicts the log") && error.hint.contains("leave --rtt out"));
+}
+
+#[test]
+fn a_congestion_control_that_is_not_simulated_is_said() {
+    let log = log_of((0..30).map(|_| Second { mbps: 115.0, ..IDLE }), "htcp");
+    let found = explain(&facts(&log)).unwrap();
+    assert_says(&found.notes, "names the congestion control htcp, which is not simulated");
+}
+
+#[test]
+fn samples_that_cannot_be_are_no_error_and_no_certainty() {
+    let log = log_of((0..30).map(|_| Second { mbps: 900.0, cwnd_kib: 100, ..IDLE }), "cubic");
+    let found = explain(&facts(&log)).unwrap();
+    assert!(found.findings.iter().all(|finding| finding.confidence != Confidence::Certain));
+    assert_says(&found.notes, "do not stand for the whole");
+}
+
+/// UDP says nothing of windows, so nothing is simulated from it.
+#[test]
+fn a_udp_log_has_a_finding_of_its_own_and_no_simulated_rung() {
+    let text = "Connecting to host h, port 5201\n\
+                [ ID] Interval           Transfer     Bitrate         Total Datagrams\n\
+                [  5]   0.00-1.00   sec   113 MBytes   950 Mbits/sec  86000\n\
+                [ ID] Interval           Transfer     Bitrate         Jitter    Lost/Total Datagrams\n\
+                [  5]   0.00-1.00   sec   113 MBytes   950 Mbits/sec  0.000 ms  0/86000 (0%)  sender\n\
+                [  5]   0.00-1.00   sec   113 MBytes   949 Mbits/sec  0.020 ms  86/86000 (0.1%)  receiver\n";
+    let log = Iperf3Log::parse(text).unwrap();
+    let given = Facts { link: "1gbit".parse().ok(), ..facts(&log) };
+    let diagnosis = fullpipe::diagnose(&given, |_| panic!("nothing to simulate")).unwrap();
+    let first = &diagnosis.findings[0];
+    assert_eq!(first.what, "a UDP test: 99.90 % arrived, which says nothing of TCP");
+    assert_says(&first.evidence, "86 of 86000 datagrams were lost");
+    assert_says(&first.evidence, "jitter on arrival is 20us");
+    assert_says(&first.evidence, "much for TCP");
+    assert_says(&first.could_not_tell, "congestion control: UDP has none");
+    assert!(first.next_test.as_deref().is_some_and(|test| test.contains("over TCP")));
+    let sources: Vec<Source> = diagnosis.ladder.iter().map(|rung| rung.source).collect();
+    assert_eq!(sources, [Source::Measured, Source::Given]);
+    let json = serde_json::to_value(&diagnosis).unwrap();
+    assert_eq!((&json["input"]["protocol"], &json["path"]["rtt_source"]), (&"udp".into(), &"unknown".into()));
+    assert_eq!(json["path"]["congestion_control"], "none");
+    assert_eq!(json["path"]["jitter_ms"], 0.02);
+    let shown = render_text(&diagnosis, 80);
+    assert!(shown.lines().next().unwrap().contains("says nothing of TCP"), "{shown}");
+    assert!(!shown.contains("RTT 0"), "{shown}");
+}
