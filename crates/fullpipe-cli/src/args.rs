@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use fullpipe_tcp::buffers::KernelVersion;
-use fullpipe_units::{Duration, Rate};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -25,6 +26,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Name what holds a transfer back, and simulate what lies behind it
     Diagnose(DiagnoseArgs),
+    /// Calculate what a path lets a transfer reach, and simulate the remedies
+    Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
 }
@@ -63,6 +66,47 @@ pub(crate) struct DiagnoseArgs {
     /// What one flow of the same host reaches on a local network, as 940mbit
     #[arg(long, value_name = "RATE")]
     pub(crate) control: Option<Rate>,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub(crate) format: Format,
+}
+
+const WHATIF_EXAMPLE: &str = "\
+Example:
+  fullpipe whatif --link 1gbit --rtt 210ms --loss 20ppm --buffers 4MiB
+
+Exit codes:
+  0  done
+  1  no path has such values
+  2  wrong usage";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = WHATIF_EXAMPLE)]
+pub(crate) struct WhatifArgs {
+    /// Rate of the line, as 1gbit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Rate,
+
+    /// Round-trip time of the idle path, as 210ms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) rtt: Duration,
+
+    /// Share of the packets that is lost, as 20ppm or 1.5%
+    #[arg(long, value_name = "SHARE", default_value = "0")]
+    pub(crate) loss: Probability,
+
+    /// tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, as 4MiB; the kernel's defaults when left out
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) buffers: Option<Bytes>,
+
+    /// Kernel of both hosts, as 6.8
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) kernel: Option<KernelVersion>,
+
+    /// Congestion control of the sender: reno, cubic or bbr
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub(crate) cc: Algorithm,
 
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Text)]

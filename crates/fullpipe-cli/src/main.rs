@@ -6,6 +6,7 @@ mod diagnose;
 mod failure;
 mod output;
 mod run;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     };
     let result = match args.command {
         Command::Diagnose(args) => diagnose::diagnose(&args),
+        Command::Whatif(args) => whatif::whatif(&args),
         Command::Run(args) => run::run(&args),
     };
     result.unwrap_or_else(|failure| failure.report())

@@ -2,17 +2,37 @@
 
 use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
+use fullpipe_lab::campaign::Progress;
 use fullpipe_lab::check::Metric;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Expect, Report, Spread, Summary};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 
 /// Width that fits a terminal and a quoted mail.
 const COLUMNS: usize = 100;
+
+/// Columns of a report in prose.
+pub(crate) const WIDTH: usize = 80;
+
+/// Does `work` with a bar of its simulated runs: on a terminal only, for in a log redrawn lines are noise.
+pub(crate) fn with_progress<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {
+    if !io::stderr().is_terminal() {
+        return work(&|_| ());
+    }
+    let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
+    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let done = work(&|progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+    });
+    bar.finish_and_clear();
+    done
+}
 
 /// `report` as a document that ends with a newline.
 pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
