@@ -3,11 +3,17 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-const EXIT_CODES: &str = "\
+const EXAMPLES: &str = "\
+Examples:
+  iperf3 -c HOST -t 30 | fullpipe diagnose - --link 1gbit --rtt 210ms
+  fullpipe whatif --link 1gbit --rtt 210ms --loss 20ppm --buffers 4MiB
+  fullpipe run experiments/weak-network.toml --check
+
 Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
@@ -16,10 +22,14 @@ Exit codes:
 
 /// Finds out which limit holds a TCP transfer back, and what lies behind it.
 #[derive(Debug, Parser)]
-#[command(name = "fullpipe", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "fullpipe", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// Colour the text; auto is on a terminal, unless NO_COLOR is set or TERM is dumb
+    #[arg(long, global = true, display_order = 100, value_name = "WHEN", value_enum, default_value_t)]
+    pub(crate) color: Color,
 }
 
 #[derive(Debug, Subcommand)]
@@ -30,6 +40,10 @@ pub(crate) enum Command {
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Print a manual page, as troff
+    Man(ManArgs),
 }
 
 const DIAGNOSE_EXAMPLE: &str = "\
@@ -68,7 +82,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) control: Option<Rate>,
 
     /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 }
 
@@ -109,18 +123,28 @@ pub(crate) struct WhatifArgs {
     pub(crate) cc: Algorithm,
 
     /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 }
 
+const RUN_EXAMPLE: &str = "\
+Example:
+  fullpipe run experiments/weak-network.toml --repeat 3 --out results
+
+Exit codes:
+  0  done
+  1  the input cannot be used, or the run went wrong
+  2  wrong usage
+  5  done, and with --check an expectation is not met";
+
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = RUN_EXAMPLE)]
 pub(crate) struct RunArgs {
     /// The experiment, a TOML file
     pub(crate) file: PathBuf,
 
-    /// Where to run it
-    #[arg(long, value_enum, default_value_t = World::Sim)]
+    /// Where to run it: the simulator; emu and live are not built yet
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 
     /// Fail with exit code 5 unless every expectation of the file is met
@@ -128,7 +152,7 @@ pub(crate) struct RunArgs {
     pub(crate) check: bool,
 
     /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 
     /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
@@ -144,13 +168,65 @@ pub(crate) struct RunArgs {
     pub(crate) repeat: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+const COMPLETIONS_EXAMPLE: &str = "\
+Example:
+  fullpipe completions bash > ~/.local/share/bash-completion/completions/fullpipe
+
+Exit codes:
+  0  done
+  2  wrong usage";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = COMPLETIONS_EXAMPLE)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+const MAN_EXAMPLE: &str = "\
+Examples:
+  fullpipe man diagnose | man -l -
+  fullpipe man --out ~/.local/share/man/man1
+
+Exit codes:
+  0  done
+  1  there is no such page, or it cannot be written
+  2  wrong usage";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = MAN_EXAMPLE)]
+pub(crate) struct ManArgs {
+    /// The command it is about; fullpipe itself when left out
+    #[arg(conflicts_with = "out")]
+    pub(crate) command: Option<String>,
+
+    /// Write the pages of all commands to DIR instead
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+// The values of these say what they are: explained one by one they would stretch every help.
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum World {
-    /// The simulator: virtual time, needs nothing
+    #[default]
     Sim,
-    /// An emulated path in real time (not built yet)
     Emu,
-    /// The real network (not built yet)
     Live,
 }
 
@@ -162,12 +238,4 @@ impl World {
             Self::Live => "live",
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// A table
-    Text,
-    /// One JSON document
-    Json,
 }

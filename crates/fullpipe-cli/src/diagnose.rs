@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-use fullpipe::{DiagnoseError, Facts, HostSettings, Iperf3Log, render_text};
+use fullpipe::{DiagnoseError, Facts, HostSettings, Iperf3Log, Look, render_text};
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ const LOCAL_SETTINGS: [&str; 15] = [
     "net/ipv4/tcp_no_metrics_save",
 ];
 
-pub(crate) fn diagnose(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let name = if args.file == "-" { "standard input" } else { &args.file };
     let log = Iperf3Log::parse(&read(&args.file)?).map_err(|e| Failure::from(e).about(name))?;
     let sysctl = args.sysctl.as_deref().map(settings).transpose()?;
@@ -52,7 +52,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     })?;
     match args.format {
         Format::Json => output::print(&output::json(&diagnosis)?)?,
-        Format::Text => output::print(&render_text(&diagnosis, output::WIDTH))?,
+        Format::Text => output::print(&render_text(&diagnosis, look))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,19 +5,37 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
+use fullpipe::Look;
 use fullpipe_lab::campaign::Progress;
 use fullpipe_lab::check::Metric;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Expect, Report, Spread, Summary};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::args::Color;
 use crate::failure::Failure;
 
 /// Width that fits a terminal and a quoted mail.
 const COLUMNS: usize = 100;
 
 /// Columns of a report in prose.
-pub(crate) const WIDTH: usize = 80;
+const WIDTH: usize = 80;
+
+/// How reports in prose look. What the user says outright outranks what the terminal says.
+pub(crate) fn look(color: Color) -> Look {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let welcome = || {
+        io::stdout().is_terminal()
+            && set("NO_COLOR").is_none()
+            && set("TERM").is_none_or(|term| term != "dumb")
+    };
+    let colour = match color {
+        Color::Auto => welcome(),
+        Color::Always => true,
+        Color::Never => false,
+    };
+    Look { width: WIDTH, colour }
+}
 
 /// Does `work` with a bar of its simulated runs: on a terminal only, for in a log redrawn lines are noise.
 pub(crate) fn with_progress<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use fullpipe::{DiagnoseError, Question, render_whatif};
+use fullpipe::{DiagnoseError, Look, Question, render_whatif};
 
 use crate::args::{Format, WhatifArgs};
 use crate::failure::Failure;
 use crate::output;
 
-pub(crate) fn whatif(args: &WhatifArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure> {
     let question = Question {
         link: args.link,
         rtt: args.rtt,
@@ -24,7 +24,7 @@ pub(crate) fn whatif(args: &WhatifArgs) -> Result<ExitCode, Failure> {
     })?;
     match args.format {
         Format::Json => output::print(&output::json(&answer)?)?,
-        Format::Text => output::print(&render_whatif(&answer, output::WIDTH))?,
+        Format::Text => output::print(&render_whatif(&answer, look))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -80,6 +80,22 @@ fn a_full_line_needs_no_remedy() {
     assert_eq!(document["figures"]["loss_bps"], Value::Null);
 }
 
+/// Colour repeats what the words say, and is for terminals.
+#[test]
+fn colour_comes_when_asked_and_changes_no_word() {
+    let said = |more: &[&str]| fullpipe(&[&SMALL[..], more].concat()).1;
+    let plain = said(&[]);
+    assert!(!plain.contains('\u{1b}'), "{plain}");
+    assert_eq!(said(&["--color", "never"]), plain);
+    let colourful = said(&["--color", "always"]);
+    let codes = ["1", "32", "36", "0"].map(|code| format!("\u{1b}[{code}m"));
+    assert!(codes.iter().all(|code| colourful.contains(code)), "{colourful}");
+    let stripped = codes.iter().fold(colourful, |text, code| text.replace(code, ""));
+    assert_eq!(stripped, plain);
+    let to_copy = |line: &&str| line.starts_with("    [") || line.starts_with("      undo: ");
+    assert!(plain.lines().filter(|line| !to_copy(line)).all(|line| line.chars().count() <= 80), "{plain}");
+}
+
 /// A line too fast to be simulated while one waits still gets its figures.
 #[test]
 fn too_fast_a_line_is_answered_on_paper() {
