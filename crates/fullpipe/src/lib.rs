@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
-//! [`whatif`] climbs the ladder of a path that is given instead of measured.
+//! [`whatif()`] climbs the ladder of a path that is given instead of measured.
 #![forbid(unsafe_code)]
 
 pub mod advice;
