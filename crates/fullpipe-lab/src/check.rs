@@ -37,6 +37,8 @@ pub enum Metric {
     QueueDrops,
     /// Packets lost at random.
     RandomDrops,
+    /// Packets that a policer dropped.
+    Policed,
     /// Share of its lifetime that the sender was stopped by this, 0 to 1.
     Share(SendLimit),
 }
@@ -51,7 +53,7 @@ enum Unit {
 
 impl Metric {
     /// Every metric but the shares.
-    pub const PLAIN: [Self; 9] = [
+    pub const PLAIN: [Self; 10] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
         Self::Utilisation,
@@ -61,13 +63,14 @@ impl Metric {
         Self::RttP95,
         Self::QueueDrops,
         Self::RandomDrops,
+        Self::Policed,
     ];
 
     fn unit(self) -> Unit {
         match self {
             Self::Goodput | Self::GoodputSecondHalf => Unit::Rate,
             Self::Utilisation | Self::UtilisationSecondHalf | Self::Share(_) => Unit::Share,
-            Self::Retransmits | Self::QueueDrops | Self::RandomDrops => Unit::Count,
+            Self::Retransmits | Self::QueueDrops | Self::RandomDrops | Self::Policed => Unit::Count,
             Self::RttMean | Self::RttP95 => Unit::Millis,
         }
     }
@@ -83,6 +86,7 @@ impl Metric {
             Self::RttP95 => "rtt_p95_ms",
             Self::QueueDrops => "queue_drops",
             Self::RandomDrops => "random_drops",
+            Self::Policed => "policed",
             Self::Share(limit) => limit.name(),
         }
     }
@@ -165,6 +169,7 @@ impl Metric {
             Self::Retransmits => sum(|flow| flow.retransmits),
             Self::QueueDrops => outcome.path.queue_drops as f64,
             Self::RandomDrops => outcome.path.random_drops as f64,
+            Self::Policed => outcome.path.policed as f64,
             Self::RttMean => mean(rtts.map(|rtt| rtt.mean.as_millis_f64()))?,
             Self::RttP95 => rtts.map(|rtt| rtt.p95.as_millis_f64()).reduce(f64::max)?,
             Self::Share(limit) => mean(flows.iter().map(|flow| flow.share(limit)))?,
@@ -300,7 +305,11 @@ mod tests {
     }
 
     fn outcome(flows: Vec<FlowOutcome>) -> Outcome {
-        Outcome { flows, path: PathOutcome { delivered: 9, queue_drops: 3, random_drops: 4 }, digest: 0 }
+        Outcome {
+            flows,
+            path: PathOutcome { delivered: 9, queue_drops: 3, random_drops: 4, policed: 0 },
+            digest: 0,
+        }
     }
 
     fn experiment(expect: &str) -> Experiment {

@@ -1,4 +1,22 @@
 //! What an experiment is, and the loop that runs it in virtual time.
+//!
+//! ```text
+//!   TOML ─► experiment ─► points ─► scenarios ─► campaign ─► sim ─► outcomes ─► check ─► results
+//!                                   (x seeds)    (all cores)  │
+//!                                                             └─► trace rows, for those who want them
+//! ```
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`experiment`] | the file: defaults, sweeps, multiples of the BDP, expectations |
+//! | [`scenario`] | one run with every value known |
+//! | [`campaign`] | every point with every seed, in parallel; a run itself is on one thread |
+//! | [`sim`] | the loop: two TCP connections a flow, a path each way, a clock that jumps |
+//! | [`trace`], [`outcome`] | what a run shows over time, and in sum |
+//! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
+//!
+//! Here the engines meet: segments of `fullpipe-tcp` become packets on a path of `fullpipe-path`. Nothing
+//! here does I/O or reads a clock; an outcome is a function of its scenario.
 #![forbid(unsafe_code)]
 
 pub mod campaign;

@@ -61,6 +61,8 @@ pub struct PathOutcome {
     pub queue_drops: u64,
     /// Packets lost at random.
     pub random_drops: u64,
+    /// Packets that a policer dropped.
+    pub policed: u64,
 }
 
 pub use fullpipe_tcp::SendLimit;

@@ -96,6 +96,8 @@ pub struct PathCounts {
     pub queue_drops: u64,
     /// Those lost at random.
     pub random_drops: u64,
+    /// Packets that a policer dropped.
+    pub policed: u64,
 }
 
 /// An expectation held against one point.
@@ -143,6 +145,7 @@ impl Report {
                 delivered: run.value.outcome.path.delivered,
                 queue_drops: run.value.outcome.path.queue_drops,
                 random_drops: run.value.outcome.path.random_drops,
+                policed: run.value.outcome.path.policed,
             },
             digest: format!("{:016x}", run.value.outcome.digest),
             wall_s: run.value.wall_s,
@@ -305,7 +308,7 @@ mod tests {
             value: Timed {
                 outcome: Outcome {
                     flows: vec![flow(mbit)],
-                    path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2 },
+                    path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2, policed: 0 },
                     digest: 0xabc,
                 },
                 wall_s: 0.5,
@@ -333,7 +336,7 @@ mod tests {
                     "goodput_second_half_bps": 9_000_000, "retransmits": mbit, "rtt_ms": rtt_ms,
                     "send_limit": { "pacing": 0.75, "slow_start": 0.25 },
                 }],
-                "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2 },
+                "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2, "policed": 0 },
                 "digest": "0000000000000abc", "wall_s": 0.5,
             })
         };

@@ -3,6 +3,7 @@
 //! An experiment file is for people: it has defaults, multiples of the BDP and lists. A scenario is one
 //! point of it with every value known.
 
+use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -47,7 +48,7 @@ impl PathSpec {
     }
 }
 
-/// One direction: independent loss, then a hop of queue, rate and delay.
+/// One direction: loss, a policer, a shaper, then a hop of queue, rate and delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionSpec {
     /// Bottleneck rate in IP bits; [`Rate::MAX`] for none.
@@ -56,8 +57,45 @@ pub struct DirectionSpec {
     pub delay: Duration,
     /// Probability that a packet is lost before the queue.
     pub loss: Probability,
+    /// How losses are spread.
+    pub loss_pattern: LossPattern,
+    /// What drops the packets that exceed a rate.
+    pub policer: Option<LimiterSpec>,
+    /// What delays the packets that exceed a rate.
+    pub shaper: Option<LimiterSpec>,
     /// Most bytes waiting, the packet in service not counted.
     pub queue: Bytes,
+}
+
+impl DirectionSpec {
+    /// A hop behind independent loss and nothing else.
+    pub const fn plain(rate: Rate, delay: Duration, loss: Probability, queue: Bytes) -> Self {
+        Self { rate, delay, loss, queue, loss_pattern: LossPattern::Independent, policer: None, shaper: None }
+    }
+}
+
+/// How losses of a given rate are spread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LossPattern {
+    /// Each packet by itself.
+    Independent,
+    /// In bursts of so many packets on average (Gilbert-Elliott).
+    Bursts(f64),
+    /// Whole super-packets, as the sending host sees them before they are cut.
+    SuperPackets,
+}
+
+/// A policer or a shaper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimiterSpec {
+    /// Rate in IP bits.
+    pub rate: Rate,
+    /// What may pass at once.
+    pub burst: Bytes,
+    /// Most bytes that may wait; a policer has no queue.
+    pub queue: Bytes,
+    /// Whether flows are counted together.
+    pub scope: Scope,
 }
 
 /// The end hosts, as far as they limit a transfer.

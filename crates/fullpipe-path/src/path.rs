@@ -2,7 +2,7 @@
 
 use fullpipe_units::{Bytes, Instant};
 
-use crate::{Hop, IidLoss};
+use crate::{BurstLoss, Hop, IidLoss, Policer, Shaper};
 
 /// What verdicts may know of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct PacketInfo {
     pub flow: u32,
     /// Whether it carries payload.
     pub kind: PacketKind,
+    /// It was cut from the same super-packet as the packet of its flow before it.
+    pub continues: bool,
 }
 
 /// Data or not.
@@ -31,6 +33,8 @@ pub enum Verdict {
     Accepted,
     /// A loss element took it.
     Lost,
+    /// A policer took it.
+    Policed,
     /// A queue had no room.
     QueueFull,
 }
@@ -40,6 +44,12 @@ pub enum Verdict {
 pub enum Element<T> {
     /// Verdict: independent loss.
     Loss(IidLoss),
+    /// Verdict: loss in bursts.
+    BurstLoss(BurstLoss),
+    /// Verdict: drops what exceeds a rate and a burst.
+    Policer(Policer),
+    /// Holder: delays what exceeds a rate and a burst.
+    Shaper(Shaper<(PacketInfo, T)>),
     /// Holder: queue, rate and delay.
     Hop(Hop<(PacketInfo, T)>),
 }
@@ -55,8 +65,53 @@ pub struct Counters {
     pub delivered_control: u64,
     /// Packets that a loss element took.
     pub random_drops: u64,
+    /// Packets that a policer took.
+    pub policed: u64,
     /// Packets that found a queue full.
     pub queue_drops: u64,
+}
+
+impl<T> Element<T> {
+    /// It keeps packets for a time.
+    fn is_holder(&self) -> bool {
+        matches!(self, Self::Hop(_) | Self::Shaper(_))
+    }
+
+    /// When the next packet leaves; [`Instant::FAR_FUTURE`] for an empty holder and every verdict.
+    fn next_exit(&self) -> Instant {
+        match self {
+            Self::Hop(hop) => hop.next_exit(),
+            Self::Shaper(shaper) => shaper.next_exit(),
+            Self::Loss(_) | Self::BurstLoss(_) | Self::Policer(_) => Instant::FAR_FUTURE,
+        }
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<(Instant, (PacketInfo, T))> {
+        let (exit, _, held) = match self {
+            Self::Hop(hop) => hop.pop(now),
+            Self::Shaper(shaper) => shaper.pop(now),
+            Self::Loss(_) | Self::BurstLoss(_) | Self::Policer(_) => None,
+        }?;
+        Some((exit, held))
+    }
+
+    /// A verdict's answer; `None` lets the packet on, as holders do.
+    fn verdict(&mut self, now: Instant, packet: PacketInfo) -> Option<Verdict> {
+        match self {
+            Self::Loss(loss) => loss.loses(packet).then_some(Verdict::Lost),
+            Self::BurstLoss(loss) => loss.loses(packet).then_some(Verdict::Lost),
+            Self::Policer(policer) => policer.drops(now, packet).then_some(Verdict::Policed),
+            Self::Hop(_) | Self::Shaper(_) => None,
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Hop(hop) => hop.len(),
+            Self::Shaper(shaper) => shaper.len(),
+            Self::Loss(_) | Self::BurstLoss(_) | Self::Policer(_) => 0,
+        }
+    }
 }
 
 /// Elements in the order in which packets meet them.
@@ -65,6 +120,8 @@ pub struct Path<T> {
     elements: Vec<Element<T>>,
     /// Index of the last holder, whose exits leave the path (verdicts behind it are asked on exit).
     last_holder: usize,
+    /// The last holder is the only one: nothing has to be moved inside.
+    single_holder: bool,
     counters: Counters,
 }
 
@@ -74,11 +131,10 @@ impl<T> Path<T> {
     /// # Panics
     /// If no element holds packets: a path that takes no time has no departures to ask for.
     pub fn new(elements: Vec<Element<T>>) -> Self {
-        let last_holder = elements
-            .iter()
-            .rposition(|element| matches!(element, Element::Hop(_)))
-            .expect("a path needs at least one hop");
-        Self { elements, last_holder, counters: Counters::default() }
+        let last_holder =
+            elements.iter().rposition(Element::is_holder).expect("a path needs at least one hop or shaper");
+        let single_holder = elements.iter().filter(|element| element.is_holder()).count() == 1;
+        Self { elements, last_holder, single_holder, counters: Counters::default() }
     }
 
     /// Offers a packet at `now`.
@@ -92,9 +148,8 @@ impl<T> Path<T> {
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
         self.run_until(now);
         loop {
-            let Element::Hop(hop) = &mut self.elements[self.last_holder] else { return None };
-            let (exit, _, (packet, payload)) = hop.pop(now)?;
-            if self.lost_behind(packet) {
+            let (exit, (packet, payload)) = self.elements[self.last_holder].pop(now)?;
+            if self.lost_behind(exit, packet) {
                 continue;
             }
             match packet.kind {
@@ -107,15 +162,15 @@ impl<T> Path<T> {
 
     /// When something happens next inside; [`Instant::FAR_FUTURE`] when nothing will.
     pub fn next_event(&self) -> Instant {
-        if let [Element::Loss(_), Element::Hop(hop)] | [Element::Hop(hop)] = self.elements.as_slice() {
-            return hop.next_exit();
+        if self.single_holder {
+            return self.elements[self.last_holder].next_exit();
         }
-        self.holders().map(|(_, hop)| hop.next_exit()).min().unwrap_or(Instant::FAR_FUTURE)
+        self.elements.iter().map(Element::next_exit).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// Packets inside.
     pub fn in_flight(&self) -> usize {
-        self.holders().map(|(_, hop)| hop.len()).sum()
+        self.elements.iter().map(Element::len).sum()
     }
 
     /// Bytes waiting in all queues at `now`.
@@ -123,8 +178,10 @@ impl<T> Path<T> {
         self.run_until(now);
         let mut total = Bytes::ZERO;
         for element in &mut self.elements {
-            if let Element::Hop(hop) = element {
-                total += hop.backlog(now);
+            match element {
+                Element::Hop(hop) => total += hop.backlog(now),
+                Element::Shaper(shaper) => total += shaper.backlog(now),
+                Element::Loss(_) | Element::BurstLoss(_) | Element::Policer(_) => {}
             }
         }
         total
@@ -135,41 +192,29 @@ impl<T> Path<T> {
         self.counters
     }
 
-    fn holders(&self) -> impl Iterator<Item = (usize, &Hop<(PacketInfo, T)>)> {
-        self.elements.iter().enumerate().filter_map(|(i, element)| match element {
-            Element::Hop(hop) => Some((i, hop)),
-            Element::Loss(_) => None,
-        })
-    }
-
     /// Sends a packet through the elements from number `from` until one takes or holds it.
     fn enter(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
         for element in &mut self.elements[from..] {
-            match element {
-                Element::Loss(loss) => {
-                    if loss.loses(packet) {
-                        self.counters.random_drops += 1;
-                        return Verdict::Lost;
-                    }
-                }
-                Element::Hop(hop) => {
-                    if hop.push(now, packet.len, (packet, payload)) {
-                        return Verdict::Accepted;
-                    }
-                    self.counters.queue_drops += 1;
-                    return Verdict::QueueFull;
-                }
+            if let Some(verdict) = element.verdict(now, packet) {
+                self.counters.count(verdict);
+                return verdict;
             }
+            let held = match element {
+                Element::Hop(hop) => hop.push(now, packet.len, (packet, payload)),
+                Element::Shaper(shaper) => shaper.push(now, packet.flow, packet.len, (packet, payload)),
+                Element::Loss(_) | Element::BurstLoss(_) | Element::Policer(_) => continue,
+            };
+            let verdict = if held { Verdict::Accepted } else { Verdict::QueueFull };
+            self.counters.count(verdict);
+            return verdict;
         }
         unreachable!("packets enter at or before the last holder")
     }
 
-    fn lost_behind(&mut self, packet: PacketInfo) -> bool {
+    fn lost_behind(&mut self, exit: Instant, packet: PacketInfo) -> bool {
         for element in &mut self.elements[self.last_holder + 1..] {
-            if let Element::Loss(loss) = element
-                && loss.loses(packet)
-            {
-                self.counters.random_drops += 1;
+            if let Some(verdict) = element.verdict(exit, packet) {
+                self.counters.count(verdict);
                 return true;
             }
         }
@@ -178,17 +223,30 @@ impl<T> Path<T> {
 
     /// Moves packets from inner holders onwards, each at its own exit time, in order of time.
     fn run_until(&mut self, now: Instant) {
+        if self.single_holder {
+            return;
+        }
         loop {
-            let due = self
-                .holders()
-                .filter(|&(i, hop)| i != self.last_holder && hop.next_exit() <= now && !hop.is_empty())
-                .min_by_key(|&(i, hop)| (hop.next_exit(), i))
-                .map(|(i, _)| i);
-            let Some(i) = due else { return };
-            let Element::Hop(hop) = &mut self.elements[i] else { return };
-            if let Some((exit, _, (packet, payload))) = hop.pop(now) {
+            let inner = self.elements[..self.last_holder].iter().enumerate();
+            let due = inner
+                .map(|(i, element)| (element.next_exit(), i))
+                .filter(|&(exit, _)| exit <= now && !exit.is_never())
+                .min();
+            let Some((_, i)) = due else { return };
+            if let Some((exit, (packet, payload))) = self.elements[i].pop(now) {
                 self.enter(i + 1, exit, packet, payload);
             }
+        }
+    }
+}
+
+impl Counters {
+    fn count(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Accepted => {}
+            Verdict::Lost => self.random_drops += 1,
+            Verdict::Policed => self.policed += 1,
+            Verdict::QueueFull => self.queue_drops += 1,
         }
     }
 }

@@ -1,15 +1,23 @@
 //! The path obeys the arithmetic of queues, to the nanosecond. Check numbers are those of the
 //! conformance reference (A-1 and so on).
 
-use fullpipe_path::{Element, Hop, HopConfig, IidLoss, PacketInfo, PacketKind, Path, Verdict};
+use fullpipe_path::{
+    BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Scope,
+    Shaper, ShaperConfig, Verdict,
+};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Probability, Rate};
 
 fn hop(rate: u64, delay: Duration, queue: u64) -> Element<u64> {
     Element::Hop(Hop::new(HopConfig { rate: Rate::from_bps(rate), delay, queue: Bytes::new(queue) }))
 }
 
+fn shaper(rate: u64, burst: u64, queue: u64, scope: Scope) -> Element<u64> {
+    let (rate, burst, queue) = (Rate::from_bps(rate), Bytes::new(burst), Bytes::new(queue));
+    Element::Shaper(Shaper::new(ShaperConfig { rate, burst, queue, scope }))
+}
+
 fn data(len: u32) -> PacketInfo {
-    PacketInfo { len, flow: 0, kind: PacketKind::Data }
+    PacketInfo { len, flow: 0, kind: PacketKind::Data, continues: false }
 }
 
 fn drain(path: &mut Path<u64>) -> Vec<(Instant, u64)> {
@@ -58,9 +66,10 @@ fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
 /// what went in came out, was dropped, or is inside, at every step.
 #[test]
 fn packets_are_conserved() {
-    let loss = IidLoss::new(Probability::from_ppm(50_000), 3, 0);
+    let loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::Packet, 3, 0);
     let mut path = Path::new(vec![
         Element::Loss(loss),
+        Element::Policer(Policer::new(Rate::from_bps(9_900_000), Bytes::new(30_000), Scope::Aggregate)),
         hop(10_000_000, Duration::from_millis(3), 15_000),
         hop(8_000_000, Duration::from_millis(5), 9_000),
     ]);
@@ -72,10 +81,10 @@ fn packets_are_conserved() {
         path.push(now, data(1500), i);
         popped += std::iter::from_fn(|| path.pop(now)).count() as u64;
         let c = path.counters();
-        assert_eq!(c.offered, popped + c.random_drops + c.queue_drops + path.in_flight() as u64);
+        assert_eq!(c.offered, popped + c.random_drops + c.policed + c.queue_drops + path.in_flight() as u64);
     }
     let c = path.counters();
-    assert!(c.random_drops > 0 && c.queue_drops > 0 && c.delivered_data == popped);
+    assert!(c.random_drops > 0 && c.policed > 0 && c.queue_drops > 0 && c.delivered_data == popped);
 }
 
 /// Results depend on arrivals only, never on when somebody looked: the ground for feeding an
@@ -85,7 +94,8 @@ fn looking_often_changes_nothing() {
     let build = || {
         Path::new(vec![
             hop(10_000_000, Duration::from_millis(3), 20_000),
-            Element::Loss(IidLoss::new(Probability::from_ppm(100_000), 3, 0)),
+            Element::Loss(IidLoss::new(Probability::from_ppm(100_000), LossUnit::Packet, 3, 0)),
+            shaper(9_500_000, 6_000, 9_000, Scope::Aggregate),
             hop(9_000_000, Duration::from_millis(5), 5_000),
         ])
     };
@@ -137,7 +147,7 @@ fn waiting_follows_queueing_theory() {
 #[test]
 fn loss_gaps_are_geometric() {
     let p = 0.02;
-    let mut loss = IidLoss::new(Probability::from_f64(p), 5, 0);
+    let mut loss = IidLoss::new(Probability::from_f64(p), LossUnit::Packet, 5, 0);
     let mut classes = [0u32; 10];
     let (mut gap, mut gaps, mut sum) = (0u32, 0u32, 0.0);
     while gaps < 100_000 {
@@ -162,16 +172,77 @@ fn loss_gaps_are_geometric() {
 #[test]
 fn losses_of_a_flow_do_not_depend_on_others() {
     let fates = |with_other: bool| {
-        let mut loss = IidLoss::new(Probability::from_ppm(30_000), 8, 2);
+        let mut loss = IidLoss::new(Probability::from_ppm(30_000), LossUnit::Packet, 8, 2);
         let mut fates = Vec::new();
         for i in 0..10_000 {
             if with_other && i % 3 == 0 {
-                loss.loses(PacketInfo { len: 1500, flow: 1, kind: PacketKind::Data });
-                loss.loses(PacketInfo { len: 52, flow: 0, kind: PacketKind::Control });
+                loss.loses(PacketInfo { flow: 1, ..data(1500) });
+                loss.loses(PacketInfo { kind: PacketKind::Control, ..data(52) });
             }
             fates.push(loss.loses(data(1500)));
         }
         fates
     };
     assert_eq!(fates(false), fates(true));
+}
+
+/// A-6, second half: bursts of the asked-for mean length at the asked-for mean rate, within five standard
+/// deviations of a chain of that correlation.
+#[test]
+fn bursts_have_the_asked_for_length_and_rate() {
+    for (rate, burst) in [(0.01, 5.0), (0.03, 1.5), (0.2, 20.0)] {
+        let mut loss = BurstLoss::new(Probability::from_f64(rate), burst, 3, 1);
+        let n = 4_000_000;
+        let (mut lost, mut bursts, mut before) = (0u32, 0u32, false);
+        for _ in 0..n {
+            let now = loss.loses(data(1500));
+            lost += u32::from(now);
+            bursts += u32::from(now && !before);
+            before = now;
+        }
+        let (measured, length) = (f64::from(lost) / f64::from(n), f64::from(lost) / f64::from(bursts));
+        assert!((measured / rate - 1.0).abs() < 0.06, "rate {measured}, asked for {rate}");
+        assert!((length / burst - 1.0).abs() < 0.03, "bursts of {length}, asked for {burst}");
+    }
+}
+
+/// A policer drops what a shaper of the same rate delays; a flow's bucket is its own.
+#[test]
+fn policers_drop_and_shapers_delay() {
+    let policer =
+        |scope| Element::Policer(Policer::new(Rate::from_bps(12_000_000), Bytes::new(3_000), scope));
+    let of_flow = |flow| PacketInfo { flow, ..data(1500) };
+    for (scope, passed) in [(Scope::Aggregate, 2), (Scope::PerFlow, 4)] {
+        let mut path = Path::new(vec![policer(scope), hop(1_000_000_000, Duration::ZERO, 1 << 20)]);
+        for i in 0..8 {
+            path.push(Instant::ZERO, of_flow(i % 2), i.into());
+        }
+        assert_eq!((drain(&mut path).len(), path.counters().policed), (passed, 8 - passed as u64));
+    }
+    let mut path = Path::new(vec![shaper(12_000_000, 3_000, 4_500, Scope::PerFlow)]);
+    let verdicts: Vec<_> = (0..7).map(|i| path.push(Instant::ZERO, of_flow(0), i)).collect();
+    assert_eq!(
+        verdicts.iter().filter(|v| **v == Verdict::Accepted).count(),
+        5,
+        "two at once and three that wait"
+    );
+    path.push(Instant::ZERO, of_flow(1), 100);
+    let exits: Vec<_> =
+        drain(&mut path).into_iter().map(|(exit, i)| (exit.as_nanos() / 1_000_000, i)).collect();
+    assert_eq!(exits, [(0, 0), (0, 1), (0, 100), (1, 2), (2, 3), (3, 4)]);
+}
+
+/// A super-packet is lost whole or not at all, and as often as a packet would be.
+#[test]
+fn super_packets_are_lost_whole() {
+    let mut loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::SuperPacket, 4, 0);
+    let mut lost = 0;
+    for _ in 0..20_000 {
+        let fates: Vec<bool> =
+            (0..7).map(|i| loss.loses(PacketInfo { continues: i > 0, ..data(1500) })).collect();
+        assert!(fates.iter().all(|fate| *fate == fates[0]));
+        lost += u32::from(fates[0]);
+    }
+    // Five standard deviations around a thousand.
+    assert!((846..=1154).contains(&lost), "{lost}");
 }

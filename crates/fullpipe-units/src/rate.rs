@@ -34,6 +34,10 @@ impl Rate {
         if span.is_zero() {
             return Self::MAX;
         }
+        // The narrow product covers what is in flight on any path; the wide one is for whole transfers.
+        if let Some(bits_ns) = amount.get().checked_mul(8 * NANOS_PER_SEC as u64) {
+            return Self(bits_ns / span.as_nanos());
+        }
         let bits = amount.get() as u128 * 8 * NANOS_PER_SEC / span.as_nanos() as u128;
         Self(if bits > u64::MAX as u128 { u64::MAX } else { bits as u64 })
     }

@@ -128,8 +128,9 @@ fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
         seeds_at_ends: 3,
         duration: measured.length.max(SHORTEST).min(LONGEST),
         shortest: SHORTEST,
-        // Some seconds on two cores.
-        packets: 80_000_000,
+        // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
+        // of this, some seconds on two cores.
+        packets: 200_000_000,
     };
     Model::new(path, hosts, effort)
 }

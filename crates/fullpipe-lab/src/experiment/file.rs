@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Duration, Probability, Rate};
+use fullpipe_units::{Duration, Rate};
 use serde::de::{self, Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ExperimentError;
 use super::swept::{Swept, Written, refuse};
-use super::value::{Amount, BufferSize, Count, Delay, Mtu, Positive, Ratio, Value, WinScale};
+use super::value::{Amount, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Value, WinScale};
 use crate::check::{Metric, Over};
 
 #[derive(Debug, serde::Deserialize)]
@@ -76,12 +76,18 @@ macro_rules! swept_table {
 }
 
 swept_table! {
-    PathFile { rate: Rate, rtt: Delay, loss: Probability, queue: Amount, mtu: Mtu }
-    own { forward: DirectionFile, backward: DirectionFile }
+    PathFile { rate: Rate, rtt: Delay, loss: Loss, queue: Amount, mtu: Mtu }
+    own { forward: DirectionFile, backward: DirectionFile, policer: LimiterFile, shaper: LimiterFile }
 }
 
 swept_table! {
-    DirectionFile { rate: Rate, loss: Probability, queue: Amount, delay: Delay }
+    DirectionFile { rate: Rate, loss: Loss, queue: Amount, delay: Delay }
+    own { policer: LimiterFile, shaper: LimiterFile }
+}
+
+swept_table! {
+    /// A policer or a shaper: there when it has a rate.
+    LimiterFile { rate: Rate, burst: Amount, queue: Amount, per_flow: bool }
 }
 
 swept_table! {

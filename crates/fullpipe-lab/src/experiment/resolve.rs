@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
-use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, PathFile, PointFile};
+use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile};
 use super::swept::{Choice, Picker, Swept};
-use super::value::{Amount, BufferSize};
+use super::value::{Amount, BufferSize, Loss};
 use super::{ExperimentError, Point};
-use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
+use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
 /// Beyond this the file is a slip of the pen, not a campaign.
 const MOST_POINTS: u64 = 100_000;
@@ -151,6 +152,8 @@ fn path(file: &PathFile, picker: &mut Picker) -> Result<PathSpec, ExperimentErro
     let loss = picker.pick("loss", file.loss.as_ref());
     let queue = picker.pick("queue", file.queue.as_ref());
     let mtu = picker.pick("mtu", file.mtu.as_ref()).map_or(1500, |mtu| mtu.0);
+    let policer = limiter("policer", &file.policer, picker);
+    let shaper = limiter("shaper", &file.shaper, picker);
     let forward = direction("forward", &file.forward, picker);
     let backward = direction("backward", &file.backward, picker);
 
@@ -160,19 +163,42 @@ fn path(file: &PathFile, picker: &mut Picker) -> Result<PathSpec, ExperimentErro
         return Err(ExperimentError::new("[path] has no rate", "add rate = \"340mbit\""));
     };
     let backward_rate = backward.rate.or(rate).unwrap_or(forward_rate);
+    let (forward_bdp, backward_bdp) = (forward_rate * rtt, backward_rate * rtt);
+    let forward_loss = forward.loss.or(loss).unwrap_or(Loss::NONE);
+    let backward_loss = backward.loss.unwrap_or(Loss::NONE);
     Ok(PathSpec {
         forward: DirectionSpec {
             rate: forward_rate,
             delay: forward_delay,
-            loss: forward.loss.or(loss).unwrap_or(Probability::ZERO),
-            queue: forward.queue.or(queue).unwrap_or(Amount::ONE_BDP).resolve(forward_rate * rtt),
+            loss: forward_loss.rate,
+            loss_pattern: forward_loss.pattern,
+            policer: forward
+                .policer
+                .or(policer)
+                .map(|limiter| limiter.resolve("policer", rtt, forward_bdp))
+                .transpose()?,
+            shaper: forward
+                .shaper
+                .or(shaper)
+                .map(|limiter| limiter.resolve("shaper", rtt, forward_bdp))
+                .transpose()?,
+            queue: forward.queue.or(queue).unwrap_or(Amount::ONE_BDP).resolve(forward_bdp),
         },
         // ACKs are small and rarely the trouble: unless asked for, none is lost and none dropped.
         backward: DirectionSpec {
             rate: backward_rate,
             delay: backward_delay,
-            loss: backward.loss.unwrap_or(Probability::ZERO),
-            queue: backward.queue.map_or(Bytes::MAX, |queue| queue.resolve(backward_rate * rtt)),
+            loss: backward_loss.rate,
+            loss_pattern: backward_loss.pattern,
+            policer: backward
+                .policer
+                .map(|limiter| limiter.resolve("policer", rtt, backward_bdp))
+                .transpose()?,
+            shaper: backward
+                .shaper
+                .map(|limiter| limiter.resolve("shaper", rtt, backward_bdp))
+                .transpose()?,
+            queue: backward.queue.map_or(Bytes::MAX, |queue| queue.resolve(backward_bdp)),
         },
         mtu,
     })
@@ -181,9 +207,54 @@ fn path(file: &PathFile, picker: &mut Picker) -> Result<PathSpec, ExperimentErro
 /// What a `[path.forward]` or `[path.backward]` sets.
 struct Direction {
     rate: Option<Rate>,
-    loss: Option<Probability>,
+    loss: Option<Loss>,
     queue: Option<Amount>,
     delay: Option<Duration>,
+    policer: Option<Limiter>,
+    shaper: Option<Limiter>,
+}
+
+/// What a policer or shaper table sets.
+struct Limiter {
+    rate: Option<Rate>,
+    burst: Option<Amount>,
+    queue: Option<Amount>,
+    per_flow: bool,
+}
+
+impl Limiter {
+    /// Multiples of the BDP are those of the limiter's own rate. A shaper without a queue gets one BDP.
+    fn resolve(self, name: &str, rtt: Duration, bdp: Bytes) -> Result<LimiterSpec, ExperimentError> {
+        let Some(rate) = self.rate else {
+            return Err(ExperimentError::new(
+                format!("the {name} has no rate"),
+                format!("add rate = \"110mbit\" to the {name}"),
+            ));
+        };
+        if name == "policer" && self.queue.is_some() {
+            return Err(ExperimentError::new("a policer has no queue", "leave queue out, or write a shaper"));
+        }
+        let own_bdp = (rate * rtt).min(bdp);
+        Ok(LimiterSpec {
+            rate,
+            burst: self.burst.map_or(DEFAULT_BURST, |burst| burst.resolve(own_bdp)).max(DEFAULT_BURST),
+            queue: self.queue.unwrap_or(Amount::ONE_BDP).resolve(own_bdp),
+            scope: if self.per_flow { Scope::PerFlow } else { Scope::Aggregate },
+        })
+    }
+}
+
+/// What a bucket holds at least: two packets, or nothing of full size would ever pass.
+const DEFAULT_BURST: Bytes = Bytes::new(3_000);
+
+fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker) -> Option<Limiter> {
+    let key = |name: &str| format!("{prefix}.{name}");
+    let rate = picker.pick(&key("rate"), file.rate.as_ref());
+    let burst = picker.pick(&key("burst"), file.burst.as_ref());
+    let queue = picker.pick(&key("queue"), file.queue.as_ref());
+    let per_flow = picker.pick(&key("per_flow"), file.per_flow.as_ref());
+    let given = rate.is_some() || burst.is_some() || queue.is_some() || per_flow.is_some();
+    given.then(|| Limiter { rate, burst, queue, per_flow: per_flow.unwrap_or(false) })
 }
 
 fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction {
@@ -195,6 +266,8 @@ fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction
         loss: pick(picker, name, "loss", file.loss.as_ref()),
         queue: pick(picker, name, "queue", file.queue.as_ref()),
         delay: pick(picker, name, "delay", file.delay.as_ref()).map(|delay| delay.0),
+        policer: limiter(&format!("{name}.policer"), &file.policer, picker),
+        shaper: limiter(&format!("{name}.shaper"), &file.shaper, picker),
     }
 }
 

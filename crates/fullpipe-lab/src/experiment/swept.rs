@@ -214,9 +214,18 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
             return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
         }
         let keys: Vec<_> = entries.keys().map(String::as_str).collect();
+        if let Some(others) = T::TABLE
+            && let Some(other) = others.into_iter().find(|other| keys.len() == 2 && keys.contains(other))
+            && let Some(rate) = entries.get("rate")
+        {
+            let words = entries.get(other).map_or("", |written| &written.text);
+            let written = Written { text: format!("{}:{other}={words}", rate.text), is_text: true };
+            return Ok(vec![written.read()?]);
+        }
         if keys != ["from", "steps", "to"] {
             let range = "a range is { from = …, to = …, steps = … }";
-            let hint = if T::FIXED { format!("{range}; {}", T::EXAMPLE) } else { range.into() };
+            let other = T::FIXED || T::TABLE.is_some();
+            let hint = if other { format!("{range}; {}", T::EXAMPLE) } else { range.into() };
             let problem = ExperimentError::new("a table that is no range", hint);
             return Err(refuse(&problem));
         }

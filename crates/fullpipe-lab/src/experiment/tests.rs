@@ -1,10 +1,12 @@
 //! What an experiment file means, and what is said of one that means nothing.
 
+use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::{Experiment, ExperimentError};
+use crate::scenario::LossPattern;
 
 /// A file with `path`, `host` and `flow` as the bodies of those tables, and `rest` after them.
 fn file(path: &str, host: &str, flow: &str, rest: &str) -> String {
@@ -211,12 +213,12 @@ fn mistakes_are_named_in_one_line() {
         (
             f(&format!("{PATH}\nloss = []"), "", FLOW, ""),
             "line 6, column 8: an empty list leaves no point",
-            "write 1.5% or 20ppm",
+            "write 1.5% or 20ppm, { rate = \"1%\", burst = 5 } or { rate = \"1%\", of = \"super_packets\" }",
         ),
         (
             f(&format!("{PATH}\nlost = '1%'"), "", FLOW, ""),
             "line 6, column 1: unknown key 'lost'",
-            "allowed here: rate, rtt, loss, queue, mtu, forward, backward",
+            "allowed here: rate, rtt, loss, queue, mtu, forward, backward, policer, shaper",
         ),
         (
             f(&format!("{PATH}\nqueue = {{ from = '1bdp', to = '2bdp' }}"), "", FLOW, ""),
@@ -304,7 +306,7 @@ fn mistakes_are_named_in_one_line() {
             expect("metric = 'speed'\nmin = 1"),
             "line 11, column 10: unknown metric 'speed'",
             "known: goodput_bps, goodput_second_half_bps, utilisation, utilisation_second_half, retransmits, \
-             rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, share.app, share.sndbuf, share.rwnd, \
+             rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, policed, share.app, share.sndbuf, share.rwnd, \
              share.cwnd, share.slow_start, share.pacing, share.recovery",
         ),
         (
@@ -360,5 +362,40 @@ fn the_experiments_of_the_project_are_valid() {
     }
     for label in ["rtt=140ms window=6291456B", "loss=1.5% cc=bbr1", "64 MiB cc=cubic"] {
         assert!(labels.iter().any(|found| found == label), "{label} in {labels:?}");
+    }
+}
+
+/// A table of rate and burst is one value, also within a list; limiters hang on the path or a direction.
+#[test]
+fn bursts_and_limiters_are_read() {
+    let experiment = read(
+        "rate = '1gbit'\nrtt = '210ms'\nloss = ['0%', { rate = '1%', burst = 5 }, { rate = '3 %', of = 'super_packets' }]\n\
+         policer = { rate = '115mbit', burst = '1MiB', per_flow = true }\n\
+         backward = { shaper = { rate = '10mbit', queue = '0.5bdp' } }",
+        "",
+        FLOW,
+        "",
+    );
+    assert_eq!(labels(&experiment), ["loss=0%", "loss=1%:burst=5", "loss=3%:of=super_packets"]);
+    let forward = &experiment.points()[1].scenario.path.forward;
+    assert_eq!((forward.loss, forward.loss_pattern), (loss("1%"), LossPattern::Bursts(5.0)));
+    assert_eq!(experiment.points()[2].scenario.path.forward.loss_pattern, LossPattern::SuperPackets);
+    let policer = forward.policer.as_ref().expect("a policer");
+    assert_eq!((policer.rate.as_bps(), policer.burst), (115_000_000, Bytes::from_mib(1)));
+    assert_eq!((policer.scope, &forward.shaper), (Scope::PerFlow, &None));
+    let backward = &experiment.points()[0].scenario.path.backward;
+    let shaper = backward.shaper.as_ref().expect("a shaper");
+    assert_eq!((shaper.queue, shaper.scope), (Bytes::new(131_250), Scope::Aggregate));
+
+    for (path, message) in [
+        ("loss = { rate = '1%', burst = 0 }", "burst of loss '0' is out of range"),
+        ("loss = { rate = '1%', of = 'bits' }", "loss '1%:of=bits' is not understood"),
+        ("loss = { rate = '1%' }", "a table that is no range"),
+        ("policer = { burst = '1MiB' }", "the policer has no rate"),
+        ("policer = { rate = '1mbit', queue = '1MiB' }", "a policer has no queue"),
+    ] {
+        let error = Experiment::from_toml(&file(&format!("{PATH}\n{path}"), "", FLOW, "")).unwrap_err();
+        assert!(error.message.contains(message), "{path}: {}", error.message);
+        assert!(!error.hint.is_empty(), "{path}");
     }
 }

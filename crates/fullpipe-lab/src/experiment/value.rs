@@ -8,6 +8,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
 use super::ExperimentError;
+use crate::scenario::LossPattern;
 
 /// A type that a field can have.
 pub(super) trait Value: Sized + Clone + PartialEq {
@@ -19,6 +20,9 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     const FIXED: bool = false;
 
     /// Reads and checks one value.
+    /// A table of `rate` and one of these is another way to write it.
+    const TABLE: Option<[&'static str; 2]> = None;
+
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
     /// Step `step` of `last` between two values as a text; `None` for what has no in-between.
@@ -122,23 +126,57 @@ impl Value for Delay {
     }
 }
 
-impl Value for Probability {
-    const EXAMPLE: &'static str = "write 1.5% or 20ppm";
+/// Loss: its rate, and how it is spread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Loss {
+    pub(super) rate: Probability,
+    pub(super) pattern: LossPattern,
+}
 
+impl Loss {
+    pub(super) const NONE: Self = Self { rate: Probability::ZERO, pattern: LossPattern::Independent };
+
+    /// The same but for the last bits: 1.5 % and 15000 ppm are rounded to different thresholds.
+    fn is_same(self, other: Self) -> bool {
+        let (a, b) = (self.rate.as_f64(), other.rate.as_f64());
+        (a - b).abs() <= a.max(b) * 1e-9 && self.pattern == other.pattern
+    }
+}
+
+impl Value for Loss {
+    const TABLE: Option<[&'static str; 2]> = Some(["burst", "of"]);
+    const EXAMPLE: &'static str =
+        "write 1.5% or 20ppm, { rate = \"1%\", burst = 5 } or { rate = \"1%\", of = \"super_packets\" }";
+
+    /// `1.5%`, `1%:burst=5`, or `1%:of=super_packets`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        let loss: Self = text.parse().map_err(|e| of_unit(&e, Self::EXAMPLE))?;
-        if loss == Self::ONE {
+        let (rate, spread) = match text.split_once(':') {
+            Some((rate, spread)) => (rate, spread.split_once('=')),
+            None => (text, None),
+        };
+        let rate: Probability = rate.parse().map_err(|e| of_unit(&e, "write 1.5% or 20ppm"))?;
+        if rate == Probability::ONE {
             return Err(ExperimentError::new(
                 format!("loss '{text}' lets nothing through"),
                 "allowed: from 0% to less than 100%",
             ));
         }
-        Ok(loss)
+        let in_range = |burst: &f64| (1.0..=10_000.0).contains(burst);
+        let pattern = match spread {
+            None if !text.contains(':') => LossPattern::Independent,
+            Some(("burst", burst)) => match burst.parse().ok().filter(in_range) {
+                Some(burst) => LossPattern::Bursts(burst),
+                None => return Err(out_of_range("burst of loss", burst, "1 to 10000 packets")),
+            },
+            Some(("of", "super_packets")) => LossPattern::SuperPackets,
+            _ => return Err(ExperimentError::new(format!("loss '{text}' is not understood"), Self::EXAMPLE)),
+        };
+        Ok(Self { rate, pattern })
     }
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
         // Millionths of a ppm: finer than any loss one can measure.
-        let millionths = |p: &Self| (p.as_f64() * 1e12).round() as u64;
+        let millionths = |loss: &Self| (loss.rate.as_f64() * 1e12).round() as u64;
         Some(format!("{}ppm", decimal(lerp(millionths(from), millionths(to), step, last))))
     }
 }
@@ -360,11 +398,9 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "rate" => equal::<Rate>(a, b),
         "rtt" | "delay" => equal::<Delay>(a, b),
         "start" | "rx_merge" => equal::<Duration>(a, b),
-        // 1.5 % and 15000 ppm are rounded to different thresholds.
-        "loss" => {
-            let (a, b) = (Probability::read(a)?.as_f64(), Probability::read(b)?.as_f64());
-            Ok((a - b).abs() <= a.max(b) * 1e-9)
-        }
+        "loss" => Ok(Loss::read(a)?.is_same(Loss::read(b)?)),
+        "burst" => equal::<Amount>(a, b),
+        "per_flow" => equal::<bool>(a, b),
         "queue" => equal::<Amount>(a, b),
         "window" | "bytes" => equal::<Positive>(a, b),
         "sndbuf" | "rcvbuf" => equal::<BufferSize>(a, b),

@@ -14,12 +14,15 @@
 mod flow;
 mod schedule;
 
-use fullpipe_path::{Element, Hop, HopConfig, IidLoss, PacketInfo, PacketKind, Path};
+use fullpipe_path::{
+    BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Shaper,
+    ShaperConfig,
+};
 use fullpipe_tcp::wire::Segment;
 use fullpipe_units::{Bytes, Instant};
 
 use crate::outcome::{Outcome, PathOutcome};
-use crate::scenario::{DirectionSpec, Scenario};
+use crate::scenario::{DirectionSpec, LossPattern, Scenario};
 use crate::trace::{Digest, NoTrace, Row, Sink};
 use flow::Flow;
 use schedule::Schedule;
@@ -141,11 +144,17 @@ impl<'s> World<'s> {
         while let Some(transmit) = connection.poll_transmit(self.now) {
             let mut segment = transmit.segment;
             let mut rest = segment.len;
+            let mut continues = false;
             loop {
                 segment.len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
                 rest -= segment.len;
                 let kind = if segment.len > 0 { PacketKind::Data } else { PacketKind::Control };
-                let info = PacketInfo { len: segment.header_len() + segment.len, flow: number as u32, kind };
+                let info = PacketInfo {
+                    len: segment.header_len() + segment.len,
+                    flow: number as u32,
+                    kind,
+                    continues,
+                };
                 let packet = Packet { flow: info.flow, segment: segment.clone() };
                 // The verdict is in the path's counters; the sender learns of it as senders do.
                 let _ = path.push(self.now, info, packet);
@@ -153,6 +162,7 @@ impl<'s> World<'s> {
                     break;
                 }
                 segment.seq = segment.seq.plus(segment.len.into());
+                continues = true;
             }
         }
         let index = 2 * number + usize::from(side == Side::Receiver);
@@ -178,7 +188,7 @@ impl<'s> World<'s> {
 
     fn outcome(mut self) -> Outcome {
         let path = self.forward.counters();
-        for value in [path.offered, path.delivered_data, path.random_drops, path.queue_drops] {
+        for value in [path.offered, path.delivered_data, path.random_drops, path.policed, path.queue_drops] {
             self.digest.add(value);
         }
         Outcome {
@@ -187,6 +197,7 @@ impl<'s> World<'s> {
                 delivered: path.delivered_data,
                 queue_drops: path.queue_drops,
                 random_drops: path.random_drops,
+                policed: path.policed,
             },
             digest: self.digest.value(),
         }
@@ -196,8 +207,25 @@ impl<'s> World<'s> {
 /// Builds one direction; `number` keeps its draws apart from the other's.
 fn direction(spec: &DirectionSpec, seed: u64, number: u64) -> Path<Packet> {
     let mut elements = Vec::new();
-    if !spec.loss.is_zero() {
-        elements.push(Element::Loss(IidLoss::new(spec.loss, seed, number)));
+    let of = |unit| Element::Loss(IidLoss::new(spec.loss, unit, seed, number));
+    match spec.loss_pattern {
+        _ if spec.loss.is_zero() => {}
+        LossPattern::Independent => elements.push(of(LossUnit::Packet)),
+        LossPattern::SuperPackets => elements.push(of(LossUnit::SuperPacket)),
+        LossPattern::Bursts(burst) => {
+            elements.push(Element::BurstLoss(BurstLoss::new(spec.loss, burst, seed, number)));
+        }
+    }
+    if let Some(policer) = &spec.policer {
+        elements.push(Element::Policer(Policer::new(policer.rate, policer.burst, policer.scope)));
+    }
+    if let Some(shaper) = &spec.shaper {
+        elements.push(Element::Shaper(Shaper::new(ShaperConfig {
+            rate: shaper.rate,
+            burst: shaper.burst,
+            queue: shaper.queue,
+            scope: shaper.scope,
+        })));
     }
     elements.push(Element::Hop(Hop::new(HopConfig {
         rate: spec.rate,

@@ -112,6 +112,36 @@ pub struct Context {
 }
 
 impl Context {
+    /// A connection on which nothing has happened yet.
+    pub fn fresh(mss: u64, rng: Draws) -> Self {
+        Self {
+            now: Instant::ZERO,
+            mss,
+            snd_una: 0,
+            snd_nxt: 0,
+            inflight: 0,
+            flight_size: 0,
+            cwnd_limited: false,
+            max_inflight: 0,
+            app_limited: false,
+            sent: 0,
+            delivered: 0,
+            delivered_time: Instant::ZERO,
+            lost: 0,
+            copied: 0,
+            srtt: None,
+            rttvar: Duration::ZERO,
+            min_rtt: None,
+            rwnd: 0,
+            in_recovery: false,
+            in_loss: false,
+            has_sack: true,
+            has_timestamps: true,
+            next_departure: Instant::ZERO,
+            rng,
+        }
+    }
+
     /// `bytes` in whole segments, rounded down.
     pub fn segments(&self, bytes: u64) -> u64 {
         bytes / self.mss
@@ -368,6 +398,15 @@ impl Algorithm {
             Self::Reno => "reno",
             Self::Cubic => "cubic",
             Self::Bbr1 => "bbr1",
+        }
+    }
+
+    /// How many congestion windows' worth of memory an autotuned send buffer gets. BBR asks for one more, as
+    /// its window is its target and not a limit that data waits behind.
+    pub const fn sndbuf_windows(self) -> u64 {
+        match self {
+            Self::Reno | Self::Cubic => 2,
+            Self::Bbr1 => 3,
         }
     }
 

@@ -28,32 +28,7 @@ pub(super) fn at_ms(n: u64) -> Instant {
 }
 
 pub(super) fn context() -> Context {
-    Context {
-        now: Instant::ZERO,
-        mss: MSS,
-        snd_una: 0,
-        snd_nxt: 0,
-        inflight: 0,
-        flight_size: 0,
-        cwnd_limited: true,
-        max_inflight: 0,
-        app_limited: false,
-        sent: 0,
-        delivered: 0,
-        delivered_time: Instant::ZERO,
-        lost: 0,
-        copied: 0,
-        srtt: None,
-        rttvar: Duration::ZERO,
-        min_rtt: None,
-        rwnd: u64::MAX,
-        in_recovery: false,
-        in_loss: false,
-        has_sack: true,
-        has_timestamps: true,
-        next_departure: Instant::ZERO,
-        rng: Draws::new(1, 1),
-    }
+    Context { cwnd_limited: true, rwnd: u64::MAX, ..Context::fresh(MSS, Draws::new(1, 1)) }
 }
 
 /// What an ACK for `segments` new segments says, if nothing else is known.

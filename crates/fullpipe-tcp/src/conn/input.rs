@@ -11,6 +11,9 @@ use crate::recovery::scoreboard::{RecordNo, RecordState, SentRecord};
 use crate::rx::ack::Received;
 use crate::wire::{Flags, Segment, Timestamps};
 
+/// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
+const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
+
 /// What one ACK delivered, gathered record by record.
 struct Delivery {
     now: Instant,
@@ -19,8 +22,12 @@ struct Delivery {
     segments: u64,
     /// Snapshot of the newest delivered record, which dates the rate sample.
     newest: Option<Newest>,
-    oldest_sent_once: Option<Instant>,
-    newest_sent_once: Option<Instant>,
+    /// Departures of the first and last record acknowledged cumulatively, if none was sent again.
+    acked: Option<(Instant, Instant)>,
+    /// Karn: what is acknowledged includes a retransmission, so the delay may be that of its original.
+    ambiguous: bool,
+    /// The same of what was newly reported selectively and never sent again.
+    reported: Option<(Instant, Instant)>,
     spurious_timeout: bool,
 }
 
@@ -50,9 +57,11 @@ impl Delivery {
                 first_transmission: record.transmissions == 1,
             });
         }
+        let span = if selectively { &mut self.reported } else { &mut self.acked };
         if record.transmissions == 1 {
-            self.oldest_sent_once.get_or_insert(record.sent_at);
-            self.newest_sent_once = Some(record.sent_at);
+            span.get_or_insert((record.sent_at, record.sent_at)).1 = record.sent_at;
+        } else {
+            self.ambiguous |= !selectively;
         }
     }
 
@@ -60,8 +69,16 @@ impl Delivery {
         self.cum_acked + self.sacked
     }
 
-    fn rtt(&self, sent_at: Option<Instant>) -> Option<Duration> {
-        sent_at.map(|sent_at| self.now.saturating_since(sent_at))
+    /// RTT of the oldest record that gives one: what is acknowledged counts before what is reported.
+    fn oldest_rtt(&self) -> Option<Duration> {
+        let acked = self.acked.filter(|_| !self.ambiguous);
+        acked.or(self.reported).map(|(oldest, _)| self.now.saturating_since(oldest))
+    }
+
+    /// RTT of the newest record that gives one.
+    fn newest_rtt(&self) -> Option<Duration> {
+        let acked = self.acked.filter(|_| !self.ambiguous);
+        self.reported.or(acked).map(|(_, newest)| self.now.saturating_since(newest))
     }
 }
 
@@ -95,23 +112,24 @@ impl Connection {
         }
         let rcv_nxt = self.reassembly.rcv_nxt();
         let start = segment.seq.offset_near(self.irs.plus(1).plus(rcv_nxt), rcv_nxt);
-        let end = start.map(|start| start + segment.seq_len());
-        // Acceptability: a SYN (below offset zero), something old, or something beyond the window is
-        // answered with an ACK and goes no further (CH-1, and the duplicates that DSACK reports).
-        let (Some(start), Some(end)) = (start, end) else {
-            self.acks.demand();
-            return;
-        };
-        if self.is_stale(segment, start) || start > self.window.edge().max(rcv_nxt) {
-            self.acks.demand();
+        let beyond = start.is_some_and(|start| start > self.window.edge().max(rcv_nxt));
+        if segment.flags.has(Flags::RST) {
+            self.on_reset(now, start.filter(|_| !beyond), rcv_nxt);
             return;
         }
-        if segment.flags.has(Flags::RST) {
-            if start == rcv_nxt {
-                self.abort();
-            } else {
-                self.acks.demand();
-            }
+        // Acceptability: what lies below everything (a window probe, keep-alive or SYN) or beyond the
+        // window is answered with an ACK and goes no further. Old data does: DSACK reports it.
+        let Some(start) = start.filter(|_| !segment.flags.has(Flags::SYN)) else {
+            self.challenge(now);
+            return;
+        };
+        let end = start + segment.seq_len();
+        if end == start && (end < self.last_ack_sent || beyond) {
+            self.challenge(now);
+            return;
+        }
+        if self.is_stale(segment, start) || beyond {
+            self.acks.demand();
             return;
         }
         if let Some(timestamps) = segment.timestamps {
@@ -119,7 +137,7 @@ impl Connection {
                 self.ts_recent = timestamps.value;
             }
             if segment.len > 0 {
-                self.window.on_echo(timestamps.echo, clock(now));
+                self.window.on_echo(timestamps.echo, clock(now), self.readable());
             }
         }
         if segment.flags.has(Flags::ACK) {
@@ -127,6 +145,26 @@ impl Connection {
         }
         if end > start {
             self.on_data(now, segment, start, end);
+        }
+    }
+
+    /// CH-2: a reset counts only where the next octet is expected; elsewhere in the window the peer is
+    /// asked to repeat it, and outside nothing happens.
+    fn on_reset(&mut self, now: Instant, in_window: Option<u64>, rcv_nxt: u64) {
+        match in_window {
+            Some(start) if start == rcv_nxt => self.abort(),
+            Some(start) if start > rcv_nxt => self.challenge(now),
+            _ => {}
+        }
+    }
+
+    /// Answers something out of place with an ACK, at most once in half a second, so that two
+    /// connections never talk past each other for ever (CH-5).
+    fn challenge(&mut self, now: Instant) {
+        let recently = self.challenged_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL);
+        if !recently {
+            self.challenged_at = Some(now);
+            self.acks.demand();
         }
     }
 
@@ -151,9 +189,7 @@ impl Connection {
             self.window.on_out_of_order(self.reassembly.highest() - self.reassembly.rcv_nxt());
         }
         let occupied = self.reassembly.held_bytes() + self.readable();
-        if arrival.new > 0 {
-            self.window.on_accepted(len, self.rcv_mss, occupied);
-        }
+        let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
         let window = self.window.remaining(self.reassembly.rcv_nxt());
         self.acks.on_data(
             now,
@@ -164,6 +200,7 @@ impl Connection {
                 crowded: arrival.crowded,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
                 rcv_nxt: self.reassembly.rcv_nxt(),
+                window_opened,
                 window,
                 rtt: self.window.rtt().or(self.rtt.srtt()),
                 rto: self.rtt.rto(),
@@ -173,7 +210,7 @@ impl Connection {
             self.events.push_back(Event::Readable);
             if self.fin_at.is_some_and(|fin| self.reassembly.rcv_nxt() > fin && before <= fin) {
                 self.events.push_back(Event::PeerClosed);
-                self.close_if_done();
+                self.finish_if_done();
             }
         }
     }
@@ -187,6 +224,7 @@ impl Connection {
             self.acks.demand();
             return;
         }
+        self.window_probes = 0;
         self.check_app_limited();
         self.update_send_window(segment, start, ack);
         let ack = ack.max(self.snd_una);
@@ -199,8 +237,9 @@ impl Connection {
             sacked: 0,
             segments: 0,
             newest: None,
-            oldest_sent_once: None,
-            newest_sent_once: None,
+            acked: None,
+            ambiguous: false,
+            reported: None,
             spurious_timeout: false,
         };
         // Ascending offsets, as they were sent: a lower delivery after a higher one within one ACK would
@@ -214,13 +253,13 @@ impl Connection {
             self.rate.on_delivered(now, delivered);
             self.stats.acks += 1;
         }
-        self.take_rtt(&delivery);
+        self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
         if una_advanced {
             if self.queue.on_acked(ack) {
                 self.events.push_back(Event::Writable);
             }
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.
-            if delivery.newest_sent_once.is_some() || self.has_timestamps {
+            if delivery.newest_rtt().is_some() || self.has_timestamps {
                 self.rto.on_valid_sample();
             }
             self.rto_base = now;
@@ -231,7 +270,10 @@ impl Connection {
             self.rack.on_dsack(self.snd_una, self.snd_nxt);
             spurious = self.undo.on_duplicate(start);
         }
-        self.end_episodes(now, &delivery, duplicate.is_some(), spurious);
+        if una_advanced && segment.timestamps.is_some_and(|ts| self.undo.is_late_original(ts.echo)) {
+            spurious |= self.on_late_original();
+        }
+        self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
         let look_again =
             if delivered > 0 || self.board.sacked_segments() > 0 { self.detect_losses(now) } else { None };
 
@@ -251,17 +293,18 @@ impl Connection {
             self.autotune_send_buffer();
         }
         self.rearm_after_ack(now, look_again, delivered > 0);
-        self.close_if_done();
+        self.finish_if_done();
     }
 
-    /// TCP-5: only a segment that is newer than the last one consulted may change the window.
+    /// TCP-5: only a segment that is newer than the last one consulted may change the window. One that
+    /// acknowledges more always does, even if it repeats old data: the window counts from what it
+    /// acknowledges, and yesterday's would reach too far.
     fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) {
         let window = u64::from(segment.window) << self.peer_scale;
-        let newer = start > self.snd_wl1 || (start == self.snd_wl1 && ack >= self.snd_wl2);
-        if newer || (ack == self.snd_wl2 && window > self.snd_wnd) {
+        let reopens = start == self.snd_wl1 && (window > self.snd_wnd || window == 0);
+        if ack > self.snd_una || (ack == self.snd_una && (start > self.snd_wl1 || reopens)) {
             self.snd_wnd = window;
             self.snd_wl1 = start;
-            self.snd_wl2 = ack;
         }
     }
 
@@ -314,19 +357,49 @@ impl Connection {
         });
     }
 
-    fn take_rtt(&mut self, delivery: &Delivery) {
-        if let Some(newest) = delivery.rtt(delivery.newest_sent_once) {
+    /// Takes the samples of an ACK; `answer` are its timestamps if it acknowledged something.
+    fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
+        if let Some(newest) = delivery.newest_rtt() {
             self.rtt.on_min_sample(newest, delivery.now);
             self.rtts.add(newest);
         }
-        if let Some(oldest) = delivery.rtt(delivery.oldest_sent_once) {
+        // Where departures do not tell, the peer's echo does, to a tick.
+        let echoed = || {
+            let ticks = clock(delivery.now).wrapping_sub(answer?.echo);
+            Some(Duration::from_millis(u64::from(ticks.max(1))))
+        };
+        if let Some(oldest) = delivery.oldest_rtt().or_else(echoed) {
             self.rtt.on_sample(oldest, self.snd_una, self.snd_nxt);
         }
     }
 
+    /// Eifel (RFC 3522): it was the original that arrived, not what was sent again. True if the episode
+    /// is spurious as a whole: while retransmissions for other holes are under way, it may not be.
+    fn on_late_original(&mut self) -> bool {
+        let partial = matches!(self.phase, Phase::Recovery { until } if self.snd_una < until);
+        if partial {
+            self.rack.on_late_original();
+            if self.board.resent_in_network() > 0 {
+                return false;
+            }
+        }
+        if self.phase != Phase::Open {
+            self.undo.end();
+        }
+        self.phase != Phase::Open
+    }
+
     /// Ends what this ACK ends: a probe, a recovery, a timeout's repair.
-    fn end_episodes(&mut self, now: Instant, delivery: &Delivery, duplicate: bool, spurious: bool) {
-        if self.probe.on_ack(self.snd_una, duplicate) == Some(ProbeEnd::RepairedLoss)
+    fn end_episodes(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        una_advanced: bool,
+        duplicate: bool,
+        spurious: bool,
+    ) {
+        let news = delivery.delivered() > 0;
+        if self.probe.on_ack(self.snd_una, news, duplicate) == Some(ProbeEnd::RepairedLoss)
             && self.phase == Phase::Open
         {
             self.signal(now, Signal::TlpRepaired);
@@ -360,6 +433,10 @@ impl Connection {
                     self.phase = Phase::Open;
                     self.rack.on_recovery_exit();
                     self.signal(now, Signal::ExitRecovery);
+                } else {
+                    let unsent = self.queue.written() > self.snd_nxt;
+                    let sendable = unsent && self.snd_una + self.snd_wnd > self.snd_nxt;
+                    self.rto.on_ack_in_repair(una_advanced, delivery.sacked > 0, self.snd_nxt, sendable);
                 }
             }
         }
@@ -379,7 +456,7 @@ impl Connection {
             return look_again;
         }
         if self.phase == Phase::Open {
-            self.undo.begin(self.snd_una);
+            self.undo.begin(self.snd_una, self.board.resent_in_network());
             self.probe.cancel();
             self.stats.recoveries += 1;
             self.prr.enter(self.control.cwnd);
@@ -431,8 +508,8 @@ impl Connection {
             prior_delivered: snapshot.delivered,
             delivered: self.rate.delivered - snapshot.delivered,
             interval,
-            rtt: delivery.rtt(delivery.newest_sent_once),
-            oldest_rtt: delivery.rtt(delivery.oldest_sent_once),
+            rtt: delivery.newest_rtt(),
+            oldest_rtt: delivery.oldest_rtt(),
             newest_sent_at: newest.map_or(Instant::ZERO, |newest| newest.sent_at),
             first_transmission: newest.is_some_and(|newest| newest.first_transmission),
             ce_bytes: 0,
@@ -462,13 +539,12 @@ impl Connection {
     /// An autotuned send buffer follows the window, while the window itself is not full.
     fn autotune_send_buffer(&mut self) {
         if self.board.inflight() < self.effective_cwnd() {
-            let factor = if self.control.recovery == Recovery::Own { 3 } else { 2 };
-            self.queue.autotune(self.control.cwnd, self.mss, factor);
+            self.queue.autotune(self.control.cwnd, self.mss, self.config.cc.sndbuf_windows());
         }
     }
 
-    /// Emits `Finished` once, and closes when both halves are done.
-    pub(super) fn close_if_done(&mut self) {
+    /// Emits `Finished` once, when the FIN has been acknowledged.
+    pub(super) fn finish_if_done(&mut self) {
         let ours = self.fin_sent && self.snd_una > self.queue.written();
         if ours && !self.finished {
             self.finished = true;

@@ -100,11 +100,11 @@ pub enum Event {
 /// States of RFC 9293 section 3.3.2, as far as they differ for a transfer.
 ///
 /// ```text
-///   Listen ──SYN──► SynReceived ──ACK──► Established ──close──► FinWait ──ACK of FIN──► Closed
-///   SynSent ──SYN-ACK──────────────────►     │
+///   Listen ──SYN──► SynReceived ──ACK──► Established ──reset, gave up──► Closed
+///   Closed ──open──► SynSent ──SYN-ACK──────►┘
 /// ```
 /// Which of the two FINs came first matters to TIME-WAIT only, which a simulator has no use for: each
-/// half closes by itself.
+/// half closes by itself, and says so by [`Event::Finished`] and [`Event::PeerClosed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Waiting for a SYN.
@@ -115,7 +115,7 @@ pub enum State {
     SynReceived,
     /// Data may flow.
     Established,
-    /// Both halves are done, or the connection was reset.
+    /// Not opened yet, reset, or given up.
     Closed,
 }
 
@@ -158,7 +158,6 @@ pub struct Connection {
     short_until: u64,
     snd_wnd: u64,
     snd_wl1: u64,
-    snd_wl2: u64,
     queue: SendQueue,
     fin_sent: bool,
     finished: bool,
@@ -183,6 +182,8 @@ pub struct Connection {
     /// The timeout's retransmission leaves whatever the window says.
     force_retransmit: bool,
     probe_due: Option<ProbeKind>,
+    /// Window probes since the peer was last heard.
+    window_probes: u32,
     retransmit_timer: Option<(RetransmitTimer, Instant)>,
     lost_scratch: Vec<Lost>,
 
@@ -196,6 +197,8 @@ pub struct Connection {
     copied: u64,
     ts_recent: u32,
     last_ack_sent: u64,
+    /// When something out of place was last answered.
+    challenged_at: Option<Instant>,
 
     limits: LimitClock,
     stats: Stats,
@@ -319,7 +322,7 @@ impl Connection {
         let mss = config.mtu.saturating_sub(40 + 12).max(48);
         let queue = SendQueue::new(config.sndbuf, 10 * mss, mss);
         let window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
-        let cx = blank_context(mss, draws);
+        let cx = Context::fresh(mss, draws);
         let cc = config.cc.build(&cx, &Hints::default());
         let control = cc.control();
         Self {
@@ -341,7 +344,6 @@ impl Connection {
             short_until: 0,
             snd_wnd: 0,
             snd_wl1: 0,
-            snd_wl2: 0,
             queue,
             fin_sent: false,
             finished: false,
@@ -364,6 +366,7 @@ impl Connection {
             last_sent_at: None,
             force_retransmit: false,
             probe_due: None,
+            window_probes: 0,
             retransmit_timer: None,
             lost_scratch: Vec::new(),
             reassembly: Reassembly::default(),
@@ -374,6 +377,7 @@ impl Connection {
             copied: 0,
             ts_recent: 0,
             last_ack_sent: 0,
+            challenged_at: None,
             limits: LimitClock {
                 current: SendLimit::App,
                 since: Instant::ZERO,
@@ -428,7 +432,8 @@ impl Connection {
             0
         };
         self.window.on_read(now, self.copied, self.readable(), span);
-        if taken > 0 && self.window_would_open() {
+        // An ACK that is due anyway carries the new window.
+        if taken > 0 && !self.acks.is_due() && self.window_would_open() {
             self.acks.demand();
         }
         taken
@@ -448,6 +453,17 @@ impl Connection {
     /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Checks what must always hold, for tests.
+    ///
+    /// # Panics
+    /// If it does not.
+    #[doc(hidden)]
+    pub fn check(&self) {
+        self.board.check();
+        assert!(self.snd_una <= self.snd_nxt);
+        assert!(self.board.oldest().is_none_or(|record| record.offset == self.snd_una), "una and the board");
     }
 
     /// Time spent stopped by each limit, in the order of [`SendLimit::ALL`].
@@ -558,34 +574,5 @@ impl Connection {
         let remaining = self.window.remaining(rcv_nxt);
         let gain = probe.edge() - before;
         gain > 0 && (remaining < 2 * self.rcv_mss || gain >= 2 * remaining.max(1))
-    }
-}
-
-fn blank_context(mss: u64, rng: Draws) -> Context {
-    Context {
-        now: Instant::ZERO,
-        mss,
-        snd_una: 0,
-        snd_nxt: 0,
-        inflight: 0,
-        flight_size: 0,
-        cwnd_limited: false,
-        max_inflight: 0,
-        app_limited: false,
-        sent: 0,
-        delivered: 0,
-        delivered_time: Instant::ZERO,
-        lost: 0,
-        copied: 0,
-        srtt: None,
-        rttvar: Duration::ZERO,
-        min_rtt: None,
-        rwnd: 0,
-        in_recovery: false,
-        in_loss: false,
-        has_sack: true,
-        has_timestamps: true,
-        next_departure: Instant::ZERO,
-        rng,
     }
 }

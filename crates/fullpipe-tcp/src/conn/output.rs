@@ -43,6 +43,7 @@ impl Connection {
         {
             return Some(self.retransmit(now, number, SentKind::Retransmission));
         }
+        let lost = if self.rto.asks_with_new_data() { self.ask_or_repair(lost, now) } else { lost };
         let limit = match self.next_step(lost, now) {
             Step::Retransmit(number) => return Some(self.retransmit(now, number, SentKind::Retransmission)),
             Step::New { len } => return Some(self.transmit_new(now, len)),
@@ -51,6 +52,16 @@ impl Connection {
         };
         self.limits.set(now, limit);
         self.guard_closed_window(now, limit);
+        None
+    }
+
+    /// F-RTO: while the path is asked with new data what is lost waits; unless nothing new can go.
+    fn ask_or_repair(&mut self, lost: Option<RecordNo>, now: Instant) -> Option<RecordNo> {
+        let asked = self.rto.has_asked(self.snd_nxt);
+        if !asked && !matches!(self.next_step(None, now), Step::New { .. } | Step::Stop(SendLimit::Pacing)) {
+            self.rto.confirm();
+            return lost;
+        }
         None
     }
 
@@ -63,6 +74,10 @@ impl Connection {
         if lost.is_none() && unsent == 0 && !fin_pending {
             return Step::Stop(if self.queue.is_blocked() { SendLimit::Sndbuf } else { SendLimit::App });
         }
+        if fin_pending && lost.is_none() {
+            // In a kernel the FIN rides on the last segment; here it is its own, and takes no room.
+            return Step::Fin;
+        }
         if inflight >= cwnd {
             return Step::Stop(self.window_limit());
         }
@@ -71,9 +86,6 @@ impl Connection {
         }
         if let Some(number) = lost {
             return Step::Retransmit(number);
-        }
-        if fin_pending {
-            return Step::Fin;
         }
         let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
         let room = Room {
@@ -165,7 +177,7 @@ impl Connection {
         let snapshot = self.rate.on_send(now, inflight, u64::from(len), self.board.lost_total());
         self.board.on_resent(number, now, snapshot, kind != SentKind::Retransmission);
         self.rack.on_resent(number, now);
-        self.undo.on_retransmission();
+        self.undo.on_retransmission(super::input::clock(now));
         self.stats.retransmits += 1;
         self.on_sent(now, offset, len.into(), kind, false);
         if self.retransmit_timer.is_none() {
@@ -229,9 +241,10 @@ impl Connection {
         }
     }
 
-    /// SS-5: after an idle period the window no longer says what the path bears.
+    /// SS-5: after an idle period the window no longer says what the path bears. Waiting for the peer's
+    /// window is not idling (ZWP-4).
     fn restart_after_idle(&mut self, now: Instant) {
-        if !self.board.is_empty() {
+        if !self.board.is_empty() || self.limits.current == SendLimit::Rwnd {
             return;
         }
         let Some(last) = self.last_sent_at else { return };

@@ -56,7 +56,9 @@ impl Connection {
             RetransmitTimer::Reordering => self.on_reordering_timeout(now),
             RetransmitTimer::TailProbe => self.probe_due = Some(ProbeKind::Tail),
             RetransmitTimer::Timeout => self.on_retransmission_timeout(now),
+            RetransmitTimer::Persist if self.window_probes >= MAX_TIMEOUTS => self.abort(),
             RetransmitTimer::Persist => {
+                self.window_probes += 1;
                 self.probe_due = Some(ProbeKind::Window);
                 self.rto.on_unanswered_probe();
             }
@@ -83,9 +85,10 @@ impl Connection {
         }
         self.stats.timeouts += 1;
         self.probe.cancel();
-        let first = self.rto.on_expiry(now, self.snd_una, self.snd_nxt);
+        let recovering = matches!(self.phase, Phase::Recovery { .. });
+        let first = self.rto.on_expiry(now, self.snd_una, self.snd_nxt, recovering);
         if self.phase == Phase::Open {
-            self.undo.begin(self.snd_una);
+            self.undo.begin(self.snd_una, self.board.resent_in_network());
         }
         self.phase = Phase::Loss;
         let patience = self.patience();

@@ -3,7 +3,7 @@
 //! ```text
 //!   ACK ─► scoreboard ─► rack ─► marks ─► prr ─► window        (recovery marks and sizes)
 //!            │                     │
-//!            └── probe, rto ───────┘        tx/retransmit sends what is marked
+//!            └── probe, rto ───────┘        conn/output sends what is marked
 //! ```
 
 pub mod probe;

@@ -5,7 +5,7 @@
 //! hole, repairs it.
 //!
 //! ```text
-//!   idle ──silence for PTO──► probing(high_seq) ──ACK >= high_seq──► repaired | duplicate | idle
+//!   idle ──silence for PTO──► probing(high_seq) ──ACK > high_seq, or duplicate──► repaired | not needed
 //! ```
 
 use fullpipe_units::Duration;
@@ -59,18 +59,27 @@ impl TailProbe {
         self.outstanding = Some(Outstanding { high_seq: snd_nxt, is_retransmission });
     }
 
-    /// An ACK arrived. `duplicate_reported`: it carried a DSACK.
-    pub fn on_ack(&mut self, snd_una: u64, duplicate_reported: bool) -> Option<ProbeEnd> {
+    /// An ACK arrived. `duplicate_reported`: it carried a DSACK; `news`: it delivered something.
+    ///
+    /// The ACK that first covers the probed segment does not tell whether the original arrived or the
+    /// probe. A duplicate that follows acquits; the next new data acknowledged without one convicts
+    /// (RFC 8985 section 7.4.2).
+    pub fn on_ack(&mut self, snd_una: u64, news: bool, duplicate_reported: bool) -> Option<ProbeEnd> {
         let Outstanding { high_seq, is_retransmission } = self.outstanding?;
         if snd_una < high_seq {
             return None;
         }
-        self.outstanding = None;
-        Some(if is_retransmission && !duplicate_reported {
-            ProbeEnd::RepairedLoss
-        } else {
+        let end = if !is_retransmission || duplicate_reported {
             ProbeEnd::NotNeeded
-        })
+        } else if snd_una > high_seq {
+            ProbeEnd::RepairedLoss
+        } else if !news {
+            ProbeEnd::NotNeeded
+        } else {
+            return None;
+        };
+        self.outstanding = None;
+        Some(end)
     }
 
     /// Recovery or a timeout took over.
@@ -91,14 +100,21 @@ mod tests {
         assert_eq!(TailProbe::timeout(None, 1), Duration::from_secs(1));
     }
 
-    /// TLP-2 and TLP-3: a silent repair costs one reduction, a duplicate report none.
+    /// TLP-2 and TLP-3: a silent repair costs one reduction, a duplicate report none; the first ACK of
+    /// the probed segment decides nothing.
     #[test]
-    fn a_duplicate_report_acquits() {
-        for (duplicate, end) in [(false, ProbeEnd::RepairedLoss), (true, ProbeEnd::NotNeeded)] {
+    fn a_duplicate_acquits() {
+        for (una, news, duplicate, end) in [
+            (501, true, false, ProbeEnd::RepairedLoss),
+            (501, true, true, ProbeEnd::NotNeeded),
+            (500, false, true, ProbeEnd::NotNeeded),
+            (500, false, false, ProbeEnd::NotNeeded),
+        ] {
             let mut probe = TailProbe::default();
             probe.on_sent(500, true);
-            assert_eq!(probe.on_ack(499, false), None);
-            assert_eq!(probe.on_ack(500, duplicate), Some(end));
+            assert_eq!(probe.on_ack(499, true, false), None);
+            assert_eq!(probe.on_ack(500, true, false), None);
+            assert_eq!(probe.on_ack(una, news, duplicate), Some(end));
             assert!(!probe.is_outstanding());
         }
     }

@@ -106,6 +106,11 @@ impl Rack {
         self.reo_wnd_persist = REO_WND_PERSIST;
     }
 
+    /// A hole was filled by a segment that was only late.
+    pub fn on_late_original(&mut self) {
+        self.reordering_seen = true;
+    }
+
     /// A recovery ended.
     pub fn on_recovery_exit(&mut self) {
         if self.reo_wnd_persist > 0 {

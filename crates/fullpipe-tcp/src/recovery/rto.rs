@@ -1,4 +1,9 @@
 //! The retransmission timeout: back-off, and whether it was needed (F-RTO, RFC 5682 with SACK).
+//!
+//! ```text
+//!   expiry: resend the first ──ACK advances──► send NEW data ──data never resent arrives──► spurious
+//!                                                   └──SACK or duplicate──► real: resend what is lost
+//! ```
 
 use fullpipe_units::{Duration, Instant};
 
@@ -13,6 +18,8 @@ pub struct Rto {
     repair_until: Option<u64>,
     /// When the timeout expired that may yet prove spurious.
     suspect_since: Option<Instant>,
+    /// `snd_nxt` when the question began to be put to the path with new data.
+    asked_at: Option<u64>,
 }
 
 impl Rto {
@@ -22,11 +29,15 @@ impl Rto {
         doubled.min(RTO_MAX)
     }
 
-    /// The timer expired with `snd_nxt` outstanding. True for the first expiry for this data.
-    pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64) -> bool {
+    /// The timer expired with `snd_nxt` outstanding, `recovering` or not. True for the first expiry for
+    /// this data. An expiry in vain leaves the question open whether the first was needed; one after
+    /// progress, or in the middle of fast recovery, does not ask it.
+    pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64, recovering: bool) -> bool {
         let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
+        let again = self.backoff > 0 && self.suspect_since.is_some();
         self.backoff += 1;
-        self.suspect_since = first.then_some(now);
+        self.suspect_since = (again || (first && !recovering)).then_some(now);
+        self.asked_at = None;
         self.repair_until = Some(snd_nxt);
         first
     }
@@ -47,6 +58,11 @@ impl Rto {
         transmissions == 1 && self.suspect_since.is_some_and(|expired| sent_at < expired)
     }
 
+    /// New data was sent since the question began.
+    pub fn has_asked(&self, snd_nxt: u64) -> bool {
+        self.asked_at.is_some_and(|at| snd_nxt > at)
+    }
+
     /// `snd_una` advanced past all that was outstanding: the repair is over.
     pub fn repaired(&mut self, snd_una: u64) -> bool {
         let over = self.repair_until.is_some_and(|until| snd_una >= until);
@@ -59,7 +75,31 @@ impl Rto {
     /// Ends the repair, whether by success or because it was not needed.
     pub fn end_repair(&mut self) {
         self.repair_until = None;
-        self.suspect_since = None;
+        self.confirm();
+    }
+
+    /// The step that an ACK means for F-RTO, when it neither proves anything nor ends the repair:
+    /// `advanced` or not, with `snd_nxt` sent so far and new data `sendable` or not.
+    pub fn on_ack_in_repair(&mut self, advanced: bool, sacked: bool, snd_nxt: u64, sendable: bool) {
+        if self.suspect_since.is_none() {
+            return;
+        }
+        match self.asked_at {
+            // New data was delivered, or a hole is still there: the loss was real.
+            Some(_) if sacked || !advanced => self.confirm(),
+            Some(_) => {}
+            None if advanced && sendable => {
+                self.asked_at = Some(snd_nxt);
+                self.repair_until = Some(snd_nxt);
+            }
+            None if advanced => self.confirm(),
+            None => {}
+        }
+    }
+
+    /// What is marked lost is not sent again yet: new data is on its way to find out whether it is.
+    pub fn asks_with_new_data(&self) -> bool {
+        self.asked_at.is_some()
     }
 
     /// A repair is under way.
@@ -72,9 +112,10 @@ impl Rto {
         self.backoff
     }
 
-    /// The timeout no longer counts as possibly spurious: data beyond it was marked lost by other means.
+    /// The timeout no longer counts as possibly spurious.
     pub fn confirm(&mut self) {
         self.suspect_since = None;
+        self.asked_at = None;
     }
 }
 
@@ -90,23 +131,26 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..9 {
             seen.push(rto.timeout(&rtt).as_nanos() / 1_000_000_000);
-            rto.on_expiry(Instant::ZERO, 0, 100);
+            rto.on_expiry(Instant::ZERO, 0, 100, false);
         }
         assert_eq!(seen, [1, 2, 4, 8, 16, 32, 64, 120, 120]);
         rto.on_valid_sample();
         assert_eq!(rto.timeout(&rtt), Duration::from_secs(1));
     }
 
-    /// FRTO-4: only the first expiry for the same data can prove spurious.
+    /// FRTO-4: an expiry for other data during the repair is not suspect; one more in vain still is.
     #[test]
-    fn only_a_first_expiry_is_suspect() {
+    fn an_expiry_after_progress_is_not_suspect() {
         let mut rto = Rto::default();
         let at = Instant::from_nanos;
-        assert!(rto.on_expiry(at(100), 0, 1000));
+        assert!(rto.on_expiry(at(100), 0, 1000, false));
         assert!(rto.proves_spurious(at(50), 1));
         assert!(!rto.proves_spurious(at(50), 2), "it may be the retransmission that arrived");
         assert!(!rto.proves_spurious(at(150), 1), "sent after the timeout");
-        assert!(!rto.on_expiry(at(300), 0, 1000));
+        assert!(!rto.on_expiry(at(300), 0, 1000, false));
+        assert!(rto.proves_spurious(at(50), 1));
+        rto.on_valid_sample();
+        assert!(!rto.on_expiry(at(700), 500, 1000, false));
         assert!(!rto.proves_spurious(at(50), 1));
         assert!(!rto.repaired(999) && rto.repaired(1000) && !rto.repairing());
     }

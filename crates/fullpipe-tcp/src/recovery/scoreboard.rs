@@ -281,6 +281,35 @@ impl Scoreboard {
         });
     }
 
+    /// Checks the counters against a recount, for tests.
+    ///
+    /// # Panics
+    /// If one is wrong.
+    #[doc(hidden)]
+    pub fn check(&self) {
+        let sum = |wanted: fn(RecordState) -> bool| -> u64 {
+            self.records
+                .iter()
+                .filter(|record| wanted(record.state))
+                .map(|record| u64::from(record.len))
+                .sum()
+        };
+        let in_network = sum(|state| matches!(state, RecordState::InFlight | RecordState::Resent));
+        assert_eq!(self.inflight, in_network, "inflight");
+        assert_eq!(self.lost_pending, sum(|state| state == RecordState::Lost), "lost");
+        let sacked = self.records.iter().filter(|record| record.state == RecordState::Sacked).count();
+        assert_eq!(self.sacked_segments, sacked as u64, "sacked");
+        let contiguous = |(a, b): (&SentRecord, &SentRecord)| a.offset + u64::from(a.len) == b.offset;
+        assert!(self.records.iter().zip(self.records.iter().skip(1)).all(contiguous), "a gap");
+    }
+
+    /// Records in the network that were sent more than once. Looks at every record.
+    pub fn resent_in_network(&self) -> u64 {
+        let in_network = |state| matches!(state, RecordState::InFlight | RecordState::Resent);
+        self.records.iter().filter(|record| record.transmissions > 1 && in_network(record.state)).count()
+            as u64
+    }
+
     /// Highest offset that the receiver is known to have, selectively.
     pub fn highest_sacked(&self) -> Option<u64> {
         self.sacked.last().map(|(_, end)| end)

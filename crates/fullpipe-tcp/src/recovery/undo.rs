@@ -1,7 +1,8 @@
-//! Whether the last recovery was needed (RFC 2883 and 3708: undo by DSACK).
+//! Whether the last recovery was needed (undo by DSACK, RFC 3708, and by timestamps, RFC 3522).
 //!
-//! If every retransmission of an episode is reported as a duplicate, nothing had been lost: the
-//! reduction is taken back.
+//! If every retransmission of an episode is reported as a duplicate, nothing had been lost. Nor had it if
+//! an ACK that makes progress echoes a timestamp older than the first retransmission: it was the
+//! original that arrived. Either way the reduction is taken back.
 
 /// Counts the retransmissions of the present episode that no duplicate report has answered.
 #[derive(Clone, Debug, Default)]
@@ -10,20 +11,32 @@ pub struct Undo {
     marker: Option<u64>,
     unanswered: u64,
     sent: u64,
+    /// Timestamp of the first retransmission.
+    first_sent: Option<u32>,
 }
 
 impl Undo {
-    /// An episode begins.
-    pub fn begin(&mut self, snd_una: u64) {
-        *self = Self { marker: Some(snd_una), unanswered: 0, sent: 0 };
+    /// An episode begins, with so many earlier retransmissions under way: they may be reported as
+    /// duplicates yet, and their timestamps are no older than the first of them.
+    pub fn begin(&mut self, snd_una: u64, under_way: u64) {
+        let first_sent = self.first_sent.filter(|_| under_way > 0);
+        *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent };
     }
 
-    /// A segment was sent again.
-    pub fn on_retransmission(&mut self) {
+    /// A segment was sent again with this timestamp.
+    pub fn on_retransmission(&mut self, timestamp: u32) {
+        self.first_sent.get_or_insert(timestamp);
         if self.marker.is_some() {
             self.unanswered += 1;
             self.sent += 1;
         }
+    }
+
+    /// An ACK that advanced echoes `timestamp`: true if it answers a segment that was sent before the
+    /// first retransmission.
+    pub fn is_late_original(&self, timestamp: u32) -> bool {
+        self.marker.is_some()
+            && self.first_sent.is_some_and(|first| (timestamp.wrapping_sub(first) as i32) < 0)
     }
 
     /// The peer reported octets from `start` as a duplicate. True when that was the last unanswered
@@ -54,12 +67,28 @@ mod tests {
     #[test]
     fn every_retransmission_must_be_answered() {
         let mut undo = Undo::default();
-        undo.begin(1000);
-        undo.on_retransmission();
-        undo.on_retransmission();
+        undo.begin(1000, 0);
+        undo.on_retransmission(10);
+        undo.on_retransmission(12);
         assert!(!undo.on_duplicate(500), "a report from an earlier episode");
         assert!(!undo.on_duplicate(1000));
         assert!(undo.on_duplicate(1100));
         assert!(!undo.on_duplicate(1100));
+    }
+
+    /// UN-1, Eifel: only an echo from before the first retransmission speaks for the original.
+    #[test]
+    fn an_old_echo_speaks_for_the_original() {
+        let mut undo = Undo::default();
+        assert!(!undo.is_late_original(5));
+        undo.begin(0, 0);
+        assert!(!undo.is_late_original(5), "nothing was sent again");
+        undo.on_retransmission(10);
+        undo.on_retransmission(20);
+        assert!(undo.is_late_original(9) && !undo.is_late_original(10));
+        undo.begin(100, 1);
+        assert!(!undo.is_late_original(15), "an earlier episode's retransmission");
+        undo.end();
+        assert!(!undo.is_late_original(9));
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Received {
     /// This arrival must be acknowledged at once: a duplicate, or the last hole filled.
     pub(crate) urgent: bool,
     pub(crate) rcv_nxt: u64,
+    /// The window opened with it.
+    pub(crate) window_opened: bool,
     /// Present receive window in bytes.
     pub(crate) window: u64,
     /// Smoothed RTT as this side sees it.
@@ -62,6 +64,10 @@ impl AckPolicy {
     /// Data arrived.
     pub(crate) fn on_data(&mut self, now: Instant, received: Received) {
         self.adapt(now, received);
+        if received.window_opened {
+            // The kernel's own way to keep quick ACKs from running out while the window grows.
+            self.quick_left |= 1;
+        }
         self.unacked += received.len;
         if received.urgent || received.len == 0 {
             self.now = true;
@@ -168,6 +174,7 @@ mod tests {
             crowded: false,
             urgent: false,
             rcv_nxt: 0,
+            window_opened: false,
             window: 65_160,
             rtt: Some(Duration::from_millis(100)),
             rto: Duration::from_millis(300),

@@ -122,24 +122,29 @@ impl ReceiveWindow {
 
     /// New data was accepted: open the window by twice as much, as far as the buffer allows. Data above
     /// a hole counts too, or one loss in slow start would hold the sender back for many round trips.
-    pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) {
+    /// True if it opened.
+    pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) -> bool {
         let used = self.rule.space(Bytes::new(occupied)).get();
         let allowed = self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get().min(self.clamp);
-        if self.rcv_ssthresh < allowed {
+        let opens = self.rcv_ssthresh < allowed;
+        if opens {
             self.rcv_ssthresh = (self.rcv_ssthresh + (2 * mss).max(2 * len)).min(allowed);
         }
+        opens
     }
 
-    /// A segment echoes our timestamp: the receiver's own RTT sample.
-    pub(crate) fn on_echo(&mut self, echo: u32, clock: u32) {
+    /// A segment echoes our timestamp: the receiver's own RTT sample. The estimate follows a smaller one
+    /// at once (since 6.16); a larger one may be the sender's pause, or our own if data waits `unread`.
+    pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         if echo == self.drs.last_echo {
             return;
         }
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
         self.drs.rtt = Some(match self.drs.rtt {
-            None => sample,
-            Some(rtt) => rtt.mul_div(7, 8) + sample / 8,
+            Some(rtt) if sample >= rtt && unread > 0 => rtt,
+            Some(rtt) if sample >= rtt => rtt.mul_div(7, 8) + sample / 8,
+            _ => sample,
         });
     }
 
@@ -232,7 +237,7 @@ mod tests {
     #[test]
     fn a_fixed_buffer_stays() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::new(131_072)), None, 1448);
-        window.on_echo(1, 101);
+        window.on_echo(1, 101, 0);
         window.on_read(Instant::ZERO, 0, 0, 0);
         window.on_read(Instant::ZERO + Duration::from_secs(1), 10_000_000, 0, 0);
         assert_eq!(window.rcvbuf, 131_072);

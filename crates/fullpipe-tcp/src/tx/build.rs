@@ -44,9 +44,13 @@ pub(crate) fn pacing_rate(control: &Control, cx: &Context) -> Option<Rate> {
             let srtt = cx.srtt?;
             let percent = if control.cwnd < control.ssthresh / 2 { slow_start } else { avoidance };
             let window = control.cwnd.max(cx.flight_size);
-            let bits_per_ns = u128::from(window) * 8 * u128::from(percent) * 10_000_000;
-            let bps = bits_per_ns / u128::from(srtt.as_nanos().max(1));
-            Some(Rate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX)))
+            let scale = percent * 10_000_000 * 8;
+            let span = srtt.as_nanos().max(1);
+            // The narrow product holds windows up to a gigabyte.
+            let bps = window.checked_mul(scale).map(|product| product / span).unwrap_or_else(|| {
+                u64::try_from(u128::from(window) * u128::from(scale) / u128::from(span)).unwrap_or(u64::MAX)
+            });
+            Some(Rate::from_bps(bps))
         }
     }
 }

@@ -212,7 +212,7 @@ impl<'a> Model<'a> {
 
     fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         let one_way = self.path.rtt / 2;
-        let direction = |loss, queue| DirectionSpec { rate: self.bottleneck, delay: one_way, loss, queue };
+        let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
         let flow = FlowSpec { cc: state.cc, start: Duration::ZERO, bytes: None };
         Scenario {

@@ -1,0 +1,111 @@
+//! What the tests of the simulator share: one path, one kind of flow, and sums over trace rows.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::Row;
+use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
+
+/// Payload and length of a full segment on an MTU of 1500 with timestamps.
+pub(crate) const MSS: u64 = 1448;
+pub(crate) const PACKET: u64 = 1500;
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+pub(crate) fn at(seconds: f64) -> Instant {
+    Instant::ZERO + Duration::from_secs_f64(seconds)
+}
+
+/// One bulk flow over a link of `rate` (`"max"` for none) with `queue` packets, on hosts that limit nothing.
+pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds: u64) -> Scenario {
+    let rate = if rate == "max" { Rate::MAX } else { rate.parse().expect("a rate") };
+    let direction = |rate, queue| DirectionSpec::plain(rate, rtt / 2, Probability::ZERO, queue);
+    Scenario {
+        path: PathSpec {
+            forward: direction(rate, Bytes::new(queue * PACKET)),
+            backward: direction(Rate::MAX, Bytes::from_mib(1)),
+            mtu: PACKET,
+        },
+        host: HostSpec {
+            kernel: KernelVersion::new(6, 18),
+            window_rule: WindowRule::ScalingRatio(160),
+            sndbuf: Buffer::Fixed(Bytes::from_mib(1024)),
+            rcvbuf: Buffer::Fixed(Bytes::from_mib(1024)),
+            window_clamp: None,
+            fair_queue: false,
+            rx_merge: Duration::ZERO,
+        },
+        flows: vec![FlowSpec { cc, start: Duration::ZERO, bytes: None }],
+        duration: Duration::from_secs(seconds),
+        seed: 1,
+        sample_every: ms(100),
+    }
+}
+
+pub(crate) fn lossy(mut scenario: Scenario, ppm: u64, seed: u64) -> Scenario {
+    scenario.path.forward.loss = Probability::from_ppm(ppm);
+    scenario.seed = seed;
+    scenario
+}
+
+pub(crate) fn flows(mut scenario: Scenario, n: u64) -> Scenario {
+    let first = scenario.flows[0].clone();
+    scenario.flows = (0..n).map(|i| FlowSpec { start: ms(137 * i), ..first.clone() }).collect();
+    scenario
+}
+
+pub(crate) struct Run {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) outcome: Outcome,
+}
+
+pub(crate) fn run(scenario: &Scenario) -> Run {
+    let mut rows = Vec::new();
+    let outcome = sim::run_traced(scenario, &mut rows);
+    Run { rows, outcome }
+}
+
+impl Run {
+    /// Rows of `flow` from `from` seconds on.
+    pub(crate) fn rows_of(&self, flow: u32, from: f64) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.flow == flow && row.at >= at(from))
+    }
+
+    /// Payload in bit/s that the application of `flow` got after `from` seconds.
+    pub(crate) fn goodput(&self, flow: u32, from: f64) -> f64 {
+        let first = self.rows_of(flow, from).next().expect("rows");
+        let last = self.rows_of(flow, from).last().expect("rows");
+        let bits = 8.0 * (last.received.get() - first.received.get()) as f64;
+        bits / last.at.saturating_since(first.at).as_secs_f64()
+    }
+
+    /// Share of the link in use after `from` seconds, headers counted.
+    pub(crate) fn utilisation(&self, rate: &str, from: f64) -> f64 {
+        let flows = self.outcome.flows.len() as u32;
+        let goodput: f64 = (0..flows).map(|flow| self.goodput(flow, from)).sum();
+        goodput * PACKET as f64 / MSS as f64 / rate.parse::<Rate>().expect("a rate").as_bps() as f64
+    }
+
+    pub(crate) fn mean(&self, from: f64, value: impl Fn(&Row) -> f64) -> f64 {
+        let (sum, count) =
+            self.rows_of(0, from).fold((0.0, 0.0), |(sum, n), row| (sum + value(row), n + 1.0));
+        sum / count
+    }
+}
+
+pub(crate) fn jain(shares: &[f64]) -> f64 {
+    let sum: f64 = shares.iter().sum();
+    sum * sum / (shares.len() as f64 * shares.iter().map(|x| x * x).sum::<f64>())
+}
+
+/// `value` is within `tolerance` (a fraction) of `law`.
+#[track_caller]
+pub(crate) fn assert_near(value: f64, law: f64, tolerance: f64, what: &str) {
+    let off = value / law - 1.0;
+    assert!(off.abs() <= tolerance, "{what}: {value:.4} is {:+.2} % off the law's {law:.4}", 100.0 * off);
+}

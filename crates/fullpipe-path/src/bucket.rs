@@ -1,0 +1,98 @@
+//! A token bucket, exact in integers.
+//!
+//! Tokens are kept in bits times 10^9, so that a nanosecond at 1 bit/s adds exactly one: no rounding
+//! accumulates, and in any window of length T at most `rate x T + burst` passes.
+
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+const SCALE: u128 = 1_000_000_000;
+
+/// Rate, burst and the present fill. Starts full.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenBucket {
+    rate: Rate,
+    capacity: u128,
+    tokens: u128,
+    at: Instant,
+}
+
+impl TokenBucket {
+    pub(crate) fn new(rate: Rate, burst: Bytes) -> Self {
+        let capacity = scaled(burst);
+        Self { rate: rate.max(Rate::from_bps(1)), capacity, tokens: capacity, at: Instant::ZERO }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let elapsed = now.saturating_since(self.at).as_nanos();
+        let gained = u128::from(elapsed) * u128::from(self.rate.as_bps());
+        self.tokens = self.capacity.min(self.tokens.saturating_add(gained));
+        self.at = self.at.max(now);
+    }
+
+    /// Takes `len` bytes of tokens at `now` if they are there.
+    pub(crate) fn take(&mut self, now: Instant, len: Bytes) -> bool {
+        self.fill(now);
+        let needed = scaled(len);
+        let enough = self.tokens >= needed;
+        if enough {
+            self.tokens -= needed;
+        }
+        enough
+    }
+
+    /// Takes `len` bytes of tokens at the earliest time from `now` on at which they are there, and returns
+    /// that time. A packet larger than the bucket goes when the bucket is full and leaves a debt of time.
+    pub(crate) fn take_when_ready(&mut self, now: Instant, len: Bytes) -> Instant {
+        self.fill(now);
+        let needed = scaled(len);
+        let at = self.at;
+        if let Some(rest) = self.tokens.checked_sub(needed) {
+            self.tokens = rest;
+            return at;
+        }
+        let wait = (needed - self.tokens).div_ceil(u128::from(self.rate.as_bps()));
+        let ready = at + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
+        // What the last nanosecond brings beyond the need stays in the bucket.
+        self.tokens = self.tokens.saturating_add(wait * u128::from(self.rate.as_bps())) - needed;
+        self.at = ready;
+        ready
+    }
+}
+
+fn scaled(amount: Bytes) -> u128 {
+    u128::from(amount.get()) * 8 * SCALE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// in any window of length T no more than rate x T + burst passes.
+    #[test]
+    fn never_more_than_rate_and_burst() {
+        let (rate, burst, len) = (Rate::from_bps(8_000_003), Bytes::new(20_000), Bytes::new(1_500));
+        let mut bucket = TokenBucket::new(rate, burst);
+        let passed: Vec<Instant> = (0..200_000u64)
+            .map(|i| Instant::from_nanos(i * 400_000 + i * i % 1_000))
+            .filter(|&now| bucket.take(now, len))
+            .collect();
+        for (i, &from) in passed.iter().enumerate().step_by(97) {
+            for (j, &to) in passed.iter().enumerate().skip(i).step_by(131) {
+                let amount = (j - i + 1) as u64 * len.get();
+                let allowed = (rate * to.saturating_since(from)).get() + burst.get() + 1;
+                assert!(amount <= allowed, "{amount} > {allowed} between {from} and {to}");
+            }
+        }
+        let span = passed.last().unwrap().saturating_since(passed[0]);
+        let mean = Rate::of(Bytes::new(passed.len() as u64 * 1_500), span);
+        assert!((0.99..1.01).contains(&(mean.as_bps() as f64 / rate.as_bps() as f64)), "{mean}");
+    }
+
+    #[test]
+    fn waiting_serves_exactly_at_the_rate() {
+        let mut bucket = TokenBucket::new(Rate::from_bps(12_000_000), Bytes::new(3_000));
+        let times: Vec<u64> =
+            (0..5).map(|_| bucket.take_when_ready(Instant::ZERO, Bytes::new(1_500)).as_nanos()).collect();
+        assert_eq!(times, [0, 0, 1_000_000, 2_000_000, 3_000_000]);
+    }
+}

@@ -1,1 +1,0 @@
-//! Connections against each other and against scripts.

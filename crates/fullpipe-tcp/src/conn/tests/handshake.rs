@@ -1,0 +1,210 @@
+//! Opening a connection, and what both sides agree on.
+
+use super::pair::{Pair, Side};
+use super::*;
+
+fn seconds(script: &Script, kind: &str) -> Vec<u64> {
+    script
+        .segments
+        .iter()
+        .zip(&script.lines)
+        .filter(|(_, line)| line.ends_with(kind))
+        .map(|((at, _), _)| at / 1000)
+        .collect()
+}
+
+/// TCP-1: the three-way handshake, with sequence numbers that wrap in its midst on both sides.
+#[test]
+fn tcp_1_handshake_across_the_wrap() {
+    for iss in [SeqNum(1), SeqNum(u32::MAX - 4), SeqNum(u32::MAX)] {
+        let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
+        pair.client.iss = iss;
+        pair.server.iss = iss;
+        pair.client.open();
+        pair.write(Side::Client, 100 * MSS);
+        pair.client.close();
+        pair.run(3000);
+        assert_eq!(pair.server.received(), 100 * MSS, "iss {iss:?}");
+        assert_eq!(pair.client.acknowledged(), 100 * MSS);
+        assert_eq!(pair.client.stats().retransmits, 0);
+        assert_eq!(pair.server.state(), State::Established);
+    }
+}
+
+/// TCP-2: in SYN-SENT only the acknowledgement of our SYN means anything.
+#[test]
+fn tcp_2_a_stray_syn_ack_is_ignored() {
+    let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
+    script.conn.open();
+    script.flush();
+    let stray = Segment { ack: script.conn.iss.plus(2), ..script.syn_ack(Some(7), Some(1460), true, true) };
+    script.inject(&stray);
+    script.inject(&Segment { flags: Flags::RST.with(Flags::ACK), ..stray });
+    assert_eq!(script.conn.state(), State::SynSent);
+    let refusal = script.syn_ack(Some(7), Some(1460), true, true);
+    script.inject(&Segment { flags: Flags::RST.with(Flags::ACK), ..refusal });
+    assert_eq!(script.conn.state(), State::Closed);
+    assert_eq!(script.events(), [Event::Aborted]);
+}
+
+/// TCP-9: a SYN without an answer is repeated four times a second apart, then at doubling intervals.
+#[test]
+fn tcp_9_syn_times() {
+    let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
+    script.now = START;
+    script.conn.open();
+    script.flush();
+    script.run(70_000);
+    assert_eq!(seconds(&script, "syn"), [0, 1, 2, 3, 4, 5, 7, 11, 19, 35, 67]);
+    // TCP-8: ten retransmissions are enough.
+    script.run(200_000);
+    assert_eq!(script.conn.state(), State::Closed);
+    assert_eq!(script.elapsed(), ms(200_000));
+    assert_eq!(script.events(), [Event::Aborted]);
+}
+
+/// TCP-9: a SYN-ACK backs off from the first.
+#[test]
+fn tcp_9_syn_ack_times() {
+    let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
+    script.now = START;
+    let syn = Segment { flags: Flags::SYN, ..script.syn_ack(Some(7), Some(1460), true, true) };
+    script.inject(&syn);
+    script.run(60_000);
+    assert_eq!(seconds(&script, "syn-ack"), [0, 1, 3, 7, 15, 31]);
+    script.run(64_000);
+    assert_eq!(script.conn.state(), State::Closed);
+}
+
+/// A repeated SYN is answered by the SYN-ACK again: the first answer was lost.
+#[test]
+fn a_lost_syn_ack_is_repeated_when_asked_for() {
+    let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
+    script.now = START;
+    let syn = Segment { flags: Flags::SYN, ..script.syn_ack(Some(7), Some(1460), true, true) };
+    script.inject(&syn);
+    script.run(500);
+    script.inject(&syn);
+    script.sent(&["0 ms syn-ack", "500 ms syn-ack"]);
+}
+
+/// TCP-10: a SYN that had to be sent again once says nothing; twice, and one segment is the start.
+#[test]
+fn tcp_10_initial_window_after_lost_syns() {
+    for (retries, segments) in [(0, 10), (1, 10), (2, 1), (3, 1)] {
+        let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
+        script.now = START;
+        script.conn.open();
+        script.flush();
+        script.run(1000 * retries + 100);
+        script.clear();
+        let answer = script.syn_ack(Some(10), Some(1460), true, true);
+        script.inject(&answer);
+        script.write(20 * MSS);
+        assert_eq!(script.data_segments(), segments, "after {retries} lost SYNs");
+    }
+}
+
+/// Karn: a handshake whose SYN was repeated gives no RTT sample, so the timeout stays at its start.
+#[test]
+fn a_repeated_syn_gives_no_rtt() {
+    let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
+    script.now = START;
+    script.conn.open();
+    script.flush();
+    script.run(1100);
+    let answer = script.syn_ack(Some(10), Some(1460), true, true);
+    script.inject(&answer);
+    assert_eq!(script.conn.snapshot().srtt, None);
+    assert_eq!(script.conn.rto.timeout(&script.conn.rtt), Duration::from_secs(1));
+}
+
+fn with_answer(scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool) -> Script {
+    let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
+    script.conn.open();
+    script.flush();
+    let answer = script.syn_ack(scale, mss, sack, timestamps);
+    script.now = START;
+    script.inject(&answer);
+    script
+}
+
+/// MSS-1 to MSS-3: options are not deducted from the value in the SYN but from the payload; an absent
+/// or absurd value cannot make segments of nothing.
+#[test]
+fn mss_1_to_3_payload_of_a_segment() {
+    for (mss, timestamps, payload) in [
+        (Some(1460), true, 1448),
+        (Some(1460), false, 1460),
+        (Some(9000), true, 1448),
+        (Some(1000), true, 988),
+        (None, false, 536),
+        (None, true, 524),
+        (Some(0), false, 536),
+        (Some(1), true, 76),
+        (Some(87), false, 88),
+    ] {
+        let mut script = with_answer(Some(10), mss, true, timestamps);
+        script.write(20_000);
+        let first = script.segments.iter().find(|(_, segment)| segment.len > 0).expect("sends");
+        assert_eq!(u64::from(first.1.len), payload, "peer offers {mss:?}, timestamps {timestamps}");
+    }
+}
+
+/// G-1: what our SYN and SYN-ACK say on an MTU of 1500. The kernel's SYN field is 64 240 (44 segments
+/// of 1460); ours is the SYN-ACK's 65 160, as we know that timestamps will be used.
+#[test]
+fn g_1_syn_options() {
+    let mut script = Script::new(Connection::client(Config {
+        rcvbuf: Buffer::Auto { max: Bytes::new(33_554_432) },
+        ..config(Algorithm::Reno)
+    }));
+    script.conn.open();
+    script.flush();
+    let (_, syn) = &script.segments[0];
+    let options = syn.syn.expect("a SYN has options");
+    assert_eq!((options.mss, options.window_scale, options.sack_permitted), (1460, Some(10), true));
+    assert!(syn.timestamps.is_some());
+    assert_eq!(syn.window, 65_160);
+    assert_eq!(syn.header_len(), 60);
+}
+
+/// WS-2: a shift of 15 or more is taken as 14.
+#[test]
+fn ws_2_the_largest_shift_is_14() {
+    let mut script = with_answer(Some(15), Some(1460), true, true);
+    script.shift = 14;
+    script.window = 100;
+    script.ack(1, 0, &[]);
+    assert_eq!(script.conn.snapshot().rwnd, 100 << 14);
+}
+
+/// WS-3: without the peer's window scale nothing is scaled, in neither direction.
+#[test]
+fn ws_3_no_scaling_unless_both_ask() {
+    let mut script = with_answer(None, Some(1460), true, true);
+    script.window = 60_000;
+    script.write(100);
+    script.ack(1, 100, &[]);
+    assert_eq!(script.conn.snapshot().rwnd, 60_000);
+    script.clear();
+    for i in 0..60 {
+        script.data(2 + i, i * MSS, MSS);
+        script.conn.read(script.now, u64::MAX);
+    }
+    let largest = script.segments.iter().map(|(_, segment)| segment.window).max().expect("acknowledges");
+    assert!(largest > 60_000, "{largest}");
+    let edge = script.conn.window.edge() - script.conn.reassembly.rcv_nxt();
+    assert!(edge <= 65_535, "{edge}");
+}
+
+/// Without SACK in the peer's SYN none is sent.
+#[test]
+fn sack_is_sent_only_when_permitted() {
+    for (permitted, line) in [(true, "1 ms ack 0 sack 1448..2896"), (false, "1 ms ack 0")] {
+        let mut script = with_answer(Some(10), Some(1460), permitted, true);
+        script.clear();
+        script.data(1, MSS, MSS);
+        script.sent(&[line]);
+    }
+}

@@ -1,0 +1,233 @@
+//! Loss detection and fast recovery at the level of segments.
+
+use super::*;
+
+/// RK-1, G-5: of two segments the second arrives: the first is resent after a quarter of the round trip,
+/// and again after the timeout.
+#[test]
+fn rk_1_reordering_window() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(2 * MSS);
+    script.clear();
+    script.ack(100, 0, &[(MSS, 2 * MSS)]);
+    script.run(430);
+    script.sent(&["125 ms data 0..1448", "425 ms data 0..1448"]);
+}
+
+/// RK-2: three segments above the hole and no reordering ever seen: at once.
+#[test]
+fn rk_2_three_sacks() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(4 * MSS);
+    script.clear();
+    script.ack(100, 0, &[(MSS, 2 * MSS)]);
+    script.ack(101, 0, &[(MSS, 3 * MSS)]);
+    script.sent(&[]);
+    script.ack(102, 0, &[(MSS, 4 * MSS)]);
+    script.sent(&["102 ms data 0..1448"]);
+}
+
+/// RK-3: a path that reorders by 20 ms of 100 causes no retransmission once that was seen: three later
+/// deliveries are no proof any more.
+#[test]
+fn rk_3_reordering_once_seen() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    let mut next = 0;
+    for round in 0..10 {
+        let at = 200 * round + 100;
+        script.write(10 * MSS);
+        script.clear();
+        // The first segment of each flight comes 20 ms late, overtaken by one in the first round and by
+        // all others later.
+        let overtaken_by = if round == 0 { 2 } else { 10 };
+        for i in 2..=overtaken_by {
+            script.ack(at, next, &[(next + MSS, next + i * MSS)]);
+        }
+        script.ack(at + 20, next + 10 * MSS, &[]);
+        next += 10 * MSS;
+        script.run(at + 100);
+    }
+    assert_eq!(script.conn.stats().retransmits, 0);
+}
+
+/// RK-5: a retransmission that is lost too is found by what was sent after it, a round trip later and
+/// without a timeout.
+#[test]
+fn rk_5_a_lost_retransmission() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(100 * MSS);
+    script.clear();
+    // The first of twenty is lost; SACKs a millisecond apart.
+    for i in 1..20 {
+        script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
+    }
+    let resent = |script: &Script| {
+        let first = script.conn.iss.plus(1).plus(una);
+        script.segments.iter().filter(|(_, s)| s.seq == first).map(|(at, _)| *at - start).collect::<Vec<_>>()
+    };
+    assert_eq!(resent(&script), [102]);
+    // New data was sent behind the retransmission; its SACK arrives, the repair does not.
+    let limited = 2;
+    script.ack(start + 205, una, &[(una + MSS, una + (20 + limited + 1) * MSS)]);
+    assert_eq!(resent(&script), [102, 205]);
+    assert_eq!(script.conn.stats().timeouts, 0);
+}
+
+/// FR-1: the first two duplicate ACKs send one new segment each and leave the window alone.
+#[test]
+fn fr_1_limited_transmit() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(100 * MSS);
+    script.clear();
+    script.ack(start + 100, una, &[(una + MSS, una + 2 * MSS)]);
+    script.ack(start + 101, una, &[(una + MSS, una + 3 * MSS)]);
+    assert_eq!(script.windows().0, 20);
+    assert_eq!(script.data_segments(), 2);
+}
+
+/// FR-4, INV-3: two losses in a window of twenty are repaired in one episode: no timeout, one cut.
+#[test]
+fn fr_4_two_losses_in_a_window() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(20 * MSS);
+    script.clear();
+    let at = |i: u64| una + i * MSS;
+    // Segments 0 and 10 are lost.
+    for i in 1..10 {
+        script.ack(start + 99 + i, una, &[(at(1), at(i + 1))]);
+    }
+    for i in 11..20 {
+        script.ack(start + 99 + i, una, &[(at(11), at(i + 1)), (at(1), at(10))]);
+    }
+    let first = format!("{} ms data {}..{}", start + 102, at(0), at(1));
+    let second: Vec<&String> =
+        script.lines.iter().filter(|l| l.ends_with(&format!("{}..{}", at(10), at(11)))).collect();
+    assert!(script.lines.contains(&first));
+    assert_eq!(second.len(), 1);
+    assert_eq!(script.conn.control.ssthresh, 10 * MSS);
+    script.ack(start + 202, at(10), &[(at(11), at(20))]);
+    assert!(matches!(script.conn.phase, Phase::Recovery { .. }));
+    script.ack(start + 220, at(20), &[]);
+    assert_eq!(script.conn.phase, Phase::Open);
+    assert_eq!(script.windows(), (10, 10));
+    let stats = script.conn.stats();
+    assert_eq!((stats.retransmits, stats.timeouts, stats.recoveries), (2, 0, 1));
+}
+
+use super::super::Phase;
+
+/// Sends per SACK: a flight of twenty, the first lost, one SACK at a time, data without end.
+fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
+    let mut script = Script::warm(cc, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(1000 * MSS);
+    script.clear();
+    let mut sends = Vec::new();
+    for i in 1..20 {
+        script.ack(start + 100, una, &[(una + MSS, una + (i + 1) * MSS)]);
+        sends.push(script.data_segments());
+    }
+    (sends, script, una)
+}
+
+/// PRR-1, G-6: Reno halves: limited transmit, then every other SACK releases a segment until the flight
+/// is at the threshold. Send for send what Linux does.
+#[test]
+fn prr_1_reno() {
+    let (sends, mut script, una) = sends_per_sack(Algorithm::Reno);
+    assert_eq!(sends, [1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]);
+    // PRR-5: at the end the window is the threshold.
+    let until = script.conn.snd_nxt;
+    let at = script.elapsed().as_millis() + 100;
+    script.ack(at, una + 20 * MSS, &[]);
+    script.ack(at, until, &[]);
+    assert_eq!(script.windows(), (10, 10));
+}
+
+/// PRR-2, G-6: CUBIC keeps 0.7 of twenty.
+#[test]
+fn prr_2_cubic() {
+    let (sends, script, _) = sends_per_sack(Algorithm::Cubic);
+    assert_eq!(sends[..2], [1, 1]);
+    assert_eq!(sends[2..], [1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1]);
+    assert_eq!(script.conn.control.ssthresh, 14 * MSS);
+}
+
+/// PRR-4: heavy loss: fifteen of twenty gone, and no ACK releases more than it delivered plus one.
+#[test]
+fn prr_4_heavy_loss() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(1000 * MSS);
+    script.clear();
+    for i in 15..20 {
+        script.ack(start + 100, una, &[(una + 15 * MSS, una + (i + 1) * MSS)]);
+        let sends = script.data_segments();
+        assert!(sends <= 2, "{sends} for one delivery");
+    }
+}
+
+/// PRR-6: an ACK that delivers nothing sends nothing.
+#[test]
+fn prr_6_nothing_delivered_nothing_sent() {
+    let (_, mut script, una) = sends_per_sack(Algorithm::Reno);
+    let at = script.elapsed().as_millis();
+    for _ in 0..10 {
+        script.ack(at, una, &[(una + MSS, una + 20 * MSS)]);
+    }
+    assert_eq!(script.data_segments(), 0);
+}
+
+/// TLP-2: the last segment is lost and the probe repairs it. No SACK ever told of the loss, so it is paid
+/// for when data behind it is acknowledged and no duplicate was reported: one reduction.
+#[test]
+fn tlp_2_a_repaired_tail_costs_one_reduction() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(20 * MSS);
+    script.clear();
+    script.ack(start + 100, una + 19 * MSS, &[]);
+    // One segment in flight: 2 SRTT + 200 ms, but no later than the timeout.
+    script.run(start + 420);
+    script.sent(&[&format!("{} ms data {}..{}", start + 400, una + 19 * MSS, una + 20 * MSS)]);
+    script.ack(start + 500, una + 20 * MSS, &[]);
+    let window = script.windows().0;
+    script.write(MSS);
+    script.ack(start + 600, una + 21 * MSS, &[]);
+    script.write(MSS);
+    script.ack(start + 700, una + 22 * MSS, &[]);
+    assert_eq!(script.windows().0, window / 2);
+    assert_eq!(script.conn.stats().timeouts, 0);
+}
+
+/// TLP-3: nothing was lost, the ACKs were late: the acknowledgement of the originals does not speak
+/// against the probe yet, and the duplicate that it causes acquits it.
+#[test]
+fn tlp_3_a_needless_probe_costs_nothing() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(20 * MSS);
+    script.run(start + 210);
+    assert_eq!(script.conn.stats().probes, 1);
+    let window = script.windows().0;
+    script.ack(start + 220, una + 20 * MSS, &[]);
+    script.ack(start + 310, una + 20 * MSS, &[(una + 19 * MSS, una + 20 * MSS)]);
+    script.write(MSS);
+    script.ack(start + 410, una + 21 * MSS, &[]);
+    assert!(script.windows().0 >= window, "{} of {window}", script.windows().0);
+    assert_eq!(script.conn.control.ssthresh / MSS, u64::MAX / MSS);
+}
+
+/// SK-6: blocks outside what is outstanding are ignored.
+#[test]
+fn sk_6_absurd_blocks() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(5 * MSS);
+    script.clear();
+    script.ack(100, 0, &[(6 * MSS, 8 * MSS), (3 * MSS, 2 * MSS)]);
+    assert_eq!(script.conn.board.sacked_segments(), 0);
+    assert_eq!(script.conn.snapshot().delivered, 0);
+}

@@ -1,0 +1,284 @@
+//! Connections against scripts and against each other, in virtual time.
+//!
+//! Tests are named after the check of `docs/CONFORMANCE.md` that they keep, and read as a segment diagram
+//! does:
+//!
+//! ```text
+//!   script.write(5 * MSS);
+//!   script.ack(100, 0, &[(1448, 2896)]);      at 100 ms the peer acknowledges 0 and reports 1448..2896
+//!   script.run(130);                          the clock moves on to 130 ms
+//!   script.sent(&["125 ms data 0..1448"]);    what left meanwhile, and when
+//! ```
+//!
+//! Offsets count from the first octet after the SYN, times from the end of the handshake.
+
+mod close;
+mod flow;
+mod handshake;
+mod loss;
+mod pair;
+mod rate;
+mod receiver;
+mod spurious;
+mod timers;
+
+use fullpipe_units::{Bytes, Duration, Instant};
+
+use super::input::clock;
+use super::{Config, Connection, Event, State};
+use crate::buffers::{Buffer, WindowRule};
+use crate::cc::Algorithm;
+use crate::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
+
+/// Payload of a full segment with timestamps on an MTU of 1500.
+const MSS: u64 = 1448;
+/// Time zero of a script: the end of the handshake.
+const START: Instant = Instant::from_nanos(1_000_000_000);
+/// The path of a script: the handshake's RTT.
+const RTT: u64 = 100;
+const PEER_ISS: SeqNum = SeqNum(7_000);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn config(cc: Algorithm) -> Config {
+    Config {
+        mtu: 1500,
+        cc,
+        sndbuf: Buffer::Fixed(Bytes::from_mib(256)),
+        rcvbuf: Buffer::Fixed(Bytes::from_mib(256)),
+        window_rule: WindowRule::ScalingRatio(160),
+        window_clamp: None,
+        fair_queue: false,
+        seed: 1,
+    }
+}
+
+/// One connection; the peer is the script.
+struct Script {
+    conn: Connection,
+    now: Instant,
+    lines: Vec<String>,
+    segments: Vec<(u64, Segment)>,
+    /// Octets that the peer has sent.
+    peer_sent: u64,
+    /// The window field of the peer's segments, and its shift.
+    window: u16,
+    shift: u8,
+}
+
+impl Script {
+    fn new(conn: Connection) -> Self {
+        let now = Instant::ZERO + ms(1000 - RTT);
+        Self { conn, now, lines: Vec::new(), segments: Vec::new(), peer_sent: 0, window: 65_535, shift: 10 }
+    }
+
+    /// A client whose handshake with the script is done at time zero.
+    fn client(config: Config) -> Self {
+        let mut script = Self::new(Connection::client(config));
+        script.conn.open();
+        script.flush();
+        script.now = START;
+        let answer = script.syn_ack(Some(script.shift), Some(1460), true, true);
+        script.inject(&answer);
+        assert_eq!(script.conn.poll_event(), Some(Event::Connected));
+        script.lines.clear();
+        script.segments.clear();
+        script
+    }
+
+    /// A client with `cc` that has sent its first flight of ten and learnt of `segments` delivered, so
+    /// that its window is `10 + segments` of slow start; time goes on at the last ACK.
+    fn warm(cc: Algorithm, window: u64) -> Self {
+        let mut script = Self::client(config(cc));
+        let (mut at, mut acked, mut flight) = (0, 0, 10);
+        while flight < window {
+            script.write(flight * MSS);
+            at += RTT;
+            let step = flight.min(window - flight);
+            // One ACK per segment; the last ACK of the flight is cumulative.
+            for i in 1..=step {
+                script.ack(at, acked + i * MSS, &[]);
+            }
+            assert_eq!(step, flight, "the window doubles");
+            acked += flight * MSS;
+            flight *= 2;
+        }
+        script.clear();
+        script
+    }
+
+    fn syn_ack(&self, scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool) -> Segment {
+        Segment {
+            seq: PEER_ISS,
+            ack: self.conn.iss.plus(1),
+            len: 0,
+            window: 65_160,
+            flags: Flags::SYN.with(Flags::ACK),
+            timestamps: timestamps
+                .then(|| Timestamps { value: clock(self.now), echo: clock(self.now) - RTT as u32 }),
+            syn: Some(SynOptions { mss: mss.unwrap_or(0), window_scale: scale, sack_permitted: sack }),
+            sack: SackBlocks::default(),
+        }
+    }
+
+    /// An ordinary segment of the peer: `len` octets at `seq` octets from its first, acknowledging `ack`.
+    ///
+    /// Data echoes what left a round trip ago, an ACK what has just arrived.
+    fn segment(&self, seq: u64, len: u32, ack: u64) -> Segment {
+        let age = if len > 0 { RTT as u32 } else { 0 };
+        Segment {
+            seq: PEER_ISS.plus(1).plus(seq),
+            ack: self.conn.iss.plus(1).plus(ack),
+            len,
+            window: self.window,
+            flags: Flags::ACK,
+            timestamps: self
+                .conn
+                .has_timestamps
+                .then(|| Timestamps { value: clock(self.now), echo: clock(self.now) - age }),
+            syn: None,
+            sack: SackBlocks::default(),
+        }
+    }
+
+    fn inject(&mut self, segment: &Segment) {
+        self.conn.handle_segment(self.now, segment);
+        self.flush();
+    }
+
+    /// At `at` ms: an ACK of everything below `ack`, with SACK blocks, newest first.
+    fn ack(&mut self, at: u64, ack: u64, sack: &[(u64, u64)]) {
+        self.run(at);
+        let mut segment = self.segment(self.peer_sent, 0, ack);
+        for &(start, end) in sack {
+            let origin = self.conn.iss.plus(1);
+            assert!(segment.sack.push(origin.plus(start), origin.plus(end)));
+        }
+        self.inject(&segment);
+    }
+
+    /// At `at` ms: `len` octets of the peer at its offset `seq`.
+    fn data(&mut self, at: u64, seq: u64, len: u64) {
+        self.run(at);
+        let segment = self.segment(seq, len as u32, self.conn.snd_una);
+        self.inject(&segment);
+    }
+
+    fn write(&mut self, len: u64) {
+        assert_eq!(self.conn.write(len), len, "the buffer takes it all");
+        self.flush();
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.now.saturating_since(START)
+    }
+
+    /// Lets the clock run to `until` ms, timers included.
+    fn run(&mut self, until: u64) {
+        self.run_to(START + ms(until));
+    }
+
+    fn run_to(&mut self, until: Instant) {
+        assert!(until >= self.now, "the clock runs forwards");
+        let mut steps = 0;
+        while self.conn.poll_timeout() <= until {
+            assert!(self.conn.poll_timeout() >= self.now, "a timer in the past");
+            self.now = self.conn.poll_timeout();
+            self.conn.handle_timeout(self.now);
+            self.flush();
+            steps += 1;
+            assert!(steps < 100_000, "timers fire for ever at {}", self.elapsed());
+        }
+        self.now = until;
+    }
+
+    fn flush(&mut self) {
+        let mut transmissions = 0;
+        while let Some(transmit) = self.conn.poll_transmit(self.now) {
+            transmissions += 1;
+            assert!(transmissions < 100_000, "transmits for ever");
+            for segment in wire_segments(&transmit.segment, transmit.gso_size) {
+                let at = self.elapsed();
+                self.lines.push(format!("{} {}", at_text(at), describe(&self.conn, &segment)));
+                self.segments.push((at.as_millis(), segment));
+            }
+        }
+        assert!(self.conn.poll_timeout() > self.now, "a timer is due after everything was handled");
+    }
+
+    fn clear(&mut self) {
+        self.lines.clear();
+        self.segments.clear();
+    }
+
+    /// Exactly these lines left since the last look.
+    #[track_caller]
+    fn sent(&mut self, expected: &[&str]) {
+        let lines = std::mem::take(&mut self.lines);
+        self.segments.clear();
+        assert_eq!(lines, expected);
+    }
+
+    /// How many segments with payload left since the last look.
+    fn data_segments(&mut self) -> u64 {
+        let count = self.segments.iter().filter(|(_, segment)| segment.len > 0).count();
+        self.clear();
+        count as u64
+    }
+
+    /// Window and threshold in segments.
+    fn windows(&self) -> (u64, u64) {
+        (self.conn.effective_cwnd() / self.conn.mss, self.conn.control.ssthresh / self.conn.mss)
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.conn.poll_event()).collect()
+    }
+}
+
+/// What leaves the host: a super-segment as the segments it is cut into.
+fn wire_segments(segment: &Segment, gso_size: u32) -> Vec<Segment> {
+    if gso_size == 0 || segment.len <= gso_size {
+        return vec![segment.clone()];
+    }
+    (0..segment.len.div_ceil(gso_size))
+        .map(|i| Segment {
+            seq: segment.seq.plus(u64::from(i * gso_size)),
+            len: gso_size.min(segment.len - i * gso_size),
+            ..segment.clone()
+        })
+        .collect()
+}
+
+fn at_text(at: Duration) -> String {
+    let micros = at.as_micros();
+    if micros.is_multiple_of(1000) { format!("{} ms", micros / 1000) } else { format!("{micros} us") }
+}
+
+/// One segment of `conn` in words.
+fn describe(conn: &Connection, segment: &Segment) -> String {
+    let offset = |seq: SeqNum, origin: SeqNum| i64::from(seq.distance_from(origin.plus(1)));
+    let at = offset(segment.seq, conn.iss);
+    if segment.flags.has(Flags::RST) {
+        return format!("rst {at}");
+    }
+    if segment.flags.has(Flags::SYN) {
+        return if segment.flags.has(Flags::ACK) { "syn-ack".into() } else { "syn".into() };
+    }
+    if segment.flags.has(Flags::FIN) {
+        return format!("fin {at}");
+    }
+    if segment.len > 0 {
+        return format!("data {at}..{}", at + i64::from(segment.len));
+    }
+    if at < conn.snd_nxt as i64 {
+        return format!("window probe {at}");
+    }
+    let mut text = format!("ack {}", offset(segment.ack, conn.irs));
+    for (start, end) in segment.sack.iter() {
+        text += &format!(" sack {}..{}", offset(start, conn.irs), offset(end, conn.irs));
+    }
+    text
+}

@@ -1,0 +1,163 @@
+//! Two connections with a path between them on which a test decides each segment's fate.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
+/// What becomes of a segment on the path.
+pub(super) enum Fate {
+    Arrives,
+    Lost,
+    Late(u64),
+}
+
+type Path = Box<dyn FnMut(Side, &Segment, u64) -> Fate>;
+
+/// A client and a server, half an [`RTT`] apart. Both applications read at once.
+pub(super) struct Pair {
+    pub(super) client: Connection,
+    pub(super) server: Connection,
+    pub(super) now: Instant,
+    pub(super) events: Vec<(Side, Event)>,
+    /// Every segment that left, with the time in ms.
+    pub(super) log: Vec<(u64, Side, Segment)>,
+    pub(super) server_reads: bool,
+    in_flight: BTreeMap<(Instant, u64), (Side, Segment)>,
+    sent: u64,
+    /// Data segments sent by each side, from zero: what a path tells them by.
+    ordinals: [u64; 2],
+    fate: Path,
+}
+
+impl Pair {
+    pub(super) fn new(client: Config, server: Config) -> Self {
+        Self::on(client, server, |_, _, _| Fate::Arrives)
+    }
+
+    /// On a path that asks `fate` for each segment; the number counts a side's data segments.
+    pub(super) fn on(
+        client: Config,
+        server: Config,
+        fate: impl FnMut(Side, &Segment, u64) -> Fate + 'static,
+    ) -> Self {
+        Self {
+            client: Connection::client(client),
+            server: Connection::server(server),
+            now: Instant::ZERO,
+            events: Vec::new(),
+            log: Vec::new(),
+            server_reads: true,
+            in_flight: BTreeMap::new(),
+            sent: 0,
+            ordinals: [0; 2],
+            fate: Box::new(fate),
+        }
+    }
+
+    pub(super) fn write(&mut self, side: Side, len: u64) {
+        let conn = if side == Side::Client { &mut self.client } else { &mut self.server };
+        assert_eq!(conn.write(len), len, "the buffer takes it all");
+        self.flush();
+    }
+
+    /// Runs to `until` ms, or until nothing is left to happen.
+    pub(super) fn run(&mut self, until: u64) {
+        let until = Instant::ZERO + ms(until);
+        self.flush();
+        let mut steps = 0;
+        loop {
+            let arrival = self.in_flight.first_key_value().map_or(Instant::FAR_FUTURE, |((at, _), _)| *at);
+            let timer = self.client.poll_timeout().min(self.server.poll_timeout());
+            let next = arrival.min(timer);
+            if next > until {
+                self.now = until;
+                return;
+            }
+            assert!(next >= self.now, "an event in the past");
+            self.now = next;
+            if arrival <= timer {
+                let Some((_, (from, segment))) = self.in_flight.pop_first() else { return };
+                match from {
+                    Side::Client => self.server.handle_segment(self.now, &segment),
+                    Side::Server => self.client.handle_segment(self.now, &segment),
+                }
+            } else {
+                self.client.handle_timeout(self.now);
+                self.server.handle_timeout(self.now);
+            }
+            self.flush();
+            steps += 1;
+            assert!(steps < 10_000_000, "no end at {}", self.now.saturating_since(Instant::ZERO));
+        }
+    }
+
+    fn flush(&mut self) {
+        for side in [Side::Client, Side::Server] {
+            loop {
+                let conn = if side == Side::Client { &mut self.client } else { &mut self.server };
+                let Some(event) = conn.poll_event() else { break };
+                if event == Event::Readable && (side == Side::Client || self.server_reads) {
+                    conn.read(self.now, u64::MAX);
+                }
+                self.events.push((side, event));
+            }
+        }
+        for side in [Side::Client, Side::Server] {
+            self.transmit(side);
+        }
+    }
+
+    fn transmit(&mut self, side: Side) {
+        let conn = if side == Side::Client { &mut self.client } else { &mut self.server };
+        let mut count = 0;
+        while let Some(transmit) = conn.poll_transmit(self.now) {
+            count += 1;
+            assert!(count < 100_000, "transmits for ever");
+            for segment in wire_segments(&transmit.segment, transmit.gso_size) {
+                let ordinal = self.ordinals[side as usize];
+                self.ordinals[side as usize] += u64::from(segment.len > 0);
+                let late = match (self.fate)(side, &segment, ordinal) {
+                    Fate::Arrives => Some(0),
+                    Fate::Late(late) => Some(late),
+                    Fate::Lost => None,
+                };
+                self.log.push((self.now.saturating_since(Instant::ZERO).as_millis(), side, segment.clone()));
+                if let Some(late) = late {
+                    let at = self.now + ms(RTT / 2 + late);
+                    self.in_flight.insert((at, self.sent), (side, segment));
+                    self.sent += 1;
+                }
+            }
+        }
+        assert!(conn.poll_timeout() > self.now, "a timer is due after everything was handled");
+    }
+
+    /// Times and offsets of the data segments of `side`.
+    pub(super) fn data(&self, side: Side) -> Vec<(u64, u64)> {
+        let conn = if side == Side::Client { &self.client } else { &self.server };
+        self.log
+            .iter()
+            .filter(|(_, from, segment)| *from == side && segment.len > 0)
+            .map(|(at, _, segment)| (*at, segment.seq.distance_from(conn.iss.plus(1)) as u64))
+            .collect()
+    }
+
+    /// Data segments of the client that left in each [`RTT`] from the first one on.
+    pub(super) fn segments_per_round(&self) -> Vec<u64> {
+        let data = self.data(Side::Client);
+        let Some(&(start, _)) = data.first() else { return Vec::new() };
+        let mut rounds = Vec::new();
+        for (at, _) in data {
+            let round = ((at - start) / RTT) as usize;
+            rounds.resize(rounds.len().max(round + 1), 0);
+            rounds[round] += 1;
+        }
+        rounds
+    }
+}

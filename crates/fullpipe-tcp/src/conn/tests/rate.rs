@@ -1,0 +1,88 @@
+//! Delivery-rate sampling as a connection does it.
+
+use super::*;
+
+/// DR-6: when the application leaves the window unused, what is sent until the flight is delivered is
+/// marked.
+#[test]
+fn dr_6_application_limited() {
+    let mut script = Script::warm(Algorithm::Reno, 40);
+    let una = script.conn.snd_una;
+    let at = script.elapsed().as_millis();
+    script.write(20 * MSS);
+    // The next write finds room in the window and nothing queued.
+    script.write(5 * MSS);
+    let snapshot = |script: &Script, i: u64| {
+        script.conn.board.get(script.conn.board.base() + i).expect("outstanding").snapshot
+    };
+    assert!(snapshot(&script, 20).app_limited);
+    // Once a window full of data was delivered, no more.
+    script.write(100 * MSS);
+    for i in 1..=26 {
+        script.ack(at + 100, una + i * MSS, &[]);
+    }
+    let newest = script.conn.board.newest().expect("outstanding");
+    assert!(!newest.snapshot.app_limited);
+}
+
+/// DR-7: a write that finds the window full marks nothing.
+#[test]
+fn dr_7_at_the_edge_of_the_window() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(10 * MSS);
+    script.write(10 * MSS);
+    assert_eq!(script.conn.board.inflight(), 10 * MSS);
+    script.ack(100, MSS, &[]);
+    assert!(!script.conn.board.newest().expect("outstanding").snapshot.app_limited);
+}
+
+/// DR-8: the receiver's window is no sign of a slow application.
+#[test]
+fn dr_8_window_limited_is_not_application_limited() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.shift = 0;
+    script.window = 4 * 1448;
+    script.ack(1, 0, &[]);
+    script.write(50 * MSS);
+    for i in 1..=8 {
+        script.ack(100 * i, i * MSS, &[]);
+    }
+    assert!(!script.conn.rate.is_app_limited() || script.conn.rate.delivered < 8 * MSS);
+    assert!(!script.conn.board.newest().expect("outstanding").snapshot.app_limited);
+}
+
+/// DR-9: one ACK of ten segments is one sample, dated by the last sent of them.
+#[test]
+fn dr_9_a_stretch_ack() {
+    let mut script = Script::client(config(Algorithm::Bbr1));
+    script.write(10 * MSS);
+    script.ack(100, 10 * MSS, &[]);
+    assert_eq!(script.conn.stats().acks, 1);
+    assert_eq!(script.conn.snapshot().delivered, 10 * MSS);
+    // Ten segments in the 100 ms between: 1.158 Mbit/s.
+    let (name, bandwidth) = script.conn.cc.status().values[0];
+    assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
+}
+
+/// DR-10: what is reported selectively and acknowledged later is delivered once.
+#[test]
+fn dr_10_counted_once() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(10 * MSS);
+    script.ack(100, 0, &[(MSS, 3 * MSS)]);
+    script.ack(101, 0, &[(MSS, 3 * MSS)]);
+    assert_eq!(script.conn.snapshot().delivered, 2 * MSS);
+    script.ack(102, 5 * MSS, &[]);
+    assert_eq!(script.conn.snapshot().delivered, 5 * MSS);
+}
+
+/// DR-11: a retransmission is measured from its own departure.
+#[test]
+fn dr_11_a_retransmission_has_its_own_snapshot() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(10 * MSS);
+    script.ack(100, 0, &[(MSS, 4 * MSS)]);
+    let resent = script.conn.board.oldest().expect("outstanding");
+    assert_eq!((resent.transmissions, resent.snapshot.delivered), (2, 3 * MSS));
+    assert_eq!(resent.sent_at, START + ms(100));
+}

@@ -1,0 +1,141 @@
+//! Recoveries that were not needed, and how they are taken back.
+
+use super::super::Phase;
+use super::*;
+
+/// An ACK at `at` that echoes what the peer got at `echo` ms.
+fn ack_echoing(script: &mut Script, at: u64, ack: u64, echo: u64) {
+    script.run(at);
+    let mut segment = script.segment(script.peer_sent, 0, ack);
+    segment.timestamps = Some(Timestamps { value: clock(script.now), echo: clock(START + ms(echo)) });
+    script.inject(&segment);
+}
+
+/// A flight of twenty whose ACKs all come late.
+fn late_flight() -> (Script, u64, u64) {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(1000 * MSS);
+    script.clear();
+    (script, start, una)
+}
+
+/// FRTO-1: the path pauses until after the timeout, nothing is lost: one retransmission, then the
+/// window and the threshold are as before. The SACK form: no timestamp is needed for it.
+#[test]
+fn frto_1_a_delay_spike() {
+    for eifel in [false, true] {
+        let (mut script, start, una) = late_flight();
+        let before = script.windows();
+        // A probe with new data, then the timeout.
+        script.run(start + 600);
+        assert_eq!(script.conn.stats().retransmits, 1);
+        assert_eq!(script.windows(), (1, 10));
+        for i in 1..=20 {
+            let echo = if eifel { start } else { start + 600 };
+            ack_echoing(&mut script, start + 600, una + i * MSS, echo);
+        }
+        assert_eq!(script.conn.phase, Phase::Open);
+        assert!(script.windows().0 >= before.0 && script.windows().1 == before.1, "{:?}", script.windows());
+        assert_eq!(script.conn.stats().retransmits, 1, "no go-back-N");
+        assert_eq!(script.conn.board.lost_pending(), 0);
+    }
+}
+
+/// FRTO-1 with a spike of 3 s: the timeout strikes again and again, always for the first segment, and
+/// everything is taken back when the originals arrive.
+#[test]
+fn frto_1_a_long_delay_spike() {
+    let (mut script, start, una) = late_flight();
+    let before = script.windows();
+    script.run(start + 3000);
+    let stats = script.conn.stats();
+    assert_eq!((stats.timeouts, stats.retransmits), (3, 3));
+    for i in 1..=20 {
+        ack_echoing(&mut script, start + 3000, una + i * MSS, start + 3000);
+    }
+    assert!(script.windows().0 >= before.0 && script.windows().1 == before.1, "{:?}", script.windows());
+    assert_eq!(script.conn.stats().retransmits, 3);
+}
+
+/// FRTO-2: the whole flight was lost. The first ACK releases new data, whose SACK says so: conventional
+/// slow start from there, nothing is taken back.
+#[test]
+fn frto_2_real_loss() {
+    let (mut script, start, una) = late_flight();
+    // The probe of new data is lost as well.
+    script.run(start + 502);
+    script.clear();
+    script.ack(start + 602, una + MSS, &[]);
+    script.sent(&[
+        &format!("{} ms data {}..{}", start + 602, una + 21 * MSS, una + 22 * MSS),
+        &format!("{} ms data {}..{}", start + 602, una + 22 * MSS, una + 23 * MSS),
+    ]);
+    let new = (una + 21 * MSS, una + 23 * MSS);
+    script.ack(start + 702, una + MSS, &[new]);
+    assert_eq!(script.conn.phase, Phase::Loss);
+    assert!(script.lines[0].ends_with(&format!("data {}..{}", una + MSS, una + 2 * MSS)));
+    for (i, acked) in [4, 8, 16, 23].into_iter().enumerate() {
+        script.ack(start + 802 + 100 * i as u64, una + acked * MSS, &[new][..usize::from(acked < 23)]);
+    }
+    assert_eq!(script.conn.control.ssthresh, 10 * MSS);
+    assert!(script.conn.stats().retransmits >= 20);
+    assert_eq!(script.conn.phase, Phase::Open);
+}
+
+/// UN-1: every retransmission of the episode comes back as a duplicate: the reduction is taken back.
+/// UN-3: one of two is not enough.
+#[test]
+fn un_1_and_3_all_duplicates() {
+    for reported in [1, 2] {
+        let (mut script, start, una) = late_flight();
+        let before = script.windows();
+        let at = |i: u64| una + i * MSS;
+        // Segments 0 and 1 are late; the others arrive. Both are resent.
+        for i in 2..20 {
+            script.ack(start + 100, una, &[(at(2), at(i + 1))]);
+        }
+        assert!(matches!(script.conn.phase, Phase::Recovery { .. }));
+        assert_eq!(script.conn.stats().retransmits, 2);
+        script.ack(start + 150, at(20), &[]);
+        for i in 0..reported {
+            script.ack(start + 200 + i, at(20), &[(at(i), at(i + 1))]);
+        }
+        let restored = script.windows().0 >= before.0 && script.windows().1 == before.1;
+        assert_eq!(restored, reported == 2, "{:?} after {reported} reports", script.windows());
+    }
+}
+
+/// UN-1 by timestamps (Eifel): the ACK that fills the hole echoes a time before the retransmission. One
+/// that echoes the retransmission proves nothing.
+#[test]
+fn un_1_an_old_echo() {
+    for (echo, spurious) in [(0, true), (110, false)] {
+        let (mut script, start, una) = late_flight();
+        let before = script.windows();
+        for i in 1..20 {
+            script.ack(start + 100, una, &[(una + MSS, una + (i + 1) * MSS)]);
+        }
+        assert_eq!(script.conn.stats().retransmits, 1);
+        ack_echoing(&mut script, start + 110, una + 20 * MSS, start + echo);
+        let restored = script.windows().0 >= before.0 && script.windows().1 == before.1;
+        assert_eq!(restored, spurious, "{:?}", script.windows());
+        if spurious {
+            assert_eq!(script.conn.phase, Phase::Open);
+        }
+    }
+}
+
+/// UN-4: after an undo nothing is marked lost and the pipe is what is outstanding and not delivered.
+#[test]
+fn un_4_marks_are_consistent_after_an_undo() {
+    let (mut script, start, una) = late_flight();
+    script.run(start + 502);
+    assert!(script.conn.board.lost_pending() > 0);
+    script.ack(start + 600, una + MSS, &[(una + 5 * MSS, una + 7 * MSS)]);
+    assert_eq!(script.conn.phase, Phase::Open);
+    let board = &script.conn.board;
+    assert_eq!(board.lost_pending(), 0);
+    let outstanding = script.conn.snd_nxt - script.conn.snd_una;
+    assert_eq!(board.inflight(), outstanding - 2 * MSS);
+}

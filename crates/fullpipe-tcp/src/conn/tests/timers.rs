@@ -1,0 +1,280 @@
+//! What happens when nothing is heard: probe, timeout, back-off, closed window. There is no jiffy here,
+//! so times are exact where the kernel's are a few milliseconds late.
+
+use super::*;
+
+/// G-3, RTO-4, TLP-1: one segment and silence. The probe would wait 2 SRTT + 200 ms for a delayed ACK,
+/// but gives way to the timeout (SRTT + 200 ms); it takes the timeout's place, and the timeout starts
+/// anew behind it. Linux: 311-332, then 320, 640, 1248 ms apart.
+#[test]
+fn g_3_one_segment_and_silence() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(MSS);
+    script.run(2600);
+    script.sent(&[
+        "0 ms data 0..1448",
+        "300 ms data 0..1448",
+        "600 ms data 0..1448",
+        "1200 ms data 0..1448",
+        "2400 ms data 0..1448",
+    ]);
+    let stats = script.conn.stats();
+    assert_eq!((stats.probes, stats.timeouts), (1, 3));
+}
+
+/// G-3, TLP-1: five segments and silence: the last one as a probe after 2 SRTT + 2 ms, then the first
+/// one after the timeout. Linux: 205.7, then 324, 640, 1248 ms apart.
+#[test]
+fn tlp_1_five_segments_and_silence() {
+    for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
+        let mut script = Script::client(config(cc));
+        script.write(5 * MSS);
+        script.run(2400);
+        let flight =
+            ["0 ms data 0..1448", "0 ms data 1448..2896", "0 ms data 2896..4344", "0 ms data 4344..5792"];
+        let rest = [
+            "0 ms data 5792..7240",
+            "202 ms data 5792..7240",
+            "502 ms data 0..1448",
+            "1102 ms data 0..1448",
+            "2302 ms data 0..1448",
+        ];
+        script.sent(&[&flight[..], &rest[..]].concat());
+    }
+}
+
+/// TLP: with new data at hand the probe is new data: it may reveal the loss and cannot be wasted.
+#[test]
+fn a_probe_prefers_new_data() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(11 * MSS);
+    script.clear();
+    script.run(300);
+    script.sent(&["202 ms data 14480..15928"]);
+    assert_eq!(script.conn.stats().retransmits, 0);
+}
+
+/// TLP-4: no probe while the peer holds data above a hole; TLP-5: one probe per flight.
+#[test]
+fn tlp_4_no_probe_with_sacks_held() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(5 * MSS);
+    script.clear();
+    script.ack(100, 0, &[(MSS, 2 * MSS)]);
+    // RACK waits a quarter of the round trip, then resends the first; the timeout alone guards the rest.
+    script.run(420);
+    script.sent(&["125 ms data 0..1448"]);
+    assert_eq!(script.conn.stats().probes, 0);
+}
+
+/// RTO-2: steady 100 ms give SRTT + 200 ms, not max(200 ms, ...).
+#[test]
+fn rto_2_slack_of_200_ms() {
+    let script = Script::warm(Algorithm::Reno, 160);
+    assert_eq!(script.conn.rto.timeout(&script.conn.rtt).as_millis(), 300);
+}
+
+/// RTO-7: a timeout leaves one segment of window, half the window as threshold, and everything that is
+/// older than a round trip marked lost; the repair is slow start from there.
+#[test]
+fn rto_7_loss_window() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let start = script.elapsed().as_millis();
+    let base = script.conn.snd_una;
+    script.write(20 * MSS);
+    assert_eq!(script.data_segments(), 20);
+    // The probe (202 ms) and the timeout 300 ms after it.
+    script.run(start + 502);
+    assert_eq!(script.windows(), (1, 10));
+    assert_eq!(script.data_segments(), 2);
+    assert_eq!(script.conn.board.lost_pending(), 19 * MSS, "all but the first, which is under way again");
+    script.ack(start + 600, base + MSS, &[]);
+    assert_eq!(script.windows(), (2, 10));
+    script.clear();
+    script.ack(start + 700, base + 3 * MSS, &[]);
+    assert_eq!(script.windows(), (4, 10));
+}
+
+/// RTO-3: the timeout doubles to 120 s; after fifteen in vain the connection gives up. TCP-8: 924.6 s
+/// for a timeout of 200 ms; ours began at 300 ms, behind a probe.
+#[test]
+fn rto_3_backs_off_and_gives_up() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(MSS);
+    script.run(2_000_000);
+    let times: Vec<u64> = script.segments.iter().map(|(at, _)| *at).collect();
+    let gaps: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let mut expected: Vec<u64> = vec![300];
+    expected.extend((0..15).map(|n| (300 << n).min(120_000)));
+    assert_eq!(gaps, expected);
+    assert_eq!(script.conn.state(), State::Closed);
+    assert_eq!(script.events(), [Event::Aborted]);
+}
+
+/// RTO-5's counterpart: with timestamps a repaired timeout ends the back-off at once.
+#[test]
+fn progress_ends_the_back_off() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(MSS);
+    script.run(1250);
+    script.ack(1300, MSS, &[]);
+    assert_eq!(script.conn.rto.backoff(), 0);
+    assert!(script.conn.poll_timeout().is_never(), "nothing is outstanding");
+}
+
+/// RTO-5, Karn: the ACKs were lost for seconds, and one finally acknowledges a retransmission together
+/// with a segment that was sent once, long ago. That is no round trip of seconds; the peer's echo says
+/// how long it took.
+#[test]
+fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(3 * MSS);
+    script.run(9_000);
+    script.clear();
+    let mut late = script.segment(0, 0, 3 * MSS);
+    late.timestamps = Some(Timestamps { value: clock(script.now), echo: clock(script.now) - RTT as u32 });
+    script.inject(&late);
+    let srtt = script.conn.snapshot().srtt.expect("measured");
+    assert!(srtt <= ms(101), "{srtt}");
+}
+
+/// INV-4, INV-6: without any answer one segment leaves per timeout, however large the window was.
+#[test]
+fn inv_6_total_loss_ends_in_silence() {
+    for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
+        let mut script = Script::warm(cc, 80);
+        script.write(1000 * MSS);
+        script.clear();
+        let start = script.elapsed().as_millis();
+        script.run(start + 60_000);
+        let after: Vec<_> = script.segments.iter().filter(|(at, _)| *at > start + 500).collect();
+        assert!(after.len() <= 9, "{} segments of {cc:?} in 60 s of silence", after.len());
+        for pair in after.windows(2) {
+            assert!(pair[1].0 - pair[0].0 >= 300, "{cc:?}: two within {} ms", pair[1].0 - pair[0].0);
+        }
+    }
+}
+
+/// A script whose peer has closed its window at 100 ms, ten segments being acknowledged.
+fn closed_window() -> Script {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(20 * MSS);
+    script.clear();
+    script.window = 0;
+    script.ack(100, 10 * MSS, &[]);
+    script
+}
+
+/// ZWP-1: the first probe after one timeout, then doubling; no payload, one octet below `una`. Linux:
+/// 309, 949, 2197, 4821, 9941 ms for an RTO of 304 ms.
+#[test]
+fn zwp_1_probe_times() {
+    let mut script = closed_window();
+    script.run(10_000);
+    script.sent(&[
+        "400 ms window probe 14479",
+        "1000 ms window probe 14479",
+        "2200 ms window probe 14479",
+        "4600 ms window probe 14479",
+        "9400 ms window probe 14479",
+    ]);
+    assert_eq!(script.conn.stats().timeouts, 0);
+}
+
+/// ZWP-2: for ever while probes are answered, at most 120 s apart; given up after fifteen in vain.
+#[test]
+fn zwp_2_patience_while_answered() {
+    let mut script = closed_window();
+    let mut answered = 0;
+    while answered < 100 {
+        let next = script.conn.poll_timeout();
+        script.run_to(next);
+        assert_eq!(script.segments.len(), 1);
+        script.clear();
+        let answer = script.segment(0, 0, 10 * MSS);
+        script.inject(&answer);
+        answered += 1;
+    }
+    assert_eq!(script.conn.state(), State::Established);
+    assert!(script.conn.poll_timeout().saturating_since(script.now) <= Duration::from_secs(120));
+
+    let mut script = closed_window();
+    script.run(4_000_000);
+    assert_eq!(script.segments.len(), 15);
+    assert_eq!(script.conn.state(), State::Closed);
+}
+
+/// ZWP-3: the update that reopened the window was lost: the answer to the next probe brings it.
+#[test]
+fn zwp_3_a_lost_window_update() {
+    let mut script = closed_window();
+    script.run(450);
+    script.clear();
+    script.window = 65_535;
+    script.ack(460, 10 * MSS, &[]);
+    assert_eq!(script.data_segments(), 10);
+}
+
+/// ZWP-3, the other side: a probe is answered at once, whether anything was ever received or not.
+#[test]
+fn zwp_3_a_window_probe_is_answered() {
+    for received in [0, 5] {
+        let mut script = Script::client(config(Algorithm::Reno));
+        for i in 0..received {
+            script.data(10, i * MSS, MSS);
+        }
+        script.run(1000);
+        script.clear();
+        let mut probe = script.segment(received * MSS, 0, 0);
+        probe.seq = PEER_ISS.plus(received * MSS);
+        script.inject(&probe);
+        script.sent(&[&format!("1000 ms ack {}", received * MSS)]);
+    }
+}
+
+/// ZWP-4: a window that reopens costs nothing: no slow start, no back-off, nothing lost.
+#[test]
+fn zwp_4_reopening_costs_nothing() {
+    let mut script = closed_window();
+    let windows = script.windows();
+    script.run(5_000);
+    script.clear();
+    script.window = 65_535;
+    script.ack(5_100, 10 * MSS, &[]);
+    assert_eq!(script.data_segments(), 10);
+    assert_eq!(script.windows(), windows);
+    assert_eq!(script.conn.rto.backoff(), 0);
+    let snapshot = script.conn.snapshot();
+    assert_eq!((snapshot.lost, snapshot.stats.retransmits), (0, 0));
+}
+
+/// TCP-7: a peer that takes window back gets no new data beyond it, but what it lost once more.
+#[test]
+fn tcp_7_a_shrunk_window() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(20 * MSS);
+    script.clear();
+    // Two segments taken, and room for two more although eight are under way: three of them arrive.
+    script.shift = 0;
+    script.window = 3;
+    script.ack(100, 2 * MSS, &[(3 * MSS, 6 * MSS)]);
+    script.sent(&["100 ms data 2896..4344"]);
+    script.run(150);
+    assert_eq!(script.conn.snd_nxt, 10 * MSS);
+    script.shift = 10;
+    script.window = 65_535;
+    script.ack(200, 10 * MSS, &[]);
+    assert!(script.data_segments() > 0 && script.conn.snd_nxt > 10 * MSS);
+}
+
+/// KA-1: an idle connection is silent; nothing is armed.
+#[test]
+fn ka_1_silence_when_idle() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.write(MSS);
+    script.ack(100, MSS, &[]);
+    script.clear();
+    assert!(script.conn.poll_timeout().is_never());
+    script.run(10_000_000);
+    script.sent(&[]);
+}
