@@ -3,10 +3,17 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use fullpipe_tcp::buffers::KernelVersion;
-use fullpipe_units::{Duration, Rate};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-const EXIT_CODES: &str = "\
+const EXAMPLES: &str = "\
+Examples:
+  iperf3 -c HOST -t 30 | fullpipe diagnose - --link 1gbit --rtt 210ms
+  fullpipe whatif --link 1gbit --rtt 210ms --loss 20ppm --buffers 4MiB
+  fullpipe run experiments/weak-network.toml --check
+
 Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
@@ -15,18 +22,28 @@ Exit codes:
 
 /// Finds out which limit holds a TCP transfer back, and what lies behind it.
 #[derive(Debug, Parser)]
-#[command(name = "fullpipe", version, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "fullpipe", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// Colour the text; auto is on a terminal, unless NO_COLOR is set or TERM is dumb
+    #[arg(long, global = true, display_order = 100, value_name = "WHEN", value_enum, default_value_t)]
+    pub(crate) color: Color,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Name what holds a transfer back, and simulate what lies behind it
     Diagnose(DiagnoseArgs),
+    /// Calculate what a path lets a transfer reach, and simulate the remedies
+    Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Print a manual page, as troff
+    Man(ManArgs),
 }
 
 const DIAGNOSE_EXAMPLE: &str = "\
@@ -65,18 +82,69 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) control: Option<Rate>,
 
     /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 }
 
+const WHATIF_EXAMPLE: &str = "\
+Example:
+  fullpipe whatif --link 1gbit --rtt 210ms --loss 20ppm --buffers 4MiB
+
+Exit codes:
+  0  done
+  1  no path has such values
+  2  wrong usage";
+
 #[derive(Debug, ClapArgs)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = WHATIF_EXAMPLE)]
+pub(crate) struct WhatifArgs {
+    /// Rate of the line, as 1gbit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Rate,
+
+    /// Round-trip time of the idle path, as 210ms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) rtt: Duration,
+
+    /// Share of the packets that is lost, as 20ppm or 1.5%
+    #[arg(long, value_name = "SHARE", default_value = "0")]
+    pub(crate) loss: Probability,
+
+    /// tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, as 4MiB; the kernel's defaults when left out
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) buffers: Option<Bytes>,
+
+    /// Kernel of both hosts, as 6.8
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) kernel: Option<KernelVersion>,
+
+    /// Congestion control of the sender: reno, cubic or bbr
+    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    pub(crate) cc: Algorithm,
+
+    /// What to print
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+const RUN_EXAMPLE: &str = "\
+Example:
+  fullpipe run experiments/weak-network.toml --repeat 3 --out results
+
+Exit codes:
+  0  done
+  1  the input cannot be used, or the run went wrong
+  2  wrong usage
+  5  done, and with --check an expectation is not met";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = RUN_EXAMPLE)]
 pub(crate) struct RunArgs {
     /// The experiment, a TOML file
     pub(crate) file: PathBuf,
 
-    /// Where to run it
-    #[arg(long, value_enum, default_value_t = World::Sim)]
+    /// Where to run it: the simulator; emu and live are not built yet
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 
     /// Fail with exit code 5 unless every expectation of the file is met
@@ -84,7 +152,7 @@ pub(crate) struct RunArgs {
     pub(crate) check: bool,
 
     /// What to print
-    #[arg(long, value_enum, default_value_t = Format::Text)]
+    #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 
     /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
@@ -100,13 +168,65 @@ pub(crate) struct RunArgs {
     pub(crate) repeat: Option<u64>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+const COMPLETIONS_EXAMPLE: &str = "\
+Example:
+  fullpipe completions bash > ~/.local/share/bash-completion/completions/fullpipe
+
+Exit codes:
+  0  done
+  2  wrong usage";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = COMPLETIONS_EXAMPLE)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub(crate) shell: Shell,
+}
+
+const MAN_EXAMPLE: &str = "\
+Examples:
+  fullpipe man diagnose | man -l -
+  fullpipe man --out ~/.local/share/man/man1
+
+Exit codes:
+  0  done
+  1  there is no such page, or it cannot be written
+  2  wrong usage";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = MAN_EXAMPLE)]
+pub(crate) struct ManArgs {
+    /// The command it is about; fullpipe itself when left out
+    #[arg(conflicts_with = "out")]
+    pub(crate) command: Option<String>,
+
+    /// Write the pages of all commands to DIR instead
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+// The values of these say what they are: explained one by one they would stretch every help.
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum World {
-    /// The simulator: virtual time, needs nothing
+    #[default]
     Sim,
-    /// An emulated path in real time (not built yet)
     Emu,
-    /// The real network (not built yet)
     Live,
 }
 
@@ -118,12 +238,4 @@ impl World {
             Self::Live => "live",
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// A table
-    Text,
-    /// One JSON document
-    Json,
 }

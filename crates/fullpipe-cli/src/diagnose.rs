@@ -1,13 +1,12 @@
 //! `fullpipe diagnose`: a log, its limits, the ladder.
 
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
 use fullpipe::input::decode;
-use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, render_text};
-use indicatif::{ProgressBar, ProgressStyle};
+use fullpipe::{DiagnoseError, Facts, HostSettings, Iperf3Log, Look, render_text};
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
@@ -15,8 +14,6 @@ use crate::output;
 
 /// A log of a day's one-second intervals is a few megabytes; what is larger is something else.
 const LARGEST_INPUT: u64 = 64 << 20;
-/// Columns of the text.
-const WIDTH: usize = 80;
 
 /// Settings that say something of TCP, as files below `/proc/sys`.
 const LOCAL_SETTINGS: [&str; 15] = [
@@ -37,7 +34,7 @@ const LOCAL_SETTINGS: [&str; 15] = [
     "net/ipv4/tcp_no_metrics_save",
 ];
 
-pub(crate) fn diagnose(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let name = if args.file == "-" { "standard input" } else { &args.file };
     let log = Iperf3Log::parse(&read(&args.file)?).map_err(|e| Failure::from(e).about(name))?;
     let sysctl = args.sysctl.as_deref().map(settings).transpose()?;
@@ -49,29 +46,16 @@ pub(crate) fn diagnose(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         kernel: args.kernel,
         control: args.control,
     };
-    let diagnosis = with_progress(&facts).map_err(|e| match e {
+    let diagnosed = output::with_progress(|progress| fullpipe::diagnose(&facts, progress));
+    let diagnosis = diagnosed.map_err(|e| match e {
         DiagnoseError::Input(e) => Failure::from(e).about(name),
         DiagnoseError::Defect(e) => Failure::from(e),
     })?;
     match args.format {
         Format::Json => output::print(&output::json(&diagnosis)?)?,
-        Format::Text => output::print(&render_text(&diagnosis, WIDTH))?,
+        Format::Text => output::print(&render_text(&diagnosis, look))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn with_progress(facts: &Facts<'_>) -> Result<Diagnosis, DiagnoseError> {
-    if !io::stderr().is_terminal() {
-        return fullpipe::diagnose(facts, |_| ());
-    }
-    let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
-    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let diagnosis = fullpipe::diagnose(facts, |progress| {
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
-    });
-    bar.finish_and_clear();
-    diagnosis
 }
 
 /// The text of `file`, or of standard input for `-`.

@@ -4,8 +4,10 @@
 mod args;
 mod diagnose;
 mod failure;
+mod manual;
 mod output;
 mod run;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -22,9 +24,13 @@ fn main() -> ExitCode {
         Err(error) if !is_refusal(error.kind()) => error.exit(),
         Err(error) => return Failure::from(error).report(),
     };
+    let look = output::look(args.color);
     let result = match args.command {
-        Command::Diagnose(args) => diagnose::diagnose(&args),
+        Command::Diagnose(args) => diagnose::diagnose(&args, look),
+        Command::Whatif(args) => whatif::whatif(&args, look),
         Command::Run(args) => run::run(&args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     };
     result.unwrap_or_else(|failure| failure.report())
 }

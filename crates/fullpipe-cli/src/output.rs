@@ -2,17 +2,55 @@
 
 use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
+use fullpipe::Look;
+use fullpipe_lab::campaign::Progress;
 use fullpipe_lab::check::Metric;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Expect, Report, Spread, Summary};
+use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::args::Color;
 use crate::failure::Failure;
 
 /// Width that fits a terminal and a quoted mail.
 const COLUMNS: usize = 100;
+
+/// Columns of a report in prose.
+const WIDTH: usize = 80;
+
+/// How reports in prose look. What the user says outright outranks what the terminal says.
+pub(crate) fn look(color: Color) -> Look {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let welcome = || {
+        io::stdout().is_terminal()
+            && set("NO_COLOR").is_none()
+            && set("TERM").is_none_or(|term| term != "dumb")
+    };
+    let colour = match color {
+        Color::Auto => welcome(),
+        Color::Always => true,
+        Color::Never => false,
+    };
+    Look { width: WIDTH, colour }
+}
+
+/// Does `work` with a bar of its simulated runs: on a terminal only, for in a log redrawn lines are noise.
+pub(crate) fn with_progress<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {
+    if !io::stderr().is_terminal() {
+        return work(&|_| ());
+    }
+    let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
+    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let done = work(&|progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+    });
+    bar.finish_and_clear();
+    done
+}
 
 /// `report` as a document that ends with a newline.
 pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {

@@ -5,7 +5,8 @@
 //! sysctl dump ──► input ──────┘            simulator, advice ──┘
 //! ```
 //!
-//! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way.
+//! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
+//! [`whatif()`] climbs the ladder of a path that is given instead of measured.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -14,6 +15,7 @@ pub mod input;
 pub mod ladder;
 pub mod report;
 pub mod stats;
+pub mod whatif;
 
 pub use advice::Command;
 pub use explain::{Facts, Finding, Findings, Limit, explain};
@@ -21,8 +23,9 @@ pub use input::iperf3::Iperf3Log;
 pub use input::sysctl::HostSettings;
 pub use input::{InputError, Kind};
 pub use ladder::{Ladder, climb};
-pub use report::{Diagnosis, Rung, render_text};
+pub use report::{Diagnosis, Look, Rung, render_text, render_whatif};
 pub use stats::LossEstimate;
+pub use whatif::{Question, WhatIf, whatif};
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 

@@ -1,6 +1,9 @@
 //! The diagnosis as a document: JSON by serde, and text for a terminal.
 
+mod look;
+mod page;
 mod text;
+mod whatif;
 
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde::{Serialize, Serializer};
@@ -10,7 +13,9 @@ use crate::explain::{Excluded, Facts, Finding, Findings, Limit, RttSource, Sende
 use crate::input::iperf3::Protocol;
 use crate::stats::LossEstimate;
 
+pub use look::Look;
 pub use text::render_text;
+pub use whatif::render_whatif;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.diagnose/1";
@@ -239,7 +244,7 @@ impl Diagnosis {
     }
 }
 
-fn bps<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn bps<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(rate.as_bps())
 }
 

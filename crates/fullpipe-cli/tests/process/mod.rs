@@ -30,7 +30,7 @@ pub(crate) fn fullpipe(arguments: &[&str]) -> Said {
 pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> Said {
     let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
         .args(arguments)
-        .env_remove("NO_COLOR")
+        .envs([("NO_COLOR", ""), ("COLUMNS", "")])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -17,6 +17,9 @@ const AT_THE_CEILING: f64 = 0.7;
 /// Of a run's time spent stopped by a window or buffer: above this it counts as held by it.
 const HELD: f64 = 0.2;
 
+/// A remedy may seem to cost this much, for runs and log have their chances.
+const SETBACK: (u64, u64) = (20, 19);
+
 /// What the simulation says of one state.
 #[derive(Clone, Debug)]
 pub(super) struct Predicted {
@@ -81,9 +84,13 @@ pub(super) fn walk(
     };
     let mut rungs = Vec::from_iter(measured.or_else(simulated));
     let (mut state, mut walked) = (now, vec![now]);
-    while let Some(limit) = rungs.last().map(|rung| rung.limit) {
-        let next = remedy(state, limit).and_then(|next| predicted.iter().find(|p| p.state == next));
-        let Some(next) = next else { break };
+    while let Some(last) = rungs.last() {
+        // A remedy that alone makes it worse is no step, but both together may be one.
+        let both = State { cc: Algorithm::Bbr1, large_buffers: true };
+        let better = |next: &&Predicted| next.steady.mul_div(SETBACK.0, SETBACK.1) >= last.lasting();
+        let steps = remedy(state, last.limit).into_iter().flat_map(|next| [next, both]);
+        let mut possible = steps.filter_map(|next| predicted.iter().find(|p| p.state == next));
+        let Some(next) = possible.find(better) else { break };
         rungs.push(rung(model, Some(state), binding(model, next), next));
         walked.push(next.state);
         state = next.state;
@@ -150,13 +157,14 @@ fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
 /// A simulated rung, and how to get there from the state `before`.
 fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Predicted) -> Rung {
     let hosts = &model.hosts;
-    let commands = match before {
-        None => Vec::new(),
-        Some(before) if before.cc == predicted.state.cc => {
-            advice::raise_buffers(model.bdp(), hosts.rule, hosts.sender_buffers, hosts.receiver_buffers)
-        }
-        Some(_) => advice::change_congestion_control("bbr", hosts.kernel, hosts.sender),
-    };
+    let mut commands = Vec::new();
+    if before.is_some_and(|before| before.cc != predicted.state.cc) {
+        commands.extend(advice::change_congestion_control("bbr", hosts.kernel, hosts.sender));
+    }
+    if before.is_some_and(|before| before.large_buffers != predicted.state.large_buffers) {
+        let (sender, receiver) = (hosts.sender_buffers, hosts.receiver_buffers);
+        commands.extend(advice::raise_buffers(model.bdp(), hosts.rule, sender, receiver));
+    }
     Rung {
         limit,
         what: noun(model, limit, predicted.state),
@@ -217,4 +225,86 @@ fn difference(before: State, after: State) -> String {
     let buffers =
         (before.large_buffers != after.large_buffers).then_some("buffers for 2 x BDP on both hosts");
     [cc, buffers].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::buffers::WindowRule;
+    use fullpipe_units::{Bytes, Duration, Probability};
+
+    use super::super::model::{Effort, Hosts, PathModel};
+    use super::*;
+
+    fn model() -> Model<'static> {
+        let link = Rate::from_bps(1_000_000_000);
+        let path = PathModel {
+            link: Some(link),
+            cap: None,
+            at_least: link,
+            rtt: Duration::from_millis(210),
+            loss: Probability::from_ppm(20),
+            loss_interval: None,
+        };
+        let hosts = Hosts {
+            cc: Algorithm::Cubic,
+            flows: 1,
+            kernel: None,
+            sndbuf: Bytes::from_mib(4),
+            rcvbuf: Bytes::from_mib(4),
+            rule: WindowRule::ScalingRatio(160),
+            sender: None,
+            sender_buffers: None,
+            receiver_buffers: None,
+        };
+        let second = Duration::from_secs(1);
+        Model::new(
+            path,
+            hosts,
+            Effort { seeds: 1, seeds_at_ends: 0, duration: second, shortest: second, packets: u64::MAX },
+        )
+    }
+
+    /// The four states at these rates in Mbit/s, each stopped by its congestion window.
+    fn ladder(rates: [u64; 4]) -> (Vec<u64>, Vec<Option<String>>, usize, Vec<String>) {
+        let model = model();
+        let mut shares = [0.0; SendLimit::ALL.len()];
+        shares[SendLimit::Cwnd as usize] = 1.0;
+        let predicted = |(state, mbit): (State, u64)| {
+            let rate = Rate::from_bps(mbit * 1_000_000);
+            Predicted { state, rate, steady: rate, low: rate, high: rate, shares }
+        };
+        let predicted: Vec<_> = model.states().into_iter().zip(rates).map(predicted).collect();
+        let (rungs, notes) = walk(&model, None, &predicted);
+        let commands = rungs.iter().map(|rung| rung.commands.len()).sum();
+        let (rates, remedies) =
+            rungs.into_iter().map(|r| (r.lasting().as_bps() / 1_000_000, r.remedy)).unzip();
+        (rates, remedies, commands, notes)
+    }
+
+    #[test]
+    fn remedies_are_taken_one_at_a_time() {
+        let (rates, remedies, commands, notes) = ladder([70, 80, 95, 800]);
+        assert_eq!(rates, [70, 95, 800, 965]);
+        assert_eq!(remedies[1].as_deref(), Some("BBR on the sender"));
+        assert_eq!(remedies[2].as_deref(), Some("buffers for 2 x BDP on both hosts"));
+        assert_eq!(commands, 3 + 2);
+        assert!(
+            notes[0].starts_with("buffers for 2 x BDP on both hosts would leave it at 80 Mbit/s"),
+            "{notes:?}"
+        );
+    }
+
+    #[test]
+    fn a_remedy_that_alone_makes_it_worse_is_taken_with_the_other() {
+        let (rates, remedies, commands, notes) = ladder([95, 120, 80, 800]);
+        assert_eq!(rates, [95, 800, 965]);
+        assert_eq!(remedies[1].as_deref(), Some("BBR on the sender and buffers for 2 x BDP on both hosts"));
+        assert_eq!(commands, 3 + 2);
+        assert!(
+            notes.iter().any(|note| note.starts_with("BBR on the sender would leave it at 80")),
+            "{notes:?}"
+        );
+        let (rates, _, commands, _) = ladder([95, 90, 80, 70]);
+        assert_eq!((rates, commands), (vec![95, 965], 0), "nothing that helps is known");
+    }
 }

@@ -1,0 +1,47 @@
+//! `fullpipe completions` and `fullpipe man`: what a package installs beside the command.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use crate::args::{Args, CompletionsArgs, ManArgs};
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Args::command(), "fullpipe", &mut script);
+    output::print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
+    let mut fullpipe = Args::command().disable_help_subcommand(true);
+    // Gives every command its full name and the options that hold for all.
+    fullpipe.build();
+    if let Some(dir) = &args.out {
+        for command in std::iter::once(&fullpipe).chain(fullpipe.get_subcommands()) {
+            let (name, text) = page(command)?;
+            output::write_atomically(dir, &name, text)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let command = match &args.command {
+        None => &fullpipe,
+        Some(name) => fullpipe.find_subcommand(name).ok_or_else(|| {
+            let names: Vec<_> = fullpipe.get_subcommands().map(clap::Command::get_name).collect();
+            Failure::new(format!("there is no command '{name}'"), format!("there are {}", names.join(", ")))
+        })?,
+    };
+    output::print(&page(command)?.1)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Name and text of a command's page.
+fn page(command: &clap::Command) -> Result<(String, String), Failure> {
+    let man = Man::new(command.clone()).source(concat!("fullpipe ", env!("CARGO_PKG_VERSION")));
+    let mut text = Vec::new();
+    man.render(&mut text).map_err(|e| Failure::new(format!("cannot make the manual page: {e}"), ""))?;
+    Ok((man.get_filename(), String::from_utf8_lossy(&text).into_owned()))
+}

@@ -1,0 +1,30 @@
+//! `fullpipe whatif`: a path, its figures, the ladder.
+
+use std::process::ExitCode;
+
+use fullpipe::{DiagnoseError, Look, Question, render_whatif};
+
+use crate::args::{Format, WhatifArgs};
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure> {
+    let question = Question {
+        link: args.link,
+        rtt: args.rtt,
+        loss: args.loss,
+        buffers: args.buffers,
+        kernel: args.kernel,
+        cc: args.cc,
+    };
+    let answered = output::with_progress(|progress| fullpipe::whatif(&question, progress));
+    let answer = answered.map_err(|e| match e {
+        DiagnoseError::Input(e) => Failure::from(e),
+        DiagnoseError::Defect(e) => Failure::from(e),
+    })?;
+    match args.format {
+        Format::Json => output::print(&output::json(&answer)?)?,
+        Format::Text => output::print(&render_whatif(&answer, look))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,58 @@
+//! Completions, manual pages, and what every help has.
+
+mod process;
+
+use std::fs;
+
+use process::{folder, fullpipe, refusal};
+
+const COMMANDS: [&str; 5] = ["diagnose", "whatif", "run", "completions", "man"];
+
+fn said(arguments: &[&str]) -> String {
+    let (code, stdout, stderr) = fullpipe(arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    stdout
+}
+
+#[test]
+fn every_help_has_an_example_and_the_exit_codes() {
+    for command in COMMANDS {
+        let help = said(&[command, "--help"]);
+        let example = format!("\n  fullpipe {command} ");
+        assert!(help.contains("Example") && help.contains(&example), "{help}");
+        assert!(help.contains("\nExit codes:\n  0  done\n"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+}
+
+#[test]
+fn shells_learn_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = said(&["completions", shell]);
+        for word in COMMANDS.into_iter().chain(["buffers", "sysctl"]) {
+            assert!(script.contains(word), "{shell} lacks {word}");
+        }
+    }
+    let (error, hint) = refusal(2, fullpipe(&["completions", "dos"]));
+    assert!(
+        error.contains("'dos'") && hint.contains("bash, elvish, fish, powershell, zsh"),
+        "{error}: {hint}"
+    );
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let dir = folder("man");
+    assert_eq!(said(&["man", "--out", dir.to_str().expect("UTF-8")]), "");
+    assert_eq!(fs::read_dir(&dir).expect("a folder").count(), 1 + COMMANDS.len());
+    let page = |name: &str| fs::read_to_string(dir.join(name)).expect(name);
+    assert_eq!(page("fullpipe.1"), said(&["man"]));
+    for command in COMMANDS {
+        let text = page(&format!("fullpipe-{command}.1"));
+        assert_eq!(text, said(&["man", command]));
+        assert!(text.contains(&format!(".TH fullpipe-{command} 1 ")), "{text}");
+        assert!(text.contains(&format!("fullpipe {command}")) && text.contains("Exit codes"), "{text}");
+    }
+    let (error, hint) = refusal(1, fullpipe(&["man", "walk"]));
+    assert_eq!((error.as_str(), hint.contains("diagnose")), ("there is no command 'walk'", true));
+}

@@ -1,0 +1,208 @@
+//! Text in lines: wrapping, lists, ladders and commands, for every document that has them.
+
+use std::fmt::Write;
+
+use fullpipe_units::Rate;
+
+use super::look::{Ink, Look};
+use super::{Rung, Source};
+use crate::advice::{Command, Host};
+use crate::explain::Limit;
+
+/// A rate's column: `69.3 Mbit/s`, right-aligned.
+pub(super) const RATE_WIDTH: usize = 12;
+/// Length of a full bar.
+const BAR: usize = 20;
+
+/// `7 %`, `0.4 %`.
+pub(super) fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent > 0.0 && percent < 0.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
+/// A long horizontal bar for a large share of `full`.
+fn bar(rate: Rate, full: Rate) -> String {
+    if full.is_zero() {
+        return String::new();
+    }
+    let length = (BAR as f64 * rate.as_bps() as f64 / full.as_bps() as f64).round() as usize;
+    "#".repeat(length.clamp(1, BAR))
+}
+
+/// Lines within a width.
+pub(super) struct Page {
+    text: String,
+    look: Look,
+}
+
+impl Page {
+    pub(super) fn new(look: Look) -> Self {
+        Self { text: String::new(), look: Look { width: look.width.max(40), ..look } }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.look.width
+    }
+
+    /// The line that says it all.
+    pub(super) fn headline(&mut self, headline: &str) {
+        self.line(&self.look.paint(Ink::Heading, headline));
+    }
+
+    pub(super) fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    pub(super) fn heading(&mut self, heading: &str) {
+        self.line("");
+        self.headline(heading);
+    }
+
+    /// `text` in whole words, indented.
+    pub(super) fn paragraph(&mut self, indent: usize, text: &str) {
+        self.hanging(&" ".repeat(indent), text);
+    }
+
+    /// `text` after `lead`; the lines that follow stand below its first word. A word wider than the page
+    /// is cut rather than let out.
+    pub(super) fn hanging(&mut self, lead: &str, text: &str) {
+        self.hanging_after(lead, lead.chars().count(), text);
+    }
+
+    /// The same after a lead that takes up `indent` columns, its colour not counted.
+    fn hanging_after(&mut self, lead: &str, indent: usize, text: &str) {
+        let room = self.look.width.saturating_sub(indent).max(8);
+        let mut lead = lead.to_owned();
+        let mut line = String::new();
+        let mut used = 0;
+        for word in text.split_whitespace() {
+            let mut word: Vec<char> = word.chars().collect();
+            loop {
+                let gap = usize::from(used > 0);
+                if used + gap + word.len() <= room {
+                    line.extend(std::iter::repeat_n(' ', gap).chain(word.iter().copied()));
+                    used += gap + word.len();
+                    break;
+                }
+                if used == 0 {
+                    line.extend(word.drain(..room));
+                }
+                self.line(&format!("{lead}{line}"));
+                lead = " ".repeat(indent);
+                line.clear();
+                used = 0;
+            }
+        }
+        self.line(&format!("{lead}{line}"));
+    }
+
+    pub(super) fn list(&mut self, heading: &str, items: &[String]) {
+        if items.is_empty() {
+            return;
+        }
+        self.heading(heading);
+        for item in items {
+            self.hanging("  - ", item);
+        }
+    }
+
+    /// The rungs as bars; the longest is the line's where it is known.
+    pub(super) fn ladder(&mut self, ladder: &[Rung], link: Option<Rate>) {
+        if ladder.is_empty() {
+            return;
+        }
+        self.heading("Ladder: the rate that lasts, and what holds it there");
+        let full = link.into_iter().chain(ladder.iter().map(Rung::lasting)).max().unwrap_or_default();
+        for rung in ladder {
+            let rate = rung.lasting();
+            let bar = bar(rate, full);
+            let gap = " ".repeat(BAR - bar.len());
+            let (source, ink) = match rung.source {
+                Source::Measured => ("measured", Ink::Measured),
+                Source::Simulated => ("simulated", Ink::Simulated),
+                Source::Given => ("given", Ink::Given),
+            };
+            let bar = self.look.paint(ink, &bar);
+            let lead = format!("  {:>RATE_WIDTH$}  {bar}{gap}  ", rate.to_string());
+            let indent = 2 + RATE_WIDTH + 2 + BAR + 2;
+            let mut text = match rung.limit {
+                Limit::Link => rung.what.clone(),
+                limit => format!("{limit}: {}", rung.what),
+            };
+            let _ = match (rung.low, rung.high) {
+                (Some(low), Some(high)) => write!(text, " ({source}, {low} to {high})"),
+                _ => write!(text, " ({source})"),
+            };
+            self.hanging_after(&lead, indent, &text);
+            if let Some(remedy) = &rung.remedy {
+                self.hanging(&" ".repeat(indent), &format!("after: {remedy}"));
+            }
+        }
+    }
+
+    /// What to run to climb each rung.
+    pub(super) fn remedies(&mut self, ladder: &[Rung]) {
+        for rung in ladder.iter().filter(|rung| !rung.commands.is_empty()) {
+            let remedy = rung.remedy.as_deref().unwrap_or("the change");
+            self.line("");
+            self.hanging("", &format!("To reach {}: {remedy}", rung.lasting()));
+            self.commands(&rung.commands);
+        }
+    }
+
+    /// Commands by host, each on a line of its own to copy.
+    pub(super) fn commands(&mut self, commands: &[Command]) {
+        for host in [Host::Sender, Host::Receiver] {
+            let of_host: Vec<&Command> = commands.iter().filter(|c| c.host == host).collect();
+            if of_host.is_empty() {
+                continue;
+            }
+            self.line(&format!("  On the {host}:"));
+            for command in of_host {
+                self.line(&format!("    [{}] {}", command.scope, command.run));
+                self.line(&format!("      undo: {}", command.undo));
+                if let Some(requires) = &command.requires {
+                    self.hanging("      needs: ", requires);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrapped(width: usize, lead: &str, text: &str) -> String {
+        let mut page = Page { text: String::new(), look: width.into() };
+        page.hanging(lead, text);
+        page.text
+    }
+
+    #[test]
+    fn lines_break_between_words_and_hang() {
+        assert_eq!(wrapped(20, "  - ", "one two three four five"), "  - one two three\n    four five\n");
+        assert_eq!(wrapped(20, "- ", ""), "-\n");
+    }
+
+    #[test]
+    fn a_word_wider_than_the_page_is_cut() {
+        let text = wrapped(20, "  ", &"é".repeat(50));
+        assert_eq!(text.lines().map(|l| l.chars().count()).collect::<Vec<_>>(), [20, 20, 16]);
+    }
+
+    #[test]
+    fn bars_and_percents_stay_in_bounds() {
+        let gbit = Rate::from_bps(1_000_000_000);
+        assert_eq!(bar(gbit, gbit).len(), BAR);
+        assert_eq!(bar(Rate::MAX, gbit).len(), BAR);
+        assert_eq!(bar(Rate::ZERO, gbit).len(), 1);
+        assert_eq!(bar(gbit, Rate::ZERO), "");
+        assert_eq!((percent(0.069), percent(0.004)), ("7 %".into(), "0.4 %".into()));
+    }
+}

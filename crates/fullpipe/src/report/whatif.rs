@@ -1,0 +1,96 @@
+//! The calculator's answer as text.
+
+use fullpipe_units::{Bytes, Duration, Probability};
+
+use super::Look;
+use super::page::{Page, RATE_WIDTH, percent};
+use crate::whatif::WhatIf;
+
+/// The whole answer as text within the width of `look`, commands to copy excepted; the first line says what
+/// the hosts as they are would reach, and why no more. `look` is a [`Look`], or a width for text without
+/// colour.
+pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
+    let mut page = Page::new(look.into());
+    page.headline(&headline(answer, page.width()));
+    page.paragraph(0, &question(answer));
+    figures(&mut page, answer);
+    page.ladder(&answer.ladder, Some(answer.path.link));
+    page.remedies(&answer.ladder);
+    plan(&mut page, answer);
+    page.list("Assumed", &answer.assumptions);
+    page.list("Notes", &answer.notes);
+    page.into_text()
+}
+
+/// One line, in the longest of three wordings that fits.
+fn headline(answer: &WhatIf, width: usize) -> String {
+    let Some(present) = answer.ladder.first() else {
+        return format!("{} in flight fill {}", Bytes::new(answer.bdp_bytes), answer.path.link);
+    };
+    let rate = present.lasting();
+    let share = percent(rate.as_bps() as f64 / answer.path.link.as_bps() as f64);
+    let short = format!("{share} of the line, {rate}: {}", present.what);
+    let wall = answer.ladder.get(1).filter(|wall| wall.limit != present.limit);
+    let forms = wall.map(|wall| {
+        let next = wall.lasting();
+        [
+            format!("{short}; then {}, {next}", wall.what),
+            format!("{share} of the line: {}; then {}, {next}", present.what, wall.limit),
+        ]
+    });
+    forms.into_iter().flatten().find(|form| form.chars().count() <= width).unwrap_or(short)
+}
+
+fn question(answer: &WhatIf) -> String {
+    let path = &answer.path;
+    format!(
+        "{}, RTT {}, loss {}; kernel {}, congestion control {}, {} to send and {} to receive.",
+        path.link,
+        Duration::from_secs_f64(path.rtt_ms / 1e3),
+        Probability::from_f64(path.loss),
+        path.kernel,
+        path.congestion_control,
+        Bytes::new(path.sndbuf_bytes),
+        Bytes::new(path.rcvbuf_bytes)
+    )
+}
+
+fn figures(page: &mut Page, answer: &WhatIf) {
+    let (path, figures) = (&answer.path, &answer.figures);
+    let bytes = Bytes::new;
+    page.heading("On paper: what each limit alone lets pass");
+    let mut figure = |value: String, text: String| page.hanging(&format!("  {value:>RATE_WIDTH$}  "), &text);
+    figure(bytes(answer.bdp_bytes).to_string(), "must be in flight to fill the line: its rate x RTT".into());
+    figure(figures.line.to_string(), "the line, less headers".into());
+    figure(
+        figures.window.to_string(),
+        format!(
+            "a {} receive window per RTT: tcp_rmem[2] {}, {}",
+            bytes(figures.window_bytes),
+            bytes(path.rcvbuf_bytes),
+            figures.window_rule
+        ),
+    );
+    figure(
+        figures.sndbuf.to_string(),
+        format!("a {} send buffer per RTT: tcp_wmem[2]", bytes(path.sndbuf_bytes)),
+    );
+    if let Some(rate) = figures.loss {
+        let loss = Probability::from_f64(path.loss);
+        figure(rate.to_string(), format!("a loss-based sender (CUBIC, Reno) at a loss of {loss}"));
+    }
+    figure(
+        Probability::from_f64(figures.loss_to_fill).to_string(),
+        "of loss at most, for such a sender to fill the line".into(),
+    );
+}
+
+/// The buffers, unless a rung has them already.
+fn plan(page: &mut Page, answer: &WhatIf) {
+    let shown = answer.ladder.iter().any(|rung| rung.commands.first() == answer.plan.commands.first());
+    if shown || answer.plan.commands.is_empty() {
+        return;
+    }
+    page.heading("Buffers that fill the line: 2 x BDP");
+    page.commands(&answer.plan.commands);
+}

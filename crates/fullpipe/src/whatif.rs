@@ -1,0 +1,315 @@
+//! The ladder without a log: what a line, a round-trip time and a loss rate let a transfer reach.
+//!
+//! Two answers stand beside each other. The closed forms are what one works out on paper, each for one limit
+//! alone; the simulated ladder has all limits at once, and the order in which they come up:
+//!
+//! ```text
+//!   window / RTT        what a buffer lets pass          rate of the least of them, but which is
+//!   1.054 (RTT/p)^3/4   what loss leaves of CUBIC   ───► next, and what one remedy alone brings,
+//!   1.22 / sqrt(p)      what loss leaves of Reno         only the ladder tells
+//! ```
+
+use fullpipe_lab::campaign::{Progress, RunPanicked};
+use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use serde::Serialize;
+
+use crate::advice::{self, Command};
+use crate::input::InputError;
+use crate::ladder::{Effort, Hosts, Ladder, Model, PathModel, climb_model};
+use crate::report::Rung;
+use crate::stats::DEFAULT_MSS;
+
+/// Version of the JSON document; keys are added under the same number, never changed or removed.
+pub const SCHEMA: &str = "fullpipe.whatif/1";
+
+/// The path and the hosts in question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Rate of the line, in bits of IP packets.
+    pub link: Rate,
+    /// Round-trip time of the idle path.
+    pub rtt: Duration,
+    /// Share of the packets that the path loses.
+    pub loss: Probability,
+    /// `tcp_wmem[2]` of the sender and `tcp_rmem[2]` of the receiver; the kernel's defaults when `None`.
+    pub buffers: Option<Bytes>,
+    /// Kernel of both hosts; [`ASSUMED_KERNEL`] when `None`.
+    pub kernel: Option<KernelVersion>,
+    /// Congestion control of the sender.
+    pub cc: Algorithm,
+}
+
+/// Everything that `whatif` says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WhatIf {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// What was asked, with every default filled in.
+    pub path: Asked,
+    /// What has to be in flight to fill the line.
+    pub bdp_bytes: u64,
+    /// The closed forms.
+    pub figures: Figures,
+    /// The buffers that fill the line.
+    pub plan: Plan,
+    /// From the present state of the hosts to the line.
+    pub ladder: Vec<Rung>,
+    /// What was taken for granted.
+    pub assumptions: Vec<String>,
+    /// What else to know.
+    pub notes: Vec<String>,
+}
+
+/// The question with every default filled in.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Asked {
+    /// Rate of the line: key `link_bps`.
+    #[serde(rename = "link_bps", serialize_with = "crate::report::bps")]
+    pub link: Rate,
+    /// Round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// Share of the packets that is lost, 0 to 1.
+    pub loss: f64,
+    /// Kernel of both hosts.
+    pub kernel: String,
+    /// Congestion control of the sender.
+    pub congestion_control: &'static str,
+    /// `tcp_wmem[2]` of the sender.
+    pub sndbuf_bytes: u64,
+    /// `tcp_rmem[2]` of the receiver.
+    pub rcvbuf_bytes: u64,
+}
+
+/// What each limit alone lets pass, on paper.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// The line, less headers: key `line_bps`.
+    #[serde(rename = "line_bps", serialize_with = "crate::report::bps")]
+    pub line: Rate,
+    /// The window that the receive buffer allows.
+    pub window_bytes: u64,
+    /// How receive memory becomes window, in words.
+    pub window_rule: String,
+    /// That window per round trip: key `window_bps`.
+    #[serde(rename = "window_bps", serialize_with = "crate::report::bps")]
+    pub window: Rate,
+    /// The send buffer per round trip: key `sndbuf_bps`.
+    #[serde(rename = "sndbuf_bps", serialize_with = "crate::report::bps")]
+    pub sndbuf: Rate,
+    /// What loss leaves of a loss-based sender, the larger of CUBIC's and Reno's model; null without loss:
+    /// key `loss_bps`.
+    #[serde(rename = "loss_bps", serialize_with = "crate::report::optional_bps")]
+    pub loss: Option<Rate>,
+    /// The share of the packets that may be lost if a loss-based sender is to fill the line.
+    pub loss_to_fill: f64,
+}
+
+/// The buffers that fill the line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// `tcp_wmem[2]` of the sender.
+    pub wmem_bytes: u64,
+    /// `tcp_rmem[2]` of the receiver.
+    pub rmem_bytes: u64,
+    /// How to set both; none where the present buffers are as large.
+    pub commands: Vec<Command>,
+}
+
+/// The kernel where none is given: a long-term release that many servers run.
+pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
+/// `tcp_rmem[2]` from 2012 on, and since the release after it.
+const DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
+const RECENT_RMEM: Bytes = Bytes::from_mib(32);
+const RECENT_RMEM_SINCE: KernelVersion = KernelVersion::new(6, 16);
+/// `tcp_wmem[2]` on hosts with enough memory.
+const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
+
+/// What can be asked: beyond it a slip of the unit is likelier than a path.
+const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
+const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
+const MOST_LOSS: Probability = Probability::from_ratio(1, 2);
+const LEAST_BUFFER: Bytes = Bytes::new(4096);
+/// Above this a simulation is no longer an answer while one waits.
+const TOO_MANY_PACKETS: u64 = 100_000_000;
+
+/// Answers a question. `progress` is called as simulated runs finish, from any thread.
+///
+/// # Errors
+/// A path that cannot be, or a defect of the simulator.
+pub fn whatif(
+    question: &Question,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<WhatIf, crate::DiagnoseError> {
+    check(question).map_err(crate::DiagnoseError::Input)?;
+    answer(question, progress).map_err(crate::DiagnoseError::Defect)
+}
+
+fn check(question: &Question) -> Result<(), InputError> {
+    let Question { link, rtt, loss, buffers, .. } = *question;
+    let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
+    if !(RTTS.0..=RTTS.1).contains(&rtt) {
+        return refuse(
+            format!("a round-trip time of {rtt} is no path's"),
+            "give it as ping prints it: --rtt 210ms",
+        );
+    }
+    if !(RATES.0..=RATES.1).contains(&link) {
+        return refuse(format!("a line of {link} is out of range"), "give its rate as --link 1gbit");
+    }
+    if loss > MOST_LOSS {
+        return refuse(
+            format!("at a loss of {loss} no TCP gets through"),
+            "give it as --loss 20ppm or --loss 1.5%",
+        );
+    }
+    if buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
+        return refuse("no kernel has socket buffers below 4 KiB".into(), "give them as --buffers 4MiB");
+    }
+    Ok(())
+}
+
+fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<WhatIf, RunPanicked> {
+    let Question { link, rtt, loss, buffers, cc, .. } = *question;
+    let kernel = question.kernel.unwrap_or(ASSUMED_KERNEL);
+    let rule = WindowRule::of(kernel, None);
+    let default_rmem = if kernel >= RECENT_RMEM_SINCE { RECENT_RMEM } else { DEFAULT_RMEM };
+    let (sndbuf, rcvbuf) = (buffers.unwrap_or(DEFAULT_WMEM), buffers.unwrap_or(default_rmem));
+    let path = PathModel { link: Some(link), cap: None, at_least: link, rtt, loss, loss_interval: None };
+    let hosts = Hosts {
+        cc,
+        flows: 1,
+        kernel: Some(kernel),
+        sndbuf,
+        rcvbuf,
+        rule,
+        sender: None,
+        sender_buffers: None,
+        receiver_buffers: None,
+    };
+    let model = Model::new(path, hosts, effort(rtt));
+
+    let mut assumptions = Vec::new();
+    if question.kernel.is_none() {
+        assumptions.push(format!("kernel {kernel} on both hosts; --kernel says otherwise"));
+    }
+    if buffers.is_none() {
+        assumptions.push(format!(
+            "the kernel's default buffers, {sndbuf} to send and {rcvbuf} to receive; --buffers says otherwise"
+        ));
+    }
+    let mut notes = vec![advice::memory_note(model.bdp(), rule, None)];
+    let ladder = if model.most_packets() > TOO_MANY_PACKETS {
+        notes.insert(
+            0,
+            "not simulated: so fast a line takes longer than one waits; fullpipe run does it".into(),
+        );
+        Vec::new()
+    } else {
+        let Ladder { rungs, assumptions: simulated, notes: others } = climb_model(&model, None, progress)?;
+        let duration = model.duration();
+        assumptions.extend(simulated);
+        assumptions.push(format!(
+            "rates are means of {SEEDS} seeds over {duration} and, lasting, over the {duration} after; their range is that of \
+             the seeds"
+        ));
+        notes.splice(0..0, others);
+        rungs
+    };
+
+    let ((window, send), (wmem, rmem)) = (model.ceilings(model.present()), model.buffers(true));
+    Ok(WhatIf {
+        schema: SCHEMA,
+        path: Asked {
+            link,
+            rtt_ms: rtt.as_millis_f64(),
+            loss: loss.as_f64(),
+            kernel: kernel.to_string(),
+            congestion_control: cc.name(),
+            sndbuf_bytes: sndbuf.get(),
+            rcvbuf_bytes: rcvbuf.get(),
+        },
+        bdp_bytes: model.bdp().get(),
+        figures: Figures {
+            line: model.ceiling(),
+            window_bytes: model.window(model.present()).get(),
+            window_rule: rule.to_string(),
+            window,
+            sndbuf: send,
+            loss: (!loss.is_zero()).then(|| loss_based_rate(rtt, loss.as_f64())),
+            loss_to_fill: loss_to_fill(rtt, model.ceiling()),
+        },
+        plan: Plan {
+            wmem_bytes: wmem.get(),
+            rmem_bytes: rmem.get(),
+            commands: if (wmem, rmem) == model.buffers(false) {
+                Vec::new()
+            } else {
+                advice::raise_buffers(model.bdp(), rule, None, None)
+            },
+        },
+        ladder,
+        assumptions,
+        notes,
+    })
+}
+
+/// Seeds of each state.
+const SEEDS: u64 = 3;
+
+/// About a second on two cores for a gigabit across an ocean. A loss-based window needs the whole length to come
+/// down from what its start reached; on a line too fast for that, less than thirty round trips would be all start.
+fn effort(rtt: Duration) -> Effort {
+    let duration = (rtt * 60).max(Duration::from_secs(25));
+    Effort {
+        seeds: SEEDS,
+        seeds_at_ends: 0,
+        duration,
+        shortest: (rtt * 30).max(Duration::from_millis(100)),
+        packets: 30_000_000,
+    }
+}
+
+/// Segments in flight that a loss-based sender keeps on average, by RFC 9438 §5.1 (CUBIC, 1.054 (RTT/p)^0.75)
+/// or by the square-root law of Reno (1.22 / sqrt(p)) where that is more.
+fn loss_based_window(rtt: Duration, loss: f64) -> f64 {
+    (1.054 * (rtt.as_secs_f64() / loss).powf(0.75)).max(1.22 / loss.sqrt())
+}
+
+fn loss_based_rate(rtt: Duration, loss: f64) -> Rate {
+    let bits = loss_based_window(rtt, loss) * DEFAULT_MSS.get() as f64 * 8.0;
+    Rate::from_bps((bits / rtt.as_secs_f64()) as u64)
+}
+
+/// The loss at which that window carries `rate`.
+fn loss_to_fill(rtt: Duration, rate: Rate) -> f64 {
+    let window = rate.as_bps() as f64 / 8.0 * rtt.as_secs_f64() / DEFAULT_MSS.get() as f64;
+    let cubic = rtt.as_secs_f64() * (1.054 / window).powf(4.0 / 3.0);
+    let reno = (1.22 / window).powi(2);
+    cubic.max(reno).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    /// Figures that both models are known by, and that each is the inverse of the other.
+    #[test]
+    fn the_models_of_loss_are_those_of_the_books() {
+        let ppm20 = loss_based_rate(ms(210), 20e-6);
+        assert!((59.0..61.0).contains(&ppm20.as_mbps_f64()), "{ppm20}");
+        let weak = loss_based_rate(ms(140), 0.015);
+        assert!((0.8..0.85).contains(&weak.as_mbps_f64()), "{weak}");
+        let fill = loss_to_fill(ms(210), Rate::from_bps(1_000_000_000));
+        assert!((0.45e-6..0.49e-6).contains(&fill), "{fill}");
+        for loss in [1e-7, 1e-4, 0.03] {
+            let back = loss_to_fill(ms(50), loss_based_rate(ms(50), loss));
+            assert!((back / loss - 1.0).abs() < 1e-3, "{loss}: {back}");
+        }
+    }
+}
