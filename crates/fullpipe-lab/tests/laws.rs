@@ -37,19 +37,16 @@ fn a_2_conservation() {
 
 // The window law.
 
-/// throughput = window / RTT, when nothing else is in the way. A window is used in whole segments
-/// (Nagle in Minshall's form lets one short one through per round trip): 65 535 B is 45.26 of them.
+/// throughput = window / RTT, when nothing else is in the way.
 #[test]
 fn a_11_window_over_rtt() {
-    for (window, rtt, tolerance) in
-        [(65_535, 210, 0.006), (1_040, 10, 0.005), (6_291_456, 140, 0.005), (4_194_304, 210, 0.005)]
-    {
+    for (window, rtt) in [(65_535, 210), (1_040, 10), (6_291_456, 140), (4_194_304, 210)] {
         let mut scenario = link(Cubic, "max", ms(rtt), 1 << 30, 30);
         scenario.host.window_clamp = Some(Bytes::new(window));
         // A row per round trip, or the rounds at both ends would be counted in part.
         scenario.sample_every = ms(rtt);
         let law = 8e3 * window as f64 / rtt as f64;
-        assert_near(run(&scenario).goodput(0, 5.0), law, tolerance, &format!("{window} B in {rtt} ms"));
+        assert_near(run(&scenario).goodput(0, 5.0), law, 0.001, &format!("{window} B in {rtt} ms"));
     }
 }
 
@@ -100,7 +97,7 @@ fn a_13_flow_completion() {
 
 /// a slow start into a short queue: the window at detection is about twice the one that first
 /// dropped (2B, or D + B when the queue is long), and about that window is lost. First-order laws: a
-/// quarter of slack.
+/// tenth of slack for the peak.
 #[test]
 fn a_15_overshoot() {
     for queue in [50, 100, 200] {
@@ -109,7 +106,7 @@ fn a_15_overshoot() {
         let run = run(&scenario);
         let peak = run.rows.iter().map(|row| row.sender.cwnd / MSS).max().expect("rows") as f64;
         let dropping = if queue < 125 { 2.5 * queue as f64 } else { 200.0 + queue as f64 };
-        assert_near(peak, 2.0 * dropping, 0.25, &format!("peak window, queue {queue}"));
+        assert_near(peak, 2.0 * dropping, 0.10, &format!("peak window, queue {queue}"));
         let drops = run.outcome.path.queue_drops as f64;
         assert!(drops >= 0.5 * dropping && drops <= 1.25 * dropping, "{drops} drops, queue {queue}");
     }
@@ -148,9 +145,9 @@ fn mean_window(cc: Algorithm, mtu: u64, rtt: Duration, ppm: u64, seconds: u64, s
     windows.sum::<f64>() / seeds as f64
 }
 
-/// A-17, RENO-6: Mathis: W = sqrt(3 / 2p), b_ack = 1: growth counts bytes, so that a receiver that acknowledges
-/// every second segment makes no difference. Independent loss instead of the law's periodic one is worth
-/// +7 % (the mean over geometric gaps is 1.31 / sqrt p).
+/// A-17, RENO-6: Mathis: W = sqrt(3 / 2p). b_ack is 1: while its window opens, which is always with buffers
+/// this large, the receiver acknowledges every segment; and growth counts segments, not ACKs. Independent
+/// loss instead of the law's periodic one is worth +7 % (the mean over geometric gaps is 1.31 / sqrt p).
 #[test]
 fn a_17_mathis() {
     for (mtu, rtt, ppm, seconds, seeds) in
