@@ -1,16 +1,16 @@
 //! INV-9, A-10: a run is a function of its scenario, whoever runs it beside what.
 
-mod common;
+mod rig;
 
 use std::num::NonZeroUsize;
 
-use common::*;
 use fullpipe_lab::campaign;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
+use rig::*;
 
 /// Loss, overflow, three flows, merging at the receiver: everything that draws or schedules.
 fn busy(cc: Algorithm, seed: u64) -> Scenario {

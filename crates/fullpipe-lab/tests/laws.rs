@@ -2,12 +2,12 @@
 //!
 //! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
 
-mod common;
+mod rig;
 
-use common::*;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
+use rig::*;
 
 // Substrate.
 
@@ -280,7 +280,7 @@ fn a_28_equal_flows_share_equally() {
 
 // BBR in steady state.
 
-fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> common::Run {
+fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
     let mut scenario = link(Bbr1, rate, ms(rtt), queue, seconds);
     scenario.sample_every = ms(10);
     run(&scenario)

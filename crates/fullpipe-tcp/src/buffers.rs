@@ -181,3 +181,13 @@ pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
 }
+
+/// `tcp_wmem[2]` of all kernels, on hosts with enough memory.
+pub const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
+/// `tcp_rmem[2]` from 2012 until 6.15, on such hosts.
+pub const OLDER_DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
+
+/// `tcp_rmem[2]` of `kernel`, on hosts with enough memory: 6.16 raised it.
+pub fn default_rmem(kernel: KernelVersion) -> Bytes {
+    if kernel >= KernelVersion::new(6, 16) { Bytes::from_mib(32) } else { OLDER_DEFAULT_RMEM }
+}

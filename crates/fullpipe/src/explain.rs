@@ -579,7 +579,7 @@ impl<'a> Explainer<'a> {
         if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
             evidence.push(loss.to_string());
             if self.sender.algorithm() != Algorithm::Bbr1 && measured.streams == 1 {
-                let model = series::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
+                let model = crate::laws::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
                 evidence.push(format!(
                     "the model of a loss-based sender gives {model} at this loss and RTT; measured {}",
                     measured.mean

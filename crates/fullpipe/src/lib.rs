@@ -13,6 +13,7 @@ pub mod advice;
 pub mod explain;
 pub mod input;
 pub mod ladder;
+pub mod laws;
 pub mod report;
 pub mod stats;
 pub mod whatif;

@@ -10,7 +10,7 @@
 //! ```
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
-use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use serde::Serialize;
@@ -18,6 +18,7 @@ use serde::Serialize;
 use crate::advice::{self, Command};
 use crate::input::InputError;
 use crate::ladder::{Effort, Hosts, Ladder, Model, PathModel, climb_model};
+use crate::laws::{loss_based_rate, loss_to_fill};
 use crate::report::Rung;
 use crate::stats::DEFAULT_MSS;
 
@@ -119,12 +120,6 @@ pub struct Plan {
 
 /// The kernel where none is given: a long-term release that many servers run.
 pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
-/// `tcp_rmem[2]` from 2012 on, and since the release after it.
-const DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
-const RECENT_RMEM: Bytes = Bytes::from_mib(32);
-const RECENT_RMEM_SINCE: KernelVersion = KernelVersion::new(6, 16);
-/// `tcp_wmem[2]` on hosts with enough memory.
-const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
 
 /// What can be asked: beyond it a slip of the unit is likelier than a path.
 const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
@@ -174,8 +169,7 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
     let Question { link, rtt, loss, buffers, cc, .. } = *question;
     let kernel = question.kernel.unwrap_or(ASSUMED_KERNEL);
     let rule = WindowRule::of(kernel, None);
-    let default_rmem = if kernel >= RECENT_RMEM_SINCE { RECENT_RMEM } else { DEFAULT_RMEM };
-    let (sndbuf, rcvbuf) = (buffers.unwrap_or(DEFAULT_WMEM), buffers.unwrap_or(default_rmem));
+    let (sndbuf, rcvbuf) = (buffers.unwrap_or(DEFAULT_WMEM), buffers.unwrap_or(default_rmem(kernel)));
     let path = PathModel { link: Some(link), cap: None, at_least: link, rtt, loss, loss_interval: None };
     let hosts = Hosts {
         cc,
@@ -237,8 +231,8 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
             window_rule: rule.to_string(),
             window,
             sndbuf: send,
-            loss: (!loss.is_zero()).then(|| loss_based_rate(rtt, loss.as_f64())),
-            loss_to_fill: loss_to_fill(rtt, model.ceiling()),
+            loss: (!loss.is_zero()).then(|| loss_based_rate(rtt, loss.as_f64(), DEFAULT_MSS)),
+            loss_to_fill: loss_to_fill(rtt, model.ceiling(), DEFAULT_MSS),
         },
         plan: Plan {
             wmem_bytes: wmem.get(),
@@ -271,25 +265,6 @@ fn effort(rtt: Duration) -> Effort {
     }
 }
 
-/// Segments in flight that a loss-based sender keeps on average, by RFC 9438 §5.1 (CUBIC, 1.054 (RTT/p)^0.75)
-/// or by the square-root law of Reno (1.22 / sqrt(p)) where that is more.
-fn loss_based_window(rtt: Duration, loss: f64) -> f64 {
-    (1.054 * (rtt.as_secs_f64() / loss).powf(0.75)).max(1.22 / loss.sqrt())
-}
-
-fn loss_based_rate(rtt: Duration, loss: f64) -> Rate {
-    let bits = loss_based_window(rtt, loss) * DEFAULT_MSS.get() as f64 * 8.0;
-    Rate::from_bps((bits / rtt.as_secs_f64()) as u64)
-}
-
-/// The loss at which that window carries `rate`.
-fn loss_to_fill(rtt: Duration, rate: Rate) -> f64 {
-    let window = rate.as_bps() as f64 / 8.0 * rtt.as_secs_f64() / DEFAULT_MSS.get() as f64;
-    let cubic = rtt.as_secs_f64() * (1.054 / window).powf(4.0 / 3.0);
-    let reno = (1.22 / window).powi(2);
-    cubic.max(reno).min(1.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,14 +276,14 @@ mod tests {
     /// Figures that both models are known by, and that each is the inverse of the other.
     #[test]
     fn the_models_of_loss_are_those_of_the_books() {
-        let ppm20 = loss_based_rate(ms(210), 20e-6);
+        let ppm20 = loss_based_rate(ms(210), 20e-6, DEFAULT_MSS);
         assert!((59.0..61.0).contains(&ppm20.as_mbps_f64()), "{ppm20}");
-        let weak = loss_based_rate(ms(140), 0.015);
+        let weak = loss_based_rate(ms(140), 0.015, DEFAULT_MSS);
         assert!((0.8..0.85).contains(&weak.as_mbps_f64()), "{weak}");
-        let fill = loss_to_fill(ms(210), Rate::from_bps(1_000_000_000));
+        let fill = loss_to_fill(ms(210), Rate::from_bps(1_000_000_000), DEFAULT_MSS);
         assert!((0.45e-6..0.49e-6).contains(&fill), "{fill}");
         for loss in [1e-7, 1e-4, 0.03] {
-            let back = loss_to_fill(ms(50), loss_based_rate(ms(50), loss));
+            let back = loss_to_fill(ms(50), loss_based_rate(ms(50), loss, DEFAULT_MSS), DEFAULT_MSS);
             assert!((back / loss - 1.0).abs() < 1e-3, "{loss}: {back}");
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fullpipe_path::Scope;
-use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile};
@@ -329,14 +329,6 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         fair_queue,
         rx_merge,
     })
-}
-
-/// `tcp_wmem[2]` of a host with memory to spare.
-const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
-
-/// `tcp_rmem[2]` of such a host: 6.16 raised it.
-fn default_rmem(kernel: KernelVersion) -> Bytes {
-    Bytes::from_mib(if kernel >= KernelVersion::new(6, 16) { 32 } else { 6 })
 }
 
 fn flows(

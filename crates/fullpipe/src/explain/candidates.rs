@@ -3,7 +3,7 @@
 //! Each candidate predicts a rate: the window over RTT, the usable part of the send buffer over RTT, the
 //! control measurement. They are ranked by how close the prediction comes; a text log cannot prove any.
 
-use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -12,14 +12,6 @@ use super::{
     BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, NOT_CWND_BOUND,
 };
 use crate::input::iperf3::Role;
-
-/// `tcp_rmem[2]` from 2012 until the next.
-const DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
-/// `tcp_rmem[2]` of recent kernels.
-const RECENT_RMEM: Bytes = Bytes::from_mib(32);
-const RECENT_RMEM_SINCE: KernelVersion = KernelVersion::new(6, 16);
-/// `tcp_wmem[2]` of all kernels on hosts with enough memory.
-const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
 
 /// Of a send buffer, at least this share is in flight: a blocked writer wakes when a third is free.
 const LEAST_USABLE: f64 = 0.67;
@@ -46,10 +38,7 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
         (None, None) => WindowRule::AdvWinScale(1),
     };
     let from_dump = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
-    let default_rmem = match kernel {
-        Some(kernel) if kernel >= RECENT_RMEM_SINCE => RECENT_RMEM,
-        _ => DEFAULT_RMEM,
-    };
+    let default_rmem = kernel.map_or(OLDER_DEFAULT_RMEM, default_rmem);
     let choose = |dump: Option<[Bytes; 3]>, default: Bytes, least: Bytes| match dump {
         Some(triple) if triple[2] >= least => (triple[2], from_dump),
         _ if default >= least => (default, BufferSource::KernelDefault),
@@ -233,10 +222,10 @@ impl Explainer<'_> {
             self.measured.rtt
         ));
         // The same window from another pair of values makes an old or missing dump matter less.
-        let by_default = WindowRule::AdvWinScale(1).window(DEFAULT_RMEM);
+        let by_default = WindowRule::AdvWinScale(1).window(OLDER_DEFAULT_RMEM);
         if rcvbuf_source == BufferSource::OlderDump && by_default == window {
             evidence.push(format!(
-                "kernels from 2012 to 6.15 have the same window by default: tcp_rmem[2] {DEFAULT_RMEM} at scale 1"
+                "kernels from 2012 to 6.15 have the same window by default: tcp_rmem[2] {OLDER_DEFAULT_RMEM} at scale 1"
             ));
         }
         let mut could_not_tell = Vec::from_iter(self.doubt(rcvbuf_source));

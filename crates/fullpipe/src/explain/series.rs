@@ -294,14 +294,6 @@ impl fmt::Display for Collapse {
     }
 }
 
-/// The steady rate of a loss-based sender that loses `loss` of its segments: CUBIC (RFC 9438 §5.1: average
-/// window 1.054 (RTT/p)^0.75 segments), or Reno's 1.22 / sqrt(p) where that is more.
-pub(super) fn loss_based_rate(rtt: Duration, loss: f64, mss: Bytes) -> Rate {
-    let seconds = rtt.as_secs_f64();
-    let window = (1.054 * (seconds / loss).powf(0.75)).max(1.22 / loss.sqrt());
-    Rate::from_bps((window * mss.get() as f64 * 8.0 / seconds) as u64)
-}
-
 /// The middle value; 0 of nothing.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
