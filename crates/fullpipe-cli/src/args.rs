@@ -58,7 +58,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// The text output of iperf3 on the sending host, or - for standard input
+    /// The output of iperf3 on the sending host, or - for standard input
     pub(crate) file: String,
 
     /// Rate of the line, as 1gbit
