@@ -148,8 +148,16 @@ impl<T> Path<T> {
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
         self.run_until(now);
         loop {
-            let (exit, (packet, payload)) = self.elements[self.last_holder].pop(now)?;
-            if self.lost_behind(exit, packet) {
+            // The plain hop first: it is every path's last element but the odd one's, and a packet is moved
+            // out of it once instead of through the element's common form.
+            let (exit, (packet, payload)) = match &mut self.elements[self.last_holder] {
+                Element::Hop(hop) => {
+                    let (exit, _, held) = hop.pop(now)?;
+                    (exit, held)
+                }
+                other => other.pop(now)?,
+            };
+            if self.last_holder + 1 < self.elements.len() && self.lost_behind(exit, packet) {
                 continue;
             }
             match packet.kind {
@@ -161,6 +169,7 @@ impl<T> Path<T> {
     }
 
     /// When something happens next inside; [`Instant::FAR_FUTURE`] when nothing will.
+    #[inline]
     pub fn next_event(&self) -> Instant {
         if self.single_holder {
             return self.elements[self.last_holder].next_exit();
@@ -195,14 +204,16 @@ impl<T> Path<T> {
     /// Sends a packet through the elements from number `from` until one takes or holds it.
     fn enter(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
         for element in &mut self.elements[from..] {
-            if let Some(verdict) = element.verdict(now, packet) {
-                self.counters.count(verdict);
-                return verdict;
-            }
             let held = match element {
                 Element::Hop(hop) => hop.push(now, packet.len, (packet, payload)),
                 Element::Shaper(shaper) => shaper.push(now, packet.flow, packet.len, (packet, payload)),
-                Element::Loss(_) | Element::BurstLoss(_) | Element::Policer(_) => continue,
+                verdict => match verdict.verdict(now, packet) {
+                    None => continue,
+                    Some(verdict) => {
+                        self.counters.count(verdict);
+                        return verdict;
+                    }
+                },
             };
             let verdict = if held { Verdict::Accepted } else { Verdict::QueueFull };
             self.counters.count(verdict);
@@ -222,10 +233,14 @@ impl<T> Path<T> {
     }
 
     /// Moves packets from inner holders onwards, each at its own exit time, in order of time.
+    #[inline]
     fn run_until(&mut self, now: Instant) {
-        if self.single_holder {
-            return;
+        if !self.single_holder {
+            self.run_inner_until(now);
         }
+    }
+
+    fn run_inner_until(&mut self, now: Instant) {
         loop {
             let inner = self.elements[..self.last_holder].iter().enumerate();
             let due = inner
