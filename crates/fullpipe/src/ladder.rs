@@ -127,7 +127,7 @@ fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
     };
     let effort = Effort {
         seeds: 5,
-        seeds_at_ends: 3,
+        seeds_at_ends: 2,
         duration: measured.length.max(SHORTEST).min(LONGEST),
         shortest: SHORTEST,
         // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
