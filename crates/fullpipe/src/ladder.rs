@@ -74,13 +74,13 @@ pub(crate) fn climb_model(
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
     // Where an application holds the transfer, no host or path remedy follows: nothing to simulate.
+    let first = measured.map(measured_rung);
     let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp);
-    let idle = measured.map(measured_rung).is_some_and(|rung| by_application(&rung));
-    let states = if idle { Vec::new() } else { model.states() };
+    let states = if first.as_ref().is_some_and(by_application) { Vec::new() } else { model.states() };
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;
     let predicted = predictions(model, &states, &outcomes);
-    let (rungs, others) = walk(model, measured.map(measured_rung), &predicted);
+    let (rungs, others) = walk(model, first, &predicted);
     let check = measured.and_then(|findings| {
         let as_it_is = present(model, &predicted)?;
         Some(format!(

@@ -568,11 +568,10 @@ impl Connection {
     /// The next offer would move the right edge by at least two segments, or by half of a small window.
     fn window_would_open(&self) -> bool {
         let rcv_nxt = self.reassembly.rcv_nxt();
-        let mut probe = self.window.clone();
-        let before = probe.edge();
-        probe.offer(rcv_nxt, self.reassembly.held_bytes(), self.readable(), self.rcv_mss);
+        let held = self.reassembly.held_bytes();
+        let next = self.window.next_edge(rcv_nxt, held, self.readable(), self.rcv_mss);
         let remaining = self.window.remaining(rcv_nxt);
-        let gain = probe.edge() - before;
+        let gain = next - self.window.edge();
         gain > 0 && (remaining < 2 * self.rcv_mss || gain >= 2 * remaining.max(1))
     }
 }

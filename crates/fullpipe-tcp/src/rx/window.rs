@@ -73,16 +73,25 @@ impl ReceiveWindow {
         self.scale = 0;
     }
 
-    /// Bytes of window at `rcv_nxt`, and the header field for it. `held` and `unread` bytes take memory.
+    /// The header field for the window at `rcv_nxt`, which is thereby offered. `held` and `unread` bytes take
+    /// memory.
     pub(crate) fn offer(&mut self, rcv_nxt: u64, held: u64, unread: u64, mss: u64) -> u16 {
-        let current = self.edge.saturating_sub(rcv_nxt);
-        let window = self.select(held + unread, mss).max(current);
+        let (field, edge) = self.next_offer(rcv_nxt, held + unread, mss);
+        self.edge = edge;
+        field
+    }
+
+    /// The right edge that the next offer would promise.
+    pub(crate) fn next_edge(&self, rcv_nxt: u64, held: u64, unread: u64, mss: u64) -> u64 {
+        self.next_offer(rcv_nxt, held + unread, mss).1
+    }
+
+    fn next_offer(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> (u16, u64) {
         let unit = 1u64 << self.scale;
-        let window = window.min(65_535 << self.scale);
+        let window = self.select(occupied, mss).max(self.remaining(rcv_nxt)).min(65_535 << self.scale);
         let field = window.div_ceil(unit).min(65_535);
-        self.edge = self.edge.max(rcv_nxt + field * unit);
         // `field` is at most 65 535.
-        field as u16
+        (field as u16, self.edge.max(rcv_nxt + field * unit))
     }
 
     /// The unscaled field of a SYN, and the edge that it promises.
