@@ -30,7 +30,7 @@ use crate::input::iperf3::Protocol;
 use crate::stats::{DEFAULT_MSS, LossEstimate};
 use series::Series;
 
-pub use facts::Facts;
+pub use facts::{Facts, SettingsSource};
 pub use findings::{
     BufferSource, Buffers, Confidence, Excluded, Finding, Findings, Limit, Measured, RttSource, Sender,
 };
@@ -159,7 +159,7 @@ struct Explainer<'a> {
     measured: Measured,
     loss: Option<LossEstimate>,
     sender: Sender,
-    /// The dump lists congestion controls, and not the one that the log shows.
+    /// The sender's dump lists congestion controls, and not the one that the log shows.
     older_dump: bool,
     buffers: Buffers,
     cap: Option<Rate>,
@@ -173,7 +173,7 @@ impl<'a> Explainer<'a> {
         let sender = series.sender(facts.log, &measured);
         let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm() == Algorithm::Bbr1;
         let older_dump =
-            inferred_bbr && facts.sysctl.is_some_and(|host| host.lacks_congestion_control("bbr"));
+            inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
         let mut this = Self {
             facts,
             series,

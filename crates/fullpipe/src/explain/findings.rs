@@ -216,7 +216,8 @@ impl Buffers {
 }
 
 /// Where a buffer size comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BufferSource {
     /// The dump says so.
     Dump,
