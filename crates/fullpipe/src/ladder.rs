@@ -104,6 +104,8 @@ pub(crate) fn climb_model(
 /// The path and hosts that a log lets one conclude.
 fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
     let Findings { measured, buffers, loss, .. } = findings;
+    let sender = facts.sender().map(|(host, _)| host);
+    let receiver = facts.receiver().map(|(host, _)| host);
     let path = PathModel {
         link: facts.link,
         cap: findings.cap,
@@ -121,9 +123,9 @@ fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
         sndbuf: buffers.sndbuf,
         rcvbuf: buffers.rcvbuf,
         rule: buffers.rule,
-        sender: facts.sysctl,
-        sender_buffers: facts.sysctl.filter(|_| buffers.sndbuf_source.is_fact()),
-        receiver_buffers: facts.sysctl.filter(|_| buffers.rcvbuf_source.is_fact()),
+        sender,
+        sender_buffers: sender.filter(|_| buffers.sndbuf_source.is_fact()),
+        receiver_buffers: receiver.filter(|_| buffers.rcvbuf_source.is_fact()),
     };
     let effort = Effort {
         seeds: 5,

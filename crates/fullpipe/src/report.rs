@@ -9,8 +9,11 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use serde::{Serialize, Serializer};
 
 use crate::advice::Command;
-use crate::explain::{Excluded, Facts, Finding, Findings, Limit, RttSource, Sender};
+use crate::explain::{
+    BufferSource, Excluded, Facts, Finding, Findings, Limit, RttSource, Sender, SettingsSource,
+};
 use crate::input::iperf3::Protocol;
+use crate::input::sysctl::HostSettings;
 use crate::stats::LossEstimate;
 
 pub use look::Look;
@@ -29,6 +32,8 @@ pub struct Diagnosis {
     pub input: InputSummary,
     /// The path and the transfer on it, in numbers.
     pub path: PathSummary,
+    /// Both hosts, as far as they are known.
+    pub hosts: HostsSummary,
     /// What holds the transfer back, ranked; the first is the answer.
     pub findings: Vec<Finding>,
     /// What it is not.
@@ -110,6 +115,32 @@ pub struct PathSummary {
     pub loss: Option<LossSummary>,
     /// Jitter of UDP datagrams on arrival, in milliseconds.
     pub jitter_ms: Option<f64>,
+}
+
+/// Both hosts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostsSummary {
+    /// Where the data comes from; its buffer is `tcp_wmem[2]` or what the socket set.
+    pub sender: HostSummary,
+    /// Where the data goes to; its buffer is `tcp_rmem[2]` or what the socket set.
+    pub receiver: HostSummary,
+}
+
+/// One host, as it is taken to be.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostSummary {
+    /// The log was made on it.
+    pub made_the_log: bool,
+    /// Whose dump is taken for its settings; null without one.
+    pub settings: Option<SettingsSource>,
+    /// Its kernel, if given or in that dump.
+    pub kernel: Option<String>,
+    /// Its buffer; zero over UDP.
+    pub buffer_bytes: u64,
+    /// Where that size comes from.
+    pub buffer_source: BufferSource,
+    /// How receive memory becomes window, in words; null for the sender.
+    pub window_rule: Option<String>,
 }
 
 /// Loss events over segments.
@@ -197,6 +228,10 @@ impl Diagnosis {
         let udp = facts.log.protocol == Protocol::Udp;
         let (congestion_control, congestion_control_source) =
             if udp { ("none", "udp") } else { (algorithm.name(), how) };
+        let kernel_of = |settings: Option<(&HostSettings, _)>| {
+            let kernel = facts.kernel.or(settings.and_then(|(host, _)| host.kernel));
+            kernel.map(|kernel| kernel.to_string())
+        };
         let of_tcp = |bytes: Bytes| if udp { 0 } else { bytes.get() };
         Self {
             schema: SCHEMA,
@@ -234,6 +269,24 @@ impl Diagnosis {
                 cap: findings.cap,
                 loss: findings.loss.map(LossSummary::from),
                 jitter_ms: facts.log.datagrams.and_then(|d| d.jitter).map(Duration::as_millis_f64),
+            },
+            hosts: HostsSummary {
+                sender: HostSummary {
+                    made_the_log: facts.made_by_sender(),
+                    settings: facts.sender().map(|(_, source)| source),
+                    kernel: kernel_of(facts.sender()),
+                    buffer_bytes: of_tcp(findings.buffers.sndbuf),
+                    buffer_source: findings.buffers.sndbuf_source,
+                    window_rule: None,
+                },
+                receiver: HostSummary {
+                    made_the_log: !facts.made_by_sender(),
+                    settings: facts.receiver().map(|(_, source)| source),
+                    kernel: kernel_of(facts.receiver()),
+                    buffer_bytes: of_tcp(findings.buffers.rcvbuf),
+                    buffer_source: findings.buffers.rcvbuf_source,
+                    window_rule: Some(findings.buffers.rule.to_string()),
+                },
             },
             findings: findings.findings,
             excluded: findings.excluded,

@@ -39,12 +39,11 @@ impl Case {
 
     fn facts(&self) -> Facts<'_> {
         Facts {
-            log: &self.log,
             rtt: self.rtt,
             link: "1gbit".parse().ok(),
             sysctl: self.sysctl.as_ref(),
-            kernel: None,
             control: self.control,
+            ..Facts::of(&self.log)
         }
     }
 

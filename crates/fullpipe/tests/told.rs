@@ -50,7 +50,7 @@ fn log_of(seconds: impl IntoIterator<Item = Second>, cc: &str) -> Iperf3Log {
 }
 
 fn facts(log: &Iperf3Log) -> Facts<'_> {
-    Facts { log, rtt: None, link: None, sysctl: None, kernel: None, control: None }
+    Facts::of(log)
 }
 
 fn limits(found: &Findings) -> Vec<Limit> {

@@ -30,17 +30,20 @@ const EXCLUDES: f64 = 1.5;
 /// The buffers to assume: the dump's, the kernel's defaults where it is silent, and never less than the log
 /// proves.
 pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, older_dump: bool) -> Buffers {
-    let host = facts.sysctl;
-    let kernel = facts.kernel.or(host.and_then(|host| host.kernel)).or(facts.log.kernel);
-    let rule = match (host.and_then(|host| host.window_rule(facts.kernel)), kernel) {
+    let sender = facts.sender().map(|(host, _)| host);
+    let receiver = facts.receiver().map(|(host, _)| host);
+    let kernel = facts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.log.kernel);
+    let rule = match (receiver.and_then(|host| host.window_rule(facts.kernel)), kernel) {
         (Some(rule), _) => rule,
         (None, Some(kernel)) => WindowRule::of(kernel, None),
         (None, None) => WindowRule::AdvWinScale(1),
     };
-    let from_dump = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
+    let of_sender = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
+    // The receiver's own dump need not be as old as the sender's.
+    let of_receiver = if facts.one_for_both() { of_sender } else { BufferSource::Dump };
     let default_rmem = kernel.map_or(OLDER_DEFAULT_RMEM, default_rmem);
-    let choose = |dump: Option<[Bytes; 3]>, default: Bytes, least: Bytes| match dump {
-        Some(triple) if triple[2] >= least => (triple[2], from_dump),
+    let choose = |(dump, source): (Option<[Bytes; 3]>, _), default: Bytes, least: Bytes| match dump {
+        Some(triple) if triple[2] >= least => (triple[2], source),
         _ if default >= least => (default, BufferSource::KernelDefault),
         _ => (least, BufferSource::Log),
     };
@@ -52,11 +55,15 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
         (Some(space), _) => (space, BufferSource::Window),
         // iperf3 hands -w on to its peer.
         (None, Some(set)) if rule.window(set.rcvbuf) >= held => (set.rcvbuf, BufferSource::Socket),
-        _ => choose(host.and_then(|h| h.tcp_rmem), default_rmem, rule.space(held.max(seen))),
+        _ => choose(
+            (receiver.and_then(|host| host.tcp_rmem), of_receiver),
+            default_rmem,
+            rule.space(held.max(seen)),
+        ),
     };
     let (sndbuf, sndbuf_source) = match facts.log.set_buffers {
         Some(set) if set.sndbuf >= held => (set.sndbuf, BufferSource::Socket),
-        _ => choose(host.and_then(|h| h.tcp_wmem), DEFAULT_WMEM, held),
+        _ => choose((sender.and_then(|host| host.tcp_wmem), of_sender), DEFAULT_WMEM, held),
     };
     Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule }
 }

@@ -5,6 +5,7 @@ use fullpipe_tcp::cc::Algorithm;
 
 use super::{BARELY_USED, BufferSource, Buffers, Explainer, RttSource, SUSPICIOUS, Sender};
 use crate::input::iperf3::Format;
+use crate::input::sysctl::HostSettings;
 use crate::stats::DEFAULT_MSS;
 
 impl Explainer<'_> {
@@ -37,9 +38,7 @@ impl Explainer<'_> {
             name(sndbuf_source, "tcp_wmem[2]"),
             sndbuf_source.words()
         ));
-        if self.facts.sysctl.is_some() {
-            self.assumptions.push("the sysctl dump stands for both hosts".into());
-        }
+        self.state_dumps();
         if self.measured.rtt_source == RttSource::Bound {
             self.assumptions.push(format!(
                 "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
@@ -59,6 +58,25 @@ impl Explainer<'_> {
         if self.facts.log.mss.is_none() {
             self.assumptions.push(format!("segments of {} bytes", DEFAULT_MSS.get()));
         }
+    }
+
+    /// Whose settings are whose.
+    fn state_dumps(&mut self) {
+        let (sysctl, peer) =
+            if self.facts.made_by_sender() { ("sender", "receiver") } else { ("receiver", "sender") };
+        let text = match (self.facts.sysctl, self.facts.peer_sysctl) {
+            (None, None) => return,
+            (Some(_), None) => "the sysctl dump stands for both hosts; --peer-sysctl has the other's".into(),
+            (Some(_), Some(_)) => {
+                format!(
+                    "--sysctl is of the {sysctl}, where the log was made, and --peer-sysctl of the {peer}"
+                )
+            }
+            (None, Some(_)) => format!(
+                "--peer-sysctl is of the {peer}, as the log was made on the {sysctl}, whose settings are not known"
+            ),
+        };
+        self.assumptions.push(text);
     }
 
     pub(super) fn state_notes(&mut self) {
@@ -103,7 +121,7 @@ impl Explainer<'_> {
                     .into(),
             );
         }
-        let dump_cc = self.facts.sysctl.and_then(|host| host.congestion_control.as_deref());
+        let dump_cc = self.facts.sender().and_then(|(host, _)| host.congestion_control.as_deref());
         if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
             self.notes.push(
                 "the sysctl dump says bbr, but the log's Cwnd is that of a loss-based control: another time or another \
@@ -111,14 +129,14 @@ impl Explainer<'_> {
                     .into(),
             );
         }
-        if let Some(host) = self.facts.sysctl {
-            if host.window_scaling == Some(false) {
-                self.notes
-                    .push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
-            }
-            if host.moderate_rcvbuf == Some(false) {
-                self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
-            }
+        // Scaling takes both ends; how the receive buffer grows is the receiver's.
+        let (sender, receiver) = (self.facts.sender(), self.facts.receiver());
+        let no_scaling = |(host, _): &(&HostSettings, _)| host.window_scaling == Some(false);
+        if sender.iter().chain(&receiver).any(no_scaling) {
+            self.notes.push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
+        }
+        if receiver.is_some_and(|(host, _)| host.moderate_rcvbuf == Some(false)) {
+            self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
         }
         if log.streams > 1 {
             self.notes.push(format!(
@@ -131,8 +149,8 @@ impl Explainer<'_> {
         self.facts.log.format == Format::Text
     }
 
-    /// The kernel by the user or the dump.
+    /// The receiver's kernel by the user or the dump: what its window follows.
     fn known_kernel(&self) -> Option<KernelVersion> {
-        self.facts.kernel.or(self.facts.sysctl.and_then(|host| host.kernel))
+        self.facts.kernel.or(self.facts.receiver().and_then(|(host, _)| host.kernel))
     }
 }
