@@ -33,12 +33,15 @@ use crate::explain::{Confidence, Limit};
 
 /// Round trips on either side over which the stops of the sender are counted.
 const STOPS: u64 = 1;
-/// Round trips on either side over which the path's work is measured: BBR's cycle of eight, in which it
-/// leaves the path some rest.
-const WORK: u64 = 4;
+/// Round trips on either side over which the path's work is measured: BBR leaves it some rest in one of eight.
+const WORK: u64 = 2;
+/// Round trips on either side over which BBR's stops at a window or buffer are counted: its cycle.
+const CYCLE: u64 = 4;
 /// Share of the time from which the path counts as never resting: BBR keeps a link busy so long while it
 /// drains, and while it makes up for a few percent of loss.
 const BUSY: f64 = 0.8;
+/// Percent of the most that a socket may be paced at: BBR paces one percent below what it measured there.
+const MARGIN: u64 = 98;
 /// Share of the time from which a window or buffer is what BBR's pacer follows.
 const FOLLOWED: f64 = 0.2;
 
@@ -55,11 +58,9 @@ pub fn exact(rows: &[Row]) -> Option<Vec<Classified>> {
 
 /// The limit between row `at` and the one before.
 fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
-    let near = &rows[around(rows, at, STOPS)];
-    let (first, last) = (near.first()?.truth.as_ref()?, near.last()?.truth.as_ref()?);
-    let spent = |limit: SendLimit| {
-        last.limit_times[limit as usize].saturating_sub(first.limit_times[limit as usize]).as_secs_f64()
-    };
+    let near = &rows[around(rows, at, STOPS, 1)];
+    let stops = Stops::of(near)?;
+    let spent = |limit: SendLimit| stops.0[limit as usize];
     let truth = rows[at].truth.as_ref()?;
     let sender = &rows[at].sender;
     if truth.status.phase == "ProbeRTT" {
@@ -68,7 +69,7 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let by_rate = sender.cc == Some(Algorithm::Bbr1);
     let (window, slow_start) = (spent(SendLimit::Cwnd) + spent(SendLimit::Recovery), spent(SendLimit::SlowStart));
     let pacing = spent(SendLimit::Pacing);
-    let capped = sender.max_pacing_rate.is_some_and(|most| sender.pacing_rate >= Some(most));
+    let capped = sender.max_pacing_rate.is_some_and(|most| sender.pacing_rate >= Some(most.mul_div(MARGIN, 100)));
     // BBR has no threshold: below it, which is always, says nothing.
     let (control, starting) = match (by_rate, truth.status.phase) {
         (true, "Startup") => (0.0, slow_start + window + if capped { 0.0 } else { pacing }),
@@ -77,11 +78,13 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     };
     let paced = if capped { pacing } else { 0.0 };
     let (sndbuf, rwnd) = (spent(SendLimit::Sndbuf), spent(SendLimit::Rwnd));
-    let all: f64 = SendLimit::ALL.into_iter().map(spent).sum();
-    if by_rate && !capped && sndbuf.max(rwnd) >= FOLLOWED * all && truth.status.phase != "Startup" {
-        return Some(if sndbuf > rwnd { Limit::Sndbuf } else { window_limit(near) });
+    if by_rate && !capped && truth.status.phase != "Startup" {
+        let cycle = Stops::of(&rows[around(rows, at, CYCLE, 1)])?;
+        if let Some(followed) = cycle.followed() {
+            return Some(if followed == SendLimit::Sndbuf { Limit::Sndbuf } else { window_limit(near) });
+        }
     }
-    let stops = [
+    let candidates = [
         (spent(SendLimit::App), SendLimit::App),
         (sndbuf, SendLimit::Sndbuf),
         (rwnd, SendLimit::Rwnd),
@@ -89,7 +92,7 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
         (paced, SendLimit::Pacing),
         (control, SendLimit::Cwnd),
     ];
-    let (_, most) = stops.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    let (_, most) = candidates.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(match most {
         SendLimit::App => Limit::App,
         SendLimit::Sndbuf => Limit::Sndbuf,
@@ -100,6 +103,26 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     })
 }
 
+/// Seconds that the sender was stopped by each limit, in the order of [`SendLimit::ALL`].
+struct Stops([f64; SendLimit::ALL.len()]);
+
+impl Stops {
+    /// Between the first and the last of `rows`.
+    fn of(rows: &[Row]) -> Option<Self> {
+        let (first, last) = (rows.first()?.truth.as_ref()?, rows.last()?.truth.as_ref()?);
+        let spent = |i: usize| last.limit_times[i].saturating_sub(first.limit_times[i]).as_secs_f64();
+        Some(Self(std::array::from_fn(spent)))
+    }
+
+    /// The window or buffer that a pacer follows, if there is one.
+    fn followed(&self) -> Option<SendLimit> {
+        let all: f64 = self.0.iter().sum();
+        let most = |a: SendLimit, b| if self.0[a as usize] >= self.0[b as usize] { a } else { b };
+        let fuller = most(SendLimit::Rwnd, SendLimit::Sndbuf);
+        (self.0[fuller as usize] >= FOLLOWED * all).then_some(fuller)
+    }
+}
+
 /// Whose window it is: the buffer's, or that of a reader who leaves something unread all the time.
 fn window_limit(near: &[Row]) -> Limit {
     let behind = near.iter().all(|row| row.receiver.is_some_and(|receiver| !receiver.unread.is_zero()));
@@ -108,7 +131,7 @@ fn window_limit(near: &[Row]) -> Limit {
 
 /// What holds the congestion control.
 fn by_path(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
-    let wide = &rows[around(rows, at, WORK)];
+    let wide = &rows[around(rows, at, WORK, 1)];
     let (first, last) = (wide.first()?, wide.last()?);
     let (before, after) = (first.path?, last.path?);
     let time = last.at.saturating_since(first.at).as_secs_f64();

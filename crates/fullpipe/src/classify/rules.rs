@@ -17,7 +17,7 @@
 
 use fullpipe_lab::trace::Row;
 
-use super::spans::Verdict;
+use super::spans::{Verdict, round_trip};
 use super::window::{Flow, Window, bps, over, stretch};
 use crate::explain::{Confidence, Limit};
 
@@ -25,10 +25,18 @@ use crate::explain::{Confidence, Limit};
 const NEAR: u64 = 1;
 /// Round trips on either side over which rates and queues are judged: more than one cycle of BBR's.
 const WIDE: u64 = 6;
+/// Rows on either side that make a rate steady or not, where they are further apart than round trips.
+const WIDE_ROWS: usize = 8;
+/// Round trips on either side over which a share of losses is judged that comes in bursts.
+const LONG: u64 = 32;
+/// Round trips that a limit lasts at least between two spans of another.
+const BLIP: u64 = 2;
 /// In flight over a window from which on that window is full: what is left is less than what is sent at once.
 const FULL: f64 = 0.9;
 /// Taken over allowed memory of a send buffer: a blocked writer wakes when a third is free.
 const BLOCKED: f64 = 0.62;
+/// Percent of the most that a socket may be paced at from which on it is: BBR stays one percent below.
+const AT_MOST: u64 = 98;
 /// Of the most that a socket may be paced at, what arrives when that is the limit.
 const AT_THE_CAP: f64 = 0.85;
 /// Of the line's payload rate, what arrives when the line is the limit.
@@ -39,29 +47,59 @@ const ROOM: f64 = 0.8;
 const QUEUE: f64 = 1.25;
 /// The same for a sender that keeps the queue empty but for its probes: the most of a few cycles.
 const PROBED: f64 = 1.05;
+/// Of the typical rate, what is delivered while BBR itself holds back: it drains its queue at three quarters.
+const BELOW: f64 = 0.7;
 /// A rate whose round trips differ by less is steady.
 const STEADY: f64 = 0.12;
-/// Share of the segments that is sent again from which on BBR no longer holds its rate. It bears a fifth: then
-/// five quarters of a rate bring no more than that rate. A policer takes less of it.
+/// The same for a rate that survives loss: random loss of a fifth spreads it by more, however many segments
+/// there are in a round trip that is worth counting.
+const CLOCK: f64 = 0.06;
+/// Segments in a round trip from which on a rate by round trips is more than small numbers.
+const COUNTED: f64 = 10.0;
+/// Share of the segments that is sent again from which on BBR's rate is the path's only if it is like a clock.
 const BEARABLE: f64 = 0.12;
+/// The same from which on it is not the path's in any case: five quarters of a rate then bring no more than
+/// that rate, so BBR's measure shrinks.
+const COLLAPSE: f64 = 0.2;
 /// BBR's window, in segments, while it looks for the smallest RTT.
 const PROBE_RTT_WINDOW: u64 = 4;
 
 /// A verdict for the time between each row and the next.
 pub(super) fn verdicts(flow: &Flow<'_>) -> Vec<Verdict> {
-    (1..flow.rows.len()).map(|at| verdict(flow, at)).collect()
+    let mut verdicts: Vec<Verdict> = (1..flow.rows.len()).map(|at| verdict(flow, at)).collect();
+    without_blips(flow, &mut verdicts);
+    verdicts
+}
+
+/// What lasts less than two round trips between two spans of one limit belongs to that limit: a moment's
+/// numbers are no change of the path.
+fn without_blips(flow: &Flow<'_>, verdicts: &mut [Verdict]) {
+    let mut begin = 0;
+    while begin < verdicts.len() {
+        let run = verdicts[begin..].iter().take_while(|v| v.limit == verdicts[begin].limit).count();
+        let end = begin + run;
+        let short = flow.rows[end].at.saturating_since(flow.rows[begin].at) < round_trip(&flow.rows[begin]) * BLIP;
+        let before = begin.checked_sub(1).map(|before| verdicts[before]);
+        if let (Some(before), Some(after)) = (before, verdicts.get(end))
+            && short
+            && before.limit == after.limit
+        {
+            verdicts[begin..end].fill(before);
+        }
+        begin = end;
+    }
 }
 
 fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     use Confidence::{Certain, High, Low};
-    let near = flow.window(at, NEAR);
+    let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
         if near.mostly(|row| buffer_is_full(row)) && !near.mostly(congestion_window_is_full) {
             (Limit::Sndbuf, Certain)
         } else {
             (Limit::App, High)
         }
-    } else if flow.by_rate && looks_for_min_rtt(&flow.window(at, 1)) {
+    } else if flow.by_rate && flow.rows[at - 1..=at].iter().any(looks_for_min_rtt) {
         (Limit::Cwnd, High)
     } else if at_the_pacing_cap(&near) {
         (Limit::Pacing, Certain)
@@ -103,17 +141,16 @@ fn in_slow_start(row: &Row) -> bool {
     !sender.recovering && sender.ssthresh.is_none_or(|threshold| sender.cwnd < threshold)
 }
 
-/// BBR stops to look for the smallest RTT: a window of four segments, and no loss that explains it.
-fn looks_for_min_rtt(near: &Window<'_>) -> bool {
-    let tiny = |row: &Row| row.sender.cwnd.get() <= PROBE_RTT_WINDOW * row.sender.mss.get();
-    near.rows.iter().any(tiny)
+/// BBR stops to look for the smallest RTT, with a window of four segments.
+fn looks_for_min_rtt(row: &Row) -> bool {
+    row.sender.cwnd.get() <= PROBE_RTT_WINDOW * row.sender.mss.get()
 }
 
 fn at_the_pacing_cap(near: &Window<'_>) -> bool {
     let capped = |row: &Row| {
         let sender = &row.sender;
         sender.max_pacing_rate.is_some_and(|most| {
-            sender.pacing_rate.is_some_and(|rate| rate.as_bps() >= most.mul_div(99, 100).as_bps())
+            sender.pacing_rate.is_some_and(|rate| rate.as_bps() >= most.mul_div(AT_MOST, 100).as_bps())
         })
     };
     let most = near.least(|row| bps(row.sender.max_pacing_rate));
@@ -134,8 +171,8 @@ fn whose_window(near: &Window<'_>) -> (Limit, Confidence) {
 /// What holds the congestion control.
 fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
-    let wide = flow.window(at, WIDE);
-    let rates = wide.rates();
+    let wide = flow.window(at, WIDE, WIDE_ROWS);
+    let rates = wide.rates(|row| flow.by_rate && looks_for_min_rtt(row));
     let typical = rates.map_or_else(|| wide.rate(), |rates| rates.median);
     let full = flow.line_payload(flow.rows[at].sender.mss).map(|line| typical / line);
     if full.is_some_and(|full| full >= AT_THE_LINE) {
@@ -148,8 +185,16 @@ fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     };
     let steady = rates.is_some_and(|rates| rates.spread() < STEADY);
     if flow.by_rate {
-        // Loss beyond its probes' share makes it lose its measure of the path.
-        if !steady || wide.repeated() > BEARABLE {
+        // After a pause or a loss it sends less than the path lets pass.
+        if flow.window(at, NEAR, 1).rate() < BELOW * typical {
+            return (Limit::Cwnd, High);
+        }
+        // Loss beyond its probes' share makes it lose its measure of the path. A policer takes as much while
+        // it is probed, and lets the rest through like a clock.
+        let counted = flow.segments_a_round_trip(at, typical) >= COUNTED;
+        let clock = rates.is_some_and(|rates| rates.spread() < CLOCK);
+        let bears = |most: f64, round_trips: u64| flow.window(at, round_trips, WIDE_ROWS).repeated() <= most;
+        if !(counted && (clock && bears(COLLAPSE, LONG) || steady && bears(BEARABLE, WIDE))) {
             return (Limit::Cwnd, Low);
         }
         // The queue answers its probes, or it loses what it sends beyond the rate.

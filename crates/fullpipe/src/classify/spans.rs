@@ -45,13 +45,13 @@ pub(super) fn round_trip(row: &Row) -> Duration {
     row.sender.srtt.filter(|srtt| !srtt.is_zero()).unwrap_or(UNKNOWN_RTT)
 }
 
-/// The rows within so many round trips before and after row `at`, and at least its neighbours.
-pub(super) fn around(rows: &[Row], at: usize, round_trips: u64) -> Range<usize> {
+/// The rows within so many round trips before and after row `at`, and at least so many rows.
+pub(super) fn around(rows: &[Row], at: usize, round_trips: u64, least: usize) -> Range<usize> {
     let (now, reach) = (rows[at].at, round_trip(&rows[at]) * round_trips);
     let (earliest, latest) = (now.saturating_sub(reach), now + reach);
     let before = rows[..at].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= earliest).count();
     let after = rows[at + 1..].iter().take(MOST_ROWS).take_while(|row| row.at <= latest).count();
-    at - before.max(1).min(at)..(at + 1 + after.max(1)).min(rows.len())
+    at - before.max(least).min(at)..(at + 1 + after.max(least)).min(rows.len())
 }
 
 /// One interval for each run of equal verdicts; verdict `i` is of the time between rows `i` and `i + 1`.

@@ -36,9 +36,16 @@ impl<'a> Flow<'a> {
         flow
     }
 
-    /// The rows within so many round trips of row `at`.
-    pub(super) fn window(&self, at: usize, round_trips: u64) -> Window<'a> {
-        Window { rows: &self.rows[around(self.rows, at, round_trips)] }
+    /// The rows within so many round trips of row `at`, and at least so many on either side.
+    pub(super) fn window(&self, at: usize, round_trips: u64, least: usize) -> Window<'a> {
+        Window { rows: &self.rows[around(self.rows, at, round_trips, least)] }
+    }
+
+    /// Full segments in a smallest round trip at `rate` bit/s.
+    pub(super) fn segments_a_round_trip(&self, at: usize, rate: f64) -> f64 {
+        let sender = &self.rows[at].sender;
+        let rtt = sender.min_rtt.unwrap_or_default().as_secs_f64();
+        rate * rtt / (8.0 * sender.mss.get().max(1) as f64)
     }
 
     /// What the line carries as payload, if its rate is known.
@@ -77,7 +84,7 @@ fn startup(rows: &[Row]) -> usize {
     rows.iter().take_while(starting).count()
 }
 
-/// The rates of some round trips, in bit/s. A pause for a new smallest RTT moves neither number.
+/// The rates of some round trips, in bit/s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     pub(super) median: f64,
@@ -137,16 +144,21 @@ impl Window<'_> {
         if time > 0.0 { 8.0 * bytes / time } else { 0.0 }
     }
 
-    /// The rates of its round trips; single rows tell nothing, for a window leaves in bursts. `None` for less
-    /// than four.
-    pub(super) fn rates(&self) -> Option<Rates> {
+    /// The rates of its round trips; single rows tell nothing, for a window leaves in bursts. Round trips in
+    /// which `pauses` holds, and those after them, in which the path fills again, do not count. `None` for less
+    /// than four that do.
+    pub(super) fn rates(&self, pauses: impl Fn(&Row) -> bool) -> Option<Rates> {
         let mut rates: Vec<f64> = Vec::new();
-        let mut begin = 0;
+        let (mut begin, mut paused) = (0, false);
         for (i, row) in self.rows.iter().enumerate() {
             let reach = round_trip(&self.rows[begin]);
             if i > begin && row.at.saturating_since(self.rows[begin].at) >= reach {
-                rates.push(Window { rows: &self.rows[begin..=i] }.rate());
-                begin = i;
+                let trip = &self.rows[begin..=i];
+                let pause = trip.iter().any(&pauses);
+                if !pause && !paused {
+                    rates.push(Window { rows: trip }.rate());
+                }
+                (begin, paused) = (i, pause);
             }
         }
         rates.sort_by(f64::total_cmp);
