@@ -41,6 +41,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Serialize;
 
 use crate::explain::{Confidence, Finding, Limit};
+use window::Flow;
 
 /// What is known beside the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +111,7 @@ pub struct Classification {
 /// Reads nothing of a row but what [`Row::observed`] leaves.
 pub fn classify(rows: &[Row], host: &HostFacts) -> Classification {
     let rows = spans::lifetime(rows);
-    let flow = window::Flow::new(rows, host);
+    let flow = Flow::new(rows, host);
     let verdicts = rules::verdicts(&flow);
     let findings = words::findings(&flow, &verdicts);
     let intervals = spans::merged(rows, &verdicts, Basis::Inferred);

@@ -44,7 +44,7 @@ const AT_THE_LINE: f64 = 0.85;
 /// Below this share of the line's payload rate the line has room.
 const ROOM: f64 = 0.8;
 /// Smoothed over smallest RTT from which on a queue stands.
-const QUEUE: f64 = 1.25;
+pub(super) const QUEUE: f64 = 1.25;
 /// The same for a sender that keeps the queue empty but for its probes: the most of a few cycles.
 const PROBED: f64 = 1.05;
 /// Of the typical rate, what is delivered while BBR itself holds back: it drains its queue at three quarters.
@@ -91,7 +91,7 @@ fn without_blips(flow: &Flow<'_>, verdicts: &mut [Verdict]) {
 }
 
 fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
-    use Confidence::{Certain, High, Low};
+    use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
         if near.mostly(|row| buffer_is_full(row)) && !near.mostly(congestion_window_is_full) {

@@ -2,7 +2,7 @@
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Rate};
 
 use super::HostFacts;
 use super::losses::Losses;
@@ -186,10 +186,6 @@ pub(super) fn stretch(row: &Row) -> Option<f64> {
 /// One amount over another; nothing over nothing is nothing.
 pub(super) fn over(part: Bytes, whole: Bytes) -> Option<f64> {
     (!whole.is_zero()).then(|| part.get() as f64 / whole.get() as f64)
-}
-
-pub(super) fn millis(span: Option<Duration>) -> Option<f64> {
-    span.map(Duration::as_millis_f64)
 }
 
 pub(super) fn bps(rate: Option<Rate>) -> Option<f64> {
