@@ -87,7 +87,7 @@ impl<'s> World<'s> {
         loop {
             let forward = self.forward.next_event();
             let backward = self.backward.next_event();
-            let timer = self.timers.earliest();
+            let timer = self.timers.bound();
             let next = forward.min(backward).min(timer).min(next_row);
             if next > self.end {
                 break;
@@ -98,7 +98,9 @@ impl<'s> World<'s> {
             } else if next == backward {
                 self.deliver(Side::Sender);
             } else if next == timer {
-                self.fire_timer();
+                if let Some(which) = self.timers.settle() {
+                    self.fire_timer(which);
+                }
             } else {
                 self.sample(sink);
                 next_row += self.scenario.sample_every;
@@ -111,20 +113,22 @@ impl<'s> World<'s> {
     /// Hands over what leaves a path now.
     fn deliver(&mut self, side: Side) {
         loop {
-            let path = if side == Side::Receiver { &mut self.forward } else { &mut self.backward };
-            let Some((_, packet)) = path.pop(self.now) else { return };
-            let number = packet.flow as usize;
-            let flow = &mut self.flows[number];
-            match side {
-                Side::Receiver => flow.receiver_takes(self.now, packet.segment),
-                Side::Sender => flow.sender_takes(self.now, &packet.segment),
-            }
+            let Self { now, flows, forward, backward, .. } = self;
+            let path = if side == Side::Receiver { forward } else { backward };
+            let number = path.pop_with(*now, |packet| {
+                let flow = &mut flows[packet.flow as usize];
+                match side {
+                    Side::Receiver => flow.receiver_takes(*now, &packet.segment),
+                    Side::Sender => flow.sender_takes(*now, &packet.segment),
+                }
+                packet.flow as usize
+            });
+            let Some(number) = number else { return };
             self.transmit(number, side);
         }
     }
 
-    fn fire_timer(&mut self) {
-        let which = self.timers.earliest_index();
+    fn fire_timer(&mut self, which: usize) {
         let (number, side) = (which / 2, if which.is_multiple_of(2) { Side::Sender } else { Side::Receiver });
         let flow = &mut self.flows[number];
         match side {
