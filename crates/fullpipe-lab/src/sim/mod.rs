@@ -21,7 +21,7 @@ use fullpipe_path::{
 use fullpipe_tcp::wire::Segment;
 use fullpipe_units::{Bytes, Instant};
 
-use crate::outcome::{Outcome, PathOutcome};
+use crate::outcome::{Outcome, PathOutcome, Work};
 use crate::scenario::{DirectionSpec, LossPattern, Scenario};
 use crate::trace::{Digest, NoTrace, Row, Sink};
 use flow::Flow;
@@ -60,6 +60,7 @@ struct World<'s> {
     backward: Path<Packet>,
     timers: Schedule,
     digest: Digest,
+    events: u64,
 }
 
 impl<'s> World<'s> {
@@ -79,6 +80,7 @@ impl<'s> World<'s> {
             backward: direction(&scenario.path.backward, scenario.seed, 1),
             timers,
             digest: Digest::default(),
+            events: 0,
         }
     }
 
@@ -98,10 +100,12 @@ impl<'s> World<'s> {
             } else if next == backward {
                 self.deliver(Side::Sender);
             } else if next == timer {
+                self.events += 1;
                 if let Some(which) = self.timers.settle() {
                     self.fire_timer(which);
                 }
             } else {
+                self.events += 1;
                 self.sample(sink);
                 next_row += self.scenario.sample_every;
             }
@@ -124,6 +128,7 @@ impl<'s> World<'s> {
                 packet.flow as usize
             });
             let Some(number) = number else { return };
+            self.events += 1;
             self.transmit(number, side);
         }
     }
@@ -203,8 +208,18 @@ impl<'s> World<'s> {
                 random_drops: path.random_drops,
                 policed: path.policed,
             },
+            work: self.work(),
             digest: self.digest.value(),
         }
+    }
+
+    fn work(&self) -> Work {
+        let none = Work { events: self.events, ..Work::default() };
+        self.flows.iter().map(|flow| flow.sender.stats()).fold(none, |work, stats| Work {
+            acks: work.acks + stats.acks,
+            records_visited: work.records_visited + stats.records_visited,
+            ..work
+        })
     }
 }
 
