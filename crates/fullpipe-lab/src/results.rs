@@ -50,6 +50,8 @@ pub struct Run {
     pub flows: Vec<Flow>,
     /// Packets of the data direction.
     pub path: PathCounts,
+    /// What it took to simulate.
+    pub work: WorkCounts,
     /// Hash over the whole trace in hexadecimal: as a number it would not survive readers of doubles.
     pub digest: String,
     /// Seconds of real time it took.
@@ -99,6 +101,17 @@ pub struct PathCounts {
     pub policed: u64,
 }
 
+/// What a run took the simulator: counts that are the same on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkCounts {
+    /// Packets handed over, timers that came up and trace rows.
+    pub events: u64,
+    /// ACKs that delivered something.
+    pub acks: u64,
+    /// Looks at records of sent segments.
+    pub records_visited: u64,
+}
+
 /// An expectation held against one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expect {
@@ -145,6 +158,11 @@ impl Report {
                 queue_drops: run.value.outcome.path.queue_drops,
                 random_drops: run.value.outcome.path.random_drops,
                 policed: run.value.outcome.path.policed,
+            },
+            work: WorkCounts {
+                events: run.value.outcome.work.events,
+                acks: run.value.outcome.work.acks,
+                records_visited: run.value.outcome.work.records_visited,
             },
             digest: format!("{:016x}", run.value.outcome.digest),
             wall_s: run.value.wall_s,
@@ -286,7 +304,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome};
+    use crate::outcome::{PathOutcome, RttOutcome, Work};
 
     fn runs() -> Vec<RunResult<Timed>> {
         let ms = Duration::from_millis;
@@ -309,6 +327,7 @@ mod tests {
                 outcome: Outcome {
                     flows: vec![flow(mbit)],
                     path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2, policed: 0 },
+                    work: Work { events: 1_500, acks: 350, records_visited: 2_000 },
                     digest: 0xabc,
                 },
                 wall_s: 0.5,
@@ -337,6 +356,7 @@ mod tests {
                     "send_limit": { "pacing": 0.75, "slow_start": 0.25 },
                 }],
                 "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2, "policed": 0 },
+                "work": { "events": 1500, "acks": 350, "records_visited": 2000 },
                 "digest": "0000000000000abc", "wall_s": 0.5,
             })
         };

@@ -104,13 +104,13 @@ impl Flow {
         }
     }
 
-    pub(crate) fn receiver_takes(&mut self, now: Instant, segment: Segment) {
+    pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
         if self.merge.within.is_zero() {
-            self.receiver_handles(now, &segment);
+            self.receiver_handles(now, segment);
             return;
         }
         if let Some((held, _)) = &mut self.merge.held
-            && mergeable(held, &segment)
+            && mergeable(held, segment)
         {
             held.len += segment.len;
             held.ack = segment.ack;
@@ -119,9 +119,9 @@ impl Flow {
         }
         self.flush_merge(now);
         if segment.len > 0 && !segment.flags.has(Flags::FIN) && segment.syn.is_none() {
-            self.merge.held = Some((segment, now + self.merge.within));
+            self.merge.held = Some((segment.clone(), now + self.merge.within));
         } else {
-            self.receiver_handles(now, &segment);
+            self.receiver_handles(now, segment);
         }
     }
 
