@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`experiment`] | the file: defaults, sweeps, multiples of the BDP, expectations |
 //! | [`scenario`] | one run with every value known |
+//! | [`workload`] | what the applications at both ends do, without I/O |
 //! | [`campaign`] | every point with every seed, in parallel; a run itself is on one thread |
 //! | [`sim`] | the loop: two TCP connections a flow, a path each way, a clock that jumps |
 //! | [`trace`], [`outcome`] | what a run shows over time, and in sum |
@@ -29,3 +30,4 @@ pub mod results;
 pub mod scenario;
 pub mod sim;
 pub mod trace;
+pub mod workload;

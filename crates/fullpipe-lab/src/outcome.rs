@@ -23,7 +23,7 @@ pub struct Outcome {
 pub struct FlowOutcome {
     /// Its congestion control.
     pub cc: Algorithm,
-    /// Payload the receiving application got.
+    /// Payload the receiving application read.
     pub bytes: Bytes,
     /// `bytes` over the flow's lifetime, from its start to its last byte or the end of the run.
     pub goodput: Rate,
