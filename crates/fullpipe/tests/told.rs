@@ -227,3 +227,28 @@ fn samples_that_cannot_be_are_no_error_and_no_certainty() {
     assert!(found.findings.iter().all(|finding| finding.confidence != Confidence::Certain));
     assert_says(&found.notes, "do not stand for the whole");
 }
+
+/// What drops nothing is no policer, what queues nothing no shaper; a ceiling of the host does neither.
+#[test]
+fn drops_and_queue_tell_caps_apart() {
+    let cap = |retransmits: u64, highest_ms: f64| {
+        let second = move |i: u64| Second {
+            mbps: 115.0,
+            retransmits,
+            wnd_kib: -1,
+            rtt_ms: if i == 1 { highest_ms } else { 210.0 },
+            ..IDLE
+        };
+        let log = log_of((0..30).map(second), "bbr");
+        let found = explain(&facts(&log)).unwrap();
+        let at = found.findings.iter().position(|finding| finding.limit == Limit::Policer).unwrap();
+        (at, found.findings[at].what.clone(), found.findings[at].could_not_tell[0].clone())
+    };
+    let (policed, what, _) = cap(600, 215.0);
+    assert!(what.starts_with("a cap of one flow"), "{what}");
+    let (shaped, what, open) = cap(0, 300.0);
+    assert!(what.starts_with("a shaper or a ceiling") && open.contains("not excluded"), "{what}: {open}");
+    let (host, what, open) = cap(0, 215.0);
+    assert!(what.starts_with("a ceiling of the host") && open.contains("not excluded"), "{what}: {open}");
+    assert!(policed < shaped && shaped <= host, "{policed} {shaped} {host}");
+}
