@@ -69,9 +69,14 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Option<Duration>,
 
-    /// Kernel settings of the hosts: a file with the output of sysctl -a, or local for this host's
+    /// Kernel settings of the host on which the log was made: a file with the output of sysctl -a, or local
+    /// for this host's; they stand for both hosts without --peer-sysctl
     #[arg(long, value_name = "FILE|local")]
     pub(crate) sysctl: Option<String>,
+
+    /// Kernel settings of the other host: the receiver's of a sender's log, the sender's of a receiver's (-R)
+    #[arg(long, value_name = "FILE|local")]
+    pub(crate) peer_sysctl: Option<String>,
 
     /// Kernel of the hosts, as 6.8
     #[arg(long, value_name = "VERSION")]
@@ -81,9 +86,25 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) control: Option<Rate>,
 
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct OutputArgs {
     /// What to print
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    format: Format,
+
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl OutputArgs {
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
 }
 
 const WHATIF_EXAMPLE: &str = "\
@@ -122,9 +143,8 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) cc: Algorithm,
 
-    /// What to print
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 const RUN_EXAMPLE: &str = "\
@@ -151,9 +171,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// What to print
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 
     /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
     #[arg(long, value_name = "DIR")]

@@ -38,20 +38,22 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     let name = if args.file == "-" { "standard input" } else { &args.file };
     let log = Iperf3Log::parse(&read(&args.file)?).map_err(|e| Failure::from(e).about(name))?;
     let sysctl = args.sysctl.as_deref().map(settings).transpose()?;
+    let peer_sysctl = args.peer_sysctl.as_deref().map(settings).transpose()?;
     let facts = Facts {
-        log: &log,
         rtt: args.rtt,
         link: args.link,
         sysctl: sysctl.as_ref(),
+        peer_sysctl: peer_sysctl.as_ref(),
         kernel: args.kernel,
         control: args.control,
+        ..Facts::of(&log)
     };
     let diagnosed = output::with_progress(|progress| fullpipe::diagnose(&facts, progress));
     let diagnosis = diagnosed.map_err(|e| match e {
         DiagnoseError::Input(e) => Failure::from(e).about(name),
         DiagnoseError::Defect(e) => Failure::from(e),
     })?;
-    match args.format {
+    match args.output.format() {
         Format::Json => output::print(&output::json(&diagnosis)?)?,
         Format::Text => output::print(&render_text(&diagnosis, look))?,
     }

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         let traces = TraceTable { experiment: &experiment, runs: &traces };
         output::write_atomically(dir, "trace.csv", traces)?;
     }
-    match args.format {
+    match args.output.format() {
         Format::Json => output::print(&document)?,
         Format::Text => output::print(&output::table(&experiment, &summaries(&experiment, &runs), &report))?,
     }

@@ -22,7 +22,7 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
         DiagnoseError::Input(e) => Failure::from(e),
         DiagnoseError::Defect(e) => Failure::from(e),
     })?;
-    match args.format {
+    match args.output.format() {
         Format::Json => output::print(&output::json(&answer)?)?,
         Format::Text => output::print(&render_whatif(&answer, look))?,
     }

@@ -80,6 +80,41 @@ fn the_document_has_the_promised_keys() {
     assert!(commands > 0, "{ladder:#?}");
 }
 
+/// Each host is told its own values; what stands in the log's host's dump is not put on the other.
+#[test]
+fn commands_have_the_values_of_their_host() {
+    let folder = folder("diagnose-peer");
+    let dump = |name: &str, wmem: u32, rmem: u32| {
+        let file = folder.join(name);
+        let text = format!("net.ipv4.tcp_wmem = 4096 {wmem} 65536\nnet.ipv4.tcp_rmem = 4096 {rmem} 131072\n");
+        fs::write(&file, text).expect("a dump");
+        file.to_str().expect("UTF-8").to_owned()
+    };
+    let (own, peer) = (dump("own", 16_001, 87_001), dump("peer", 16_002, 87_002));
+    let path = ["--link", "20mbit", "--rtt", "100ms", "--json", "--sysctl", &own, "--peer-sysctl", &peer];
+    let (code, stdout, stderr) = diagnose(&log(), &path);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    let hosts = &document["hosts"];
+    assert_eq!(
+        (&hosts["sender"]["settings"], &hosts["sender"]["made_the_log"]),
+        (&"sysctl".into(), &true.into())
+    );
+    assert_eq!(hosts["receiver"]["settings"], "peer_sysctl");
+    let rungs = document["ladder"].as_array().expect("a ladder");
+    let commands: Vec<&Value> =
+        rungs.iter().flat_map(|rung| rung["commands"].as_array().expect("commands")).collect();
+    let of = |host: &str, key: &str| {
+        let found = commands.iter().find(|c| c["host"] == host && c["run"].to_string().contains(key));
+        let found = found.unwrap_or_else(|| panic!("no {key} on the {host} in {commands:#?}"));
+        (found["run"].to_string(), found["undo"].to_string())
+    };
+    let (run, undo) = of("sender", "tcp_wmem");
+    assert!(run.contains("4096 16001 ") && undo.contains("4096 16001 65536"), "{run} {undo}");
+    let (run, undo) = of("receiver", "tcp_rmem");
+    assert!(run.contains("4096 87002 ") && undo.contains("4096 87002 131072"), "{run} {undo}");
+}
+
 /// Every way to get it wrong: one line on what, one on what to do instead, and nothing on standard output.
 #[test]
 fn what_cannot_be_used_gets_one_line_and_a_hint() {
