@@ -84,6 +84,10 @@ pub(crate) struct DiagnoseArgs {
     /// What to print
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+
+    /// Also write a report to FILE: one HTML page with charts that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 const WHATIF_EXAMPLE: &str = "\
@@ -158,6 +162,10 @@ pub(crate) struct RunArgs {
     /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Also write a report to FILE: one HTML page with charts that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 
     /// First seed, instead of the file's
     #[arg(long, value_name = "N")]
