@@ -50,6 +50,8 @@ pub struct Run {
     pub flows: Vec<Flow>,
     /// Packets of the data direction.
     pub path: PathCounts,
+    /// What it took to simulate.
+    pub work: WorkCounts,
     /// Hash over the whole trace in hexadecimal: as a number it would not survive readers of doubles.
     pub digest: String,
     /// Seconds of real time it took.
@@ -99,6 +101,17 @@ pub struct PathCounts {
     pub policed: u64,
 }
 
+/// What a run took the simulator: counts that are the same on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkCounts {
+    /// Packets handed over, timers that came up and trace rows.
+    pub events: u64,
+    /// ACKs that delivered something.
+    pub acks: u64,
+    /// Looks at records of sent segments.
+    pub records_visited: u64,
+}
+
 /// An expectation held against one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expect {
@@ -119,6 +132,31 @@ pub struct Expect {
     pub kernel: Option<String>,
     /// Whether it is within the bounds.
     pub pass: bool,
+}
+
+impl Expect {
+    /// The figure with its unit, as people read it.
+    pub fn value_words(&self) -> String {
+        let words = |value: f64| match self.metric.parse::<Metric>() {
+            Ok(metric) => metric.display(value),
+            Err(_) => value.to_string(),
+        };
+        self.value.map_or("none".into(), words)
+    }
+
+    /// What it may be: `0.80..1.50`, in the unit of the figure.
+    pub fn bounds_words(&self) -> String {
+        let number = |value: f64| match self.metric.parse::<Metric>() {
+            Ok(metric) => metric.number(value),
+            Err(_) => value.to_string(),
+        };
+        match (self.min, self.max) {
+            (Some(min), Some(max)) => format!("{}..{}", number(min), number(max)),
+            (Some(min), None) => format!(">= {}", number(min)),
+            (None, Some(max)) => format!("<= {}", number(max)),
+            (None, None) => String::new(),
+        }
+    }
 }
 
 impl Report {
@@ -145,6 +183,11 @@ impl Report {
                 queue_drops: run.value.outcome.path.queue_drops,
                 random_drops: run.value.outcome.path.random_drops,
                 policed: run.value.outcome.path.policed,
+            },
+            work: WorkCounts {
+                events: run.value.outcome.work.events,
+                acks: run.value.outcome.work.acks,
+                records_visited: run.value.outcome.work.records_visited,
             },
             digest: format!("{:016x}", run.value.outcome.digest),
             wall_s: run.value.wall_s,
@@ -229,9 +272,18 @@ pub struct Spread {
 
 impl Spread {
     /// `None` of nothing.
-    fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let least = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         Some(Self { mean: mean(values.iter().copied())?, min: least(f64::min)?, max: least(f64::max)? })
+    }
+
+    /// `307 (301..312)`: a goodput in Mbit/s, and its range if there is more than one repeat.
+    pub fn words(self, repeats: usize) -> String {
+        let number = |bps| Metric::Goodput.number(bps);
+        match repeats {
+            0 | 1 => number(self.mean),
+            _ => format!("{} ({}..{})", number(self.mean), number(self.min), number(self.max)),
+        }
     }
 }
 
@@ -250,8 +302,15 @@ pub struct Summary {
     pub retransmits: Option<f64>,
     /// Mean RTT in milliseconds, over the runs that have one.
     pub rtt_mean_ms: Option<f64>,
+    /// What stopped the sender, and for which share of the time: mean shares, the largest first.
+    pub limits: Vec<(SendLimit, f64)>,
+}
+
+impl Summary {
     /// What stopped the sender for the largest share of the time, and that share.
-    pub main_limit: Option<(SendLimit, f64)>,
+    pub fn main_limit(&self) -> Option<(SendLimit, f64)> {
+        self.limits.first().copied()
+    }
 }
 
 /// One summary a point, from the runs of a campaign in its order.
@@ -266,6 +325,8 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
         let shares = SendLimit::ALL.into_iter().filter_map(|limit| {
             average(Metric::Share(limit)).filter(|share| *share > 0.0).map(|share| (limit, share))
         });
+        let mut limits: Vec<_> = shares.collect();
+        limits.sort_by(|a, b| b.1.total_cmp(&a.1));
         Summary {
             point: point.label.clone(),
             repeats: outcomes.len(),
@@ -273,7 +334,7 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
             goodput_second_half: Spread::of(&figures(Metric::GoodputSecondHalf)),
             retransmits: average(Metric::Retransmits),
             rtt_mean_ms: average(Metric::RttMean),
-            main_limit: shares.max_by(|a, b| a.1.total_cmp(&b.1)),
+            limits,
         }
     };
     runs.chunk_by(|a, b| a.point == b.point).map(summary).collect()
@@ -286,7 +347,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome};
+    use crate::outcome::{PathOutcome, RttOutcome, Work};
 
     fn runs() -> Vec<RunResult<Timed>> {
         let ms = Duration::from_millis;
@@ -309,6 +370,7 @@ mod tests {
                 outcome: Outcome {
                     flows: vec![flow(mbit)],
                     path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2, policed: 0 },
+                    work: Work { events: 1_500, acks: 350, records_visited: 2_000 },
                     digest: 0xabc,
                 },
                 wall_s: 0.5,
@@ -337,6 +399,7 @@ mod tests {
                     "send_limit": { "pacing": 0.75, "slow_start": 0.25 },
                 }],
                 "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2, "policed": 0 },
+                "work": { "events": 1500, "acks": 350, "records_visited": 2000 },
                 "digest": "0000000000000abc", "wall_s": 0.5,
             })
         };
@@ -379,6 +442,6 @@ mod tests {
         assert_eq!(summary.goodput, Some(Spread { mean: 6e6, min: 4e6, max: 8e6 }));
         assert_eq!(summary.retransmits, Some(6.0));
         assert_eq!(summary.rtt_mean_ms, Some(12.0), "from the one run that has an RTT");
-        assert_eq!(summary.main_limit, Some((SendLimit::Pacing, 0.75)));
+        assert_eq!(summary.main_limit(), Some((SendLimit::Pacing, 0.75)));
     }
 }

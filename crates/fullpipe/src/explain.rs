@@ -30,6 +30,8 @@ use crate::input::iperf3::Protocol;
 use crate::stats::{DEFAULT_MSS, LossEstimate};
 use series::Series;
 
+pub(crate) use udp::{path_loss, summary as udp_summary};
+
 pub use facts::{Facts, SettingsSource};
 pub use findings::{
     BufferSource, Buffers, Confidence, Excluded, Finding, Findings, Limit, Measured, RttSource, Sender,

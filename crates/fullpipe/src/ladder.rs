@@ -23,9 +23,11 @@ use fullpipe_lab::campaign::{self, Progress, RunPanicked};
 use fullpipe_lab::sim;
 use fullpipe_units::{Duration, Probability};
 
-use crate::explain::{Facts, Findings, Limit};
+use crate::explain::{Facts, Findings, Limit, path_loss};
+use crate::input::iperf3::Protocol;
 use crate::report::{Rung, Source};
-pub(crate) use model::{Effort, Hosts, Model, PathModel};
+use crate::whatif;
+pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel};
 use walk::{predictions, present, walk};
 
 /// A log's length is followed within these bounds: shorter would be all ramp, longer costs time and
@@ -53,7 +55,22 @@ pub fn climb(
     findings: &Findings,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
-    let model = of_log(facts, findings);
+    if facts.log.protocol == Protocol::Udp {
+        return climb_after_udp(facts, findings, progress);
+    }
+    let model = Model::new(
+        path_of_log(facts, findings),
+        hosts_of_log(facts, findings),
+        Effort {
+            seeds: 5,
+            seeds_at_ends: 2,
+            duration: findings.measured.length.max(SHORTEST).min(LONGEST),
+            shortest: SHORTEST,
+            // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
+            // of this, some seconds on two cores.
+            packets: 200_000_000,
+        },
+    );
     let mut ladder = climb_model(&model, Some(findings), progress)?;
     let length = findings.measured.length;
     if model.duration() != length {
@@ -64,6 +81,38 @@ pub fn climb(
         let unknown = "the line is faster than every window on the ladder; give --link to go on";
         ladder.assumptions.push(unknown.into());
     }
+    Ok(ladder)
+}
+
+/// Climbs the ladder that TCP would meet on a path which was measured over UDP: the calculator's, at the loss of
+/// the test. Without RTT, line rate and a loss that is the path's there is none.
+fn climb_after_udp(
+    facts: &Facts<'_>,
+    findings: &Findings,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Ladder, RunPanicked> {
+    let nothing = |notes| Ok(Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes });
+    let (Some(link), Some(rtt), Ok(loss)) = (facts.link, facts.rtt, path_loss(facts)) else {
+        return nothing(Vec::new());
+    };
+    let path = PathModel {
+        link: Some(link),
+        rtt,
+        loss: loss.rate,
+        loss_interval: Some((loss.low, loss.high.min(whatif::MOST_LOSS))),
+        ..path_of_log(facts, findings)
+    };
+    let effort = Effort { seeds_at_ends: 1, ..whatif::effort(rtt) };
+    let model = Model::new(path, hosts_of_log(facts, findings), effort);
+    if let Some(why) = whatif::too_fast(&model) {
+        return nothing(vec![why]);
+    }
+    let mut ladder = climb_model(&model, None, progress)?;
+    let (duration, seeds) = (model.duration(), effort.seeds);
+    ladder.assumptions.push(format!(
+        "rates are means of {seeds} seeds over {duration} and, lasting, over the {duration} after; their range is that of the \
+         loss's interval"
+    ));
     Ok(ladder)
 }
 
@@ -80,6 +129,8 @@ pub(crate) fn climb_model(
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;
     let predicted = predictions(model, &states, &outcomes);
+    let first =
+        first.map(|rung| Rung { scenario: present(model, &predicted).map(|p| p.example(model)), ..rung });
     let (rungs, others) = walk(model, first, &predicted);
     let check = measured.and_then(|findings| {
         let as_it_is = present(model, &predicted)?;
@@ -101,24 +152,29 @@ pub(crate) fn climb_model(
     Ok(Ladder { rungs, assumptions, notes: check.into_iter().chain(others).collect() })
 }
 
-/// The path and hosts that a log lets one conclude.
-fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
-    let Findings { measured, buffers, loss, .. } = findings;
-    let sender = facts.sender().map(|(host, _)| host);
-    let receiver = facts.receiver().map(|(host, _)| host);
-    let path = PathModel {
+/// The path that a log lets one conclude.
+fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
+    let loss = findings.loss;
+    PathModel {
         link: facts.link,
         cap: findings.cap,
         at_least: facts.log.proven_rate(),
-        rtt: measured.rtt,
+        rtt: findings.measured.rtt,
         loss: loss.map_or(Probability::ZERO, |loss| loss.rate),
         loss_interval: Some(
             loss.map_or((Probability::ZERO, Probability::ZERO), |loss| (loss.low, loss.high)),
         ),
-    };
-    let hosts = Hosts {
+    }
+}
+
+/// The hosts that a log lets one conclude.
+fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
+    let buffers = findings.buffers;
+    let sender = facts.sender().map(|(host, _)| host);
+    let receiver = facts.receiver().map(|(host, _)| host);
+    Hosts {
         cc: findings.sender.algorithm(),
-        flows: measured.streams,
+        flows: findings.measured.streams,
         kernel: facts.kernel,
         sndbuf: buffers.sndbuf,
         rcvbuf: buffers.rcvbuf,
@@ -126,17 +182,7 @@ fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
         sender,
         sender_buffers: sender.filter(|_| buffers.sndbuf_source.is_fact()),
         receiver_buffers: receiver.filter(|_| buffers.rcvbuf_source.is_fact()),
-    };
-    let effort = Effort {
-        seeds: 5,
-        seeds_at_ends: 2,
-        duration: measured.length.max(SHORTEST).min(LONGEST),
-        shortest: SHORTEST,
-        // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
-        // of this, some seconds on two cores.
-        packets: 200_000_000,
-    };
-    Model::new(path, hosts, effort)
+    }
 }
 
 fn measured_rung(findings: &Findings) -> Rung {
@@ -151,5 +197,6 @@ fn measured_rung(findings: &Findings) -> Rung {
         source: Source::Measured,
         remedy: None,
         commands: Vec::new(),
+        scenario: None,
     }
 }

@@ -45,23 +45,10 @@ pub enum DiagnoseError {
 /// # Errors
 /// Facts that contradict each other or the log, or a defect of the simulator.
 pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, DiagnoseError> {
-    refuse_udp(facts.log).map_err(DiagnoseError::Input)?;
     let mut findings = explain(facts).map_err(DiagnoseError::Input)?;
     let Ladder { rungs, assumptions, notes } =
         climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?;
     findings.assumptions.extend(assumptions);
     findings.notes.extend(notes);
     Ok(Diagnosis::new(facts, findings, rungs))
-}
-
-/// A UDP test knows nothing of windows, buffers and congestion control: there is no ladder to climb from
-/// it, and a rate without one misleads, as it did those who tested a leased line with UDP alone.
-fn refuse_udp(log: &Iperf3Log) -> Result<(), InputError> {
-    if log.protocol != input::iperf3::Protocol::Udp {
-        return Ok(());
-    }
-    Err(InputError::new(
-        format!("a UDP test ({}) says nothing of what limits TCP", log.mean_rate()),
-        "repeat it without -u: iperf3 -c HOST -t 30",
-    ))
 }

@@ -124,7 +124,7 @@ pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 /// What can be asked: beyond it a slip of the unit is likelier than a path.
 const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
 const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
-const MOST_LOSS: Probability = Probability::from_ratio(1, 2);
+pub(crate) const MOST_LOSS: Probability = Probability::from_ratio(1, 2);
 const LEAST_BUFFER: Bytes = Bytes::new(4096);
 /// Above this a simulation is no longer an answer while one waits.
 const TOO_MANY_PACKETS: u64 = 100_000_000;
@@ -194,11 +194,8 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
         ));
     }
     let mut notes = vec![advice::memory_note(model.bdp(), rule, None)];
-    let ladder = if model.most_packets() > TOO_MANY_PACKETS {
-        notes.insert(
-            0,
-            "not simulated: so fast a line takes longer than one waits; fullpipe run does it".into(),
-        );
+    let ladder = if let Some(why) = too_fast(&model) {
+        notes.insert(0, why);
         Vec::new()
     } else {
         let Ladder { rungs, assumptions: simulated, notes: others } = climb_model(&model, None, progress)?;
@@ -249,12 +246,18 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
     })
 }
 
+/// Why a model is not simulated while somebody waits, if so.
+pub(crate) fn too_fast(model: &Model<'_>) -> Option<String> {
+    let why = "not simulated: so fast a line takes longer than one waits; fullpipe run does it";
+    (model.most_packets() > TOO_MANY_PACKETS).then(|| why.into())
+}
+
 /// Seeds of each state.
 const SEEDS: u64 = 3;
 
 /// About a second on two cores for a gigabit across an ocean. A loss-based window needs the whole length to come
 /// down from what its start reached; on a line too fast for that, less than thirty round trips would be all start.
-fn effort(rtt: Duration) -> Effort {
+pub(crate) fn effort(rtt: Duration) -> Effort {
     let duration = (rtt * 60).max(Duration::from_secs(25));
     Effort {
         seeds: SEEDS,

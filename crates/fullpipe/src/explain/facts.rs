@@ -63,6 +63,22 @@ impl<'a> Facts<'a> {
         self.sysctl.is_some() && self.peer_sysctl.is_none()
     }
 
+    /// Whose settings are whose, as an assumption; `None` without any.
+    pub(super) fn whose_dumps(&self) -> Option<String> {
+        let (own, other) =
+            if self.made_by_sender() { ("sender", "receiver") } else { ("receiver", "sender") };
+        Some(match (self.sysctl, self.peer_sysctl) {
+            (None, None) => return None,
+            (Some(_), None) => "the sysctl dump stands for both hosts; --peer-sysctl has the other's".into(),
+            (Some(_), Some(_)) => {
+                format!("--sysctl is of the {own}, where the log was made, and --peer-sysctl of the {other}")
+            }
+            (None, Some(_)) => format!(
+                "--peer-sysctl is of the {other}; of the {own}, where the log was made, no settings are known"
+            ),
+        })
+    }
+
     fn settings(&self, made_the_log: bool) -> Option<(&'a HostSettings, SettingsSource)> {
         let own = self.sysctl.map(|host| (host, SettingsSource::Sysctl));
         let peer = self.peer_sysctl.map(|host| (host, SettingsSource::PeerSysctl));

@@ -67,6 +67,17 @@ pub enum Confidence {
     Certain,
 }
 
+impl Confidence {
+    /// How reports for people say it.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Certain => "certain",
+            Self::High => "high confidence",
+            Self::Low => "low confidence",
+        }
+    }
+}
+
 /// One limit, and why it is thought to be it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
@@ -213,6 +224,24 @@ impl Buffers {
     pub const fn window(&self) -> Bytes {
         self.rule.window(self.rcvbuf)
     }
+
+    /// Both hosts' buffers as assumptions, a sentence each.
+    pub(super) fn assumed(&self) -> [String; 2] {
+        let Self { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self;
+        let name = |source: BufferSource, limit: &'static str| match source {
+            BufferSource::Socket | BufferSource::Window => "a buffer of",
+            _ => limit,
+        };
+        [
+            format!(
+                "receiver: {} {rcvbuf} ({}), {rule}: a window of {}",
+                name(*rcvbuf_source, "tcp_rmem[2]"),
+                rcvbuf_source.words(),
+                self.window()
+            ),
+            format!("sender: {} {sndbuf} ({})", name(*sndbuf_source, "tcp_wmem[2]"), sndbuf_source.words()),
+        ]
+    }
 }
 
 /// Where a buffer size comes from.
@@ -240,7 +269,7 @@ impl BufferSource {
     }
 
     /// How an assumption speaks of it.
-    pub(super) const fn words(self) -> &'static str {
+    const fn words(self) -> &'static str {
         match self {
             Self::Dump => "from the sysctl dump",
             Self::OlderDump => "from a sysctl dump older than the log",

@@ -3,7 +3,7 @@
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 
-use super::{BARELY_USED, BufferSource, Buffers, Explainer, RttSource, SUSPICIOUS, Sender};
+use super::{BARELY_USED, Explainer, RttSource, SUSPICIOUS, Sender};
 use crate::input::iperf3::Format;
 use crate::input::sysctl::HostSettings;
 use crate::stats::DEFAULT_MSS;
@@ -22,23 +22,8 @@ impl Explainer<'_> {
             Sender::Assumed(a) => format!("congestion control {a}, the kernel's default; the log does not tell"),
         };
         self.assumptions.push(how);
-        let Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self.buffers;
-        let name = |source: BufferSource, limit: &'static str| match source {
-            BufferSource::Socket | BufferSource::Window => "a buffer of",
-            _ => limit,
-        };
-        self.assumptions.push(format!(
-            "receiver: {} {rcvbuf} ({}), {rule}: a window of {}",
-            name(rcvbuf_source, "tcp_rmem[2]"),
-            rcvbuf_source.words(),
-            self.buffers.window()
-        ));
-        self.assumptions.push(format!(
-            "sender: {} {sndbuf} ({})",
-            name(sndbuf_source, "tcp_wmem[2]"),
-            sndbuf_source.words()
-        ));
-        self.state_dumps();
+        self.assumptions.extend(self.buffers.assumed());
+        self.assumptions.extend(self.facts.whose_dumps());
         if self.measured.rtt_source == RttSource::Bound {
             self.assumptions.push(format!(
                 "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
@@ -58,25 +43,6 @@ impl Explainer<'_> {
         if self.facts.log.mss.is_none() {
             self.assumptions.push(format!("segments of {} bytes", DEFAULT_MSS.get()));
         }
-    }
-
-    /// Whose settings are whose.
-    fn state_dumps(&mut self) {
-        let (sysctl, peer) =
-            if self.facts.made_by_sender() { ("sender", "receiver") } else { ("receiver", "sender") };
-        let text = match (self.facts.sysctl, self.facts.peer_sysctl) {
-            (None, None) => return,
-            (Some(_), None) => "the sysctl dump stands for both hosts; --peer-sysctl has the other's".into(),
-            (Some(_), Some(_)) => {
-                format!(
-                    "--sysctl is of the {sysctl}, where the log was made, and --peer-sysctl of the {peer}"
-                )
-            }
-            (None, Some(_)) => format!(
-                "--peer-sysctl is of the {peer}, as the log was made on the {sysctl}, whose settings are not known"
-            ),
-        };
-        self.assumptions.push(text);
     }
 
     pub(super) fn state_notes(&mut self) {

@@ -3,6 +3,7 @@
 
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
+use fullpipe_lab::workload::Workload;
 use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -17,6 +18,9 @@ pub(crate) const HEADERS: u64 = 52;
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
 /// The rate of the simulated path where the line is not known: far above any window on the ladder.
 const AMPLE: Rate = Rate::from_bps(10_000_000_000);
+
+/// The seeds of a state count from here.
+pub(crate) const FIRST_SEED: u64 = 1;
 
 /// The path.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -190,7 +194,7 @@ impl<'a> Model<'a> {
         for &state in states {
             let size = if state.large_buffers { "large" } else { "present" };
             for &(loss, seeds) in &losses {
-                jobs.extend((1..=seeds).map(|seed| Job {
+                jobs.extend((FIRST_SEED..FIRST_SEED + seeds).map(|seed| Job {
                     label: format!("{} with {size} buffers", state.cc),
                     scenario: self.scenario(state, loss, seed),
                 }));
@@ -210,11 +214,18 @@ impl<'a> Model<'a> {
         seeds + 2 * at_ends
     }
 
-    fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
+    /// One run of a state.
+    pub(super) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
-        let flow = FlowSpec { cc: state.cc, start: Duration::ZERO, bytes: None, max_pacing_rate: None };
+        let flow = FlowSpec {
+            cc: state.cc,
+            start: Duration::ZERO,
+            bytes: None,
+            max_pacing_rate: None,
+            workload: Workload::default(),
+        };
         Scenario {
             path: PathSpec {
                 forward: direction(loss, self.bdp()),
