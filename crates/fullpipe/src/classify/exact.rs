@@ -67,9 +67,11 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
         return Some(Limit::Cwnd);
     }
     let by_rate = sender.cc == Some(Algorithm::Bbr1);
-    let (window, slow_start) = (spent(SendLimit::Cwnd) + spent(SendLimit::Recovery), spent(SendLimit::SlowStart));
+    let (window, slow_start) =
+        (spent(SendLimit::Cwnd) + spent(SendLimit::Recovery), spent(SendLimit::SlowStart));
     let pacing = spent(SendLimit::Pacing);
-    let capped = sender.max_pacing_rate.is_some_and(|most| sender.pacing_rate >= Some(most.mul_div(MARGIN, 100)));
+    let capped =
+        sender.max_pacing_rate.is_some_and(|most| sender.pacing_rate >= Some(most.mul_div(MARGIN, 100)));
     // BBR has no threshold: below it, which is always, says nothing.
     let (control, starting) = match (by_rate, truth.status.phase) {
         (true, "Startup") => (0.0, slow_start + window + if capped { 0.0 } else { pacing }),

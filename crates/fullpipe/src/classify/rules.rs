@@ -31,6 +31,8 @@ const WIDE_ROWS: usize = 8;
 const LONG: u64 = 32;
 /// Round trips that a limit lasts at least between two spans of another.
 const BLIP: u64 = 2;
+/// Rows that it lasts at most without being one, where they are further apart.
+const BLIP_ROWS: usize = 2;
 /// In flight over a window from which on that window is full: what is left is less than what is sent at once.
 const FULL: f64 = 0.9;
 /// Taken over allowed memory of a send buffer: a blocked writer wakes when a third is free.
@@ -71,14 +73,15 @@ pub(super) fn verdicts(flow: &Flow<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-/// What lasts less than two round trips between two spans of one limit belongs to that limit: a moment's
+/// What lasts less than two round trips, or two rows, between two spans of one limit belongs to that limit: a moment's
 /// numbers are no change of the path.
 fn without_blips(flow: &Flow<'_>, verdicts: &mut [Verdict]) {
     let mut begin = 0;
     while begin < verdicts.len() {
         let run = verdicts[begin..].iter().take_while(|v| v.limit == verdicts[begin].limit).count();
         let end = begin + run;
-        let short = flow.rows[end].at.saturating_since(flow.rows[begin].at) < round_trip(&flow.rows[begin]) * BLIP;
+        let length = flow.rows[end].at.saturating_since(flow.rows[begin].at);
+        let short = run <= BLIP_ROWS || length < round_trip(&flow.rows[begin]) * BLIP;
         let before = begin.checked_sub(1).map(|before| verdicts[before]);
         if let (Some(before), Some(after)) = (before, verdicts.get(end))
             && short
@@ -104,7 +107,7 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if at_the_pacing_cap(&near) {
         (Limit::Pacing, Certain)
     } else if near.mostly(receive_window_is_full) {
-        whose_window(&near)
+        whose_window(flow, at, &near)
     } else if flow.by_rate && at < flow.startup_until {
         (Limit::SlowStart, High)
     } else if !flow.by_rate && near.mostly(in_slow_start) {
@@ -158,12 +161,13 @@ fn at_the_pacing_cap(near: &Window<'_>) -> bool {
 }
 
 /// A full window is small because the buffer is, or because its reader leaves the buffer full.
-fn whose_window(near: &Window<'_>) -> (Limit, Confidence) {
+fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
     let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
     let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);
     match unread {
         Some(unread) if unread > 0.25 * (unread + window) => (Limit::ReceiverApp, Confidence::Certain),
         Some(_) => (Limit::Rwnd, Confidence::Certain),
+        None if flow.window_shrank(at, near) => (Limit::ReceiverApp, Confidence::Low),
         None => (Limit::Rwnd, Confidence::Low),
     }
 }

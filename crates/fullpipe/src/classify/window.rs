@@ -22,6 +22,8 @@ pub(super) struct Flow<'a> {
     /// its slow-start threshold says nothing.
     pub(super) by_rate: bool,
     pub(super) losses: Losses,
+    /// The largest receive window up to each row, in bytes.
+    largest_window: Vec<f64>,
     /// The row up to which a sender that goes by rate was in its Startup.
     pub(super) startup_until: usize,
 }
@@ -31,9 +33,20 @@ impl<'a> Flow<'a> {
         let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
         let by_rate = named.map_or_else(|| goes_by_rate(rows), |cc| cc == Algorithm::Bbr1);
         let losses = Losses::of(rows);
-        let mut flow = Self { rows, host, by_rate, losses, startup_until: 0 };
-        flow.startup_until = if by_rate { startup(rows) } else { 0 };
-        flow
+        let largest = |most: &mut f64, row: &Row| {
+            *most = most.max(row.sender.rwnd.get() as f64);
+            Some(*most)
+        };
+        let largest_window = rows.iter().scan(0.0, largest).collect();
+        let startup_until = if by_rate { startup(rows) } else { 0 };
+        Self { rows, host, by_rate, losses, largest_window, startup_until }
+    }
+
+    /// Whether the receive window is smaller than it was: a buffer never shrinks, so its reader fell behind.
+    pub(super) fn window_shrank(&self, at: usize, near: &Window<'_>) -> bool {
+        const SMALLER: f64 = 0.8;
+        let usual = near.median(|row| Some(row.sender.rwnd.get() as f64));
+        usual.is_some_and(|usual| usual < SMALLER * self.largest_window[at])
     }
 
     /// The rows within so many round trips of row `at`, and at least so many on either side.
@@ -59,7 +72,8 @@ impl<'a> Flow<'a> {
 fn goes_by_rate(rows: &[Row]) -> bool {
     let per_round_trip = |row: &Row| {
         let sender = &row.sender;
-        let pacing = sender.pacing_rate.filter(|rate| sender.max_pacing_rate.is_none_or(|most| *rate < most))?;
+        let pacing =
+            sender.pacing_rate.filter(|rate| sender.max_pacing_rate.is_none_or(|most| *rate < most))?;
         let (srtt, min_rtt) = (sender.srtt?, sender.min_rtt?);
         // A standing queue stretches the round trip of a window, not that of a rate.
         let rtt = if sender.ssthresh.is_some() { srtt } else { min_rtt };

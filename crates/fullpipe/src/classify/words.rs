@@ -11,8 +11,6 @@ use crate::explain::{Confidence, Finding, Limit};
 
 /// Rows further apart than this miss what happens between them.
 const COARSE: Duration = Duration::from_millis(150);
-/// A window that falls to this share of its largest comes and goes.
-const COMES_AND_GOES: f64 = 0.8;
 
 /// One finding a limit, the longest first.
 pub(super) fn findings(flow: &Flow<'_>, verdicts: &[Verdict]) -> Vec<Finding> {
@@ -65,7 +63,13 @@ struct Time<'a> {
 
 impl<'a> Time<'a> {
     fn of(limit: Limit) -> Self {
-        Self { limit, length: Duration::ZERO, delivered: 0.0, rows: Vec::new(), confidence: Default::default() }
+        Self {
+            limit,
+            length: Duration::ZERO,
+            delivered: 0.0,
+            rows: Vec::new(),
+            confidence: Default::default(),
+        }
     }
 
     fn add(&mut self, before: &Row, row: &'a Row, confidence: Confidence) {
@@ -197,11 +201,12 @@ impl<'a> Time<'a> {
             self.bytes(|row| row.sender.rwnd),
             self.bytes(|row| row.sender.notsent)
         ));
-        let Some(unread) = self.median(|row| row.receiver.map(|receiver| receiver.unread.get() as f64)) else {
-            let pattern = if self.window_comes_and_goes() {
-                "it comes and goes, as a slow reader's does"
+        let Some(unread) = self.median(|row| row.receiver.map(|receiver| receiver.unread.get() as f64))
+        else {
+            let pattern = if self.limit == Limit::ReceiverApp {
+                "it shrank, as a slow reader's does"
             } else {
-                "it is constant, as a buffer's end is"
+                "it never shrank, as a buffer's does not"
             };
             open.push(format!(
                 "whether the receiver's buffer is small or its application slow: its Recv-Q is not known; its \
@@ -218,14 +223,11 @@ impl<'a> Time<'a> {
         let sizes = flow.rows.iter().filter_map(|row| row.receiver.map(|receiver| receiver.rcvbuf));
         let size = sizes.clone().last().unwrap_or_default();
         let state = BufferState::of(sizes, flow.host.rmem);
-        say(state.map(|state| state.words("receive buffer", size, "tcp_rmem[2]", "SO_RCVBUF")), evidence, open);
-    }
-
-    pub(super) fn window_comes_and_goes(&self) -> bool {
-        let windows = || self.rows.iter().map(|row| row.sender.rwnd.get() as f64);
-        let most = windows().fold(0.0, f64::max);
-        // A window that grows is small at first; one that comes and goes is small again later.
-        windows().skip_while(|window| *window < most).any(|window| window < COMES_AND_GOES * most)
+        say(
+            state.map(|state| state.words("receive buffer", size, "tcp_rmem[2]", "SO_RCVBUF")),
+            evidence,
+            open,
+        );
     }
 
     fn path(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {
@@ -298,9 +300,9 @@ impl<'a> Time<'a> {
             Limit::Rwnd | Limit::ReceiverApp if self.rows.iter().all(|row| row.receiver.is_none()) => {
                 Some("look at Recv-Q on the receiving host: ss -tn")
             }
-            Limit::Policer | Limit::Link if flow.host.line.is_none() => {
-                Some("give the line's rate with --link, or send a second flow beside: what limits each alone adds up")
-            }
+            Limit::Policer | Limit::Link if flow.host.line.is_none() => Some(
+                "give the line's rate with --link, or send a second flow beside: what limits each alone adds up",
+            ),
             Limit::Policer => Some("send a second flow beside: what limits each alone adds up"),
             Limit::Cwnd if !flow.by_rate => {
                 Some("repeat with BBR on the sender: a higher rate shows that loss held cwnd down")
