@@ -23,8 +23,8 @@ mod told;
 mod traced;
 mod udp;
 
-use fullpipe_tcp::cc::Algorithm;
 use fullpipe_lab::trace::Row;
+use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Rate};
 
 use crate::classify::Classification;

@@ -26,6 +26,14 @@ const REQUIRED: [&str; 14] = [
     "retransmits",
     "recovering",
 ];
+/// A trace is shorter than a year.
+const LONGEST_S: f64 = 31_536_000.0;
+/// No segment is longer, in bytes: IP's 64 KiB.
+const LARGEST_SEGMENT: u64 = 65_535;
+/// No window or socket buffer is larger, in bytes: 1 TiB, so that sums and products of them stay numbers.
+const LARGEST_BUFFER: u64 = 1 << 40;
+/// From here on a rate is no bound, in bit/s.
+const UNBOUNDED_BPS: u64 = 10_000_000_000_000;
 /// Columns that tell such lines from those of anything else.
 const TYPICAL: [&str; 3] = ["t_s", "cwnd_bytes", "delivered_bytes"];
 /// Phases that the truth is read from; others are kept as unknown.
@@ -87,7 +95,8 @@ pub fn read(text: &str) -> Result<Recording, ReadError> {
     let skipped = text.lines().take_while(|line| !is_header(line)).count();
     let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text[begin..].as_bytes());
-    let headers = reader.headers().map_err(|_| ReadError("the names of the columns are missing".into()))?.clone();
+    let headers =
+        reader.headers().map_err(|_| ReadError("the names of the columns are missing".into()))?.clone();
     if let Some(missing) = REQUIRED.iter().find(|name| !headers.iter().any(|header| header == **name)) {
         return Err(ReadError(format!("the column {missing} is missing")));
     }
@@ -138,6 +147,23 @@ impl TryFrom<&Record> for Row {
                 .ok_or_else(|| ReadError(format!("{name} {value} is no time")))
         };
         let millis = |name: &str, value: Option<f64>| value.map(|ms| seconds(name, ms / 1e3)).transpose();
+        for (name, bytes, most) in [
+            ("mss_bytes", record.mss_bytes, LARGEST_SEGMENT),
+            ("cwnd_bytes", record.cwnd_bytes, LARGEST_BUFFER),
+            ("inflight_bytes", record.inflight_bytes, LARGEST_BUFFER),
+            ("flight_size_bytes", record.flight_size_bytes, LARGEST_BUFFER),
+            ("rwnd_bytes", record.rwnd_bytes, LARGEST_BUFFER),
+            ("notsent_bytes", record.notsent_bytes, LARGEST_BUFFER),
+            ("sndbuf_bytes", record.sndbuf_bytes, LARGEST_BUFFER),
+            ("sndbuf_used_bytes", record.sndbuf_used_bytes, LARGEST_BUFFER),
+            ("rcvbuf_bytes", record.rcvbuf_bytes.unwrap_or(0), LARGEST_BUFFER),
+        ] {
+            if bytes > most {
+                return Err(ReadError(format!("{name} {bytes} is more than any host has")));
+            }
+        }
+        // The kernel says all ones where there is no bound.
+        let rate = |bps: Option<u64>| bps.filter(|bps| *bps < UNBOUNDED_BPS).map(Rate::from_bps);
         let sender = TcpInfo {
             cc: record.cc.as_deref().and_then(|name| name.parse().ok()),
             mss: Bytes::new(record.mss_bytes),
@@ -146,9 +172,9 @@ impl TryFrom<&Record> for Row {
             inflight: Bytes::new(record.inflight_bytes),
             flight_size: Bytes::new(record.flight_size_bytes),
             rwnd: Bytes::new(record.rwnd_bytes),
-            pacing_rate: record.pacing_bps.map(Rate::from_bps),
-            max_pacing_rate: record.max_pacing_bps.map(Rate::from_bps),
-            delivery_rate: record.delivery_bps.map(Rate::from_bps),
+            pacing_rate: rate(record.pacing_bps),
+            max_pacing_rate: rate(record.max_pacing_bps),
+            delivery_rate: rate(record.delivery_bps),
             app_limited: record.app_limited,
             srtt: millis("srtt_ms", record.srtt_ms)?,
             min_rtt: millis("min_rtt_ms", record.min_rtt_ms)?,
@@ -214,9 +240,6 @@ impl TryFrom<&Record> for Row {
     }
 }
 
-/// A trace is shorter than a year.
-const LONGEST_S: f64 = 31_536_000.0;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,9 +285,11 @@ mod tests {
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let headers = reader.headers().expect("names").clone();
         let kept: Vec<usize> = (0..headers.len()).filter(|i| REQUIRED.contains(&&headers[*i])).collect();
-        let line = |record: &csv::StringRecord| kept.iter().map(|i| &record[*i]).collect::<Vec<_>>().join(",");
-        let lines: Vec<String> =
-            std::iter::once(line(&headers)).chain(reader.records().map(|r| line(&r.expect("a line")))).collect();
+        let line =
+            |record: &csv::StringRecord| kept.iter().map(|i| &record[*i]).collect::<Vec<_>>().join(",");
+        let lines: Vec<String> = std::iter::once(line(&headers))
+            .chain(reader.records().map(|r| line(&r.expect("a line"))))
+            .collect();
         let recording = read(&lines.join("\n")).expect("enough");
         assert_eq!(recording.rows.len(), rows.len());
         assert!(recording.rows.iter().all(|recorded| recorded.row.truth.is_none()));

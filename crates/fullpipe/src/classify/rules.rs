@@ -146,7 +146,7 @@ fn in_slow_start(row: &Row) -> bool {
 
 /// BBR stops to look for the smallest RTT, with a window of four segments.
 fn looks_for_min_rtt(row: &Row) -> bool {
-    row.sender.cwnd.get() <= PROBE_RTT_WINDOW * row.sender.mss.get()
+    row.sender.cwnd.get() <= row.sender.mss.get().saturating_mul(PROBE_RTT_WINDOW)
 }
 
 fn at_the_pacing_cap(near: &Window<'_>) -> bool {

@@ -1,1 +1,238 @@
+use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
+use fullpipe_units::draw;
 
+use super::buffers::BufferState;
+use super::losses::Losses;
+use super::*;
+
+const MSS: u64 = 1_448;
+
+/// A sender of 100 segments in flight, with 50 more to send and room in every window but cwnd.
+fn row(millis: u64) -> Row {
+    let ms = Duration::from_millis;
+    let segments = |n: u64| Bytes::new(n * MSS);
+    Row {
+        at: Instant::ZERO + ms(millis),
+        flow: 0,
+        sender: TcpInfo {
+            cc: None,
+            mss: Bytes::new(MSS),
+            cwnd: segments(100),
+            ssthresh: Some(segments(80)),
+            inflight: segments(100),
+            flight_size: segments(100),
+            rwnd: segments(1_000),
+            // 1.2 windows a round trip, as the kernel has it for a loss-based sender.
+            pacing_rate: Some(Rate::of(segments(120), ms(50))),
+            max_pacing_rate: None,
+            delivery_rate: Some(Rate::of(segments(100), ms(50))),
+            app_limited: false,
+            srtt: Some(ms(50)),
+            min_rtt: Some(ms(50)),
+            delivered: Bytes::new(millis * 2 * MSS),
+            retransmits: 0,
+            recovering: false,
+            notsent: segments(50),
+            sndbuf: segments(1_000),
+            sndbuf_used: segments(150),
+        },
+        receiver: None,
+        path: None,
+        truth: None,
+    }
+}
+
+/// Rows every 50 ms, each as `with` leaves it.
+fn rows(with: impl Fn(usize, &mut Row)) -> Vec<Row> {
+    (0..100)
+        .map(|i| {
+            let mut row = row(50 + 50 * i as u64);
+            with(i, &mut row);
+            row
+        })
+        .collect()
+}
+
+/// What holds these rows for most of the time.
+fn main_limit(rows: &[Row]) -> Limit {
+    classify(rows, &HostFacts::default()).findings[0].limit
+}
+
+fn interval(from: u64, to: u64, limit: Limit) -> Classified {
+    let at = |millis| Instant::ZERO + Duration::from_millis(millis);
+    let (from, to) = (at(from), at(to));
+    Classified { from, to, limit, basis: Basis::Inferred, confidence: Confidence::High }
+}
+
+#[test]
+fn agreement_is_weighted_by_time() {
+    use Limit::{App, Cwnd, Link};
+    let a = [interval(0, 100, App), interval(100, 400, Cwnd)];
+    let b = [interval(50, 200, App), interval(200, 500, Cwnd)];
+    // Common: 50 to 400. The same: 50 to 100 and 200 to 400.
+    assert_eq!(agreement(&a, &b), Some(250.0 / 350.0));
+    assert_eq!(agreement(&b, &a), agreement(&a, &b));
+    assert_eq!(agreement(&a, &[interval(500, 600, Link)]), None);
+    assert_eq!(agreement(&[], &b), None);
+    assert_eq!((share(&a, Cwnd), share(&a, Link), share(&[], App)), (0.75, 0.0, 0.0));
+}
+
+#[test]
+fn nothing_is_said_of_nothing() {
+    for rows in [Vec::new(), vec![row(50)]] {
+        let classification = classify(&rows, &HostFacts::default());
+        assert_eq!((classification.intervals.len(), classification.findings.len()), (0, 0));
+        assert!(!classification.notes.is_empty());
+    }
+    assert_eq!(exact(&rows(|_, _| {})), None, "no truth, no exact limit");
+}
+
+/// The order of the rules, each by the column that decides.
+#[test]
+fn each_rule_has_its_column() {
+    let segments = |n: u64| Bytes::new(n * MSS);
+    assert_eq!(main_limit(&rows(|_, _| {})), Limit::Cwnd);
+    let empty = |_: usize, row: &mut Row| row.sender.notsent = Bytes::ZERO;
+    assert_eq!(main_limit(&rows(empty)), Limit::App);
+    let full = |_: usize, row: &mut Row| {
+        row.sender.notsent = Bytes::ZERO;
+        row.sender.cwnd = segments(300);
+        row.sender.sndbuf = segments(150);
+        row.sender.sndbuf_used = segments(102);
+    };
+    assert_eq!(main_limit(&rows(full)), Limit::Sndbuf);
+    assert_eq!(main_limit(&rows(|_, row| row.sender.rwnd = segments(100))), Limit::Rwnd);
+    assert_eq!(main_limit(&rows(|_, row| row.sender.ssthresh = None)), Limit::SlowStart);
+    let capped = |_: usize, row: &mut Row| {
+        row.sender.max_pacing_rate = row.sender.delivery_rate;
+        row.sender.pacing_rate = row.sender.delivery_rate;
+        row.sender.cwnd = segments(300);
+    };
+    assert_eq!(main_limit(&rows(capped)), Limit::Pacing);
+    let queued = |_: usize, row: &mut Row| row.sender.srtt = Some(Duration::from_millis(90));
+    assert_eq!(main_limit(&rows(queued)), Limit::Link);
+}
+
+/// A full window is the buffer's or the reader's; who reads is seen at the receiver, or by a window that shrank.
+#[test]
+fn a_window_is_small_for_two_reasons() {
+    let small = |row: &mut Row| row.sender.rwnd = Bytes::new(100 * MSS);
+    let unread = |bytes: u64| {
+        let unread = Bytes::new(bytes);
+        Some(ReceiverInfo { received: Bytes::ZERO, unread, rcvbuf: Bytes::new(1_000_000) })
+    };
+    let with = |bytes| {
+        rows(move |_, row| {
+            small(row);
+            row.receiver = unread(bytes);
+        })
+    };
+    assert_eq!(main_limit(&with(0)), Limit::Rwnd);
+    assert_eq!(main_limit(&with(500_000)), Limit::ReceiverApp);
+    let shrinks = |i: usize, row: &mut Row| {
+        if i >= 10 {
+            small(row)
+        }
+    };
+    assert_eq!(main_limit(&rows(shrinks)), Limit::ReceiverApp);
+}
+
+/// Between two spans of one limit a moment of another is noise, not a change.
+#[test]
+fn a_moment_makes_no_interval() {
+    let blip = |i: usize, row: &mut Row| {
+        if i == 50 {
+            row.sender.rwnd = Bytes::ZERO;
+        }
+    };
+    let classification = classify(&rows(blip), &HostFacts::default());
+    assert_eq!(classification.intervals.len(), 1, "{:?}", classification.intervals);
+}
+
+/// Before the first byte and after the last there is nothing to be limited.
+#[test]
+fn idle_ends_are_left_out() {
+    let idle = |i: usize, row: &mut Row| {
+        let sent = i.clamp(20, 60) as u64 - 20;
+        row.sender.delivered = Bytes::new(sent * 100 * MSS);
+        if !(20..60).contains(&i) {
+            row.sender.flight_size = Bytes::ZERO;
+            row.sender.notsent = Bytes::ZERO;
+        }
+    };
+    let intervals = classify(&rows(idle), &HostFacts::default()).intervals;
+    let (first, last) = (intervals.first().expect("some"), intervals.last().expect("some"));
+    assert_eq!((first.from.as_secs_f64(), last.to.as_secs_f64()), (1.0, 3.05));
+}
+
+/// Losses at the top of a sawtooth are of a fixed rate; losses anywhere in it are chance.
+#[test]
+fn losses_are_told_by_their_rank() {
+    // A window that climbs by two segments a row; `falls` says whether it loses here.
+    let sawtooth = |falls: &dyn Fn(usize, u64) -> bool| {
+        let (mut window, mut lost, mut delivered) = (50, 0, 0);
+        let row = |i: usize| {
+            let mut row = row(50 + 50 * i as u64);
+            row.sender.cwnd = Bytes::new(window * MSS);
+            delivered += window * MSS;
+            row.sender.delivered = Bytes::new(delivered);
+            let falls = falls(i, window);
+            (window, lost) = if falls { (window * 7 / 10, lost + 1) } else { (window + 2, lost) };
+            row.sender.retransmits = lost;
+            row
+        };
+        Losses::of(&(0..600).map(row).collect::<Vec<_>>())
+    };
+    let fixed = sawtooth(&|_, window| window >= 100);
+    assert!(fixed.episodes > 10 && fixed.at_fixed_rate(), "{fixed:?}");
+    for seed in 0..20 {
+        let chance = sawtooth(&|i, window| draw(seed, 1, i as u64) % 3_000 < window);
+        assert!(chance.episodes > 5 && !chance.at_fixed_rate(), "{seed}: {chance:?}");
+    }
+}
+
+#[test]
+fn a_buffer_that_never_grows_was_set_or_is_at_its_end() {
+    let state = |sizes: &[u64], limit: Option<u64>| {
+        BufferState::of(sizes.iter().map(|size| Bytes::new(*size)), limit.map(Bytes::new))
+    };
+    assert_eq!(state(&[], None), None);
+    assert_eq!(state(&[4, 4, 4, 4], Some(6)), Some(BufferState::Locked));
+    assert_eq!(state(&[2, 4, 6, 6], Some(6)), Some(BufferState::AtLimit));
+    assert_eq!(state(&[2, 3, 4, 5], Some(6)), Some(BufferState::Growing));
+    assert_eq!(state(&[2, 3, 4, 5], None), Some(BufferState::Growing));
+    assert_eq!(state(&[2, 4, 4, 4], None), Some(BufferState::Still));
+}
+
+/// Whatever the numbers, there is an answer for all of the time, and no panic.
+#[test]
+fn any_numbers_are_classified() {
+    for seed in 0..200u64 {
+        let value = |i: usize, column: u64| {
+            let draw = draw(seed, column, i as u64);
+            // Zeros, small numbers and the largest there are.
+            match draw % 4 {
+                0 => 0,
+                1 => u64::MAX - draw % 3,
+                2 => draw >> 50,
+                _ => draw >> (draw % 60),
+            }
+        };
+        let odd = |i: usize, row: &mut Row| {
+            let bytes = |column| Bytes::new(value(i, column));
+            let rate = |column| (value(i, column) % 5 > 0).then(|| Rate::from_bps(value(i, column)));
+            let span = |column| (value(i, column) % 5 > 0).then(|| Duration::from_nanos(value(i, column)));
+            let sender = &mut row.sender;
+            (sender.mss, sender.cwnd, sender.inflight) = (bytes(1), bytes(2), bytes(3));
+            (sender.flight_size, sender.rwnd, sender.notsent) = (bytes(4), bytes(5), bytes(6));
+            (sender.sndbuf, sender.sndbuf_used, sender.delivered) = (bytes(7), bytes(8), bytes(9));
+            (sender.pacing_rate, sender.max_pacing_rate, sender.delivery_rate) =
+                (rate(10), rate(11), rate(12));
+            (sender.srtt, sender.min_rtt) = (span(13), span(14));
+            sender.retransmits = value(i, 15);
+        };
+        let host = HostFacts { line: Some(Rate::from_bps(seed)), ..HostFacts::default() };
+        let classification = classify(&rows(odd), &host);
+        assert!(classification.intervals.windows(2).all(|pair| pair[0].to == pair[1].from));
+    }
+}

@@ -43,7 +43,16 @@ pub enum SettingsSource {
 impl<'a> Facts<'a> {
     /// A log of which nothing else is known.
     pub const fn of(log: &'a Iperf3Log) -> Self {
-        Self { log, trace: None, rtt: None, link: None, sysctl: None, peer_sysctl: None, kernel: None, control: None }
+        Self {
+            log,
+            trace: None,
+            rtt: None,
+            link: None,
+            sysctl: None,
+            peer_sysctl: None,
+            kernel: None,
+            control: None,
+        }
     }
 
     /// A trace of which nothing else is known.

@@ -31,11 +31,20 @@ impl Explainer<'_> {
             ));
         }
         if let (RttSource::Log, Some(own)) = (self.measured.rtt_source, self.facts.log.rtt) {
-            self.assumptions.push(format!(
+            let of_trace = self.facts.trace.is_some();
+            self.assumptions.push(if of_trace {
+                format!(
+                    "the path's RTT is the connection's smallest, {}; a queue that stood from its first packet on would \
+                     be taken for path (--rtt, by ping before the test, tells)",
+                    own.min
+                )
+            } else {
+                format!(
                 "the path's RTT is the least smoothed sample of the log, {}; a queue that stood from the first report on would \
                  be taken for path (--rtt, by ping before the test, tells)",
                 own.min
-            ));
+                )
+            });
         }
         if let (Some(kernel), None) = (self.facts.log.kernel, self.known_kernel()) {
             self.assumptions.push(format!("kernel {kernel} on both hosts, as on the one that wrote the log"));

@@ -40,6 +40,11 @@ fn kinds_are_told_by_content() {
         kind("Client connecting to h, TCP port 5001\n[  3] 0.0-1.0 sec 1 MBytes 8 Mbits/sec"),
         Kind::Iperf2Text
     );
+    assert_eq!(
+        kind("$ head -1 trace.csv\npoint,seed,flow,t_s,mss_bytes,cwnd_bytes,delivered_bytes\n"),
+        Kind::Trace
+    );
+    assert_eq!(kind("t_s,cwnd_bytes\n1,2\n"), Kind::Unknown);
     assert_eq!(kind("net.ipv4.tcp_rmem = 1 2 3"), Kind::Sysctl);
     assert_eq!(kind("\0\u{1}"), Kind::Unknown);
 }

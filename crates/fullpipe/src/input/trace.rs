@@ -42,7 +42,8 @@ impl Trace {
     /// No trace, a flow that is not in it, or one in which nothing was sent.
     pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Self, InputError> {
         let written = "give the trace.csv that fullpipe run --out DIR wrote, whole and unedited";
-        let recording = trace::read(&super::clean(text)).map_err(|e| InputError::new(e.to_string(), written))?;
+        let recording =
+            trace::read(&super::clean(text)).map_err(|e| InputError::new(e.to_string(), written))?;
         if recording.rows.is_empty() {
             return Err(InputError::new("the trace has no rows", written));
         }
@@ -110,7 +111,13 @@ fn chosen(rows: Vec<Recorded>, choice: &Choice<'_>, notes: &mut Vec<String>) -> 
     }
     let rows: Vec<Recorded> = rows.into_iter().filter(|row| row.point == point).collect();
     let seeds = distinct(rows.iter().map(|row| row.seed));
-    let seed = pick("seed", choice.seed.map(Some), &seeds, |seed| seed.map_or("-".into(), |s| s.to_string()), notes)?;
+    let seed = pick(
+        "seed",
+        choice.seed.map(Some),
+        &seeds,
+        |seed| seed.map_or("-".into(), |s| s.to_string()),
+        notes,
+    )?;
     let rows: Vec<Row> = rows.into_iter().filter(|row| row.seed == seed).map(|row| row.row).collect();
     let flows = distinct(rows.iter().map(|row| row.flow));
     let flow = pick("flow", choice.flow, &flows, u32::to_string, notes)?;
@@ -156,7 +163,10 @@ fn pick<T: Copy + PartialEq>(
 fn log(rows: &[Row]) -> Iperf3Log {
     let moves = |row: &Row| !(row.sender.delivered.is_zero() && row.sender.flight_size.is_zero());
     let begin = rows.iter().position(moves).unwrap_or(0).saturating_sub(1);
-    let end = rows.iter().rposition(|row| !row.sender.flight_size.is_zero()).map_or(rows.len(), |i| (i + 2).min(rows.len()));
+    let end = rows
+        .iter()
+        .rposition(|row| !row.sender.flight_size.is_zero())
+        .map_or(rows.len(), |i| (i + 2).min(rows.len()));
     let rows = rows.get(begin..end).unwrap_or(rows);
     let (first, last) = (&rows[0], &rows[rows.len() - 1]);
     let length = last.at.saturating_since(first.at);
@@ -216,7 +226,8 @@ fn rate(bytes: Bytes, length: Duration) -> Rate {
 }
 
 fn round_trips(rows: &[Row]) -> Option<RttRange> {
-    let smooth: Vec<Duration> = rows.iter().filter_map(|row| row.sender.srtt).filter(|rtt| !rtt.is_zero()).collect();
+    let smooth: Vec<Duration> =
+        rows.iter().filter_map(|row| row.sender.srtt).filter(|rtt| !rtt.is_zero()).collect();
     let least = rows.iter().filter_map(|row| row.sender.min_rtt).filter(|rtt| !rtt.is_zero()).min();
     let max = smooth.iter().copied().max()?;
     let mean = smooth.iter().map(|rtt| rtt.as_secs_f64()).sum::<f64>() / smooth.len() as f64;

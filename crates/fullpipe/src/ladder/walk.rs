@@ -191,9 +191,7 @@ fn last_rung(model: &Model<'_>) -> Rung {
     let (limit, what, rate) = match (model.path.cap, model.path.link) {
         (Some(cap), _) => (
             Limit::Policer,
-            format!(
-                "the cap near {cap} that one flow of this host meets anywhere: find it, or use several flows"
-            ),
+            format!("the cap near {cap} that one flow meets: find it, or use several flows"),
             cap,
         ),
         (None, Some(_)) => (Limit::Link, "the line, less headers".into(), model.ceiling()),
