@@ -19,10 +19,13 @@ use crate::stats::LossEstimate;
 
 /// Fewer losses tell nothing of their ranks.
 const FEWEST: usize = 3;
-/// Standard deviation of one even rank.
+/// How often chance may pass for a fixed rate.
+const MISTAKE: f64 = 0.001;
+/// Standard deviation of one even rank, and how many of them the mean of many exceeds so rarely.
 const EVEN: f64 = 0.289;
-/// So many standard deviations above one half chance does not come.
-const BEYOND_CHANCE: f64 = 2.5;
+const DEVIATIONS: f64 = 3.09;
+/// Up to so many losses the tail of their mean is a corner of a cube, above it is nearly a bell's.
+const FEW: usize = 6;
 /// However many losses there are, ranks of a fixed rate are above this: two causes may mix.
 const HIGH: f64 = 0.65;
 /// Windows at loss differ by less than this part of their mean where a fixed rate is behind them.
@@ -68,8 +71,19 @@ impl Losses {
     /// Whether the losses come at a fixed rate.
     pub(super) fn at_fixed_rate(&self) -> bool {
         let count = self.episodes.saturating_sub(1);
-        let chance = 0.5 + BEYOND_CHANCE * EVEN / (count.max(1) as f64).sqrt();
-        count >= FEWEST && self.rank >= chance.max(HIGH) && self.spread < ALIKE
+        count >= FEWEST && self.rank >= beyond_chance(count).max(HIGH) && self.spread < ALIKE
+    }
+}
+
+/// The mean of so many even ranks that chance exceeds in one of a thousand flows.
+fn beyond_chance(count: usize) -> f64 {
+    let n = count as f64;
+    if count <= FEW {
+        // Their sum exceeds n - x with probability x^n / n!, for x up to 1.
+        let factorial: f64 = (1..=count).map(|i| i as f64).product();
+        1.0 - (factorial * MISTAKE).powf(1.0 / n) / n
+    } else {
+        0.5 + DEVIATIONS * EVEN / n.sqrt()
     }
 }
 

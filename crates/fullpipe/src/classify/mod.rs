@@ -146,12 +146,12 @@ pub fn agreement(a: &[Classified], b: &[Classified]) -> Option<f64> {
 
 /// The share of the time of `intervals` that `limit` held, 0 to 1.
 pub fn share(intervals: &[Classified], limit: Limit) -> f64 {
-    let time = |wanted: fn(Limit, Limit) -> bool| {
-        let of = intervals.iter().filter(|interval| wanted(interval.limit, limit));
-        of.map(|interval| interval.length().as_secs_f64()).sum::<f64>()
+    let time = |of: &mut dyn Iterator<Item = &Classified>| {
+        of.fold(Duration::ZERO, |sum, interval| sum + interval.length()).as_secs_f64()
     };
-    let all = time(|_, _| true);
-    if all > 0.0 { time(|a, b| a == b) / all } else { 0.0 }
+    let all = time(&mut intervals.iter());
+    let held = time(&mut intervals.iter().filter(|interval| interval.limit == limit));
+    if all > 0.0 { held / all } else { 0.0 }
 }
 
 #[cfg(test)]
