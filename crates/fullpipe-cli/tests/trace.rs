@@ -76,7 +76,7 @@ fn the_document_has_the_limits_over_time() {
     let said = document(&text, &["--link", "20mbit"]);
     assert_eq!(said["input"]["kind"], "trace");
     assert_eq!(said["findings"][0]["limit"], "sndbuf");
-    assert_eq!(said["path"]["rtt_ms"].as_f64().map(f64::round), Some(41.0), "{}", said["path"]);
+    assert_eq!(said["path"]["rtt_ms"].as_f64().map(f64::round), Some(40.0), "{}", said["path"]);
     let limits = said["limits"].as_array().expect("limits");
     let time = |limit: &Value, key| limit[key].as_f64().expect("seconds");
     assert!(limits.windows(2).all(|pair| time(&pair[0], "to_s") == time(&pair[1], "from_s")), "{limits:#?}");
