@@ -286,7 +286,7 @@ mod tests {
     use fullpipe_units::Bytes;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome};
+    use crate::outcome::{PathOutcome, RttOutcome, Work};
 
     fn flow(mbit: u64, rtt_ms: Option<u64>) -> FlowOutcome {
         let ms = Duration::from_millis;
@@ -308,6 +308,7 @@ mod tests {
         Outcome {
             flows,
             path: PathOutcome { delivered: 9, queue_drops: 3, random_drops: 4, policed: 0 },
+            work: Work::default(),
             digest: 0,
         }
     }

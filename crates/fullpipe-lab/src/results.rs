@@ -11,7 +11,6 @@ use crate::campaign::RunResult;
 use crate::check::{Metric, Verdict, evaluate, mean};
 use crate::experiment::Experiment;
 use crate::outcome::{FlowOutcome, Outcome};
-use crate::trace::Csv;
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -54,6 +53,8 @@ pub struct Run {
     pub flows: Vec<Flow>,
     /// Packets of the data direction.
     pub path: PathCounts,
+    /// What it took to simulate.
+    pub work: WorkCounts,
     /// Hash over the whole trace in hexadecimal: as a number it would not survive readers of doubles.
     pub digest: String,
     /// Seconds of real time it took.
@@ -103,6 +104,17 @@ pub struct PathCounts {
     pub policed: u64,
 }
 
+/// What a run took the simulator: counts that are the same on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkCounts {
+    /// Packets handed over, timers that came up and trace rows.
+    pub events: u64,
+    /// ACKs that delivered something.
+    pub acks: u64,
+    /// Looks at records of sent segments.
+    pub records_visited: u64,
+}
+
 /// An expectation held against one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expect {
@@ -150,6 +162,11 @@ impl Report {
                 random_drops: run.value.outcome.path.random_drops,
                 policed: run.value.outcome.path.policed,
             },
+            work: WorkCounts {
+                events: run.value.outcome.work.events,
+                acks: run.value.outcome.work.acks,
+                records_visited: run.value.outcome.work.records_visited,
+            },
             digest: format!("{:016x}", run.value.outcome.digest),
             wall_s: run.value.wall_s,
         };
@@ -190,21 +207,22 @@ impl From<&FlowOutcome> for Flow {
 }
 
 /// The traces of a campaign as one table of comma-separated values: point and seed, then the columns of
-/// [`Csv`]. Written as it is displayed, for it may be long.
+/// [`Record`](crate::trace::Record). Written as it is displayed, for it may be long.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceTable<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// Its runs by point and seed.
-    pub runs: &'a [RunResult<Csv>],
+    /// Its runs by point and seed, each as [`Csv::into_text`](crate::trace::Csv::into_text) has it.
+    pub runs: &'a [RunResult<String>],
 }
 
 impl fmt::Display for TraceTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "point,seed,{}", Csv::COLUMNS)?;
+        let columns = self.runs.iter().find_map(|run| run.value.lines().next());
+        writeln!(f, "point,seed,{}", columns.unwrap_or_default())?;
         for run in self.runs {
             let point = quoted(&self.experiment.points()[run.point].label);
-            for line in run.value.lines() {
+            for line in run.value.lines().skip(1) {
                 writeln!(f, "{point},{},{line}", run.seed)?;
             }
         }
@@ -233,7 +251,7 @@ pub struct Spread {
 
 impl Spread {
     /// `None` of nothing.
-    fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let least = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         Some(Self { mean: mean(values.iter().copied())?, min: least(f64::min)?, max: least(f64::max)? })
     }
@@ -290,7 +308,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome};
+    use crate::outcome::{PathOutcome, RttOutcome, Work};
 
     fn runs() -> Vec<RunResult<Timed>> {
         let ms = Duration::from_millis;
@@ -313,6 +331,7 @@ mod tests {
                 outcome: Outcome {
                     flows: vec![flow(mbit)],
                     path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2, policed: 0 },
+                    work: Work { events: 1_500, acks: 350, records_visited: 2_000 },
                     digest: 0xabc,
                 },
                 wall_s: 0.5,
@@ -341,6 +360,7 @@ mod tests {
                     "send_limit": { "pacing": 0.75, "slow_start": 0.25 },
                 }],
                 "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2, "policed": 0 },
+                "work": { "events": 1500, "acks": 350, "records_visited": 2000 },
                 "digest": "0000000000000abc", "wall_s": 0.5,
             })
         };
@@ -363,12 +383,12 @@ mod tests {
                     [[flow]]\ncc = 'reno'\n[[sample]]\nevery = '250ms'\n\
                     [[point]]\nname = 'small, \"and\" odd'";
         let experiment = Experiment::from_toml(text).expect("valid");
-        let mut csv = Csv::default();
+        let mut csv = crate::trace::Csv::default();
         crate::sim::run_traced(&experiment.points()[0].scenario, &mut csv);
-        let runs = [RunResult { point: 0, seed: 7, value: csv }];
+        let runs = [RunResult { point: 0, seed: 7, value: csv.into_text() }];
         let table = TraceTable { experiment: &experiment, runs: &runs }.to_string();
         let lines: Vec<&str> = table.lines().collect();
-        assert!(lines[0].starts_with("point,seed,flow,t_s,cwnd_bytes,"), "{}", lines[0]);
+        assert!(lines[0].starts_with("point,seed,flow,t_s,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
         assert_eq!(lines.len(), 1 + 4, "{table}");
         let rest = lines[1].strip_prefix("\"small, \"\"and\"\" odd\"").expect("a quoted label");
         assert!(rest.starts_with(",7,0,0.25,"), "{}", lines[1]);

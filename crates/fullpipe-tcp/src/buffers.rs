@@ -110,6 +110,12 @@ impl WindowRule {
         if window.is_zero() {
             return Bytes::ZERO;
         }
+        if let Self::ScalingRatio(ratio @ 1..) = self
+            && window.get() >> 56 == 0
+        {
+            // Asked for every segment that arrives: no wide quotient where a narrow one holds.
+            return Bytes::new((window.get() << 8).div_ceil(ratio as u64));
+        }
         let window = window.get() as u128;
         let space = match self {
             Self::AdvWinScale(scale) if scale > 0 => {
@@ -180,6 +186,11 @@ pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
 /// 64 KiB, whose overhead is small: 3.93 MB of payload were measured to take 3.99 MB.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
+}
+
+/// Memory that `payload` bytes of queued data take: the other way round.
+pub const fn queue_memory(payload: Bytes) -> Bytes {
+    payload.mul_div(65, 64)
 }
 
 /// `tcp_wmem[2]` of all kernels, on hosts with enough memory.

@@ -6,7 +6,8 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate, draw};
 
 use crate::outcome::{FlowOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
-use crate::trace::Row;
+use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
+use crate::workload::{Reader, Writer};
 
 /// Most payload that is handed up as one segment (an IP packet's 64 KiB, whole segments only).
 const MERGE_LIMIT: u32 = 65_000;
@@ -17,10 +18,13 @@ pub(crate) struct Flow {
     spec: FlowSpec,
     starts_at: Instant,
     opened: bool,
-    written: u64,
+    writer: Writer,
+    reader: Reader,
     finished_at: Option<Instant>,
+    /// When a reader that takes its time last read.
+    read_at: Instant,
     max_cwnd: u64,
-    /// Bytes received and time per limit at each trace row.
+    /// Bytes read and time per limit at each trace row.
     history: Vec<Moment>,
     merge: Merge,
 }
@@ -28,7 +32,7 @@ pub(crate) struct Flow {
 #[derive(Clone, Copy)]
 struct Moment {
     at: Instant,
-    received: u64,
+    read: u64,
     limit_times: [Duration; SendLimit::ALL.len()],
 }
 
@@ -49,6 +53,7 @@ impl Flow {
             window_rule: host.window_rule,
             window_clamp: host.window_clamp,
             fair_queue: host.fair_queue,
+            max_pacing_rate: spec.max_pacing_rate,
             seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         };
         let starts_at = Instant::ZERO + spec.start;
@@ -58,10 +63,12 @@ impl Flow {
             spec: spec.clone(),
             starts_at,
             opened: false,
-            written: 0,
+            writer: Writer::new(spec.workload.writing, spec.bytes),
+            reader: Reader::new(spec.workload.reading, starts_at),
             finished_at: None,
+            read_at: starts_at,
             max_cwnd: 0,
-            history: vec![Moment { at: starts_at, received: 0, limit_times: Default::default() }],
+            history: vec![Moment { at: starts_at, read: 0, limit_times: Default::default() }],
             merge: Merge { within: host.rx_merge, held: None },
         }
     }
@@ -81,35 +88,41 @@ impl Flow {
             self.sender.open();
         }
         self.sender.handle_timeout(now);
+        if self.writer.wakes_at() <= now {
+            self.offer(now);
+        }
         self.sender_events(now);
     }
 
     fn sender_events(&mut self, now: Instant) {
         while let Some(event) = self.sender.poll_event() {
             match event {
-                Event::Connected | Event::Writable => self.offer(),
+                Event::Connected | Event::Writable => self.offer(now),
                 Event::Finished => self.finished_at = Some(now),
                 Event::Readable | Event::PeerClosed | Event::Aborted => {}
             }
         }
     }
 
-    /// The sending application: writes as much as the buffer takes.
-    fn offer(&mut self) {
-        let rest = self.spec.bytes.map_or(u64::MAX, |bytes| bytes.get() - self.written);
-        self.written += self.sender.write(rest);
-        if self.spec.bytes.is_some_and(|bytes| self.written >= bytes.get()) {
+    /// The sending application writes what it has.
+    fn offer(&mut self, now: Instant) {
+        let offered = self.writer.offers(now);
+        if offered > 0 {
+            let taken = self.sender.write(offered);
+            self.writer.wrote(offered, taken);
+        }
+        if self.writer.is_done() {
             self.sender.close();
         }
     }
 
-    pub(crate) fn receiver_takes(&mut self, now: Instant, segment: Segment) {
+    pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
         if self.merge.within.is_zero() {
-            self.receiver_handles(now, &segment);
+            self.receiver_handles(now, segment);
             return;
         }
         if let Some((held, _)) = &mut self.merge.held
-            && mergeable(held, &segment)
+            && mergeable(held, segment)
         {
             held.len += segment.len;
             held.ack = segment.ack;
@@ -118,9 +131,9 @@ impl Flow {
         }
         self.flush_merge(now);
         if segment.len > 0 && !segment.flags.has(Flags::FIN) && segment.syn.is_none() {
-            self.merge.held = Some((segment, now + self.merge.within));
+            self.merge.held = Some((segment.clone(), now + self.merge.within));
         } else {
-            self.receiver_handles(now, &segment);
+            self.receiver_handles(now, segment);
         }
     }
 
@@ -132,12 +145,34 @@ impl Flow {
 
     fn receiver_handles(&mut self, now: Instant, segment: &Segment) {
         self.receiver.handle_segment(now, segment);
-        // The receiving application reads whatever there is, at once.
         while let Some(event) = self.receiver.poll_event() {
             if event == Event::Readable {
-                self.receiver.read(now, u64::MAX);
+                self.application_reads(now);
             }
         }
+    }
+
+    /// The receiving application reads what it wants of what there is.
+    #[inline]
+    fn application_reads(&mut self, now: Instant) {
+        if self.reader.is_greedy() {
+            self.receiver.read(now, u64::MAX);
+            return;
+        }
+        loop {
+            let wanted = self.reader.takes(now).min(self.receiver.readable());
+            if wanted == 0 {
+                return;
+            }
+            let taken = self.receiver.read(now, wanted);
+            self.reader.took(now, taken);
+            self.read_at = now;
+        }
+    }
+
+    /// Bytes that the receiving application has read.
+    fn read(&self) -> u64 {
+        self.receiver.received() - self.receiver.readable()
     }
 
     pub(crate) fn receiver_timeout(&mut self, now: Instant) {
@@ -145,35 +180,55 @@ impl Flow {
             self.flush_merge(now);
         }
         self.receiver.handle_timeout(now);
+        if self.reader.wakes_at() <= now {
+            self.application_reads(now);
+        }
     }
 
     pub(crate) fn next_timeout(&self, of_sender: bool) -> Instant {
         if !of_sender {
             let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
-            return self.receiver.poll_timeout().min(merge);
+            return self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at());
         }
-        if self.opened { self.sender.poll_timeout() } else { self.starts_at }
+        if self.opened { self.sender.poll_timeout().min(self.writer.wakes_at()) } else { self.starts_at }
+    }
+
+    /// The flow's trace row.
+    pub(crate) fn row(&self, now: Instant, number: u32, path: PathState) -> Row {
+        let sender = self.sender.snapshot();
+        Row {
+            at: now,
+            flow: number,
+            sender: TcpInfo::of(&sender, self.spec.max_pacing_rate),
+            receiver: Some(self.receiver.receiver_snapshot().into()),
+            path: Some(path),
+            truth: Some(SenderTruth {
+                send_limit: sender.limit,
+                limit_times: self.sender.limit_times(now),
+                lost: Bytes::new(sender.lost),
+                status: sender.status,
+            }),
+        }
     }
 
     pub(crate) fn remember(&mut self, row: &Row) {
-        self.max_cwnd = self.max_cwnd.max(row.sender.cwnd);
+        self.max_cwnd = self.max_cwnd.max(row.sender.cwnd.get());
         if row.at > self.starts_at && self.finished_at.is_none() {
-            self.history.push(Moment {
-                at: row.at,
-                received: row.received.get(),
-                limit_times: row.limit_times,
-            });
+            let now = row.at;
+            let (read, limit_times) = (self.read(), self.sender.limit_times(now));
+            self.history.push(Moment { at: now, read, limit_times });
         }
     }
 
     pub(crate) fn outcome(&self, end: Instant) -> FlowOutcome {
-        let end = self.finished_at.unwrap_or(end);
-        let last =
-            Moment { at: end, received: self.receiver.received(), limit_times: self.sender.limit_times(end) };
+        // Acknowledged is not yet read.
+        let all_read = self.receiver.readable() == 0;
+        let end = self.finished_at.filter(|_| all_read).map_or(end, |finished| finished.max(self.read_at));
+        let last = Moment { at: end, read: self.read(), limit_times: self.sender.limit_times(end) };
         let lifetime = end.saturating_since(self.starts_at);
         let half = self.at(self.starts_at + lifetime / 2, last);
         let rate = |from: u64, span: Duration| {
-            if span.is_zero() { Rate::ZERO } else { Rate::of(Bytes::new(last.received - from), span) }
+            if span.is_zero() { Rate::ZERO } else { Rate::of(Bytes::new(last.read - from), span) }
         };
         let rtts = self.sender.rtts();
         let rtt = match (rtts.min(), rtts.mean(), rtts.percentile(95)) {
@@ -188,9 +243,9 @@ impl Flow {
         };
         FlowOutcome {
             cc: self.spec.cc,
-            bytes: Bytes::new(last.received),
+            bytes: Bytes::new(last.read),
             goodput: rate(0, lifetime),
-            goodput_second_half: rate(half.received, end.saturating_since(half.at)),
+            goodput_second_half: rate(half.read, end.saturating_since(half.at)),
             retransmits: self.sender.stats().retransmits,
             rtt,
             send_limit: spent(&self.history[0]),
@@ -218,7 +273,7 @@ impl Flow {
         for (i, time) in limit_times.iter_mut().enumerate() {
             *time = Duration::from_nanos(between(time.as_nanos(), next.limit_times[i].as_nanos()));
         }
-        Moment { at, received: between(before.received, next.received), limit_times }
+        Moment { at, read: between(before.read, next.read), limit_times }
     }
 }
 

@@ -5,7 +5,7 @@ use fullpipe_units::{Duration, Instant};
 use super::timers::RetransmitTimer;
 use super::{Connection, Event, Phase, State};
 use crate::cc::{AckSample, LossCause, Lost, Recovery, Signal};
-use crate::estimate::RateSnapshot;
+use crate::estimate::{RateSample, RateSnapshot};
 use crate::recovery::probe::ProbeEnd;
 use crate::recovery::scoreboard::{RecordNo, RecordState, SentRecord};
 use crate::rx::ack::Received;
@@ -228,6 +228,11 @@ impl Connection {
         self.check_app_limited();
         self.update_send_window(segment, start, ack);
         let ack = ack.max(self.snd_una);
+        if self.has_nothing_to_hear(segment, ack) {
+            self.rearm_after_ack(now, None, false);
+            self.finish_if_done();
+            return;
+        }
 
         let prior_inflight = self.board.inflight();
         let lost_before = self.board.lost_total();
@@ -294,6 +299,16 @@ impl Connection {
         }
         self.rearm_after_ack(now, look_again, delivered > 0);
         self.finish_if_done();
+    }
+
+    /// Nothing is outstanding, and so no ACK can report, end or prove anything: what the receiving side of a
+    /// transfer meets in every segment of data.
+    fn has_nothing_to_hear(&self, segment: &Segment, ack: u64) -> bool {
+        self.board.is_empty()
+            && ack == self.snd_una
+            && segment.sack.is_empty()
+            && self.phase == Phase::Open
+            && !self.probe.is_outstanding()
     }
 
     /// TCP-5: only a segment that is newer than the last one consulted may change the window. One that
@@ -496,6 +511,10 @@ impl Connection {
         let interval =
             newest.and_then(|newest| self.rate.interval(newest.sent_at, &snapshot, self.rtt.min_rtt()));
         let round_start = newest.is_some() && self.rate.starts_round(&snapshot);
+        let delivered = self.rate.delivered - snapshot.delivered;
+        if let Some(interval) = interval {
+            self.rate.keep(RateSample { delivered, interval, app_limited: snapshot.app_limited });
+        }
         AckSample {
             cum_acked: delivery.cum_acked,
             sacked: delivery.sacked,
@@ -506,7 +525,7 @@ impl Connection {
             tx_in_flight: snapshot.tx_in_flight,
             lost_since_sent: self.board.lost_total().saturating_sub(snapshot.lost),
             prior_delivered: snapshot.delivered,
-            delivered: self.rate.delivered - snapshot.delivered,
+            delivered,
             interval,
             rtt: delivery.newest_rtt(),
             oldest_rtt: delivery.oldest_rtt(),

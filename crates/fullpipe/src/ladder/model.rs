@@ -3,6 +3,7 @@
 
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
+use fullpipe_lab::workload::Workload;
 use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -214,7 +215,13 @@ impl<'a> Model<'a> {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
-        let flow = FlowSpec { cc: state.cc, start: Duration::ZERO, bytes: None };
+        let flow = FlowSpec {
+            cc: state.cc,
+            start: Duration::ZERO,
+            bytes: None,
+            max_pacing_rate: None,
+            workload: Workload::default(),
+        };
         Scenario {
             path: PathSpec {
                 forward: direction(loss, self.bdp()),
