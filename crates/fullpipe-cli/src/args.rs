@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fullpipe::{Demand, InputError, Memory};
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -91,6 +92,9 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) html: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) demand: DemandArgs,
+
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
 
@@ -108,6 +112,32 @@ pub(crate) struct OutputArgs {
 impl OutputArgs {
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DemandArgs {
+    /// What the application wants to send, as 150mbit: tells on which rung its queue grows, and how fast
+    #[arg(long, value_name = "RATE")]
+    pub(crate) offered: Option<Rate>,
+
+    /// Memory that the application's queue may take, as 2GiB; with --sysctl local on the sender what it has left
+    #[arg(long, value_name = "SIZE", requires = "offered")]
+    pub(crate) memory: Option<Bytes>,
+}
+
+impl DemandArgs {
+    /// What is asked for. `available` is what the sending host has left, where that is known.
+    pub(crate) fn demand(
+        &self,
+        available: impl FnOnce() -> Option<Bytes>,
+    ) -> Result<Option<Demand>, InputError> {
+        let Some(rate) = self.offered else { return Ok(None) };
+        let memory = match self.memory {
+            Some(memory) => Memory::Given(memory),
+            None => available().map_or(Memory::Unknown, Memory::Available),
+        };
+        Demand::new(rate, memory).map(Some)
     }
 }
 
@@ -146,6 +176,9 @@ pub(crate) struct WhatifArgs {
     /// Congestion control of the sender: reno, cubic or bbr
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) cc: Algorithm,
+
+    #[command(flatten)]
+    pub(crate) demand: DemandArgs,
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,

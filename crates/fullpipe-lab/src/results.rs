@@ -31,6 +31,9 @@ pub struct Report {
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
+    /// What it is about, in a line.
+    #[serde(default)]
+    pub description: String,
     /// Where it ran: `sim`.
     pub world: String,
     /// One entry a run, by point and seed.
@@ -195,6 +198,7 @@ impl Report {
         Self {
             schema: SCHEMA.into(),
             experiment: experiment.name().into(),
+            description: experiment.description().into(),
             world: world.into(),
             runs: runs.iter().map(run).collect(),
             expect: evaluate(experiment, &outcomes).into_iter().map(expect).collect(),

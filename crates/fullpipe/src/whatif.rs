@@ -19,6 +19,7 @@ use crate::advice::{self, Command};
 use crate::input::InputError;
 use crate::ladder::{Effort, Hosts, Ladder, Model, PathModel, climb_model};
 use crate::laws::{loss_based_rate, loss_to_fill};
+use crate::offered::{Demand, Offered};
 use crate::report::Rung;
 use crate::stats::DEFAULT_MSS;
 
@@ -57,6 +58,8 @@ pub struct WhatIf {
     pub plan: Plan,
     /// From the present state of the hosts to the line.
     pub ladder: Vec<Rung>,
+    /// What an application that offers a given rate meets on each rung; null unless asked for.
+    pub offered: Option<Offered>,
     /// What was taken for granted.
     pub assumptions: Vec<String>,
     /// What else to know.
@@ -241,9 +244,18 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
             },
         },
         ladder,
+        offered: None,
         assumptions,
         notes,
     })
+}
+
+impl WhatIf {
+    /// The same, with what an application meets that offers `demand`.
+    pub fn against(mut self, demand: Demand) -> Self {
+        self.offered = Some(Offered::of(demand, &self.ladder, true));
+        self
+    }
 }
 
 /// Why a model is not simulated while somebody waits, if so.
