@@ -351,7 +351,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome, Work};
+    use crate::outcome::{PathOutcome, RttOutcome, WireOutcome, Work};
 
     fn runs() -> Vec<RunResult<Timed>> {
         let ms = Duration::from_millis;
@@ -365,6 +365,8 @@ mod tests {
             send_limit: vec![(SendLimit::Pacing, ms(750)), (SendLimit::SlowStart, ms(250))],
             send_limit_second_half: Vec::new(),
             max_cwnd: Bytes::ZERO,
+            wire: WireOutcome::default(),
+            wire_second_half: WireOutcome::default(),
             finished: None,
         };
         let run = |seed, mbit| RunResult {

@@ -14,6 +14,21 @@
 //! host = { sndbuf = "4MiB", rcvbuf = "4MiB" }
 //! ```
 //!
+//! `app` in a `[[flow]]` is what its applications do ([`workload`](crate::workload)); left out, one always has
+//! more to write and the other reads at once. A value is one table, and a list of them a sweep:
+//!
+//! | `app` | means |
+//! |---|---|
+//! | `"greedy"` | the default, to stand in a list |
+//! | `{ write = "20mbit" }` | writes payload at a rate, a millisecond's worth at a time |
+//! | `{ write = "20mbit", chunk = "64KiB" }` | the same in bursts: 64 KiB every 26 ms |
+//! | `{ read = "8mbit" }` | reads payload at a rate, evenly |
+//! | `{ read = "200kB/s", rule = "curl" }` | reads as `curl --limit-rate` does: a buffer, then a pause |
+//! | `{ read_buffer = "1KiB", reads_per_second = 20 }` | reads 1 KiB, sleeps 50 ms, and so on |
+//!
+//! Keys for writing and for reading may stand together. In labels and `where` it is a text without spaces:
+//! `where = { app = "write=20mbit,chunk=64KiB" }`.
+//!
 //! All of the file is checked when it is read: what [`Experiment::from_toml`] accepts can be run.
 
 mod error;

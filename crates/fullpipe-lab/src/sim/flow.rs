@@ -4,7 +4,7 @@ use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event, SendLimit};
 use fullpipe_units::{Bytes, Duration, Instant, Rate, draw};
 
-use crate::outcome::{FlowOutcome, RttOutcome};
+use crate::outcome::{FlowOutcome, RttOutcome, WireOutcome};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
 use crate::workload::{Reader, Writer};
@@ -24,6 +24,8 @@ pub(crate) struct Flow {
     /// When a reader that takes its time last read.
     read_at: Instant,
     max_cwnd: u64,
+    /// Payload that has come over the path, duplicates included.
+    arrived: u64,
     /// Bytes read and time per limit at each trace row.
     history: Vec<Moment>,
     merge: Merge,
@@ -33,6 +35,7 @@ pub(crate) struct Flow {
 struct Moment {
     at: Instant,
     read: u64,
+    arrived: u64,
     limit_times: [Duration; SendLimit::ALL.len()],
 }
 
@@ -68,7 +71,8 @@ impl Flow {
             finished_at: None,
             read_at: starts_at,
             max_cwnd: 0,
-            history: vec![Moment { at: starts_at, read: 0, limit_times: Default::default() }],
+            arrived: 0,
+            history: vec![Moment { at: starts_at, read: 0, arrived: 0, limit_times: Default::default() }],
             merge: Merge { within: host.rx_merge, held: None },
         }
     }
@@ -117,6 +121,7 @@ impl Flow {
     }
 
     pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
+        self.arrived += u64::from(segment.len);
         if self.merge.within.is_zero() {
             self.receiver_handles(now, segment);
             return;
@@ -216,7 +221,7 @@ impl Flow {
         if row.at > self.starts_at && self.finished_at.is_none() {
             let now = row.at;
             let (read, limit_times) = (self.read(), self.sender.limit_times(now));
-            self.history.push(Moment { at: now, read, limit_times });
+            self.history.push(Moment { at: now, read, arrived: self.arrived, limit_times });
         }
     }
 
@@ -224,7 +229,12 @@ impl Flow {
         // Acknowledged is not yet read.
         let all_read = self.receiver.readable() == 0;
         let end = self.finished_at.filter(|_| all_read).map_or(end, |finished| finished.max(self.read_at));
-        let last = Moment { at: end, read: self.read(), limit_times: self.sender.limit_times(end) };
+        let last = Moment {
+            at: end,
+            read: self.read(),
+            arrived: self.arrived,
+            limit_times: self.sender.limit_times(end),
+        };
         let lifetime = end.saturating_since(self.starts_at);
         let half = self.at(self.starts_at + lifetime / 2, last);
         let rate = |from: u64, span: Duration| {
@@ -251,8 +261,21 @@ impl Flow {
             send_limit: spent(&self.history[0]),
             send_limit_second_half: spent(&half),
             max_cwnd: Bytes::new(self.max_cwnd),
+            wire: self.wire_since(&self.history[0], &last),
+            wire_second_half: self.wire_since(&half, &last),
             finished: self.finished_at,
         }
+    }
+
+    /// Arrivals between two moments: their mean rate, and the highest over one whole sampling period.
+    fn wire_since(&self, since: &Moment, last: &Moment) -> WireOutcome {
+        let rate = |from: &Moment, to: &Moment| match to.at.saturating_since(from.at) {
+            span if span.is_zero() => Rate::ZERO,
+            span => Rate::of(Bytes::new(to.arrived - from.arrived), span),
+        };
+        let periods = self.history.windows(2).filter(|pair| pair[0].at >= since.at);
+        let peak = periods.map(|pair| rate(&pair[0], &pair[1])).max();
+        WireOutcome { peak: peak.unwrap_or(Rate::ZERO), mean: rate(since, last) }
     }
 
     /// The state at `at`, between the rows around it.
@@ -273,7 +296,12 @@ impl Flow {
         for (i, time) in limit_times.iter_mut().enumerate() {
             *time = Duration::from_nanos(between(time.as_nanos(), next.limit_times[i].as_nanos()));
         }
-        Moment { at, read: between(before.read, next.read), limit_times }
+        Moment {
+            at,
+            read: between(before.read, next.read),
+            arrived: between(before.arrived, next.arrived),
+            limit_times,
+        }
     }
 }
 
