@@ -131,11 +131,15 @@ const RUN_EXAMPLE: &str = "\
 Example:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
 
+Ctrl-C lets the runs under way finish, then prints and writes what there is; again, it ends at once.
+In the file, duration and every field of path, host and flow may be a list or a range.
+
 Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
-  5  done, and with --check an expectation is not met";
+  5  done, and with --check an expectation is not met
+  130  interrupted";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_EXAMPLE)]
@@ -151,11 +155,11 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// What to print
+    /// What to print; jsonl is one object a run, each as soon as the run has finished
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: RunFormat,
 
-    /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
+    /// Also write result.json, results.csv (a row a flow and run), results.jsonl (an object a run) and trace.csv to DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -220,6 +224,14 @@ pub(crate) enum Format {
     #[default]
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunFormat {
+    #[default]
+    Text,
+    Json,
+    Jsonl,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
