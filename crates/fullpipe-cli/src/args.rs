@@ -188,11 +188,15 @@ const RUN_EXAMPLE: &str = "\
 Example:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
 
+Ctrl-C lets the runs under way finish, then prints and writes what there is; again, it ends at once.
+In the file, duration and every field of path, host and flow may be a list or a range.
+
 Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
-  5  done, and with --check an expectation is not met";
+  5  done, and with --check an expectation is not met
+  130  interrupted";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_EXAMPLE)]
@@ -208,10 +212,15 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    /// What to print; jsonl is one object a run, each as soon as the run has finished
+    #[arg(long, value_enum, default_value_t)]
+    format: RunFormat,
 
-    /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+
+    /// Also write result.json, results.csv (a row a flow and run), results.jsonl (an object a run) and trace.csv to DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -226,6 +235,12 @@ pub(crate) struct RunArgs {
     /// Seeds per point, instead of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
+}
+
+impl RunArgs {
+    pub(crate) fn format(&self) -> RunFormat {
+        if self.json { RunFormat::Json } else { self.format }
+    }
 }
 
 const COMPLETIONS_EXAMPLE: &str = "\
@@ -280,6 +295,14 @@ pub(crate) enum Format {
     #[default]
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunFormat {
+    #[default]
+    Text,
+    Json,
+    Jsonl,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -19,6 +19,8 @@ pub(crate) const RUNTIME: u8 = 1;
 pub(crate) const USAGE: u8 = 2;
 /// The run is fine and an expectation is not met.
 pub(crate) const EXPECTATION: u8 = 5;
+/// Ended by Ctrl-C: 128 and the number of the signal, as shells count.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// What went wrong and what to do instead, in a line each.
 #[derive(Debug)]

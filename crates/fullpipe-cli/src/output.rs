@@ -58,6 +58,12 @@ pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
     document.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
 }
 
+/// `value` on one line, its end included.
+pub(crate) fn json_line(value: &impl serde::Serialize) -> Result<String, Failure> {
+    let line = serde_json::to_string(value);
+    line.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
+}
+
 /// Writes `text` to standard output. A reader that has seen enough (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();

@@ -288,7 +288,7 @@ pub struct Verdict<'e> {
 
 /// Holds every expectation of `experiment` against each of its points.
 ///
-/// `runs` are the outcomes of all points, each with the index of its point.
+/// `runs` are the outcomes, each with the index of its point; a point without any is not judged.
 pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
     let mut by_point: Vec<Vec<&Outcome>> = vec![Vec::new(); experiment.points().len()];
     for (point, outcome) in runs {
@@ -305,7 +305,8 @@ pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> V
         Verdict { expectation, point, value, pass }
     };
     let expectations = experiment.expectations().iter();
-    expectations.flat_map(|e| e.points.iter().map(move |point| verdict(e, *point))).collect()
+    let pairs = expectations.flat_map(|e| e.points.iter().map(move |point| (e, *point)));
+    pairs.filter(|(_, point)| !by_point[*point].is_empty()).map(|(e, point)| verdict(e, point)).collect()
 }
 
 #[cfg(test)]

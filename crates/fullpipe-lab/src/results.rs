@@ -36,6 +36,9 @@ pub struct Report {
     pub description: String,
     /// Where it ran: `sim`.
     pub world: String,
+    /// It was ended before all of its runs were made: those that are missing were not begun.
+    #[serde(default)]
+    pub interrupted: bool,
     /// One entry a run, by point and seed.
     pub runs: Vec<Run>,
     /// One entry for each expectation and point it is about.
@@ -163,13 +166,15 @@ impl Expect {
 }
 
 impl Report {
-    /// The document of a campaign of `experiment` in `world`.
+    /// The document of a campaign of `experiment` in `world`. Runs may be missing, where it was ended early:
+    /// a point is held against what is expected of it once all its seeds are there.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
-        let label = |point: usize| experiment.points()[point].label.clone();
-        let outcomes: Vec<_> = runs.iter().map(|run| (run.point, &run.value.outcome)).collect();
+        let seeds = experiment.seeds().len();
+        let complete = runs.chunk_by(|a, b| a.point == b.point).filter(|runs| runs.len() == seeds).flatten();
+        let outcomes: Vec<_> = complete.map(|run| (run.point, &run.value.outcome)).collect();
         let expect = |verdict: Verdict<'_>| Expect {
             conditions: verdict.expectation.conditions.clone(),
-            point: label(verdict.point),
+            point: experiment.points()[verdict.point].label.clone(),
             metric: verdict.expectation.metric.to_string(),
             value: verdict.value,
             min: verdict.expectation.min,
@@ -177,30 +182,13 @@ impl Report {
             kernel: verdict.expectation.kernel.clone(),
             pass: verdict.pass,
         };
-        let run = |run: &RunResult<Timed>| Run {
-            point: label(run.point),
-            seed: run.seed,
-            flows: run.value.outcome.flows.iter().map(Flow::from).collect(),
-            path: PathCounts {
-                delivered: run.value.outcome.path.delivered,
-                queue_drops: run.value.outcome.path.queue_drops,
-                random_drops: run.value.outcome.path.random_drops,
-                policed: run.value.outcome.path.policed,
-            },
-            work: WorkCounts {
-                events: run.value.outcome.work.events,
-                acks: run.value.outcome.work.acks,
-                records_visited: run.value.outcome.work.records_visited,
-            },
-            digest: format!("{:016x}", run.value.outcome.digest),
-            wall_s: run.value.wall_s,
-        };
         Self {
             schema: SCHEMA.into(),
             experiment: experiment.name().into(),
             description: experiment.description().into(),
             world: world.into(),
-            runs: runs.iter().map(run).collect(),
+            interrupted: runs.len() < experiment.points().len() * seeds,
+            runs: runs.iter().map(|run| Run::new(experiment, run)).collect(),
             expect: evaluate(experiment, &outcomes).into_iter().map(expect).collect(),
         }
     }
@@ -208,6 +196,31 @@ impl Report {
     /// Expectations that were not met.
     pub fn failed(&self) -> usize {
         self.expect.iter().filter(|expect| !expect.pass).count()
+    }
+}
+
+impl Run {
+    /// What the document says of `run`, one of `experiment`'s.
+    pub fn new(experiment: &Experiment, run: &RunResult<Timed>) -> Self {
+        let Timed { outcome, wall_s } = &run.value;
+        Self {
+            point: experiment.points()[run.point].label.clone(),
+            seed: run.seed,
+            flows: outcome.flows.iter().map(Flow::from).collect(),
+            path: PathCounts {
+                delivered: outcome.path.delivered,
+                queue_drops: outcome.path.queue_drops,
+                random_drops: outcome.path.random_drops,
+                policed: outcome.path.policed,
+            },
+            work: WorkCounts {
+                events: outcome.work.events,
+                acks: outcome.work.acks,
+                records_visited: outcome.work.records_visited,
+            },
+            digest: format!("{:016x}", outcome.digest),
+            wall_s: *wall_s,
+        }
     }
 }
 
@@ -249,6 +262,56 @@ impl fmt::Display for TraceTable<'_> {
             let point = quoted(&self.experiment.points()[run.point].label);
             for line in run.value.lines().skip(1) {
                 writeln!(f, "{point},{},{line}", run.seed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The results of a campaign as one table of comma-separated values: a row a flow and run, base units named
+/// in the column, and nothing where there is no value.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultTable<'a> {
+    /// The results.
+    pub report: &'a Report,
+}
+
+impl fmt::Display for ResultTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "point,seed,flow,cc,received_bytes,goodput_bps,goodput_second_half_bps,retransmits,")?;
+        write!(f, "min_rtt_ms,mean_rtt_ms,p95_rtt_ms")?;
+        for limit in SendLimit::ALL {
+            write!(f, ",share_{limit}")?;
+        }
+        writeln!(
+            f,
+            ",delivered_packets,queue_drops_packets,random_drops_packets,policed_packets,digest,wall_s"
+        )?;
+        for run in &self.report.runs {
+            let (point, path) = (quoted(&run.point), run.path);
+            for (number, flow) in run.flows.iter().enumerate() {
+                let rtt = |of: fn(RttMs) -> f64| flow.rtt_ms.map_or(String::new(), |rtt| of(rtt).to_string());
+                write!(
+                    f,
+                    "{point},{},{number},{},{},{},{},{},{},{},{}",
+                    run.seed,
+                    flow.cc,
+                    flow.bytes,
+                    flow.goodput_bps,
+                    flow.goodput_second_half_bps,
+                    flow.retransmits,
+                    rtt(|rtt| rtt.min),
+                    rtt(|rtt| rtt.mean),
+                    rtt(|rtt| rtt.p95),
+                )?;
+                for limit in SendLimit::ALL {
+                    write!(f, ",{}", flow.send_limit.get(limit.name()).copied().unwrap_or(0.0))?;
+                }
+                writeln!(
+                    f,
+                    ",{},{},{},{},{},{}",
+                    path.delivered, path.queue_drops, path.random_drops, path.policed, run.digest, run.wall_s
+                )?;
             }
         }
         Ok(())
@@ -410,7 +473,7 @@ mod tests {
             })
         };
         let expected = json!({
-            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim",
+            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim", "interrupted": false,
             "runs": [run(1, 8, json!({ "min": 10.0, "mean": 12.0, "p95": 15.0 })), run(2, 4, json!(null))],
             "expect": [{
                 "where": { "cc": "bbr1" }, "point": "cc=bbr", "metric": "goodput_bps", "value": 6e6,
@@ -420,6 +483,34 @@ mod tests {
         assert_eq!(document, expected);
         assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), report);
         assert_eq!(report.failed(), 0);
+    }
+
+    /// Half of the repeats are no ground for a verdict.
+    #[test]
+    fn a_campaign_that_was_ended_early_says_so() {
+        let report = Report::new(&experiment(), "sim", &runs()[..1]);
+        assert!(report.interrupted);
+        assert_eq!((report.runs.len(), report.expect.len(), report.failed()), (1, 0, 0));
+    }
+
+    #[test]
+    fn results_are_a_table_with_a_row_a_flow() {
+        let experiment = experiment();
+        let report = Report::new(&experiment, "sim", &runs());
+        let table = ResultTable { report: &report }.to_string();
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+        let [header, first, second] = &rows[..] else { panic!("{table}") };
+        assert!(first.len() == header.len() && second.len() == header.len(), "{table}");
+        let cell = |row: &[&str], name: &str| {
+            let column = header.iter().position(|column| *column == name).expect(name);
+            row[column].to_owned()
+        };
+        assert_eq!(cell(first, "point"), "cc=bbr");
+        assert_eq!((cell(first, "seed"), cell(second, "seed")), ("1".into(), "2".into()));
+        assert_eq!(cell(first, "goodput_bps"), "8000000");
+        assert_eq!((cell(first, "mean_rtt_ms"), cell(second, "mean_rtt_ms")), ("12".into(), String::new()));
+        assert_eq!((cell(first, "share_pacing"), cell(first, "share_rwnd")), ("0.75".into(), "0".into()));
+        assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
     }
 
     #[test]
