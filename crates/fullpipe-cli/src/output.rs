@@ -91,7 +91,8 @@ fn command_line() -> String {
             format!("'{}'", argument.replace('\'', "'\\''"))
         }
     };
-    let arguments = std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned()));
+    let arguments =
+        std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned()));
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
@@ -109,10 +110,7 @@ pub(crate) fn write_atomically(dir: &Path, name: &str, content: impl Display) ->
     write().map_err(|e| {
         // Nothing to do about a temporary file that was never made or cannot be removed.
         let _ = fs::remove_file(&temporary);
-        Failure::new(
-            format!("cannot write {}: {e}", target.display()),
-            "give a place you may write to",
-        )
+        Failure::new(format!("cannot write {}: {e}", target.display()), "give a place you may write to")
     })
 }
 

@@ -80,7 +80,8 @@ pub(crate) fn climb_model(
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;
     let predicted = predictions(model, &states, &outcomes);
-    let first = first.map(|rung| Rung { scenario: present(model, &predicted).map(|p| p.example(model)), ..rung });
+    let first =
+        first.map(|rung| Rung { scenario: present(model, &predicted).map(|p| p.example(model)), ..rung });
     let (rungs, others) = walk(model, first, &predicted);
     let check = measured.and_then(|findings| {
         let as_it_is = present(model, &predicted)?;

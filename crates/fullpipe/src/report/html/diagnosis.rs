@@ -126,9 +126,8 @@ fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> Rung
         range: range.map(|(low, high)| format!("{low} to {high}")),
         remedy: rung.remedy.as_deref(),
         bar: format!("{:.2}", share(rate)),
-        low: range.map(|(low, high)| {
-            (format!("{:.2}", share(low)), format!("{:.2}", share(high) - share(low)))
-        }),
+        low: range
+            .map(|(low, high)| (format!("{:.2}", share(low)), format!("{:.2}", share(high) - share(low)))),
         share: link.map(|link| percent(rate.as_bps() as f64 / link.as_bps().max(1) as f64)),
     }
 }
