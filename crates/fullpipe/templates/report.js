@@ -137,12 +137,13 @@
     const held = limits.filter((limit) => scene.band.some((span) => span.limit === limit));
     const others = [...new Set(scene.band.map((span) => span.limit))].filter((limit) => !held.includes(limit));
     held.push(...others);
-    const gap = 44, top = 40, bottom = 46, row = 21;
+    // Above each panel stands its title, and in a narrow window its legend below that.
+    const gap = wide ? 44 : 66, top = wide ? 62 : 76, bottom = 46, row = 21, lift = wide ? 4 : 22;
     const heights = panels.map((panel) => (panel.unit === "time" || panel.title.startsWith("Queue") ? 105 : 150));
     if (held.length) heights.push(row * held.length + 8);
     const inner = heights.reduce((sum, height) => sum + height + gap, -gap);
     const layout = {
-      ...frame(wide), width: width(element), height: inner + top + bottom, margin: { l: wide ? 118 : 78, r: wide ? 48 : 12, t: top, b: bottom },
+      ...frame(wide), width: width(element), height: inner + top + bottom, margin: { l: wide ? 118 : 96, r: wide ? 48 : 12, t: top, b: bottom },
       showlegend: true, hovermode: "x unified", hoversubplots: "axis", shapes: [], annotations: [],
     };
     const data = [];
@@ -152,11 +153,11 @@
       const domain = [Math.max(0, y - height / inner), y];
       y = domain[0] - gap / inner;
       const panel = panels[i];
-      const above = { y: domain[1], yshift: 4, x: 0 };
+      const above = { y: domain[1], yshift: panel ? lift : 4, x: 0 };
       if (!panel) {
         const span = scene.band.reduce((sum, { from_s, to_s }) => sum + to_s - from_s, 0);
         const share = (limit) => scene.band.filter((s) => s.limit === limit).reduce((sum, s) => sum + s.to_s - s.from_s, 0) / span;
-        layout.annotations.push(label("<b>Held by</b>", above));
+        layout.annotations.push(label("<b>Held by</b>, and share of the time", above));
         layout[`yaxis${n}`] = axis({
           domain, range: [held.length - 0.4, -0.6], tickvals: held.map((_, at) => at), fixedrange: true, ticks: "",
           ticktext: held.map((limit) => `${limit} ${Math.round(100 * share(limit))} %`), showgrid: false, zeroline: false,
@@ -198,7 +199,7 @@
       layout[`yaxis${n}`] = axis({
         domain, range: most > 0 ? [low / unit, ceiling / unit] : [0, 1], title: wide ? { text: name, standoff: 6 } : undefined, nticks: 5,
       });
-      layout[`legend${n}`] = { orientation: "h", x: 1, xanchor: "right", y: domain[1], yanchor: "bottom", font: { size: 11.5 }, itemwidth: 30, bgcolor: "rgba(0,0,0,0)" };
+      layout[`legend${n}`] = { orientation: "h", x: wide ? 1 : 0, xanchor: wide ? "right" : "left", y: domain[1], yanchor: "bottom", font: { size: 11.5 }, itemwidth: 30, bgcolor: "rgba(0,0,0,0)" };
       for (const [key, text, tone, style] of panel.curves) {
         const { fill, ...line } = style;
         data.push({
@@ -216,7 +217,7 @@
       for (const [value, text] of rules) rule(layout, `y${n}`, value / unit, text, wide);
     });
     const last = heights.length > 1 ? `y${heights.length}` : "y";
-    layout.xaxis = axis({ title: { text: "time, s", standoff: 8 }, anchor: last, range: [0, end(scene)], showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: color("soft"), unifiedhovertitle: { text: "%{x:.4g} s" } });
+    layout.xaxis = axis({ title: { text: "time, s", standoff: 8 }, anchor: last, range: [0, end(scene)], showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: color("soft"), hoverformat: ".2f" });
     draw(element, data, layout);
   };
 
