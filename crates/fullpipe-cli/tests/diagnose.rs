@@ -237,3 +237,27 @@ fn wrong_usage_gets_one_line_and_a_hint() {
     let (error, hint) = refusal(2, fullpipe(&["walk"]));
     assert_eq!((error.as_str(), hint.as_str()), ("unrecognized subcommand 'walk'", "see fullpipe --help"));
 }
+
+/// The report is written whole beside what is printed, and says how it was made.
+#[test]
+fn a_report_is_written_on_demand() {
+    let folder = folder("diagnose-html");
+    let file = folder.join("a report.html");
+    let path = file.to_str().expect("UTF-8");
+    let (code, stdout, stderr) = diagnose(&log(), &["--link", "20mbit", "--rtt", "100ms", "--html", path]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.contains("\nLadder: "), "{stdout}");
+    let page = fs::read_to_string(&file).expect("a report");
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    // Quoted as a shell needs it, escaped as HTML needs it.
+    let command = format!("fullpipe diagnose - --link 20mbit --rtt 100ms --html &#39;{path}&#39;");
+    assert!(page.contains(&command), "no {command}");
+    let left: Vec<_> =
+        fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["a report.html"], "a temporary file was left behind");
+
+    let below = file.join("below.html");
+    let (error, _) =
+        refusal(1, diagnose(&log(), &["--rtt", "100ms", "--html", below.to_str().expect("UTF-8")]));
+    assert!(error.contains("below.html"), "{error}");
+}
