@@ -524,7 +524,7 @@ mod tests {
         let runs = [RunResult { point: 0, seed: 7, value: csv.into_text() }];
         let table = TraceTable { experiment: &experiment, runs: &runs }.to_string();
         let lines: Vec<&str> = table.lines().collect();
-        assert!(lines[0].starts_with("point,seed,flow,t_s,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
+        assert!(lines[0].starts_with("point,seed,flow,t_s,cc,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
         assert_eq!(lines.len(), 1 + 4, "{table}");
         let rest = lines[1].strip_prefix("\"small, \"\"and\"\" odd\"").expect("a quoted label");
         assert!(rest.starts_with(",7,0,0.25,"), "{}", lines[1]);

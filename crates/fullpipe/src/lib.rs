@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod classify;
 pub mod explain;
 pub mod input;
 pub mod ladder;

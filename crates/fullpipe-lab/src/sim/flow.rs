@@ -204,7 +204,7 @@ impl Flow {
         Row {
             at: now,
             flow: number,
-            sender: TcpInfo::of(&sender, self.spec.max_pacing_rate),
+            sender: TcpInfo::of(&sender, self.spec.cc, self.spec.max_pacing_rate),
             receiver: Some(self.receiver.receiver_snapshot().into()),
             path: Some(path),
             truth: Some(SenderTruth {
