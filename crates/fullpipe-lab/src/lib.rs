@@ -13,6 +13,7 @@
 //! | [`campaign`] | every point with every seed, in parallel; a run itself is on one thread |
 //! | [`sim`] | the loop: two TCP connections a flow, a path each way, a clock that jumps |
 //! | [`trace`], [`outcome`] | what a run shows over time, and in sum |
+//! | [`validity`] | whether a run in real time is to be believed |
 //! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
 //!
 //! Here the engines meet: segments of `fullpipe-tcp` become packets on a path of `fullpipe-path`. Nothing
@@ -27,3 +28,4 @@ pub mod results;
 pub mod scenario;
 pub mod sim;
 pub mod trace;
+pub mod validity;

@@ -204,8 +204,8 @@ impl<'s> World<'s> {
     }
 }
 
-/// Builds one direction; `number` keeps its draws apart from the other's.
-fn direction(spec: &DirectionSpec, seed: u64, number: u64) -> Path<Packet> {
+/// Builds one direction of a path, as every world crosses it; `number` keeps its draws apart from the other's.
+pub fn direction<T>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
     let of = |unit| Element::Loss(IidLoss::new(spec.loss, unit, seed, number));
     match spec.loss_pattern {
