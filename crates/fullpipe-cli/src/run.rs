@@ -68,7 +68,7 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
 /// A campaign's results and traces, both by point and seed.
 struct Made {
     runs: Vec<RunResult<Timed>>,
-    traces: Vec<RunResult<Csv>>,
+    traces: Vec<RunResult<String>>,
 }
 
 /// Makes every run; traces take time and memory, and are empty unless `traced`.
@@ -77,7 +77,7 @@ fn simulate(experiment: &Experiment, traced: bool) -> Result<Made, Failure> {
         let start = now();
         let mut trace = Csv::default();
         let outcome = if traced { sim::run_traced(scenario, &mut trace) } else { sim::run(scenario) };
-        (Timed { outcome, wall_s: start.elapsed().as_secs_f64() }, trace)
+        (Timed { outcome, wall_s: start.elapsed().as_secs_f64() }, trace.into_text())
     };
     let seeds = experiment.seeds();
     let bar = progress_bar(experiment.points().len() * seeds.len());

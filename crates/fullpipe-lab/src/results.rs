@@ -11,7 +11,6 @@ use crate::campaign::RunResult;
 use crate::check::{Metric, Verdict, evaluate, mean};
 use crate::experiment::Experiment;
 use crate::outcome::{FlowOutcome, Outcome};
-use crate::trace::Csv;
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -186,21 +185,22 @@ impl From<&FlowOutcome> for Flow {
 }
 
 /// The traces of a campaign as one table of comma-separated values: point and seed, then the columns of
-/// [`Csv`]. Written as it is displayed, for it may be long.
+/// [`Record`](crate::trace::Record). Written as it is displayed, for it may be long.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceTable<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
-    /// Its runs by point and seed.
-    pub runs: &'a [RunResult<Csv>],
+    /// Its runs by point and seed, each as [`Csv::into_text`](crate::trace::Csv::into_text) has it.
+    pub runs: &'a [RunResult<String>],
 }
 
 impl fmt::Display for TraceTable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "point,seed,{}", Csv::COLUMNS)?;
+        let columns = self.runs.iter().find_map(|run| run.value.lines().next());
+        writeln!(f, "point,seed,{}", columns.unwrap_or_default())?;
         for run in self.runs {
             let point = quoted(&self.experiment.points()[run.point].label);
-            for line in run.value.lines() {
+            for line in run.value.lines().skip(1) {
                 writeln!(f, "{point},{},{line}", run.seed)?;
             }
         }
@@ -359,12 +359,12 @@ mod tests {
                     [[flow]]\ncc = 'reno'\n[[sample]]\nevery = '250ms'\n\
                     [[point]]\nname = 'small, \"and\" odd'";
         let experiment = Experiment::from_toml(text).expect("valid");
-        let mut csv = Csv::default();
+        let mut csv = crate::trace::Csv::default();
         crate::sim::run_traced(&experiment.points()[0].scenario, &mut csv);
-        let runs = [RunResult { point: 0, seed: 7, value: csv }];
+        let runs = [RunResult { point: 0, seed: 7, value: csv.into_text() }];
         let table = TraceTable { experiment: &experiment, runs: &runs }.to_string();
         let lines: Vec<&str> = table.lines().collect();
-        assert!(lines[0].starts_with("point,seed,flow,t_s,cwnd_bytes,"), "{}", lines[0]);
+        assert!(lines[0].starts_with("point,seed,flow,t_s,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
         assert_eq!(lines.len(), 1 + 4, "{table}");
         let rest = lines[1].strip_prefix("\"small, \"\"and\"\" odd\"").expect("a quoted label");
         assert!(rest.starts_with(",7,0,0.25,"), "{}", lines[1]);

@@ -126,4 +126,6 @@ pub struct FlowSpec {
     pub start: Duration,
     /// How much it sends; as much as it can until the run ends when `None`.
     pub bytes: Option<Bytes>,
+    /// Most that its socket may be paced at (`SO_MAX_PACING_RATE`).
+    pub max_pacing_rate: Option<Rate>,
 }

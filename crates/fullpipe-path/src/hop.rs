@@ -34,6 +34,8 @@ pub struct Hop<T> {
     /// The part of a nanosecond by which `free_at` is early, in units of 1/rate ns: kept so that a
     /// busy link serves exactly at its rate instead of rounding each packet down.
     carry: u64,
+    /// Service time of everything that was accepted.
+    service: Duration,
     /// How many of the newest packets had not begun service when last looked, and their bytes.
     waiting: usize,
     waiting_bytes: u64,
@@ -53,7 +55,15 @@ impl<T> Hop<T> {
     /// An empty hop. A rate of zero is taken as 1 bit/s.
     pub fn new(mut config: HopConfig) -> Self {
         config.rate = config.rate.max(Rate::from_bps(1));
-        Self { config, held: VecDeque::new(), free_at: Instant::ZERO, carry: 0, waiting: 0, waiting_bytes: 0 }
+        Self {
+            config,
+            held: VecDeque::new(),
+            free_at: Instant::ZERO,
+            carry: 0,
+            service: Duration::ZERO,
+            waiting: 0,
+            waiting_bytes: 0,
+        }
     }
 
     /// Takes a packet of `len` bytes, or refuses it because the queue is full.
@@ -70,7 +80,9 @@ impl<T> Hop<T> {
         if self.config.rate != Rate::MAX {
             let rate = self.config.rate.as_bps();
             let work = u64::from(len) * NANOS_PER_BYTE_AT_1BPS + self.carry;
-            self.free_at += Duration::from_nanos(work / rate);
+            let service = Duration::from_nanos(work / rate);
+            self.free_at += service;
+            self.service += service;
             self.carry = work % rate;
         }
         if starts > now {
@@ -104,6 +116,11 @@ impl<T> Hop<T> {
     pub fn backlog(&mut self, now: Instant) -> Bytes {
         self.start_service(now);
         Bytes::new(self.waiting_bytes)
+    }
+
+    /// How long the link has been sending by `now`, over the whole run.
+    pub fn busy(&self, now: Instant) -> Duration {
+        self.service - self.free_at.saturating_since(now)
     }
 
     /// Packets inside: waiting, in service or propagating.

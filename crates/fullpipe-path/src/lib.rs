@@ -25,6 +25,6 @@ mod shaper;
 
 pub use hop::{Hop, HopConfig};
 pub use loss::{BurstLoss, IidLoss, LossUnit};
-pub use path::{Counters, Element, PacketInfo, PacketKind, Path, Verdict};
+pub use path::{Busy, Counters, Element, PacketInfo, PacketKind, Path, Verdict};
 pub use policer::{Policer, Scope};
 pub use shaper::{Shaper, ShaperConfig};

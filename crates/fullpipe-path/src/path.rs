@@ -1,6 +1,6 @@
 //! A chain of elements in one direction.
 
-use fullpipe_units::{Bytes, Instant};
+use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::{BurstLoss, Hop, IidLoss, Policer, Shaper};
 
@@ -69,6 +69,15 @@ pub struct Counters {
     pub policed: u64,
     /// Packets that found a queue full.
     pub queue_drops: u64,
+}
+
+/// How long holders have been busy, over the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// The link that sent longest.
+    pub link: Duration,
+    /// The shaper that made packets wait longest.
+    pub shaper: Duration,
 }
 
 impl<T> Element<T> {
@@ -194,6 +203,21 @@ impl<T> Path<T> {
             }
         }
         total
+    }
+
+    /// How long its links and shapers, as `flow` meets them, have been kept busy by `now`: one that is the
+    /// bottleneck nearly always.
+    pub fn busy(&mut self, now: Instant, flow: u32) -> Busy {
+        self.run_until(now);
+        let mut busy = Busy::default();
+        for element in &self.elements {
+            match element {
+                Element::Hop(hop) => busy.link = busy.link.max(hop.busy(now)),
+                Element::Shaper(shaper) => busy.shaper = busy.shaper.max(shaper.busy(now, flow)),
+                Element::Loss(_) | Element::BurstLoss(_) | Element::Policer(_) => {}
+            }
+        }
+        busy
     }
 
     /// Packets by fate so far.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use fullpipe_units::{Bytes, Instant, Rate};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::bucket::TokenBucket;
 use crate::policer::Scope;
@@ -34,6 +34,10 @@ pub struct Shaper<T> {
 struct Lane<T> {
     bucket: TokenBucket,
     held: VecDeque<(Instant, u32, T)>,
+    /// When the newest packet leaves.
+    until: Instant,
+    /// Time during which packets waited, up to `until`.
+    waited: Duration,
     /// Bytes held. All of them wait: a packet is in no service here, it leaves whole.
     backlog: u64,
 }
@@ -53,7 +57,13 @@ impl<T> Shaper<T> {
         };
         while self.lanes.len() <= index {
             let bucket = TokenBucket::new(self.config.rate, self.config.burst);
-            self.lanes.push(Lane { bucket, held: VecDeque::new(), backlog: 0 });
+            self.lanes.push(Lane {
+                bucket,
+                held: VecDeque::new(),
+                until: Instant::ZERO,
+                waited: Duration::ZERO,
+                backlog: 0,
+            });
         }
         let lane = &mut self.lanes[index];
         let waiting = lane.backlog_at(now);
@@ -61,6 +71,8 @@ impl<T> Shaper<T> {
             return false;
         }
         let exit = lane.bucket.take_when_ready(now, Bytes::new(len.into()));
+        lane.waited += exit.saturating_since(lane.until.max(now));
+        lane.until = exit;
         lane.backlog += u64::from(len);
         lane.held.push_back((exit, len, payload));
         true
@@ -81,6 +93,14 @@ impl<T> Shaper<T> {
         let popped = lane.held.pop_front()?;
         lane.backlog -= u64::from(popped.1);
         Some(popped)
+    }
+
+    /// How long packets of `flow` (of all, where they share a bucket) have been made to wait by `now`, over
+    /// the whole run.
+    pub fn busy(&self, now: Instant, flow: u32) -> Duration {
+        let index = if self.config.scope == Scope::Aggregate { 0 } else { flow as usize };
+        let lane = self.lanes.get(index);
+        lane.map_or(Duration::ZERO, |lane| lane.waited - lane.until.saturating_since(now))
     }
 
     /// Bytes waiting at `now`.

@@ -182,6 +182,11 @@ pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
 }
 
+/// Memory that `payload` bytes of queued data take: the other way round.
+pub const fn queue_memory(payload: Bytes) -> Bytes {
+    payload.mul_div(65, 64)
+}
+
 /// `tcp_wmem[2]` of all kernels, on hosts with enough memory.
 pub const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
 /// `tcp_rmem[2]` from 2012 until 6.15, on such hosts.

@@ -29,5 +29,5 @@ mod rx;
 mod tx;
 pub mod wire;
 
-pub use conn::{Config, Connection, Event, Snapshot, State, Stats, Transmit};
+pub use conn::{Config, Connection, Event, ReceiverSnapshot, Snapshot, State, Stats, Transmit};
 pub use limit::SendLimit;

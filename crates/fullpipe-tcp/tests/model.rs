@@ -10,7 +10,7 @@ use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event, State};
-use fullpipe_units::{Bytes, Duration, Instant, draw};
+use fullpipe_units::{Bytes, Duration, Instant, Rate, draw};
 
 const SEEDS: u64 = 4000;
 /// No run may take longer, in virtual time: the worst ones back off for minutes.
@@ -77,6 +77,7 @@ impl Weather {
             },
             window_clamp: (pick(5, 4) == 0).then(|| Bytes::new(1 + pick(6, 30_000))),
             fair_queue: pick(7, 2) == 0,
+            max_pacing_rate: (pick(8, 4) == 0).then(|| Rate::from_bps(100_000 + pick(9, 50_000_000))),
             seed: self.seed,
         }
     }

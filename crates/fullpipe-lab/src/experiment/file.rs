@@ -104,7 +104,7 @@ swept_table! {
 }
 
 swept_table! {
-    FlowFile { cc: Algorithm, count: Count, bytes: Positive, start: Duration }
+    FlowFile { cc: Algorithm, count: Count, bytes: Positive, start: Duration, max_pacing: Rate }
     own { stack: Stack, app: App }
 }
 

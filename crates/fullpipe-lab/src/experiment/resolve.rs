@@ -339,10 +339,11 @@ fn flows(
 ) -> Result<Vec<FlowSpec>, ExperimentError> {
     let key = |name: &str| format!("{prefix}{name}");
     let count = picker.pick(&key("count"), file.count.as_ref()).map_or(1, |count| count.0);
+    let max_pacing_rate = picker.pick(&key("max_pacing"), file.max_pacing.as_ref());
     let bytes = picker.pick(&key("bytes"), file.bytes.as_ref()).map(|bytes| bytes.0.resolve(bdp));
     let start = picker.pick(&key("start"), file.start.as_ref()).unwrap_or(Duration::ZERO);
     let Some(cc) = picker.pick(&key("cc"), file.cc.as_ref()) else {
         return Err(ExperimentError::new("a [[flow]] has no cc", "add cc = \"cubic\""));
     };
-    Ok(vec![FlowSpec { cc, start, bytes }; count as usize])
+    Ok(vec![FlowSpec { cc, start, bytes, max_pacing_rate }; count as usize])
 }

@@ -395,7 +395,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
     }
     let field = key.rsplit('.').next().unwrap_or(key);
     match field {
-        "rate" => equal::<Rate>(a, b),
+        "rate" | "max_pacing" => equal::<Rate>(a, b),
         "rtt" | "delay" => equal::<Delay>(a, b),
         "start" | "rx_merge" => equal::<Duration>(a, b),
         "loss" => Ok(Loss::read(a)?.is_same(Loss::read(b)?)),

@@ -6,7 +6,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate, draw};
 
 use crate::outcome::{FlowOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
-use crate::trace::Row;
+use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
 
 /// Most payload that is handed up as one segment (an IP packet's 64 KiB, whole segments only).
 const MERGE_LIMIT: u32 = 65_000;
@@ -49,6 +49,7 @@ impl Flow {
             window_rule: host.window_rule,
             window_clamp: host.window_clamp,
             fair_queue: host.fair_queue,
+            max_pacing_rate: spec.max_pacing_rate,
             seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         };
         let starts_at = Instant::ZERO + spec.start;
@@ -155,14 +156,30 @@ impl Flow {
         if self.opened { self.sender.poll_timeout() } else { self.starts_at }
     }
 
+    /// The flow's trace row.
+    pub(crate) fn row(&self, now: Instant, number: u32, path: PathState) -> Row {
+        let sender = self.sender.snapshot();
+        Row {
+            at: now,
+            flow: number,
+            sender: TcpInfo::of(&sender, self.spec.max_pacing_rate),
+            receiver: Some(self.receiver.receiver_snapshot().into()),
+            path: Some(path),
+            truth: Some(SenderTruth {
+                send_limit: sender.limit,
+                limit_times: self.sender.limit_times(now),
+                lost: Bytes::new(sender.lost),
+                status: sender.status,
+            }),
+        }
+    }
+
     pub(crate) fn remember(&mut self, row: &Row) {
-        self.max_cwnd = self.max_cwnd.max(row.sender.cwnd);
+        self.max_cwnd = self.max_cwnd.max(row.sender.cwnd.get());
         if row.at > self.starts_at && self.finished_at.is_none() {
-            self.history.push(Moment {
-                at: row.at,
-                received: row.received.get(),
-                limit_times: row.limit_times,
-            });
+            let now = row.at;
+            let (received, limit_times) = (self.receiver.received(), self.sender.limit_times(now));
+            self.history.push(Moment { at: now, received, limit_times });
         }
     }
 

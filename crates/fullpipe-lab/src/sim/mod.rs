@@ -19,11 +19,11 @@ use fullpipe_path::{
     ShaperConfig,
 };
 use fullpipe_tcp::wire::Segment;
-use fullpipe_units::{Bytes, Instant};
+use fullpipe_units::Instant;
 
 use crate::outcome::{Outcome, PathOutcome};
 use crate::scenario::{DirectionSpec, LossPattern, Scenario};
-use crate::trace::{Digest, NoTrace, Row, Sink};
+use crate::trace::{Digest, NoTrace, PathState, Sink};
 use flow::Flow;
 use schedule::Schedule;
 
@@ -171,15 +171,18 @@ impl<'s> World<'s> {
 
     fn sample(&mut self, sink: &mut impl Sink) {
         let queue = self.forward.backlog(self.now);
+        let counters = self.forward.counters();
         for (number, flow) in self.flows.iter_mut().enumerate() {
-            let row = Row {
-                at: self.now,
-                flow: number as u32,
-                sender: flow.sender.snapshot(),
-                received: Bytes::new(flow.receiver.received()),
+            let busy = self.forward.busy(self.now, number as u32);
+            let path = PathState {
                 queue,
-                limit_times: flow.sender.limit_times(self.now),
+                link_busy: busy.link,
+                shaper_busy: busy.shaper,
+                policed: counters.policed,
+                queue_drops: counters.queue_drops,
+                random_drops: counters.random_drops,
             };
+            let row = flow.row(self.now, number as u32, path);
             flow.remember(&row);
             self.digest.row(&row);
             sink.row(&row);

@@ -4,7 +4,7 @@
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
 use fullpipe_lab::sim;
-use fullpipe_lab::trace::Row;
+use fullpipe_lab::trace::{Row, SenderTruth};
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
@@ -40,7 +40,7 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
             fair_queue: false,
             rx_merge: Duration::ZERO,
         },
-        flows: vec![FlowSpec { cc, start: Duration::ZERO, bytes: None }],
+        flows: vec![FlowSpec { cc, start: Duration::ZERO, bytes: None, max_pacing_rate: None }],
         duration: Duration::from_secs(seconds),
         seed: 1,
         sample_every: ms(100),
@@ -80,7 +80,7 @@ impl Run {
     pub(crate) fn goodput(&self, flow: u32, from: f64) -> f64 {
         let first = self.rows_of(flow, from).next().expect("rows");
         let last = self.rows_of(flow, from).last().expect("rows");
-        let bits = 8.0 * (last.received.get() - first.received.get()) as f64;
+        let bits = 8.0 * (received(last) - received(first)) as f64;
         bits / last.at.saturating_since(first.at).as_secs_f64()
     }
 
@@ -96,6 +96,18 @@ impl Run {
             self.rows_of(0, from).fold((0.0, 0.0), |(sum, n), row| (sum + value(row), n + 1.0));
         sum / count
     }
+}
+
+pub(crate) fn queue_of(row: &Row) -> u64 {
+    row.path.expect("the path is ours").queue.get()
+}
+
+pub(crate) fn truth(row: &Row) -> &SenderTruth {
+    row.truth.as_ref().expect("the TCP is ours")
+}
+
+pub(crate) fn received(row: &Row) -> u64 {
+    row.receiver.expect("both ends are watched").received.get()
 }
 
 pub(crate) fn jain(shares: &[f64]) -> f64 {

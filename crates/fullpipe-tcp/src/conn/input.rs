@@ -5,7 +5,7 @@ use fullpipe_units::{Duration, Instant};
 use super::timers::RetransmitTimer;
 use super::{Connection, Event, Phase, State};
 use crate::cc::{AckSample, LossCause, Lost, Recovery, Signal};
-use crate::estimate::RateSnapshot;
+use crate::estimate::{RateSample, RateSnapshot};
 use crate::recovery::probe::ProbeEnd;
 use crate::recovery::scoreboard::{RecordNo, RecordState, SentRecord};
 use crate::rx::ack::Received;
@@ -496,6 +496,10 @@ impl Connection {
         let interval =
             newest.and_then(|newest| self.rate.interval(newest.sent_at, &snapshot, self.rtt.min_rtt()));
         let round_start = newest.is_some() && self.rate.starts_round(&snapshot);
+        let delivered = self.rate.delivered - snapshot.delivered;
+        if let Some(interval) = interval {
+            self.rate.keep(RateSample { delivered, interval, app_limited: snapshot.app_limited });
+        }
         AckSample {
             cum_acked: delivery.cum_acked,
             sacked: delivery.sacked,
@@ -506,7 +510,7 @@ impl Connection {
             tx_in_flight: snapshot.tx_in_flight,
             lost_since_sent: self.board.lost_total().saturating_sub(snapshot.lost),
             prior_delivered: snapshot.delivered,
-            delivered: self.rate.delivered - snapshot.delivered,
+            delivered,
             interval,
             rtt: delivery.newest_rtt(),
             oldest_rtt: delivery.oldest_rtt(),

@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 use crate::SendLimit;
-use crate::buffers::{Buffer, WindowRule};
+use crate::buffers::{self, Buffer, WindowRule};
 use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, Status};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
 use crate::recovery::probe::TailProbe;
@@ -65,6 +65,8 @@ pub struct Config {
     pub window_clamp: Option<Bytes>,
     /// The host paces unpaced algorithms too (the `fq` queueing discipline).
     pub fair_queue: bool,
+    /// Most that the socket may be paced at (`SO_MAX_PACING_RATE`); it paces every algorithm.
+    pub max_pacing_rate: Option<Rate>,
     /// Seed of the initial sequence number and of the controller's draws.
     pub seed: u64,
 }
@@ -284,10 +286,18 @@ pub struct Snapshot {
     pub ssthresh: u64,
     /// Bytes in the network.
     pub inflight: u64,
+    /// Bytes sent and not cumulatively acknowledged: FlightSize (RFC 5681 section 2).
+    pub flight_size: u64,
     /// The peer's window in bytes.
     pub rwnd: u64,
+    /// Payload bytes of a full segment.
+    pub mss: u64,
     /// Pacing rate in force.
     pub pacing_rate: Option<Rate>,
+    /// The last delivery-rate sample that tells of the path.
+    pub delivery_rate: Option<Rate>,
+    /// That sample was taken while the application left the window unused.
+    pub app_limited: bool,
     /// Smoothed RTT.
     pub srtt: Option<Duration>,
     /// Smallest RTT.
@@ -298,12 +308,33 @@ pub struct Snapshot {
     pub lost: u64,
     /// Written and not acknowledged, in bytes.
     pub queued: u64,
+    /// Written and not sent yet, in bytes.
+    pub notsent: u64,
+    /// Memory the send buffer may take now, in bytes.
+    pub sndbuf: u64,
+    /// Memory the send buffer takes, in bytes.
+    pub sndbuf_used: u64,
+    /// In fast recovery, or repairing after a timeout.
+    pub recovering: bool,
     /// What stops the sender now.
     pub limit: SendLimit,
     /// The controller's phase.
     pub status: Status,
     /// Counts so far.
     pub stats: Stats,
+}
+
+/// What a trace row shows of a receiving half.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverSnapshot {
+    /// In-order payload bytes received.
+    pub received: u64,
+    /// Of these, bytes that the application has not read.
+    pub unread: u64,
+    /// Memory the receive buffer may take now, in bytes.
+    pub rcvbuf: u64,
+    /// The most it may grow to.
+    pub rcvbuf_limit: u64,
 }
 
 impl Connection {
@@ -483,20 +514,39 @@ impl Connection {
 
     /// What a trace row shows.
     pub fn snapshot(&self) -> Snapshot {
+        let queued = self.queue.written().saturating_sub(self.snd_una);
         Snapshot {
             cwnd: self.effective_cwnd(),
             ssthresh: self.control.ssthresh,
             inflight: self.board.inflight(),
+            flight_size: self.snd_nxt - self.snd_una,
             rwnd: self.snd_wnd,
+            mss: self.mss,
             pacing_rate: self.pacing_rate,
+            delivery_rate: self.rate.last().map(|sample| sample.rate()),
+            app_limited: self.rate.last().is_some_and(|sample| sample.app_limited),
             srtt: self.rtt.srtt(),
             min_rtt: self.rtt.min_rtt(),
             delivered: self.rate.delivered,
             lost: self.board.lost_total(),
-            queued: self.queue.written().saturating_sub(self.snd_una),
+            queued,
+            notsent: self.queue.written().saturating_sub(self.snd_nxt),
+            sndbuf: self.queue.sndbuf(),
+            sndbuf_used: buffers::queue_memory(Bytes::new(queued)).get(),
+            recovering: self.phase != Phase::Open,
             limit: self.limits.current,
             status: self.cc.status(),
             stats: self.stats,
+        }
+    }
+
+    /// What a trace row shows of the receiving half.
+    pub fn receiver_snapshot(&self) -> ReceiverSnapshot {
+        ReceiverSnapshot {
+            received: self.received(),
+            unread: self.readable(),
+            rcvbuf: self.window.rcvbuf(),
+            rcvbuf_limit: self.config.rcvbuf.limit().get(),
         }
     }
 
@@ -551,7 +601,11 @@ impl Connection {
     /// Reads the decision and derives what is used per transmission from it.
     fn refresh_control(&mut self, cx: &Context) {
         self.control = self.cc.control();
-        self.pacing_rate = build::pacing_rate(&self.control, cx);
+        let decided = build::pacing_rate(&self.control, cx);
+        self.pacing_rate = match self.config.max_pacing_rate {
+            Some(most) => Some(decided.map_or(most, |rate| rate.min(most))),
+            None => decided,
+        };
         self.quantum = build::quantum(&self.control, self.pacing_rate, cx);
     }
 

@@ -117,6 +117,9 @@ impl Connection {
 
     /// Releases are held back by the pacer.
     fn paced(&self) -> bool {
+        if self.config.max_pacing_rate.is_some() {
+            return true;
+        }
         match self.control.pacing {
             crate::cc::Pacing::Unpaced => false,
             crate::cc::Pacing::SrttRatio { .. } => self.config.fair_queue,

@@ -5,5 +5,5 @@ mod rate;
 mod rtt;
 
 pub use histogram::RttHistogram;
-pub use rate::{DeliveryRate, RateSnapshot};
+pub use rate::{DeliveryRate, RateSample, RateSnapshot};
 pub use rtt::{RTO_INITIAL, RTO_MAX, RTO_MIN, RttEstimator};

@@ -13,7 +13,7 @@
 //! The longer interval is taken because ACKs that were held up and arrive together would otherwise
 //! show a rate that the path never had.
 
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 /// What had been delivered when a record was last sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +32,29 @@ pub struct RateSnapshot {
     pub app_limited: bool,
 }
 
+/// One sample: so much was delivered in such a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateSample {
+    /// Bytes delivered.
+    pub delivered: u64,
+    /// In this time.
+    pub interval: Duration,
+    /// The application left the window unused meanwhile.
+    pub app_limited: bool,
+}
+
+impl RateSample {
+    /// The delivery rate.
+    pub fn rate(self) -> Rate {
+        Rate::of(Bytes::new(self.delivered), self.interval)
+    }
+
+    fn is_at_least(self, other: Self) -> bool {
+        let product = |bytes: u64, span: Duration| u128::from(bytes) * u128::from(span.as_nanos());
+        product(self.delivered, other.interval) >= product(other.delivered, self.interval)
+    }
+}
+
 /// The connection's side of the sampling.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryRate {
@@ -43,6 +66,7 @@ pub struct DeliveryRate {
     /// Samples are marked until `delivered` passes this; zero when the application keeps up.
     app_limited_until: u64,
     next_round_delivered: u64,
+    last: Option<RateSample>,
 }
 
 impl DeliveryRate {
@@ -85,6 +109,19 @@ impl DeliveryRate {
         let ack_elapsed = self.delivered_time.saturating_since(snapshot.delivered_time);
         let interval = send_elapsed.max(ack_elapsed);
         (!interval.is_zero() && min_rtt.is_none_or(|min| interval >= min)).then_some(interval)
+    }
+
+    /// Keeps a sample for those who look on, unless it tells of the application and an earlier one of more
+    /// (what the kernel shows as `tcpi_delivery_rate`).
+    pub fn keep(&mut self, sample: RateSample) {
+        if !sample.app_limited || self.last.is_none_or(|last| sample.is_at_least(last)) {
+            self.last = Some(sample);
+        }
+    }
+
+    /// The sample kept last.
+    pub fn last(&self) -> Option<RateSample> {
+        self.last
     }
 
     /// Whether a delivery with this snapshot begins a new packet-timed round trip.
@@ -141,6 +178,23 @@ mod tests {
         assert!(rate.on_send(at(2), 1, 1, 0).app_limited);
         rate.on_delivered(at(3), 1);
         assert!(!rate.on_send(at(4), 1, 1, 0).app_limited);
+    }
+
+    /// An application that pauses shows its own rate; the path's stays until it is exceeded.
+    #[test]
+    fn a_pause_does_not_hide_the_path() {
+        let sample = |delivered, app_limited| RateSample {
+            delivered,
+            interval: Duration::from_millis(10),
+            app_limited,
+        };
+        let mut rate = DeliveryRate::default();
+        rate.keep(sample(1_250, true));
+        rate.keep(sample(12_500, false));
+        rate.keep(sample(1_250, true));
+        assert_eq!(rate.last().map(RateSample::rate), Some(Rate::from_bps(10_000_000)));
+        rate.keep(sample(125, false));
+        assert_eq!(rate.last().map(RateSample::rate), Some(Rate::from_bps(100_000)));
     }
 
     /// DR-13: a round ends when something sent after its start is delivered.

@@ -124,6 +124,11 @@ impl ReceiveWindow {
         self.edge.saturating_sub(rcv_nxt)
     }
 
+    /// Memory the buffer may take now.
+    pub(crate) fn rcvbuf(&self) -> u64 {
+        self.rcvbuf
+    }
+
     /// Right edge last offered.
     pub(crate) fn edge(&self) -> u64 {
         self.edge

@@ -88,6 +88,11 @@ impl SendQueue {
         self.written
     }
 
+    /// Memory the queue may take now.
+    pub(crate) fn sndbuf(&self) -> u64 {
+        self.sndbuf
+    }
+
     /// A write found no room and waits.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked

@@ -214,7 +214,7 @@ impl<'a> Model<'a> {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
-        let flow = FlowSpec { cc: state.cc, start: Duration::ZERO, bytes: None };
+        let flow = FlowSpec { cc: state.cc, start: Duration::ZERO, bytes: None, max_pacing_rate: None };
         Scenario {
             path: PathSpec {
                 forward: direction(loss, self.bdp()),

@@ -51,6 +51,7 @@ fn config(cc: Algorithm) -> Config {
         window_rule: WindowRule::ScalingRatio(160),
         window_clamp: None,
         fair_queue: false,
+        max_pacing_rate: None,
         seed: 1,
     }
 }
