@@ -12,7 +12,7 @@
 //! | [`scenario`] | one run with every value known |
 //! | [`campaign`] | every point with every seed, in parallel; a run itself is on one thread |
 //! | [`sim`] | the loop: two TCP connections a flow, a path each way, a clock that jumps |
-//! | [`trace`], [`outcome`] | what a run shows over time, and in sum |
+//! | [`trace`], [`history`], [`outcome`] | what a run shows over time, and in sum |
 //! | [`validity`] | whether a run in real time is to be believed |
 //! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
 //!
@@ -23,6 +23,7 @@
 pub mod campaign;
 pub mod check;
 pub mod experiment;
+pub mod history;
 pub mod outcome;
 pub mod results;
 pub mod scenario;

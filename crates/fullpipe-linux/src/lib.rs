@@ -14,7 +14,7 @@
 //! | [`netlink`], [`tun`] | addresses, routes and devices in them |
 //! | [`link`] | the loop: one thread a direction, the same path as the simulator, the kernel's clock |
 //! | [`wan`] | two namespaces and a link between them |
-//! | [`flows`] | kernel sockets at both ends, and what they tell of themselves |
+//! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`command`] | any command behind a path |
 //!
@@ -25,16 +25,17 @@
 mod arena;
 mod clock;
 // pub mod command;
-// pub mod emu;
+pub mod emu;
 mod error;
-// pub mod flows;
+mod flows;
 pub mod link;
 pub mod namespace;
 mod netlink;
 mod packet;
+mod poll;
 pub mod rights;
 mod sys;
-// mod tcp_info;
+mod tcp_info;
 mod tun;
 pub mod wan;
 

@@ -14,13 +14,14 @@ mod log;
 mod run;
 
 pub use log::{Arrival, Departure, Log};
-pub(crate) use run::{Link, LinkConfig, Stop};
+pub(crate) use run::{Link, LinkConfig};
 
 use std::collections::BTreeMap;
 
+use fullpipe_lab::trace::PathState;
 use fullpipe_lab::validity::Lateness;
 use fullpipe_path::{Counters, Verdict};
-use fullpipe_units::{Bytes, Duration, Instant};
+use fullpipe_units::{Duration, Instant};
 
 use crate::packet::FlowKey;
 
@@ -54,17 +55,16 @@ impl FlowNumbers {
 pub(crate) struct Sampling {
     pub(crate) every: Duration,
     pub(crate) until: Instant,
+    pub(crate) flows: u32,
 }
 
 /// The state of a path at one moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSample {
-    /// When.
-    pub at: Instant,
-    /// Bytes waiting in its queues.
-    pub queue: Bytes,
-    /// Packets by fate so far.
-    pub counters: Counters,
+    /// As each flow meets it.
+    pub states: Vec<PathState>,
+    /// Data packets that have left it so far.
+    pub delivered: u64,
 }
 
 /// What one direction did.

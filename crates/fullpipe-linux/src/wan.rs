@@ -7,8 +7,9 @@ use fullpipe_lab::scenario::PathSpec;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Sampling, Stop};
+use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Sampling};
 use crate::namespace::{Namespace, set_sysctl};
+use crate::poll::Stop;
 use crate::netlink::{DeviceCounts, Netlink};
 use crate::tun::{DEVICE, Datapath, Tun};
 

@@ -170,18 +170,8 @@ impl<'s> World<'s> {
     }
 
     fn sample(&mut self, sink: &mut impl Sink) {
-        let queue = self.forward.backlog(self.now);
-        let counters = self.forward.counters();
         for (number, flow) in self.flows.iter_mut().enumerate() {
-            let busy = self.forward.busy(self.now, number as u32);
-            let path = PathState {
-                queue,
-                link_busy: busy.link,
-                shaper_busy: busy.shaper,
-                policed: counters.policed,
-                queue_drops: counters.queue_drops,
-                random_drops: counters.random_drops,
-            };
+            let path = PathState::of(&mut self.forward, self.now, number as u32);
             let row = flow.row(self.now, number as u32, path);
             flow.remember(&row);
             self.digest.row(&row);

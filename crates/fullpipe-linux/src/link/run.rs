@@ -2,26 +2,22 @@
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::AsFd;
 
 use fullpipe_lab::scenario::DirectionSpec;
 use fullpipe_lab::sim::direction;
+use fullpipe_lab::trace::PathState;
 use fullpipe_lab::validity::Lateness;
 use fullpipe_path::{Counters, PacketInfo, PacketKind, Path};
-use fullpipe_units::{Bytes, Duration, Instant};
-use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use fullpipe_units::{Duration, Instant};
 use rustix::io::{Errno, read, write, writev};
 use rustix::thread::set_current_timer_slack;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
 
 use super::{Arrival, Departure, FlowNumbers, LinkReport, Log, PathSample, Sampling, is_drop};
 use crate::arena::{Arena, Slot};
 use crate::clock::{Clock, thread_cpu};
-use crate::error::{Doing, Error};
+use crate::error::Error;
+use crate::poll::{Alarm, Poll, Stop};
 use crate::packet::{MOST_HEADERS, Segments, merged_headers, parse};
 use crate::sys;
 use crate::tun::{Tun, VIRTIO_HEADER};
@@ -36,21 +32,9 @@ const MERGE_WITHIN: Duration = Duration::from_micros(50);
 /// Timers of the loop fire when they are due: the kernel would gather them within 50 us otherwise.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// Ends loops.
-#[derive(Clone, Debug)]
-pub(crate) struct Stop(Arc<OwnedFd>);
-
-impl Stop {
-    pub(crate) fn new() -> Result<Self, Error> {
-        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("make an eventfd")?;
-        Ok(Self(Arc::new(fd)))
-    }
-
-    pub(crate) fn stop(&self) {
-        // Cannot fail: the counter is far from full.
-        let _ = write(&self.0, &1u64.to_ne_bytes());
-    }
-}
+/// What wakes the loop: a packet or the timer, and the word to stop.
+const AWAKE: u64 = 0;
+const STOPPING: u64 = 1;
 
 /// A wire segment on the path: where its super-packet lies, and which part of it it is.
 #[derive(Clone, Copy, Debug)]
@@ -120,22 +104,15 @@ impl Link {
 
     /// Carries packets until `stop`.
     pub(crate) fn run(mut self, stop: &Stop) -> Result<LinkReport, Error> {
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-            .doing("make a timer")?;
-        let poll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("make an epoll")?;
-        let stopping = epoll::EventData::new_u64(1);
-        for (fd, data) in [
-            (self.input.as_fd(), epoll::EventData::new_u64(0)),
-            (timer.as_fd(), epoll::EventData::new_u64(0)),
-            (stop.0.as_fd(), stopping),
-        ] {
-            epoll::add(&poll, fd, data, epoll::EventFlags::IN).doing("watch a file descriptor")?;
-        }
+        let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
+        let mut happened = Vec::new();
+        poll.watch(self.input.as_fd(), AWAKE)?;
+        poll.watch(alarm.as_fd(), AWAKE)?;
+        poll.watch(stop.as_fd(), STOPPING)?;
         // Both are favours: without them the loop wakes later, and the measured lateness shows it.
         let _ = set_current_timer_slack(Some(TIMER_SLACK));
         self.report.real_time = sys::run_in_real_time().is_ok();
 
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(4);
         loop {
             let now = self.clock.now();
             self.depart(now);
@@ -147,29 +124,15 @@ impl Link {
             if next <= self.clock.now() {
                 continue;
             }
-            self.arm(&timer, next)?;
-            events.clear();
-            match epoll::wait(&poll, spare_capacity(&mut events), None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(Error::system("wait for packets", error)),
-            }
-            // The fields of an event are packed, so it is copied before it is looked at.
-            if events.iter().any(|event| { event.data }.u64() == stopping.u64()) {
+            alarm.set(&self.clock, next)?;
+            poll.wait(&mut happened)?;
+            if happened.contains(&STOPPING) {
                 break;
             }
         }
         self.report.counters = self.path.counters();
         self.report.cpu = thread_cpu();
         Ok(self.report)
-    }
-
-    /// Setting a timer also takes back that it fired.
-    fn arm(&self, timer: &OwnedFd, at: Instant) -> Result<(), Error> {
-        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = if at.is_never() { never } else { self.clock.absolute(at) };
-        let setting = Itimerspec { it_interval: never, it_value };
-        timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &setting).doing("set a timer")?;
-        Ok(())
     }
 
     /// Takes packets from the kernel; true when there may be more.
@@ -283,9 +246,8 @@ impl Link {
     fn sample(&mut self, now: Instant) {
         let Some(sampling) = self.sampling else { return };
         while self.next_sample <= now {
-            let queue: Bytes = self.path.backlog(now);
-            let counters = self.path.counters();
-            self.report.samples.push(PathSample { at: self.next_sample, queue, counters });
+            let states = (0..sampling.flows).map(|flow| PathState::of(&mut self.path, now, flow)).collect();
+            self.report.samples.push(PathSample { states, delivered: self.path.counters().delivered_data });
             let next = self.next_sample + sampling.every;
             // The last row is that of the end, on the grid or not.
             self.next_sample = match self.next_sample {
