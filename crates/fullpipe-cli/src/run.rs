@@ -15,14 +15,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{Format, RunArgs, World};
 use crate::failure::{EXPECTATION, Failure};
-use crate::output;
+use crate::{emu, output};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    if args.world != World::Sim {
-        return Err(Failure::new(
-            format!("the world '{}' is not built yet", args.world.name()),
-            "run it in the simulator: --world sim",
-        ));
+    match args.world {
+        World::Sim | World::Emu => {}
+        World::Live => {
+            return Err(Failure::new(
+                "the world 'live' is not built yet",
+                "run it in the simulator: --world sim",
+            ));
+        }
     }
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
@@ -30,7 +33,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             .about(args.file.display()));
     }
 
-    let Made { runs, traces } = simulate(&experiment, args.out.is_some())?;
+    let traced = args.out.is_some();
+    let made = match args.world {
+        World::Emu => emu::runs(&experiment, args.datapath, traced)?,
+        World::Sim | World::Live => simulate(&experiment, traced)?,
+    };
+    let split = |RunResult { point, seed, value: (timed, trace) }| {
+        (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
+    };
+    let (runs, traces): (Vec<_>, Vec<_>) = made.into_iter().map(split).unzip();
     let report = Report::new(&experiment, args.world.name(), &runs);
     let document = output::json(&report)?;
     if let Some(dir) = &args.out {
@@ -42,7 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         Format::Json => output::print(&document)?,
         Format::Text => output::print(&output::table(&experiment, &summaries(&experiment, &runs), &report))?,
     }
-    let failed = args.check && report.failed() > 0;
+    let failed = args.check && (report.failed() > 0 || report.invalid().next().is_some());
     Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
@@ -65,39 +76,32 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// A campaign's results and traces, both by point and seed.
-struct Made {
-    runs: Vec<RunResult<Timed>>,
-    traces: Vec<RunResult<String>>,
-}
+/// One run: its result, and its trace as lines of comma-separated values.
+pub(crate) type Made = RunResult<(Timed, String)>;
 
 /// Makes every run; traces take time and memory, and are empty unless `traced`.
-fn simulate(experiment: &Experiment, traced: bool) -> Result<Made, Failure> {
+fn simulate(experiment: &Experiment, traced: bool) -> Result<Vec<Made>, Failure> {
     let timed = |scenario: &Scenario| {
         let start = now();
         let mut trace = Csv::default();
         let outcome = if traced { sim::run_traced(scenario, &mut trace) } else { sim::run(scenario) };
-        (Timed { outcome, wall_s: start.elapsed().as_secs_f64() }, trace.into_text())
+        (Timed { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
     };
     let seeds = experiment.seeds();
     let bar = progress_bar(experiment.points().len() * seeds.len());
     let progress = |progress: Progress| bar.set_position(progress.done as u64);
     let runs = campaign::run(experiment.points(), &seeds, timed, progress);
     bar.finish_and_clear();
-    let split = |RunResult { point, seed, value: (timed, trace) }| {
-        (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
-    };
-    let (runs, traces) = runs?.into_iter().map(split).unzip();
-    Ok(Made { runs, traces })
+    Ok(runs?)
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long a run takes is no part of its result")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
 /// On a terminal only: in a log, redrawn lines are noise.
-fn progress_bar(runs: usize) -> ProgressBar {
+pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

@@ -21,6 +21,8 @@ pub enum Kind {
     Rights,
     /// The experiment asks for what a real kernel cannot be told.
     Settings,
+    /// The command that was to run does not exist.
+    NoCommand,
     /// A system call failed that should not have.
     System,
 }

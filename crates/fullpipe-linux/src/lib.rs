@@ -24,7 +24,7 @@
 
 mod arena;
 mod clock;
-// pub mod command;
+pub mod command;
 pub mod emu;
 mod error;
 mod flows;

@@ -44,6 +44,11 @@ impl Namespace {
         })
     }
 
+    /// Another handle to the same namespace.
+    pub(crate) fn try_clone(&self) -> Result<Self, Error> {
+        Ok(Self { fd: self.fd.try_clone().doing("copy a file descriptor")? })
+    }
+
     /// Moves the calling thread inside, for good.
     pub(crate) fn enter(&self) -> Result<(), Error> {
         move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))

@@ -31,6 +31,7 @@ use fullpipe_units::Duration;
 pub use error::ExperimentError;
 use error::Source;
 use file::{ExpectFile, ExperimentFile};
+pub use value::Amount;
 
 use crate::check::{Metric, Over};
 use crate::scenario::Scenario;

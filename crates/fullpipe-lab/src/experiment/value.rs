@@ -3,6 +3,8 @@
 //! Absurd values are refused here, where the reader still knows the line they stand on: a run that
 //! would take a year or divide by zero must not be found out in the middle of a campaign.
 
+use std::str::FromStr;
+
 use fullpipe_tcp::buffers::{Buffer, KernelVersion};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
@@ -183,7 +185,8 @@ impl Value for Loss {
 
 /// A size in bytes, or a multiple of the point's bandwidth-delay product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Amount {
+pub enum Amount {
+    /// So many bytes.
     Bytes(Bytes),
     /// Millionths of the BDP.
     Bdp(u64),
@@ -192,7 +195,8 @@ pub(super) enum Amount {
 impl Amount {
     pub(super) const ONE_BDP: Self = Self::Bdp(1_000_000);
 
-    pub(super) fn resolve(self, bdp: Bytes) -> Bytes {
+    /// The size on a path with this BDP.
+    pub fn resolve(self, bdp: Bytes) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Bdp(millionths) => bdp.mul_div(millionths, 1_000_000),
@@ -226,6 +230,14 @@ impl Value for Amount {
             (Self::Bdp(from), Self::Bdp(to)) => Some(format!("{}bdp", decimal(lerp(*from, *to, step, last)))),
             _ => None,
         }
+    }
+}
+
+impl FromStr for Amount {
+    type Err = ExperimentError;
+
+    fn from_str(text: &str) -> Result<Self, ExperimentError> {
+        Self::read(text)
     }
 }
 
