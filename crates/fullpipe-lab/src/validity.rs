@@ -125,7 +125,9 @@ impl Validity {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Late(p99, bound) => write!(f, "1 % of the packets were written more than {p99} late (bound {bound})"),
+            Self::Late(p99, bound) => {
+                write!(f, "1 % of the packets were written more than {p99} late (bound {bound})")
+            }
             Self::TunDrops(n) => write!(f, "{n} packets dropped between the kernel and the path"),
             Self::Unexplained(retransmits, drops) => {
                 write!(f, "{retransmits} segments sent again, and {drops} dropped by the path")
@@ -154,7 +156,9 @@ mod tests {
         assert_eq!(measured(ms(0), 1, 0, 0).problems(), [Problem::TunDrops(1)]);
         let near = Validity { rtt: Duration::from_millis(2), ..measured(ms(1_000), 0, 0, 0) };
         assert!(near.is_valid(), "1 ms however short the path");
-        assert!(!Validity { lateness: LatenessQuantiles { p99: ms(1_001), ..near.lateness }, ..near }.is_valid());
+        assert!(
+            !Validity { lateness: LatenessQuantiles { p99: ms(1_001), ..near.lateness }, ..near }.is_valid()
+        );
     }
 
     #[test]

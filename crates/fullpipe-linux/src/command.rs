@@ -91,8 +91,8 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
     let [program, arguments @ ..] = command else {
         return Err(Error::settings("there is no command", "write it after --"));
     };
-    let mut signals = SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM])
-        .doing("take over signals")?;
+    let mut signals =
+        SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).doing("take over signals")?;
     let handle = signals.handle();
     let (started, pid) = mpsc::channel();
     thread::scope(|scope| {
@@ -130,7 +130,9 @@ fn cannot_run(program: &OsString, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::NotFound => Error {
             kind: Kind::NoCommand,
-            hint: "give a command after --, as in fullpipe emu --rate 10mbit --rtt 50ms -- ping -c 3 198.18.0.2".into(),
+            hint:
+                "give a command after --, as in fullpipe emu --rate 10mbit --rtt 50ms -- ping -c 3 198.18.0.2"
+                    .into(),
             ..Error::system(what, error)
         },
         _ => Error { kind: Kind::System, hint: String::new(), ..Error::system(what, error) },
@@ -221,11 +223,12 @@ fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     Ok(child)
 }
 
-/// A TCP socket of the calling thread's namespace listens, or there is a UDP socket.
+/// A TCP socket of the calling thread's namespace listens, or a UDP socket waits for anybody's packets (that of a resolver
+/// is connected to its server).
 fn somebody_listens() -> bool {
-    const LISTEN: &str = "0A";
-    let lines = |table: &str| fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
-    let listens = |table: &str| lines(table).lines().any(|line| line.split_whitespace().nth(3) == Some(LISTEN));
-    let any = |table: &str| lines(table).lines().count() > 1;
-    listens("tcp") || listens("tcp6") || any("udp") || any("udp6")
+    const TABLES: [(&str, &str); 4] = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")];
+    TABLES.iter().any(|(table, state)| {
+        let text = fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
+        text.lines().any(|line| line.split_whitespace().nth(3) == Some(*state))
+    })
 }

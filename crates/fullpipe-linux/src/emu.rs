@@ -22,6 +22,7 @@ use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_units::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::flows::{FIRST_PORT, Flow, impose, listening, receive, send};
@@ -30,7 +31,6 @@ use crate::poll::Stop;
 use crate::sys;
 use crate::tcp_info;
 use crate::wan::{Wan, WanConfig};
-use crate::Datapath;
 
 pub use settings::check;
 
@@ -96,7 +96,8 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
     let mut watch = Watch::new(scenario, &flows);
     let retransmits = thread::scope(|scope| {
         let sending = scope.spawn(|| send(&flows, &scenario.flows, clock, &stop_sending));
-        let receiving = scope.spawn(|| receive(&flows, &listener, &stop_receiving));
+        let receiving =
+            scope.spawn(|| receive(&flows, &listener, scenario.host.window_clamp, &stop_receiving));
         let watched = watch.until(end, clock);
         stop_sending.stop();
         let sent = joined(sending);
@@ -142,7 +143,8 @@ fn allow_files(flows: u64) {
 
 /// Waits until everything that was written is acknowledged, or `until`.
 fn drain(flows: &[Flow], clock: Clock, until: Instant) {
-    let outstanding = || flows.iter().any(|flow| sys::unacknowledged(flow.sender.as_fd()).is_ok_and(|n| n > 0));
+    let outstanding =
+        || flows.iter().any(|flow| sys::unacknowledged(flow.sender.as_fd()).is_ok_and(|n| n > 0));
     while clock.now() < until && outstanding() {
         clock.sleep_until(clock.now() + DRAIN_POLL);
     }
@@ -165,9 +167,14 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(scenario: &'a Scenario, flows: &'a [Flow]) -> Self {
-        let histories =
-            scenario.flows.iter().map(|spec| History::new(Instant::ZERO + spec.start)).collect();
-        Self { scenario, flows, rows: Vec::new(), histories, rtts: vec![RttHistogram::default(); flows.len()] }
+        let histories = scenario.flows.iter().map(|spec| History::new(Instant::ZERO + spec.start)).collect();
+        Self {
+            scenario,
+            flows,
+            rows: Vec::new(),
+            histories,
+            rtts: vec![RttHistogram::default(); flows.len()],
+        }
     }
 
     fn until(&mut self, end: Instant, clock: Clock) -> Result<(), Error> {
@@ -194,8 +201,7 @@ impl<'a> Watch<'a> {
         let sender = tcp_info::sender(flow.sender.as_fd(), paced).map_err(failed)?;
         let receiver = flow.receiver.get().map(|socket| tcp_info::receiver(socket.as_fd()));
         let receiver = receiver.transpose().map_err(failed)?;
-        let row =
-            Row { at: clock.now(), flow: number as u32, sender, receiver, path: None, truth: None };
+        let row = Row { at: clock.now(), flow: number as u32, sender, receiver, path: None, truth: None };
         if flow.finished.get().is_none() {
             self.histories[number].remember(&row);
             if let Some(srtt) = row.sender.srtt {

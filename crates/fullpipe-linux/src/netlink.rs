@@ -1,4 +1,4 @@
-//! Devices, addresses and routes, told to the kernel over a netlink socket.
+//! Devices and addresses, told to the kernel over a netlink socket.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,9 +8,6 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
-use netlink_packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -90,19 +87,6 @@ impl Netlink {
         message.attributes.push(AddressAttribute::Address(IpAddr::V4(address)));
         let change = self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL);
         change.doing(format_args!("add the address {address}"))
-    }
-
-    /// Everything without a route of its own goes to the device.
-    pub(crate) fn add_default_route(&self, index: u32) -> Result<(), Error> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = AddressFamily::Inet;
-        message.header.table = RouteHeader::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::Static;
-        message.header.scope = RouteScope::Link;
-        message.header.kind = RouteType::Unicast;
-        message.attributes.push(RouteAttribute::Oif(index));
-        let change = self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL);
-        change.doing("add a default route")
     }
 
     fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {

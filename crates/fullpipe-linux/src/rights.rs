@@ -60,7 +60,8 @@ impl Caller {
         }
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
         // Only root may become somebody else, and only sudo's word is taken for who that is.
-        let sudo = (real.user == 0).then(|| Some(Self { user: number("SUDO_UID")?, group: number("SUDO_GID")? }));
+        let sudo =
+            (real.user == 0).then(|| Some(Self { user: number("SUDO_UID")?, group: number("SUDO_GID")? }));
         sudo.flatten().filter(|caller| caller.user != 0)
     }
 }

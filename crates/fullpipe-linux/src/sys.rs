@@ -79,9 +79,7 @@ pub(crate) fn set_socket_option<T: Copy>(
 ) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `len` bytes of `value`, which outlives the call.
-    check(unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), len)
-    })
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), len) })
 }
 
 /// Bytes that have arrived and were not read (`SIOCINQ`).
@@ -104,7 +102,8 @@ fn queued(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
 /// Reads from a TCP socket without copying anything: what arrived counts as taken.
 pub(crate) fn discard(fd: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
     // SAFETY: with MSG_TRUNC a TCP socket copies nothing, so no buffer is needed.
-    let taken =
-        unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), most, libc::MSG_TRUNC | libc::MSG_DONTWAIT) };
+    let taken = unsafe {
+        libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), most, libc::MSG_TRUNC | libc::MSG_DONTWAIT)
+    };
     if taken < 0 { Err(io::Error::last_os_error()) } else { Ok(taken as usize) }
 }

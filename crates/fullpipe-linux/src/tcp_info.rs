@@ -89,7 +89,8 @@ pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
         0 | u64::MAX => None,
         rate => Some(Rate::from_bytes_per_sec(rate)),
     };
-    let micros = |micros: u32| (micros != 0 && micros != NO_MIN_RTT).then(|| Duration::from_micros(micros.into()));
+    let micros =
+        |micros: u32| (micros != 0 && micros != NO_MIN_RTT).then(|| Duration::from_micros(micros.into()));
     // As tcp_packets_in_flight() has it.
     let inflight = (raw.unacked + raw.retrans).saturating_sub(raw.sacked + raw.lost);
     Ok(TcpInfo {
@@ -117,12 +118,18 @@ pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
 /// `SO_MAX_PACING_RATE` of a socket that is paced and has no limit: the largest value stands for "not paced".
 pub(crate) const NO_LIMIT: u64 = u64::MAX - 1;
 
+/// States of a connection whose peer has sent a FIN: TIME-WAIT, CLOSED, CLOSE-WAIT, LAST-ACK, CLOSING.
+const FIN_RECEIVED: [u8; 5] = [6, 7, 8, 9, 11];
+
 /// What the receiving socket tells.
 pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
     // Unread first: what comes in between is then received and not yet counted as unread, never the other way round.
     let unread = sys::unread(fd)?;
+    let raw = raw(fd)?;
+    // A FIN takes a sequence number, and the kernel counts it as a byte.
+    let fin = u64::from(FIN_RECEIVED.contains(&raw.state));
     Ok(ReceiverInfo {
-        received: Bytes::new(raw(fd)?.bytes_received),
+        received: Bytes::new(raw.bytes_received.saturating_sub(fin)),
         unread: Bytes::new(unread),
         rcvbuf: Bytes::new(memory(fd)?.rcvbuf.into()),
     })

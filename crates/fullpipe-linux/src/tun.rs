@@ -54,12 +54,8 @@ pub(crate) struct Tun {
 impl Tun {
     /// A new device in the calling thread's namespace.
     pub(crate) fn new(datapath: Datapath) -> Result<Self, Error> {
-        let fd: OwnedFd = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/net/tun")
-            .doing("open /dev/net/tun")?
-            .into();
+        let fd: OwnedFd =
+            File::options().read(true).write(true).open("/dev/net/tun").doing("open /dev/net/tun")?.into();
         let vnet_hdr = if datapath == Datapath::Offload { libc::IFF_VNET_HDR } else { 0 };
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | vnet_hdr;
         sys::tun_set_interface(fd.as_fd(), DEVICE, flags).doing("make a TUN device")?;

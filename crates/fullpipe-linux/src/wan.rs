@@ -9,8 +9,8 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Sampling};
 use crate::namespace::{Namespace, set_sysctl};
-use crate::poll::Stop;
 use crate::netlink::{DeviceCounts, Netlink};
+use crate::poll::Stop;
 use crate::tun::{DEVICE, Datapath, Tun};
 
 /// Address of the sender's end: from the range for benchmarks (RFC 2544), which no network uses.
@@ -116,7 +116,13 @@ impl Wan {
         };
         let tun_drops = dropped(&self.sender)? + dropped(&self.receiver)?;
         self.stop.stop();
-        let [forward, backward] = self.threads.take().into_iter().flatten().map(join).collect::<Vec<_>>()
+        let [forward, backward] = self
+            .threads
+            .take()
+            .into_iter()
+            .flatten()
+            .map(join)
+            .collect::<Vec<_>>()
             .try_into()
             .unwrap_or_else(|_| unreachable!("two directions"));
         let (forward, backward) = (forward?, backward?);
@@ -150,7 +156,8 @@ fn host(address: Ipv4Addr, config: &WanConfig<'_>) -> Result<Tun, Error> {
     let index = netlink.index(DEVICE)?;
     netlink.up(LOOPBACK, None)?;
     netlink.up(index, Some((config.path.mtu as u32, TX_QUEUE)))?;
+    // No default route: what is not at the other end is unreachable at once, a resolver's servers for instance, instead of
+    // after a time-out.
     netlink.add_address(index, address, PREFIX_LEN)?;
-    netlink.add_default_route(index)?;
     Ok(tun)
 }

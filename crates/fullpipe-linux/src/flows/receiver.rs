@@ -2,9 +2,11 @@
 
 use std::os::fd::AsFd;
 
+use fullpipe_units::Bytes;
 use socket2::Socket;
 
 use super::sender::again;
+use super::sockets::clamp;
 use super::{FIRST_PORT, Flow};
 use crate::error::{Doing, Error};
 use crate::poll::{Poll, Stop};
@@ -14,7 +16,12 @@ use crate::sys;
 const READ: usize = 4 << 20;
 
 /// Accepts every flow on `listener` and reads whatever there is, at once, until `stop`.
-pub(crate) fn receive(flows: &[Flow], listener: &Socket, stop: &Stop) -> Result<(), Error> {
+pub(crate) fn receive(
+    flows: &[Flow],
+    listener: &Socket,
+    window_clamp: Option<Bytes>,
+    stop: &Stop,
+) -> Result<(), Error> {
     let mut poll = Poll::new()?;
     let mut happened = Vec::new();
     let (listening, stopping) = (flows.len() as u64, flows.len() as u64 + 1);
@@ -37,7 +44,12 @@ pub(crate) fn receive(flows: &[Flow], listener: &Socket, stop: &Stop) -> Result<
                     poll.forget(socket.as_fd())?;
                     let _ = socket.shutdown(std::net::Shutdown::Write);
                 }
-                Ok(_) => {}
+                Ok(_) => {
+                    // Since 6.9 a kernel forgets the bound when it learns how large packets are in memory.
+                    if let Some(window) = window_clamp {
+                        clamp(socket, window).doing("set TCP_WINDOW_CLAMP")?;
+                    }
+                }
                 Err(error) if again(error.kind()) => {}
                 Err(error) => return Err(Error::system(format_args!("read from flow {event}"), error)),
             }

@@ -29,7 +29,8 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
     starts.sort_unstable();
     let mut waiting = starts.into_iter().peekable();
     // What is still to be written; as much as goes in for a flow without end.
-    let mut rest: Vec<u64> = specs.iter().map(|spec| spec.bytes.map_or(u64::MAX, |bytes| bytes.get())).collect();
+    let mut rest: Vec<u64> =
+        specs.iter().map(|spec| spec.bytes.map_or(u64::MAX, |bytes| bytes.get())).collect();
     let zeros = vec![0; WRITE];
 
     loop {

@@ -77,13 +77,17 @@ pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
         force(&socket, libc::SO_RCVBUFFORCE, size).doing("set SO_RCVBUF")?;
     }
     if let Some(window) = host.window_clamp {
-        let window = window.get().min(i32::MAX as u64) as libc::c_int;
-        sys::set_socket_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
-            .doing("set TCP_WINDOW_CLAMP")?;
+        clamp(&socket, window).doing("set TCP_WINDOW_CLAMP")?;
     }
     bind(&socket, RECEIVER, LISTEN_PORT)?;
     socket.listen(BACKLOG).doing("listen")?;
     Ok(socket)
+}
+
+/// Bounds the window that a socket offers.
+pub(crate) fn clamp(socket: &Socket, window: Bytes) -> std::io::Result<()> {
+    let window = window.get().min(i32::MAX as u64) as libc::c_int;
+    sys::set_socket_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
 }
 
 fn tcp() -> Result<Socket, Error> {

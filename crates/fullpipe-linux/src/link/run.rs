@@ -17,8 +17,8 @@ use super::{Arrival, Departure, FlowNumbers, LinkReport, Log, PathSample, Sampli
 use crate::arena::{Arena, Slot};
 use crate::clock::{Clock, thread_cpu};
 use crate::error::Error;
-use crate::poll::{Alarm, Poll, Stop};
 use crate::packet::{MOST_HEADERS, Segments, merged_headers, parse};
+use crate::poll::{Alarm, Poll, Stop};
 use crate::sys;
 use crate::tun::{Tun, VIRTIO_HEADER};
 
