@@ -20,15 +20,17 @@ use crate::error::Error;
 use crate::packet::{MOST_HEADERS, Segments, merged_headers, parse};
 use crate::poll::{Alarm, Poll, Stop};
 use crate::sys;
-use crate::tun::{Tun, VIRTIO_HEADER};
+use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
 /// The largest IP packet.
 const MOST_BYTES: usize = 65_535;
 /// Reads before departures are looked at again, though none was due in between.
 const READ_AT_ONCE: usize = 32;
-/// Segments due within this time of the first of them are written as one packet: what a network card gathers before it
-/// raises an interrupt.
+/// With offload, what is due within this time is written together: as a network card gathers packets before it raises an
+/// interrupt.
 const MERGE_WITHIN: Duration = Duration::from_micros(50);
+/// And never for more than this part of the delay.
+const MERGE_PER_DELAY: u64 = 100;
 /// Timers of the loop fire when they are due: the kernel would gather them within 50 us otherwise.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
@@ -66,6 +68,8 @@ pub(crate) struct Link {
     flows: FlowNumbers,
     sampling: Option<Sampling>,
     next_sample: Instant,
+    /// How long a due packet may wait for others.
+    gather: Duration,
     arena: Arena,
     arrivals: u64,
     /// Segments that are due, to be written now.
@@ -75,6 +79,10 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(config: LinkConfig<'_>) -> Self {
+        let gather = match config.output.datapath {
+            Datapath::Plain => Duration::ZERO,
+            Datapath::Offload => MERGE_WITHIN.min(config.direction.delay / MERGE_PER_DELAY),
+        };
         let next_sample = config.sampling.map_or(Instant::FAR_FUTURE, |s| Instant::ZERO + s.every);
         Self {
             input: config.input,
@@ -84,6 +92,7 @@ impl Link {
             flows: config.flows,
             sampling: config.sampling,
             next_sample,
+            gather,
             arena: Arena::default(),
             arrivals: 0,
             due: Vec::new(),
@@ -120,7 +129,7 @@ impl Link {
             if self.arrive()? {
                 continue;
             }
-            let next = self.path.next_event().min(self.next_sample);
+            let next = (self.path.next_event() + self.gather).min(self.next_sample);
             if next <= self.clock.now() {
                 continue;
             }
@@ -150,9 +159,7 @@ impl Link {
             if len > header {
                 self.push(now, len);
             }
-            if self.path.next_event() <= now {
-                self.depart(now);
-            }
+            self.depart(now);
         }
         Ok(true)
     }
@@ -185,12 +192,16 @@ impl Link {
         }
     }
 
-    /// Writes what is due by `now`.
+    /// Writes what is due by `now`, once the first of it has waited for others long enough.
     fn depart(&mut self, now: Instant) {
+        if self.path.next_event() + self.gather > now {
+            return;
+        }
         while let Some(due) = self.path.pop(now) {
             self.due.push(due);
         }
         let due = std::mem::take(&mut self.due);
+        let gather = self.gather;
         let mut rest = due.as_slice();
         while let Some((&(first_due, first), _)) = rest.split_first() {
             // Neighbours of one super-packet that are due together.
@@ -198,7 +209,7 @@ impl Link {
                 let ((_, one), (at, next)) = (pair[0], pair[1]);
                 next.slot == one.slot
                     && next.index == one.index + 1
-                    && at.saturating_since(first_due) <= MERGE_WITHIN
+                    && at.saturating_since(first_due) <= gather
             });
             let (now_due, later) = rest.split_at(1 + together.count());
             rest = later;
