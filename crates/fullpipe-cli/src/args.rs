@@ -1,10 +1,12 @@
 //! The arguments of every command.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use fullpipe::{Demand, InputError, Memory};
+use fullpipe_lab::experiment::Amount;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -19,7 +21,10 @@ Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
-  5  done, and with --check an expectation is not met";
+  4  this process may not make network namespaces or TUN devices
+  5  done, and with --check an expectation is not met
+
+emu exits as its command does.";
 
 /// Finds out which limit holds a TCP transfer back, and what lies behind it.
 #[derive(Debug, Parser)]
@@ -41,6 +46,8 @@ pub(crate) enum Command {
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
+    /// Run a command behind an emulated path
+    Emu(EmuArgs),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
     /// Print a manual page, as troff
@@ -195,7 +202,8 @@ Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
-  5  done, and with --check an expectation is not met
+  4  emu: this process may not make network namespaces or TUN devices
+  5  done, and with --check an expectation is not met or a run of emu is not valid
   130  interrupted";
 
 #[derive(Debug, ClapArgs)]
@@ -204,9 +212,13 @@ pub(crate) struct RunArgs {
     /// The experiment, a TOML file
     pub(crate) file: PathBuf,
 
-    /// Where to run it: the simulator; emu and live are not built yet
+    /// Where to run it: the simulator, or kernel TCP on an emulated path; live is not built yet
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
+
+    /// How packets leave the kernel in emu: one by one, or as super-packets, which reaches higher rates
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) datapath: DatapathName,
 
     /// Fail with exit code 5 unless every expectation of the file is met
     #[arg(long)]
@@ -241,6 +253,59 @@ impl RunArgs {
     pub(crate) fn format(&self) -> RunFormat {
         if self.json { RunFormat::Json } else { self.format }
     }
+}
+
+const EMU_EXAMPLE: &str = "\
+Examples:
+  fullpipe emu --rate 340mbit --rtt 140ms --loss 1.5% --serve 'iperf3 -s -1' -- iperf3 -c 198.18.0.2
+  fullpipe emu --rate 10mbit --rtt 50ms --serve 'python3 -m http.server 80' -- \\
+      sh -c 'curl -o page http://$FULLPIPE_PEER/'
+
+The command runs in a network namespace of its own with the address 198.18.0.1 (FULLPIPE_ADDR); all it sends crosses
+the path to a second namespace, 198.18.0.2 (FULLPIPE_PEER), where --serve runs. Nothing else can be reached from there.
+Loss and the queue are those of the direction from the command to the peer. Under sudo both run as the user who called it.
+
+Exit codes:
+  that of the command, 128 + N when signal N ended it, or
+  1    the path or the server could not be started
+  2    wrong usage
+  4    this process may not make network namespaces or TUN devices
+  127  there is no such command";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EMU_EXAMPLE)]
+pub(crate) struct EmuArgs {
+    /// Rate of the link in both directions, as 340mbit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Rate,
+
+    /// Round-trip time of the idle path, as 140ms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) rtt: Duration,
+
+    /// Share of the packets to the peer that is lost, as 20ppm or 1.5%
+    #[arg(long, value_name = "SHARE", default_value = "0")]
+    pub(crate) loss: Probability,
+
+    /// What may wait before the link to the peer, as 1bdp or 4MiB
+    #[arg(long, value_name = "SIZE", default_value = "1bdp")]
+    pub(crate) queue: Amount,
+
+    /// What the losses derive from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// How packets leave the kernel: one by one, or as super-packets, which reaches higher rates
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) datapath: DatapathName,
+
+    /// A shell command that runs at the peer as long as the command does
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) serve: Option<String>,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 const COMPLETIONS_EXAMPLE: &str = "\
@@ -303,6 +368,13 @@ pub(crate) enum RunFormat {
     Text,
     Json,
     Jsonl,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DatapathName {
+    #[default]
+    Plain,
+    Offload,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

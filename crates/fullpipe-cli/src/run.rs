@@ -19,14 +19,17 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::args::{RunArgs, RunFormat, World};
 use crate::failure::{EXPECTATION, Failure, INTERRUPTED};
-use crate::output;
+use crate::{emu, output};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    if args.world != World::Sim {
-        return Err(Failure::new(
-            format!("the world '{}' is not built yet", args.world.name()),
-            "run it in the simulator: --world sim",
-        ));
+    match args.world {
+        World::Sim | World::Emu => {}
+        World::Live => {
+            return Err(Failure::new(
+                "the world 'live' is not built yet",
+                "run it in the simulator: --world sim",
+            ));
+        }
     }
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
@@ -34,7 +37,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             .about(args.file.display()));
     }
 
-    let Made { runs, traces } = simulate(&experiment, args)?;
+    let made = match args.world {
+        World::Emu => attended(&experiment, args, |watch| emu::runs(&experiment, args, watch))?,
+        World::Sim | World::Live => attended(&experiment, args, |watch| simulate(&experiment, args, watch))?,
+    };
+    let split = |RunResult { point, seed, value: (timed, trace) }| {
+        (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
+    };
+    let (runs, traces): (Vec<_>, Vec<_>) = made.into_iter().map(split).unzip();
     let report = Report::new(&experiment, args.world.name(), &runs);
     let document = output::json(&report)?;
     if let Some(dir) = &args.out {
@@ -61,7 +71,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         eprintln!("interrupted: {} of {all} runs were made", report.runs.len());
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    let failed = args.check && report.failed() > 0;
+    let failed = args.check && (report.failed() > 0 || report.invalid().next().is_some());
     Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
@@ -84,51 +94,52 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// A campaign's results and traces, both by point and seed.
-struct Made {
-    runs: Vec<RunResult<Timed>>,
-    traces: Vec<RunResult<String>>,
-}
+/// One run: its result, and its trace as lines of comma-separated values.
+pub(crate) type Made = RunResult<(Timed, String)>;
 
 /// What a run is made into: its result, and its trace if one is wanted.
 type Kept = (Timed, String);
 
-/// Makes every run, or as many as there is patience for; traces take time and memory, and are empty unless
-/// they are to be written.
-fn simulate(experiment: &Experiment, args: &RunArgs) -> Result<Made, Failure> {
+/// Makes every run, or as many as there is patience for, on all cores; traces take time and memory, and are
+/// empty unless they are to be written.
+fn simulate(experiment: &Experiment, args: &RunArgs, watch: &Attended<'_>) -> Result<Vec<Made>, Failure> {
     let traced = args.out.is_some();
     let timed = |scenario: &Scenario| -> Kept {
         let start = now();
         let mut trace = Csv::default();
         let outcome = if traced { sim::run_traced(scenario, &mut trace) } else { sim::run(scenario) };
-        (Timed { outcome, wall_s: start.elapsed().as_secs_f64() }, trace.into_text())
+        (Timed { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
     };
-    let seeds = experiment.seeds();
-    let bar = progress_bar(experiment.points().len() * seeds.len());
-    let attended = Attended {
+    Ok(campaign::run(experiment.points(), &experiment.seeds(), timed, watch)?)
+}
+
+/// Lets `make` make runs while someone watches.
+fn attended(
+    experiment: &Experiment,
+    args: &RunArgs,
+    make: impl FnOnce(&Attended<'_>) -> Result<Vec<Made>, Failure>,
+) -> Result<Vec<Made>, Failure> {
+    let bar = progress_bar(experiment.points().len() * experiment.seeds().len());
+    let watch = Attended {
         experiment,
         bar: bar.clone(),
         interrupted: interruptible(&bar)?,
         lines: args.format() == RunFormat::Jsonl,
     };
-    let runs = campaign::run(experiment.points(), &seeds, timed, attended);
+    let made = make(&watch);
     bar.finish_and_clear();
-    let split = |RunResult { point, seed, value: (timed, trace) }| {
-        (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
-    };
-    let (runs, traces) = runs?.into_iter().map(split).unzip();
-    Ok(Made { runs, traces })
+    made
 }
 
 /// Someone watches: shows how far it is, prints what is finished, and may be told to stop.
-struct Attended<'a> {
+pub(crate) struct Attended<'a> {
     experiment: &'a Experiment,
     bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
     lines: bool,
 }
 
-impl Watch<Kept> for Attended<'_> {
+impl Watch<Kept> for &Attended<'_> {
     fn goes_on(&self) -> bool {
         !self.interrupted.load(Ordering::Relaxed)
     }
@@ -159,7 +170,7 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long a run takes is no part of its result")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

@@ -239,8 +239,8 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
          hint: write mbit/s for bits or mB/s for bytes\n"
     );
     assert_eq!(
-        said("emu", EXPERIMENT, &["--world", "emu"]),
-        "error: the world 'emu' is not built yet\nhint: run it in the simulator: --world sim\n"
+        said("live", EXPERIMENT, &["--world", "live"]),
+        "error: the world 'live' is not built yet\nhint: run it in the simulator: --world sim\n"
     );
     assert_eq!(
         said("nothing", EXPERIMENT, &["--check"]),

@@ -11,6 +11,7 @@ use crate::campaign::RunResult;
 use crate::check::{Metric, Verdict, evaluate, mean};
 use crate::experiment::Experiment;
 use crate::outcome::{FlowOutcome, Outcome};
+use crate::validity::Validity;
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -22,6 +23,8 @@ pub struct Timed {
     pub outcome: Outcome,
     /// Seconds of real time.
     pub wall_s: f64,
+    /// What was measured of a run in real time; `None` where time is virtual.
+    pub validity: Option<Validity>,
 }
 
 /// All results of a campaign. Base units throughout, named in the key.
@@ -34,7 +37,7 @@ pub struct Report {
     /// What it is about, in a line.
     #[serde(default)]
     pub description: String,
-    /// Where it ran: `sim`.
+    /// Where it ran: `sim` or `emu`.
     pub world: String,
     /// It was ended before all of its runs were made: those that are missing were not begun.
     #[serde(default)]
@@ -62,6 +65,41 @@ pub struct Run {
     pub digest: String,
     /// Seconds of real time it took.
     pub wall_s: f64,
+    /// Whether a run in real time is to be believed; absent where time is virtual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<RunValidity>,
+}
+
+/// What was measured of a run in real time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunValidity {
+    /// Nothing is wrong with it.
+    pub valid: bool,
+    /// What is, in words.
+    pub problems: Vec<String>,
+    /// How much later than due packets were written, in milliseconds.
+    pub lateness_ms: LatenessMs,
+    /// Packets dropped between the kernel and the path.
+    pub tun_drops: u64,
+    /// Segments sent again, the time after the run included until all was acknowledged.
+    pub retransmits: Option<u64>,
+    /// Data packets that the path dropped in the same time.
+    pub drops: u64,
+    /// Processor time of the path over real time; 1 is a whole core.
+    pub cpu: f64,
+}
+
+/// Lateness in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatenessMs {
+    /// Half of the packets were at most so late.
+    pub p50: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// 99.9 %.
+    pub p999: f64,
+    /// The latest.
+    pub max: f64,
 }
 
 /// One flow of a run.
@@ -197,12 +235,39 @@ impl Report {
     pub fn failed(&self) -> usize {
         self.expect.iter().filter(|expect| !expect.pass).count()
     }
+
+    /// Runs in real time that are not to be believed.
+    pub fn invalid(&self) -> impl Iterator<Item = (&Run, &RunValidity)> {
+        let measured = self.runs.iter().filter_map(|run| Some((run, run.validity.as_ref()?)));
+        measured.filter(|(_, validity)| !validity.valid)
+    }
+}
+
+impl From<&Validity> for RunValidity {
+    fn from(validity: &Validity) -> Self {
+        let millis = |time: Duration| time.as_millis_f64();
+        let lateness = validity.lateness;
+        Self {
+            valid: validity.is_valid(),
+            problems: validity.problems().iter().map(ToString::to_string).collect(),
+            lateness_ms: LatenessMs {
+                p50: millis(lateness.p50),
+                p99: millis(lateness.p99),
+                p999: millis(lateness.p999),
+                max: millis(lateness.max),
+            },
+            tun_drops: validity.tun_drops,
+            retransmits: validity.retransmits,
+            drops: validity.drops,
+            cpu: validity.cpu,
+        }
+    }
 }
 
 impl Run {
     /// What the document says of `run`, one of `experiment`'s.
     pub fn new(experiment: &Experiment, run: &RunResult<Timed>) -> Self {
-        let Timed { outcome, wall_s } = &run.value;
+        let Timed { outcome, wall_s, validity } = &run.value;
         Self {
             point: experiment.points()[run.point].label.clone(),
             seed: run.seed,
@@ -220,6 +285,7 @@ impl Run {
             },
             digest: format!("{:016x}", outcome.digest),
             wall_s: *wall_s,
+            validity: validity.as_ref().map(RunValidity::from),
         }
     }
 }
@@ -443,6 +509,7 @@ mod tests {
                     digest: 0xabc,
                 },
                 wall_s: 0.5,
+                validity: None,
             },
         };
         vec![run(1, 8), run(2, 4)]

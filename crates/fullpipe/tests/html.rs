@@ -256,7 +256,11 @@ fn an_experiment_shows_every_point_and_expectation() {
         .flat_map(|(point, of)| seeds.iter().map(move |seed| (point, of, *seed)))
         .map(|(point, of, seed)| {
             let scenario = fullpipe_lab::scenario::Scenario { seed, ..of.scenario.clone() };
-            RunResult { point, seed, value: Timed { outcome: sim::run(&scenario), wall_s: 0.0 } }
+            RunResult {
+                point,
+                seed,
+                value: Timed { outcome: sim::run(&scenario), wall_s: 0.0, validity: None },
+            }
         })
         .collect();
     let (summaries, report) = (summaries(&experiment, &runs), Report::new(&experiment, "sim", &runs));

@@ -44,6 +44,7 @@ use std::collections::BTreeMap;
 pub use error::ExperimentError;
 use error::Source;
 use file::{ExpectFile, ExperimentFile};
+pub use value::Amount;
 
 use crate::check::{Metric, Over};
 use crate::scenario::Scenario;
