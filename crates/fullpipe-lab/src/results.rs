@@ -422,6 +422,6 @@ mod tests {
         assert_eq!(summary.goodput, Some(Spread { mean: 6e6, min: 4e6, max: 8e6 }));
         assert_eq!(summary.retransmits, Some(6.0));
         assert_eq!(summary.rtt_mean_ms, Some(12.0), "from the one run that has an RTT");
-        assert_eq!(summary.main_limit, Some((SendLimit::Pacing, 0.75)));
+        assert_eq!(summary.main_limit(), Some((SendLimit::Pacing, 0.75)));
     }
 }
