@@ -153,7 +153,7 @@
       const domain = [Math.max(0, y - height / inner), y];
       y = domain[0] - gap / inner;
       const panel = panels[i];
-      const above = { y: domain[1], yshift: panel ? lift : 4, x: 0 };
+      const above = { y: domain[1], yshift: panel && (panel.curves.length > 1 || panel.unit === "rate") ? lift : 4, x: 0 };
       if (!panel) {
         const span = scene.band.reduce((sum, { from_s, to_s }) => sum + to_s - from_s, 0);
         const share = (limit) => scene.band.filter((s) => s.limit === limit).reduce((sum, s) => sum + s.to_s - s.from_s, 0) / span;
