@@ -87,6 +87,10 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) control: Option<Rate>,
 
+    /// Also write a report to FILE: one HTML page with charts that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) demand: DemandArgs,
 
@@ -210,6 +214,10 @@ pub(crate) struct RunArgs {
     /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Also write a report to FILE: one HTML page with charts that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 
     /// First seed, instead of the file's
     #[arg(long, value_name = "N")]

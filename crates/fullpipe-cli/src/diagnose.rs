@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use fullpipe::input::decode;
+use fullpipe::report::html::render_diagnosis;
 use fullpipe::{DiagnoseError, Facts, HostSettings, Iperf3Log, Look, render_text};
 use fullpipe_units::Bytes;
 
@@ -66,6 +67,9 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
         Some(demand) => diagnosis.against(demand),
         None => diagnosis,
     };
+    if let Some(path) = &args.html {
+        output::write_html(path, |made| render_diagnosis(&facts, &diagnosis, made))?;
+    }
     match args.output.format() {
         Format::Json => output::print(&output::json(&diagnosis)?)?,
         Format::Text => output::print(&render_text(&diagnosis, look))?,

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use fullpipe::report::html::render_experiment;
 use fullpipe_lab::campaign::{self, Progress, RunResult};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Report, Timed, TraceTable, summaries};
@@ -38,9 +39,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         let traces = TraceTable { experiment: &experiment, runs: &traces };
         output::write_atomically(dir, "trace.csv", traces)?;
     }
+    let summaries = summaries(&experiment, &runs);
+    if let Some(path) = &args.html {
+        output::write_html(path, |made| render_experiment(&experiment, &summaries, &report, made))?;
+    }
     match args.output.format() {
         Format::Json => output::print(&document)?,
-        Format::Text => output::print(&output::table(&experiment, &summaries(&experiment, &runs), &report))?,
+        Format::Text => output::print(&output::table(&experiment, &summaries, &report))?,
     }
     let failed = args.check && report.failed() > 0;
     Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })

@@ -207,7 +207,7 @@ fn millis(sim: Option<f64>, kernel: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Flow, PathCounts};
+    use crate::results::{Flow, PathCounts, WorkCounts};
 
     fn experiment() -> Experiment {
         let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '10ms'\nloss = ['0%', '1%']\n\
@@ -230,6 +230,7 @@ mod tests {
             seed,
             flows: vec![flow.clone(), flow],
             path: PathCounts { delivered: 0, queue_drops: 0, random_drops: 0, policed: 0 },
+            work: WorkCounts { events: 0, acks: 0, records_visited: 0 },
             digest: String::new(),
             wall_s: 0.0,
         }

@@ -137,6 +137,31 @@ pub struct Expect {
     pub pass: bool,
 }
 
+impl Expect {
+    /// The figure with its unit, as people read it.
+    pub fn value_words(&self) -> String {
+        let words = |value: f64| match self.metric.parse::<Metric>() {
+            Ok(metric) => metric.display(value),
+            Err(_) => value.to_string(),
+        };
+        self.value.map_or("none".into(), words)
+    }
+
+    /// What it may be: `0.80..1.50`, in the unit of the figure.
+    pub fn bounds_words(&self) -> String {
+        let number = |value: f64| match self.metric.parse::<Metric>() {
+            Ok(metric) => metric.number(value),
+            Err(_) => value.to_string(),
+        };
+        match (self.min, self.max) {
+            (Some(min), Some(max)) => format!("{}..{}", number(min), number(max)),
+            (Some(min), None) => format!(">= {}", number(min)),
+            (None, Some(max)) => format!("<= {}", number(max)),
+            (None, None) => String::new(),
+        }
+    }
+}
+
 impl Report {
     /// The document of a campaign of `experiment` in `world`.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
@@ -255,6 +280,15 @@ impl Spread {
         let least = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         Some(Self { mean: mean(values.iter().copied())?, min: least(f64::min)?, max: least(f64::max)? })
     }
+
+    /// `307 (301..312)`: a goodput in Mbit/s, and its range if there is more than one repeat.
+    pub fn words(self, repeats: usize) -> String {
+        let number = |bps| Metric::Goodput.number(bps);
+        match repeats {
+            0 | 1 => number(self.mean),
+            _ => format!("{} ({}..{})", number(self.mean), number(self.min), number(self.max)),
+        }
+    }
 }
 
 /// A point in one line.
@@ -272,8 +306,15 @@ pub struct Summary {
     pub retransmits: Option<f64>,
     /// Mean RTT in milliseconds, over the runs that have one.
     pub rtt_mean_ms: Option<f64>,
+    /// What stopped the sender, and for which share of the time: mean shares, the largest first.
+    pub limits: Vec<(SendLimit, f64)>,
+}
+
+impl Summary {
     /// What stopped the sender for the largest share of the time, and that share.
-    pub main_limit: Option<(SendLimit, f64)>,
+    pub fn main_limit(&self) -> Option<(SendLimit, f64)> {
+        self.limits.first().copied()
+    }
 }
 
 /// One summary a point, from the runs of a campaign in its order.
@@ -288,6 +329,8 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
         let shares = SendLimit::ALL.into_iter().filter_map(|limit| {
             average(Metric::Share(limit)).filter(|share| *share > 0.0).map(|share| (limit, share))
         });
+        let mut limits: Vec<_> = shares.collect();
+        limits.sort_by(|a, b| b.1.total_cmp(&a.1));
         Summary {
             point: point.label.clone(),
             repeats: outcomes.len(),
@@ -295,7 +338,7 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
             goodput_second_half: Spread::of(&figures(Metric::GoodputSecondHalf)),
             retransmits: average(Metric::Retransmits),
             rtt_mean_ms: average(Metric::RttMean),
-            main_limit: shares.max_by(|a, b| a.1.total_cmp(&b.1)),
+            limits,
         }
     };
     runs.chunk_by(|a, b| a.point == b.point).map(summary).collect()
@@ -403,6 +446,6 @@ mod tests {
         assert_eq!(summary.goodput, Some(Spread { mean: 6e6, min: 4e6, max: 8e6 }));
         assert_eq!(summary.retransmits, Some(6.0));
         assert_eq!(summary.rtt_mean_ms, Some(12.0), "from the one run that has an RTT");
-        assert_eq!(summary.main_limit, Some((SendLimit::Pacing, 0.75)));
+        assert_eq!(summary.main_limit(), Some((SendLimit::Pacing, 0.75)));
     }
 }

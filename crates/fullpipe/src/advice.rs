@@ -64,6 +64,17 @@ pub enum Scope {
     System,
 }
 
+impl Scope {
+    /// What it means to whoever has to decide on it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Socket => "one socket of one program",
+            Self::Route => "connections to one destination",
+            Self::System => "every new connection of the host",
+        }
+    }
+}
+
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -27,7 +27,7 @@ use crate::explain::{Facts, Findings, Limit, path_loss};
 use crate::input::iperf3::Protocol;
 use crate::report::{Rung, Source};
 use crate::whatif;
-pub(crate) use model::{Effort, Hosts, Model, PathModel};
+pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel};
 use walk::{predictions, present, walk};
 
 /// A log's length is followed within these bounds: shorter would be all ramp, longer costs time and
@@ -129,6 +129,8 @@ pub(crate) fn climb_model(
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;
     let predicted = predictions(model, &states, &outcomes);
+    let first =
+        first.map(|rung| Rung { scenario: present(model, &predicted).map(|p| p.example(model)), ..rung });
     let (rungs, others) = walk(model, first, &predicted);
     let check = measured.and_then(|findings| {
         let as_it_is = present(model, &predicted)?;
@@ -195,5 +197,6 @@ fn measured_rung(findings: &Findings) -> Rung {
         source: Source::Measured,
         remedy: None,
         commands: Vec::new(),
+        scenario: None,
     }
 }

@@ -258,6 +258,7 @@ mod tests {
             source,
             remedy: remedy.map(str::to_owned),
             commands: Vec::new(),
+            scenario: None,
         };
         vec![
             rung(70, None, Source::Measured, None),

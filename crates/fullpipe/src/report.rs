@@ -1,11 +1,13 @@
 //! The diagnosis as a document: JSON by serde, and text for a terminal.
 
+pub mod html;
 mod look;
 mod offered;
 mod page;
 mod text;
 mod whatif;
 
+use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde::{Serialize, Serializer};
@@ -270,6 +272,10 @@ pub struct Rung {
     pub remedy: Option<String>,
     /// How to change it, narrowest scope first.
     pub commands: Vec<Command>,
+    /// One of the runs that this rung was simulated with, to look at it again; on the measured rung that of
+    /// the fitted path as it is. No part of the JSON.
+    #[serde(skip)]
+    pub scenario: Option<Scenario>,
 }
 
 impl Rung {

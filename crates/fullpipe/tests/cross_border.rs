@@ -194,6 +194,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         source,
         remedy: None,
         commands: Vec::new(),
+        scenario: None,
     };
     let ladder = vec![
         rung(Limit::Cwnd, "loss", "69.3mbit", Source::Measured),

@@ -67,6 +67,17 @@ pub enum Confidence {
     Certain,
 }
 
+impl Confidence {
+    /// How reports for people say it.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Certain => "certain",
+            Self::High => "high confidence",
+            Self::Low => "low confidence",
+        }
+    }
+}
+
 /// One limit, and why it is thought to be it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {

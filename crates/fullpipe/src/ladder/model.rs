@@ -19,6 +19,9 @@ const RECENT: KernelVersion = KernelVersion::new(6, 18);
 /// The rate of the simulated path where the line is not known: far above any window on the ladder.
 const AMPLE: Rate = Rate::from_bps(10_000_000_000);
 
+/// The seeds of a state count from here.
+pub(crate) const FIRST_SEED: u64 = 1;
+
 /// The path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PathModel {
@@ -191,7 +194,7 @@ impl<'a> Model<'a> {
         for &state in states {
             let size = if state.large_buffers { "large" } else { "present" };
             for &(loss, seeds) in &losses {
-                jobs.extend((1..=seeds).map(|seed| Job {
+                jobs.extend((FIRST_SEED..FIRST_SEED + seeds).map(|seed| Job {
                     label: format!("{} with {size} buffers", state.cc),
                     scenario: self.scenario(state, loss, seed),
                 }));
@@ -211,7 +214,8 @@ impl<'a> Model<'a> {
         seeds + 2 * at_ends
     }
 
-    fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
+    /// One run of a state.
+    pub(super) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);

@@ -7,7 +7,7 @@ use fullpipe_units::Duration;
 
 use super::page::{Page, percent};
 use super::{Diagnosis, Look, UdpSummary};
-use crate::explain::{Confidence, Finding, RttSource};
+use crate::explain::{Finding, RttSource};
 
 /// The whole diagnosis as text of at most `width` columns (40 at least), commands to copy excepted. The first
 /// line says it in one breath: the share of the line, what holds the transfer, the next wall.
@@ -27,7 +27,7 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
 }
 
 /// One line, in the shortest of three wordings that fits.
-fn headline(diagnosis: &Diagnosis, width: usize) -> String {
+pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     let (mean, link) = (diagnosis.path.mean, diagnosis.path.link);
     if let Some(headline) = headline_of_udp(diagnosis, width) {
         return headline;
@@ -106,7 +106,7 @@ fn measurement_of_udp(diagnosis: &Diagnosis, udp: &UdpSummary) -> String {
 }
 
 /// What was measured, in a sentence.
-fn measurement(diagnosis: &Diagnosis) -> String {
+pub(super) fn measurement(diagnosis: &Diagnosis) -> String {
     if let Some(udp) = &diagnosis.udp {
         return measurement_of_udp(diagnosis, udp);
     }
@@ -151,11 +151,7 @@ fn findings(page: &mut Page, diagnosis: &Diagnosis) {
 }
 
 fn finding_lines(page: &mut Page, number: usize, finding: &Finding, said: &mut BTreeSet<String>) {
-    let confidence = match finding.confidence {
-        Confidence::Certain => "certain",
-        Confidence::High => "high confidence",
-        Confidence::Low => "low confidence",
-    };
+    let confidence = finding.confidence.words();
     let title =
         format!("{} [{}, {} of the time, {confidence}]", finding.what, finding.limit, percent(finding.share));
     page.hanging(&format!("  {number}. "), &title);
