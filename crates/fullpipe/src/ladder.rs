@@ -56,8 +56,8 @@ pub fn climb(
     let model = of_log(facts, findings);
     let mut ladder = climb_model(&model, Some(findings), progress)?;
     let length = findings.measured.length;
-    if model.duration() != length {
-        let duration = model.duration();
+    let duration = model.duration(model.present().cc);
+    if duration != length {
         ladder.assumptions.push(format!("simulated over {duration} instead of the log's {length}"));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
@@ -86,7 +86,7 @@ pub(crate) fn climb_model(
         Some(format!(
             "the fitted path, simulated as it is, gives {} over {} ({} lasting); the log says {}",
             as_it_is.rate,
-            model.duration(),
+            model.duration(model.present().cc),
             as_it_is.steady,
             findings.measured.mean
         ))
@@ -125,14 +125,18 @@ fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
         sender_buffers: facts.sysctl.filter(|_| buffers.sndbuf_source.is_fact()),
         receiver_buffers: facts.sysctl.filter(|_| buffers.rcvbuf_source.is_fact()),
     };
+    // The log is compared with a run of its own length, whatever the sender.
+    let duration = measured.length.max(SHORTEST).min(LONGEST);
     let effort = Effort {
         seeds: 5,
         seeds_at_ends: 2,
-        duration: measured.length.max(SHORTEST).min(LONGEST),
+        duration,
+        duration_by_rate: duration,
         shortest: SHORTEST,
         // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
         // of this, some seconds on two cores.
         packets: 200_000_000,
+        packets_if_more: 100_000_000,
     };
     Model::new(path, hosts, effort)
 }
