@@ -66,7 +66,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// The output of iperf3 on the sending host, or - for standard input
+    /// The output of iperf3 on the sending host, a trace of fullpipe run, or - for standard input
     pub(crate) file: String,
 
     /// Rate of the line, as 1gbit
@@ -93,6 +93,18 @@ pub(crate) struct DiagnoseArgs {
     /// What one flow of the same host reaches on a local network, as 940mbit
     #[arg(long, value_name = "RATE")]
     pub(crate) control: Option<Rate>,
+
+    /// Of a trace with several points, the one with this label; the first when left out
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) point: Option<String>,
+
+    /// Of a point with several runs, the one with this seed; the first when left out
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+
+    /// Of a run with several flows, the one with this number; the first when left out
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) flow: Option<u32>,
 
     /// Also write a report to FILE: one HTML page with charts that needs no network
     #[arg(long, value_name = "FILE")]

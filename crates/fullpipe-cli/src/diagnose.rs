@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use fullpipe::input::decode;
+use fullpipe::input::trace::Choice;
 use fullpipe::report::html::render_diagnosis;
-use fullpipe::{DiagnoseError, Facts, HostSettings, Iperf3Log, Look, render_text};
+use fullpipe::{DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, Trace, render_text};
 use fullpipe_units::Bytes;
 
 use crate::args::{DiagnoseArgs, Format};
@@ -41,10 +42,23 @@ const LOCAL_SETTINGS: [&str; 15] = [
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let name = if args.file == "-" { "standard input" } else { &args.file };
-    let log = Iperf3Log::parse(&read(&args.file)?).map_err(|e| Failure::from(e).about(name))?;
+    let text = read(&args.file)?;
+    let about = |e: InputError| Failure::from(e).about(name);
+    let choice = Choice { point: args.point.as_deref(), seed: args.seed, flow: args.flow };
+    let trace = match Kind::of(&text) {
+        Kind::Trace => Some(Trace::parse(&text, &choice).map_err(about)?),
+        _ if choice != Choice::default() => {
+            let message = format!("{name}: --point, --seed and --flow choose in a trace, and this is none");
+            return Err(Failure::new(message, "leave them out"));
+        }
+        _ => None,
+    };
+    let log = trace.as_ref().map_or_else(|| Iperf3Log::parse(&text), |trace| Ok(trace.log().clone()));
+    let log = log.map_err(about)?;
     let sysctl = args.sysctl.as_deref().map(settings).transpose()?;
     let peer_sysctl = args.peer_sysctl.as_deref().map(settings).transpose()?;
     let facts = Facts {
+        trace: trace.as_ref(),
         rtt: args.rtt,
         link: args.link,
         sysctl: sysctl.as_ref(),

@@ -20,11 +20,14 @@ mod findings;
 mod remarks;
 mod series;
 mod told;
+mod traced;
 mod udp;
 
+use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Rate};
 
+use crate::classify::Classification;
 use crate::input::InputError;
 use crate::input::iperf3::Protocol;
 use crate::stats::{DEFAULT_MSS, LossEstimate};
@@ -113,7 +116,10 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         streams: log.streams as u64,
         retransmits: log.sent.and_then(|s| s.retransmits).or_else(|| series.retransmits()),
     };
-    Ok(Explainer::new(facts, &series, measured).explain())
+    if let Some(trace) = facts.trace {
+        return Ok(traced::explain(facts, &series, measured, trace));
+    }
+    Ok(Explainer::new(facts, &series, measured, None).explain())
 }
 
 fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
@@ -171,11 +177,18 @@ struct Explainer<'a> {
 }
 
 impl<'a> Explainer<'a> {
-    fn new(facts: &'a Facts<'a>, series: &'a Series, measured: Measured) -> Self {
+    fn new(
+        facts: &'a Facts<'a>,
+        series: &'a Series,
+        measured: Measured,
+        traced: Option<(&[Row], &Classification)>,
+    ) -> Self {
         let sender = series.sender(facts.log, &measured);
         let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm() == Algorithm::Bbr1;
         let older_dump =
             inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
+        let buffers = candidates::buffers(facts, series, &measured, older_dump);
+        let buffers = traced.map_or(buffers, |(rows, found)| traced::buffers(buffers, rows, found));
         let mut this = Self {
             facts,
             series,
@@ -183,7 +196,7 @@ impl<'a> Explainer<'a> {
             loss: LossEstimate::of_log(facts.log),
             sender,
             older_dump,
-            buffers: candidates::buffers(facts, series, &measured, older_dump),
+            buffers,
             cap: None,
             excluded: Vec::new(),
             assumptions: Vec::new(),
@@ -215,6 +228,7 @@ impl<'a> Explainer<'a> {
             sender: self.sender,
             buffers: self.buffers,
             cap: self.cap,
+            limits: Vec::new(),
             assumptions: self.assumptions,
             notes: self.notes,
         }

@@ -122,9 +122,10 @@ pub(crate) fn climb_model(
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
-    // Where an application holds the transfer, no host or path remedy follows: nothing to simulate.
+    // Where an application holds the transfer, or the rate that it allowed its socket, no host or path remedy
+    // follows: nothing to simulate.
     let first = measured.map(measured_rung);
-    let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp);
+    let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing);
     let states = if first.as_ref().is_some_and(by_application) { Vec::new() } else { model.states() };
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! iperf3 log ───► input ──► explain ──► Findings ──► ladder ──► Diagnosis ──► report
+//! trace ────────► input ──► classify ──────┘
 //! sysctl dump ──► input ──────┘            simulator, advice ──┘
 //! ```
 //!
@@ -25,6 +26,7 @@ pub use advice::Command;
 pub use explain::{Facts, Finding, Findings, Limit, explain};
 pub use input::iperf3::Iperf3Log;
 pub use input::sysctl::HostSettings;
+pub use input::trace::Trace;
 pub use input::{InputError, Kind};
 pub use ladder::{Ladder, climb};
 pub use offered::{Demand, Memory, Offered};

@@ -13,6 +13,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use serde::{Serialize, Serializer};
 
 use crate::advice::Command;
+use crate::classify::Classified;
 use crate::explain::{
     self, BufferSource, Excluded, Facts, Finding, Findings, Limit, RttSource, Sender, SettingsSource,
 };
@@ -45,6 +46,8 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// What it is not.
     pub excluded: Vec<Excluded>,
+    /// The limits over time, of a trace; empty for a log, which does not resolve them.
+    pub limits: Vec<Classified>,
     /// From the measured run to the line.
     pub ladder: Vec<Rung>,
     /// What an application that offers a given rate meets on each rung; null unless asked for.
@@ -58,7 +61,7 @@ pub struct Diagnosis {
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InputSummary {
-    /// `iperf3_text`, `iperf3_json` or `iperf3_json_stream`.
+    /// `iperf3_text`, `iperf3_json`, `iperf3_json_stream` or `trace`.
     pub kind: &'static str,
     /// `tcp` or `udp`; over UDP all windows and buffers below are zero.
     pub protocol: &'static str,
@@ -360,6 +363,7 @@ impl Diagnosis {
             },
             findings: findings.findings,
             excluded: findings.excluded,
+            limits: findings.limits,
             ladder,
             offered: None,
             assumptions: findings.assumptions,

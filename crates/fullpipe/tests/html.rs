@@ -83,13 +83,10 @@ fn page(version: &str) -> (Diagnosis, String) {
         HostSettings::parse("net.ipv4.tcp_wmem = 4096 16384 65536\nnet.ipv4.tcp_rmem = 4096 87380 90000");
     let sysctl = sysctl.expect("settings");
     let facts = Facts {
-        log: &log,
         rtt: Some(Duration::from_millis(100)),
         link: Some(Rate::from_bps(20_000_000)),
         sysctl: Some(&sysctl),
-        peer_sysctl: None,
-        kernel: None,
-        control: None,
+        ..Facts::of(&log)
     };
     let diagnosis = diagnose(&facts, |_| ()).expect("a diagnosis");
     let page = render_diagnosis(&facts, &diagnosis, MADE).expect("a page");

@@ -11,9 +11,11 @@
 //! | [`SenderTruth`] | yes | with our TCP | with our TCP |
 
 mod digest;
+mod read;
 mod record;
 
 pub use digest::Digest;
+pub use read::{ReadError, Recorded, Recording, is_header, read};
 pub use record::{Csv, Record};
 
 use fullpipe_path::Path;

@@ -13,7 +13,9 @@
 use fullpipe_lab::trace::Row;
 
 use super::spans::round_trip;
-use super::window::spread;
+use super::window::{Flow, spread};
+use crate::explain::Limit;
+use crate::stats::LossEstimate;
 
 /// Fewer losses tell nothing of their ranks.
 const FEWEST: usize = 3;
@@ -69,6 +71,23 @@ impl Losses {
         let chance = 0.5 + BEYOND_CHANCE * EVEN / (count.max(1) as f64).sqrt();
         count >= FEWEST && self.rank >= chance.max(HIGH) && self.spread < ALIKE
     }
+}
+
+/// Losses that are the path's own, where `limit` is what holds the flow most of the time.
+pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
+    let (Some(first), Some(last)) = (flow.rows.first(), flow.rows.last()) else {
+        return LossEstimate::new(0, 0);
+    };
+    let (first, last) = (&first.sender, &last.sender);
+    let again = last.retransmits.saturating_sub(first.retransmits);
+    let delivered = last.delivered.saturating_sub(first.delivered).get();
+    let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(again);
+    // A loss-based sender overflows the queue that it stands in; a policer takes what both kinds send too much.
+    let own = flow.losses.at_fixed_rate()
+        || limit == Some(Limit::Policer)
+        || limit == Some(Limit::Link) && !flow.by_rate;
+    let events = if flow.by_rate { again } else { flow.losses.episodes as u64 };
+    LossEstimate::new(if own { 0 } else { events }, segments)
 }
 
 /// The window before a loss that showed in `row`, in bytes: when it shows, the window may have been reduced

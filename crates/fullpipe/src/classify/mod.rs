@@ -41,6 +41,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Serialize;
 
 use crate::explain::{Confidence, Finding, Limit};
+use crate::stats::LossEstimate;
 use window::Flow;
 
 /// What is known beside the rows.
@@ -101,6 +102,11 @@ pub struct Classification {
     pub intervals: Vec<Classified>,
     /// One a limit, the longest first, with evidence from all of its time.
     pub findings: Vec<Finding>,
+    /// The sender paces at a rate that it measures, as BBR does: named or, where nothing names it, inferred.
+    pub goes_by_rate: bool,
+    /// Losses that the path is thought to have of its own: those of a queue that the flow fills itself, or of a
+    /// policer, are none. For a loss-based sender episodes count, for one that bears losses segments.
+    pub loss: LossEstimate,
     /// What the reader should know about the rows.
     pub notes: Vec<String>,
 }
@@ -115,7 +121,9 @@ pub fn classify(rows: &[Row], host: &HostFacts) -> Classification {
     let verdicts = rules::verdicts(&flow);
     let findings = words::findings(&flow, &verdicts);
     let intervals = spans::merged(rows, &verdicts, Basis::Inferred);
-    Classification { intervals, findings, notes: words::notes(&flow) }
+    let loss = losses::of_path(&flow, findings.first().map(|finding| finding.limit));
+    let (goes_by_rate, notes) = (flow.by_rate, words::notes(&flow));
+    Classification { intervals, findings, goes_by_rate, loss, notes }
 }
 
 /// The share of the time covered by both in which they name the same limit, 0 to 1; `None` where they have no

@@ -216,7 +216,7 @@ impl Explainer<'_> {
     /// What limits the trust in a buffer size.
     fn doubt(&self, source: BufferSource) -> Option<String> {
         match source {
-            BufferSource::Dump | BufferSource::Socket | BufferSource::Window => None,
+            BufferSource::Dump | BufferSource::Socket | BufferSource::Window | BufferSource::Trace => None,
             BufferSource::OlderDump => {
                 Some("which buffers were in force: this dump predates the log (it lists no bbr)".into())
             }

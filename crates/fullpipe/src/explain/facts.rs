@@ -6,12 +6,15 @@ use serde::Serialize;
 
 use crate::input::iperf3::{Iperf3Log, Role};
 use crate::input::sysctl::HostSettings;
+use crate::input::trace::Trace;
 
 /// What there is to explain, and what the user knows besides.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// The run.
     pub log: &'a Iperf3Log,
+    /// The rows that the log sums up, of a trace: then they are explained, and the log has the figures.
+    pub trace: Option<&'a Trace>,
     /// Round-trip time of the idle path, as `ping` prints it; not needed where the log has it.
     pub rtt: Option<Duration>,
     /// Rate of the line.
@@ -40,7 +43,21 @@ pub enum SettingsSource {
 impl<'a> Facts<'a> {
     /// A log of which nothing else is known.
     pub const fn of(log: &'a Iperf3Log) -> Self {
-        Self { log, rtt: None, link: None, sysctl: None, peer_sysctl: None, kernel: None, control: None }
+        Self {
+            log,
+            trace: None,
+            rtt: None,
+            link: None,
+            sysctl: None,
+            peer_sysctl: None,
+            kernel: None,
+            control: None,
+        }
+    }
+
+    /// A trace of which nothing else is known.
+    pub fn of_trace(trace: &'a Trace) -> Self {
+        Self { trace: Some(trace), ..Self::of(trace.log()) }
     }
 
     /// Whether the log was made on the host that sent the data that it explains.

@@ -5,6 +5,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 
+use crate::classify::Classified;
 use crate::stats::LossEstimate;
 
 /// What holds a transfer back.
@@ -126,8 +127,11 @@ pub struct Findings {
     pub sender: Sender,
     /// The socket buffers to assume.
     pub buffers: Buffers,
-    /// No single flow of this host passes more, by the control measurement; `None` when that does not limit.
+    /// No single flow of this host passes more, by the control measurement or by a trace in which something
+    /// limits the flow alone; `None` when that does not limit.
     pub cap: Option<Rate>,
+    /// The limits over time, of a trace; empty for a log, which does not resolve them.
+    pub limits: Vec<Classified>,
     /// What was taken for granted.
     pub assumptions: Vec<String>,
     /// What the reader should know about the input.
@@ -229,7 +233,7 @@ impl Buffers {
     pub(super) fn assumed(&self) -> [String; 2] {
         let Self { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self;
         let name = |source: BufferSource, limit: &'static str| match source {
-            BufferSource::Socket | BufferSource::Window => "a buffer of",
+            BufferSource::Socket | BufferSource::Window | BufferSource::Trace => "a buffer of",
             _ => limit,
         };
         [
@@ -256,6 +260,8 @@ pub enum BufferSource {
     Socket,
     /// The receiver's window in the log's reports.
     Window,
+    /// What the rows of a trace show.
+    Trace,
     /// The kernel's default: an assumption.
     KernelDefault,
     /// The least that lets the measured rate pass, for the other sources contradict the log.
@@ -265,7 +271,7 @@ pub enum BufferSource {
 impl BufferSource {
     /// True where the value is more than an assumption.
     pub const fn is_fact(self) -> bool {
-        matches!(self, Self::Dump | Self::Socket | Self::Window)
+        matches!(self, Self::Dump | Self::Socket | Self::Window | Self::Trace)
     }
 
     /// How an assumption speaks of it.
@@ -275,6 +281,7 @@ impl BufferSource {
             Self::OlderDump => "from a sysctl dump older than the log",
             Self::Socket => "set with -w",
             Self::Window => "by the window in the log",
+            Self::Trace => "by the rows of the trace",
             Self::KernelDefault => "the kernel's default",
             Self::Log => "the least that lets the measured rate pass",
         }

@@ -130,6 +130,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
         loss: LossEstimate::of_log(log),
         sender: Sender::Assumed(sender),
         cap: None,
+        limits: Vec::new(),
         assumptions,
         notes,
     }

@@ -63,6 +63,8 @@ pub enum Format {
     Json,
     /// One event a line (`--json-stream`).
     JsonStream,
+    /// Rows of a trace, summed up in intervals.
+    Trace,
 }
 
 impl Format {
@@ -72,6 +74,7 @@ impl Format {
             Self::Text => "iperf3_text",
             Self::Json => "iperf3_json",
             Self::JsonStream => "iperf3_json_stream",
+            Self::Trace => "trace",
         }
     }
 }
@@ -260,6 +263,7 @@ impl Iperf3Log {
                 "this is a log of iperf 2, which shows no congestion window",
                 "repeat the measurement with iperf3",
             ),
+            Kind::Trace => ("this is a trace, not a log", "read it with Trace::parse"),
             Kind::Sysctl => {
                 ("this is a sysctl dump, not a log", "give it with --sysctl FILE beside an iperf3 log")
             }

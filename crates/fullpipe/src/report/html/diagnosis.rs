@@ -7,8 +7,9 @@ use fullpipe_lab::campaign::{Job, RunPanicked};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::scene::replay;
-use super::{Frame, Made, Scene};
+use super::{Frame, Held, Made, Scene};
 use crate::advice::{Command, Host, Scope};
+use crate::classify::Classified;
 use crate::explain::{Facts, Limit, RttSource};
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement};
@@ -24,7 +25,13 @@ pub fn render_diagnosis(
     diagnosis: &Diagnosis,
     made: Made<'_>,
 ) -> Result<String, RunPanicked> {
-    let mut scenes = vec![Scene::of_log(facts.log, &diagnosis.path)];
+    let held = |limit: &Classified| Held {
+        from_s: limit.from.as_secs_f64(),
+        to_s: limit.to.as_secs_f64(),
+        limit: limit.limit.name(),
+    };
+    let band = diagnosis.limits.iter().map(held).collect();
+    let mut scenes = vec![Scene::of_log(facts.log, &diagnosis.path).with_band(band)];
     scenes.extend(of_rungs(&diagnosis.ladder)?);
     Ok(render(diagnosis, Frame::new(made, scenes)))
 }
