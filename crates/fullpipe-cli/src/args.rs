@@ -269,13 +269,16 @@ impl RunArgs {
 
 const EMU_EXAMPLE: &str = "\
 Examples:
-  fullpipe emu --rate 340mbit --rtt 140ms --loss 1.5% --serve 'iperf3 -s -1' -- iperf3 -c 198.18.0.2
+  fullpipe emu --rate 340mbit --rtt 140ms --loss 1.5% \\
+      --serve 'iperf3 -s -1' -- iperf3 -c 198.18.0.2
   fullpipe emu --rate 10mbit --rtt 50ms --serve 'python3 -m http.server 80' -- \\
       sh -c 'curl -o page http://$FULLPIPE_PEER/'
 
-The command runs in a network namespace of its own with the address 198.18.0.1 (FULLPIPE_ADDR); all it sends crosses
-the path to a second namespace, 198.18.0.2 (FULLPIPE_PEER), where --serve runs. Nothing else can be reached from there.
-Loss and the queue are those of the direction from the command to the peer. Under sudo both run as the user who called it.
+The command runs in a network namespace of its own with the address 198.18.0.1
+(FULLPIPE_ADDR). All it sends crosses the path to a second namespace, 198.18.0.2
+(FULLPIPE_PEER), where --serve runs; nothing else can be reached from there. Loss and
+the queue are those of the direction to the peer. Under sudo both commands run as the
+user who called it.
 
 Exit codes:
   that of the command, 128 + N when signal N ended it, or

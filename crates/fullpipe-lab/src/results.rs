@@ -236,6 +236,11 @@ impl Report {
         self.expect.iter().filter(|expect| !expect.pass).count()
     }
 
+    /// Every expectation is met, by runs that are to be believed.
+    pub fn holds(&self) -> bool {
+        self.failed() == 0 && self.invalid().next().is_none()
+    }
+
     /// Runs in real time that are not to be believed.
     pub fn invalid(&self) -> impl Iterator<Item = (&Run, &RunValidity)> {
         let measured = self.runs.iter().filter_map(|run| Some((run, run.validity.as_ref()?)));
@@ -578,6 +583,38 @@ mod tests {
         assert_eq!((cell(first, "mean_rtt_ms"), cell(second, "mean_rtt_ms")), ("12".into(), String::new()));
         assert_eq!((cell(first, "share_pacing"), cell(first, "share_rwnd")), ("0.75".into(), "0".into()));
         assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
+    }
+
+    /// A run in real time that was late met its expectations by chance.
+    #[test]
+    fn an_invalid_run_is_marked_and_nothing_holds() {
+        use crate::validity::{LatenessQuantiles, Validity};
+        let ms = Duration::from_millis;
+        let measured = |p99| Validity {
+            rtt: ms(10),
+            lateness: LatenessQuantiles { p50: ms(0), p99, p999: ms(9), max: ms(40) },
+            tun_drops: 0,
+            retransmits: Some(12),
+            drops: 12,
+            cpu: 0.25,
+        };
+        let report = |p99| {
+            let mut runs = runs();
+            runs[1].value.validity = Some(measured(p99));
+            Report::new(&experiment(), "emu", &runs)
+        };
+        assert!(report(ms(1)).holds());
+        let late = report(ms(2));
+        assert_eq!((late.failed(), late.holds(), late.invalid().count()), (0, false, 1));
+        let document = serde_json::to_value(&late).expect("serialisable");
+        let expected = json!({
+            "valid": false, "problems": ["1 % of the packets were written more than 2ms late (bound 1ms)"],
+            "lateness_ms": { "p50": 0.0, "p99": 2.0, "p999": 9.0, "max": 40.0 },
+            "tun_drops": 0, "retransmits": 12, "drops": 12, "cpu": 0.25,
+        });
+        assert_eq!(document["runs"][1]["validity"], expected);
+        assert_eq!(document["runs"][0].get("validity"), None, "time was virtual");
+        assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), late);
     }
 
     #[test]

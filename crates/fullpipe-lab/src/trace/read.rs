@@ -86,7 +86,7 @@ pub fn is_header(line: &str) -> bool {
 pub fn read(text: &str) -> Result<Recording, ReadError> {
     let skipped = text.lines().take_while(|line| !is_header(line)).count();
     let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
-    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text[begin..].as_bytes());
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&text.as_bytes()[begin..]);
     let headers =
         reader.headers().map_err(|_| ReadError("the names of the columns are missing".into()))?.clone();
     if let Some(missing) = REQUIRED.iter().find(|name| !headers.iter().any(|header| header == **name)) {

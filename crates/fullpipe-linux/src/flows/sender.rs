@@ -1,11 +1,12 @@
 //! The sending application of all flows.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 
 use fullpipe_lab::scenario::FlowSpec;
 use fullpipe_units::Instant;
+use socket2::Socket;
 
 use super::{Flow, LISTEN_PORT};
 use crate::clock::Clock;
@@ -50,13 +51,8 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
             }
             let flow = &flows[number];
             if rest[number] > 0 {
-                let most = rest[number].min(WRITE as u64) as usize;
-                let written = match (&flow.sender).write(&zeros[..most]) {
-                    Ok(written) => written as u64,
-                    Err(error) if again(error.kind()) => continue,
-                    Err(error) => return Err(Error::system(format_args!("write to flow {number}"), error)),
-                };
-                rest[number] -= if rest[number] == u64::MAX { 0 } else { written };
+                fill(&flow.sender, &zeros, &mut rest[number])
+                    .map_err(|error| Error::system(format_args!("write to flow {number}"), error))?;
                 if rest[number] == 0 {
                     flow.sender.shutdown(std::net::Shutdown::Write).doing("end a flow")?;
                     poll.watch_end(flow.sender.as_fd(), event)?;
@@ -68,6 +64,21 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
             }
         }
     }
+}
+
+/// Writes until the send buffer is full, as a blocking writer does. A socket is writable again only when a third of its
+/// buffer is free: who writes once for each time that it is never uses the last third.
+fn fill(mut socket: &Socket, zeros: &[u8], rest: &mut u64) -> io::Result<()> {
+    while *rest > 0 {
+        let most = (*rest).min(zeros.len() as u64) as usize;
+        match socket.write(&zeros[..most]) {
+            // A flow without end stays without end.
+            Ok(written) => *rest -= if *rest == u64::MAX { 0 } else { written as u64 },
+            Err(error) if again(error.kind()) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn connect(flow: &Flow) -> Result<(), Error> {
