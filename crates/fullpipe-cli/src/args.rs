@@ -1,9 +1,12 @@
 //! The arguments of every command.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fullpipe::{Demand, InputError, Memory};
+use fullpipe_lab::experiment::Amount;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -18,7 +21,10 @@ Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
-  5  done, and with --check an expectation is not met";
+  4  this process may not make network namespaces or TUN devices
+  5  done, and with --check an expectation is not met
+
+emu exits as its command does.";
 
 /// Finds out which limit holds a TCP transfer back, and what lies behind it.
 #[derive(Debug, Parser)]
@@ -40,6 +46,8 @@ pub(crate) enum Command {
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
+    /// Run a command behind an emulated path
+    Emu(EmuArgs),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
     /// Print a manual page, as troff
@@ -103,6 +111,9 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) html: Option<PathBuf>,
 
     #[command(flatten)]
+    pub(crate) demand: DemandArgs,
+
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
 
@@ -120,6 +131,32 @@ pub(crate) struct OutputArgs {
 impl OutputArgs {
     pub(crate) fn format(&self) -> Format {
         if self.json { Format::Json } else { self.format }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DemandArgs {
+    /// What the application wants to send, as 150mbit: tells on which rung its queue grows, and how fast
+    #[arg(long, value_name = "RATE")]
+    pub(crate) offered: Option<Rate>,
+
+    /// Memory that the application's queue may take, as 2GiB; with --sysctl local on the sender what it has left
+    #[arg(long, value_name = "SIZE", requires = "offered")]
+    pub(crate) memory: Option<Bytes>,
+}
+
+impl DemandArgs {
+    /// What is asked for. `available` is what the sending host has left, where that is known.
+    pub(crate) fn demand(
+        &self,
+        available: impl FnOnce() -> Option<Bytes>,
+    ) -> Result<Option<Demand>, InputError> {
+        let Some(rate) = self.offered else { return Ok(None) };
+        let memory = match self.memory {
+            Some(memory) => Memory::Given(memory),
+            None => available().map_or(Memory::Unknown, Memory::Available),
+        };
+        Demand::new(rate, memory).map(Some)
     }
 }
 
@@ -160,6 +197,9 @@ pub(crate) struct WhatifArgs {
     pub(crate) cc: Algorithm,
 
     #[command(flatten)]
+    pub(crate) demand: DemandArgs,
+
+    #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
 
@@ -167,11 +207,16 @@ const RUN_EXAMPLE: &str = "\
 Example:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
 
+Ctrl-C lets the runs under way finish, then prints and writes what there is; again, it ends at once.
+In the file, duration and every field of path, host and flow may be a list or a range.
+
 Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
-  5  done, and with --check an expectation is not met";
+  4  emu: this process may not make network namespaces or TUN devices
+  5  done, and with --check an expectation is not met or a run of emu is not valid
+  130  interrupted";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_EXAMPLE)]
@@ -179,18 +224,27 @@ pub(crate) struct RunArgs {
     /// The experiment, a TOML file
     pub(crate) file: PathBuf,
 
-    /// Where to run it: the simulator; emu and live are not built yet
+    /// Where to run it: the simulator, or kernel TCP on an emulated path; live is not built yet
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
+
+    /// How packets leave the kernel in emu: one by one, or as super-packets, which reaches higher rates
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) datapath: DatapathName,
 
     /// Fail with exit code 5 unless every expectation of the file is met
     #[arg(long)]
     pub(crate) check: bool,
 
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    /// What to print; jsonl is one object a run, each as soon as the run has finished
+    #[arg(long, value_enum, default_value_t)]
+    format: RunFormat,
 
-    /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+
+    /// Also write result.json, results.csv (a row a flow and run), results.jsonl (an object a run) and trace.csv to DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
@@ -205,6 +259,68 @@ pub(crate) struct RunArgs {
     /// Seeds per point, instead of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
+}
+
+impl RunArgs {
+    pub(crate) fn format(&self) -> RunFormat {
+        if self.json { RunFormat::Json } else { self.format }
+    }
+}
+
+const EMU_EXAMPLE: &str = "\
+Examples:
+  fullpipe emu --rate 340mbit --rtt 140ms --loss 1.5% \\
+      --serve 'iperf3 -s -1' -- iperf3 -c 198.18.0.2
+  fullpipe emu --rate 10mbit --rtt 50ms --serve 'python3 -m http.server 80' -- \\
+      sh -c 'curl -o page http://$FULLPIPE_PEER/'
+
+The command runs in a network namespace of its own with the address 198.18.0.1
+(FULLPIPE_ADDR). All it sends crosses the path to a second namespace, 198.18.0.2
+(FULLPIPE_PEER), where --serve runs; nothing else can be reached from there. Loss and
+the queue are those of the direction to the peer. Under sudo both commands run as the
+user who called it.
+
+Exit codes:
+  that of the command, 128 + N when signal N ended it, or
+  1    the path or the server could not be started
+  2    wrong usage
+  4    this process may not make network namespaces or TUN devices
+  127  there is no such command";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EMU_EXAMPLE)]
+pub(crate) struct EmuArgs {
+    /// Rate of the link in both directions, as 340mbit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Rate,
+
+    /// Round-trip time of the idle path, as 140ms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) rtt: Duration,
+
+    /// Share of the packets to the peer that is lost, as 20ppm or 1.5%
+    #[arg(long, value_name = "SHARE", default_value = "0")]
+    pub(crate) loss: Probability,
+
+    /// What may wait before the link to the peer, as 1bdp or 4MiB
+    #[arg(long, value_name = "SIZE", default_value = "1bdp")]
+    pub(crate) queue: Amount,
+
+    /// What the losses derive from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// How packets leave the kernel: one by one, or as super-packets, which reaches higher rates
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) datapath: DatapathName,
+
+    /// A shell command that runs at the peer as long as the command does
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) serve: Option<String>,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 const COMPLETIONS_EXAMPLE: &str = "\
@@ -259,6 +375,21 @@ pub(crate) enum Format {
     #[default]
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunFormat {
+    #[default]
+    Text,
+    Json,
+    Jsonl,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DatapathName {
+    #[default]
+    Plain,
+    Offload,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

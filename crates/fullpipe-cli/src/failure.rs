@@ -17,8 +17,16 @@ use crate::args::Args;
 pub(crate) const RUNTIME: u8 = 1;
 /// The command line is not one.
 pub(crate) const USAGE: u8 = 2;
+/// The machine does not let the process do it.
+#[cfg(target_os = "linux")]
+pub(crate) const RIGHTS: u8 = 4;
+/// There is no such command: the exit code of shells.
+#[cfg(target_os = "linux")]
+pub(crate) const NO_COMMAND: u8 = 127;
 /// The run is fine and an expectation is not met.
 pub(crate) const EXPECTATION: u8 = 5;
+/// Ended by Ctrl-C: 128 and the number of the signal, as shells count.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// What went wrong and what to do instead, in a line each.
 #[derive(Debug)]
@@ -31,6 +39,12 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into(), code: RUNTIME }
+    }
+
+    /// The same with another exit code.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn exiting(self, code: u8) -> Self {
+        Self { code, ..self }
     }
 
     /// The same, with what it is about in front.
@@ -66,9 +80,11 @@ impl From<clap::Error> for Failure {
             (Some(argument), Some(source)) => format!("{argument}: {source}"),
             _ => what.to_owned(),
         };
+        let size = error.source().and_then(|source| source.downcast_ref::<ExperimentError>());
         let tip = paragraphs.find_map(|text| text.trim().strip_prefix("tip: "));
         let values = values.first().map(|values| values.trim_matches(['[', ']']));
-        let hint = unit.map(ParseUnitError::hint).filter(|hint| !hint.is_empty()).or(tip).or(values);
+        let own = unit.map(ParseUnitError::hint).or(size.map(|error| error.hint.as_str()));
+        let hint = own.filter(|hint| !hint.is_empty()).or(tip).or(values);
         let hint = hint.map_or_else(|| format!("see {} --help", command_line()), str::to_owned);
         Self { code: USAGE, ..Self::new(message, hint) }
     }
@@ -95,5 +111,17 @@ impl From<InputError> for Failure {
 impl From<RunPanicked> for Failure {
     fn from(error: RunPanicked) -> Self {
         Self::new(error.to_string(), "this is a defect of fullpipe: please report it with the input")
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl From<fullpipe_linux::Error> for Failure {
+    fn from(error: fullpipe_linux::Error) -> Self {
+        let code = match error.kind {
+            fullpipe_linux::Kind::Rights => RIGHTS,
+            fullpipe_linux::Kind::NoCommand => NO_COMMAND,
+            fullpipe_linux::Kind::Settings | fullpipe_linux::Kind::System => RUNTIME,
+        };
+        Self::new(error.message, error.hint).exiting(code)
     }
 }

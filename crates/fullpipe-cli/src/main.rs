@@ -3,6 +3,11 @@
 
 mod args;
 mod diagnose;
+#[cfg(target_os = "linux")]
+mod emu;
+#[cfg(not(target_os = "linux"))]
+#[path = "emu_elsewhere.rs"]
+mod emu;
 mod failure;
 mod manual;
 mod output;
@@ -29,6 +34,7 @@ fn main() -> ExitCode {
         Command::Diagnose(args) => diagnose::diagnose(&args, look),
         Command::Whatif(args) => whatif::whatif(&args, look),
         Command::Run(args) => run::run(&args),
+        Command::Emu(args) => emu::emu(&args),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     };

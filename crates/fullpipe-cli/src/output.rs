@@ -58,6 +58,12 @@ pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
     document.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
 }
 
+/// `value` on one line, its end included.
+pub(crate) fn json_line(value: &impl serde::Serialize) -> Result<String, Failure> {
+    let line = serde_json::to_string(value);
+    line.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
+}
+
 /// Writes `text` to standard output. A reader that has seen enough (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
@@ -144,6 +150,8 @@ pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Rep
     let header = ["point", "goodput", "second half", "retrans", "RTT ms", "held back by"];
     text += &aligned(&header, rows.collect());
 
+    text += &validity(report);
+
     if !report.expect.is_empty() {
         text += "\n";
         let measured = report.expect.iter().any(|expect| expect.kernel.is_some());
@@ -151,6 +159,32 @@ pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Rep
         text += &aligned(&header, report.expect.iter().map(expectation).collect());
         let (met, all) = (report.expect.len() - report.failed(), report.expect.len());
         text += &format!("\n{met} of {all} expectations met\n");
+    }
+    text
+}
+
+/// How well each run in real time kept its times; nothing where time is virtual.
+fn validity(report: &Report) -> String {
+    let rows = report.runs.iter().filter_map(|run| {
+        let measured = run.validity.as_ref()?;
+        let late = measured.lateness_ms;
+        let resent = measured.retransmits.map_or("-".into(), |retransmits| retransmits.to_string());
+        let mut row: Vec<_> = [late.p50, late.p99, late.p999, late.max].map(|ms| format!("{ms:.2}")).into();
+        row.splice(0..0, [if measured.valid { "valid" } else { "INVALID" }.into(), run.point.clone()]);
+        row.push(measured.tun_drops.to_string());
+        row.push(format!("{resent}/{}", measured.drops));
+        row.push(format!("{:.0}%", 100.0 * measured.cpu));
+        Some(row)
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = ["", "point", "late ms p50", "p99", "p99.9", "max", "TUN drops", "resent/dropped", "CPU"];
+    let (valid, all) = (rows.len() - report.invalid().count(), rows.len());
+    let mut text = format!("\n{}\n{valid} of {all} runs valid\n", aligned(&header, rows));
+    for (run, measured) in report.invalid() {
+        text += &format!("'{}' with seed {}: {}\n", run.point, run.seed, measured.problems.join("; "));
     }
     text
 }

@@ -6,7 +6,7 @@ use std::fs;
 
 use process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 5] = ["diagnose", "whatif", "run", "completions", "man"];
+const COMMANDS: [&str; 6] = ["diagnose", "whatif", "run", "emu", "completions", "man"];
 
 fn said(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = fullpipe(arguments);

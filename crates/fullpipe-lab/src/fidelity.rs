@@ -233,6 +233,7 @@ mod tests {
             work: WorkCounts { events: 0, acks: 0, records_visited: 0 },
             digest: String::new(),
             wall_s: 0.0,
+            validity: None,
         }
     }
 

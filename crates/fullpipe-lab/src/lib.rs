@@ -13,7 +13,8 @@
 //! | [`workload`] | what the applications at both ends do, without I/O |
 //! | [`campaign`] | every point with every seed, in parallel; a run itself is on one thread |
 //! | [`sim`] | the loop: two TCP connections a flow, a path each way, a clock that jumps |
-//! | [`trace`], [`outcome`] | what a run shows over time, and in sum |
+//! | [`trace`], [`history`], [`outcome`] | what a run shows over time, and in sum |
+//! | [`validity`] | whether a run in real time is to be believed |
 //! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
 //! | [`fidelity`] | the simulator held against the kernel, cell by cell |
 //!
@@ -25,9 +26,11 @@ pub mod campaign;
 pub mod check;
 pub mod experiment;
 pub mod fidelity;
+pub mod history;
 pub mod outcome;
 pub mod results;
 pub mod scenario;
 pub mod sim;
 pub mod trace;
+pub mod validity;
 pub mod workload;

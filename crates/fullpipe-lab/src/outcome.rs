@@ -39,6 +39,10 @@ pub struct FlowOutcome {
     pub send_limit_second_half: Vec<(SendLimit, Duration)>,
     /// Largest congestion window in bytes.
     pub max_cwnd: Bytes,
+    /// How its data arrived at the receiving host, over its lifetime.
+    pub wire: WireOutcome,
+    /// The same over the second half.
+    pub wire_second_half: WireOutcome,
     /// When the last byte was acknowledged, for a flow of limited size that finished.
     pub finished: Option<Instant>,
 }
@@ -52,6 +56,22 @@ pub struct RttOutcome {
     pub mean: Duration,
     /// 95 % were at most this.
     pub p95: Duration,
+}
+
+/// How evenly payload arrived, repeated segments counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireOutcome {
+    /// The highest rate over one sampling period (the distance between trace rows).
+    pub peak: Rate,
+    /// The mean rate.
+    pub mean: Rate,
+}
+
+impl WireOutcome {
+    /// Peak over mean; `None` where nothing arrived.
+    pub fn burst(&self) -> Option<f64> {
+        (!self.mean.is_zero()).then(|| self.peak.as_bps() as f64 / self.mean.as_bps() as f64)
+    }
 }
 
 /// Packets of the data direction.

@@ -11,6 +11,7 @@ use crate::campaign::RunResult;
 use crate::check::{Metric, Verdict, evaluate, mean};
 use crate::experiment::Experiment;
 use crate::outcome::{FlowOutcome, Outcome};
+use crate::validity::Validity;
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -22,6 +23,8 @@ pub struct Timed {
     pub outcome: Outcome,
     /// Seconds of real time.
     pub wall_s: f64,
+    /// What was measured of a run in real time; `None` where time is virtual.
+    pub validity: Option<Validity>,
 }
 
 /// All results of a campaign. Base units throughout, named in the key.
@@ -31,8 +34,14 @@ pub struct Report {
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
-    /// Where it ran: `sim`.
+    /// What it is about, in a line.
+    #[serde(default)]
+    pub description: String,
+    /// Where it ran: `sim` or `emu`.
     pub world: String,
+    /// It was ended before all of its runs were made: those that are missing were not begun.
+    #[serde(default)]
+    pub interrupted: bool,
     /// One entry a run, by point and seed.
     pub runs: Vec<Run>,
     /// One entry for each expectation and point it is about.
@@ -56,6 +65,41 @@ pub struct Run {
     pub digest: String,
     /// Seconds of real time it took.
     pub wall_s: f64,
+    /// Whether a run in real time is to be believed; absent where time is virtual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<RunValidity>,
+}
+
+/// What was measured of a run in real time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunValidity {
+    /// Nothing is wrong with it.
+    pub valid: bool,
+    /// What is, in words.
+    pub problems: Vec<String>,
+    /// How much later than due packets were written, in milliseconds.
+    pub lateness_ms: LatenessMs,
+    /// Packets dropped between the kernel and the path.
+    pub tun_drops: u64,
+    /// Segments sent again, the time after the run included until all was acknowledged.
+    pub retransmits: Option<u64>,
+    /// Data packets that the path dropped in the same time.
+    pub drops: u64,
+    /// Processor time of the path over real time; 1 is a whole core.
+    pub cpu: f64,
+}
+
+/// Lateness in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatenessMs {
+    /// Half of the packets were at most so late.
+    pub p50: f64,
+    /// 99 %.
+    pub p99: f64,
+    /// 99.9 %.
+    pub p999: f64,
+    /// The latest.
+    pub max: f64,
 }
 
 /// One flow of a run.
@@ -160,13 +204,15 @@ impl Expect {
 }
 
 impl Report {
-    /// The document of a campaign of `experiment` in `world`.
+    /// The document of a campaign of `experiment` in `world`. Runs may be missing, where it was ended early:
+    /// a point is held against what is expected of it once all its seeds are there.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
-        let label = |point: usize| experiment.points()[point].label.clone();
-        let outcomes: Vec<_> = runs.iter().map(|run| (run.point, &run.value.outcome)).collect();
+        let seeds = experiment.seeds().len();
+        let complete = runs.chunk_by(|a, b| a.point == b.point).filter(|runs| runs.len() == seeds).flatten();
+        let outcomes: Vec<_> = complete.map(|run| (run.point, &run.value.outcome)).collect();
         let expect = |verdict: Verdict<'_>| Expect {
             conditions: verdict.expectation.conditions.clone(),
-            point: label(verdict.point),
+            point: experiment.points()[verdict.point].label.clone(),
             metric: verdict.expectation.metric.to_string(),
             value: verdict.value,
             min: verdict.expectation.min,
@@ -174,29 +220,13 @@ impl Report {
             kernel: verdict.expectation.kernel.clone(),
             pass: verdict.pass,
         };
-        let run = |run: &RunResult<Timed>| Run {
-            point: label(run.point),
-            seed: run.seed,
-            flows: run.value.outcome.flows.iter().map(Flow::from).collect(),
-            path: PathCounts {
-                delivered: run.value.outcome.path.delivered,
-                queue_drops: run.value.outcome.path.queue_drops,
-                random_drops: run.value.outcome.path.random_drops,
-                policed: run.value.outcome.path.policed,
-            },
-            work: WorkCounts {
-                events: run.value.outcome.work.events,
-                acks: run.value.outcome.work.acks,
-                records_visited: run.value.outcome.work.records_visited,
-            },
-            digest: format!("{:016x}", run.value.outcome.digest),
-            wall_s: run.value.wall_s,
-        };
         Self {
             schema: SCHEMA.into(),
             experiment: experiment.name().into(),
+            description: experiment.description().into(),
             world: world.into(),
-            runs: runs.iter().map(run).collect(),
+            interrupted: runs.len() < experiment.points().len() * seeds,
+            runs: runs.iter().map(|run| Run::new(experiment, run)).collect(),
             expect: evaluate(experiment, &outcomes).into_iter().map(expect).collect(),
         }
     }
@@ -204,6 +234,64 @@ impl Report {
     /// Expectations that were not met.
     pub fn failed(&self) -> usize {
         self.expect.iter().filter(|expect| !expect.pass).count()
+    }
+
+    /// Every expectation is met, by runs that are to be believed.
+    pub fn holds(&self) -> bool {
+        self.failed() == 0 && self.invalid().next().is_none()
+    }
+
+    /// Runs in real time that are not to be believed.
+    pub fn invalid(&self) -> impl Iterator<Item = (&Run, &RunValidity)> {
+        let measured = self.runs.iter().filter_map(|run| Some((run, run.validity.as_ref()?)));
+        measured.filter(|(_, validity)| !validity.valid)
+    }
+}
+
+impl From<&Validity> for RunValidity {
+    fn from(validity: &Validity) -> Self {
+        let millis = |time: Duration| time.as_millis_f64();
+        let lateness = validity.lateness;
+        Self {
+            valid: validity.is_valid(),
+            problems: validity.problems().iter().map(ToString::to_string).collect(),
+            lateness_ms: LatenessMs {
+                p50: millis(lateness.p50),
+                p99: millis(lateness.p99),
+                p999: millis(lateness.p999),
+                max: millis(lateness.max),
+            },
+            tun_drops: validity.tun_drops,
+            retransmits: validity.retransmits,
+            drops: validity.drops,
+            cpu: validity.cpu,
+        }
+    }
+}
+
+impl Run {
+    /// What the document says of `run`, one of `experiment`'s.
+    pub fn new(experiment: &Experiment, run: &RunResult<Timed>) -> Self {
+        let Timed { outcome, wall_s, validity } = &run.value;
+        Self {
+            point: experiment.points()[run.point].label.clone(),
+            seed: run.seed,
+            flows: outcome.flows.iter().map(Flow::from).collect(),
+            path: PathCounts {
+                delivered: outcome.path.delivered,
+                queue_drops: outcome.path.queue_drops,
+                random_drops: outcome.path.random_drops,
+                policed: outcome.path.policed,
+            },
+            work: WorkCounts {
+                events: outcome.work.events,
+                acks: outcome.work.acks,
+                records_visited: outcome.work.records_visited,
+            },
+            digest: format!("{:016x}", outcome.digest),
+            wall_s: *wall_s,
+            validity: validity.as_ref().map(RunValidity::from),
+        }
     }
 }
 
@@ -245,6 +333,56 @@ impl fmt::Display for TraceTable<'_> {
             let point = quoted(&self.experiment.points()[run.point].label);
             for line in run.value.lines().skip(1) {
                 writeln!(f, "{point},{},{line}", run.seed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The results of a campaign as one table of comma-separated values: a row a flow and run, base units named
+/// in the column, and nothing where there is no value.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultTable<'a> {
+    /// The results.
+    pub report: &'a Report,
+}
+
+impl fmt::Display for ResultTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "point,seed,flow,cc,received_bytes,goodput_bps,goodput_second_half_bps,retransmits,")?;
+        write!(f, "min_rtt_ms,mean_rtt_ms,p95_rtt_ms")?;
+        for limit in SendLimit::ALL {
+            write!(f, ",share_{limit}")?;
+        }
+        writeln!(
+            f,
+            ",delivered_packets,queue_drops_packets,random_drops_packets,policed_packets,digest,wall_s"
+        )?;
+        for run in &self.report.runs {
+            let (point, path) = (quoted(&run.point), run.path);
+            for (number, flow) in run.flows.iter().enumerate() {
+                let rtt = |of: fn(RttMs) -> f64| flow.rtt_ms.map_or(String::new(), |rtt| of(rtt).to_string());
+                write!(
+                    f,
+                    "{point},{},{number},{},{},{},{},{},{},{},{}",
+                    run.seed,
+                    flow.cc,
+                    flow.bytes,
+                    flow.goodput_bps,
+                    flow.goodput_second_half_bps,
+                    flow.retransmits,
+                    rtt(|rtt| rtt.min),
+                    rtt(|rtt| rtt.mean),
+                    rtt(|rtt| rtt.p95),
+                )?;
+                for limit in SendLimit::ALL {
+                    write!(f, ",{}", flow.send_limit.get(limit.name()).copied().unwrap_or(0.0))?;
+                }
+                writeln!(
+                    f,
+                    ",{},{},{},{},{},{}",
+                    path.delivered, path.queue_drops, path.random_drops, path.policed, run.digest, run.wall_s
+                )?;
             }
         }
         Ok(())
@@ -347,7 +485,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome, Work};
+    use crate::outcome::{PathOutcome, RttOutcome, WireOutcome, Work};
 
     fn runs() -> Vec<RunResult<Timed>> {
         let ms = Duration::from_millis;
@@ -361,6 +499,8 @@ mod tests {
             send_limit: vec![(SendLimit::Pacing, ms(750)), (SendLimit::SlowStart, ms(250))],
             send_limit_second_half: Vec::new(),
             max_cwnd: Bytes::ZERO,
+            wire: WireOutcome::default(),
+            wire_second_half: WireOutcome::default(),
             finished: None,
         };
         let run = |seed, mbit| RunResult {
@@ -374,6 +514,7 @@ mod tests {
                     digest: 0xabc,
                 },
                 wall_s: 0.5,
+                validity: None,
             },
         };
         vec![run(1, 8), run(2, 4)]
@@ -404,7 +545,7 @@ mod tests {
             })
         };
         let expected = json!({
-            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim",
+            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim", "interrupted": false,
             "runs": [run(1, 8, json!({ "min": 10.0, "mean": 12.0, "p95": 15.0 })), run(2, 4, json!(null))],
             "expect": [{
                 "where": { "cc": "bbr1" }, "point": "cc=bbr", "metric": "goodput_bps", "value": 6e6,
@@ -414,6 +555,66 @@ mod tests {
         assert_eq!(document, expected);
         assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), report);
         assert_eq!(report.failed(), 0);
+    }
+
+    /// Half of the repeats are no ground for a verdict.
+    #[test]
+    fn a_campaign_that_was_ended_early_says_so() {
+        let report = Report::new(&experiment(), "sim", &runs()[..1]);
+        assert!(report.interrupted);
+        assert_eq!((report.runs.len(), report.expect.len(), report.failed()), (1, 0, 0));
+    }
+
+    #[test]
+    fn results_are_a_table_with_a_row_a_flow() {
+        let experiment = experiment();
+        let report = Report::new(&experiment, "sim", &runs());
+        let table = ResultTable { report: &report }.to_string();
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+        let [header, first, second] = &rows[..] else { panic!("{table}") };
+        assert!(first.len() == header.len() && second.len() == header.len(), "{table}");
+        let cell = |row: &[&str], name: &str| {
+            let column = header.iter().position(|column| *column == name).expect(name);
+            row[column].to_owned()
+        };
+        assert_eq!(cell(first, "point"), "cc=bbr");
+        assert_eq!((cell(first, "seed"), cell(second, "seed")), ("1".into(), "2".into()));
+        assert_eq!(cell(first, "goodput_bps"), "8000000");
+        assert_eq!((cell(first, "mean_rtt_ms"), cell(second, "mean_rtt_ms")), ("12".into(), String::new()));
+        assert_eq!((cell(first, "share_pacing"), cell(first, "share_rwnd")), ("0.75".into(), "0".into()));
+        assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
+    }
+
+    /// A run in real time that was late met its expectations by chance.
+    #[test]
+    fn an_invalid_run_is_marked_and_nothing_holds() {
+        use crate::validity::{LatenessQuantiles, Validity};
+        let ms = Duration::from_millis;
+        let measured = |p99| Validity {
+            rtt: ms(10),
+            lateness: LatenessQuantiles { p50: ms(0), p99, p999: ms(9), max: ms(40) },
+            tun_drops: 0,
+            retransmits: Some(12),
+            drops: 12,
+            cpu: 0.25,
+        };
+        let report = |p99| {
+            let mut runs = runs();
+            runs[1].value.validity = Some(measured(p99));
+            Report::new(&experiment(), "emu", &runs)
+        };
+        assert!(report(ms(1)).holds());
+        let late = report(ms(2));
+        assert_eq!((late.failed(), late.holds(), late.invalid().count()), (0, false, 1));
+        let document = serde_json::to_value(&late).expect("serialisable");
+        let expected = json!({
+            "valid": false, "problems": ["1 % of the packets were written more than 2ms late (bound 1ms)"],
+            "lateness_ms": { "p50": 0.0, "p99": 2.0, "p999": 9.0, "max": 40.0 },
+            "tun_drops": 0, "retransmits": 12, "drops": 12, "cpu": 0.25,
+        });
+        assert_eq!(document["runs"][1]["validity"], expected);
+        assert_eq!(document["runs"][0].get("validity"), None, "time was virtual");
+        assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), late);
     }
 
     #[test]

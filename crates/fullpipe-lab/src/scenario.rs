@@ -39,6 +39,15 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
+    /// `rate` in both directions and half of `rtt` in each; `loss` and the bound of the queue in the data direction only.
+    pub fn symmetric(rate: Rate, rtt: Duration, loss: Probability, queue: Bytes) -> Self {
+        Self {
+            forward: DirectionSpec::plain(rate, rtt / 2, loss, queue),
+            backward: DirectionSpec::plain(rate, rtt - rtt / 2, Probability::ZERO, Bytes::MAX),
+            mtu: 1500,
+        }
+    }
+
     /// The two-way propagation delay.
     pub fn rtt(&self) -> Duration {
         self.forward.delay + self.backward.delay

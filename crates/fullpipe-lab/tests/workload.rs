@@ -111,3 +111,21 @@ fn goodput_is_what_was_read() {
     assert!(flow.finished.expect("finishes").as_secs_f64() < 1.0, "the buffer takes all of it");
     assert_near(flow.goodput.as_bps() as f64, 8e6, 0.03, "a handshake and half a round trip before");
 }
+
+/// The burst on the wire is what the writer makes of it: at 20 Mbit/s a chunk of 64 KiB each 26 ms crosses a
+/// link of 100 Mbit/s in 5.4 ms, so one period of 10 ms gets at least half of one and at most all of it with
+/// a short rest of the one before; a smooth writer's period gets a chunk of a millisecond more or less.
+#[test]
+fn a_burst_of_the_writer_is_seen_on_the_wire() {
+    let wire = |writing| {
+        let mut scenario = with(link(Cubic, "100mbit", ms(40), 400, 10), writing, Reading::Greedy);
+        scenario.sample_every = ms(10);
+        run(&scenario).outcome.flows[0].wire_second_half
+    };
+    let bursts = wire(Writing::Paced { rate: mbit(20), chunk: Bytes::from_kib(64) });
+    let per_period = bursts.peak.as_bps() / 800;
+    assert!((32_768..65_536 + MSS).contains(&per_period), "{per_period} B");
+    assert_near(bursts.mean.as_bps() as f64, 20e6, 0.01, "the mean");
+    let smooth = wire(Writing::smooth(mbit(20))).burst().expect("data arrives");
+    assert!(smooth < 1.0 + 2.0 * 2_500.0 / 25_000.0, "{smooth}");
+}

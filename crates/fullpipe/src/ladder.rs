@@ -58,23 +58,27 @@ pub fn climb(
     if facts.log.protocol == Protocol::Udp {
         return climb_after_udp(facts, findings, progress);
     }
+    // The log is compared with a run of its own length, whatever the sender.
+    let followed = findings.measured.length.max(SHORTEST).min(LONGEST);
     let model = Model::new(
         path_of_log(facts, findings),
         hosts_of_log(facts, findings),
         Effort {
             seeds: 5,
             seeds_at_ends: 2,
-            duration: findings.measured.length.max(SHORTEST).min(LONGEST),
+            duration: followed,
+            duration_by_rate: followed,
             shortest: SHORTEST,
             // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
             // of this, some seconds on two cores.
             packets: 200_000_000,
+            packets_if_more: 100_000_000,
         },
     );
     let mut ladder = climb_model(&model, Some(findings), progress)?;
     let length = findings.measured.length;
-    if model.duration() != length {
-        let duration = model.duration();
+    let duration = model.duration(model.present().cc);
+    if duration != length {
         ladder.assumptions.push(format!("simulated over {duration} instead of the log's {length}"));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
@@ -102,17 +106,13 @@ fn climb_after_udp(
         loss_interval: Some((loss.low, loss.high.min(whatif::MOST_LOSS))),
         ..path_of_log(facts, findings)
     };
-    let effort = Effort { seeds_at_ends: 1, ..whatif::effort(rtt) };
+    let effort = Effort { seeds_at_ends: 1, ..whatif::effort(rtt, loss.rate) };
     let model = Model::new(path, hosts_of_log(facts, findings), effort);
     if let Some(why) = whatif::too_fast(&model) {
         return nothing(vec![why]);
     }
     let mut ladder = climb_model(&model, None, progress)?;
-    let (duration, seeds) = (model.duration(), effort.seeds);
-    ladder.assumptions.push(format!(
-        "rates are means of {seeds} seeds over {duration} and, lasting, over the {duration} after; their range is that of the \
-         loss's interval"
-    ));
+    ladder.assumptions.push(whatif::lengths(&model, "their range is that of the loss's interval"));
     Ok(ladder)
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn climb_model(
         Some(format!(
             "the fitted path, simulated as it is, gives {} over {} ({} lasting); the log says {}",
             as_it_is.rate,
-            model.duration(),
+            model.duration(model.present().cc),
             as_it_is.steady,
             findings.measured.mean
         ))

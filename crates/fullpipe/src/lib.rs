@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
-//! [`whatif()`] climbs the ladder of a path that is given instead of measured.
+//! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
+//! ladder with what an application wants to send.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -16,6 +17,7 @@ pub mod explain;
 pub mod input;
 pub mod ladder;
 pub mod laws;
+pub mod offered;
 pub mod report;
 pub mod stats;
 pub mod whatif;
@@ -27,6 +29,7 @@ pub use input::sysctl::HostSettings;
 pub use input::trace::Trace;
 pub use input::{InputError, Kind};
 pub use ladder::{Ladder, climb};
+pub use offered::{Demand, Memory, Offered};
 pub use report::{Diagnosis, Look, Rung, render_text, render_whatif};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};

@@ -2,6 +2,7 @@
 
 pub mod html;
 mod look;
+mod offered;
 mod page;
 mod text;
 mod whatif;
@@ -18,6 +19,7 @@ use crate::explain::{
 };
 use crate::input::iperf3::Protocol;
 use crate::input::sysctl::HostSettings;
+use crate::offered::{Demand, Offered};
 use crate::stats::LossEstimate;
 
 pub use look::Look;
@@ -48,6 +50,8 @@ pub struct Diagnosis {
     pub limits: Vec<Classified>,
     /// From the measured run to the line.
     pub ladder: Vec<Rung>,
+    /// What an application that offers a given rate meets on each rung; null unless asked for.
+    pub offered: Option<Offered>,
     /// What was taken for granted.
     pub assumptions: Vec<String>,
     /// What the reader should know about the input.
@@ -361,9 +365,17 @@ impl Diagnosis {
             excluded: findings.excluded,
             limits: findings.limits,
             ladder,
+            offered: None,
             assumptions: findings.assumptions,
             notes: findings.notes,
         }
+    }
+
+    /// The same, with what an application meets that offers `demand`.
+    pub fn against(mut self, demand: Demand) -> Self {
+        let known = self.path.link.is_some() || self.path.cap.is_some();
+        self.offered = Some(Offered::of(demand, &self.ladder, known));
+        self
     }
 }
 

@@ -34,7 +34,7 @@
   }
 
   const scenes = JSON.parse(document.getElementById("scenes").textContent);
-  if (!scenes.length || typeof Plotly === "undefined") return;
+  if (!scenes.length) return;
 
   // Units: data come in bit/s, bytes and ms; a chart takes the prefix that fits its largest value.
   const scaled = (most, steps) => steps.find(([least]) => most >= least) ?? steps[steps.length - 1];
@@ -45,6 +45,7 @@
   };
   const largest = (values) => values.reduce((most, value) => Math.max(most, value), 0);
   const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+  const end = (scene) => largest([scene.rate_bps, scene.cwnd_bytes].flatMap((curve) => curve?.t ?? []));
   const width = (element) => Math.max(280, Math.floor(element.getBoundingClientRect().width));
   const printing = () => root.hasAttribute("data-print");
   const config = { displaylogo: false, responsive: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
@@ -65,19 +66,39 @@
     text, showarrow: false, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom",
     font: { color: color("ink") }, ...more,
   });
-  const draw = (element, data, layout) => Plotly.react(element, data, layout, config);
+  // A level that the path sets, named at its end.
+  const rule = (layout, yref, y, text, wide) => {
+    layout.shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref, y0: y, y1: y, line: { color: color("path"), dash: "dash", width: 1.2 } });
+    layout.annotations.push({
+      text, xref: "paper", x: 1, yref, y, xanchor: wide ? "left" : "right", yanchor: wide ? "middle" : "bottom", xshift: wide ? 5 : 0,
+      showarrow: false, borderpad: 0, font: { color: color("soft"), size: wide ? 12 : 10.5 }, bgcolor: wide ? undefined : color("paper"),
+    });
+  };
+  // The library takes longer to start than all the rest: it does so once the page is there to be read.
+  const library = () => {
+    const holder = document.getElementById("plotly");
+    if (!holder) return;
+    const script = document.createElement("script");
+    script.textContent = holder.textContent;
+    holder.remove();
+    document.head.append(script);
+  };
+  const draw = (element, data, layout) => {
+    library();
+    Plotly.react(element, data, layout, config);
+  };
 
   // All runs on one axis.
   const overview = () => {
     const element = document.getElementById("overview");
     if (!element) return;
-    const shown = scenes.filter((scene) => scene.rate_bps);
+    const shown = scenes.filter((scene) => scene.mean_bps);
     const wide = width(element) >= 600;
     const lines = shown.map((scene) => scene.path.line_bps).filter(Boolean);
     const line = lines.length && lines.every((rate) => Math.abs(rate / lines[0] - 1) < 0.05) ? Math.max(...lines) : null;
-    const [, unit, name] = units.rate(largest(shown.flatMap((scene) => scene.rate_bps.v).concat(line ?? 0)));
+    const [, unit, name] = units.rate(largest(shown.flatMap((scene) => scene.mean_bps.v).concat(line ?? 0)));
     const data = shown.map((scene, i) => ({
-      x: scene.rate_bps.t, y: scene.rate_bps.v.map((v) => v / unit), name: scene.label, type: "scatter", mode: "lines",
+      x: scene.mean_bps.t, y: scene.mean_bps.v.map((v) => v / unit), name: scene.label, type: "scatter", mode: "lines",
       line: { width: i ? 1.7 : 2.4, color: color(`s${i % 8}`), dash: ["solid", "dot", "dash"][Math.floor(i / 8) % 3] },
       hovertemplate: `%{y:.4g} ${name}<extra>%{fullData.name}</extra>`,
     }));
@@ -85,16 +106,13 @@
     const below = 20 * Math.min(rows, 12) + 56;
     const layout = {
       ...frame(wide), height: (wide ? 330 : 280) + below, width: width(element), hovermode: wide ? "x" : "closest",
-      margin: { l: 64, r: 12, t: 30, b: below },
-      xaxis: axis({ title: { text: "time, s", standoff: 8 }, rangemode: "tozero" }),
+      margin: { l: 64, r: wide ? 48 : 12, t: 30, b: below },
+      xaxis: axis({ title: { text: "time, s", standoff: 8 }, range: [0, largest(shown.flatMap((scene) => scene.mean_bps.t))] }),
       yaxis: axis({ title: { text: `rate, ${name}`, standoff: 8 }, rangemode: "tozero" }),
       legend: { orientation: "h", x: 0, y: -56 / (wide ? 300 : 250), yanchor: "top", font: { size: wide ? 12 : 10.5 }, itemwidth: 30 },
       shapes: [], annotations: [],
     };
-    if (line) {
-      layout.shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: line / unit, y1: line / unit, line: { color: color("path"), dash: "dash", width: 1.2 } });
-      layout.annotations.push({ text: "the line", xref: "paper", x: 1, y: line / unit, xanchor: "right", yanchor: "bottom", showarrow: false, font: { color: color("path"), size: 11 } });
-    }
+    if (line) rule(layout, "y", line / unit, "line", wide);
     draw(element, data, layout);
   };
 
@@ -107,11 +125,11 @@
     const { path } = scene;
     const panels = [
       { title: "Rate", unit: "rate", curves: [["pacing_bps", "pacing", "pacing", { dash: "dot", width: 1.2 }], ["rate_bps", "rate", "rate", {}]],
-        rules: [[path.line_bps, "the line"]] },
+        rules: [[path.line_bps, "line"]] },
       { title: "Window and data in flight", short: "In flight", unit: "bytes",
         curves: [["rwnd_bytes", "rwnd", "rwnd", { dash: "dash" }], ["cwnd_bytes", "cwnd", "cwnd", {}], ["inflight_bytes", "in flight", "inflight", {}]],
         rules: [[path.bdp_bytes, "BDP"]] },
-      { title: "RTT", unit: "time", curves: [["rtt_ms", "RTT", "rtt", {}]], rules: [[path.rtt_ms, "RTT of the empty path"]] },
+      { title: "RTT", unit: "time", curves: [["rtt_ms", "RTT", "rtt", {}]], rules: [[path.rtt_ms, "idle"]] },
       { title: "Queue at the bottleneck", short: "Queue", unit: "bytes", curves: [["queue_bytes", "queue", "queue", { fill: "tozeroy" }]],
         rules: [] },
     ].map((panel) => ({ ...panel, curves: panel.curves.filter(([key]) => scene[key]) }))
@@ -119,13 +137,14 @@
     const held = limits.filter((limit) => scene.band.some((span) => span.limit === limit));
     const others = [...new Set(scene.band.map((span) => span.limit))].filter((limit) => !held.includes(limit));
     held.push(...others);
-    const gap = 44, top = 40, bottom = 46, row = 21;
+    // Above each panel stands its title, and in a narrow window its legend below that.
+    const gap = wide ? 44 : 66, top = wide ? 62 : 76, bottom = 46, row = 21, lift = wide ? 4 : 22;
     const heights = panels.map((panel) => (panel.unit === "time" || panel.title.startsWith("Queue") ? 105 : 150));
     if (held.length) heights.push(row * held.length + 8);
     const inner = heights.reduce((sum, height) => sum + height + gap, -gap);
     const layout = {
-      ...frame(wide), width: width(element), height: inner + top + bottom, margin: { l: wide ? 118 : 78, r: 12, t: top, b: bottom },
-      hovermode: "x unified", hoversubplots: "axis", shapes: [], annotations: [],
+      ...frame(wide), width: width(element), height: inner + top + bottom, margin: { l: wide ? 118 : 96, r: wide ? 48 : 12, t: top, b: bottom },
+      showlegend: true, hovermode: "x unified", hoversubplots: "axis", shapes: [], annotations: [],
     };
     const data = [];
     let y = 1;
@@ -134,11 +153,11 @@
       const domain = [Math.max(0, y - height / inner), y];
       y = domain[0] - gap / inner;
       const panel = panels[i];
-      const above = { y: domain[1], yshift: 4, x: 0 };
+      const above = { y: domain[1], yshift: panel && (panel.curves.length > 1 || panel.unit === "rate") ? lift : 4, x: 0 };
       if (!panel) {
         const span = scene.band.reduce((sum, { from_s, to_s }) => sum + to_s - from_s, 0);
         const share = (limit) => scene.band.filter((s) => s.limit === limit).reduce((sum, s) => sum + s.to_s - s.from_s, 0) / span;
-        layout.annotations.push(label("<b>Held by</b>", above));
+        layout.annotations.push(label("<b>Held by</b>, and share of the time", above));
         layout[`yaxis${n}`] = axis({
           domain, range: [held.length - 0.4, -0.6], tickvals: held.map((_, at) => at), fixedrange: true, ticks: "",
           ticktext: held.map((limit) => `${limit} ${Math.round(100 * share(limit))} %`), showgrid: false, zeroline: false,
@@ -146,7 +165,7 @@
         held.forEach((limit, at) => {
           const spans = scene.band.filter((s) => s.limit === limit);
           const tone = color(`l-${limit}`) || color("soft");
-          layout.shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: `y${n}`, y0: at, y1: at, line: { color: color("grid"), width: 1 } });
+          layout.shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: `y${n}`, y0: at, y1: at, layer: "below", line: { color: color("grid"), width: 1 } });
           data.push({
             x: spans.flatMap((s) => [s.from_s, s.to_s, s.to_s, s.from_s, s.from_s, null]),
             y: spans.flatMap(() => [at - 0.36, at - 0.36, at + 0.36, at + 0.36, at - 0.36, null]),
@@ -180,7 +199,7 @@
       layout[`yaxis${n}`] = axis({
         domain, range: most > 0 ? [low / unit, ceiling / unit] : [0, 1], title: wide ? { text: name, standoff: 6 } : undefined, nticks: 5,
       });
-      layout[`legend${n}`] = { orientation: "h", x: 1, xanchor: "right", y: domain[1], yanchor: "bottom", font: { size: 11.5 }, itemwidth: 30, bgcolor: "rgba(0,0,0,0)" };
+      layout[`legend${n}`] = { orientation: "h", x: wide ? 1 : 0, xanchor: wide ? "right" : "left", y: domain[1], yanchor: "bottom", font: { size: 11.5 }, itemwidth: 30, bgcolor: "rgba(0,0,0,0)" };
       for (const [key, text, tone, style] of panel.curves) {
         const { fill, ...line } = style;
         data.push({
@@ -195,13 +214,10 @@
           mode: "markers", marker: { symbol: "x", size: 6, color: color("bad") }, hovertemplate: "%{customdata} segments", xaxis: "x", yaxis: `y${n}`, legend: `legend${n}`,
         });
       }
-      for (const [value, text] of rules) {
-        layout.shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, yref: `y${n}`, y0: value / unit, y1: value / unit, line: { color: color("path"), dash: "dash", width: 1.2 } });
-        layout.annotations.push({ text, xref: "paper", x: 1, yref: `y${n}`, y: value / unit, xanchor: "right", yanchor: "bottom", showarrow: false, font: { color: color("path"), size: 11 } });
-      }
+      for (const [value, text] of rules) rule(layout, `y${n}`, value / unit, text, wide);
     });
     const last = heights.length > 1 ? `y${heights.length}` : "y";
-    layout.xaxis = axis({ title: { text: "time, s", standoff: 8 }, anchor: last, rangemode: "tozero", showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: color("soft"), unifiedhovertitle: { text: "%{x:.4g} s" } });
+    layout.xaxis = axis({ title: { text: "time, s", standoff: 8 }, anchor: last, range: [0, end(scene)], showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "solid", spikecolor: color("soft"), hoverformat: ".2f" });
     draw(element, data, layout);
   };
 
@@ -221,7 +237,7 @@
     const dots = (values, y, legend) => ({
       x: phase.inflight_bytes.map((v) => v / bytes), y: values, customdata: phase.t, type: "scatter", mode: "markers", yaxis: y, showlegend: false,
       marker: {
-        size: 5.5, color: phase.t, colorscale: "Cividis", opacity: 0.85, line: { width: 0.4, color: color("soft") }, showscale: legend,
+        size: 5.5, color: phase.t, colorscale: [[0, color("early")], [1, color("late")]], line: { width: 0.5, color: color("paper") }, showscale: legend,
         colorbar: wide ? { title: { text: "time, s", side: "right" }, thickness: 11, len: 1, outlinewidth: 0, x: 1.01 }
           : { title: { text: "time, s", side: "top" }, thickness: 9, orientation: "h", outlinewidth: 0, y: -0.16, yanchor: "top" },
       },
@@ -258,14 +274,38 @@
   };
 
   const picker = document.getElementById("scene");
-  const redraw = () => {
-    const scene = scenes[picker ? Number(picker.value) : 0];
-    document.getElementById("scene-note").textContent = scene.note;
-    overview();
-    course(scene);
-    plane(scene);
+  const scene = () => scenes[picker ? Number(picker.value) : 0];
+  const charts = new Map([
+    ["overview", overview],
+    ["time", () => course(scene())],
+    ["phase-section", () => plane(scene())],
+  ]);
+  // A chart is drawn when it comes near the window: the page is there at once, however many there are.
+  const drawn = new Set();
+  const redraw = (all) => {
+    document.getElementById("scene-note").textContent = scene().note;
+    for (const [name, chart] of charts) {
+      if (all === true) drawn.add(name);
+      if (drawn.has(name)) chart();
+    }
   };
-  redraw();
+  const near = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      drawn.add(target.id);
+      charts.get(target.id)();
+    }
+  }, { rootMargin: "600px" });
+  const start = () => {
+    library();
+    for (const name of charts.keys()) {
+      const element = document.getElementById(name);
+      if (element) near.observe(element);
+    }
+    redraw();
+  };
+  window.addEventListener("load", () => requestAnimationFrame(() => setTimeout(start)));
   picker?.addEventListener("change", redraw);
   let before = window.innerWidth;
   let pending = 0;
@@ -279,7 +319,7 @@
   // Paper is white whatever the screen is.
   window.addEventListener("beforeprint", () => {
     root.setAttribute("data-print", "");
-    redraw();
+    redraw(true);
   });
   window.addEventListener("afterprint", () => {
     root.removeAttribute("data-print");

@@ -19,7 +19,7 @@ pub(super) struct ExperimentFile {
     pub(super) name: String,
     #[serde(default)]
     pub(super) description: String,
-    pub(super) duration: Single<Duration>,
+    pub(super) duration: Swept<Duration>,
     #[serde(default = "one")]
     pub(super) repeat: u64,
     #[serde(default = "one")]

@@ -64,7 +64,7 @@ pub(super) fn points(file: &ExperimentFile) -> Result<Vec<Point>, ExperimentErro
     let mut labels = BTreeSet::new();
     for tables in &tables {
         let resolve = |picker: &mut Picker| {
-            scenario(tables, file.duration.0, every, picker).map_err(|error| {
+            scenario(tables, &file.duration, every, picker).map_err(|error| {
                 let label = differences(tables.name, &picker.chosen);
                 let at = if label.is_empty() { label } else { format!("point '{label}': ") };
                 ExperimentError { message: format!("{at}{}", error.message), ..error }
@@ -119,10 +119,17 @@ fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, S
 
 fn scenario(
     tables: &Tables<'_>,
-    duration: Duration,
+    duration: &Swept<Duration>,
     sample_every: Duration,
     picker: &mut Picker,
 ) -> Result<Scenario, ExperimentError> {
+    let duration = picker.pick("duration", Some(duration)).unwrap_or(Duration::ZERO);
+    if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&duration) {
+        return Err(ExperimentError::new(
+            format!("duration {duration} is out of range"),
+            "allowed: 1ms to 86400s",
+        ));
+    }
     let path = path(&tables.path, picker)?;
     let host = host(&tables.host, path.bdp(), picker)?;
     let mut flows = Vec::new();

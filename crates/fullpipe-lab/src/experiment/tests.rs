@@ -99,6 +99,79 @@ fn lists_make_all_combinations_with_the_last_field_fastest() {
     assert_eq!(last.parameters["loss"], "1.5%");
 }
 
+/// A list works wherever a value does, and the point that it makes can be spoken of.
+#[test]
+fn every_field_can_be_swept() {
+    let path = [
+        ("rate", "'1mbit', '2mbit'"),
+        ("rtt", "'1ms', '2ms'"),
+        ("loss", "'1%', { rate = '1%', burst = 5 }"),
+        ("queue", "'1bdp', '64KiB'"),
+        ("mtu", "1500, 9000"),
+        ("policer.rate", "'1mbit', '2mbit'"),
+        ("shaper.rate", "'1mbit', '2mbit'"),
+        ("forward.rate", "'1mbit', '2mbit'"),
+        ("forward.loss", "'1%', '2%'"),
+        ("backward.queue", "'1bdp', '2bdp'"),
+        ("backward.delay", "'1ms', '2ms'"),
+    ];
+    let host = [
+        ("kernel", "'4.15', '6.18'"),
+        ("window_ratio", "0.5, 0.8"),
+        ("sndbuf", "'1MiB', { fixed = '1MiB' }"),
+        ("rcvbuf", "'1MiB', '2bdp'"),
+        ("window", "'1bdp', '65535B'"),
+        ("fair_queue", "true, false"),
+        ("rx_merge", "'0s', '20us'"),
+    ];
+    let flow =
+        [("cc", "'reno', 'bbr1'"), ("count", "1, 2"), ("bytes", "'1MB', '2MB'"), ("start", "'0s', '1s'")];
+    let swept = |table: &str, key: &str, values: &str| {
+        let mut tables = [("path", String::new()), ("host", String::new()), ("flow", String::new())];
+        for (name, text) in &mut tables {
+            for (field, given) in
+                [("path", "rate = '10mbit'"), ("path", "rtt = '10ms'"), ("flow", "cc = 'reno'")]
+            {
+                if field == *name && !(table == *name && given.starts_with(&format!("{key} "))) {
+                    *text += &format!("{given}\n");
+                }
+            }
+            if table == *name {
+                *text += &format!("{key} = [{values}]\n");
+            }
+        }
+        let [(_, path), (_, host), (_, flow)] = &tables;
+        let experiment = read(path, host, flow, "");
+        let points: Vec<_> = experiment.points().iter().map(|point| &point.parameters[key]).collect();
+        assert!(points.len() == 2 && points[0] != points[1], "{table}.{key}: {points:?}");
+        for point in experiment.points() {
+            assert!(point.label.contains(&format!("{key}=")), "{}", point.label);
+        }
+    };
+    for (key, values) in path {
+        swept("path", key, values);
+    }
+    for (key, values) in host {
+        swept("host", key, values);
+    }
+    for (key, values) in flow {
+        swept("flow", key, values);
+    }
+
+    let second = "cc = 'reno'\n[[flow]]\ncc = ['cubic', 'bbr1']\ncount = [1, 2]";
+    let expected =
+        ["flow2.count=1 flow2.cc=cubic", "flow2.count=1 flow2.cc=bbr1", "flow2.count=2 flow2.cc=cubic"];
+    assert_eq!(labels(&read(PATH, "", second, ""))[..3], expected);
+
+    let text =
+        file(PATH, "", FLOW, "[[expect]]\nwhere = { duration = '2000ms' }\nmetric = 'retransmits'\nmax = 1");
+    let text = text.replace("duration = '20s'", "duration = ['1s', '2s', '3s']");
+    let experiment = Experiment::from_toml(&text).expect("valid");
+    assert_eq!(labels(&experiment), ["duration=1s", "duration=2s", "duration=3s"]);
+    assert_eq!(experiment.points()[2].scenario.duration, Duration::from_secs(3));
+    assert_eq!(experiment.expectations()[0].points, [1]);
+}
+
 #[test]
 fn multiples_of_the_bdp_follow_each_point() {
     let experiment = read("rate = ['8mbit', '80mbit']\nrtt = '1s'", "window = '0.5bdp'", FLOW, "");
@@ -327,8 +400,9 @@ fn mistakes_are_named_in_one_line() {
             expect("metric = 'speed'\nmin = 1"),
             "line 11, column 10: unknown metric 'speed'",
             "known: goodput_bps, goodput_second_half_bps, utilisation, utilisation_second_half, retransmits, \
-             rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, policed, share.app, share.sndbuf, share.rwnd, \
-             share.cwnd, share.slow_start, share.pacing, share.recovery",
+             rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, policed, wire_peak_bps, wire_peak_second_half_bps, \
+             wire_burst, wire_burst_second_half, share.app, share.sndbuf, share.rwnd, share.cwnd, share.slow_start, \
+             share.pacing, share.recovery",
         ),
         (
             expect("metric = 'goodput_bps'\nmin = '1mbps'"),

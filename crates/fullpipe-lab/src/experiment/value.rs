@@ -4,6 +4,7 @@
 //! would take a year or divide by zero must not be found out in the middle of a campaign.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use fullpipe_tcp::buffers::{Buffer, KernelVersion};
 use fullpipe_tcp::cc::Algorithm;
@@ -188,7 +189,8 @@ impl Value for Loss {
 
 /// A size in bytes, or a multiple of the point's bandwidth-delay product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Amount {
+pub enum Amount {
+    /// So many bytes.
     Bytes(Bytes),
     /// Millionths of the BDP.
     Bdp(u64),
@@ -197,7 +199,8 @@ pub(super) enum Amount {
 impl Amount {
     pub(super) const ONE_BDP: Self = Self::Bdp(1_000_000);
 
-    pub(super) fn resolve(self, bdp: Bytes) -> Bytes {
+    /// The size on a path with this BDP.
+    pub fn resolve(self, bdp: Bytes) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
             Self::Bdp(millionths) => bdp.mul_div(millionths, 1_000_000),
@@ -231,6 +234,14 @@ impl Value for Amount {
             (Self::Bdp(from), Self::Bdp(to)) => Some(format!("{}bdp", decimal(lerp(*from, *to, step, last)))),
             _ => None,
         }
+    }
+}
+
+impl FromStr for Amount {
+    type Err = ExperimentError;
+
+    fn from_str(text: &str) -> Result<Self, ExperimentError> {
+        Self::read(text)
     }
 }
 
@@ -495,7 +506,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
     match field {
         "rate" | "max_pacing" => equal::<Rate>(a, b),
         "rtt" | "delay" => equal::<Delay>(a, b),
-        "start" | "rx_merge" => equal::<Duration>(a, b),
+        "start" | "rx_merge" | "duration" => equal::<Duration>(a, b),
         "loss" => Ok(Loss::read(a)?.is_same(Loss::read(b)?)),
         "burst" => equal::<Amount>(a, b),
         "per_flow" => equal::<bool>(a, b),

@@ -1,9 +1,10 @@
 //! One flow: two connections, the applications at both ends, and what is remembered for the outcome.
 
 use fullpipe_tcp::wire::{Flags, Segment};
-use fullpipe_tcp::{Config, Connection, Event, SendLimit};
-use fullpipe_units::{Bytes, Duration, Instant, Rate, draw};
+use fullpipe_tcp::{Config, Connection, Event};
+use fullpipe_units::{Bytes, Duration, Instant, draw};
 
+use crate::history::{Ended, History, Moment};
 use crate::outcome::{FlowOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
@@ -23,17 +24,10 @@ pub(crate) struct Flow {
     finished_at: Option<Instant>,
     /// When a reader that takes its time last read.
     read_at: Instant,
-    max_cwnd: u64,
-    /// Bytes read and time per limit at each trace row.
-    history: Vec<Moment>,
+    /// Payload that has come over the path, duplicates included.
+    arrived: u64,
+    history: History,
     merge: Merge,
-}
-
-#[derive(Clone, Copy)]
-struct Moment {
-    at: Instant,
-    read: u64,
-    limit_times: [Duration; SendLimit::ALL.len()],
 }
 
 /// Merging at the receiver (GRO): in-order neighbours that arrive within a short time go up as one.
@@ -67,8 +61,8 @@ impl Flow {
             reader: Reader::new(spec.workload.reading, starts_at),
             finished_at: None,
             read_at: starts_at,
-            max_cwnd: 0,
-            history: vec![Moment { at: starts_at, read: 0, limit_times: Default::default() }],
+            arrived: 0,
+            history: History::new(starts_at),
             merge: Merge { within: host.rx_merge, held: None },
         }
     }
@@ -117,6 +111,7 @@ impl Flow {
     }
 
     pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
+        self.arrived += u64::from(segment.len);
         if self.merge.within.is_zero() {
             self.receiver_handles(now, segment);
             return;
@@ -212,11 +207,8 @@ impl Flow {
     }
 
     pub(crate) fn remember(&mut self, row: &Row) {
-        self.max_cwnd = self.max_cwnd.max(row.sender.cwnd.get());
-        if row.at > self.starts_at && self.finished_at.is_none() {
-            let now = row.at;
-            let (read, limit_times) = (self.read(), self.sender.limit_times(now));
-            self.history.push(Moment { at: now, read, limit_times });
+        if self.finished_at.is_none() {
+            self.history.remember(row.sender.cwnd, self.moment(row.at));
         }
     }
 
@@ -224,56 +216,27 @@ impl Flow {
         // Acknowledged is not yet read.
         let all_read = self.receiver.readable() == 0;
         let end = self.finished_at.filter(|_| all_read).map_or(end, |finished| finished.max(self.read_at));
-        let last = Moment { at: end, read: self.read(), limit_times: self.sender.limit_times(end) };
-        let lifetime = end.saturating_since(self.starts_at);
-        let half = self.at(self.starts_at + lifetime / 2, last);
-        let rate = |from: u64, span: Duration| {
-            if span.is_zero() { Rate::ZERO } else { Rate::of(Bytes::new(last.read - from), span) }
-        };
         let rtts = self.sender.rtts();
         let rtt = match (rtts.min(), rtts.mean(), rtts.percentile(95)) {
             (Some(min), Some(mean), Some(p95)) => Some(RttOutcome { min, mean, p95 }),
             _ => None,
         };
-        let spent = |since: &Moment| {
-            SendLimit::ALL
-                .into_iter()
-                .map(|l| (l, last.limit_times[l as usize] - since.limit_times[l as usize]))
-                .collect()
-        };
-        FlowOutcome {
+        self.history.outcome(Ended {
             cc: self.spec.cc,
-            bytes: Bytes::new(last.read),
-            goodput: rate(0, lifetime),
-            goodput_second_half: rate(half.read, end.saturating_since(half.at)),
+            last: self.moment(end),
+            finished: self.finished_at,
             retransmits: self.sender.stats().retransmits,
             rtt,
-            send_limit: spent(&self.history[0]),
-            send_limit_second_half: spent(&half),
-            max_cwnd: Bytes::new(self.max_cwnd),
-            finished: self.finished_at,
-        }
+        })
     }
 
-    /// The state at `at`, between the rows around it.
-    fn at(&self, at: Instant, last: Moment) -> Moment {
-        let after = self.history.partition_point(|moment| moment.at <= at);
-        let before = self.history[after - 1];
-        let next = self.history.get(after).copied().unwrap_or(last);
-        let span = next.at.saturating_since(before.at);
-        let part = at.saturating_since(before.at);
-        let between = |from: u64, to: u64| {
-            if span.is_zero() {
-                return from;
-            }
-            let share = u128::from(to - from) * u128::from(part.as_nanos()) / u128::from(span.as_nanos());
-            from + share as u64
-        };
-        let mut limit_times = before.limit_times;
-        for (i, time) in limit_times.iter_mut().enumerate() {
-            *time = Duration::from_nanos(between(time.as_nanos(), next.limit_times[i].as_nanos()));
+    fn moment(&self, at: Instant) -> Moment {
+        Moment {
+            at,
+            read: Bytes::new(self.read()),
+            arrived: Bytes::new(self.arrived),
+            limit_times: self.sender.limit_times(at),
         }
-        Moment { at, read: between(before.read, next.read), limit_times }
     }
 }
 

@@ -179,18 +179,8 @@ impl<'s> World<'s> {
     }
 
     fn sample(&mut self, sink: &mut impl Sink) {
-        let queue = self.forward.backlog(self.now);
-        let counters = self.forward.counters();
         for (number, flow) in self.flows.iter_mut().enumerate() {
-            let busy = self.forward.busy(self.now, number as u32);
-            let path = PathState {
-                queue,
-                link_busy: busy.link,
-                shaper_busy: busy.shaper,
-                policed: counters.policed,
-                queue_drops: counters.queue_drops,
-                random_drops: counters.random_drops,
-            };
+            let path = PathState::of(&mut self.forward, self.now, number as u32);
             let row = flow.row(self.now, number as u32, path);
             flow.remember(&row);
             self.digest.row(&row);
@@ -226,8 +216,8 @@ impl<'s> World<'s> {
     }
 }
 
-/// Builds one direction; `number` keeps its draws apart from the other's.
-fn direction(spec: &DirectionSpec, seed: u64, number: u64) -> Path<Packet> {
+/// Builds one direction of a path, as every world crosses it; `number` keeps its draws apart from the other's.
+pub fn direction<T>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
     let of = |unit| Element::Loss(IidLoss::new(spec.loss, unit, seed, number));
     match spec.loss_pattern {

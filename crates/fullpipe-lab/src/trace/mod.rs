@@ -18,6 +18,7 @@ pub use digest::Digest;
 pub use read::{ReadError, Recorded, Recording, is_header, read};
 pub use record::{Csv, Record};
 
+use fullpipe_path::Path;
 use fullpipe_tcp::cc::{Algorithm, Status};
 use fullpipe_tcp::{ReceiverSnapshot, SendLimit, Snapshot};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -146,6 +147,22 @@ impl TcpInfo {
             notsent: Bytes::new(sender.notsent),
             sndbuf: Bytes::new(sender.sndbuf),
             sndbuf_used: Bytes::new(sender.sndbuf_used),
+        }
+    }
+}
+
+impl PathState {
+    /// The state of `path` at `now` as `flow` meets it.
+    pub fn of<T>(path: &mut Path<T>, now: Instant, flow: u32) -> Self {
+        let busy = path.busy(now, flow);
+        let counters = path.counters();
+        Self {
+            queue: path.backlog(now),
+            link_busy: busy.link,
+            shaper_busy: busy.shaper,
+            policed: counters.policed,
+            queue_drops: counters.queue_drops,
+            random_drops: counters.random_drops,
         }
     }
 }

@@ -75,3 +75,59 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::{Duration, Rate};
+
+    use super::*;
+
+    fn at_ms(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    fn paced(total: Option<Bytes>) -> Writer {
+        // 1000 bytes each 10 ms.
+        Writer::new(Writing::Paced { rate: Rate::from_bps(800_000), chunk: Bytes::new(1_000) }, total)
+    }
+
+    /// Chunks come on a grid from the first call on, whenever somebody looks.
+    #[test]
+    fn a_paced_writer_produces_on_a_grid() {
+        let mut writer = paced(None);
+        assert_eq!(writer.wakes_at(), Instant::FAR_FUTURE, "not connected yet");
+        assert_eq!((writer.offers(at_ms(5)), writer.wakes_at()), (1_000, at_ms(15)));
+        writer.wrote(1_000, 1_000);
+        assert_eq!(writer.offers(at_ms(14)), 0);
+        assert_eq!((writer.offers(at_ms(37)), writer.wakes_at()), (3_000, at_ms(45)));
+    }
+
+    /// What a full socket does not take waits in the application; only room wakes it, and then all of it goes.
+    #[test]
+    fn a_blocked_writer_keeps_what_it_produces() {
+        let mut writer = paced(None);
+        let offered = writer.offers(at_ms(0));
+        writer.wrote(offered, 400);
+        assert_eq!(writer.wakes_at(), Instant::FAR_FUTURE);
+        assert_eq!(writer.offers(at_ms(95)), 9_600);
+        writer.wrote(9_600, 9_600);
+        assert_eq!(writer.wakes_at(), at_ms(100));
+    }
+
+    #[test]
+    fn a_writer_of_so_many_bytes_ends() {
+        let mut writer = paced(Some(Bytes::new(2_500)));
+        for (ms, offered) in [(0, 1_000), (10, 1_000), (20, 500)] {
+            assert!(!writer.is_done());
+            assert_eq!(writer.offers(at_ms(ms)), offered);
+            writer.wrote(offered, offered);
+        }
+        assert!(writer.is_done());
+        assert_eq!((writer.offers(at_ms(90)), writer.wakes_at()), (0, Instant::FAR_FUTURE));
+
+        let mut greedy = Writer::new(Writing::Greedy, Some(Bytes::new(700)));
+        assert_eq!(greedy.offers(at_ms(0)), 700);
+        greedy.wrote(700, 700);
+        assert!(greedy.is_done());
+    }
+}

@@ -32,6 +32,16 @@ impl RttHistogram {
         self.min = self.min.min(rtt);
     }
 
+    /// Counts the samples of `other` too.
+    pub fn merge(&mut self, other: &Self) {
+        for (bin, more) in self.bins.iter_mut().zip(&other.bins) {
+            *bin += more;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+    }
+
     /// The smallest sample.
     pub fn min(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.min)
@@ -44,7 +54,12 @@ impl RttHistogram {
 
     /// The upper edge of the bin below which `percent` of all samples lie, within 3 % of the true value.
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
-        let wanted = (self.count * percent).div_ceil(100).max(1);
+        self.permille(10 * percent)
+    }
+
+    /// The same in thousandths.
+    pub fn permille(&self, permille: u64) -> Option<Duration> {
+        let wanted = (self.count * permille).div_ceil(1_000).max(1);
         let mut seen = 0;
         for (i, &count) in self.bins.iter().enumerate() {
             seen += u64::from(count);

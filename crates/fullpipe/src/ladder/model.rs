@@ -71,10 +71,20 @@ pub(crate) struct Effort {
     pub(crate) seeds_at_ends: u64,
     /// Length of the run that a rung's mean is taken of; as much again follows for the rate that lasts.
     pub(crate) duration: Duration,
+    /// The same where a rate is followed instead of losses: such a sender has settled once its start is over.
+    pub(crate) duration_by_rate: Duration,
     /// Least length: a shorter run would be all ramp.
     pub(crate) shortest: Duration,
-    /// Packets that all runs together may carry before they are shortened.
+    /// Packets that all runs together may carry before they become fewer and shorter.
     pub(crate) packets: u64,
+    /// Packets that they are then shortened to.
+    pub(crate) packets_if_more: u64,
+}
+
+impl Effort {
+    fn duration(&self, cc: Algorithm) -> Duration {
+        if cc == Algorithm::Bbr1 { self.duration_by_rate } else { self.duration }
+    }
 }
 
 /// What is varied.
@@ -101,17 +111,30 @@ impl<'a> Model<'a> {
         let line = path.link.unwrap_or(AMPLE);
         let bottleneck = cap.map_or(line, |cap| cap.min(line));
         let mut model = Self { path, hosts, effort, bottleneck };
-        let packets = model.most_packets();
-        if packets > effort.packets {
-            let shortened = effort.duration.mul_div(effort.packets, packets);
-            model.effort.duration = shortened.max(effort.shortest).min(effort.duration);
+        if model.is_lossless() {
+            model.effort = Effort { seeds: 1, seeds_at_ends: 0, ..effort };
+        }
+        if model.most_packets() > effort.packets {
+            // Each of these runs has so many packets that fewer of them tell as much.
+            let Effort { seeds, seeds_at_ends, .. } = &mut model.effort;
+            (*seeds, *seeds_at_ends) = ((*seeds).min(3), (*seeds_at_ends).min(1));
+            let (wanted, packets) = (effort.packets_if_more, model.most_packets().max(1));
+            let shortened =
+                |duration: Duration| duration.mul_div(wanted, packets).max(effort.shortest).min(duration);
+            model.effort.duration = shortened(effort.duration);
+            model.effort.duration_by_rate = shortened(effort.duration_by_rate);
         }
         model
     }
 
-    /// Length of the run that a rung's mean is taken of.
-    pub(crate) fn duration(&self) -> Duration {
-        self.effort.duration
+    /// Nothing is lost at random: a run with another seed would differ by BBR's first phase at most.
+    fn is_lossless(&self) -> bool {
+        self.path.loss.is_zero() && self.path.loss_interval.is_none_or(|(_, high)| high.is_zero())
+    }
+
+    /// Length of the run that the mean of a rung with this congestion control is taken of.
+    pub(crate) fn duration(&self, cc: Algorithm) -> Duration {
+        self.effort.duration(cc)
     }
 
     /// Packets that all runs together carry at most.
@@ -119,7 +142,7 @@ impl<'a> Model<'a> {
         let of_state = |state: State| {
             let (window, sndbuf) = self.ceilings(state);
             let rate = self.bottleneck.min(window).min(sndbuf);
-            (rate * (self.effort.duration * 2)).get() / MTU
+            (rate * (self.duration(state.cc) * 2)).get() / MTU
         };
         self.states()
             .into_iter()
@@ -242,7 +265,7 @@ impl<'a> Model<'a> {
                 rx_merge: Duration::ZERO,
             },
             flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
-            duration: self.effort.duration * 2,
+            duration: self.duration(state.cc) * 2,
             seed,
             sample_every: Duration::from_millis(500),
         }

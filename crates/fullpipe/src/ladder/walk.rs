@@ -268,7 +268,15 @@ mod tests {
         Model::new(
             path,
             hosts,
-            Effort { seeds: 1, seeds_at_ends: 0, duration: second, shortest: second, packets: u64::MAX },
+            Effort {
+                seeds: 1,
+                seeds_at_ends: 0,
+                duration: second,
+                duration_by_rate: second,
+                shortest: second,
+                packets: u64::MAX,
+                packets_if_more: u64::MAX,
+            },
         )
     }
 

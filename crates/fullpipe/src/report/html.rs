@@ -54,12 +54,12 @@ impl<'a> Frame<'a> {
         embedded(&self.scenes)
     }
 
-    /// The library that draws, as a script element.
+    /// The library that draws.
     fn plotly(&self) -> String {
         // Beside plotly the crate embeds MathJax, two megabytes that no chart here needs.
         let scripts = Plot::offline_js_sources();
-        let end = "</script>";
-        scripts.find(end).map_or(String::new(), |at| scripts[..at + end.len()].to_owned())
+        let first = scripts.split("</script>").next().unwrap_or_default();
+        first.split_once('>').map_or(String::new(), |(_, code)| code.to_owned())
     }
 }
 

@@ -19,6 +19,7 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     page.paragraph(0, &measurement(diagnosis));
     findings(&mut page, diagnosis);
     page.ladder(&diagnosis.ladder, diagnosis.path.link);
+    page.offered(diagnosis.offered.as_ref());
     page.remedies(&diagnosis.ladder);
     page.list("Assumed", &diagnosis.assumptions);
     page.list("Notes", &diagnosis.notes);

@@ -17,7 +17,7 @@ const MOST_POINTS: usize = 24;
 const MOST_FLOWS: usize = 4;
 
 /// The whole experiment as a page: every point and expectation in tables. Charts are of the first seed of the
-/// first [`MOST_POINTS`] points, which are simulated once more for their course over time.
+/// first 24 points, which are simulated once more for their course over time.
 ///
 /// # Errors
 /// A simulated run that panicked: a defect of this library.

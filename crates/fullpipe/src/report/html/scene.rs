@@ -22,6 +22,8 @@ const ROWS: u64 = 1_500;
 const FINEST: Duration = Duration::from_millis(1);
 /// Slices of a run, each with the one limit that held for most of it.
 const BAND_SLICES: usize = 150;
+/// Means of a run over time: seconds of a minute.
+const MEANS: usize = 60;
 /// Dots of the phase plot: beyond some hundred they hide each other.
 const DOTS: usize = 350;
 
@@ -32,8 +34,10 @@ pub struct Scene {
     pub(super) label: String,
     /// Where it comes from, in a sentence.
     pub(super) note: String,
-    /// Payload per second.
+    /// Payload per second, over the last round trip or the log's interval.
     rate_bps: Option<Curve>,
+    /// The same over intervals as long as those of a log: to compare runs.
+    mean_bps: Option<Curve>,
     /// What the sender's pacing allows.
     pacing_bps: Option<Curve>,
     cwnd_bytes: Option<Curve>,
@@ -118,15 +122,16 @@ impl Scene {
         }
         Self {
             label: "Measured: the log".into(),
-            note: if sampled {
-                "The log's own reports; in flight is rate x RTT of each.".into()
-            } else if known {
-                "The log's own reports. It has no RTT, so in flight is the rate times the RTT of the path."
-                    .into()
-            } else {
-                "The log's own reports.".into()
-            },
+            note: format!(
+                "The log's own reports. {}A log does not say which limit held when; the findings say it of the whole.",
+                match (known, sampled) {
+                    (true, true) => "In flight is rate x RTT of each. ",
+                    (true, false) => "It has no RTT: in flight is the rate times the RTT of the path. ",
+                    (false, _) => "",
+                }
+            ),
             rate_bps: Curve::thinned(&rates),
+            mean_bps: Curve::thinned(&rates),
             pacing_bps: None,
             cwnd_bytes: bytes(|i| i.cwnd).and_then(|points| Curve::thinned(&points)),
             inflight_bytes: Curve::thinned(&inflight).filter(|_| known),
@@ -162,15 +167,18 @@ impl Scene {
         let resent: Vec<_> = moments.windows(2).filter_map(resent).collect();
         let mut phase = Phase::default();
         let step = moments.len().div_ceil(DOTS).max(1);
-        for (moment, (_, rate)) in moments.iter().zip(&rates).step_by(step) {
+        // What is in flight now is what arrives within the next round trip, and finds that RTT.
+        let since = round_trips(moments, path.rtt().as_secs_f64());
+        for (i, moment) in moments.iter().enumerate().step_by(step) {
             if let Some(rtt) = moment.rtt_ms() {
-                phase.push(moment.t, moment.inflight, rtt, *rate);
+                phase.push(moment.t, moments[since[i]].inflight, rtt, rates[i].1);
             }
         }
         Self {
             label,
             note,
             rate_bps: Curve::thinned(&rates),
+            mean_bps: Curve::thinned(&means(moments)),
             pacing_bps: curve(&|m| m.pacing),
             cwnd_bytes: curve(&|m| Some(m.cwnd)),
             inflight_bytes: curve(&|m| Some(m.inflight)),
@@ -323,19 +331,38 @@ fn watched(scenario: &Scenario, each: usize) -> Vec<Watch> {
     watches.0
 }
 
-/// What was delivered per second, at each moment over the last round trip: within one, data comes in trains.
-fn rates(moments: &[Moment], rtt: f64) -> Vec<(f64, f64)> {
+/// For each moment the index of the one a round trip before, or the first.
+fn round_trips(moments: &[Moment], rtt: f64) -> Vec<usize> {
     let mut since = 0;
-    let rate = |(i, moment): (usize, &Moment)| {
+    let before = |(i, moment): (usize, &Moment)| {
         while since + 1 < i && moments[since + 1].t <= moment.t - rtt {
             since += 1;
         }
+        since
+    };
+    moments.iter().enumerate().map(before).collect()
+}
+
+/// What was delivered per second, at each moment over the last round trip: within one, data comes in trains.
+fn rates(moments: &[Moment], rtt: f64) -> Vec<(f64, f64)> {
+    let rate = |(moment, since): (&Moment, usize)| {
         let before = &moments[since];
-        let time = moment.t - before.t;
-        let bits = 8.0 * (moment.delivered - before.delivered);
+        let (time, bits) = (moment.t - before.t, 8.0 * (moment.delivered - before.delivered));
         (moment.t, if time > 0.0 { (bits / time).max(0.0) } else { 0.0 })
     };
-    moments.iter().enumerate().map(rate).collect()
+    moments.iter().zip(round_trips(moments, rtt)).map(rate).collect()
+}
+
+/// What was delivered per second in each of [`MEANS`] equal parts, at its middle.
+fn means(moments: &[Moment]) -> Vec<(f64, f64)> {
+    let step = moments.len().div_ceil(MEANS).max(1);
+    let marks: Vec<&Moment> = moments.iter().step_by(step).collect();
+    let mean = |pair: &[&Moment]| {
+        let (before, after) = (pair[0], pair[1]);
+        let time = after.t - before.t;
+        (0.5 * (before.t + after.t), 8.0 * (after.delivered - before.delivered) / time)
+    };
+    marks.windows(2).map(mean).collect()
 }
 
 /// Which limit stopped the sender for most of each slice.

@@ -1,0 +1,97 @@
+//! `fullpipe emu`, and `fullpipe run --world emu`: kernel TCP on an emulated path.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use fullpipe_lab::campaign::{Progress, RunResult, Watch};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::results::Timed;
+use fullpipe_lab::scenario::{PathSpec, Scenario};
+use fullpipe_lab::trace::Csv;
+use fullpipe_linux::command::{self, Behind, Ended};
+use fullpipe_linux::emu::{self, Options};
+use fullpipe_linux::{Datapath, rights};
+
+use crate::args::{DatapathName, EmuArgs, RunArgs};
+use crate::failure::Failure;
+use crate::run::{Made, now};
+
+impl From<DatapathName> for Datapath {
+    fn from(name: DatapathName) -> Self {
+        match name {
+            DatapathName::Plain => Self::Plain,
+            DatapathName::Offload => Self::Offload,
+        }
+    }
+}
+
+/// Makes every run, one after another: beside each other they would disturb each other.
+pub(crate) fn runs(
+    experiment: &Experiment,
+    args: &RunArgs,
+    watch: impl Watch<(Timed, String)>,
+) -> Result<Vec<Made>, Failure> {
+    let datapath = Datapath::from(args.datapath);
+    let traced = args.out.is_some();
+    let notes = experiment.points().iter().map(|point| emu::check(point, datapath));
+    let notes = notes.collect::<Result<Vec<_>, _>>()?;
+    for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
+        eprintln!("note: {note}");
+    }
+    rights::acquire()?;
+    let seeds = experiment.seeds();
+    let total = experiment.points().len() * seeds.len();
+    let mut made = Vec::new();
+    for (number, point) in experiment.points().iter().enumerate() {
+        for &seed in &seeds {
+            if !watch.goes_on() {
+                return Ok(made);
+            }
+            let scenario = Scenario { seed, ..point.scenario.clone() };
+            let options = Options { datapath, ..Options::default() };
+            let mut trace = Csv::default();
+            let start = now();
+            let run = emu::run(&scenario, options, &mut trace)
+                .map_err(|error| Failure::from(error).about(format_args!("run '{}'", point.label)))?;
+            let timed = Timed {
+                outcome: run.outcome,
+                wall_s: start.elapsed().as_secs_f64(),
+                validity: Some(run.validity),
+            };
+            let trace = if traced { trace.into_text() } else { String::new() };
+            let run = RunResult { point: number, seed, value: (timed, trace) };
+            watch.finished(Progress { done: made.len() + 1, total }, &run);
+            made.push(run);
+        }
+    }
+    Ok(made)
+}
+
+pub(crate) fn emu(args: &EmuArgs) -> Result<ExitCode, Failure> {
+    if args.rtt.is_zero() {
+        return Err(Failure::new("the rtt is zero", "allowed: 1us to 100s"));
+    }
+    rights::acquire()?;
+    let queue = args.queue.resolve(args.rate * args.rtt);
+    let path = PathSpec::symmetric(args.rate, args.rtt, args.loss, queue);
+    let behind = Behind { path: &path, seed: args.seed, datapath: args.datapath.into() };
+    let Ended { status, report, validity } = command::run(&behind, &args.command, args.serve.as_deref())?;
+    let (forward, backward) = (report.forward.counters, report.backward.counters);
+    let late = validity.lateness;
+    eprintln!(
+        "path: {} packets to the peer ({} lost, {} found the queue full), {} back; written late by p50 {}, p99 {}, \
+         p99.9 {}, at most {}",
+        forward.offered,
+        forward.random_drops,
+        forward.queue_drops,
+        backward.offered,
+        late.p50,
+        late.p99,
+        late.p999,
+        late.max
+    );
+    for problem in validity.problems() {
+        eprintln!("not valid: {problem}");
+    }
+    Ok(ExitCode::from(status))
+}

@@ -1,0 +1,146 @@
+//! What is remembered of a flow while it runs, in every world, and the outcome that follows from it.
+
+use fullpipe_tcp::SendLimit;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+use crate::outcome::{FlowOutcome, RttOutcome, WireOutcome};
+use crate::trace::Row;
+
+/// A flow so far, row by row.
+#[derive(Clone, Debug)]
+pub struct History {
+    starts_at: Instant,
+    max_cwnd: Bytes,
+    moments: Vec<Moment>,
+}
+
+/// A flow at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// When.
+    pub at: Instant,
+    /// Payload that the receiving application has got so far.
+    pub read: Bytes,
+    /// Payload that has come over the path so far, duplicates included where the world can count them.
+    pub arrived: Bytes,
+    /// Time spent stopped by each limit so far; zero where the sender does not tell.
+    pub limit_times: [Duration; SendLimit::ALL.len()],
+}
+
+/// What is known of a flow at its end and no row shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// Its congestion control.
+    pub cc: Algorithm,
+    /// The end of its life.
+    pub last: Moment,
+    /// When it ended by itself, for a flow of limited size.
+    pub finished: Option<Instant>,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Its round-trip times.
+    pub rtt: Option<RttOutcome>,
+}
+
+impl From<&Row> for Moment {
+    fn from(row: &Row) -> Self {
+        let receiver = row.receiver.as_ref();
+        let received = receiver.map_or(Bytes::ZERO, |receiver| receiver.received);
+        Self {
+            at: row.at,
+            read: receiver.map_or(Bytes::ZERO, |receiver| received.saturating_sub(receiver.unread)),
+            arrived: received,
+            limit_times: row.truth.as_ref().map(|truth| truth.limit_times).unwrap_or_default(),
+        }
+    }
+}
+
+impl History {
+    /// Of a flow that starts at `starts_at`.
+    pub fn new(starts_at: Instant) -> Self {
+        let first = Moment {
+            at: starts_at,
+            read: Bytes::ZERO,
+            arrived: Bytes::ZERO,
+            limit_times: Default::default(),
+        };
+        Self { starts_at, max_cwnd: Bytes::ZERO, moments: vec![first] }
+    }
+
+    /// Takes the next moment of a flow that has not ended, and its congestion window then.
+    pub fn remember(&mut self, cwnd: Bytes, moment: Moment) {
+        self.max_cwnd = self.max_cwnd.max(cwnd);
+        if moment.at > self.starts_at {
+            self.moments.push(moment);
+        }
+    }
+
+    /// What the flow achieved.
+    pub fn outcome(&self, ended: Ended) -> FlowOutcome {
+        let Ended { cc, last, finished, retransmits, rtt } = ended;
+        let lifetime = last.at.saturating_since(self.starts_at);
+        let half = self.at(self.starts_at + lifetime / 2, last);
+        let rate = |from: Bytes, span: Duration| {
+            if span.is_zero() { Rate::ZERO } else { Rate::of(last.read.saturating_sub(from), span) }
+        };
+        let spent = |since: &Moment| {
+            SendLimit::ALL
+                .into_iter()
+                .map(|l| (l, last.limit_times[l as usize] - since.limit_times[l as usize]))
+                .collect()
+        };
+        FlowOutcome {
+            cc,
+            bytes: last.read,
+            goodput: rate(Bytes::ZERO, lifetime),
+            goodput_second_half: rate(half.read, last.at.saturating_since(half.at)),
+            retransmits,
+            rtt,
+            send_limit: spent(&self.moments[0]),
+            send_limit_second_half: spent(&half),
+            max_cwnd: self.max_cwnd,
+            wire: self.wire_since(&self.moments[0], &last),
+            wire_second_half: self.wire_since(&half, &last),
+            finished,
+        }
+    }
+
+    /// The state at `at`, between the rows around it.
+    fn at(&self, at: Instant, last: Moment) -> Moment {
+        let after = self.moments.partition_point(|moment| moment.at <= at);
+        let before = self.moments[after - 1];
+        let next = self.moments.get(after).copied().unwrap_or(last);
+        let span = next.at.saturating_since(before.at);
+        let part = at.saturating_since(before.at);
+        let between = |from: u64, to: u64| {
+            if span.is_zero() {
+                return from;
+            }
+            let share = u128::from(to - from) * u128::from(part.as_nanos()) / u128::from(span.as_nanos());
+            from + share as u64
+        };
+        let mut limit_times = before.limit_times;
+        for (i, time) in limit_times.iter_mut().enumerate() {
+            *time = Duration::from_nanos(between(time.as_nanos(), next.limit_times[i].as_nanos()));
+        }
+        let amount = |from: Bytes, to: Bytes| Bytes::new(between(from.get(), to.get()));
+        Moment {
+            at,
+            read: amount(before.read, next.read),
+            arrived: amount(before.arrived, next.arrived),
+            limit_times,
+        }
+    }
+
+    /// Arrivals between two moments: their mean rate, and the highest over one whole sampling period.
+    fn wire_since(&self, since: &Moment, last: &Moment) -> WireOutcome {
+        let rate = |from: &Moment, to: &Moment| match to.at.saturating_since(from.at) {
+            span if span.is_zero() => Rate::ZERO,
+            span => Rate::of(to.arrived.saturating_sub(from.arrived), span),
+        };
+        let periods = self.moments.windows(2).filter(|pair| pair[0].at >= since.at);
+        let peak = periods.map(|pair| rate(&pair[0], &pair[1])).max();
+        WireOutcome { peak: peak.unwrap_or(Rate::ZERO), mean: rate(since, last) }
+    }
+}

@@ -1,0 +1,234 @@
+//! Any command behind a path.
+//!
+//! The command runs in the sender's namespace and a server, if there is one, in the receiver's. Both are children that
+//! the kernel kills with this process; namespaces and devices vanish with the last of them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+
+use fullpipe_lab::scenario::PathSpec;
+use fullpipe_lab::validity::Validity;
+use fullpipe_units::{Duration, Instant};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::origin::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
+
+use crate::Datapath;
+use crate::clock::Clock;
+use crate::error::{Doing, Error, Kind};
+use crate::namespace::Namespace;
+use crate::rights::Caller;
+use crate::wan::{RECEIVER, SENDER, Wan, WanConfig, WanReport};
+
+/// How long a server may take until it listens; one that never does (a client of something) is not waited for longer.
+const READY: Duration = Duration::from_secs(3);
+/// How long a server may take to end when asked to.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How often either is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What is between the command and its peer.
+#[derive(Clone, Copy, Debug)]
+pub struct Behind<'a> {
+    /// The path; data goes from the command to the peer.
+    pub path: &'a PathSpec,
+    /// What all chance derives from.
+    pub seed: u64,
+    /// How packets come out of the kernel.
+    pub datapath: Datapath,
+}
+
+/// How it ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// The command's exit code, or 128 and the signal that ended it.
+    pub status: u8,
+    /// What the path did.
+    pub report: WanReport,
+    /// Whether it kept its times.
+    pub validity: Validity,
+}
+
+/// Runs `command` with its arguments behind a path, and `serve` in a shell at the other end of it.
+///
+/// # Errors
+/// When the path cannot be built or one of the two does not start.
+pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Result<Ended, Error> {
+    let clock = Clock::starting_in(Duration::ZERO);
+    let Behind { path, seed, datapath } = *behind;
+    let wan = Wan::new(&WanConfig { path, seed, datapath, clock, logged: false })?;
+    let server = serve.map(|text| Server::start(&wan.receiver, text, clock)).transpose()?;
+    let status = in_front(&wan.sender, command);
+    if let Some(server) = server {
+        server.end(clock);
+    }
+    let status = status?;
+    let elapsed = clock.now().saturating_since(Instant::ZERO);
+    let report = wan.finish()?;
+    let cpu = report.forward.cpu + report.backward.cpu;
+    let validity = Validity {
+        rtt: path.rtt(),
+        lateness: report.forward.lateness.clone().with(&report.backward.lateness).quantiles(),
+        tun_drops: report.tun_drops,
+        retransmits: None,
+        drops: report.forward.data_drops,
+        cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
+    };
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    Ok(Ended { status: code.unwrap_or(1) as u8, report, validity })
+}
+
+/// Starts and awaits the command, and hands on the signals that this process gets meanwhile.
+fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, Error> {
+    let [program, arguments @ ..] = command else {
+        return Err(Error::settings("there is no command", "write it after --"));
+    };
+    let mut signals =
+        SignalsInfo::<WithOrigin>::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM]).doing("take over signals")?;
+    let handle = signals.handle();
+    let (started, pid) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let Ok(pid) = pid.recv() else { return };
+            for origin in &mut signals {
+                forward(pid, &origin);
+            }
+        });
+        let status = namespace.run(|| {
+            let mut command = child(program, SENDER, RECEIVER);
+            let mut child = command.args(arguments).spawn().map_err(|error| cannot_run(program, error))?;
+            // Nobody receives when the signals' thread has ended, which it has not.
+            let _ = started.send(pid_of(&child));
+            child.wait().doing("wait for the command")
+        });
+        handle.close();
+        drop(started);
+        status
+    })
+}
+
+/// What a terminal sends goes to the command too; what a process sends came to this one only.
+fn forward(to: Pid, origin: &Origin) {
+    if !matches!(origin.cause, Cause::Kernel)
+        && let Some(signal) = Signal::from_named_raw(origin.signal)
+    {
+        // The command may just have ended.
+        let _ = kill_process(to, signal);
+    }
+}
+
+fn cannot_run(program: &OsString, error: io::Error) -> Error {
+    let what = format_args!("run '{}'", program.display());
+    match error.kind() {
+        io::ErrorKind::NotFound => Error {
+            kind: Kind::NoCommand,
+            hint:
+                "give a command after --, as in fullpipe emu --rate 10mbit --rtt 50ms -- ping -c 3 198.18.0.2"
+                    .into(),
+            ..Error::system(what, error)
+        },
+        _ => Error { kind: Kind::System, hint: String::new(), ..Error::system(what, error) },
+    }
+}
+
+/// A child that belongs to the caller, knows where it is, and does not outlive this process.
+fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) -> Command {
+    let mut command = Command::new(program);
+    command.env("FULLPIPE_ADDR", own.to_string()).env("FULLPIPE_PEER", peer.to_string());
+    if let Some(caller) = Caller::behind_privileges() {
+        command.uid(caller.user).gid(caller.group);
+    }
+    let die_with_parent = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
+    // SAFETY: between fork and exec only system calls are made, no memory is allocated and no lock taken.
+    unsafe { command.pre_exec(die_with_parent) };
+    command
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// A shell command at the far end, with its children.
+struct Server {
+    child: Child,
+    /// Keeps the thread that started the child: the kernel takes its end for that of the parent.
+    release: mpsc::Sender<()>,
+    thread: thread::JoinHandle<Result<(), Error>>,
+}
+
+impl Server {
+    fn start(namespace: &Namespace, text: &str, clock: Clock) -> Result<Self, Error> {
+        let namespace = namespace.try_clone()?;
+        let text = text.to_owned();
+        let (release, released) = mpsc::channel::<()>();
+        let (report, reported) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            namespace.enter()?;
+            let started = serving(&text, clock);
+            let _ = report.send(started);
+            let _ = released.recv();
+            Ok(())
+        });
+        match reported.recv() {
+            Ok(child) => Ok(Self { child: child?, release, thread }),
+            Err(_) => match thread.join() {
+                Ok(Err(error)) => Err(error),
+                Ok(Ok(())) => unreachable!("it reports before it ends"),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        }
+    }
+
+    /// Asks it to end, and then makes it.
+    fn end(mut self, clock: Clock) {
+        let group = pid_of(&self.child);
+        let deadline = clock.now() + FAREWELL;
+        // An error means that it is gone already.
+        let _ = kill_process_group(group, Signal::TERM);
+        while clock.now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            clock.sleep_until(clock.now() + LOOK);
+        }
+        let _ = kill_process_group(group, Signal::KILL);
+        let _ = self.child.wait();
+        drop(self.release);
+        let _ = self.thread.join();
+    }
+}
+
+/// Starts a server in the calling thread's namespace and waits until it listens.
+fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
+    let shell = OsString::from("sh");
+    let mut command = child(&shell, RECEIVER, SENDER);
+    // Standard output is the command's alone. In a group of its own a terminal's signals do not end the server first.
+    command.arg("-c").arg(text).process_group(0).stdin(Stdio::null()).stdout(io::stderr());
+    let mut child = command.spawn().map_err(|error| cannot_run(&shell, error))?;
+    let deadline = clock.now() + READY;
+    while clock.now() < deadline && !somebody_listens() {
+        if let Some(status) = child.try_wait().doing("wait for the server")? {
+            return Err(Error::settings(
+                format!("the server '{text}' ended before it listened: {status}"),
+                "try it by itself first",
+            ));
+        }
+        clock.sleep_until(clock.now() + LOOK);
+    }
+    Ok(child)
+}
+
+/// A TCP socket of the calling thread's namespace listens, or a UDP socket waits for anybody's packets (that of a resolver
+/// is connected to its server).
+fn somebody_listens() -> bool {
+    const TABLES: [(&str, &str); 4] = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")];
+    TABLES.iter().any(|(table, state)| {
+        let text = fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default();
+        text.lines().any(|line| line.split_whitespace().nth(3) == Some(*state))
+    })
+}

@@ -1,0 +1,259 @@
+//! A scenario with kernel flows on an emulated path: the simulator's outcome, and whether it is to be believed.
+//!
+//! ```text
+//!   setup ─► zero of the clock ─► flows, rows on the grid ─► end: outcome ─► drain ─► reconciliation
+//! ```
+//!
+//! The outcome is that of the scenario's duration. Afterwards the senders stop writing and the path goes on until what they
+//! had sent is acknowledged, so that every drop can be held against a retransmission.
+
+mod settings;
+
+use std::os::fd::AsFd;
+use std::thread;
+
+use fullpipe_lab::history::{Ended, History};
+use fullpipe_lab::outcome::{Outcome, PathOutcome, RttOutcome, Work};
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::trace::{Digest, Row, Sink, TcpInfo};
+use fullpipe_lab::validity::Validity;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::estimate::RttHistogram;
+use fullpipe_units::{Duration, Instant};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::Datapath;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::flows::{FIRST_PORT, Flow, impose, listening, receive, send};
+use crate::link::{FlowNumbers, LinkReport, Log, Sampling};
+use crate::poll::Stop;
+use crate::sys;
+use crate::tcp_info;
+use crate::wan::{Wan, WanConfig};
+
+pub use settings::check;
+
+/// Time to set everything up before the clock begins.
+const SETUP: Duration = Duration::from_millis(30);
+/// The longest wait for outstanding data at the end, beside some round trips.
+const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_ROUND_TRIPS: u64 = 4;
+/// How often the senders are asked whether everything is acknowledged.
+const DRAIN_POLL: Duration = Duration::from_millis(10);
+
+/// How to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// How packets come out of the kernel.
+    pub datapath: Datapath,
+    /// Whether to log every packet.
+    pub logged: bool,
+}
+
+/// What a run yields.
+#[derive(Clone, Debug)]
+pub struct EmuRun {
+    /// As the simulator's. Kernels do not tell what stopped their senders: those shares are all zero.
+    pub outcome: Outcome,
+    /// What was measured of the run itself.
+    pub validity: Validity,
+    /// Every packet of both directions, if asked for.
+    pub logs: Option<[Log; 2]>,
+}
+
+/// Runs `scenario` in real time and hands every trace row to `sink`, at the end.
+///
+/// To be called from one thread at a time: runs beside each other disturb each other.
+///
+/// # Errors
+/// When the process may not, the kernel cannot do what the scenario asks for, or a system call fails.
+pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Result<EmuRun, Error> {
+    let flows = scenario.flows.len();
+    allow_files(flows as u64);
+    let clock = Clock::starting_in(SETUP);
+    let config = WanConfig {
+        path: &scenario.path,
+        seed: scenario.seed,
+        datapath: options.datapath,
+        clock,
+        logged: options.logged,
+    };
+    let end = Instant::ZERO + scenario.duration;
+    let sampling = Sampling { every: scenario.sample_every, until: end, flows: flows as u32 };
+    let by_port = |which| FlowNumbers::ByPort { which, first: FIRST_PORT };
+    let wan = Wan::build(&config, [by_port(0), by_port(1)], Some(sampling))?;
+    let listener = wan.receiver.run(|| {
+        impose(&scenario.host)?;
+        listening(&scenario.host)
+    })?;
+    let flows = wan.sender.run(|| {
+        impose(&scenario.host)?;
+        Flow::all(scenario)
+    })?;
+
+    let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
+    let mut watch = Watch::new(scenario, &flows);
+    let retransmits = thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&flows, &scenario.flows, clock, &stop_sending));
+        let receiving =
+            scope.spawn(|| receive(&flows, &listener, scenario.host.window_clamp, &stop_receiving));
+        let watched = watch.until(end, clock);
+        stop_sending.stop();
+        let sent = joined(sending);
+        if watched.is_ok() && sent.is_ok() {
+            drain(&flows, clock, end + DRAIN + scenario.path.rtt().mul_div(DRAIN_ROUND_TRIPS, 1));
+        }
+        stop_receiving.stop();
+        joined(receiving).and(sent).and(watched)?;
+        flows.iter().map(retransmits).sum::<Result<u64, Error>>()
+    })?;
+    let elapsed = clock.now().saturating_since(Instant::ZERO);
+    drop(listener);
+    let report = wan.finish()?;
+
+    let cpu = report.forward.cpu + report.backward.cpu;
+    let validity = Validity {
+        rtt: scenario.path.rtt(),
+        lateness: report.forward.lateness.clone().with(&report.backward.lateness).quantiles(),
+        tun_drops: report.tun_drops,
+        retransmits: Some(retransmits),
+        drops: report.forward.data_drops,
+        cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
+    };
+    let outcome = watch.outcome(&report.forward, sink);
+    let logs = report.forward.log.zip(report.backward.log).map(|(forward, backward)| [forward, backward]);
+    Ok(EmuRun { outcome, validity, logs })
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Two descriptors a flow, and some for the rest: more than the usual limit where there are many flows.
+fn allow_files(flows: u64) {
+    let wanted = 2 * flows + 64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|current| current < wanted) {
+        // When the hard limit is lower still, the call that needs one more says so.
+        let raised = limit.maximum.map_or(wanted, |most| most.min(wanted));
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    }
+}
+
+/// Waits until everything that was written is acknowledged, or `until`.
+fn drain(flows: &[Flow], clock: Clock, until: Instant) {
+    let outstanding =
+        || flows.iter().any(|flow| sys::unacknowledged(flow.sender.as_fd()).is_ok_and(|n| n > 0));
+    while clock.now() < until && outstanding() {
+        clock.sleep_until(clock.now() + DRAIN_POLL);
+    }
+}
+
+fn retransmits(flow: &Flow) -> Result<u64, Error> {
+    let info = tcp_info::sender(flow.sender.as_fd(), false);
+    Ok(info.map_err(|error| Error::system("read TCP_INFO", error))?.retransmits)
+}
+
+/// Looks at the sockets on the grid.
+struct Watch<'a> {
+    scenario: &'a Scenario,
+    flows: &'a [Flow],
+    /// In order of time, then flow; the path's state is added at the end.
+    rows: Vec<Row>,
+    histories: Vec<History>,
+    rtts: Vec<RttHistogram>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(scenario: &'a Scenario, flows: &'a [Flow]) -> Self {
+        let histories = scenario.flows.iter().map(|spec| History::new(Instant::ZERO + spec.start)).collect();
+        Self {
+            scenario,
+            flows,
+            rows: Vec::new(),
+            histories,
+            rtts: vec![RttHistogram::default(); flows.len()],
+        }
+    }
+
+    fn until(&mut self, end: Instant, clock: Clock) -> Result<(), Error> {
+        let mut next = Instant::ZERO + self.scenario.sample_every;
+        loop {
+            let at = next.min(end);
+            clock.sleep_until(at);
+            for number in 0..self.flows.len() {
+                self.look(number, clock)?;
+            }
+            if at == end {
+                return Ok(());
+            }
+            next = at + self.scenario.sample_every;
+        }
+    }
+
+    fn look(&mut self, number: usize, clock: Clock) -> Result<(), Error> {
+        let flow = &self.flows[number];
+        let spec = &self.scenario.flows[number];
+        let paced =
+            spec.cc == Algorithm::Bbr1 || self.scenario.host.fair_queue || spec.max_pacing_rate.is_some();
+        let failed = |error| Error::system("read TCP_INFO", error);
+        let told = tcp_info::sender(flow.sender.as_fd(), paced).map_err(failed)?;
+        let sender = TcpInfo { cc: Some(self.scenario.flows[number].cc), ..told };
+        let receiver = flow.receiver.get().map(|socket| tcp_info::receiver(socket.as_fd()));
+        let receiver = receiver.transpose().map_err(failed)?;
+        let row = Row { at: clock.now(), flow: number as u32, sender, receiver, path: None, truth: None };
+        if flow.finished.get().is_none() {
+            self.histories[number].remember(row.sender.cwnd, (&row).into());
+            if let Some(srtt) = row.sender.srtt {
+                self.rtts[number].add(srtt);
+            }
+        }
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn outcome(mut self, forward: &LinkReport, sink: &mut impl Sink) -> Outcome {
+        let mut digest = Digest::default();
+        let moments = self.rows.chunk_by_mut(|a, b| a.flow < b.flow);
+        for (rows, sample) in moments.zip(&forward.samples) {
+            for (row, state) in rows.iter_mut().zip(&sample.states) {
+                row.path = Some(*state);
+                digest.row(row);
+                sink.row(row);
+            }
+        }
+        let last_rows = &self.rows[self.rows.len() - self.flows.len()..];
+        let flows = last_rows.iter().enumerate().map(|(number, last)| {
+            let finished = self.flows[number].finished.get().copied();
+            let rtts = &self.rtts[number];
+            let rtt = match (last.sender.min_rtt, rtts.mean(), rtts.percentile(95)) {
+                (Some(min), Some(mean), Some(p95)) => Some(RttOutcome { min, mean, p95 }),
+                _ => None,
+            };
+            let mut moment: fullpipe_lab::history::Moment = last.into();
+            moment.at = finished.unwrap_or(moment.at);
+            self.histories[number].outcome(Ended {
+                cc: self.scenario.flows[number].cc,
+                last: moment,
+                finished,
+                retransmits: last.sender.retransmits,
+                rtt,
+            })
+        });
+        let path = forward.samples.last();
+        let state = path.and_then(|sample| sample.states.first()).copied().unwrap_or_default();
+        Outcome {
+            flows: flows.collect(),
+            path: PathOutcome {
+                delivered: path.map_or(0, |sample| sample.delivered),
+                queue_drops: state.queue_drops,
+                random_drops: state.random_drops,
+                policed: state.policed,
+            },
+            // The simulator's own: here it is the kernel that works.
+            work: Work::default(),
+            digest: digest.value(),
+        }
+    }
+}

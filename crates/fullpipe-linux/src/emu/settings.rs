@@ -1,0 +1,58 @@
+//! What of an experiment a real kernel can be told, and what it cannot.
+
+use fullpipe_lab::experiment::Point;
+use fullpipe_lab::scenario::LossPattern;
+use fullpipe_tcp::buffers::KernelVersion;
+use rustix::system::uname;
+
+use crate::Datapath;
+use crate::error::Error;
+
+/// The least window that the kernel takes for `TCP_WINDOW_CLAMP`: half the memory of the smallest packet.
+const LEAST_WINDOW: u64 = 1_152;
+
+/// Notes on what of `point` is done in another way here.
+///
+/// # Errors
+/// [`Kind::Settings`](crate::Kind::Settings) when it asks for what this kernel cannot do.
+pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
+    let running: Option<KernelVersion> = uname().release().to_str().ok().and_then(|text| text.parse().ok());
+    let wanted = point.parameters.get("kernel").and_then(|text| text.parse::<KernelVersion>().ok());
+    if let (Some(wanted), Some(running)) = (wanted, running)
+        && wanted != running
+    {
+        return Err(Error::settings(
+            format!("point '{}' wants kernel {wanted}, and this is {running}", point.label),
+            "leave kernel out, or run it in the simulator: --world sim",
+        ));
+    }
+    let path = &point.scenario.path;
+    let whole = [&path.forward, &path.backward].iter().any(|d| d.loss_pattern == LossPattern::SuperPackets);
+    if whole && datapath == Datapath::Plain {
+        return Err(Error::settings(
+            format!("point '{}' loses whole super-packets, which a plain datapath never sees", point.label),
+            "run it with --datapath offload",
+        ));
+    }
+    let mut notes = Vec::new();
+    for key in ["window_ratio", "adv_win_scale"] {
+        if point.parameters.contains_key(key) {
+            notes.push(format!("{key} is for the simulator: this kernel measures its own ratio"));
+        }
+    }
+    if !point.scenario.host.rx_merge.is_zero() {
+        notes.push(match datapath {
+            Datapath::Plain => "rx_merge is for the simulator: a plain datapath merges nothing".into(),
+            Datapath::Offload => {
+                "rx_merge is for the simulator: an offload datapath merges what is due within 50 us".into()
+            }
+        });
+    }
+    if point.scenario.host.fair_queue {
+        notes.push("fair_queue: TCP paces by itself, as it would under fq".into());
+    }
+    if let Some(window) = point.scenario.host.window_clamp.filter(|window| window.get() < LEAST_WINDOW) {
+        notes.push(format!("window {window}: the kernel takes {LEAST_WINDOW} bytes at least"));
+    }
+    Ok(notes)
+}

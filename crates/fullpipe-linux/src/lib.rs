@@ -1,0 +1,44 @@
+//! Everything that touches a kernel: the lab's world with the real clock.
+//!
+//! ```text
+//!   namespace "sender"                this process                 namespace "receiver"
+//!   kernel TCP ── TUN ──read──► path (fullpipe-path) ──write──► TUN ── kernel TCP
+//!                  ▲                                              │
+//!                  └──write── path of the other direction ◄─read──┘
+//! ```
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`rights`] | what the process must be allowed, and how it asks for it |
+//! | [`namespace`] | network namespaces that live as long as this process and no longer |
+//! | [`netlink`], [`tun`] | addresses and devices in them |
+//! | [`link`] | the loop: one thread a direction, the same path as the simulator, the kernel's clock |
+//! | [`wan`] | two namespaces and a link between them |
+//! | `flows` | kernel sockets at both ends, and what they tell of themselves |
+//! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
+//! | [`command`] | any command behind a path |
+//!
+//! Nothing needs `netem`, `fq`, a kernel module or a command of the system. Unsafe code is in `sys.rs` and
+//! `tcp_info.rs`, a call each.
+#![cfg(target_os = "linux")]
+
+mod arena;
+mod clock;
+pub mod command;
+pub mod emu;
+mod error;
+mod flows;
+pub mod link;
+pub mod namespace;
+mod netlink;
+mod packet;
+mod poll;
+pub mod rights;
+mod sys;
+mod tcp_info;
+mod tun;
+pub mod wan;
+
+pub use clock::Clock;
+pub use error::{Error, Kind};
+pub use tun::Datapath;

@@ -1,0 +1,270 @@
+//! One direction's thread.
+
+use std::io::IoSlice;
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+
+use fullpipe_lab::scenario::DirectionSpec;
+use fullpipe_lab::sim::direction;
+use fullpipe_lab::trace::PathState;
+use fullpipe_lab::validity::Lateness;
+use fullpipe_path::{Counters, PacketInfo, PacketKind, Path};
+use fullpipe_units::{Duration, Instant};
+use rustix::io::{Errno, read, write, writev};
+use rustix::thread::set_current_timer_slack;
+
+use super::{Arrival, Departure, FlowNumbers, LinkReport, Log, PathSample, Sampling, is_drop};
+use crate::arena::{Arena, Slot};
+use crate::clock::{Clock, thread_cpu};
+use crate::error::Error;
+use crate::packet::{MOST_HEADERS, Segments, merged_headers, parse};
+use crate::poll::{Alarm, Poll, Stop};
+use crate::sys;
+use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
+
+/// The largest IP packet.
+const MOST_BYTES: usize = 65_535;
+/// Reads before departures are looked at again, though none was due in between.
+const READ_AT_ONCE: usize = 32;
+/// With offload, what is due within this time is written together: as a network card gathers packets before it raises an
+/// interrupt.
+const MERGE_WITHIN: Duration = Duration::from_micros(50);
+/// And never for more than this part of the delay.
+const MERGE_PER_DELAY: u64 = 100;
+/// Timers of the loop fire when they are due: the kernel would gather them within 50 us otherwise.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
+
+/// What wakes the loop: a packet or the timer, and the word to stop.
+const AWAKE: u64 = 0;
+const STOPPING: u64 = 1;
+
+/// A wire segment on the path: where its super-packet lies, and which part of it it is.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    slot: Slot,
+    index: u32,
+    arrival: u64,
+}
+
+/// What one direction is made of.
+pub(crate) struct LinkConfig<'a> {
+    pub(crate) input: Tun,
+    pub(crate) output: Tun,
+    pub(crate) direction: &'a DirectionSpec,
+    pub(crate) seed: u64,
+    /// Tells its draws from those of the other direction.
+    pub(crate) number: u64,
+    pub(crate) clock: Clock,
+    pub(crate) flows: FlowNumbers,
+    pub(crate) sampling: Option<Sampling>,
+    pub(crate) logged: bool,
+}
+
+pub(crate) struct Link {
+    input: Tun,
+    output: Tun,
+    path: Path<Piece>,
+    clock: Clock,
+    flows: FlowNumbers,
+    sampling: Option<Sampling>,
+    next_sample: Instant,
+    /// How long a due packet may wait for others.
+    gather: Duration,
+    arena: Arena,
+    arrivals: u64,
+    /// Segments that are due, to be written now.
+    due: Vec<(Instant, Piece)>,
+    report: LinkReport,
+}
+
+impl Link {
+    pub(crate) fn new(config: LinkConfig<'_>) -> Self {
+        let gather = match config.output.datapath {
+            Datapath::Plain => Duration::ZERO,
+            Datapath::Offload => MERGE_WITHIN.min(config.direction.delay / MERGE_PER_DELAY),
+        };
+        let next_sample = config.sampling.map_or(Instant::FAR_FUTURE, |s| Instant::ZERO + s.every);
+        Self {
+            input: config.input,
+            output: config.output,
+            path: direction(config.direction, config.seed, config.number),
+            clock: config.clock,
+            flows: config.flows,
+            sampling: config.sampling,
+            next_sample,
+            gather,
+            arena: Arena::default(),
+            arrivals: 0,
+            due: Vec::new(),
+            report: LinkReport {
+                counters: Counters::default(),
+                data_drops: 0,
+                lateness: Lateness::default(),
+                write_errors: 0,
+                writes: 0,
+                packets: 0,
+                cpu: Duration::ZERO,
+                real_time: false,
+                samples: Vec::new(),
+                log: config.logged.then(Log::default),
+            },
+        }
+    }
+
+    /// Carries packets until `stop`.
+    pub(crate) fn run(mut self, stop: &Stop) -> Result<LinkReport, Error> {
+        let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
+        let mut happened = Vec::new();
+        poll.watch(self.input.as_fd(), AWAKE)?;
+        poll.watch(alarm.as_fd(), AWAKE)?;
+        poll.watch(stop.as_fd(), STOPPING)?;
+        // Both are favours: without them the loop wakes later, and the measured lateness shows it.
+        let _ = set_current_timer_slack(Some(TIMER_SLACK));
+        self.report.real_time = sys::run_in_real_time().is_ok();
+
+        loop {
+            let now = self.clock.now();
+            self.depart(now);
+            self.sample(now);
+            if self.arrive()? {
+                continue;
+            }
+            let next = (self.path.next_event() + self.gather).min(self.next_sample);
+            if next <= self.clock.now() {
+                continue;
+            }
+            alarm.set(&self.clock, next)?;
+            poll.wait(&mut happened)?;
+            if happened.contains(&STOPPING) {
+                break;
+            }
+        }
+        self.report.counters = self.path.counters();
+        self.report.cpu = thread_cpu();
+        Ok(self.report)
+    }
+
+    /// Takes packets from the kernel; true when there may be more.
+    fn arrive(&mut self) -> Result<bool, Error> {
+        let header = self.input.datapath.header_len();
+        for _ in 0..READ_AT_ONCE {
+            let room = self.arena.room(header + MOST_BYTES);
+            let len = match read(&self.input, room) {
+                Ok(len) => len,
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(Error::system("read from a TUN device", error)),
+            };
+            let now = self.clock.now();
+            if len > header {
+                self.push(now, len);
+            }
+            self.depart(now);
+        }
+        Ok(true)
+    }
+
+    /// Offers the segments of what was read to the path.
+    fn push(&mut self, now: Instant, len: usize) {
+        let header = self.input.datapath.header_len();
+        let (virtio, packet) = self.arena.room(header + MOST_BYTES)[..len].split_at(header);
+        let parsed = parse(packet);
+        let segments = Segments::of(virtio, packet, &parsed);
+        let slot = self.arena.keep(len, segments.count);
+        let flow = self.flows.number(&parsed.flow);
+        for index in 0..segments.count {
+            let (_, payload) = segments.payload(index);
+            let info = PacketInfo {
+                len: (parsed.headers + payload) as u32,
+                flow,
+                kind: parsed.kind,
+                continues: index > 0,
+            };
+            let verdict = self.path.push(now, info, Piece { slot, index, arrival: self.arrivals });
+            self.arrivals += 1;
+            if let Some(log) = &mut self.report.log {
+                log.arrivals.push(Arrival { at: now, packet: info, verdict });
+            }
+            if is_drop(verdict) {
+                self.report.data_drops += u64::from(info.kind == PacketKind::Data);
+                self.arena.release(slot);
+            }
+        }
+    }
+
+    /// Writes what is due by `now`, once the first of it has waited for others long enough.
+    fn depart(&mut self, now: Instant) {
+        if self.path.next_event() + self.gather > now {
+            return;
+        }
+        while let Some(due) = self.path.pop(now) {
+            self.due.push(due);
+        }
+        let due = std::mem::take(&mut self.due);
+        let gather = self.gather;
+        let mut rest = due.as_slice();
+        while let Some((&(first_due, first), _)) = rest.split_first() {
+            // Neighbours of one super-packet that are due together.
+            let together = rest.windows(2).take_while(|pair| {
+                let ((_, one), (at, next)) = (pair[0], pair[1]);
+                next.slot == one.slot
+                    && next.index == one.index + 1
+                    && at.saturating_since(first_due) <= gather
+            });
+            let (now_due, later) = rest.split_at(1 + together.count());
+            rest = later;
+            self.write(first, now_due);
+        }
+        self.due = due;
+        self.due.clear();
+    }
+
+    fn write(&mut self, first: Piece, group: &[(Instant, Piece)]) {
+        let bytes = self.arena.bytes(first.slot);
+        let last = first.index + group.len() as u32 - 1;
+        let now = self.clock.now();
+        let (virtio, packet) = bytes.split_at(self.output.datapath.header_len());
+        let whole = |bytes| write(&self.output, bytes);
+        let result = if virtio.is_empty() {
+            whole(bytes)
+        } else {
+            let parsed = parse(packet);
+            let segments = Segments::of(virtio, packet, &parsed);
+            if group.len() as u32 == segments.count {
+                whole(bytes)
+            } else {
+                let mut headers = [0; VIRTIO_HEADER + MOST_HEADERS];
+                let len = merged_headers(bytes, &parsed, &segments, first.index, last, &mut headers);
+                let (from, _) = segments.payload(first.index);
+                let (last_at, last_len) = segments.payload(last);
+                let payload = &packet[parsed.headers..][from..last_at + last_len];
+                writev(&self.output, &[IoSlice::new(&headers[..len]), IoSlice::new(payload)])
+            }
+        };
+        self.report.writes += 1;
+        self.report.write_errors += u64::from(result.is_err());
+        for &(due, piece) in group {
+            self.report.packets += 1;
+            self.report.lateness.add(now.saturating_since(due));
+            if let Some(log) = &mut self.report.log {
+                log.departures.push(Departure { due, arrival: piece.arrival });
+            }
+            self.arena.release(piece.slot);
+        }
+    }
+
+    /// Notes the state of the path if that is due.
+    fn sample(&mut self, now: Instant) {
+        let Some(sampling) = self.sampling else { return };
+        while self.next_sample <= now {
+            let states = (0..sampling.flows).map(|flow| PathState::of(&mut self.path, now, flow)).collect();
+            self.report.samples.push(PathSample { states, delivered: self.path.counters().delivered_data });
+            let next = self.next_sample + sampling.every;
+            // The last row is that of the end, on the grid or not.
+            self.next_sample = match self.next_sample {
+                at if at >= sampling.until => Instant::FAR_FUTURE,
+                _ => next.min(sampling.until),
+            };
+        }
+    }
+}

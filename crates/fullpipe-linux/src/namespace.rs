@@ -1,0 +1,70 @@
+//! Network namespaces without a name: they exist as long as something refers to them.
+//!
+//! A namespace made by `ip netns add` outlives a killed process; these do not. The process holds each by a
+//! file descriptor, and the kernel takes it down with the last descriptor, device and process in it.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::error::{Doing, Error};
+use crate::sys;
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+}
+
+impl Namespace {
+    /// A new one, with nothing in it but a loopback device that is down.
+    ///
+    /// # Errors
+    /// When the process may not make namespaces.
+    pub fn new() -> Result<Self, Error> {
+        // A namespace belongs to a thread: one that ends afterwards keeps the others where they are.
+        in_thread(|| {
+            sys::unshare_network().doing("make a network namespace")?;
+            let fd = File::open("/proc/thread-self/ns/net").doing("open /proc/thread-self/ns/net")?;
+            Ok(Self { fd: fd.into() })
+        })
+    }
+
+    /// Does `work` inside. What it opens belongs to the namespace wherever it is used afterwards.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, and those of `work`.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+        in_thread(|| {
+            self.enter()?;
+            work()
+        })
+    }
+
+    /// Another handle to the same namespace.
+    pub(crate) fn try_clone(&self) -> Result<Self, Error> {
+        Ok(Self { fd: self.fd.try_clone().doing("copy a file descriptor")? })
+    }
+
+    /// Moves the calling thread inside, for good.
+    pub(crate) fn enter(&self) -> Result<(), Error> {
+        move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
+            .doing("enter a network namespace")
+    }
+}
+
+fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// Sets a kernel parameter of the calling thread's namespace, `name` as in `net/ipv4/tcp_rmem`.
+pub(crate) fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
+    let write = || File::options().write(true).open(format!("/proc/sys/{name}"))?.write_all(value.as_bytes());
+    write().doing(format_args!("set {name} to '{value}'"))
+}

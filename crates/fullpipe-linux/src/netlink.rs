@@ -1,0 +1,113 @@
+//! Devices and addresses, told to the kernel over a netlink socket.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+use crate::error::{Doing, Error};
+
+/// A conversation with the namespace in which it was begun.
+pub(crate) struct Netlink {
+    socket: Socket,
+}
+
+/// What a device has counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeviceCounts {
+    /// Packets that the kernel had for the device and dropped.
+    pub(crate) tx_dropped: u64,
+    /// Packets from the device that the kernel dropped.
+    pub(crate) rx_dropped: u64,
+}
+
+impl Netlink {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            io::Result::Ok(Self { socket })
+        };
+        open().doing("open a netlink socket")
+    }
+
+    /// Number of the device called `name`.
+    pub(crate) fn index(&self, name: &str) -> Result<u32, Error> {
+        Ok(self.device(name)?.header.index)
+    }
+
+    pub(crate) fn counts(&self, name: &str) -> Result<DeviceCounts, Error> {
+        let device = self.device(name)?;
+        let counts = device.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => {
+                Some(DeviceCounts { tx_dropped: stats.tx_dropped, rx_dropped: stats.rx_dropped })
+            }
+            _ => None,
+        });
+        Ok(counts.unwrap_or_default())
+    }
+
+    fn device(&self, name: &str) -> Result<LinkMessage, Error> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.into()));
+        let get = || match self.ask(RouteNetlinkMessage::GetLink(message), NLM_F_REQUEST)? {
+            Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
+            _ => Err(io::Error::other("no answer")),
+        };
+        get().doing(format_args!("ask for the device {name}"))
+    }
+
+    /// Brings a device up; with an MTU and a length of its transmit queue for a TUN device.
+    pub(crate) fn up(&self, index: u32, tun: Option<(u32, u32)>) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.flags = LinkFlags::Up;
+        message.header.change_mask = LinkFlags::Up;
+        if let Some((mtu, queue)) = tun {
+            message.attributes.push(LinkAttribute::Mtu(mtu));
+            message.attributes.push(LinkAttribute::TxQueueLen(queue));
+        }
+        self.change(RouteNetlinkMessage::SetLink(message), 0).doing("bring a device up")
+    }
+
+    pub(crate) fn add_address(&self, index: u32, address: Ipv4Addr, prefix_len: u8) -> Result<(), Error> {
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.prefix_len = prefix_len;
+        message.header.index = index;
+        message.attributes.push(AddressAttribute::Local(IpAddr::V4(address)));
+        message.attributes.push(AddressAttribute::Address(IpAddr::V4(address)));
+        let change = self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL);
+        change.doing(format_args!("add the address {address}"))
+    }
+
+    fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(drop)
+    }
+
+    /// Sends one message and reads one answer: an acknowledgement (`None`), an error or a message.
+    fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        let (answer, _) = self.socket.recv_from_full()?;
+        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
+        match answer.payload {
+            NetlinkPayload::InnerMessage(message) => Ok(Some(message)),
+            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the link reads of a packet, and how a super-packet is cut and put together (RFC 9293, RFC 791, RFC 8200).
+//!
+//! ```text
+//!   super-packet: [ virtio header | IP | TCP | payload 0 | payload 1 | ... | payload n ]
+//!   the path sees n + 1 packets of IP + TCP + payload i
+//!   behind it, neighbours that survived become one again: headers with the first one's number, their payload
+//! ```
+//!
+//! Cutting follows what the kernel's own segmentation does: sequence number and IPv4 identification grow, FIN and PSH
+//! stay with the last segment, CWR with the first.
+
+use fullpipe_path::PacketKind;
+
+use crate::tun::VIRTIO_HEADER;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const FIN_PSH: u8 = 0x09;
+const CWR: u8 = 0x80;
+
+/// `virtio_net_hdr`: the checksum is left to whoever sends the packet on.
+const NEEDS_CSUM: u8 = 1;
+const GSO_NONE: u8 = 0;
+/// Where a TCP header has its checksum.
+const TCP_CHECKSUM: usize = 16;
+/// IPv4 and TCP headers with all options that fit.
+pub(crate) const MOST_HEADERS: usize = 60 + 60;
+
+/// An IP packet, as far as the path cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) ip_header: usize,
+    /// IP and transport headers.
+    pub(crate) headers: usize,
+    pub(crate) flow: FlowKey,
+    pub(crate) kind: PacketKind,
+}
+
+/// What the packets of a flow in one direction share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FlowKey {
+    source: [u8; 16],
+    destination: [u8; 16],
+    protocol: u8,
+    pub(crate) ports: [u16; 2],
+}
+
+/// Reads the headers of an IP packet; what is no IP packet is a control packet of no flow.
+pub(crate) fn parse(packet: &[u8]) -> Parsed {
+    let mut flow = FlowKey::default();
+    let other = |flow, headers| Parsed { ip_header: headers, headers, flow, kind: PacketKind::Control };
+    let ip_header = match packet.first().map(|byte| byte >> 4) {
+        Some(4) if packet.len() >= 20 => {
+            flow.protocol = packet[9];
+            flow.source[..4].copy_from_slice(&packet[12..16]);
+            flow.destination[..4].copy_from_slice(&packet[16..20]);
+            usize::from(packet[0] & 15) * 4
+        }
+        Some(6) if packet.len() >= 40 => {
+            flow.protocol = packet[6];
+            flow.source.copy_from_slice(&packet[8..24]);
+            flow.destination.copy_from_slice(&packet[24..40]);
+            40
+        }
+        _ => return other(flow, packet.len()),
+    };
+    let Some(transport) = packet.get(ip_header..) else { return other(flow, packet.len()) };
+    let transport_header = match flow.protocol {
+        TCP if transport.len() >= 20 => usize::from(transport[12] >> 4) * 4,
+        UDP if transport.len() >= 8 => 8,
+        _ => return other(flow, packet.len()),
+    };
+    flow.ports = [be16(transport, 0), be16(transport, 2)];
+    let headers = (ip_header + transport_header).min(packet.len());
+    let kind = if packet.len() > headers { PacketKind::Data } else { PacketKind::Control };
+    Parsed { ip_header, headers, flow, kind }
+}
+
+/// The wire segments of what was read, with its `virtio_net_hdr` if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segments {
+    /// Payload of each segment but the last, which has the rest.
+    size: usize,
+    payload: usize,
+    pub(crate) count: u32,
+}
+
+impl Segments {
+    /// One segment for a plain packet; as many as the header says for a super-packet.
+    pub(crate) fn of(virtio: &[u8], packet: &[u8], parsed: &Parsed) -> Self {
+        let payload = packet.len() - parsed.headers;
+        let whole = Self { size: payload, payload, count: 1 };
+        if virtio.is_empty() || virtio[1] == GSO_NONE || parsed.flow.protocol != TCP {
+            return whole;
+        }
+        match usize::from(u16::from_ne_bytes([virtio[4], virtio[5]])) {
+            0 => whole,
+            size => Self { size, payload, count: payload.div_ceil(size).max(1) as u32 },
+        }
+    }
+
+    /// Offset and length of the payload of segment number `index`.
+    pub(crate) fn payload(&self, index: u32) -> (usize, usize) {
+        let offset = index as usize * self.size;
+        (offset, self.size.min(self.payload - offset))
+    }
+}
+
+/// Headers of segments `first` to `last` of a super-packet as one packet, behind a `virtio_net_hdr`, into `to`; returns
+/// their length.
+pub(crate) fn merged_headers(
+    read: &[u8],
+    parsed: &Parsed,
+    segments: &Segments,
+    first: u32,
+    last: u32,
+    to: &mut [u8; VIRTIO_HEADER + MOST_HEADERS],
+) -> usize {
+    let (offset, _) = segments.payload(first);
+    let (last_offset, last_len) = segments.payload(last);
+    let payload = last_offset + last_len - offset;
+    let len = VIRTIO_HEADER + parsed.headers;
+    to[..len].copy_from_slice(&read[..len]);
+    let (virtio, headers) = to[..len].split_at_mut(VIRTIO_HEADER);
+    let (ip, tcp) = headers.split_at_mut(parsed.ip_header);
+
+    let ip_len = parsed.headers + payload;
+    let pseudo = if ip[0] >> 4 == 4 {
+        put16(ip, 2, ip_len as u16);
+        put16(ip, 4, be16(ip, 4).wrapping_add(first as u16));
+        put16(ip, 10, 0);
+        put16(ip, 10, !fold(sum(ip)));
+        sum(&ip[12..20])
+    } else {
+        put16(ip, 4, (ip_len - ip.len()) as u16);
+        sum(&ip[8..40])
+    };
+    let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(offset as u32);
+    tcp[4..8].copy_from_slice(&seq.to_be_bytes());
+    if last + 1 < segments.count {
+        tcp[13] &= !FIN_PSH;
+    }
+    if first > 0 {
+        tcp[13] &= !CWR;
+    }
+    // As the kernel leaves it to a network card: the sum of the pseudo-header, not complemented.
+    put16(tcp, TCP_CHECKSUM, fold(pseudo + u64::from(TCP) + (tcp.len() + payload) as u64));
+
+    virtio[0] = NEEDS_CSUM;
+    if payload <= segments.size {
+        virtio[1] = GSO_NONE;
+        virtio[4..6].fill(0);
+    }
+    virtio[2..4].copy_from_slice(&(parsed.headers as u16).to_ne_bytes());
+    virtio[6..8].copy_from_slice(&(parsed.ip_header as u16).to_ne_bytes());
+    virtio[8..10].copy_from_slice(&(TCP_CHECKSUM as u16).to_ne_bytes());
+    len
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn put16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Sum of the 16-bit words (RFC 1071).
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]))).sum()
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests;

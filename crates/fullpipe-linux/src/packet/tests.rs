@@ -1,0 +1,96 @@
+use super::*;
+
+/// A super-packet of IPv4 and TCP with timestamps, `payload` bytes in segments of `size`.
+fn super_packet(payload: usize, size: u16, flags: u8) -> Vec<u8> {
+    let mut read = vec![0; VIRTIO_HEADER + 52 + payload];
+    read[0] = NEEDS_CSUM;
+    read[1] = 1;
+    read[2..4].copy_from_slice(&52u16.to_ne_bytes());
+    read[4..6].copy_from_slice(&size.to_ne_bytes());
+    let ip = &mut read[VIRTIO_HEADER..];
+    ip[0] = 0x45;
+    put16(ip, 2, (52 + payload) as u16);
+    put16(ip, 4, 0xfffe);
+    ip[9] = TCP;
+    ip[12..20].copy_from_slice(&[198, 18, 0, 1, 198, 18, 0, 2]);
+    put16(ip, 20, 40_000);
+    put16(ip, 22, 5_201);
+    ip[24..28].copy_from_slice(&0xffff_ff00u32.to_be_bytes());
+    ip[32] = 8 << 4;
+    ip[33] = flags;
+    for (i, byte) in ip[52..].iter_mut().enumerate() {
+        *byte = i as u8;
+    }
+    read
+}
+
+fn cut(read: &[u8]) -> (Parsed, Segments) {
+    let (virtio, packet) = read.split_at(VIRTIO_HEADER);
+    let parsed = parse(packet);
+    (parsed, Segments::of(virtio, packet, &parsed))
+}
+
+/// The IPv4 header sums to all ones, and the TCP field holds the pseudo-header's sum, which whoever completes it
+/// relies on (RFC 1071, and the kernel's `CHECKSUM_PARTIAL`).
+fn checksums_hold(packet: &[u8], ip_len: usize) {
+    assert_eq!(fold(sum(&packet[..20])), 0xffff);
+    let tcp_len = (ip_len - 20) as u64;
+    assert_eq!(be16(packet, 20 + TCP_CHECKSUM), fold(sum(&packet[12..20]) + u64::from(TCP) + tcp_len));
+}
+
+#[test]
+fn a_super_packet_is_so_many_wire_segments() {
+    let read = super_packet(3_000, 1_448, 0x18);
+    let (parsed, segments) = cut(&read);
+    assert_eq!((parsed.headers, parsed.kind, parsed.flow.ports), (52, PacketKind::Data, [40_000, 5_201]));
+    assert_eq!(segments.count, 3);
+    assert_eq!([0, 1, 2].map(|i| segments.payload(i)), [(0, 1_448), (1_448, 1_448), (2_896, 104)]);
+}
+
+#[test]
+fn what_is_no_super_packet_stays_one_packet() {
+    let mut read = super_packet(1_448, 1_448, 0x10);
+    assert_eq!(cut(&read).1.count, 1);
+    read[1] = GSO_NONE;
+    assert_eq!(cut(&read).1.count, 1);
+    let plain = &super_packet(1_448, 1_448, 0x10)[VIRTIO_HEADER..];
+    assert_eq!(Segments::of(&[], plain, &parse(plain)).count, 1);
+    let ack = &super_packet(0, 1_448, 0x10)[VIRTIO_HEADER..];
+    assert_eq!(parse(ack).kind, PacketKind::Control);
+}
+
+#[test]
+fn segments_put_together_carry_the_first_ones_number() {
+    // FIN, PSH, ACK and CWR: each stays where segmentation leaves it.
+    let read = super_packet(3 * 1_448, 1_448, 0x99);
+    let (parsed, segments) = cut(&read);
+    let merge = |first, last| {
+        let mut to = [0; VIRTIO_HEADER + MOST_HEADERS];
+        let len = merged_headers(&read, &parsed, &segments, first, last, &mut to);
+        assert_eq!(len, VIRTIO_HEADER + 52);
+        let (virtio, packet) = to.split_at(VIRTIO_HEADER);
+        let ip_len = usize::from(be16(packet, 2));
+        checksums_hold(packet, ip_len);
+        let seq = u32::from_be_bytes([packet[24], packet[25], packet[26], packet[27]]);
+        (ip_len, be16(packet, 4), seq, packet[33], virtio[1], u16::from_ne_bytes([virtio[4], virtio[5]]))
+    };
+    // Sequence number and identification both wrap here.
+    assert_eq!(merge(0, 0), (1_500, 0xfffe, 0xffff_ff00, 0x90, GSO_NONE, 0));
+    assert_eq!(merge(1, 2), (52 + 2 * 1_448, 0xffff, 0x4a8, 0x19, 1, 1_448));
+    assert_eq!(merge(2, 2), (1_500, 0, 0xa50, 0x19, GSO_NONE, 0));
+    assert_eq!(merge(0, 1), (52 + 2 * 1_448, 0xfffe, 0xffff_ff00, 0x90, 1, 1_448));
+}
+
+/// Whatever a namespace sends must not bring the link down.
+#[test]
+fn odd_packets_are_control_packets_of_no_flow() {
+    for odd in [&[][..], &[0x45], &[0x45; 19], &[0x60; 39], &[0x4f; 24], &[0x00; 64]] {
+        let parsed = parse(odd);
+        assert_eq!((parsed.kind, parsed.headers), (PacketKind::Control, odd.len()), "{odd:?}");
+        assert_eq!(Segments::of(&[NEEDS_CSUM, 1, 0, 0, 9, 9, 0, 0, 0, 0], odd, &parsed).count, 1);
+    }
+    // A TCP header that claims more than there is.
+    let mut short = super_packet(0, 0, 0x10)[VIRTIO_HEADER..][..44].to_vec();
+    short[32] = 0xf0;
+    assert_eq!(parse(&short).headers, 44);
+}

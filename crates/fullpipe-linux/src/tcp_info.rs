@@ -1,0 +1,201 @@
+//! What a kernel socket tells of itself, as a trace row: `TCP_INFO`, `SO_MEMINFO` and the queues' ioctls.
+//!
+//! `struct tcp_info` only ever grows, and an older kernel fills less of it; what it leaves out stays zero here. Counts of
+//! segments become bytes by the socket's own MSS.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
+use fullpipe_units::{Bytes, Duration, Rate};
+
+use crate::sys;
+
+/// `struct tcp_info` of Linux up to 5.4, which brought `tcpi_snd_wnd`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Raw {
+    state: u8,
+    ca_state: u8,
+    retransmits: u8,
+    probes: u8,
+    backoff: u8,
+    options: u8,
+    wscale: u8,
+    /// Lowest bit: the delivery rate is the application's.
+    flags: u8,
+    rto: u32,
+    ato: u32,
+    snd_mss: u32,
+    rcv_mss: u32,
+    unacked: u32,
+    sacked: u32,
+    lost: u32,
+    retrans: u32,
+    fackets: u32,
+    last_data_sent: u32,
+    last_ack_sent: u32,
+    last_data_recv: u32,
+    last_ack_recv: u32,
+    pmtu: u32,
+    rcv_ssthresh: u32,
+    rtt: u32,
+    rttvar: u32,
+    snd_ssthresh: u32,
+    snd_cwnd: u32,
+    advmss: u32,
+    reordering: u32,
+    rcv_rtt: u32,
+    rcv_space: u32,
+    total_retrans: u32,
+    pacing_rate: u64,
+    max_pacing_rate: u64,
+    bytes_acked: u64,
+    bytes_received: u64,
+    segs_out: u32,
+    segs_in: u32,
+    notsent_bytes: u32,
+    min_rtt: u32,
+    data_segs_in: u32,
+    data_segs_out: u32,
+    delivery_rate: u64,
+    busy_time: u64,
+    rwnd_limited: u64,
+    sndbuf_limited: u64,
+    delivered: u32,
+    delivered_ce: u32,
+    bytes_sent: u64,
+    bytes_retrans: u64,
+    dsack_dups: u32,
+    reord_seen: u32,
+    rcv_ooopack: u32,
+    snd_wnd: u32,
+}
+
+/// `ssthresh` before the first reduction.
+const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
+/// `tcpi_min_rtt` before the first sample.
+const NO_MIN_RTT: u32 = u32::MAX;
+/// `tcpi_ca_state` of fast recovery; of the repair after a timeout it is one more.
+const TCP_CA_RECOVERY: u8 = 3;
+
+/// What the sending socket tells. `paced` says whether the pacing rate that the kernel computes anyway is in force.
+pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
+    let raw = raw(fd)?;
+    let memory = memory(fd)?;
+    let mss = u64::from(raw.snd_mss);
+    let segments = |count: u32| Bytes::new(u64::from(count) * mss);
+    let rate = |bytes_per_second: u64| match bytes_per_second {
+        0 | u64::MAX => None,
+        rate => Some(Rate::from_bytes_per_sec(rate)),
+    };
+    let micros =
+        |micros: u32| (micros != 0 && micros != NO_MIN_RTT).then(|| Duration::from_micros(micros.into()));
+    // As tcp_packets_in_flight() has it.
+    let inflight = (raw.unacked + raw.retrans).saturating_sub(raw.sacked + raw.lost);
+    Ok(TcpInfo {
+        cc: None,
+        mss: Bytes::new(mss),
+        cwnd: segments(raw.snd_cwnd),
+        ssthresh: (raw.snd_ssthresh < TCP_INFINITE_SSTHRESH).then(|| segments(raw.snd_ssthresh)),
+        inflight: segments(inflight),
+        flight_size: segments(raw.unacked),
+        rwnd: Bytes::new(raw.snd_wnd.into()),
+        pacing_rate: rate(raw.pacing_rate).filter(|_| paced),
+        max_pacing_rate: rate(raw.max_pacing_rate).filter(|rate| rate.as_bytes_per_sec() < NO_LIMIT - 1),
+        delivery_rate: rate(raw.delivery_rate),
+        app_limited: raw.flags & 1 != 0,
+        srtt: micros(raw.rtt),
+        min_rtt: micros(raw.min_rtt),
+        delivered: segments(raw.delivered),
+        retransmits: raw.total_retrans.into(),
+        recovering: raw.ca_state >= TCP_CA_RECOVERY,
+        notsent: Bytes::new(raw.notsent_bytes.into()),
+        sndbuf: Bytes::new(memory.sndbuf.into()),
+        sndbuf_used: Bytes::new(memory.wmem_queued.into()),
+    })
+}
+
+/// `SO_MAX_PACING_RATE` of a socket that is paced and has no limit: the largest value stands for "not paced".
+pub(crate) const NO_LIMIT: u64 = u64::MAX - 1;
+
+/// States of a connection whose peer has sent a FIN: TIME-WAIT, CLOSED, CLOSE-WAIT, LAST-ACK, CLOSING.
+const FIN_RECEIVED: [u8; 5] = [6, 7, 8, 9, 11];
+
+/// What the receiving socket tells.
+pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
+    // Unread first: what comes in between is then received and not yet counted as unread, never the other way round.
+    let unread = sys::unread(fd)?;
+    let raw = raw(fd)?;
+    // A FIN takes a sequence number, and the kernel counts it as a byte.
+    let fin = u64::from(FIN_RECEIVED.contains(&raw.state));
+    Ok(ReceiverInfo {
+        received: Bytes::new(raw.bytes_received.saturating_sub(fin)),
+        unread: Bytes::new(unread),
+        rcvbuf: Bytes::new(memory(fd)?.rcvbuf.into()),
+    })
+}
+
+fn raw(fd: BorrowedFd<'_>) -> io::Result<Raw> {
+    let mut raw = Raw::default();
+    // SAFETY: every field of Raw is an integer.
+    unsafe { sys::socket_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut raw) }?;
+    Ok(raw)
+}
+
+/// `SO_MEMINFO`: the kernel's array `sk_meminfo`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Memory {
+    rmem_alloc: u32,
+    rcvbuf: u32,
+    wmem_alloc: u32,
+    sndbuf: u32,
+    fwd_alloc: u32,
+    wmem_queued: u32,
+    optmem: u32,
+    backlog: u32,
+    drops: u32,
+}
+
+fn memory(fd: BorrowedFd<'_>) -> io::Result<Memory> {
+    let mut memory = Memory::default();
+    // SAFETY: every field of Memory is an integer.
+    unsafe { sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut memory) }?;
+    Ok(memory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    /// Field by field against what both ends of a connection must show: a shifted structure would not.
+    #[test]
+    fn a_connection_tells_what_was_done_with_it() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (mut far, _) = listener.accept().expect("a connection");
+        near.write_all(&[7; 20_000]).expect("room");
+        let mut read = [0; 5_000];
+        far.read_exact(&mut read).expect("data");
+        // Loopback delivers at once; the last acknowledgement may take its delay.
+        while sender(near.as_fd(), false).expect("info").flight_size.get() > 0 {
+            std::thread::yield_now();
+        }
+        let info = sender(near.as_fd(), true).expect("info");
+        assert!((536..=65_535).contains(&info.mss.get()), "{info:?}");
+        assert_eq!((info.ssthresh, info.retransmits, info.recovering), (None, 0, false), "{info:?}");
+        assert!((info.mss.get()..=1 << 24).contains(&info.cwnd.get()), "{info:?}");
+        assert!(info.rwnd.get() >= 16_384 && info.rwnd.get() < 1 << 30, "{info:?}");
+        assert!(info.srtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{info:?}");
+        assert!(info.min_rtt <= info.srtt.map(|rtt| rtt + rtt), "{info:?}");
+        assert!(info.sndbuf.get() >= 4_096 && info.sndbuf_used.get() == 0, "{info:?}");
+        assert_eq!((info.notsent.get(), info.inflight.get()), (0, 0));
+        let info = receiver(far.as_fd()).expect("info");
+        assert_eq!((info.received.get(), info.unread.get()), (20_000, 15_000), "{info:?}");
+        assert!(info.rcvbuf.get() >= 20_000, "{info:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! Two namespaces and a path between them.
+
+use std::net::Ipv4Addr;
+use std::thread::{self, JoinHandle};
+
+use fullpipe_lab::scenario::PathSpec;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Sampling};
+use crate::namespace::{Namespace, set_sysctl};
+use crate::netlink::{DeviceCounts, Netlink};
+use crate::poll::Stop;
+use crate::tun::{DEVICE, Datapath, Tun};
+
+/// Address of the sender's end: from the range for benchmarks (RFC 2544), which no network uses.
+pub const SENDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Address of the receiver's end.
+pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// Both are in one subnet.
+const PREFIX_LEN: u8 = 30;
+/// Packets that a device holds until the link reads them. A sender that opens a window of tens of megabytes at once fills
+/// it, and the default of 500 would drop silently.
+const TX_QUEUE: u32 = 100_000;
+
+/// What the link is to do.
+#[derive(Clone, Debug)]
+pub struct WanConfig<'a> {
+    /// Both directions.
+    pub path: &'a PathSpec,
+    /// What all chance derives from.
+    pub seed: u64,
+    /// How packets come out of the kernel.
+    pub datapath: Datapath,
+    /// The time that all threads share.
+    pub clock: Clock,
+    /// Whether to log every packet.
+    pub logged: bool,
+}
+
+/// Two namespaces, a TUN device in each, and a thread for each direction.
+#[derive(Debug)]
+pub struct Wan {
+    /// Where data comes from.
+    pub sender: Namespace,
+    /// Where it goes.
+    pub receiver: Namespace,
+    stop: Stop,
+    threads: Option<[JoinHandle<Result<LinkReport, Error>>; 2]>,
+}
+
+/// What both directions did.
+#[derive(Clone, Debug)]
+pub struct WanReport {
+    /// From sender to receiver.
+    pub forward: LinkReport,
+    /// Back.
+    pub backward: LinkReport,
+    /// Packets that the kernel dropped at the devices, between its TCP and the path.
+    pub tun_drops: u64,
+}
+
+impl Wan {
+    /// Builds it; packets cross from now on.
+    ///
+    /// # Errors
+    /// When the process may not, or a system call fails.
+    pub fn new(config: &WanConfig<'_>) -> Result<Self, Error> {
+        Self::build(config, [FlowNumbers::by_appearance(), FlowNumbers::by_appearance()], None)
+    }
+
+    /// [`Wan::new`] whose flows are numbered in this way in either direction, and whose data direction is sampled.
+    pub(crate) fn build(
+        config: &WanConfig<'_>,
+        [forward_flows, backward_flows]: [FlowNumbers; 2],
+        sampling: Option<Sampling>,
+    ) -> Result<Self, Error> {
+        let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
+        let tun_of = |namespace: &Namespace, address| namespace.run(|| host(address, config));
+        let (near, far) = (tun_of(&sender, SENDER)?, tun_of(&receiver, RECEIVER)?);
+        let stop = Stop::new()?;
+        let start = |name: &str, input: &Tun, output: &Tun, number, flows, sampling| {
+            let link = Link::new(LinkConfig {
+                input: input.clone(),
+                output: output.clone(),
+                direction: if number == 0 { &config.path.forward } else { &config.path.backward },
+                seed: config.seed,
+                number,
+                clock: config.clock,
+                flows,
+                sampling,
+                logged: config.logged,
+            });
+            let stop = stop.clone();
+            thread::Builder::new()
+                .name(name.into())
+                .spawn(move || link.run(&stop))
+                .map_err(|e| Error::system("start a thread", e))
+        };
+        let forward = start("link forward", &near, &far, 0, forward_flows, sampling)?;
+        let backward = start("link backward", &far, &near, 1, backward_flows, None)?;
+        Ok(Self { sender, receiver, stop, threads: Some([forward, backward]) })
+    }
+
+    /// Ends both directions.
+    ///
+    /// # Errors
+    /// When a direction had ended before because a system call failed.
+    pub fn finish(mut self) -> Result<WanReport, Error> {
+        // The devices disappear with the threads.
+        let dropped = |namespace: &Namespace| {
+            namespace.run(|| {
+                let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(DEVICE)?;
+                Ok(tx_dropped + rx_dropped)
+            })
+        };
+        let tun_drops = dropped(&self.sender)? + dropped(&self.receiver)?;
+        self.stop.stop();
+        let [forward, backward] = self
+            .threads
+            .take()
+            .into_iter()
+            .flatten()
+            .map(join)
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("two directions"));
+        let (forward, backward) = (forward?, backward?);
+        let tun_drops = tun_drops + forward.write_errors + backward.write_errors;
+        Ok(WanReport { forward, backward, tun_drops })
+    }
+}
+
+impl Drop for Wan {
+    fn drop(&mut self) {
+        self.stop.stop();
+    }
+}
+
+fn join<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Sets up one end: to be called inside its namespace.
+fn host(address: Ipv4Addr, config: &WanConfig<'_>) -> Result<Tun, Error> {
+    const LOOPBACK: u32 = 1;
+    // Router solicitations and the like are packets that nobody sent.
+    if std::path::Path::new("/proc/sys/net/ipv6").exists() {
+        set_sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
+        set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
+    }
+    // A run must not inherit what an earlier one learned of the path.
+    set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
+    let tun = Tun::new(config.datapath)?;
+    let netlink = Netlink::new()?;
+    let index = netlink.index(DEVICE)?;
+    netlink.up(LOOPBACK, None)?;
+    netlink.up(index, Some((config.path.mtu as u32, TX_QUEUE)))?;
+    // No default route: what is not at the other end is unreachable at once, a resolver's servers for instance, instead of
+    // after a time-out.
+    netlink.add_address(index, address, PREFIX_LEN)?;
+    Ok(tun)
+}

@@ -1,0 +1,141 @@
+//! Kernel flows on an emulated path, as root. What they protect: that the path of the emulator is the simulator's, and
+//! that what is reported of a run is what happened.
+#![cfg(target_os = "linux")]
+
+mod rights;
+
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::trace::{NoTrace, Row};
+use fullpipe_linux::Datapath;
+use fullpipe_linux::emu::{EmuRun, Options, run};
+use fullpipe_path::{PacketKind, Verdict};
+use fullpipe_tcp::cc::Algorithm;
+
+/// Half a second on a short path, with everything that can drop and hold.
+fn scenario(flow: &str) -> Scenario {
+    let text = format!(
+        "name = 'x'\nduration = '600ms'\n[path]\nrate = '100mbit'\nrtt = '10ms'\nloss = '1%'\nqueue = '30KiB'\n\
+         shaper = {{ rate = '80mbit', burst = '30KiB', queue = '60KiB' }}\n[host]\nrcvbuf = '4MiB'\n\
+         [[flow]]\n{flow}\n[[sample]]\nevery = '50ms'\n"
+    );
+    let experiment = Experiment::from_toml(&text).expect("valid");
+    Scenario { seed: 7, ..experiment.points()[0].scenario.clone() }
+}
+
+fn logged(scenario: &Scenario, datapath: Datapath) -> EmuRun {
+    run(scenario, Options { datapath, logged: true }, &mut NoTrace).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A fresh path, given the arrivals of a run in virtual time, decides and departs alike to the nanosecond: when the loop
+/// looked, and how late it was, changed nothing.
+fn replays(datapath: Datapath) {
+    let Some(_alone) = rights::alone() else { return };
+    let scenario = scenario("cc = 'bbr1'\ncount = 2");
+    let logs = logged(&scenario, datapath).logs.expect("asked for");
+    let directions = [&scenario.path.forward, &scenario.path.backward];
+    for (number, (log, spec)) in logs.iter().zip(directions).enumerate() {
+        let replayed = log.replayed(spec, scenario.seed, number as u64);
+        assert_eq!(log.arrivals, replayed.arrivals, "direction {number}");
+        assert!(log.arrivals.len() > 500, "{} arrivals", log.arrivals.len());
+        // The link stopped before the last packets were due; all that it wrote is the beginning of what was due.
+        let written = log.departures.len();
+        assert_eq!(log.departures, replayed.departures[..written], "direction {number}");
+        assert!(replayed.departures.len() - written < 200, "{written} of {}", replayed.departures.len());
+    }
+    let verdicts = |verdict| logs[0].arrivals.iter().filter(|arrival| arrival.verdict == verdict).count();
+    assert!(verdicts(Verdict::Lost) > 10 && verdicts(Verdict::QueueFull) > 10, "nothing was dropped");
+    let cut = logs[0].arrivals.iter().filter(|arrival| arrival.packet.continues).count();
+    assert_eq!(cut > 0, datapath == Datapath::Offload, "{cut} segments of super-packets");
+    // Wire segments of at most the MTU in both modes, never a super-packet.
+    let longest = logs[0].arrivals.iter().map(|arrival| arrival.packet.len).max();
+    assert_eq!(longest, Some(1_500));
+}
+
+#[test]
+fn the_path_of_a_run_replays_bit_for_bit() {
+    replays(Datapath::Plain);
+}
+
+#[test]
+fn the_path_of_an_offload_run_replays_bit_for_bit() {
+    replays(Datapath::Offload);
+}
+
+/// Both ends' own counts against the path's: nothing is lost or made between kernel and path, whichever way packets
+/// are cut and put together.
+#[test]
+fn a_transfer_of_limited_size_arrives_whole() {
+    let Some(_alone) = rights::alone() else { return };
+    for datapath in [Datapath::Plain, Datapath::Offload] {
+        let mut rows: Vec<Row> = Vec::new();
+        let scenario = scenario("cc = 'cubic'\nbytes = '300kB'");
+        let ran =
+            run(&scenario, Options { datapath, logged: true }, &mut rows).unwrap_or_else(|e| panic!("{e}"));
+        let [flow] = &ran.outcome.flows[..] else { panic!("one flow") };
+        assert_eq!((flow.cc, flow.bytes.get()), (Algorithm::Cubic, 300_000), "{datapath:?}");
+        let finished = flow.finished.expect("it fits into half a second");
+        assert!(finished.as_secs_f64() > 0.03, "no faster than the line: {finished}");
+        let last = rows.last().expect("rows");
+        assert_eq!(rows.len(), 12, "a row each 50 ms");
+        assert_eq!(last.received().map(|bytes| bytes.get()), Some(300_000));
+        let path = last.path.expect("the path is ours");
+        assert_eq!((path.queue.get(), last.sender.notsent.get()), (0, 0));
+        assert_eq!(
+            path.random_drops + path.queue_drops,
+            ran.outcome.path.random_drops + ran.outcome.path.queue_drops
+        );
+
+        let logs = ran.logs.expect("asked for");
+        let data = |verdict| {
+            let of =
+                logs[0].arrivals.iter().filter(|a| a.packet.kind == PacketKind::Data && a.verdict == verdict);
+            of.map(|arrival| u64::from(arrival.packet.len) - 52).sum::<u64>()
+        };
+        let resent = ran.validity.retransmits.expect("our sockets");
+        assert!(data(Verdict::Accepted) >= 300_000, "{datapath:?}");
+        // Every byte that crossed more than once was sent again.
+        assert!(data(Verdict::Accepted) <= 300_000 + resent * 1_448, "{datapath:?}");
+        assert_eq!(ran.validity.tun_drops, 0);
+    }
+}
+
+/// What an experiment sets on its hosts is in force on the sockets.
+#[test]
+fn buffers_and_windows_are_imposed() {
+    let Some(_alone) = rights::alone() else { return };
+    let text = "name = 'x'\nduration = '400ms'\n[path]\nrate = '50mbit'\nrtt = '20ms'\n\
+                [host]\nsndbuf = { fixed = '200KiB' }\nrcvbuf = { fixed = '300KiB' }\nwindow = '20kB'\n\
+                [[flow]]\ncc = 'reno'\nmax_pacing = '40mbit'\n";
+    let experiment = Experiment::from_toml(text).expect("valid");
+    let mut rows: Vec<Row> = Vec::new();
+    run(&experiment.points()[0].scenario, Options::default(), &mut rows).unwrap_or_else(|e| panic!("{e}"));
+    let last = rows.last().expect("rows");
+    assert_eq!(last.sender.sndbuf.get(), 200 << 10);
+    assert_eq!(last.receiver.expect("watched").rcvbuf.get(), 300 << 10);
+    assert_eq!(last.sender.max_pacing_rate.map(|rate| rate.as_bps()), Some(40_000_000));
+    assert!(last.sender.pacing_rate.is_some());
+    assert!(last.sender.rwnd.get() <= 20_000, "{}", last.sender.rwnd);
+    // A window of 20 kB each 20 ms: 8 Mbit/s, whatever the link carries.
+    let goodput = 8.0 * last.received().expect("watched").get() as f64 / last.at.as_secs_f64();
+    assert!(goodput < 8.5e6, "{goodput} bit/s");
+}
+
+/// A limit that is the machine's own must not pass for the path's.
+#[test]
+fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
+    let Some(_alone) = rights::alone() else { return };
+    let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '200mbit'\nrtt = '20ms'\n\
+                [host]\nsndbuf = '128KiB'\nrcvbuf = '8MiB'\n[[flow]]\ncc = 'cubic'\n";
+    let experiment = Experiment::from_toml(text).expect("valid");
+    let mut rows: Vec<Row> = Vec::new();
+    let ran = run(&experiment.points()[0].scenario, Options::default(), &mut rows)
+        .unwrap_or_else(|e| panic!("{e}"));
+    let last = rows.last().expect("rows");
+    assert_eq!(last.sender.sndbuf.get(), 128 << 10);
+    // The kernel begins another packet buffer, of up to 64 KiB, while there is any room.
+    let held = last.sender.notsent.get() + last.sender.flight_size.get();
+    assert!(held <= (128 + 64) << 10, "{:?}", last.sender);
+    // 192 KiB each 20 ms.
+    assert!(ran.outcome.flows[0].goodput.as_bps() < 79_000_000, "{}", ran.outcome.flows[0].goodput);
+}
