@@ -97,7 +97,7 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
-        if near.mostly(|row| buffer_is_full(row)) && !near.mostly(congestion_window_is_full) {
+        if near.mostly(buffer_is_full) && !near.mostly(congestion_window_is_full) {
             (Limit::Sndbuf, Certain)
         } else {
             (Limit::App, High)

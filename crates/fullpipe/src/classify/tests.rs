@@ -132,7 +132,7 @@ fn a_window_is_small_for_two_reasons() {
     assert_eq!(main_limit(&with(500_000)), Limit::ReceiverApp);
     let shrinks = |i: usize, row: &mut Row| {
         if i >= 10 {
-            small(row)
+            small(row);
         }
     };
     assert_eq!(main_limit(&rows(shrinks)), Limit::ReceiverApp);

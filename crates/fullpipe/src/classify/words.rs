@@ -221,7 +221,7 @@ impl<'a> Time<'a> {
         }
         evidence.push(format!("the receiver's application keeps up: {unread} wait to be read (Recv-Q)"));
         let sizes = flow.rows.iter().filter_map(|row| row.receiver.map(|receiver| receiver.rcvbuf));
-        let size = sizes.clone().last().unwrap_or_default();
+        let size = sizes.clone().next_back().unwrap_or_default();
         let state = BufferState::of(sizes, flow.host.rmem);
         say(
             state.map(|state| state.words("receive buffer", size, "tcp_rmem[2]", "SO_RCVBUF")),
