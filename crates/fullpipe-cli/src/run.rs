@@ -27,6 +27,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             ));
         }
     }
+    if args.datapath.is_some() && args.world != World::Emu {
+        return Err(Failure::usage("--datapath is for kernel packets", "add --world emu, or leave it out"));
+    }
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
         return Err(Failure::new("there is nothing to check", "add an [[expect]] or leave --check out")
@@ -35,7 +38,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
 
     let traced = args.out.is_some();
     let made = match args.world {
-        World::Emu => emu::runs(&experiment, args.datapath, traced)?,
+        World::Emu => emu::runs(&experiment, args.datapath.unwrap_or_default(), traced)?,
         World::Sim | World::Live => simulate(&experiment, traced)?,
     };
     let split = |RunResult { point, seed, value: (timed, trace) }| {
