@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use fullpipe::{Demand, InputError, Memory};
 use fullpipe_lab::experiment::Amount;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
@@ -65,7 +66,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// The output of iperf3 on the sending host, or - for standard input
+    /// The output of iperf3 on the sending host, a trace of fullpipe run, or - for standard input
     pub(crate) file: String,
 
     /// Rate of the line, as 1gbit
@@ -76,9 +77,14 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Option<Duration>,
 
-    /// Kernel settings of the hosts: a file with the output of sysctl -a, or local for this host's
+    /// Kernel settings of the host on which the log was made: a file with the output of sysctl -a, or local
+    /// for this host's; they stand for both hosts without --peer-sysctl
     #[arg(long, value_name = "FILE|local")]
     pub(crate) sysctl: Option<String>,
+
+    /// Kernel settings of the other host: the receiver's of a sender's log, the sender's of a receiver's (-R)
+    #[arg(long, value_name = "FILE|local")]
+    pub(crate) peer_sysctl: Option<String>,
 
     /// Kernel of the hosts, as 6.8
     #[arg(long, value_name = "VERSION")]
@@ -88,9 +94,70 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) control: Option<Rate>,
 
+    /// Of a trace with several points, the one with this label; the first when left out
+    #[arg(long, value_name = "LABEL")]
+    pub(crate) point: Option<String>,
+
+    /// Of a point with several runs, the one with this seed; the first when left out
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+
+    /// Of a run with several flows, the one with this number; the first when left out
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) flow: Option<u32>,
+
+    /// Also write a report to FILE: one HTML page with charts that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) demand: DemandArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct OutputArgs {
     /// What to print
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    format: Format,
+
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+impl OutputArgs {
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DemandArgs {
+    /// What the application wants to send, as 150mbit: tells on which rung its queue grows, and how fast
+    #[arg(long, value_name = "RATE")]
+    pub(crate) offered: Option<Rate>,
+
+    /// Memory that the application's queue may take, as 2GiB; with --sysctl local on the sender what it has left
+    #[arg(long, value_name = "SIZE", requires = "offered")]
+    pub(crate) memory: Option<Bytes>,
+}
+
+impl DemandArgs {
+    /// What is asked for. `available` is what the sending host has left, where that is known.
+    pub(crate) fn demand(
+        &self,
+        available: impl FnOnce() -> Option<Bytes>,
+    ) -> Result<Option<Demand>, InputError> {
+        let Some(rate) = self.offered else { return Ok(None) };
+        let memory = match self.memory {
+            Some(memory) => Memory::Given(memory),
+            None => available().map_or(Memory::Unknown, Memory::Available),
+        };
+        Demand::new(rate, memory).map(Some)
+    }
 }
 
 const WHATIF_EXAMPLE: &str = "\
@@ -129,21 +196,27 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) cc: Algorithm,
 
-    /// What to print
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) demand: DemandArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 const RUN_EXAMPLE: &str = "\
 Example:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
 
+Ctrl-C lets the runs under way finish, then prints and writes what there is; again, it ends at once.
+In the file, duration and every field of path, host and flow may be a list or a range.
+
 Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
   4  emu: this process may not make network namespaces or TUN devices
-  5  done, and with --check an expectation is not met or a run of emu is not valid";
+  5  done, and with --check an expectation is not met or a run of emu is not valid
+  130  interrupted";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_EXAMPLE)]
@@ -163,13 +236,21 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// What to print
+    /// What to print; jsonl is one object a run, each as soon as the run has finished
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    format: RunFormat,
 
-    /// Also write the results to DIR/result.json and the trace of every run to DIR/trace.csv
+    /// Short for --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+
+    /// Also write result.json, results.csv (a row a flow and run), results.jsonl (an object a run) and trace.csv to DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+
+    /// Also write a report to FILE: one HTML page with charts that needs no network
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 
     /// First seed, instead of the file's
     #[arg(long, value_name = "N")]
@@ -178,6 +259,12 @@ pub(crate) struct RunArgs {
     /// Seeds per point, instead of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
+}
+
+impl RunArgs {
+    pub(crate) fn format(&self) -> RunFormat {
+        if self.json { RunFormat::Json } else { self.format }
+    }
 }
 
 const EMU_EXAMPLE: &str = "\
@@ -288,6 +375,14 @@ pub(crate) enum Format {
     #[default]
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RunFormat {
+    #[default]
+    Text,
+    Json,
+    Jsonl,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

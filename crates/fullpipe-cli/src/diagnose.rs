@@ -6,7 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use fullpipe::input::decode;
-use fullpipe::{DiagnoseError, Facts, HostSettings, Iperf3Log, Look, render_text};
+use fullpipe::input::trace::Choice;
+use fullpipe::report::html::render_diagnosis;
+use fullpipe::{DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, Trace, render_text};
+use fullpipe_units::Bytes;
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
@@ -14,6 +17,9 @@ use crate::output;
 
 /// A log of a day's one-second intervals is a few megabytes; what is larger is something else.
 const LARGEST_INPUT: u64 = 64 << 20;
+
+/// Stands for this host's own settings.
+const LOCAL: &str = "local";
 
 /// Settings that say something of TCP, as files below `/proc/sys`.
 const LOCAL_SETTINGS: [&str; 15] = [
@@ -36,22 +42,49 @@ const LOCAL_SETTINGS: [&str; 15] = [
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let name = if args.file == "-" { "standard input" } else { &args.file };
-    let log = Iperf3Log::parse(&read(&args.file)?).map_err(|e| Failure::from(e).about(name))?;
+    let text = read(&args.file)?;
+    let about = |e: InputError| Failure::from(e).about(name);
+    let choice = Choice { point: args.point.as_deref(), seed: args.seed, flow: args.flow };
+    let trace = match Kind::of(&text) {
+        Kind::Trace => Some(Trace::parse(&text, &choice).map_err(about)?),
+        _ if choice != Choice::default() => {
+            let message = format!("{name}: --point, --seed and --flow choose in a trace, and this is none");
+            return Err(Failure::new(message, "leave them out"));
+        }
+        _ => None,
+    };
+    let log = trace.as_ref().map_or_else(|| Iperf3Log::parse(&text), |trace| Ok(trace.log().clone()));
+    let log = log.map_err(about)?;
     let sysctl = args.sysctl.as_deref().map(settings).transpose()?;
+    let peer_sysctl = args.peer_sysctl.as_deref().map(settings).transpose()?;
     let facts = Facts {
-        log: &log,
+        trace: trace.as_ref(),
         rtt: args.rtt,
         link: args.link,
         sysctl: sysctl.as_ref(),
+        peer_sysctl: peer_sysctl.as_ref(),
         kernel: args.kernel,
         control: args.control,
+        ..Facts::of(&log)
     };
+    let demand = args.demand.demand(|| {
+        // The queue is where the application is: on the sender.
+        let settings = if facts.made_by_sender() { &args.sysctl } else { &args.peer_sysctl };
+        settings.as_deref().filter(|source| *source == LOCAL).and_then(|_| memory_left())
+    })?;
     let diagnosed = output::with_progress(|progress| fullpipe::diagnose(&facts, progress));
     let diagnosis = diagnosed.map_err(|e| match e {
         DiagnoseError::Input(e) => Failure::from(e).about(name),
         DiagnoseError::Defect(e) => Failure::from(e),
     })?;
-    match args.format {
+    let diagnosis = match demand {
+        Some(demand) => diagnosis.against(demand),
+        None => diagnosis,
+    };
+    if let Some(path) = &args.html {
+        output::write_html(path, |made| render_diagnosis(&facts, &diagnosis, made))?;
+    }
+    match args.output.format() {
         Format::Json => output::print(&output::json(&diagnosis)?)?,
         Format::Text => output::print(&render_text(&diagnosis, look))?,
     }
@@ -80,7 +113,7 @@ fn read(file: &str) -> Result<String, Failure> {
 
 /// The settings in a dump, or those of this host for `local`.
 fn settings(source: &str) -> Result<HostSettings, Failure> {
-    let text = if source == "local" { local() } else { read(source)? };
+    let text = if source == LOCAL { local() } else { read(source)? };
     HostSettings::parse(&text).map_err(|e| Failure::from(e).about(source))
 }
 
@@ -91,4 +124,12 @@ fn local() -> String {
         Some(format!("{} = {}\n", path.replace('/', "."), value.trim()))
     };
     LOCAL_SETTINGS.iter().filter_map(line).collect()
+}
+
+/// What this host has left for applications, if it says so.
+fn memory_left() -> Option<Bytes> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes::new(kibibytes.saturating_mul(1024)))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use fullpipe_lab::campaign::RunResult;
+use fullpipe_lab::campaign::{Progress, RunResult, Watch};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::Timed;
 use fullpipe_lab::scenario::{PathSpec, Scenario};
@@ -12,9 +12,9 @@ use fullpipe_linux::command::{self, Behind, Ended};
 use fullpipe_linux::emu::{self, Options};
 use fullpipe_linux::{Datapath, rights};
 
-use crate::args::{DatapathName, EmuArgs};
+use crate::args::{DatapathName, EmuArgs, RunArgs};
 use crate::failure::Failure;
-use crate::run::{Made, now, progress_bar};
+use crate::run::{Made, now};
 
 impl From<DatapathName> for Datapath {
     fn from(name: DatapathName) -> Self {
@@ -25,24 +25,33 @@ impl From<DatapathName> for Datapath {
     }
 }
 
-/// Makes every run, one after another: beside each other they would disturb each other.
-pub(crate) fn runs(
-    experiment: &Experiment,
-    datapath: DatapathName,
-    traced: bool,
-) -> Result<Vec<Made>, Failure> {
-    let datapath = Datapath::from(datapath);
+/// Whether every point can be run here, and the rights to do it.
+pub(crate) fn prepare(experiment: &Experiment, args: &RunArgs) -> Result<(), Failure> {
+    let datapath = args.datapath.unwrap_or_default().into();
     let notes = experiment.points().iter().map(|point| emu::check(point, datapath));
     let notes = notes.collect::<Result<Vec<_>, _>>()?;
     for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
         eprintln!("note: {note}");
     }
-    rights::acquire()?;
+    Ok(rights::acquire()?)
+}
+
+/// Makes every run, one after another: beside each other they would disturb each other.
+pub(crate) fn runs(
+    experiment: &Experiment,
+    args: &RunArgs,
+    watch: impl Watch<(Timed, String)>,
+) -> Result<Vec<Made>, Failure> {
+    let datapath = args.datapath.unwrap_or_default().into();
+    let traced = args.out.is_some();
     let seeds = experiment.seeds();
-    let bar = progress_bar(experiment.points().len() * seeds.len());
+    let total = experiment.points().len() * seeds.len();
     let mut made = Vec::new();
     for (number, point) in experiment.points().iter().enumerate() {
         for &seed in &seeds {
+            if !watch.goes_on() {
+                return Ok(made);
+            }
             let scenario = Scenario { seed, ..point.scenario.clone() };
             let options = Options { datapath, ..Options::default() };
             let mut trace = Csv::default();
@@ -55,11 +64,11 @@ pub(crate) fn runs(
                 validity: Some(run.validity),
             };
             let trace = if traced { trace.into_text() } else { String::new() };
-            made.push(RunResult { point: number, seed, value: (timed, trace) });
-            bar.inc(1);
+            let run = RunResult { point: number, seed, value: (timed, trace) };
+            watch.finished(Progress { done: made.len() + 1, total }, &run);
+            made.push(run);
         }
     }
-    bar.finish_and_clear();
     Ok(made)
 }
 

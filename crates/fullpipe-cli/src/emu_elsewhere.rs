@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use fullpipe_lab::campaign::Watch;
 use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::results::Timed;
 
-use crate::args::{DatapathName, EmuArgs};
+use crate::args::{EmuArgs, RunArgs};
 use crate::failure::Failure;
 use crate::run::Made;
 
@@ -12,7 +14,15 @@ pub(crate) fn emu(_: &EmuArgs) -> Result<ExitCode, Failure> {
     Err(no_linux())
 }
 
-pub(crate) fn runs(_: &Experiment, _: DatapathName, _: bool) -> Result<Vec<Made>, Failure> {
+pub(crate) fn prepare(_: &Experiment, _: &RunArgs) -> Result<(), Failure> {
+    Err(no_linux())
+}
+
+pub(crate) fn runs(
+    _: &Experiment,
+    _: &RunArgs,
+    _: impl Watch<(Timed, String)>,
+) -> Result<Vec<Made>, Failure> {
     Err(no_linux())
 }
 

@@ -25,6 +25,8 @@ pub(crate) const RIGHTS: u8 = 4;
 pub(crate) const NO_COMMAND: u8 = 127;
 /// The run is fine and an expectation is not met.
 pub(crate) const EXPECTATION: u8 = 5;
+/// Ended by Ctrl-C: 128 and the number of the signal, as shells count.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// What went wrong and what to do instead, in a line each.
 #[derive(Debug)]

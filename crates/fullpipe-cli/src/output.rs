@@ -6,8 +6,8 @@ use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::Path;
 
 use fullpipe::Look;
-use fullpipe_lab::campaign::Progress;
-use fullpipe_lab::check::Metric;
+use fullpipe::report::html::Made;
+use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Expect, Report, Spread, Summary};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -58,6 +58,12 @@ pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
     document.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
 }
 
+/// `value` on one line, its end included.
+pub(crate) fn json_line(value: &impl serde::Serialize) -> Result<String, Failure> {
+    let line = serde_json::to_string(value);
+    line.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
+}
+
 /// Writes `text` to standard output. A reader that has seen enough (`| head`) is no failure.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
@@ -67,6 +73,33 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Writes the page that `render` makes to `path`.
+pub(crate) fn write_html(
+    path: &Path,
+    render: impl FnOnce(Made<'_>) -> Result<String, RunPanicked>,
+) -> Result<(), Failure> {
+    let Some(name) = path.file_name() else {
+        return Err(Failure::new(format!("{} is no file", path.display()), "give --html report.html"));
+    };
+    let made = Made { command: &command_line(), version: env!("CARGO_PKG_VERSION") };
+    write_atomically(path.parent().unwrap_or(Path::new("")), &name.to_string_lossy(), render(made)?)
+}
+
+/// The command line as a shell would take it.
+fn command_line() -> String {
+    let quoted = |argument: String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
+        if !argument.is_empty() && argument.chars().all(plain) {
+            argument
+        } else {
+            format!("'{}'", argument.replace('\'', "'\\''"))
+        }
+    };
+    let arguments =
+        std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned()));
+    std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
 /// Writes `dir/name` so that it is there whole or not at all.
@@ -83,10 +116,7 @@ pub(crate) fn write_atomically(dir: &Path, name: &str, content: impl Display) ->
     write().map_err(|e| {
         // Nothing to do about a temporary file that was never made or cannot be removed.
         let _ = fs::remove_file(&temporary);
-        Failure::new(
-            format!("cannot write {}: {e}", target.display()),
-            "give --out a directory you may write to",
-        )
+        Failure::new(format!("cannot write {}: {e}", target.display()), "give a place you may write to")
     })
 }
 
@@ -107,7 +137,7 @@ pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Rep
     };
 
     let rows = summaries.iter().map(|summary| {
-        let limit = summary.main_limit.map(|(limit, share)| format!("{limit} {:.0}%", share * 100.0));
+        let limit = summary.main_limit().map(|(limit, share)| format!("{limit} {:.0}%", share * 100.0));
         vec![
             summary.point.clone(),
             spread(summary.goodput, repeats),
@@ -160,37 +190,18 @@ fn validity(report: &Report) -> String {
 }
 
 fn expectation(expect: &Expect) -> Vec<String> {
-    // Every metric in a report came from one, so its name reads back.
-    let metric: Option<Metric> = expect.metric.parse().ok();
-    let words = |value: f64| metric.map_or_else(|| value.to_string(), |metric| metric.display(value));
-    let number = |value: f64| metric.map_or_else(|| value.to_string(), |metric| metric.number(value));
-    let bounds = match (expect.min, expect.max) {
-        (Some(min), Some(max)) => format!("{}..{}", number(min), number(max)),
-        (Some(min), None) => format!(">= {}", number(min)),
-        (None, Some(max)) => format!("<= {}", number(max)),
-        (None, None) => String::new(),
-    };
     vec![
         if expect.pass { "pass" } else { "FAIL" }.into(),
         expect.point.clone(),
         expect.metric.clone(),
-        expect.value.map_or("none".into(), words),
-        bounds,
+        expect.value_words(),
+        expect.bounds_words(),
         expect.kernel.clone().unwrap_or_default(),
     ]
 }
 
 fn spread(spread: Option<Spread>, repeats: usize) -> String {
-    match spread {
-        None => "-".into(),
-        Some(spread) if repeats < 2 => Metric::Goodput.number(spread.mean),
-        Some(spread) => format!(
-            "{} ({}..{})",
-            Metric::Goodput.number(spread.mean),
-            Metric::Goodput.number(spread.min),
-            Metric::Goodput.number(spread.max)
-        ),
-    }
+    spread.map_or("-".into(), |spread| spread.words(repeats))
 }
 
 /// Columns as wide as they need to be. Where a row would be wider than [`COLUMNS`], its first long

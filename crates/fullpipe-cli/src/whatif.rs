@@ -17,12 +17,17 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
         kernel: args.kernel,
         cc: args.cc,
     };
+    let demand = args.demand.demand(|| None)?;
     let answered = output::with_progress(|progress| fullpipe::whatif(&question, progress));
     let answer = answered.map_err(|e| match e {
         DiagnoseError::Input(e) => Failure::from(e),
         DiagnoseError::Defect(e) => Failure::from(e),
     })?;
-    match args.format {
+    let answer = match demand {
+        Some(demand) => answer.against(demand),
+        None => answer,
+    };
+    match args.output.format() {
         Format::Json => output::print(&output::json(&answer)?)?,
         Format::Text => output::print(&render_whatif(&answer, look))?,
     }

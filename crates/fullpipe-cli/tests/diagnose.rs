@@ -80,6 +80,84 @@ fn the_document_has_the_promised_keys() {
     assert!(commands > 0, "{ladder:#?}");
 }
 
+/// Each host is told its own values; what stands in the log's host's dump is not put on the other.
+#[test]
+fn commands_have_the_values_of_their_host() {
+    let folder = folder("diagnose-peer");
+    let dump = |name: &str, wmem: u32, rmem: u32| {
+        let file = folder.join(name);
+        let text = format!("net.ipv4.tcp_wmem = 4096 {wmem} 65536\nnet.ipv4.tcp_rmem = 4096 {rmem} 131072\n");
+        fs::write(&file, text).expect("a dump");
+        file.to_str().expect("UTF-8").to_owned()
+    };
+    let (own, peer) = (dump("own", 16_001, 87_001), dump("peer", 16_002, 87_002));
+    let path = ["--link", "20mbit", "--rtt", "100ms", "--json", "--sysctl", &own, "--peer-sysctl", &peer];
+    let (code, stdout, stderr) = diagnose(&log(), &path);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    let hosts = &document["hosts"];
+    assert_eq!(
+        (&hosts["sender"]["settings"], &hosts["sender"]["made_the_log"]),
+        (&"sysctl".into(), &true.into())
+    );
+    assert_eq!(hosts["receiver"]["settings"], "peer_sysctl");
+    let rungs = document["ladder"].as_array().expect("a ladder");
+    let commands: Vec<&Value> =
+        rungs.iter().flat_map(|rung| rung["commands"].as_array().expect("commands")).collect();
+    let of = |host: &str, key: &str| {
+        let found = commands.iter().find(|c| c["host"] == host && c["run"].to_string().contains(key));
+        let found = found.unwrap_or_else(|| panic!("no {key} on the {host} in {commands:#?}"));
+        (found["run"].to_string(), found["undo"].to_string())
+    };
+    let (run, undo) = of("sender", "tcp_wmem");
+    assert!(run.contains("4096 16001 ") && undo.contains("4096 16001 65536"), "{run} {undo}");
+    let (run, undo) = of("receiver", "tcp_rmem");
+    assert!(run.contains("4096 87002 ") && undo.contains("4096 87002 131072"), "{run} {undo}");
+}
+
+/// What the application offers meets each rung; on the sender's own host its memory is known.
+#[test]
+fn an_offered_rate_meets_the_ladder() {
+    let path = ["--link", "20mbit", "--rtt", "100ms", "--json", "--offered", "15mbit"];
+    let offered = |more: &[&str]| {
+        let (code, stdout, stderr) = diagnose(&log(), &[&path[..], more].concat());
+        assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        let rungs = document["ladder"].as_array().map(Vec::len);
+        assert_eq!(document["offered"]["rungs"].as_array().map(Vec::len), rungs);
+        document["offered"].clone()
+    };
+    let given = offered(&["--memory", "8MiB"]);
+    assert_eq!((&given["memory_bytes"], &given["memory_source"]), (&8_388_608.into(), &"given".into()));
+    let (present, first) = (&given["rungs"][0], given["first_that_carries"].as_u64());
+    assert_eq!((&present["carries"], first), (&"less".into(), Some(1)));
+    let short = 15_000_000 - present["carried_bps"].as_u64().expect("a rate");
+    assert_eq!(present["growth_bytes_per_s"], short / 8);
+    let full = present["memory_full_after_s"].as_f64().expect("a time");
+    assert!((full * short as f64 / 8.0 / 8_388_608.0 - 1.0).abs() < 1e-9, "{full} s");
+    assert!(given["remedies"][0]["what"].to_string().contains("bound the application's queue"));
+    assert_eq!(offered(&[])["memory_source"], "example");
+
+    let error = |more: &[&str]| refusal(1, diagnose(&log(), &[&path[..5], more].concat())).0;
+    assert_eq!(error(&["--offered", "0mbit"]), "--offered is zero");
+    assert_eq!(error(&["--offered", "1mbit", "--memory", "0B"]), "--memory is zero");
+    refusal(2, diagnose(&log(), &["--memory", "1GiB"]));
+}
+
+/// Memory is what the sending host has left, where that is this one.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_memory_of_this_host_is_known_if_it_sends() {
+    let path = ["--link", "20mbit", "--rtt", "100ms", "--json", "--offered", "15mbit"];
+    let source = |more: &[&str]| {
+        let (code, stdout, stderr) = diagnose(&log(), &[&path[..], more].concat());
+        assert_eq!(code, 0, "{stderr}");
+        serde_json::from_str::<Value>(&stdout).expect("JSON")["offered"]["memory_source"].clone()
+    };
+    assert_eq!(source(&["--sysctl", "local"]), "available");
+    assert_eq!(source(&["--peer-sysctl", "local"]), "example");
+}
+
 /// Every way to get it wrong: one line on what, one on what to do instead, and nothing on standard output.
 #[test]
 fn what_cannot_be_used_gets_one_line_and_a_hint() {
@@ -158,4 +236,28 @@ fn wrong_usage_gets_one_line_and_a_hint() {
     assert_eq!(hint, "see fullpipe diagnose --help");
     let (error, hint) = refusal(2, fullpipe(&["walk"]));
     assert_eq!((error.as_str(), hint.as_str()), ("unrecognized subcommand 'walk'", "see fullpipe --help"));
+}
+
+/// The report is written whole beside what is printed, and says how it was made.
+#[test]
+fn a_report_is_written_on_demand() {
+    let folder = folder("diagnose-html");
+    let file = folder.join("a report.html");
+    let path = file.to_str().expect("UTF-8");
+    let (code, stdout, stderr) = diagnose(&log(), &["--link", "20mbit", "--rtt", "100ms", "--html", path]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.contains("\nLadder: "), "{stdout}");
+    let page = fs::read_to_string(&file).expect("a report");
+    assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
+    // Quoted as a shell needs it, escaped as HTML needs it.
+    let command = format!("fullpipe diagnose - --link 20mbit --rtt 100ms --html &#39;{path}&#39;");
+    assert!(page.contains(&command), "no {command}");
+    let left: Vec<_> =
+        fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["a report.html"], "a temporary file was left behind");
+
+    let below = file.join("below.html");
+    let (error, _) =
+        refusal(1, diagnose(&log(), &["--rtt", "100ms", "--html", below.to_str().expect("UTF-8")]));
+    assert!(error.contains("below.html"), "{error}");
 }

@@ -72,7 +72,120 @@ fn json_goes_to_standard_output_and_to_the_folder() {
     assert_eq!(document["expect"][0]["pass"], true);
 
     assert_eq!(fs::read_to_string(out.join("result.json")).expect("a result"), stdout);
-    assert_eq!(fs::read_dir(&out).expect("a folder").count(), 2, "no temporary file is left");
+    let lines = fs::read_to_string(out.join("results.jsonl")).expect("lines");
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(&lines, runs, "a line a run, in the order of the document");
+    let table = fs::read_to_string(out.join("results.csv")).expect("a table");
+    assert_eq!(table.lines().count(), 1 + 4, "a row a flow and run under the header: {table}");
+    assert!(table.starts_with("point,seed,flow,cc,received_bytes,goodput_bps,"), "{table}");
+
+    let mut names: Vec<_> =
+        fs::read_dir(&out).expect("a folder").map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(
+        names,
+        ["result.json", "results.csv", "results.jsonl", "trace.csv"],
+        "no temporary file is left"
+    );
+}
+
+#[test]
+fn json_lines_are_one_object_a_run() {
+    let file = experiment("jsonl", &format!("{EXPERIMENT}{MET}"));
+    let (code, stdout, stderr) = run(&file, &["--format", "jsonl", "--repeat", "2", "--check"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let lines = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    // As they finish: which comes first is up to the machine.
+    let mut runs: Vec<_> = lines
+        .map(|run| (run["point"].to_string(), run["seed"].to_string(), run["flows"].is_array()))
+        .collect();
+    runs.sort();
+    let expected = [("cc=cubic", "1"), ("cc=cubic", "2"), ("cc=reno", "1"), ("cc=reno", "2")];
+    assert_eq!(runs, expected.map(|(point, seed)| (format!("{point:?}"), seed.to_owned(), true)));
+}
+
+/// Ctrl-C in the middle of a campaign: what has finished is printed and written, and the exit code says that
+/// it is not all.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_campaign_keeps_what_is_finished() {
+    use std::io::{BufRead, BufReader, Read};
+    use std::process::{Command, Stdio};
+
+    // Far more than anybody waits for: 10 000 runs.
+    let file = experiment("interrupted", &format!("{EXPERIMENT}{MISSED}").replace("'2s'", "'20s'"));
+    let out = file.with_file_name("results");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args([
+            "run",
+            file.to_str().expect("UTF-8"),
+            "--repeat",
+            "5000",
+            "--format",
+            "jsonl",
+            "--check",
+            "--out",
+        ])
+        .arg(&out)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut printed = String::new();
+    for _ in 0..3 {
+        stdout.read_line(&mut printed).expect("a finished run");
+    }
+    let interrupt = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(interrupt.success());
+    stdout.read_to_string(&mut printed).expect("the rest");
+    let mut stderr = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("what it says");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{stderr}");
+    assert!(stderr.starts_with("interrupted: finishing the runs under way;"), "{stderr}");
+
+    let document = fs::read_to_string(out.join("result.json")).expect("a result");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let runs = document["runs"].as_array().expect("runs").len();
+    assert_eq!(document["interrupted"], true);
+    assert_eq!(document["expect"], serde_json::json!([]), "no point has all of its seeds");
+    assert!((3..10_000).contains(&runs), "{runs}");
+    assert_eq!(printed.lines().count(), runs, "every finished run was printed");
+    assert!(stderr.ends_with(&format!("interrupted: {runs} of 10000 runs were made\n")), "{stderr}");
+    let lines = |name: &str| fs::read_to_string(out.join(name)).expect(name).lines().count();
+    assert_eq!((lines("results.jsonl"), lines("results.csv")), (runs, runs + 1));
+    assert_eq!(lines("trace.csv"), 1 + runs * 200, "20 s, a row each 100 ms");
+}
+
+/// Who presses twice does not want to wait.
+#[cfg(unix)]
+#[test]
+fn a_second_interruption_ends_at_once() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    // A short run, so that something is heard of it, and an hour at 10 Gbit/s: minutes of real time.
+    let text = EXPERIMENT.replace("'2s'", "['100ms', '3600s']").replace("10mbit", "10gbit");
+    let file = experiment("interrupted-twice", &text);
+    let out = file.with_file_name("results");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["run", file.to_str().expect("UTF-8"), "--format", "jsonl", "--out"])
+        .arg(&out)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let (stdout, stderr) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
+    let id = child.id().to_string();
+    let hear = |from: &mut dyn BufRead| from.read_line(&mut String::new()).expect("a line");
+    let (mut stdout, mut stderr) = (BufReader::new(stdout), BufReader::new(stderr));
+    for heard in [&mut stdout as &mut dyn BufRead, &mut stderr] {
+        assert_ne!(hear(heard), 0);
+        assert!(Command::new("kill").args(["-INT", &id]).status().expect("kill runs").success());
+    }
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert!(!out.exists(), "nothing is written half");
 }
 
 /// One table for all runs: a data frame reads it as it is.
@@ -160,6 +273,6 @@ fn help_lists_the_exit_codes() {
     for arguments in [&["--help"][..], &["run", "--help"]] {
         let (code, stdout, _) = fullpipe(arguments);
         assert_eq!(code, 0);
-        assert!(stdout.contains("  5  done, and with --check an expectation is not met"), "{stdout}");
+        assert!(stdout.contains("done, and with --check an expectation is not met"), "{stdout}");
     }
 }

@@ -9,12 +9,47 @@ use std::fs;
 use std::path::Path;
 
 use process::{example, fullpipe};
+use serde_json::Value;
 
 #[track_caller]
 fn matches(name: &str, arguments: &[&str]) {
     let (code, stdout, stderr) = fullpipe(arguments);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    let said = stdout.replace(env!("CARGO_PKG_VERSION"), "VERSION");
+    is_as_in(name, stdout.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
+}
+
+/// The same of a document. What differs between machines and versions is left out: times, trace digests, the
+/// work done, and the digits that a mathematics library may round in its own way.
+#[track_caller]
+fn matches_json(name: &str, arguments: &[&str]) {
+    let (code, stdout, stderr) = fullpipe(&[arguments, &["--json"]].concat());
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let mut document = serde_json::from_str(&stdout).expect("JSON");
+    steady(&mut document);
+    is_as_in(name, serde_json::to_string_pretty(&document).expect("JSON") + "\n");
+}
+
+fn steady(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(steady),
+        Value::Object(object) => {
+            for (key, value) in object {
+                match key.as_str() {
+                    "digest" | "wall_s" | "work" => *value = "of this run".into(),
+                    _ => steady(value),
+                }
+            }
+        }
+        Value::Number(number) if number.is_f64() => {
+            let rounded = number.as_f64().map(|number| format!("{number:.6e}"));
+            *value = rounded.and_then(|text| text.parse::<f64>().ok()).into();
+        }
+        _ => {}
+    }
+}
+
+#[track_caller]
+fn is_as_in(name: &str, said: String) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots").join(name);
     if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
         return fs::write(&file, said).expect("a snapshot");
@@ -40,16 +75,38 @@ fn help() {
 #[test]
 fn diagnose() {
     let (log, sysctl) = (example("cross-border/cubic.iperf3.txt"), example("cross-border/sysctl-before.txt"));
-    matches(
-        "diagnose-cubic.txt",
-        &["diagnose", &log, "--link", "1gbit", "--rtt", "210ms", "--sysctl", &sysctl],
-    );
+    let arguments = ["diagnose", &log, "--link", "1gbit", "--rtt", "210ms", "--sysctl", &sysctl];
+    matches("diagnose-cubic.txt", &arguments);
+}
+
+/// On a small line: what the gigabit adds is time.
+#[test]
+fn diagnose_offered() {
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/small.iperf3.txt");
+    let path = ["diagnose", log, "--link", "20mbit", "--rtt", "100ms"];
+    let arguments = [&path[..], &["--offered", "15mbit", "--memory", "64MiB"]].concat();
+    matches("diagnose-offered.txt", &arguments);
+    matches_json("diagnose-offered.json", &arguments);
+}
+
+#[test]
+fn diagnose_udp() {
+    let arguments = ["diagnose", &example("iperf3/made-udp-3.1.txt"), "--link", "30mbit", "--rtt", "100ms"];
+    matches("diagnose-udp.txt", &arguments);
+    matches_json("diagnose-udp.json", &arguments);
 }
 
 #[test]
 fn whatif() {
-    matches(
-        "whatif.txt",
-        &["whatif", "--link", "1gbit", "--rtt", "210ms", "--loss", "20ppm", "--buffers", "4MiB"],
-    );
+    let arguments = ["whatif", "--link", "1gbit", "--rtt", "210ms", "--loss", "20ppm", "--buffers", "4MiB"];
+    matches("whatif.txt", &arguments);
+    let small = ["whatif", "--link", "20mbit", "--rtt", "100ms", "--loss", "0.1%", "--offered", "15mbit"];
+    matches_json("whatif.json", &small);
+}
+
+#[test]
+fn run() {
+    let experiment = example("../experiments/tiny-window.toml");
+    matches("run.txt", &["run", &experiment]);
+    matches_json("run.json", &["run", &experiment]);
 }

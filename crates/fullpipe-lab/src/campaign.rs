@@ -50,10 +50,31 @@ impl fmt::Display for RunPanicked {
 
 impl std::error::Error for RunPanicked {}
 
+/// What a campaign tells while it runs, and is told.
+///
+/// Both are called from the threads that run.
+pub trait Watch<T>: Sync {
+    /// Asked before each run; `false` lets those under way finish and begins no more.
+    fn goes_on(&self) -> bool {
+        true
+    }
+
+    /// A run has finished.
+    fn finished(&self, progress: Progress, run: &RunResult<T>);
+}
+
+/// A closure watches the progress, and never ends a campaign early.
+impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
+    fn finished(&self, progress: Progress, _: &RunResult<T>) {
+        self(progress);
+    }
+}
+
 /// Runs all `points` with all `seeds` on as many threads as there are cores.
 ///
-/// The results are ordered by point, then seed, whichever thread finished first. The runner may return
-/// more than the outcome: who is allowed to read a clock can time each run.
+/// The results are ordered by point, then seed, whichever thread finished first; where the `watch` ended
+/// the campaign early they are fewer. The runner may return more than the outcome: who is allowed to read a
+/// clock can time each run.
 ///
 /// # Errors
 /// The first run, in that order, that panicked; the others are still made.
@@ -61,10 +82,10 @@ pub fn run<T: Send>(
     points: &[Point],
     seeds: &[u64],
     runner: impl Fn(&Scenario) -> T + Sync,
-    progress: impl Fn(Progress) + Sync,
+    watch: impl Watch<T>,
 ) -> Result<Vec<RunResult<T>>, RunPanicked> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    run_on(threads, points, seeds, runner, progress)
+    run_on(threads, points, seeds, runner, watch)
 }
 
 /// [`run`] on so many threads.
@@ -76,7 +97,7 @@ pub fn run_on<T: Send>(
     points: &[Point],
     seeds: &[u64],
     runner: impl Fn(&Scenario) -> T + Sync,
-    progress: impl Fn(Progress) + Sync,
+    watch: impl Watch<T>,
 ) -> Result<Vec<RunResult<T>>, RunPanicked> {
     let runs: Vec<(usize, u64)> =
         (0..points.len()).flat_map(|point| seeds.iter().map(move |&seed| (point, seed))).collect();
@@ -87,8 +108,11 @@ pub fn run_on<T: Send>(
             scenario: Scenario { seed, ..points[point].scenario.clone() },
         })
         .collect();
-    let values = run_jobs(threads, &jobs, runner, progress)?;
-    Ok(runs.into_iter().zip(values).map(|((point, seed), value)| RunResult { point, seed, value }).collect())
+    let run = |index: usize| {
+        let (point, seed) = runs[index];
+        RunResult { point, seed, value: runner(&jobs[index].scenario) }
+    };
+    make(threads, &jobs, run, || watch.goes_on(), |progress, run| watch.finished(progress, run))
 }
 
 /// One run to be made.
@@ -110,30 +134,43 @@ pub fn run_jobs<T: Send>(
     runner: impl Fn(&Scenario) -> T + Sync,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Vec<T>, RunPanicked> {
+    make(threads, jobs, |index| runner(&jobs[index].scenario), || true, |at, _| progress(at))
+}
+
+fn make<T: Send>(
+    threads: NonZeroUsize,
+    jobs: &[Job],
+    run: impl Fn(usize) -> T + Sync,
+    goes_on: impl Fn() -> bool + Sync,
+    finished: impl Fn(Progress, &T) + Sync,
+) -> Result<Vec<T>, RunPanicked> {
     let total = jobs.len();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     // Runs differ a hundredfold in length, so each thread fetches the next one when it is free.
     let work = || {
         let mut made = Vec::new();
-        loop {
+        while goes_on() {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(index) else { return made };
+            let Some(job) = jobs.get(index) else { break };
             // A run shares nothing with others, so a broken one leaves nothing broken behind.
-            let result =
-                catch_unwind(AssertUnwindSafe(|| runner(&job.scenario))).map_err(|panic| RunPanicked {
-                    point: job.label.clone(),
-                    seed: job.scenario.seed,
-                    message: message(panic.as_ref()),
-                });
+            let result = catch_unwind(AssertUnwindSafe(|| run(index))).map_err(|panic| RunPanicked {
+                point: job.label.clone(),
+                seed: job.scenario.seed,
+                message: message(panic.as_ref()),
+            });
+            let progress = Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total };
+            if let Ok(result) = &result {
+                finished(progress, result);
+            }
             made.push((index, result));
-            progress(Progress { done: done.fetch_add(1, Ordering::Relaxed) + 1, total });
         }
+        made
     };
     let mut made = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.get().min(total)).map(|_| scope.spawn(work)).collect();
         let results = workers.into_iter().flat_map(|worker| match worker.join() {
             Ok(made) => made,
-            // Only `progress` can have panicked here: that is the caller's, and goes on to him.
+            // Only the watch can have panicked here: that is the caller's, and goes on to him.
             Err(panic) => std::panic::resume_unwind(panic),
         });
         results.collect::<Vec<_>>()
@@ -205,5 +242,25 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, (1..=6).map(|n| (n, 6)).collect::<Vec<_>>());
         assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
+    }
+
+    /// What was begun is finished and kept; nothing else is begun.
+    #[test]
+    fn a_campaign_that_is_ended_early_keeps_what_is_finished() {
+        struct Two(AtomicUsize);
+        impl Watch<u64> for Two {
+            fn goes_on(&self) -> bool {
+                self.0.load(Ordering::SeqCst) < 2
+            }
+            fn finished(&self, _: Progress, run: &RunResult<u64>) {
+                assert_eq!(run.value, run.seed);
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let two = Two(AtomicUsize::new(0));
+        let made =
+            run_on(threads(1), &points(), &[5, 6, 7], |scenario| scenario.seed, two).expect("no panic");
+        let order: Vec<_> = made.iter().map(|run| (run.point, run.seed)).collect();
+        assert_eq!(order, [(0, 5), (0, 6)]);
     }
 }

@@ -1,7 +1,8 @@
 //! Metrics of a run, and whether they are what the experiment expects.
 //!
 //! A point of several flows is judged as one transfer: goodput and retransmits are the sums over its
-//! flows, RTT the mean over them (`rtt_p95_ms` the largest), and a share of `send_limit` their mean.
+//! flows, RTT the mean over them (`rtt_p95_ms` the largest), and a share of `send_limit` their mean. The peak
+//! and the burst on the wire are those of the flow in which they are largest.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,6 +40,14 @@ pub enum Metric {
     RandomDrops,
     /// Packets that a policer dropped.
     Policed,
+    /// Highest rate of arriving payload over one sampling period (`[[sample]]`, 100 ms), in bit/s.
+    WirePeak,
+    /// The same over the second half of the flow's lifetime: without what fills the buffers first.
+    WirePeakSecondHalf,
+    /// That peak over the mean rate of arrivals: 1 is smooth.
+    WireBurst,
+    /// The same over the second half.
+    WireBurstSecondHalf,
     /// Share of its lifetime that the sender was stopped by this, 0 to 1.
     Share(SendLimit),
 }
@@ -48,12 +57,13 @@ enum Unit {
     Rate,
     Millis,
     Share,
+    Ratio,
     Count,
 }
 
 impl Metric {
     /// Every metric but the shares.
-    pub const PLAIN: [Self; 10] = [
+    pub const PLAIN: [Self; 14] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
         Self::Utilisation,
@@ -64,11 +74,16 @@ impl Metric {
         Self::QueueDrops,
         Self::RandomDrops,
         Self::Policed,
+        Self::WirePeak,
+        Self::WirePeakSecondHalf,
+        Self::WireBurst,
+        Self::WireBurstSecondHalf,
     ];
 
     fn unit(self) -> Unit {
         match self {
-            Self::Goodput | Self::GoodputSecondHalf => Unit::Rate,
+            Self::Goodput | Self::GoodputSecondHalf | Self::WirePeak | Self::WirePeakSecondHalf => Unit::Rate,
+            Self::WireBurst | Self::WireBurstSecondHalf => Unit::Ratio,
             Self::Utilisation | Self::UtilisationSecondHalf | Self::Share(_) => Unit::Share,
             Self::Retransmits | Self::QueueDrops | Self::RandomDrops | Self::Policed => Unit::Count,
             Self::RttMean | Self::RttP95 => Unit::Millis,
@@ -87,6 +102,10 @@ impl Metric {
             Self::QueueDrops => "queue_drops",
             Self::RandomDrops => "random_drops",
             Self::Policed => "policed",
+            Self::WirePeak => "wire_peak_bps",
+            Self::WirePeakSecondHalf => "wire_peak_second_half_bps",
+            Self::WireBurst => "wire_burst",
+            Self::WireBurstSecondHalf => "wire_burst_second_half",
             Self::Share(limit) => limit.name(),
         }
     }
@@ -125,7 +144,7 @@ impl Metric {
                 Some(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
                 _ => refused(format!("'{text}' is no share"), "write 0.9 or 90%"),
             },
-            Unit::Count => refused(format!("'{text}' is no number"), "write a plain number"),
+            Unit::Ratio | Unit::Count => refused(format!("'{text}' is no number"), "write a plain number"),
         }
     }
 
@@ -139,6 +158,7 @@ impl Metric {
             },
             Unit::Millis => format!("{value:.1}"),
             Unit::Share => format!("{value:.4}"),
+            Unit::Ratio => format!("{value:.2}"),
             Unit::Count => format!("{value:.0}"),
         }
     }
@@ -148,12 +168,12 @@ impl Metric {
         let unit = match self.unit() {
             Unit::Rate => " Mbit/s",
             Unit::Millis => " ms",
-            Unit::Share | Unit::Count => "",
+            Unit::Share | Unit::Ratio | Unit::Count => "",
         };
         self.number(value) + unit
     }
 
-    /// This metric of one run; `None` for an RTT where nothing was acknowledged.
+    /// This metric of one run; `None` for an RTT or a burst where nothing was acknowledged or arrived.
     pub fn of(self, outcome: &Outcome, path: &PathSpec) -> Option<f64> {
         let flows = &outcome.flows;
         let sum = |figure: fn(&FlowOutcome) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
@@ -172,6 +192,14 @@ impl Metric {
             Self::Policed => outcome.path.policed as f64,
             Self::RttMean => mean(rtts.map(|rtt| rtt.mean.as_millis_f64()))?,
             Self::RttP95 => rtts.map(|rtt| rtt.p95.as_millis_f64()).reduce(f64::max)?,
+            Self::WirePeak => flows.iter().map(|flow| flow.wire.peak.as_bps() as f64).reduce(f64::max)?,
+            Self::WirePeakSecondHalf => {
+                flows.iter().map(|flow| flow.wire_second_half.peak.as_bps() as f64).reduce(f64::max)?
+            }
+            Self::WireBurst => flows.iter().filter_map(|flow| flow.wire.burst()).reduce(f64::max)?,
+            Self::WireBurstSecondHalf => {
+                flows.iter().filter_map(|flow| flow.wire_second_half.burst()).reduce(f64::max)?
+            }
             Self::Share(limit) => mean(flows.iter().map(|flow| flow.share(limit)))?,
         })
     }
@@ -260,7 +288,7 @@ pub struct Verdict<'e> {
 
 /// Holds every expectation of `experiment` against each of its points.
 ///
-/// `runs` are the outcomes of all points, each with the index of its point.
+/// `runs` are the outcomes, each with the index of its point; a point without any is not judged.
 pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
     let mut by_point: Vec<Vec<&Outcome>> = vec![Vec::new(); experiment.points().len()];
     for (point, outcome) in runs {
@@ -277,7 +305,8 @@ pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> V
         Verdict { expectation, point, value, pass }
     };
     let expectations = experiment.expectations().iter();
-    expectations.flat_map(|e| e.points.iter().map(move |point| verdict(e, *point))).collect()
+    let pairs = expectations.flat_map(|e| e.points.iter().map(move |point| (e, *point)));
+    pairs.filter(|(_, point)| !by_point[*point].is_empty()).map(|(e, point)| verdict(e, point)).collect()
 }
 
 #[cfg(test)]
@@ -286,7 +315,7 @@ mod tests {
     use fullpipe_units::Bytes;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome};
+    use crate::outcome::{PathOutcome, RttOutcome, WireOutcome, Work};
 
     fn flow(mbit: u64, rtt_ms: Option<u64>) -> FlowOutcome {
         let ms = Duration::from_millis;
@@ -300,6 +329,11 @@ mod tests {
             send_limit: vec![(SendLimit::Rwnd, ms(3)), (SendLimit::Cwnd, ms(1))],
             send_limit_second_half: Vec::new(),
             max_cwnd: Bytes::ZERO,
+            wire: WireOutcome {
+                peak: Rate::from_bps(mbit * 4_000_000),
+                mean: Rate::from_bps(mbit * 1_000_000),
+            },
+            wire_second_half: WireOutcome::default(),
             finished: None,
         }
     }
@@ -308,6 +342,7 @@ mod tests {
         Outcome {
             flows,
             path: PathOutcome { delivered: 9, queue_drops: 3, random_drops: 4, policed: 0 },
+            work: Work::default(),
             digest: 0,
         }
     }
@@ -336,6 +371,8 @@ mod tests {
             ("rtt_p95_ms", 80.0),
             ("queue_drops", 3.0),
             ("random_drops", 4.0),
+            ("wire_peak_bps", 120e6),
+            ("wire_burst", 4.0),
             ("share.rwnd", 0.75),
             ("share.app", 0.0),
         ];
@@ -344,7 +381,9 @@ mod tests {
             let found = metric.of(&outcome, path).expect(name);
             assert!((found - value).abs() <= value * 1e-9, "{name}: {found}, not {value}");
         }
-        assert_eq!(Metric::RttMean.of(&super::tests::outcome(vec![flow(0, None)]), path), None);
+        let idle = super::tests::outcome(vec![flow(0, None)]);
+        assert_eq!(Metric::RttMean.of(&idle, path), None);
+        assert_eq!(Metric::WireBurst.of(&idle, path), None);
     }
 
     #[test]

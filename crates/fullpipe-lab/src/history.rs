@@ -4,7 +4,7 @@ use fullpipe_tcp::SendLimit;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use crate::outcome::{FlowOutcome, RttOutcome};
+use crate::outcome::{FlowOutcome, RttOutcome, WireOutcome};
 use crate::trace::Row;
 
 /// A flow so far, row by row.
@@ -20,8 +20,10 @@ pub struct History {
 pub struct Moment {
     /// When.
     pub at: Instant,
-    /// Payload received in order so far.
-    pub received: Bytes,
+    /// Payload that the receiving application has got so far.
+    pub read: Bytes,
+    /// Payload that has come over the path so far, duplicates included where the world can count them.
+    pub arrived: Bytes,
     /// Time spent stopped by each limit so far; zero where the sender does not tell.
     pub limit_times: [Duration; SendLimit::ALL.len()],
 }
@@ -43,9 +45,12 @@ pub struct Ended {
 
 impl From<&Row> for Moment {
     fn from(row: &Row) -> Self {
+        let receiver = row.receiver.as_ref();
+        let received = receiver.map_or(Bytes::ZERO, |receiver| receiver.received);
         Self {
             at: row.at,
-            received: row.received().unwrap_or_default(),
+            read: receiver.map_or(Bytes::ZERO, |receiver| received.saturating_sub(receiver.unread)),
+            arrived: received,
             limit_times: row.truth.as_ref().map(|truth| truth.limit_times).unwrap_or_default(),
         }
     }
@@ -54,15 +59,20 @@ impl From<&Row> for Moment {
 impl History {
     /// Of a flow that starts at `starts_at`.
     pub fn new(starts_at: Instant) -> Self {
-        let first = Moment { at: starts_at, received: Bytes::ZERO, limit_times: Default::default() };
+        let first = Moment {
+            at: starts_at,
+            read: Bytes::ZERO,
+            arrived: Bytes::ZERO,
+            limit_times: Default::default(),
+        };
         Self { starts_at, max_cwnd: Bytes::ZERO, moments: vec![first] }
     }
 
-    /// Takes the next row of a flow that has not ended.
-    pub fn remember(&mut self, row: &Row) {
-        self.max_cwnd = self.max_cwnd.max(row.sender.cwnd);
-        if row.at > self.starts_at {
-            self.moments.push(row.into());
+    /// Takes the next moment of a flow that has not ended, and its congestion window then.
+    pub fn remember(&mut self, cwnd: Bytes, moment: Moment) {
+        self.max_cwnd = self.max_cwnd.max(cwnd);
+        if moment.at > self.starts_at {
+            self.moments.push(moment);
         }
     }
 
@@ -72,7 +82,7 @@ impl History {
         let lifetime = last.at.saturating_since(self.starts_at);
         let half = self.at(self.starts_at + lifetime / 2, last);
         let rate = |from: Bytes, span: Duration| {
-            if span.is_zero() { Rate::ZERO } else { Rate::of(last.received.saturating_sub(from), span) }
+            if span.is_zero() { Rate::ZERO } else { Rate::of(last.read.saturating_sub(from), span) }
         };
         let spent = |since: &Moment| {
             SendLimit::ALL
@@ -82,14 +92,16 @@ impl History {
         };
         FlowOutcome {
             cc,
-            bytes: last.received,
+            bytes: last.read,
             goodput: rate(Bytes::ZERO, lifetime),
-            goodput_second_half: rate(half.received, last.at.saturating_since(half.at)),
+            goodput_second_half: rate(half.read, last.at.saturating_since(half.at)),
             retransmits,
             rtt,
             send_limit: spent(&self.moments[0]),
             send_limit_second_half: spent(&half),
             max_cwnd: self.max_cwnd,
+            wire: self.wire_since(&self.moments[0], &last),
+            wire_second_half: self.wire_since(&half, &last),
             finished,
         }
     }
@@ -112,7 +124,23 @@ impl History {
         for (i, time) in limit_times.iter_mut().enumerate() {
             *time = Duration::from_nanos(between(time.as_nanos(), next.limit_times[i].as_nanos()));
         }
-        let received = Bytes::new(between(before.received.get(), next.received.get()));
-        Moment { at, received, limit_times }
+        let amount = |from: Bytes, to: Bytes| Bytes::new(between(from.get(), to.get()));
+        Moment {
+            at,
+            read: amount(before.read, next.read),
+            arrived: amount(before.arrived, next.arrived),
+            limit_times,
+        }
+    }
+
+    /// Arrivals between two moments: their mean rate, and the highest over one whole sampling period.
+    fn wire_since(&self, since: &Moment, last: &Moment) -> WireOutcome {
+        let rate = |from: &Moment, to: &Moment| match to.at.saturating_since(from.at) {
+            span if span.is_zero() => Rate::ZERO,
+            span => Rate::of(to.arrived.saturating_sub(from.arrived), span),
+        };
+        let periods = self.moments.windows(2).filter(|pair| pair[0].at >= since.at);
+        let peak = periods.map(|pair| rate(&pair[0], &pair[1])).max();
+        WireOutcome { peak: peak.unwrap_or(Rate::ZERO), mean: rate(since, last) }
     }
 }

@@ -10,11 +10,13 @@
 //! |---|---|
 //! | [`experiment`] | the file: defaults, sweeps, multiples of the BDP, expectations |
 //! | [`scenario`] | one run with every value known |
+//! | [`workload`] | what the applications at both ends do, without I/O |
 //! | [`campaign`] | every point with every seed, in parallel; a run itself is on one thread |
 //! | [`sim`] | the loop: two TCP connections a flow, a path each way, a clock that jumps |
 //! | [`trace`], [`history`], [`outcome`] | what a run shows over time, and in sum |
 //! | [`validity`] | whether a run in real time is to be believed |
 //! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
+//! | [`fidelity`] | the simulator held against the kernel, cell by cell |
 //!
 //! Here the engines meet: segments of `fullpipe-tcp` become packets on a path of `fullpipe-path`. Nothing
 //! here does I/O or reads a clock; an outcome is a function of its scenario.
@@ -23,6 +25,7 @@
 pub mod campaign;
 pub mod check;
 pub mod experiment;
+pub mod fidelity;
 pub mod history;
 pub mod outcome;
 pub mod results;
@@ -30,3 +33,4 @@ pub mod scenario;
 pub mod sim;
 pub mod trace;
 pub mod validity;
+pub mod workload;

@@ -12,6 +12,8 @@ pub struct Outcome {
     pub flows: Vec<FlowOutcome>,
     /// Counts of the data direction.
     pub path: PathOutcome,
+    /// What it took to simulate.
+    pub work: Work,
     /// Hash over the whole trace: equal for equal runs, on every machine and in every build.
     pub digest: u64,
 }
@@ -21,7 +23,7 @@ pub struct Outcome {
 pub struct FlowOutcome {
     /// Its congestion control.
     pub cc: Algorithm,
-    /// Payload the receiving application got.
+    /// Payload the receiving application read.
     pub bytes: Bytes,
     /// `bytes` over the flow's lifetime, from its start to its last byte or the end of the run.
     pub goodput: Rate,
@@ -37,6 +39,10 @@ pub struct FlowOutcome {
     pub send_limit_second_half: Vec<(SendLimit, Duration)>,
     /// Largest congestion window in bytes.
     pub max_cwnd: Bytes,
+    /// How its data arrived at the receiving host, over its lifetime.
+    pub wire: WireOutcome,
+    /// The same over the second half.
+    pub wire_second_half: WireOutcome,
     /// When the last byte was acknowledged, for a flow of limited size that finished.
     pub finished: Option<Instant>,
 }
@@ -52,6 +58,22 @@ pub struct RttOutcome {
     pub p95: Duration,
 }
 
+/// How evenly payload arrived, repeated segments counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireOutcome {
+    /// The highest rate over one sampling period (the distance between trace rows).
+    pub peak: Rate,
+    /// The mean rate.
+    pub mean: Rate,
+}
+
+impl WireOutcome {
+    /// Peak over mean; `None` where nothing arrived.
+    pub fn burst(&self) -> Option<f64> {
+        (!self.mean.is_zero()).then(|| self.peak.as_bps() as f64 / self.mean.as_bps() as f64)
+    }
+}
+
 /// Packets of the data direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathOutcome {
@@ -63,6 +85,17 @@ pub struct PathOutcome {
     pub random_drops: u64,
     /// Packets that a policer dropped.
     pub policed: u64,
+}
+
+/// What a run took the simulator: counts and no times, so the same on every machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Packets handed over, timers that came up and trace rows: the turns of the loop.
+    pub events: u64,
+    /// ACKs that delivered something, over all flows.
+    pub acks: u64,
+    /// Looks at records of sent segments, over all flows.
+    pub records_visited: u64,
 }
 
 pub use fullpipe_tcp::SendLimit;

@@ -34,8 +34,14 @@ pub struct Report {
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
+    /// What it is about, in a line.
+    #[serde(default)]
+    pub description: String,
     /// Where it ran: `sim` or `emu`.
     pub world: String,
+    /// It was ended before all of its runs were made: those that are missing were not begun.
+    #[serde(default)]
+    pub interrupted: bool,
     /// One entry a run, by point and seed.
     pub runs: Vec<Run>,
     /// One entry for each expectation and point it is about.
@@ -53,6 +59,8 @@ pub struct Run {
     pub flows: Vec<Flow>,
     /// Packets of the data direction.
     pub path: PathCounts,
+    /// What it took to simulate.
+    pub work: WorkCounts,
     /// Hash over the whole trace in hexadecimal: as a number it would not survive readers of doubles.
     pub digest: String,
     /// Seconds of real time it took.
@@ -137,6 +145,17 @@ pub struct PathCounts {
     pub policed: u64,
 }
 
+/// What a run took the simulator: counts that are the same on every machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkCounts {
+    /// Packets handed over, timers that came up and trace rows.
+    pub events: u64,
+    /// ACKs that delivered something.
+    pub acks: u64,
+    /// Looks at records of sent segments.
+    pub records_visited: u64,
+}
+
 /// An expectation held against one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Expect {
@@ -159,14 +178,41 @@ pub struct Expect {
     pub pass: bool,
 }
 
+impl Expect {
+    /// The figure with its unit, as people read it.
+    pub fn value_words(&self) -> String {
+        let words = |value: f64| match self.metric.parse::<Metric>() {
+            Ok(metric) => metric.display(value),
+            Err(_) => value.to_string(),
+        };
+        self.value.map_or("none".into(), words)
+    }
+
+    /// What it may be: `0.80..1.50`, in the unit of the figure.
+    pub fn bounds_words(&self) -> String {
+        let number = |value: f64| match self.metric.parse::<Metric>() {
+            Ok(metric) => metric.number(value),
+            Err(_) => value.to_string(),
+        };
+        match (self.min, self.max) {
+            (Some(min), Some(max)) => format!("{}..{}", number(min), number(max)),
+            (Some(min), None) => format!(">= {}", number(min)),
+            (None, Some(max)) => format!("<= {}", number(max)),
+            (None, None) => String::new(),
+        }
+    }
+}
+
 impl Report {
-    /// The document of a campaign of `experiment` in `world`.
+    /// The document of a campaign of `experiment` in `world`. Runs may be missing, where it was ended early:
+    /// a point is held against what is expected of it once all its seeds are there.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
-        let label = |point: usize| experiment.points()[point].label.clone();
-        let outcomes: Vec<_> = runs.iter().map(|run| (run.point, &run.value.outcome)).collect();
+        let seeds = experiment.seeds().len();
+        let complete = runs.chunk_by(|a, b| a.point == b.point).filter(|runs| runs.len() == seeds).flatten();
+        let outcomes: Vec<_> = complete.map(|run| (run.point, &run.value.outcome)).collect();
         let expect = |verdict: Verdict<'_>| Expect {
             conditions: verdict.expectation.conditions.clone(),
-            point: label(verdict.point),
+            point: experiment.points()[verdict.point].label.clone(),
             metric: verdict.expectation.metric.to_string(),
             value: verdict.value,
             min: verdict.expectation.min,
@@ -174,25 +220,13 @@ impl Report {
             kernel: verdict.expectation.kernel.clone(),
             pass: verdict.pass,
         };
-        let run = |run: &RunResult<Timed>| Run {
-            point: label(run.point),
-            seed: run.seed,
-            flows: run.value.outcome.flows.iter().map(Flow::from).collect(),
-            path: PathCounts {
-                delivered: run.value.outcome.path.delivered,
-                queue_drops: run.value.outcome.path.queue_drops,
-                random_drops: run.value.outcome.path.random_drops,
-                policed: run.value.outcome.path.policed,
-            },
-            digest: format!("{:016x}", run.value.outcome.digest),
-            wall_s: run.value.wall_s,
-            validity: run.value.validity.as_ref().map(RunValidity::from),
-        };
         Self {
             schema: SCHEMA.into(),
             experiment: experiment.name().into(),
+            description: experiment.description().into(),
             world: world.into(),
-            runs: runs.iter().map(run).collect(),
+            interrupted: runs.len() < experiment.points().len() * seeds,
+            runs: runs.iter().map(|run| Run::new(experiment, run)).collect(),
             expect: evaluate(experiment, &outcomes).into_iter().map(expect).collect(),
         }
     }
@@ -231,6 +265,32 @@ impl From<&Validity> for RunValidity {
             retransmits: validity.retransmits,
             drops: validity.drops,
             cpu: validity.cpu,
+        }
+    }
+}
+
+impl Run {
+    /// What the document says of `run`, one of `experiment`'s.
+    pub fn new(experiment: &Experiment, run: &RunResult<Timed>) -> Self {
+        let Timed { outcome, wall_s, validity } = &run.value;
+        Self {
+            point: experiment.points()[run.point].label.clone(),
+            seed: run.seed,
+            flows: outcome.flows.iter().map(Flow::from).collect(),
+            path: PathCounts {
+                delivered: outcome.path.delivered,
+                queue_drops: outcome.path.queue_drops,
+                random_drops: outcome.path.random_drops,
+                policed: outcome.path.policed,
+            },
+            work: WorkCounts {
+                events: outcome.work.events,
+                acks: outcome.work.acks,
+                records_visited: outcome.work.records_visited,
+            },
+            digest: format!("{:016x}", outcome.digest),
+            wall_s: *wall_s,
+            validity: validity.as_ref().map(RunValidity::from),
         }
     }
 }
@@ -279,6 +339,56 @@ impl fmt::Display for TraceTable<'_> {
     }
 }
 
+/// The results of a campaign as one table of comma-separated values: a row a flow and run, base units named
+/// in the column, and nothing where there is no value.
+#[derive(Clone, Copy, Debug)]
+pub struct ResultTable<'a> {
+    /// The results.
+    pub report: &'a Report,
+}
+
+impl fmt::Display for ResultTable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "point,seed,flow,cc,received_bytes,goodput_bps,goodput_second_half_bps,retransmits,")?;
+        write!(f, "min_rtt_ms,mean_rtt_ms,p95_rtt_ms")?;
+        for limit in SendLimit::ALL {
+            write!(f, ",share_{limit}")?;
+        }
+        writeln!(
+            f,
+            ",delivered_packets,queue_drops_packets,random_drops_packets,policed_packets,digest,wall_s"
+        )?;
+        for run in &self.report.runs {
+            let (point, path) = (quoted(&run.point), run.path);
+            for (number, flow) in run.flows.iter().enumerate() {
+                let rtt = |of: fn(RttMs) -> f64| flow.rtt_ms.map_or(String::new(), |rtt| of(rtt).to_string());
+                write!(
+                    f,
+                    "{point},{},{number},{},{},{},{},{},{},{},{}",
+                    run.seed,
+                    flow.cc,
+                    flow.bytes,
+                    flow.goodput_bps,
+                    flow.goodput_second_half_bps,
+                    flow.retransmits,
+                    rtt(|rtt| rtt.min),
+                    rtt(|rtt| rtt.mean),
+                    rtt(|rtt| rtt.p95),
+                )?;
+                for limit in SendLimit::ALL {
+                    write!(f, ",{}", flow.send_limit.get(limit.name()).copied().unwrap_or(0.0))?;
+                }
+                writeln!(
+                    f,
+                    ",{},{},{},{},{},{}",
+                    path.delivered, path.queue_drops, path.random_drops, path.policed, run.digest, run.wall_s
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A text as one cell (RFC 4180): labels hold what the author of an experiment likes.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
@@ -300,9 +410,18 @@ pub struct Spread {
 
 impl Spread {
     /// `None` of nothing.
-    fn of(values: &[f64]) -> Option<Self> {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
         let least = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         Some(Self { mean: mean(values.iter().copied())?, min: least(f64::min)?, max: least(f64::max)? })
+    }
+
+    /// `307 (301..312)`: a goodput in Mbit/s, and its range if there is more than one repeat.
+    pub fn words(self, repeats: usize) -> String {
+        let number = |bps| Metric::Goodput.number(bps);
+        match repeats {
+            0 | 1 => number(self.mean),
+            _ => format!("{} ({}..{})", number(self.mean), number(self.min), number(self.max)),
+        }
     }
 }
 
@@ -321,8 +440,15 @@ pub struct Summary {
     pub retransmits: Option<f64>,
     /// Mean RTT in milliseconds, over the runs that have one.
     pub rtt_mean_ms: Option<f64>,
+    /// What stopped the sender, and for which share of the time: mean shares, the largest first.
+    pub limits: Vec<(SendLimit, f64)>,
+}
+
+impl Summary {
     /// What stopped the sender for the largest share of the time, and that share.
-    pub main_limit: Option<(SendLimit, f64)>,
+    pub fn main_limit(&self) -> Option<(SendLimit, f64)> {
+        self.limits.first().copied()
+    }
 }
 
 /// One summary a point, from the runs of a campaign in its order.
@@ -337,6 +463,8 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
         let shares = SendLimit::ALL.into_iter().filter_map(|limit| {
             average(Metric::Share(limit)).filter(|share| *share > 0.0).map(|share| (limit, share))
         });
+        let mut limits: Vec<_> = shares.collect();
+        limits.sort_by(|a, b| b.1.total_cmp(&a.1));
         Summary {
             point: point.label.clone(),
             repeats: outcomes.len(),
@@ -344,7 +472,7 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
             goodput_second_half: Spread::of(&figures(Metric::GoodputSecondHalf)),
             retransmits: average(Metric::Retransmits),
             rtt_mean_ms: average(Metric::RttMean),
-            main_limit: shares.max_by(|a, b| a.1.total_cmp(&b.1)),
+            limits,
         }
     };
     runs.chunk_by(|a, b| a.point == b.point).map(summary).collect()
@@ -357,7 +485,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome};
+    use crate::outcome::{PathOutcome, RttOutcome, WireOutcome, Work};
 
     fn runs() -> Vec<RunResult<Timed>> {
         let ms = Duration::from_millis;
@@ -371,6 +499,8 @@ mod tests {
             send_limit: vec![(SendLimit::Pacing, ms(750)), (SendLimit::SlowStart, ms(250))],
             send_limit_second_half: Vec::new(),
             max_cwnd: Bytes::ZERO,
+            wire: WireOutcome::default(),
+            wire_second_half: WireOutcome::default(),
             finished: None,
         };
         let run = |seed, mbit| RunResult {
@@ -380,6 +510,7 @@ mod tests {
                 outcome: Outcome {
                     flows: vec![flow(mbit)],
                     path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2, policed: 0 },
+                    work: Work { events: 1_500, acks: 350, records_visited: 2_000 },
                     digest: 0xabc,
                 },
                 wall_s: 0.5,
@@ -409,11 +540,12 @@ mod tests {
                     "send_limit": { "pacing": 0.75, "slow_start": 0.25 },
                 }],
                 "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2, "policed": 0 },
+                "work": { "events": 1500, "acks": 350, "records_visited": 2000 },
                 "digest": "0000000000000abc", "wall_s": 0.5,
             })
         };
         let expected = json!({
-            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim",
+            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim", "interrupted": false,
             "runs": [run(1, 8, json!({ "min": 10.0, "mean": 12.0, "p95": 15.0 })), run(2, 4, json!(null))],
             "expect": [{
                 "where": { "cc": "bbr1" }, "point": "cc=bbr", "metric": "goodput_bps", "value": 6e6,
@@ -423,6 +555,34 @@ mod tests {
         assert_eq!(document, expected);
         assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), report);
         assert_eq!(report.failed(), 0);
+    }
+
+    /// Half of the repeats are no ground for a verdict.
+    #[test]
+    fn a_campaign_that_was_ended_early_says_so() {
+        let report = Report::new(&experiment(), "sim", &runs()[..1]);
+        assert!(report.interrupted);
+        assert_eq!((report.runs.len(), report.expect.len(), report.failed()), (1, 0, 0));
+    }
+
+    #[test]
+    fn results_are_a_table_with_a_row_a_flow() {
+        let experiment = experiment();
+        let report = Report::new(&experiment, "sim", &runs());
+        let table = ResultTable { report: &report }.to_string();
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+        let [header, first, second] = &rows[..] else { panic!("{table}") };
+        assert!(first.len() == header.len() && second.len() == header.len(), "{table}");
+        let cell = |row: &[&str], name: &str| {
+            let column = header.iter().position(|column| *column == name).expect(name);
+            row[column].to_owned()
+        };
+        assert_eq!(cell(first, "point"), "cc=bbr");
+        assert_eq!((cell(first, "seed"), cell(second, "seed")), ("1".into(), "2".into()));
+        assert_eq!(cell(first, "goodput_bps"), "8000000");
+        assert_eq!((cell(first, "mean_rtt_ms"), cell(second, "mean_rtt_ms")), ("12".into(), String::new()));
+        assert_eq!((cell(first, "share_pacing"), cell(first, "share_rwnd")), ("0.75".into(), "0".into()));
+        assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
     }
 
     /// A run in real time that was late met its expectations by chance.
@@ -468,7 +628,7 @@ mod tests {
         let runs = [RunResult { point: 0, seed: 7, value: csv.into_text() }];
         let table = TraceTable { experiment: &experiment, runs: &runs }.to_string();
         let lines: Vec<&str> = table.lines().collect();
-        assert!(lines[0].starts_with("point,seed,flow,t_s,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
+        assert!(lines[0].starts_with("point,seed,flow,t_s,cc,mss_bytes,cwnd_bytes,"), "{}", lines[0]);
         assert_eq!(lines.len(), 1 + 4, "{table}");
         let rest = lines[1].strip_prefix("\"small, \"\"and\"\" odd\"").expect("a quoted label");
         assert!(rest.starts_with(",7,0,0.25,"), "{}", lines[1]);
@@ -483,6 +643,6 @@ mod tests {
         assert_eq!(summary.goodput, Some(Spread { mean: 6e6, min: 4e6, max: 8e6 }));
         assert_eq!(summary.retransmits, Some(6.0));
         assert_eq!(summary.rtt_mean_ms, Some(12.0), "from the one run that has an RTT");
-        assert_eq!(summary.main_limit, Some((SendLimit::Pacing, 0.75)));
+        assert_eq!(summary.main_limit(), Some((SendLimit::Pacing, 0.75)));
     }
 }

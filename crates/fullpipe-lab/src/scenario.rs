@@ -8,6 +8,8 @@ use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
+use crate::workload::Workload;
+
 /// Everything that determines a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
@@ -137,4 +139,6 @@ pub struct FlowSpec {
     pub bytes: Option<Bytes>,
     /// Most that its socket may be paced at (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
+    /// What the applications at its ends do.
+    pub workload: Workload,
 }

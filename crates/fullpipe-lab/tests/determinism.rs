@@ -9,13 +9,19 @@ use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
+use fullpipe_lab::workload::{Reading, Writing};
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
+use fullpipe_units::Rate;
 use rig::*;
 
-/// Loss, overflow, three flows, merging at the receiver: everything that draws or schedules.
+/// Loss, overflow, three flows, merging at the receiver, applications with timers: everything that draws or
+/// schedules.
 fn busy(cc: Algorithm, seed: u64) -> Scenario {
     let mut scenario = lossy(flows(link(cc, "30mbit", ms(40), 60, 6), 3), 2_000, seed);
     scenario.host.rx_merge = ms(1);
+    let slow = Rate::from_bps(3_000_000);
+    scenario.flows[1].workload.writing = Writing::smooth(slow);
+    scenario.flows[2].workload.reading = Reading::CurlLimit { rate: slow };
     scenario.path.backward.loss = fullpipe_units::Probability::from_ppm(10_000);
     scenario
 }

@@ -13,9 +13,9 @@ use std::os::fd::AsFd;
 use std::thread;
 
 use fullpipe_lab::history::{Ended, History};
-use fullpipe_lab::outcome::{Outcome, PathOutcome, RttOutcome};
+use fullpipe_lab::outcome::{Outcome, PathOutcome, RttOutcome, Work};
 use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::trace::{Digest, Row, Sink};
+use fullpipe_lab::trace::{Digest, Row, Sink, TcpInfo};
 use fullpipe_lab::validity::Validity;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::estimate::RttHistogram;
@@ -199,12 +199,13 @@ impl<'a> Watch<'a> {
         let paced =
             spec.cc == Algorithm::Bbr1 || self.scenario.host.fair_queue || spec.max_pacing_rate.is_some();
         let failed = |error| Error::system("read TCP_INFO", error);
-        let sender = tcp_info::sender(flow.sender.as_fd(), paced).map_err(failed)?;
+        let told = tcp_info::sender(flow.sender.as_fd(), paced).map_err(failed)?;
+        let sender = TcpInfo { cc: Some(self.scenario.flows[number].cc), ..told };
         let receiver = flow.receiver.get().map(|socket| tcp_info::receiver(socket.as_fd()));
         let receiver = receiver.transpose().map_err(failed)?;
         let row = Row { at: clock.now(), flow: number as u32, sender, receiver, path: None, truth: None };
         if flow.finished.get().is_none() {
-            self.histories[number].remember(&row);
+            self.histories[number].remember(row.sender.cwnd, (&row).into());
             if let Some(srtt) = row.sender.srtt {
                 self.rtts[number].add(srtt);
             }
@@ -251,6 +252,8 @@ impl<'a> Watch<'a> {
                 random_drops: state.random_drops,
                 policed: state.policed,
             },
+            // The simulator's own: here it is the kernel that works.
+            work: Work::default(),
             digest: digest.value(),
         }
     }

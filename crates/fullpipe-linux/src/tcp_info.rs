@@ -94,6 +94,7 @@ pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     // As tcp_packets_in_flight() has it.
     let inflight = (raw.unacked + raw.retrans).saturating_sub(raw.sacked + raw.lost);
     Ok(TcpInfo {
+        cc: None,
         mss: Bytes::new(mss),
         cwnd: segments(raw.snd_cwnd),
         ssthresh: (raw.snd_ssthresh < TCP_INFINITE_SSTHRESH).then(|| segments(raw.snd_ssthresh)),

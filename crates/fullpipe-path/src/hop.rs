@@ -67,6 +67,7 @@ impl<T> Hop<T> {
     }
 
     /// Takes a packet of `len` bytes, or refuses it because the queue is full.
+    #[inline]
     pub fn push(&mut self, now: Instant, len: u32, payload: T) -> bool {
         self.start_service(now);
         let starts = self.free_at.max(now);
@@ -94,6 +95,7 @@ impl<T> Hop<T> {
     }
 
     /// When the oldest packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    #[inline]
     pub fn next_exit(&self) -> Instant {
         self.held.front().map_or(Instant::FAR_FUTURE, |held| held.exit)
     }
@@ -104,12 +106,27 @@ impl<T> Hop<T> {
             return None;
         }
         let held = self.held.pop_front()?;
-        // Whoever left has been served, whether or not anybody looked in between.
+        self.on_exit(held.len);
+        Some((held.exit, held.len, held.payload))
+    }
+
+    /// Hands the oldest packet to `take`, where it lies, if it has left by `now`.
+    #[inline]
+    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(&T) -> R) -> Option<R> {
+        let oldest = self.held.front().filter(|held| held.exit <= now)?;
+        let (taken, len) = (take(&oldest.payload), oldest.len);
+        self.held.pop_front();
+        self.on_exit(len);
+        Some(taken)
+    }
+
+    /// Whoever left has been served, whether or not anybody looked in between.
+    #[inline]
+    fn on_exit(&mut self, len: u32) {
         if self.waiting > self.held.len() {
             self.waiting = self.held.len();
-            self.waiting_bytes -= u64::from(held.len);
+            self.waiting_bytes -= u64::from(len);
         }
-        Some((held.exit, held.len, held.payload))
     }
 
     /// Bytes waiting at `now`, the packet in service not counted.

@@ -147,9 +147,17 @@ impl<T> Path<T> {
     }
 
     /// Offers a packet at `now`.
+    #[inline]
     pub fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
         self.run_until(now);
         self.counters.offered += 1;
+        // The path that is a hop and no more: the packet is moved once, to where it is held.
+        if let [Element::Hop(hop)] = &mut self.elements[..] {
+            let held = hop.push(now, packet.len, (packet, payload));
+            let verdict = if held { Verdict::Accepted } else { Verdict::QueueFull };
+            self.counters.count(verdict);
+            return verdict;
+        }
         self.enter(0, now, packet, payload)
     }
 
@@ -157,31 +165,39 @@ impl<T> Path<T> {
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
         self.run_until(now);
         loop {
-            // The plain hop first: it is every path's last element but the odd one's, and a packet is moved
-            // out of it once instead of through the element's common form.
-            let (exit, (packet, payload)) = match &mut self.elements[self.last_holder] {
-                Element::Hop(hop) => {
-                    let (exit, _, held) = hop.pop(now)?;
-                    (exit, held)
-                }
-                other => other.pop(now)?,
-            };
+            let (exit, (packet, payload)) = self.elements[self.last_holder].pop(now)?;
             if self.last_holder + 1 < self.elements.len() && self.lost_behind(exit, packet) {
                 continue;
             }
-            match packet.kind {
-                PacketKind::Data => self.counters.delivered_data += 1,
-                PacketKind::Control => self.counters.delivered_control += 1,
-            }
+            self.counters.count_exit(packet.kind);
             return Some((exit, payload));
         }
+    }
+
+    /// Hands the next packet to have left the path by `now` to `take`, where it lies: in the packet loop a
+    /// copy is most of what a queue costs.
+    #[inline]
+    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(&T) -> R) -> Option<R> {
+        if self.last_holder + 1 == self.elements.len()
+            && self.single_holder
+            && let Some(Element::Hop(hop)) = self.elements.last_mut()
+        {
+            let counters = &mut self.counters;
+            return hop.pop_with(now, |(packet, payload)| {
+                counters.count_exit(packet.kind);
+                take(payload)
+            });
+        }
+        self.pop(now).map(|(_, payload)| take(&payload))
     }
 
     /// When something happens next inside; [`Instant::FAR_FUTURE`] when nothing will.
     #[inline]
     pub fn next_event(&self) -> Instant {
-        if self.single_holder {
-            return self.elements[self.last_holder].next_exit();
+        if self.single_holder
+            && let Some(Element::Hop(hop)) = self.elements.last()
+        {
+            return hop.next_exit();
         }
         self.elements.iter().map(Element::next_exit).min().unwrap_or(Instant::FAR_FUTURE)
     }
@@ -280,6 +296,13 @@ impl<T> Path<T> {
 }
 
 impl Counters {
+    fn count_exit(&mut self, kind: PacketKind) {
+        match kind {
+            PacketKind::Data => self.delivered_data += 1,
+            PacketKind::Control => self.delivered_control += 1,
+        }
+    }
+
     fn count(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Accepted => {}

@@ -110,6 +110,12 @@ impl WindowRule {
         if window.is_zero() {
             return Bytes::ZERO;
         }
+        if let Self::ScalingRatio(ratio @ 1..) = self
+            && window.get() >> 56 == 0
+        {
+            // Asked for every segment that arrives: no wide quotient where a narrow one holds.
+            return Bytes::new((window.get() << 8).div_ceil(ratio as u64));
+        }
         let window = window.get() as u128;
         let space = match self {
             Self::AdvWinScale(scale) if scale > 0 => {

@@ -64,6 +64,17 @@ pub enum Scope {
     System,
 }
 
+impl Scope {
+    /// What it means to whoever has to decide on it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Socket => "one socket of one program",
+            Self::Route => "connections to one destination",
+            Self::System => "every new connection of the host",
+        }
+    }
+}
+
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -261,6 +272,34 @@ fn needs_of(to: &str, kernel: Option<KernelVersion>, sender: Option<&HostSetting
         needs.push(format!("modprobe tcp_{to}, for the host does not list {to}"));
     }
     needs
+}
+
+/// Unsent data that a socket may hold: measured on a path of 4 MiB of send buffer, it took the data that waits
+/// in the kernel from 3.36 MB to 195 kB at the same goodput.
+const UNSENT: u64 = 128 << 10;
+
+/// Keeps what the kernel holds unsent small, so that a full path is felt in the application: of one socket, of
+/// the host. It delays the writer, and nothing else.
+pub fn limit_unsent() -> Vec<Command> {
+    let key = "net.ipv4.tcp_notsent_lowat";
+    let requires =
+        Some("a kernel of 3.12 or newer; the application waits for writability (poll, epoll)".into());
+    vec![
+        Command {
+            run: format!("setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){{{UNSENT}}}, sizeof(int))"),
+            host: Host::Sender,
+            scope: Scope::Socket,
+            undo: "leave the call out".into(),
+            requires: requires.clone(),
+        },
+        Command {
+            run: format!("sysctl -n {key} > notsent_lowat.before && sysctl -w {key}={UNSENT}"),
+            host: Host::Sender,
+            scope: Scope::System,
+            undo: format!("sysctl -w {key}=\"$(cat notsent_lowat.before)\""),
+            requires,
+        },
+    ]
 }
 
 /// What the raised limits cost: one line. `tcp_mem` counts pages and bounds all sockets of the host together.

@@ -15,282 +15,30 @@
 //! `told` has the rules that use them. A UDP log knows no windows at all: `udp`.
 
 mod candidates;
+mod facts;
+mod findings;
 mod remarks;
 mod series;
 mod told;
+mod traced;
 mod udp;
 
-use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
+use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Rate};
-use serde::Serialize;
+use fullpipe_units::{Duration, Rate};
 
+use crate::classify::Classification;
 use crate::input::InputError;
-use crate::input::iperf3::{Iperf3Log, Protocol};
-use crate::input::sysctl::HostSettings;
+use crate::input::iperf3::Protocol;
 use crate::stats::{DEFAULT_MSS, LossEstimate};
 use series::Series;
 
-/// What holds a transfer back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Limit {
-    /// The sending application offers no more.
-    App,
-    /// The receiving application reads no faster.
-    ReceiverApp,
-    /// The receiver's window.
-    Rwnd,
-    /// The send buffer, full of data that is not acknowledged yet.
-    Sndbuf,
-    /// The congestion window, outside slow start.
-    Cwnd,
-    /// The congestion window while it still doubles each round trip.
-    SlowStart,
-    /// The sender's pacing.
-    Pacing,
-    /// Whatever lets one flow or one host pass no faster although the line could: a policer or shaper,
-    /// also the host's own ceiling (processor, virtual switch). A log cannot tell these apart.
-    Policer,
-    /// The line itself.
-    Link,
-}
+pub(crate) use udp::{path_loss, summary as udp_summary};
 
-impl Limit {
-    /// The name in reports and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::App => "app",
-            Self::ReceiverApp => "receiver_app",
-            Self::Rwnd => "rwnd",
-            Self::Sndbuf => "sndbuf",
-            Self::Cwnd => "cwnd",
-            Self::SlowStart => "slow_start",
-            Self::Pacing => "pacing",
-            Self::Policer => "policer",
-            Self::Link => "link",
-        }
-    }
-}
-
-impl std::fmt::Display for Limit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// How sure a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Confidence {
-    /// Fits, but so does something else.
-    Low,
-    /// The best explanation, with a known gap.
-    High,
-    /// Follows from the numbers alone.
-    Certain,
-}
-
-/// One limit, and why it is thought to be it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
-    /// The limit.
-    pub limit: Limit,
-    /// A clause for people: `loss holds cwnd down`.
-    pub what: String,
-    /// Share of the test's time that this limit held, 0 to 1. Alternatives share the same time.
-    pub share: f64,
-    /// How sure it is.
-    pub confidence: Confidence,
-    /// The rate that this limit allows, where it can be told: key `ceiling_bps`.
-    #[serde(rename = "ceiling_bps", serialize_with = "crate::report::optional_bps")]
-    pub ceiling: Option<Rate>,
-    /// What speaks for it, one sentence each.
-    pub evidence: Vec<String>,
-    /// What the input leaves open, and why.
-    pub could_not_tell: Vec<String>,
-    /// The measurement that would settle it.
-    pub next_test: Option<String>,
-}
-
-/// A limit that it is not.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Excluded {
-    /// The limit.
-    pub limit: Limit,
-    /// How sure that is.
-    pub confidence: Confidence,
-    /// Why not.
-    pub evidence: String,
-}
-
-/// What there is to explain, and what the user knows besides.
-#[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    /// The run.
-    pub log: &'a Iperf3Log,
-    /// Round-trip time of the idle path, as `ping` prints it; not needed where the log has it.
-    pub rtt: Option<Duration>,
-    /// Rate of the line.
-    pub link: Option<Rate>,
-    /// Kernel settings. One dump stands for both hosts.
-    pub sysctl: Option<&'a HostSettings>,
-    /// Kernel of the hosts, if the dump does not say or says it wrongly.
-    pub kernel: Option<KernelVersion>,
-    /// What one flow of the same host reaches where neither line nor RTT limit it (a LAN).
-    pub control: Option<Rate>,
-}
-
-/// The answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Findings {
-    /// Ranked; the first is the answer. Never empty.
-    pub findings: Vec<Finding>,
-    /// What it is not.
-    pub excluded: Vec<Excluded>,
-    /// The numbers behind it.
-    pub measured: Measured,
-    /// Loss events; `None` for a log without retransmissions column.
-    pub loss: Option<LossEstimate>,
-    /// What the sender's congestion control seems to be.
-    pub sender: Sender,
-    /// The socket buffers to assume.
-    pub buffers: Buffers,
-    /// No single flow of this host passes more, by the control measurement; `None` when that does not limit.
-    pub cap: Option<Rate>,
-    /// What was taken for granted.
-    pub assumptions: Vec<String>,
-    /// What the reader should know about the input.
-    pub notes: Vec<String>,
-}
-
-/// The numbers that the findings rest on. Amounts are of all streams together.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
-    /// Mean goodput over the whole test.
-    pub mean: Rate,
-    /// Mean rate after the ramp.
-    pub steady: Rate,
-    /// Length of the test.
-    pub length: Duration,
-    /// How long the rate took to level off.
-    pub ramp: Duration,
-    /// The round-trip time of the path; zero where nothing tells it (UDP).
-    pub rtt: Duration,
-    /// Where it comes from.
-    pub rtt_source: RttSource,
-    /// Mean of the log's own round-trip times after the ramp, queues included; `None` without them.
-    pub mean_rtt: Option<Duration>,
-    /// Median of rate x RTT after the ramp.
-    pub inflight: Bytes,
-    /// Median congestion window after the ramp; `None` in a receiver's log.
-    pub cwnd: Option<Bytes>,
-    /// Median of in flight over congestion window after the ramp.
-    pub inflight_per_cwnd: Option<f64>,
-    /// Median of the receiver's window after the ramp; `None` where the log has none.
-    pub snd_wnd: Option<Bytes>,
-    /// Median of in flight over the receiver's window after the ramp.
-    pub inflight_per_wnd: Option<f64>,
-    /// Payload of a segment.
-    pub mss: Bytes,
-    /// Parallel streams.
-    pub streams: u64,
-    /// Segments sent again.
-    pub retransmits: Option<u64>,
-}
-
-/// Where the round-trip time comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RttSource {
-    /// The user gave it.
-    Given,
-    /// The log's least sample.
-    Log,
-    /// Not given: an upper bound from the log, as a window at most doubles each round trip and never holds
-    /// less than rate x RTT.
-    Bound,
-    /// Nothing tells it, and nothing needs it: a UDP log.
-    Unknown,
-}
-
-/// What the sender's congestion control seems to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
-    /// The log names it.
-    Named(Algorithm),
-    /// The window tells it.
-    Inferred(Algorithm),
-    /// Nothing tells it; the kernel's default is taken.
-    Assumed(Algorithm),
-}
-
-impl Sender {
-    /// The algorithm, however known.
-    pub const fn algorithm(self) -> Algorithm {
-        match self {
-            Self::Named(a) | Self::Inferred(a) | Self::Assumed(a) => a,
-        }
-    }
-}
-
-/// The buffers that the hosts are taken to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffers {
-    /// Largest receive buffer in bytes of memory: `tcp_rmem[2]`.
-    pub rcvbuf: Bytes,
-    /// Where that value comes from.
-    pub rcvbuf_source: BufferSource,
-    /// Largest send buffer in bytes of memory: `tcp_wmem[2]`.
-    pub sndbuf: Bytes,
-    /// Where that value comes from.
-    pub sndbuf_source: BufferSource,
-    /// How receive memory becomes window.
-    pub rule: WindowRule,
-}
-
-impl Buffers {
-    /// The largest window of one connection.
-    pub const fn window(&self) -> Bytes {
-        self.rule.window(self.rcvbuf)
-    }
-}
-
-/// Where a buffer size comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BufferSource {
-    /// The dump says so.
-    Dump,
-    /// A dump that is older than the log said so: an assumption.
-    OlderDump,
-    /// Set for this connection with `-w`, as the log says.
-    Socket,
-    /// The receiver's window in the log's reports.
-    Window,
-    /// The kernel's default: an assumption.
-    KernelDefault,
-    /// The least that lets the measured rate pass, for the other sources contradict the log.
-    Log,
-}
-
-impl BufferSource {
-    /// True where the value is more than an assumption.
-    pub const fn is_fact(self) -> bool {
-        matches!(self, Self::Dump | Self::Socket | Self::Window)
-    }
-
-    /// How an assumption speaks of it.
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Dump => "from the sysctl dump",
-            Self::OlderDump => "from a sysctl dump older than the log",
-            Self::Socket => "set with -w",
-            Self::Window => "by the window in the log",
-            Self::KernelDefault => "the kernel's default",
-            Self::Log => "the least that lets the measured rate pass",
-        }
-    }
-}
+pub use facts::{Facts, SettingsSource};
+pub use findings::{
+    BufferSource, Buffers, Confidence, Excluded, Finding, Findings, Limit, Measured, RttSource, Sender,
+};
 
 /// In flight over Cwnd above this: bound by the congestion window.
 const CWND_BOUND: f64 = 0.8;
@@ -368,7 +116,10 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         streams: log.streams as u64,
         retransmits: log.sent.and_then(|s| s.retransmits).or_else(|| series.retransmits()),
     };
-    Ok(Explainer::new(facts, &series, measured).explain())
+    if let Some(trace) = facts.trace {
+        return Ok(traced::explain(facts, &series, measured, trace));
+    }
+    Ok(Explainer::new(facts, &series, measured, None).explain())
 }
 
 fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
@@ -416,7 +167,7 @@ struct Explainer<'a> {
     measured: Measured,
     loss: Option<LossEstimate>,
     sender: Sender,
-    /// The dump lists congestion controls, and not the one that the log shows.
+    /// The sender's dump lists congestion controls, and not the one that the log shows.
     older_dump: bool,
     buffers: Buffers,
     cap: Option<Rate>,
@@ -426,11 +177,18 @@ struct Explainer<'a> {
 }
 
 impl<'a> Explainer<'a> {
-    fn new(facts: &'a Facts<'a>, series: &'a Series, measured: Measured) -> Self {
+    fn new(
+        facts: &'a Facts<'a>,
+        series: &'a Series,
+        measured: Measured,
+        traced: Option<(&[Row], &Classification)>,
+    ) -> Self {
         let sender = series.sender(facts.log, &measured);
         let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm() == Algorithm::Bbr1;
         let older_dump =
-            inferred_bbr && facts.sysctl.is_some_and(|host| host.lacks_congestion_control("bbr"));
+            inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
+        let buffers = candidates::buffers(facts, series, &measured, older_dump);
+        let buffers = traced.map_or(buffers, |(rows, found)| traced::buffers(buffers, rows, found));
         let mut this = Self {
             facts,
             series,
@@ -438,7 +196,7 @@ impl<'a> Explainer<'a> {
             loss: LossEstimate::of_log(facts.log),
             sender,
             older_dump,
-            buffers: candidates::buffers(facts, series, &measured, older_dump),
+            buffers,
             cap: None,
             excluded: Vec::new(),
             assumptions: Vec::new(),
@@ -470,6 +228,7 @@ impl<'a> Explainer<'a> {
             sender: self.sender,
             buffers: self.buffers,
             cap: self.cap,
+            limits: Vec::new(),
             assumptions: self.assumptions,
             notes: self.notes,
         }

@@ -23,9 +23,11 @@ use fullpipe_lab::campaign::{self, Progress, RunPanicked};
 use fullpipe_lab::sim;
 use fullpipe_units::{Duration, Probability};
 
-use crate::explain::{Facts, Findings, Limit};
+use crate::explain::{Facts, Findings, Limit, path_loss};
+use crate::input::iperf3::Protocol;
 use crate::report::{Rung, Source};
-pub(crate) use model::{Effort, Hosts, Model, PathModel};
+use crate::whatif;
+pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel};
 use walk::{predictions, present, walk};
 
 /// A log's length is followed within these bounds: shorter would be all ramp, longer costs time and
@@ -53,11 +55,30 @@ pub fn climb(
     findings: &Findings,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
-    let model = of_log(facts, findings);
+    if facts.log.protocol == Protocol::Udp {
+        return climb_after_udp(facts, findings, progress);
+    }
+    // The log is compared with a run of its own length, whatever the sender.
+    let followed = findings.measured.length.max(SHORTEST).min(LONGEST);
+    let model = Model::new(
+        path_of_log(facts, findings),
+        hosts_of_log(facts, findings),
+        Effort {
+            seeds: 5,
+            seeds_at_ends: 2,
+            duration: followed,
+            duration_by_rate: followed,
+            shortest: SHORTEST,
+            // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
+            // of this, some seconds on two cores.
+            packets: 200_000_000,
+            packets_if_more: 100_000_000,
+        },
+    );
     let mut ladder = climb_model(&model, Some(findings), progress)?;
     let length = findings.measured.length;
-    if model.duration() != length {
-        let duration = model.duration();
+    let duration = model.duration(model.present().cc);
+    if duration != length {
         ladder.assumptions.push(format!("simulated over {duration} instead of the log's {length}"));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
@@ -67,26 +88,57 @@ pub fn climb(
     Ok(ladder)
 }
 
+/// Climbs the ladder that TCP would meet on a path which was measured over UDP: the calculator's, at the loss of
+/// the test. Without RTT, line rate and a loss that is the path's there is none.
+fn climb_after_udp(
+    facts: &Facts<'_>,
+    findings: &Findings,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Ladder, RunPanicked> {
+    let nothing = |notes| Ok(Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes });
+    let (Some(link), Some(rtt), Ok(loss)) = (facts.link, facts.rtt, path_loss(facts)) else {
+        return nothing(Vec::new());
+    };
+    let path = PathModel {
+        link: Some(link),
+        rtt,
+        loss: loss.rate,
+        loss_interval: Some((loss.low, loss.high.min(whatif::MOST_LOSS))),
+        ..path_of_log(facts, findings)
+    };
+    let effort = Effort { seeds_at_ends: 1, ..whatif::effort(rtt, loss.rate) };
+    let model = Model::new(path, hosts_of_log(facts, findings), effort);
+    if let Some(why) = whatif::too_fast(&model) {
+        return nothing(vec![why]);
+    }
+    let mut ladder = climb_model(&model, None, progress)?;
+    ladder.assumptions.push(whatif::lengths(&model, "their range is that of the loss's interval"));
+    Ok(ladder)
+}
+
 /// Climbs the ladder of any path, from what was measured on it or else from the simulated present.
 pub(crate) fn climb_model(
     model: &Model<'_>,
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
-    // Where an application holds the transfer, no host or path remedy follows: nothing to simulate.
+    // Where an application holds the transfer, or the rate that it allowed its socket, no host or path remedy
+    // follows: nothing to simulate.
     let first = measured.map(measured_rung);
-    let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp);
+    let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing);
     let states = if first.as_ref().is_some_and(by_application) { Vec::new() } else { model.states() };
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &model.jobs(&states), sim::run, progress)?;
     let predicted = predictions(model, &states, &outcomes);
+    let first =
+        first.map(|rung| Rung { scenario: present(model, &predicted).map(|p| p.example(model)), ..rung });
     let (rungs, others) = walk(model, first, &predicted);
     let check = measured.and_then(|findings| {
         let as_it_is = present(model, &predicted)?;
         Some(format!(
             "the fitted path, simulated as it is, gives {} over {} ({} lasting); the log says {}",
             as_it_is.rate,
-            model.duration(),
+            model.duration(model.present().cc),
             as_it_is.steady,
             findings.measured.mean
         ))
@@ -101,40 +153,37 @@ pub(crate) fn climb_model(
     Ok(Ladder { rungs, assumptions, notes: check.into_iter().chain(others).collect() })
 }
 
-/// The path and hosts that a log lets one conclude.
-fn of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Model<'a> {
-    let Findings { measured, buffers, loss, .. } = findings;
-    let path = PathModel {
+/// The path that a log lets one conclude.
+fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
+    let loss = findings.loss;
+    PathModel {
         link: facts.link,
         cap: findings.cap,
         at_least: facts.log.proven_rate(),
-        rtt: measured.rtt,
+        rtt: findings.measured.rtt,
         loss: loss.map_or(Probability::ZERO, |loss| loss.rate),
         loss_interval: Some(
             loss.map_or((Probability::ZERO, Probability::ZERO), |loss| (loss.low, loss.high)),
         ),
-    };
-    let hosts = Hosts {
+    }
+}
+
+/// The hosts that a log lets one conclude.
+fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
+    let buffers = findings.buffers;
+    let sender = facts.sender().map(|(host, _)| host);
+    let receiver = facts.receiver().map(|(host, _)| host);
+    Hosts {
         cc: findings.sender.algorithm(),
-        flows: measured.streams,
+        flows: findings.measured.streams,
         kernel: facts.kernel,
         sndbuf: buffers.sndbuf,
         rcvbuf: buffers.rcvbuf,
         rule: buffers.rule,
-        sender: facts.sysctl,
-        sender_buffers: facts.sysctl.filter(|_| buffers.sndbuf_source.is_fact()),
-        receiver_buffers: facts.sysctl.filter(|_| buffers.rcvbuf_source.is_fact()),
-    };
-    let effort = Effort {
-        seeds: 5,
-        seeds_at_ends: 2,
-        duration: measured.length.max(SHORTEST).min(LONGEST),
-        shortest: SHORTEST,
-        // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
-        // of this, some seconds on two cores.
-        packets: 200_000_000,
-    };
-    Model::new(path, hosts, effort)
+        sender,
+        sender_buffers: sender.filter(|_| buffers.sndbuf_source.is_fact()),
+        receiver_buffers: receiver.filter(|_| buffers.rcvbuf_source.is_fact()),
+    }
 }
 
 fn measured_rung(findings: &Findings) -> Rung {
@@ -149,5 +198,6 @@ fn measured_rung(findings: &Findings) -> Rung {
         source: Source::Measured,
         remedy: None,
         commands: Vec::new(),
+        scenario: None,
     }
 }

@@ -2,18 +2,22 @@
 //!
 //! ```text
 //! iperf3 log ───► input ──► explain ──► Findings ──► ladder ──► Diagnosis ──► report
+//! trace ────────► input ──► classify ──────┘
 //! sysctl dump ──► input ──────┘            simulator, advice ──┘
 //! ```
 //!
 //! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
-//! [`whatif()`] climbs the ladder of a path that is given instead of measured.
+//! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
+//! ladder with what an application wants to send.
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod classify;
 pub mod explain;
 pub mod input;
 pub mod ladder;
 pub mod laws;
+pub mod offered;
 pub mod report;
 pub mod stats;
 pub mod whatif;
@@ -22,8 +26,10 @@ pub use advice::Command;
 pub use explain::{Facts, Finding, Findings, Limit, explain};
 pub use input::iperf3::Iperf3Log;
 pub use input::sysctl::HostSettings;
+pub use input::trace::Trace;
 pub use input::{InputError, Kind};
 pub use ladder::{Ladder, climb};
+pub use offered::{Demand, Memory, Offered};
 pub use report::{Diagnosis, Look, Rung, render_text, render_whatif};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
@@ -44,23 +50,10 @@ pub enum DiagnoseError {
 /// # Errors
 /// Facts that contradict each other or the log, or a defect of the simulator.
 pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, DiagnoseError> {
-    refuse_udp(facts.log).map_err(DiagnoseError::Input)?;
     let mut findings = explain(facts).map_err(DiagnoseError::Input)?;
     let Ladder { rungs, assumptions, notes } =
         climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?;
     findings.assumptions.extend(assumptions);
     findings.notes.extend(notes);
     Ok(Diagnosis::new(facts, findings, rungs))
-}
-
-/// A UDP test knows nothing of windows, buffers and congestion control: there is no ladder to climb from
-/// it, and a rate without one misleads, as it did those who tested a leased line with UDP alone.
-fn refuse_udp(log: &Iperf3Log) -> Result<(), InputError> {
-    if log.protocol != input::iperf3::Protocol::Udp {
-        return Ok(());
-    }
-    Err(InputError::new(
-        format!("a UDP test ({}) says nothing of what limits TCP", log.mean_rate()),
-        "repeat it without -u: iperf3 -c HOST -t 30",
-    ))
 }

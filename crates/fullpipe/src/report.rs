@@ -1,16 +1,25 @@
 //! The diagnosis as a document: JSON by serde, and text for a terminal.
 
+pub mod html;
 mod look;
+mod offered;
 mod page;
 mod text;
 mod whatif;
 
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde::{Serialize, Serializer};
 
 use crate::advice::Command;
-use crate::explain::{Excluded, Facts, Finding, Findings, Limit, RttSource, Sender};
+use crate::classify::Classified;
+use crate::explain::{
+    self, BufferSource, Excluded, Facts, Finding, Findings, Limit, RttSource, Sender, SettingsSource,
+};
 use crate::input::iperf3::Protocol;
+use crate::input::sysctl::HostSettings;
+use crate::offered::{Demand, Offered};
 use crate::stats::LossEstimate;
 
 pub use look::Look;
@@ -29,12 +38,20 @@ pub struct Diagnosis {
     pub input: InputSummary,
     /// The path and the transfer on it, in numbers.
     pub path: PathSummary,
+    /// What a UDP test says; null for TCP.
+    pub udp: Option<UdpSummary>,
+    /// Both hosts, as far as they are known.
+    pub hosts: HostsSummary,
     /// What holds the transfer back, ranked; the first is the answer.
     pub findings: Vec<Finding>,
     /// What it is not.
     pub excluded: Vec<Excluded>,
+    /// The limits over time, of a trace; empty for a log, which does not resolve them.
+    pub limits: Vec<Classified>,
     /// From the measured run to the line.
     pub ladder: Vec<Rung>,
+    /// What an application that offers a given rate meets on each rung; null unless asked for.
+    pub offered: Option<Offered>,
     /// What was taken for granted.
     pub assumptions: Vec<String>,
     /// What the reader should know about the input.
@@ -44,7 +61,7 @@ pub struct Diagnosis {
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InputSummary {
-    /// `iperf3_text`, `iperf3_json` or `iperf3_json_stream`.
+    /// `iperf3_text`, `iperf3_json`, `iperf3_json_stream` or `trace`.
     pub kind: &'static str,
     /// `tcp` or `udp`; over UDP all windows and buffers below are zero.
     pub protocol: &'static str,
@@ -112,6 +129,88 @@ pub struct PathSummary {
     pub jitter_ms: Option<f64>,
 }
 
+/// A UDP test, and what TCP would make of the same path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UdpSummary {
+    /// What was sent: key `sent_bps`.
+    #[serde(rename = "sent_bps", serialize_with = "bps")]
+    pub sent: Rate,
+    /// What arrived; null where only the sender spoke: key `arrived_bps`.
+    #[serde(rename = "arrived_bps", serialize_with = "optional_bps")]
+    pub arrived: Option<Rate>,
+    /// Payload of a datagram.
+    pub datagram_bytes: u64,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Those that did not arrive; null where only the sender spoke.
+    pub lost: Option<u64>,
+    /// Those that arrived after a later one.
+    pub out_of_order: Option<u64>,
+    /// Smoothed variation of the spacing on arrival, in milliseconds.
+    pub jitter_ms: Option<f64>,
+    /// What TCP would reach at this loss, the first rung of the ladder; null without a ladder.
+    pub tcp: Option<TcpAfterUdp>,
+}
+
+/// What TCP would reach on a path that was measured over UDP.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TcpAfterUdp {
+    /// The congestion control.
+    pub congestion_control: &'static str,
+    /// Share of the packets that it would lose, with its interval.
+    pub loss: LossSummary,
+    /// The rate that lasts: key `steady_bps`.
+    #[serde(rename = "steady_bps", serialize_with = "bps")]
+    pub steady: Rate,
+}
+
+impl UdpSummary {
+    fn of(facts: &Facts<'_>, algorithm: Algorithm, ladder: &[Rung]) -> Self {
+        let (sent, size, datagrams) = explain::udp_summary(facts.log);
+        let loss = explain::path_loss(facts).ok();
+        Self {
+            sent,
+            arrived: datagrams.lost.map(|_| facts.log.mean_rate()),
+            datagram_bytes: size.get(),
+            datagrams: datagrams.total,
+            lost: datagrams.lost,
+            out_of_order: datagrams.out_of_order,
+            jitter_ms: datagrams.jitter.map(Duration::as_millis_f64),
+            tcp: ladder.first().zip(loss).map(|(rung, loss)| TcpAfterUdp {
+                congestion_control: algorithm.name(),
+                loss: loss.into(),
+                steady: rung.lasting(),
+            }),
+        }
+    }
+}
+
+/// Both hosts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostsSummary {
+    /// Where the data comes from; its buffer is `tcp_wmem[2]` or what the socket set.
+    pub sender: HostSummary,
+    /// Where the data goes to; its buffer is `tcp_rmem[2]` or what the socket set.
+    pub receiver: HostSummary,
+}
+
+/// One host, as it is taken to be.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostSummary {
+    /// The log was made on it.
+    pub made_the_log: bool,
+    /// Whose dump is taken for its settings; null without one.
+    pub settings: Option<SettingsSource>,
+    /// Its kernel, if given or in that dump.
+    pub kernel: Option<String>,
+    /// Its buffer; of a UDP test the one that TCP would have.
+    pub buffer_bytes: u64,
+    /// Where that size comes from.
+    pub buffer_source: BufferSource,
+    /// How receive memory becomes window, in words; null for the sender.
+    pub window_rule: Option<String>,
+}
+
 /// Loss events over segments.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LossSummary {
@@ -176,6 +275,10 @@ pub struct Rung {
     pub remedy: Option<String>,
     /// How to change it, narrowest scope first.
     pub commands: Vec<Command>,
+    /// One of the runs that this rung was simulated with, to look at it again; on the measured rung that of
+    /// the fitted path as it is. No part of the JSON.
+    #[serde(skip)]
+    pub scenario: Option<Scenario>,
 }
 
 impl Rung {
@@ -197,6 +300,10 @@ impl Diagnosis {
         let udp = facts.log.protocol == Protocol::Udp;
         let (congestion_control, congestion_control_source) =
             if udp { ("none", "udp") } else { (algorithm.name(), how) };
+        let kernel_of = |settings: Option<(&HostSettings, _)>| {
+            let kernel = facts.kernel.or(settings.and_then(|(host, _)| host.kernel));
+            kernel.map(|kernel| kernel.to_string())
+        };
         let of_tcp = |bytes: Bytes| if udp { 0 } else { bytes.get() };
         Self {
             schema: SCHEMA,
@@ -235,12 +342,40 @@ impl Diagnosis {
                 loss: findings.loss.map(LossSummary::from),
                 jitter_ms: facts.log.datagrams.and_then(|d| d.jitter).map(Duration::as_millis_f64),
             },
+            udp: udp.then(|| UdpSummary::of(facts, algorithm, &ladder)),
+            hosts: HostsSummary {
+                sender: HostSummary {
+                    made_the_log: facts.made_by_sender(),
+                    settings: facts.sender().map(|(_, source)| source),
+                    kernel: kernel_of(facts.sender()),
+                    buffer_bytes: findings.buffers.sndbuf.get(),
+                    buffer_source: findings.buffers.sndbuf_source,
+                    window_rule: None,
+                },
+                receiver: HostSummary {
+                    made_the_log: !facts.made_by_sender(),
+                    settings: facts.receiver().map(|(_, source)| source),
+                    kernel: kernel_of(facts.receiver()),
+                    buffer_bytes: findings.buffers.rcvbuf.get(),
+                    buffer_source: findings.buffers.rcvbuf_source,
+                    window_rule: Some(findings.buffers.rule.to_string()),
+                },
+            },
             findings: findings.findings,
             excluded: findings.excluded,
+            limits: findings.limits,
             ladder,
+            offered: None,
             assumptions: findings.assumptions,
             notes: findings.notes,
         }
+    }
+
+    /// The same, with what an application meets that offers `demand`.
+    pub fn against(mut self, demand: Demand) -> Self {
+        let known = self.path.link.is_some() || self.path.cap.is_some();
+        self.offered = Some(Offered::of(demand, &self.ladder, known));
+        self
     }
 }
 

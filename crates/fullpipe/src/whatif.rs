@@ -19,6 +19,7 @@ use crate::advice::{self, Command};
 use crate::input::InputError;
 use crate::ladder::{Effort, Hosts, Ladder, Model, PathModel, climb_model};
 use crate::laws::{loss_based_rate, loss_to_fill};
+use crate::offered::{Demand, Offered};
 use crate::report::Rung;
 use crate::stats::DEFAULT_MSS;
 
@@ -57,6 +58,8 @@ pub struct WhatIf {
     pub plan: Plan,
     /// From the present state of the hosts to the line.
     pub ladder: Vec<Rung>,
+    /// What an application that offers a given rate meets on each rung; null unless asked for.
+    pub offered: Option<Offered>,
     /// What was taken for granted.
     pub assumptions: Vec<String>,
     /// What else to know.
@@ -124,7 +127,7 @@ pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 /// What can be asked: beyond it a slip of the unit is likelier than a path.
 const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
 const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
-const MOST_LOSS: Probability = Probability::from_ratio(1, 2);
+pub(crate) const MOST_LOSS: Probability = Probability::from_ratio(1, 2);
 const LEAST_BUFFER: Bytes = Bytes::new(4096);
 /// Above this a simulation is no longer an answer while one waits.
 const TOO_MANY_PACKETS: u64 = 100_000_000;
@@ -182,7 +185,7 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
         sender_buffers: None,
         receiver_buffers: None,
     };
-    let model = Model::new(path, hosts, effort(rtt));
+    let model = Model::new(path, hosts, effort(rtt, loss));
 
     let mut assumptions = Vec::new();
     if question.kernel.is_none() {
@@ -194,20 +197,13 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
         ));
     }
     let mut notes = vec![advice::memory_note(model.bdp(), rule, None)];
-    let ladder = if model.most_packets() > TOO_MANY_PACKETS {
-        notes.insert(
-            0,
-            "not simulated: so fast a line takes longer than one waits; fullpipe run does it".into(),
-        );
+    let ladder = if let Some(why) = too_fast(&model) {
+        notes.insert(0, why);
         Vec::new()
     } else {
         let Ladder { rungs, assumptions: simulated, notes: others } = climb_model(&model, None, progress)?;
-        let duration = model.duration();
         assumptions.extend(simulated);
-        assumptions.push(format!(
-            "rates are means of {SEEDS} seeds over {duration} and, lasting, over the {duration} after; their range is that of \
-             the seeds"
-        ));
+        assumptions.push(lengths(&model, "their range is that of the seeds"));
         notes.splice(0..0, others);
         rungs
     };
@@ -244,24 +240,56 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
             },
         },
         ladder,
+        offered: None,
         assumptions,
         notes,
     })
 }
 
+impl WhatIf {
+    /// The same, with what an application meets that offers `demand`.
+    pub fn against(mut self, demand: Demand) -> Self {
+        self.offered = Some(Offered::of(demand, &self.ladder, true));
+        self
+    }
+}
+
+/// Why a model is not simulated while somebody waits, if so.
+pub(crate) fn too_fast(model: &Model<'_>) -> Option<String> {
+    let why = "not simulated: so fast a line takes longer than one waits; fullpipe run does it";
+    (model.most_packets() > TOO_MANY_PACKETS).then(|| why.into())
+}
+
 /// Seeds of each state.
 const SEEDS: u64 = 3;
 
+/// What the rates are means of, and what makes their `range` where they have one.
+pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
+    let (seeds, _) = model.seeds();
+    let [duration, by_rate] = [model.present().cc, Algorithm::Bbr1].map(|cc| model.duration(cc));
+    let of_bbr = if by_rate == duration { String::new() } else { format!(", {by_rate} with BBR,") };
+    let (runs, range) = if seeds == 1 {
+        ("one run".into(), "without loss another seed changes next to nothing")
+    } else {
+        (format!("{seeds} seeds"), range)
+    };
+    format!("rates are means of {runs} over {duration}{of_bbr} and, lasting, over as long after; {range}")
+}
+
 /// About a second on two cores for a gigabit across an ocean. A loss-based window needs the whole length to come
-/// down from what its start reached; on a line too fast for that, less than thirty round trips would be all start.
-fn effort(rtt: Duration) -> Effort {
-    let duration = (rtt * 60).max(Duration::from_secs(25));
+/// down from what its start reached; BBR needs its start and one look at the idle path, ten seconds apart. On a
+/// line too fast for that, less than thirty round trips would be all start.
+pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
+    // Under loss most of these are never sent; without it they are.
+    let packets = if loss.is_zero() { 10_000_000 } else { 30_000_000 };
     Effort {
         seeds: SEEDS,
         seeds_at_ends: 0,
-        duration,
+        duration: (rtt * 60).max(Duration::from_secs(25)),
+        duration_by_rate: (rtt * 30).max(Duration::from_secs(10)),
         shortest: (rtt * 30).max(Duration::from_millis(100)),
-        packets: 30_000_000,
+        packets,
+        packets_if_more: packets,
     }
 }
 

@@ -39,12 +39,11 @@ impl Case {
 
     fn facts(&self) -> Facts<'_> {
         Facts {
-            log: &self.log,
             rtt: self.rtt,
             link: "1gbit".parse().ok(),
             sysctl: self.sysctl.as_ref(),
-            kernel: None,
             control: self.control,
+            ..Facts::of(&self.log)
         }
     }
 
@@ -139,7 +138,15 @@ fn bbr_is_not_held_by_cwnd() {
     assert_says(&rwnd.evidence, "not cwnd, certain");
     assert_eq!(rwnd.what, "a receive window near 3 MiB holds it");
     assert_eq!(rwnd.ceiling.map(|rate| rate.as_bps() / 100_000), Some(1198));
-    assert!(found.findings[2].what.contains("108 Mbit/s"));
+    // Six retransmissions speak against a policer, and leave a cap that drops nothing.
+    let cap = &found.findings[2];
+    assert_eq!(
+        (cap.what.as_str(), cap.confidence),
+        ("a shaper or a ceiling of the host near 108 Mbit/s holds it", Confidence::Low)
+    );
+    assert_says(&cap.evidence, "only 6 of 264317 segments were sent again");
+    assert_says(&cap.evidence, "hardly a policer");
+    assert_says(&cap.could_not_tell, "not excluded");
     assert_eq!(found.sender, Sender::Inferred(Algorithm::Bbr1));
     assert_eq!(found.cap, None);
     // The window of BBR's start, kept for 20 s, is at odds with a receive window: it must be said.
@@ -187,6 +194,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         source,
         remedy: None,
         commands: Vec::new(),
+        scenario: None,
     };
     let ladder = vec![
         rung(Limit::Cwnd, "loss", "69.3mbit", Source::Measured),

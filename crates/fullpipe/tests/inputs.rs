@@ -19,7 +19,7 @@ fn example(name: &str) -> String {
 }
 
 fn facts(log: &Iperf3Log) -> Facts<'_> {
-    Facts { log, rtt: None, link: None, sysctl: None, kernel: None, control: None }
+    Facts::of(log)
 }
 
 /// A log in a line.

@@ -31,12 +31,10 @@ impl Given {
 
     fn facts(&self) -> Facts<'_> {
         Facts {
-            log: &self.log,
             rtt: "210ms".parse().ok(),
             link: "1gbit".parse().ok(),
             sysctl: Some(&self.sysctl),
-            kernel: None,
-            control: None,
+            ..Facts::of(&self.log)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What a JSON log decides by itself: RTT, receiver's window and orders are in it, and no flag is needed.
 
 use fullpipe::explain::{BufferSource, Confidence, RttSource, Sender};
-use fullpipe::{DiagnoseError, Diagnosis, Facts, Findings, Iperf3Log, Limit, explain, render_text};
+use fullpipe::{Facts, Findings, Iperf3Log, Limit, explain};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -50,7 +50,7 @@ fn log_of(seconds: impl IntoIterator<Item = Second>, cc: &str) -> Iperf3Log {
 }
 
 fn facts(log: &Iperf3Log) -> Facts<'_> {
-    Facts { log, rtt: None, link: None, sysctl: None, kernel: None, control: None }
+    Facts::of(log)
 }
 
 fn limits(found: &Findings) -> Vec<Limit> {
@@ -228,37 +228,27 @@ fn samples_that_cannot_be_are_no_error_and_no_certainty() {
     assert_says(&found.notes, "do not stand for the whole");
 }
 
-/// UDP says nothing of windows: it can be explained, but there is no ladder to climb, and `diagnose`, whose
-/// answer that would be, refuses it.
+/// What drops nothing is no policer, what queues nothing no shaper; a ceiling of the host does neither.
 #[test]
-fn a_udp_log_has_a_finding_of_its_own_and_no_ladder() {
-    let text = "Connecting to host h, port 5201\n\
-                [ ID] Interval           Transfer     Bitrate         Total Datagrams\n\
-                [  5]   0.00-1.00   sec   113 MBytes   950 Mbits/sec  86000\n\
-                [ ID] Interval           Transfer     Bitrate         Jitter    Lost/Total Datagrams\n\
-                [  5]   0.00-1.00   sec   113 MBytes   950 Mbits/sec  0.000 ms  0/86000 (0%)  sender\n\
-                [  5]   0.00-1.00   sec   113 MBytes   949 Mbits/sec  0.020 ms  86/86000 (0.1%)  receiver\n";
-    let log = Iperf3Log::parse(text).unwrap();
-    let given = Facts { link: "1gbit".parse().ok(), ..facts(&log) };
-    let Err(DiagnoseError::Input(error)) = fullpipe::diagnose(&given, |_| panic!("nothing to simulate"))
-    else {
-        panic!("a UDP log was climbed from")
+fn drops_and_queue_tell_caps_apart() {
+    let cap = |retransmits: u64, highest_ms: f64| {
+        let second = move |i: u64| Second {
+            mbps: 115.0,
+            retransmits,
+            wnd_kib: -1,
+            rtt_ms: if i == 1 { highest_ms } else { 210.0 },
+            ..IDLE
+        };
+        let log = log_of((0..30).map(second), "bbr");
+        let found = explain(&facts(&log)).unwrap();
+        let at = found.findings.iter().position(|finding| finding.limit == Limit::Policer).unwrap();
+        (at, found.findings[at].what.clone(), found.findings[at].could_not_tell[0].clone())
     };
-    assert_eq!(error.message, "a UDP test (949 Mbit/s) says nothing of what limits TCP");
-    assert!(error.hint.contains("without -u"));
-    let diagnosis = Diagnosis::new(&given, explain(&given).unwrap(), Vec::new());
-    let first = &diagnosis.findings[0];
-    assert_eq!(first.what, "a UDP test: 99.90 % arrived, which says nothing of TCP");
-    assert_says(&first.evidence, "86 of 86000 datagrams were lost");
-    assert_says(&first.evidence, "jitter on arrival is 20us");
-    assert_says(&first.evidence, "much for TCP");
-    assert_says(&first.could_not_tell, "congestion control: UDP has none");
-    assert!(first.next_test.as_deref().is_some_and(|test| test.contains("over TCP")));
-    let json = serde_json::to_value(&diagnosis).unwrap();
-    assert_eq!((&json["input"]["protocol"], &json["path"]["rtt_source"]), (&"udp".into(), &"unknown".into()));
-    assert_eq!(json["path"]["congestion_control"], "none");
-    assert_eq!(json["path"]["jitter_ms"], 0.02);
-    let shown = render_text(&diagnosis, 80);
-    assert!(shown.lines().next().unwrap().contains("says nothing of TCP"), "{shown}");
-    assert!(!shown.contains("RTT 0"), "{shown}");
+    let (policed, what, _) = cap(600, 215.0);
+    assert!(what.starts_with("a cap of one flow"), "{what}");
+    let (shaped, what, open) = cap(0, 300.0);
+    assert!(what.starts_with("a shaper or a ceiling") && open.contains("not excluded"), "{what}: {open}");
+    let (host, what, open) = cap(0, 215.0);
+    assert!(what.starts_with("a ceiling of the host") && open.contains("not excluded"), "{what}: {open}");
+    assert!(policed < shaped && shaped <= host, "{policed} {shaped} {host}");
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Rate};
-use serde::de::{self, Deserialize, Deserializer};
+use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ExperimentError;
 use super::swept::{Swept, Written, refuse};
-use super::value::{Amount, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Value, WinScale};
+use super::value::{Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Value, WinScale};
 use crate::check::{Metric, Over};
 
 #[derive(Debug, serde::Deserialize)]
@@ -19,7 +19,7 @@ pub(super) struct ExperimentFile {
     pub(super) name: String,
     #[serde(default)]
     pub(super) description: String,
-    pub(super) duration: Single<Duration>,
+    pub(super) duration: Swept<Duration>,
     #[serde(default = "one")]
     pub(super) repeat: u64,
     #[serde(default = "one")]
@@ -104,8 +104,8 @@ swept_table! {
 }
 
 swept_table! {
-    FlowFile { cc: Algorithm, count: Count, bytes: Positive, start: Duration, max_pacing: Rate }
-    own { stack: Stack, app: App }
+    FlowFile { cc: Algorithm, count: Count, bytes: Positive, start: Duration, max_pacing: Rate, app: App }
+    own { stack: Stack }
 }
 
 /// Whose TCP a flow runs on. Left out, it is the world's own.
@@ -129,26 +129,6 @@ impl<'de> Deserialize<'de> for Stack {
             other => ExperimentError::new(format!("unknown stack '{other}'"), "known: fullpipe"),
         };
         Err(refuse(&problem))
-    }
-}
-
-/// What the application does: a key kept for later, so that its meaning is not guessed at.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct App;
-
-impl App {
-    fn overlaid(self, _: &Self) -> Self {
-        self
-    }
-}
-
-impl<'de> Deserialize<'de> for App {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        de::IgnoredAny::deserialize(deserializer)?;
-        Err(refuse(&ExperimentError::new(
-            "app is reserved: application behaviour is not available yet",
-            "leave it out: a flow sends as fast as it may",
-        )))
     }
 }
 

@@ -8,7 +8,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile};
 use super::swept::{Choice, Picker, Swept};
-use super::value::{Amount, BufferSize, Loss};
+use super::value::{Amount, App, BufferSize, Loss};
 use super::{ExperimentError, Point};
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
@@ -64,7 +64,7 @@ pub(super) fn points(file: &ExperimentFile) -> Result<Vec<Point>, ExperimentErro
     let mut labels = BTreeSet::new();
     for tables in &tables {
         let resolve = |picker: &mut Picker| {
-            scenario(tables, file.duration.0, every, picker).map_err(|error| {
+            scenario(tables, &file.duration, every, picker).map_err(|error| {
                 let label = differences(tables.name, &picker.chosen);
                 let at = if label.is_empty() { label } else { format!("point '{label}': ") };
                 ExperimentError { message: format!("{at}{}", error.message), ..error }
@@ -119,10 +119,17 @@ fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, S
 
 fn scenario(
     tables: &Tables<'_>,
-    duration: Duration,
+    duration: &Swept<Duration>,
     sample_every: Duration,
     picker: &mut Picker,
 ) -> Result<Scenario, ExperimentError> {
+    let duration = picker.pick("duration", Some(duration)).unwrap_or(Duration::ZERO);
+    if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&duration) {
+        return Err(ExperimentError::new(
+            format!("duration {duration} is out of range"),
+            "allowed: 1ms to 86400s",
+        ));
+    }
     let path = path(&tables.path, picker)?;
     let host = host(&tables.host, path.bdp(), picker)?;
     let mut flows = Vec::new();
@@ -342,8 +349,9 @@ fn flows(
     let max_pacing_rate = picker.pick(&key("max_pacing"), file.max_pacing.as_ref());
     let bytes = picker.pick(&key("bytes"), file.bytes.as_ref()).map(|bytes| bytes.0.resolve(bdp));
     let start = picker.pick(&key("start"), file.start.as_ref()).unwrap_or(Duration::ZERO);
+    let workload = picker.pick(&key("app"), file.app.as_ref()).map(App::workload).unwrap_or_default();
     let Some(cc) = picker.pick(&key("cc"), file.cc.as_ref()) else {
         return Err(ExperimentError::new("a [[flow]] has no cc", "add cc = \"cubic\""));
     };
-    Ok(vec![FlowSpec { cc, start, bytes, max_pacing_rate }; count as usize])
+    Ok(vec![FlowSpec { cc, start, bytes, max_pacing_rate, workload }; count as usize])
 }

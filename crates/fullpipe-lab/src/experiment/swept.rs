@@ -213,6 +213,16 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
         {
             return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
         }
+        if !T::KEYS.is_empty() {
+            let fields =
+                T::KEYS.iter().filter_map(|key| entries.remove(*key).map(|w| format!("{key}={}", w.text)));
+            let text = fields.collect::<Vec<_>>().join(",");
+            if let Some(key) = entries.keys().next() {
+                let hint = format!("allowed here: {}", T::KEYS.join(", "));
+                return Err(refuse(&ExperimentError::new(format!("unknown key '{key}'"), hint)));
+            }
+            return Ok(vec![Written { text, is_text: true }.read()?]);
+        }
         let keys: Vec<_> = entries.keys().map(String::as_str).collect();
         if let Some(others) = T::TABLE
             && let Some(other) = others.into_iter().find(|other| keys.len() == 2 && keys.contains(other))

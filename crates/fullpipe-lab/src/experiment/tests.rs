@@ -7,6 +7,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::{Experiment, ExperimentError};
 use crate::scenario::LossPattern;
+use crate::workload::{Reading, Workload, Writing};
 
 /// A file with `path`, `host` and `flow` as the bodies of those tables, and `rest` after them.
 fn file(path: &str, host: &str, flow: &str, rest: &str) -> String {
@@ -96,6 +97,79 @@ fn lists_make_all_combinations_with_the_last_field_fastest() {
     assert_eq!(last.scenario.flows[0].cc, Algorithm::Bbr1);
     assert_eq!(last.parameters["rate"], "100mbit");
     assert_eq!(last.parameters["loss"], "1.5%");
+}
+
+/// A list works wherever a value does, and the point that it makes can be spoken of.
+#[test]
+fn every_field_can_be_swept() {
+    let path = [
+        ("rate", "'1mbit', '2mbit'"),
+        ("rtt", "'1ms', '2ms'"),
+        ("loss", "'1%', { rate = '1%', burst = 5 }"),
+        ("queue", "'1bdp', '64KiB'"),
+        ("mtu", "1500, 9000"),
+        ("policer.rate", "'1mbit', '2mbit'"),
+        ("shaper.rate", "'1mbit', '2mbit'"),
+        ("forward.rate", "'1mbit', '2mbit'"),
+        ("forward.loss", "'1%', '2%'"),
+        ("backward.queue", "'1bdp', '2bdp'"),
+        ("backward.delay", "'1ms', '2ms'"),
+    ];
+    let host = [
+        ("kernel", "'4.15', '6.18'"),
+        ("window_ratio", "0.5, 0.8"),
+        ("sndbuf", "'1MiB', { fixed = '1MiB' }"),
+        ("rcvbuf", "'1MiB', '2bdp'"),
+        ("window", "'1bdp', '65535B'"),
+        ("fair_queue", "true, false"),
+        ("rx_merge", "'0s', '20us'"),
+    ];
+    let flow =
+        [("cc", "'reno', 'bbr1'"), ("count", "1, 2"), ("bytes", "'1MB', '2MB'"), ("start", "'0s', '1s'")];
+    let swept = |table: &str, key: &str, values: &str| {
+        let mut tables = [("path", String::new()), ("host", String::new()), ("flow", String::new())];
+        for (name, text) in &mut tables {
+            for (field, given) in
+                [("path", "rate = '10mbit'"), ("path", "rtt = '10ms'"), ("flow", "cc = 'reno'")]
+            {
+                if field == *name && !(table == *name && given.starts_with(&format!("{key} "))) {
+                    *text += &format!("{given}\n");
+                }
+            }
+            if table == *name {
+                *text += &format!("{key} = [{values}]\n");
+            }
+        }
+        let [(_, path), (_, host), (_, flow)] = &tables;
+        let experiment = read(path, host, flow, "");
+        let points: Vec<_> = experiment.points().iter().map(|point| &point.parameters[key]).collect();
+        assert!(points.len() == 2 && points[0] != points[1], "{table}.{key}: {points:?}");
+        for point in experiment.points() {
+            assert!(point.label.contains(&format!("{key}=")), "{}", point.label);
+        }
+    };
+    for (key, values) in path {
+        swept("path", key, values);
+    }
+    for (key, values) in host {
+        swept("host", key, values);
+    }
+    for (key, values) in flow {
+        swept("flow", key, values);
+    }
+
+    let second = "cc = 'reno'\n[[flow]]\ncc = ['cubic', 'bbr1']\ncount = [1, 2]";
+    let expected =
+        ["flow2.count=1 flow2.cc=cubic", "flow2.count=1 flow2.cc=bbr1", "flow2.count=2 flow2.cc=cubic"];
+    assert_eq!(labels(&read(PATH, "", second, ""))[..3], expected);
+
+    let text =
+        file(PATH, "", FLOW, "[[expect]]\nwhere = { duration = '2000ms' }\nmetric = 'retransmits'\nmax = 1");
+    let text = text.replace("duration = '20s'", "duration = ['1s', '2s', '3s']");
+    let experiment = Experiment::from_toml(&text).expect("valid");
+    assert_eq!(labels(&experiment), ["duration=1s", "duration=2s", "duration=3s"]);
+    assert_eq!(experiment.points()[2].scenario.duration, Duration::from_secs(3));
+    assert_eq!(experiment.expectations()[0].points, [1]);
 }
 
 #[test]
@@ -266,9 +340,29 @@ fn mistakes_are_named_in_one_line() {
             "leave stack out: each world then takes its own, the simulator fullpipe's",
         ),
         (
-            f(PATH, "", "cc = 'reno'\napp = 'curl'", ""),
-            "line 10, column 7: app is reserved: application behaviour is not available yet",
-            "leave it out: a flow sends as fast as it may",
+            f(PATH, "", "cc = 'reno'\napp = { wright = '1mbit' }", ""),
+            "line 10, column 7: unknown key 'wright'",
+            "allowed here: write, chunk, read, rule, read_buffer, reads_per_second",
+        ),
+        (
+            f(PATH, "", "cc = 'reno'\napp = { write = '1mbps' }", ""),
+            "line 10, column 7: rate '1mbps' has an ambiguous unit",
+            "write mbit/s for bits or mB/s for bytes",
+        ),
+        (
+            f(PATH, "", "cc = 'reno'\napp = { write = '8gbit', chunk = '100B' }", ""),
+            "line 10, column 7: app writes 100 B more often than every 1us",
+            "write a chunk of at least 1001 B",
+        ),
+        (
+            f(PATH, "", "cc = 'reno'\napp = { read = '1mbit', rule = 'wget' }", ""),
+            "line 10, column 7: unknown rule 'wget' of app",
+            "known: smooth, curl",
+        ),
+        (
+            f(PATH, "", "cc = 'reno'\napp = { read_buffer = '1KiB', reads_per_second = 0 }", ""),
+            "line 10, column 7: reads_per_second '0' is out of range",
+            "allowed: 1 to 1000000",
         ),
         (f(PATH, "", "count = 2", ""), "a [[flow]] has no cc", "add cc = \"cubic\""),
         (
@@ -306,8 +400,9 @@ fn mistakes_are_named_in_one_line() {
             expect("metric = 'speed'\nmin = 1"),
             "line 11, column 10: unknown metric 'speed'",
             "known: goodput_bps, goodput_second_half_bps, utilisation, utilisation_second_half, retransmits, \
-             rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, policed, share.app, share.sndbuf, share.rwnd, \
-             share.cwnd, share.slow_start, share.pacing, share.recovery",
+             rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, policed, wire_peak_bps, wire_peak_second_half_bps, \
+             wire_burst, wire_burst_second_half, share.app, share.sndbuf, share.rwnd, share.cwnd, share.slow_start, \
+             share.pacing, share.recovery",
         ),
         (
             expect("metric = 'goodput_bps'\nmin = '1mbps'"),
@@ -397,5 +492,55 @@ fn bursts_and_limiters_are_read() {
         let error = Experiment::from_toml(&file(&format!("{PATH}\n{path}"), "", FLOW, "")).unwrap_err();
         assert!(error.message.contains(message), "{path}: {}", error.message);
         assert!(!error.hint.is_empty(), "{path}");
+    }
+}
+
+/// An app is one value, also in a list; what its parts mean to each other is checked.
+#[test]
+fn applications_are_read() {
+    let experiment = read(
+        PATH,
+        "",
+        "cc = 'cubic'\napp = ['greedy', { write = '20mbit' }, { write = '20 mbit', chunk = '64KiB' }, \
+         { read = '8mbit', rule = 'curl' }, { read_buffer = '1KiB', reads_per_second = 20 }]",
+        "[[expect]]\nwhere = { app = 'chunk=65536B,write=20mbit' }\nmetric = 'goodput_bps'\nmin = 1",
+    );
+    let expected = [
+        "app=greedy",
+        "app=write=20mbit",
+        "app=write=20mbit,chunk=64KiB",
+        "app=read=8mbit,rule=curl",
+        "app=read_buffer=1KiB,reads_per_second=20",
+    ];
+    assert_eq!(labels(&experiment), expected);
+    assert_eq!(experiment.expectations()[0].points, [2], "compared as values");
+    let rate = Rate::from_bps;
+    let workload = |i: usize| experiment.points()[i].scenario.flows[0].workload;
+    assert_eq!(workload(0), Workload::default());
+    // A millisecond at 20 Mbit/s.
+    let writing = |chunk| Writing::Paced { rate: rate(20_000_000), chunk: Bytes::new(chunk) };
+    assert_eq!((workload(1).writing, workload(1).reading), (writing(2_500), Reading::Greedy));
+    assert_eq!(workload(2).writing, writing(65_536));
+    assert_eq!(workload(3).reading, Reading::CurlLimit { rate: rate(8_000_000) });
+    let every = Duration::from_millis(50);
+    assert_eq!(workload(4).reading, Reading::Loop { buffer: Bytes::from_kib(1), every });
+
+    for (app, message) in [
+        ("'curl'", "app 'curl' is not understood"),
+        ("{}", "app '' is not understood"),
+        ("{ chunk = '1KiB' }", "app has chunk without write"),
+        ("{ write = '1mbit', rule = 'curl' }", "app has rule without read"),
+        ("{ write = '1mbit', chunk = '0B' }", "chunk '0B' is out of range"),
+        ("{ read_buffer = '1KiB' }", "app has read_buffer without reads_per_second"),
+        ("{ reads_per_second = 20 }", "app has reads_per_second without read_buffer"),
+        (
+            "{ read = '1mbit', read_buffer = '1KiB', reads_per_second = 1 }",
+            "app has both read and a read loop",
+        ),
+    ] {
+        let text = file(PATH, "", &format!("{FLOW}\napp = {app}"), "");
+        let error = Experiment::from_toml(&text).unwrap_err();
+        assert!(error.message.ends_with(message), "{app}: {}", error.message);
+        assert!(!error.hint.is_empty(), "{app}");
     }
 }

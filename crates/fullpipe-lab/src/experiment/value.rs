@@ -3,6 +3,7 @@
 //! Absurd values are refused here, where the reader still knows the line they stand on: a run that
 //! would take a year or divide by zero must not be found out in the middle of a campaign.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use fullpipe_tcp::buffers::{Buffer, KernelVersion};
@@ -11,6 +12,7 @@ use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
 use super::ExperimentError;
 use crate::scenario::LossPattern;
+use crate::workload::{Reading, Workload, Writing};
 
 /// A type that a field can have.
 pub(super) trait Value: Sized + Clone + PartialEq {
@@ -20,11 +22,13 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     const TEXT_ONLY: bool = false;
     /// `{ fixed = … }` is accepted.
     const FIXED: bool = false;
-
-    /// Reads and checks one value.
     /// A table of `rate` and one of these is another way to write it.
     const TABLE: Option<[&'static str; 2]> = None;
+    /// A table with these keys is a value, and the text of it `key=value` for each, in this order, with
+    /// commas between.
+    const KEYS: &'static [&'static str] = &[];
 
+    /// Reads and checks one value.
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
     /// Step `step` of `last` between two values as a text; `None` for what has no in-between.
@@ -309,6 +313,99 @@ impl Value for Algorithm {
     }
 }
 
+/// What the applications of a flow do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct App(Workload);
+
+impl App {
+    pub(super) fn workload(self) -> Workload {
+        self.0
+    }
+}
+
+/// Timers of an application finer than this are no application's, and would make a second of virtual time
+/// an hour.
+const FINEST_APP_TIMER: Duration = Duration::from_micros(1);
+
+impl Value for App {
+    const EXAMPLE: &'static str = "write { write = \"20mbit\" }, with chunk = \"64KiB\" for bursts; { read = \"8mbit\" }, \
+         with rule = \"curl\"; or { read_buffer = \"1KiB\", reads_per_second = 20 }";
+    const KEYS: &'static [&'static str] =
+        &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second"];
+
+    /// `greedy`, `write=20mbit`, `write=20mbit,chunk=64KiB,read=8mbit,rule=curl`.
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        if text == "greedy" {
+            return Ok(Self(Workload::default()));
+        }
+        let mut fields = BTreeMap::new();
+        for field in text.split(',') {
+            match field.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
+                Some((key, value)) if Self::KEYS.contains(&key) && !fields.contains_key(key) => {
+                    fields.insert(key, value);
+                }
+                _ => {
+                    return Err(ExperimentError::new(
+                        format!("app '{text}' is not understood"),
+                        Self::EXAMPLE,
+                    ));
+                }
+            }
+        }
+        let rate = |key| fields.get(key).map(|text| Rate::read(text)).transpose();
+        let size = |key| match fields.get(key).map(|text| (text, text.parse::<Bytes>())) {
+            None => Ok(None),
+            Some((text, Ok(Bytes::ZERO))) => Err(out_of_range(key, text, "at least 1B")),
+            Some((_, Ok(size))) => Ok(Some(size)),
+            Some((_, Err(error))) => Err(of_unit(&error, "write 64KiB")),
+        };
+        let needs = |key: &str, other: &str| {
+            ExperimentError::new(format!("app has {key} without {other}"), Self::EXAMPLE)
+        };
+        let (write, chunk, read, buffer) =
+            (rate("write")?, size("chunk")?, rate("read")?, size("read_buffer")?);
+        let writing = match (write, chunk) {
+            (None, None) => Writing::Greedy,
+            (None, Some(_)) => return Err(needs("chunk", "write")),
+            (Some(rate), None) => Writing::smooth(rate),
+            (Some(rate), Some(chunk)) if rate.time_for(chunk) >= FINEST_APP_TIMER => {
+                Writing::Paced { rate, chunk }
+            }
+            (Some(rate), Some(chunk)) => {
+                return Err(ExperimentError::new(
+                    format!("app writes {chunk} more often than every {FINEST_APP_TIMER}"),
+                    format!("write a chunk of at least {}", rate * FINEST_APP_TIMER + Bytes::new(1)),
+                ));
+            }
+        };
+        let times = match fields.get("reads_per_second") {
+            Some(text) => Some(whole_number("reads_per_second", text, 1, 1_000_000)?),
+            None => None,
+        };
+        let reading = match (read, fields.get("rule").copied(), buffer, times) {
+            (None, None, None, None) => Reading::Greedy,
+            (Some(rate), None | Some("smooth"), None, None) => Reading::smooth(rate),
+            (Some(rate), Some("curl"), None, None) => Reading::CurlLimit { rate },
+            (Some(_), Some(rule), None, None) => {
+                return Err(ExperimentError::new(
+                    format!("unknown rule '{rule}' of app"),
+                    "known: smooth, curl",
+                ));
+            }
+            (None, Some(_), _, _) => return Err(needs("rule", "read")),
+            (None, None, Some(buffer), Some(times)) => {
+                Reading::Loop { buffer, every: Duration::from_secs(1) / times }
+            }
+            (None, None, Some(_), None) => return Err(needs("read_buffer", "reads_per_second")),
+            (None, None, None, Some(_)) => return Err(needs("reads_per_second", "read_buffer")),
+            (Some(_), ..) => {
+                return Err(ExperimentError::new("app has both read and a read loop", Self::EXAMPLE));
+            }
+        };
+        Ok(Self(Workload { writing, reading }))
+    }
+}
+
 impl Value for KernelVersion {
     const EXAMPLE: &'static str = "write it as text, kernel = \"6.10\"";
     // As a number, 6.10 is 6.1.
@@ -409,7 +506,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
     match field {
         "rate" | "max_pacing" => equal::<Rate>(a, b),
         "rtt" | "delay" => equal::<Delay>(a, b),
-        "start" | "rx_merge" => equal::<Duration>(a, b),
+        "start" | "rx_merge" | "duration" => equal::<Duration>(a, b),
         "loss" => Ok(Loss::read(a)?.is_same(Loss::read(b)?)),
         "burst" => equal::<Amount>(a, b),
         "per_flow" => equal::<bool>(a, b),
@@ -419,6 +516,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "mtu" => equal::<Mtu>(a, b),
         "count" => equal::<Count>(a, b),
         "cc" => equal::<Algorithm>(a, b),
+        "app" => equal::<App>(a, b),
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),
         "window_ratio" => equal::<Ratio>(a, b),

@@ -8,6 +8,7 @@ use crate::history::{Ended, History, Moment};
 use crate::outcome::{FlowOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
+use crate::workload::{Reader, Writer};
 
 /// Most payload that is handed up as one segment (an IP packet's 64 KiB, whole segments only).
 const MERGE_LIMIT: u32 = 65_000;
@@ -18,8 +19,13 @@ pub(crate) struct Flow {
     spec: FlowSpec,
     starts_at: Instant,
     opened: bool,
-    written: u64,
+    writer: Writer,
+    reader: Reader,
     finished_at: Option<Instant>,
+    /// When a reader that takes its time last read.
+    read_at: Instant,
+    /// Payload that has come over the path, duplicates included.
+    arrived: u64,
     history: History,
     merge: Merge,
 }
@@ -51,8 +57,11 @@ impl Flow {
             spec: spec.clone(),
             starts_at,
             opened: false,
-            written: 0,
+            writer: Writer::new(spec.workload.writing, spec.bytes),
+            reader: Reader::new(spec.workload.reading, starts_at),
             finished_at: None,
+            read_at: starts_at,
+            arrived: 0,
             history: History::new(starts_at),
             merge: Merge { within: host.rx_merge, held: None },
         }
@@ -73,35 +82,42 @@ impl Flow {
             self.sender.open();
         }
         self.sender.handle_timeout(now);
+        if self.writer.wakes_at() <= now {
+            self.offer(now);
+        }
         self.sender_events(now);
     }
 
     fn sender_events(&mut self, now: Instant) {
         while let Some(event) = self.sender.poll_event() {
             match event {
-                Event::Connected | Event::Writable => self.offer(),
+                Event::Connected | Event::Writable => self.offer(now),
                 Event::Finished => self.finished_at = Some(now),
                 Event::Readable | Event::PeerClosed | Event::Aborted => {}
             }
         }
     }
 
-    /// The sending application: writes as much as the buffer takes.
-    fn offer(&mut self) {
-        let rest = self.spec.bytes.map_or(u64::MAX, |bytes| bytes.get() - self.written);
-        self.written += self.sender.write(rest);
-        if self.spec.bytes.is_some_and(|bytes| self.written >= bytes.get()) {
+    /// The sending application writes what it has.
+    fn offer(&mut self, now: Instant) {
+        let offered = self.writer.offers(now);
+        if offered > 0 {
+            let taken = self.sender.write(offered);
+            self.writer.wrote(offered, taken);
+        }
+        if self.writer.is_done() {
             self.sender.close();
         }
     }
 
-    pub(crate) fn receiver_takes(&mut self, now: Instant, segment: Segment) {
+    pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
+        self.arrived += u64::from(segment.len);
         if self.merge.within.is_zero() {
-            self.receiver_handles(now, &segment);
+            self.receiver_handles(now, segment);
             return;
         }
         if let Some((held, _)) = &mut self.merge.held
-            && mergeable(held, &segment)
+            && mergeable(held, segment)
         {
             held.len += segment.len;
             held.ack = segment.ack;
@@ -110,9 +126,9 @@ impl Flow {
         }
         self.flush_merge(now);
         if segment.len > 0 && !segment.flags.has(Flags::FIN) && segment.syn.is_none() {
-            self.merge.held = Some((segment, now + self.merge.within));
+            self.merge.held = Some((segment.clone(), now + self.merge.within));
         } else {
-            self.receiver_handles(now, &segment);
+            self.receiver_handles(now, segment);
         }
     }
 
@@ -124,12 +140,34 @@ impl Flow {
 
     fn receiver_handles(&mut self, now: Instant, segment: &Segment) {
         self.receiver.handle_segment(now, segment);
-        // The receiving application reads whatever there is, at once.
         while let Some(event) = self.receiver.poll_event() {
             if event == Event::Readable {
-                self.receiver.read(now, u64::MAX);
+                self.application_reads(now);
             }
         }
+    }
+
+    /// The receiving application reads what it wants of what there is.
+    #[inline]
+    fn application_reads(&mut self, now: Instant) {
+        if self.reader.is_greedy() {
+            self.receiver.read(now, u64::MAX);
+            return;
+        }
+        loop {
+            let wanted = self.reader.takes(now).min(self.receiver.readable());
+            if wanted == 0 {
+                return;
+            }
+            let taken = self.receiver.read(now, wanted);
+            self.reader.took(now, taken);
+            self.read_at = now;
+        }
+    }
+
+    /// Bytes that the receiving application has read.
+    fn read(&self) -> u64 {
+        self.receiver.received() - self.receiver.readable()
     }
 
     pub(crate) fn receiver_timeout(&mut self, now: Instant) {
@@ -137,14 +175,17 @@ impl Flow {
             self.flush_merge(now);
         }
         self.receiver.handle_timeout(now);
+        if self.reader.wakes_at() <= now {
+            self.application_reads(now);
+        }
     }
 
     pub(crate) fn next_timeout(&self, of_sender: bool) -> Instant {
         if !of_sender {
             let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
-            return self.receiver.poll_timeout().min(merge);
+            return self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at());
         }
-        if self.opened { self.sender.poll_timeout() } else { self.starts_at }
+        if self.opened { self.sender.poll_timeout().min(self.writer.wakes_at()) } else { self.starts_at }
     }
 
     /// The flow's trace row.
@@ -153,7 +194,7 @@ impl Flow {
         Row {
             at: now,
             flow: number,
-            sender: TcpInfo::of(&sender, self.spec.max_pacing_rate),
+            sender: TcpInfo::of(&sender, self.spec.cc, self.spec.max_pacing_rate),
             receiver: Some(self.receiver.receiver_snapshot().into()),
             path: Some(path),
             truth: Some(SenderTruth {
@@ -167,25 +208,35 @@ impl Flow {
 
     pub(crate) fn remember(&mut self, row: &Row) {
         if self.finished_at.is_none() {
-            self.history.remember(row);
+            self.history.remember(row.sender.cwnd, self.moment(row.at));
         }
     }
 
     pub(crate) fn outcome(&self, end: Instant) -> FlowOutcome {
-        let end = self.finished_at.unwrap_or(end);
+        // Acknowledged is not yet read.
+        let all_read = self.receiver.readable() == 0;
+        let end = self.finished_at.filter(|_| all_read).map_or(end, |finished| finished.max(self.read_at));
         let rtts = self.sender.rtts();
         let rtt = match (rtts.min(), rtts.mean(), rtts.percentile(95)) {
             (Some(min), Some(mean), Some(p95)) => Some(RttOutcome { min, mean, p95 }),
             _ => None,
         };
-        let received = Bytes::new(self.receiver.received());
         self.history.outcome(Ended {
             cc: self.spec.cc,
-            last: Moment { at: end, received, limit_times: self.sender.limit_times(end) },
+            last: self.moment(end),
             finished: self.finished_at,
             retransmits: self.sender.stats().retransmits,
             rtt,
         })
+    }
+
+    fn moment(&self, at: Instant) -> Moment {
+        Moment {
+            at,
+            read: Bytes::new(self.read()),
+            arrived: Bytes::new(self.arrived),
+            limit_times: self.sender.limit_times(at),
+        }
     }
 }
 

@@ -21,7 +21,7 @@ use fullpipe_path::{
 use fullpipe_tcp::wire::Segment;
 use fullpipe_units::Instant;
 
-use crate::outcome::{Outcome, PathOutcome};
+use crate::outcome::{Outcome, PathOutcome, Work};
 use crate::scenario::{DirectionSpec, LossPattern, Scenario};
 use crate::trace::{Digest, NoTrace, PathState, Sink};
 use flow::Flow;
@@ -60,6 +60,7 @@ struct World<'s> {
     backward: Path<Packet>,
     timers: Schedule,
     digest: Digest,
+    events: u64,
 }
 
 impl<'s> World<'s> {
@@ -79,6 +80,7 @@ impl<'s> World<'s> {
             backward: direction(&scenario.path.backward, scenario.seed, 1),
             timers,
             digest: Digest::default(),
+            events: 0,
         }
     }
 
@@ -87,7 +89,7 @@ impl<'s> World<'s> {
         loop {
             let forward = self.forward.next_event();
             let backward = self.backward.next_event();
-            let timer = self.timers.earliest();
+            let timer = self.timers.bound();
             let next = forward.min(backward).min(timer).min(next_row);
             if next > self.end {
                 break;
@@ -98,8 +100,12 @@ impl<'s> World<'s> {
             } else if next == backward {
                 self.deliver(Side::Sender);
             } else if next == timer {
-                self.fire_timer();
+                self.events += 1;
+                if let Some(which) = self.timers.settle() {
+                    self.fire_timer(which);
+                }
             } else {
+                self.events += 1;
                 self.sample(sink);
                 next_row += self.scenario.sample_every;
             }
@@ -111,20 +117,23 @@ impl<'s> World<'s> {
     /// Hands over what leaves a path now.
     fn deliver(&mut self, side: Side) {
         loop {
-            let path = if side == Side::Receiver { &mut self.forward } else { &mut self.backward };
-            let Some((_, packet)) = path.pop(self.now) else { return };
-            let number = packet.flow as usize;
-            let flow = &mut self.flows[number];
-            match side {
-                Side::Receiver => flow.receiver_takes(self.now, packet.segment),
-                Side::Sender => flow.sender_takes(self.now, &packet.segment),
-            }
+            let Self { now, flows, forward, backward, .. } = self;
+            let path = if side == Side::Receiver { forward } else { backward };
+            let number = path.pop_with(*now, |packet| {
+                let flow = &mut flows[packet.flow as usize];
+                match side {
+                    Side::Receiver => flow.receiver_takes(*now, &packet.segment),
+                    Side::Sender => flow.sender_takes(*now, &packet.segment),
+                }
+                packet.flow as usize
+            });
+            let Some(number) = number else { return };
+            self.events += 1;
             self.transmit(number, side);
         }
     }
 
-    fn fire_timer(&mut self) {
-        let which = self.timers.earliest_index();
+    fn fire_timer(&mut self, which: usize) {
         let (number, side) = (which / 2, if which.is_multiple_of(2) { Side::Sender } else { Side::Receiver });
         let flow = &mut self.flows[number];
         match side {
@@ -192,8 +201,18 @@ impl<'s> World<'s> {
                 random_drops: path.random_drops,
                 policed: path.policed,
             },
+            work: self.work(),
             digest: self.digest.value(),
         }
+    }
+
+    fn work(&self) -> Work {
+        let none = Work { events: self.events, ..Work::default() };
+        self.flows.iter().map(|flow| flow.sender.stats()).fold(none, |work, stats| Work {
+            acks: work.acks + stats.acks,
+            records_visited: work.records_visited + stats.records_visited,
+            ..work
+        })
     }
 }
 

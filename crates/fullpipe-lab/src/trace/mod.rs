@@ -11,13 +11,15 @@
 //! | [`SenderTruth`] | yes | with our TCP | with our TCP |
 
 mod digest;
+mod read;
 mod record;
 
 pub use digest::Digest;
+pub use read::{ReadError, Recorded, Recording, is_header, read};
 pub use record::{Csv, Record};
 
 use fullpipe_path::Path;
-use fullpipe_tcp::cc::Status;
+use fullpipe_tcp::cc::{Algorithm, Status};
 use fullpipe_tcp::{ReceiverSnapshot, SendLimit, Snapshot};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -41,6 +43,8 @@ pub struct Row {
 /// What a sending socket tells of itself: the kernel's `TCP_INFO` and `SO_MEMINFO`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
+    /// Its congestion control (`TCP_CONGESTION`); `None` when not asked for, or none of ours.
+    pub cc: Option<Algorithm>,
     /// Payload of a full segment.
     pub mss: Bytes,
     /// Congestion window in force.
@@ -122,8 +126,9 @@ pub struct SenderTruth {
 
 impl TcpInfo {
     /// The part of a connection's state that a kernel would show of its own.
-    pub fn of(sender: &Snapshot, max_pacing_rate: Option<Rate>) -> Self {
+    pub fn of(sender: &Snapshot, cc: Algorithm, max_pacing_rate: Option<Rate>) -> Self {
         Self {
+            cc: Some(cc),
             mss: Bytes::new(sender.mss),
             cwnd: Bytes::new(sender.cwnd),
             ssthresh: (sender.ssthresh != u64::MAX).then_some(Bytes::new(sender.ssthresh)),

@@ -15,6 +15,8 @@ pub struct Record {
     pub flow: u32,
     /// Seconds since the start of the run.
     pub t_s: f64,
+    /// Congestion control.
+    pub cc: Option<String>,
     /// Payload of a full segment.
     pub mss_bytes: u64,
     /// Congestion window.
@@ -101,6 +103,7 @@ impl From<&Row> for Record {
         Self {
             flow: *flow,
             t_s: at.as_secs_f64(),
+            cc: sender.cc.map(|cc| cc.name().into()),
             mss_bytes: sender.mss.get(),
             cwnd_bytes: sender.cwnd.get(),
             ssthresh_bytes: sender.ssthresh.map(|ssthresh| ssthresh.get()),

@@ -5,6 +5,7 @@ use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, SenderTruth};
+use fullpipe_lab::workload::Workload;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
@@ -40,7 +41,13 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
             fair_queue: false,
             rx_merge: Duration::ZERO,
         },
-        flows: vec![FlowSpec { cc, start: Duration::ZERO, bytes: None, max_pacing_rate: None }],
+        flows: vec![FlowSpec {
+            cc,
+            start: Duration::ZERO,
+            bytes: None,
+            max_pacing_rate: None,
+            workload: Workload::default(),
+        }],
         duration: Duration::from_secs(seconds),
         seed: 1,
         sample_every: ms(100),

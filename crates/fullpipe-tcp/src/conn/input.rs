@@ -228,6 +228,11 @@ impl Connection {
         self.check_app_limited();
         self.update_send_window(segment, start, ack);
         let ack = ack.max(self.snd_una);
+        if self.has_nothing_to_hear(segment, ack) {
+            self.rearm_after_ack(now, None, false);
+            self.finish_if_done();
+            return;
+        }
 
         let prior_inflight = self.board.inflight();
         let lost_before = self.board.lost_total();
@@ -294,6 +299,16 @@ impl Connection {
         }
         self.rearm_after_ack(now, look_again, delivered > 0);
         self.finish_if_done();
+    }
+
+    /// Nothing is outstanding, and so no ACK can report, end or prove anything: what the receiving side of a
+    /// transfer meets in every segment of data.
+    fn has_nothing_to_hear(&self, segment: &Segment, ack: u64) -> bool {
+        self.board.is_empty()
+            && ack == self.snd_una
+            && segment.sack.is_empty()
+            && self.phase == Phase::Open
+            && !self.probe.is_outstanding()
     }
 
     /// TCP-5: only a segment that is newer than the last one consulted may change the window. One that

@@ -251,6 +251,8 @@ pub struct Stats {
     pub recoveries: u64,
     /// ACKs that delivered something.
     pub acks: u64,
+    /// Looks at records of sent segments, whatever for: work, not behaviour.
+    pub records_visited: u64,
 }
 
 /// Time spent stopped by each limit.
@@ -504,7 +506,7 @@ impl Connection {
 
     /// Counts so far.
     pub fn stats(&self) -> Stats {
-        self.stats
+        Stats { records_visited: self.board.visited(), ..self.stats }
     }
 
     /// Round-trip times as the segments saw them, one sample an ACK.
@@ -536,7 +538,7 @@ impl Connection {
             recovering: self.phase != Phase::Open,
             limit: self.limits.current,
             status: self.cc.status(),
-            stats: self.stats,
+            stats: self.stats(),
         }
     }
 

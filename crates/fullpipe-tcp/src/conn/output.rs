@@ -21,7 +21,9 @@ impl Connection {
             }
             State::Established => {}
         }
-        if let Some(transmit) = self.poll_data(now) {
+        if !self.only_acknowledges()
+            && let Some(transmit) = self.poll_data(now)
+        {
             return Some(transmit);
         }
         if self.acks.is_due() {
@@ -29,6 +31,17 @@ impl Connection {
             return Some(Transmit { segment, gso_size: 0, depart_at: now });
         }
         None
+    }
+
+    /// Nothing is outstanding or waits to be sent, and that is already on record: the receiving side of a
+    /// transfer, which is asked after every segment.
+    fn only_acknowledges(&self) -> bool {
+        self.board.is_empty()
+            && self.queue.written() <= self.snd_nxt
+            && self.limits.current == SendLimit::App
+            && self.probe_due.is_none()
+            && !self.queue.is_blocked()
+            && !self.queue.is_closed()
     }
 
     fn poll_data(&mut self, now: Instant) -> Option<Transmit> {

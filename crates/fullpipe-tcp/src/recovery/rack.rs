@@ -143,7 +143,7 @@ impl Rack {
         let newest = (self.xmit_ts, self.end_seq);
 
         self.fresh_cursor = self.fresh_cursor.max(board.base());
-        while let Some(record) = board.get(self.fresh_cursor) {
+        while let Some(record) = board.visit(self.fresh_cursor) {
             if record.state == RecordState::InFlight && record.transmissions == 1 {
                 let end = record.offset + u64::from(record.len);
                 if (record.sent_at, end) >= newest {
@@ -161,7 +161,7 @@ impl Rack {
 
         while let Some(&(number, sent_at)) = self.resent.front() {
             // Gone, or sent once more since: another entry speaks for it.
-            let current = board.get(number).filter(|record| {
+            let current = board.visit(number).filter(|record| {
                 record.sent_at == sent_at
                     && matches!(record.state, RecordState::InFlight | RecordState::Resent)
             });
@@ -192,9 +192,10 @@ impl Rack {
         mut lost: impl FnMut(RecordNo, &SentRecord),
     ) {
         let allowance = self.rtt + self.reo_wnd(patience, board.sacked_segments());
+        let oldest = board.base();
         for number in board.numbers() {
-            let Some(record) = board.get(number) else { continue };
-            if number == board.base() || record.sent_at + allowance <= now {
+            let Some(record) = board.visit(number) else { continue };
+            if number == oldest || record.sent_at + allowance <= now {
                 Self::mark(board, number, &mut lost);
             }
         }

@@ -78,6 +78,20 @@ pub struct Scoreboard {
     lost_queue: BinaryHeap<Reverse<RecordNo>>,
     /// Octets marked lost since the start.
     lost_total: u64,
+    /// Records in the network that were sent more than once.
+    resent_in_network: u64,
+    visited: u64,
+}
+
+impl SentRecord {
+    fn is_in_network(&self) -> bool {
+        matches!(self.state, RecordState::InFlight | RecordState::Resent)
+    }
+
+    /// 1 if it is in the network and was sent more than once.
+    fn resent(&self) -> u64 {
+        u64::from(self.transmissions > 1 && self.is_in_network())
+    }
 }
 
 impl Scoreboard {
@@ -163,6 +177,7 @@ impl Scoreboard {
                 return Some(number);
             }
             // Delivered after all, or sent again by the timeout.
+            self.visited += 1;
             self.lost_queue.pop();
         }
         None
@@ -171,13 +186,18 @@ impl Scoreboard {
     /// Records that `number` was sent again.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant, snapshot: RateSnapshot, is_copy: bool) {
         let Some(record) = self.get_mut(number) else { return };
+        let before = record.resent();
         record.transmissions = record.transmissions.saturating_add(1);
         record.sent_at = sent_at;
         record.snapshot = snapshot;
         record.was_copy = is_copy;
-        if record.state == RecordState::Lost {
+        let (was_lost, len) = (record.state == RecordState::Lost, u64::from(record.len));
+        if was_lost {
             record.state = RecordState::Resent;
-            let len = u64::from(record.len);
+        }
+        let more = record.resent() - before;
+        self.resent_in_network += more;
+        if was_lost {
             self.lost_pending -= len;
             self.inflight += len;
         }
@@ -186,11 +206,12 @@ impl Scoreboard {
     /// Marks `number` lost. False if it was not in the network.
     pub fn mark_lost(&mut self, number: RecordNo) -> bool {
         let Some(record) = self.get_mut(number) else { return false };
-        if !matches!(record.state, RecordState::InFlight | RecordState::Resent) {
+        if !record.is_in_network() {
             return false;
         }
+        let (resent, len) = (record.resent(), u64::from(record.len));
         record.state = RecordState::Lost;
-        let len = u64::from(record.len);
+        self.resent_in_network -= resent;
         self.inflight -= len;
         self.lost_pending += len;
         self.lost_total += len;
@@ -208,6 +229,8 @@ impl Scoreboard {
                 // its last transmission.
                 record.state =
                     if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
+                let resent = record.resent();
+                self.resent_in_network += resent;
                 self.lost_pending -= len;
                 self.inflight += len;
                 self.lost_total -= len;
@@ -234,9 +257,11 @@ impl Scoreboard {
                 RecordState::Lost => self.lost_pending -= len,
                 RecordState::InFlight | RecordState::Resent => self.inflight -= len,
             }
+            self.resent_in_network -= record.resent();
             if record.state != RecordState::Sacked {
                 newly(self.base, record);
             }
+            self.visited += 1;
             self.records.pop_front();
             self.base += 1;
         }
@@ -258,6 +283,7 @@ impl Scoreboard {
     /// Handles one SACK block. `newly` gets each record that it newly covers, in offset order.
     pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(RecordNo, &SentRecord)) {
         let Self { records, base, sacked, sacked_segments, inflight, lost_pending, .. } = self;
+        let (resent_in_network, visited) = (&mut self.resent_in_network, &mut self.visited);
         sacked.insert(start, end, |gap_start, gap_end| {
             let mut index = index_of(records, gap_start);
             while let Some(record) = records.get_mut(index) {
@@ -266,6 +292,8 @@ impl Scoreboard {
                     break;
                 }
                 let len = u64::from(record.len);
+                *visited += 1;
+                *resent_in_network -= record.resent();
                 let was = std::mem::replace(&mut record.state, RecordState::Sacked);
                 match was {
                     RecordState::Sacked => {}
@@ -299,15 +327,27 @@ impl Scoreboard {
         assert_eq!(self.lost_pending, sum(|state| state == RecordState::Lost), "lost");
         let sacked = self.records.iter().filter(|record| record.state == RecordState::Sacked).count();
         assert_eq!(self.sacked_segments, sacked as u64, "sacked");
+        let resent: u64 = self.records.iter().map(SentRecord::resent).sum();
+        assert_eq!(self.resent_in_network, resent, "resent");
         let contiguous = |(a, b): (&SentRecord, &SentRecord)| a.offset + u64::from(a.len) == b.offset;
         assert!(self.records.iter().zip(self.records.iter().skip(1)).all(contiguous), "a gap");
     }
 
-    /// Records in the network that were sent more than once. Looks at every record.
+    /// Records in the network that were sent more than once.
     pub fn resent_in_network(&self) -> u64 {
-        let in_network = |state| matches!(state, RecordState::InFlight | RecordState::Resent);
-        self.records.iter().filter(|record| record.transmissions > 1 && in_network(record.state)).count()
-            as u64
+        self.resent_in_network
+    }
+
+    /// How often a record was looked at since the start: the part of an ACK's cost that could
+    /// grow with the window, and must not.
+    pub fn visited(&self) -> u64 {
+        self.visited
+    }
+
+    /// [`Scoreboard::get`], counted as a look.
+    pub(super) fn visit(&mut self, number: RecordNo) -> Option<&SentRecord> {
+        self.visited += 1;
+        self.get(number)
     }
 
     /// Highest offset that the receiver is known to have, selectively.

@@ -10,6 +10,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use super::series::Series;
 use super::{
     BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, NOT_CWND_BOUND,
+    Sender,
 };
 use crate::input::iperf3::Role;
 
@@ -27,20 +28,29 @@ const SAME: f64 = 1.25;
 /// From this factor on it excludes a cap of the host.
 const EXCLUDES: f64 = 1.5;
 
+/// BBR that probes past a policer sends 7 % of its segments again, past a shaper with a queue of 1 BDP 1 %
+/// (`experiments/flow-cap.toml`). A tenth of the lesser is neither.
+const DROPPED_AT_A_CAP: f64 = 0.001;
+/// The same shaper lets the RTT rise to twice that of the path; samples that stay within this show no queue.
+const NO_QUEUE: f64 = 1.1;
+
 /// The buffers to assume: the dump's, the kernel's defaults where it is silent, and never less than the log
 /// proves.
 pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, older_dump: bool) -> Buffers {
-    let host = facts.sysctl;
-    let kernel = facts.kernel.or(host.and_then(|host| host.kernel)).or(facts.log.kernel);
-    let rule = match (host.and_then(|host| host.window_rule(facts.kernel)), kernel) {
+    let sender = facts.sender().map(|(host, _)| host);
+    let receiver = facts.receiver().map(|(host, _)| host);
+    let kernel = facts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.log.kernel);
+    let rule = match (receiver.and_then(|host| host.window_rule(facts.kernel)), kernel) {
         (Some(rule), _) => rule,
         (None, Some(kernel)) => WindowRule::of(kernel, None),
         (None, None) => WindowRule::AdvWinScale(1),
     };
-    let from_dump = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
+    let of_sender = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
+    // The receiver's own dump need not be as old as the sender's.
+    let of_receiver = if facts.one_for_both() { of_sender } else { BufferSource::Dump };
     let default_rmem = kernel.map_or(OLDER_DEFAULT_RMEM, default_rmem);
-    let choose = |dump: Option<[Bytes; 3]>, default: Bytes, least: Bytes| match dump {
-        Some(triple) if triple[2] >= least => (triple[2], from_dump),
+    let choose = |(dump, source): (Option<[Bytes; 3]>, _), default: Bytes, least: Bytes| match dump {
+        Some(triple) if triple[2] >= least => (triple[2], source),
         _ if default >= least => (default, BufferSource::KernelDefault),
         _ => (least, BufferSource::Log),
     };
@@ -52,11 +62,15 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
         (Some(space), _) => (space, BufferSource::Window),
         // iperf3 hands -w on to its peer.
         (None, Some(set)) if rule.window(set.rcvbuf) >= held => (set.rcvbuf, BufferSource::Socket),
-        _ => choose(host.and_then(|h| h.tcp_rmem), default_rmem, rule.space(held.max(seen))),
+        _ => choose(
+            (receiver.and_then(|host| host.tcp_rmem), of_receiver),
+            default_rmem,
+            rule.space(held.max(seen)),
+        ),
     };
     let (sndbuf, sndbuf_source) = match facts.log.set_buffers {
         Some(set) if set.sndbuf >= held => (set.sndbuf, BufferSource::Socket),
-        _ => choose(host.and_then(|h| h.tcp_wmem), DEFAULT_WMEM, held),
+        _ => choose((sender.and_then(|host| host.tcp_wmem), of_sender), DEFAULT_WMEM, held),
     };
     Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule }
 }
@@ -98,7 +112,9 @@ impl Explainer<'_> {
                 ),
             });
         } else {
-            ranked.push((if control == Control::Same { 0.0 } else { 2.5 }, self.policer(control, flat)));
+            let (cap, rank) = self.cap();
+            ranked
+                .push((if control == Control::Same { 0.0 } else { rank }, self.policer(control, cap, flat)));
         }
         if self.facts.link.is_none() {
             ranked.push((2.7, self.unknown_link()));
@@ -200,7 +216,7 @@ impl Explainer<'_> {
     /// What limits the trust in a buffer size.
     fn doubt(&self, source: BufferSource) -> Option<String> {
         match source {
-            BufferSource::Dump | BufferSource::Socket | BufferSource::Window => None,
+            BufferSource::Dump | BufferSource::Socket | BufferSource::Window | BufferSource::Trace => None,
             BufferSource::OlderDump => {
                 Some("which buffers were in force: this dump predates the log (it lists no bbr)".into())
             }
@@ -307,7 +323,22 @@ impl Explainer<'_> {
         }
     }
 
-    fn policer(&self, control: Control, flat: bool) -> Finding {
+    /// What kind of cap the log leaves possible, and its rank: drops speak of a policer, a queue of a shaper.
+    fn cap(&self) -> (Cap, f64) {
+        let share = self
+            .loss
+            .zip(self.measured.retransmits)
+            .map(|(loss, retransmits)| (retransmits.max(loss.events) as f64) / loss.segments.max(1) as f64);
+        let bbr = self.sender.algorithm() == Algorithm::Bbr1 && !matches!(self.sender, Sender::Assumed(_));
+        if !bbr || share.is_none_or(|share| share > DROPPED_AT_A_CAP) {
+            return (Cap::Any, 2.5);
+        }
+        let base = self.least_rtt().as_secs_f64();
+        let level = self.facts.log.rtt.is_some_and(|rtt| rtt.max.as_secs_f64() < NO_QUEUE * base);
+        if level { (Cap::Host, 3.95) } else { (Cap::WithoutDrops, 2.8) }
+    }
+
+    fn policer(&self, control: Control, cap: Cap, flat: bool) -> Finding {
         let mut evidence = self.common_evidence(flat);
         let near = match (control, self.facts.control) {
             (Control::Same, Some(rate)) => {
@@ -319,21 +350,46 @@ impl Explainer<'_> {
             }
             _ => self.measured.steady,
         };
-        if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {
+        let again = self.measured.retransmits.unwrap_or(0);
+        if let (true, Some(loss)) = (cap != Cap::Any, self.loss) {
             evidence.push(format!(
-                "only {} segments were sent again: a policer drops more, a shaper or a slow host does not",
-                self.measured.retransmits.unwrap_or(0)
+                "only {again} of {} segments were sent again: behind a policer BBR repeats some 7 %, behind a shaper with a \
+                 queue of 1 BDP 1 % (simulated, experiments/flow-cap.toml); so hardly a policer",
+                loss.segments
+            ));
+        } else if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {
+            evidence.push(format!(
+                "only {again} segments were sent again: a policer drops more, a shaper or a slow host does not"
             ));
         }
-        let mut could_not_tell =
-            vec!["a cap of one flow, of the host, or a shaper on the way: they look alike".to_owned()];
+        if let (Cap::Host, Some(rtt)) = (cap, self.facts.log.rtt) {
+            evidence.push(format!(
+                "the smoothed RTT stays between {} and {}: a shaper's queue would raise it; so hardly a shaper",
+                rtt.min, rtt.max
+            ));
+        }
+        let (what, open) = match cap {
+            Cap::Any => (
+                "a cap of one flow or of the host",
+                "a cap of one flow, of the host, or a shaper on the way: they look alike",
+            ),
+            Cap::WithoutDrops => (
+                "a shaper or a ceiling of the host",
+                "a shaper with a deep queue and a ceiling of the host are not excluded: neither drops, and they look alike",
+            ),
+            Cap::Host => (
+                "a ceiling of the host",
+                "a ceiling of the host (processor, virtual switch) is not excluded: it neither drops nor queues on the path",
+            ),
+        };
+        let mut could_not_tell = vec![open.to_owned()];
         if control != Control::Same {
             could_not_tell
                 .push("what one flow of this host reaches on a short path: give --control RATE".into());
         }
         Finding {
             limit: Limit::Policer,
-            what: format!("a cap of one flow or of the host near {near} holds it"),
+            what: format!("{what} near {near} holds it"),
             share: self.steady_share(),
             confidence: if control == Control::Same { Confidence::High } else { Confidence::Low },
             ceiling: (control == Control::Same).then_some(near),
@@ -387,6 +443,17 @@ impl Explainer<'_> {
             next_test: Some(test.into()),
         }
     }
+}
+
+/// What kind of cap fits retransmissions and RTT.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cap {
+    /// The log does not tell.
+    Any,
+    /// Hardly a policer: next to nothing was dropped.
+    WithoutDrops,
+    /// Hardly a shaper either: no queue stood at any time.
+    Host,
 }
 
 /// What the control measurement says about a cap.

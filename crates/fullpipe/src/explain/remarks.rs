@@ -3,8 +3,9 @@
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 
-use super::{BARELY_USED, BufferSource, Buffers, Explainer, RttSource, SUSPICIOUS, Sender};
+use super::{BARELY_USED, Explainer, RttSource, SUSPICIOUS, Sender};
 use crate::input::iperf3::Format;
+use crate::input::sysctl::HostSettings;
 use crate::stats::DEFAULT_MSS;
 
 impl Explainer<'_> {
@@ -21,25 +22,8 @@ impl Explainer<'_> {
             Sender::Assumed(a) => format!("congestion control {a}, the kernel's default; the log does not tell"),
         };
         self.assumptions.push(how);
-        let Buffers { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self.buffers;
-        let name = |source: BufferSource, limit: &'static str| match source {
-            BufferSource::Socket | BufferSource::Window => "a buffer of",
-            _ => limit,
-        };
-        self.assumptions.push(format!(
-            "receiver: {} {rcvbuf} ({}), {rule}: a window of {}",
-            name(rcvbuf_source, "tcp_rmem[2]"),
-            rcvbuf_source.words(),
-            self.buffers.window()
-        ));
-        self.assumptions.push(format!(
-            "sender: {} {sndbuf} ({})",
-            name(sndbuf_source, "tcp_wmem[2]"),
-            sndbuf_source.words()
-        ));
-        if self.facts.sysctl.is_some() {
-            self.assumptions.push("the sysctl dump stands for both hosts".into());
-        }
+        self.assumptions.extend(self.buffers.assumed());
+        self.assumptions.extend(self.facts.whose_dumps());
         if self.measured.rtt_source == RttSource::Bound {
             self.assumptions.push(format!(
                 "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
@@ -103,7 +87,7 @@ impl Explainer<'_> {
                     .into(),
             );
         }
-        let dump_cc = self.facts.sysctl.and_then(|host| host.congestion_control.as_deref());
+        let dump_cc = self.facts.sender().and_then(|(host, _)| host.congestion_control.as_deref());
         if dump_cc == Some("bbr") && self.sender == Sender::Inferred(Algorithm::Cubic) {
             self.notes.push(
                 "the sysctl dump says bbr, but the log's Cwnd is that of a loss-based control: another time or another \
@@ -111,14 +95,14 @@ impl Explainer<'_> {
                     .into(),
             );
         }
-        if let Some(host) = self.facts.sysctl {
-            if host.window_scaling == Some(false) {
-                self.notes
-                    .push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
-            }
-            if host.moderate_rcvbuf == Some(false) {
-                self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
-            }
+        // Scaling takes both ends; how the receive buffer grows is the receiver's.
+        let (sender, receiver) = (self.facts.sender(), self.facts.receiver());
+        let no_scaling = |(host, _): &(&HostSettings, _)| host.window_scaling == Some(false);
+        if sender.iter().chain(&receiver).any(no_scaling) {
+            self.notes.push("tcp_window_scaling is off: no window exceeds 64 KiB on new connections".into());
+        }
+        if receiver.is_some_and(|(host, _)| host.moderate_rcvbuf == Some(false)) {
+            self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
         }
         if log.streams > 1 {
             self.notes.push(format!(
@@ -131,8 +115,8 @@ impl Explainer<'_> {
         self.facts.log.format == Format::Text
     }
 
-    /// The kernel by the user or the dump.
+    /// The receiver's kernel by the user or the dump: what its window follows.
     fn known_kernel(&self) -> Option<KernelVersion> {
-        self.facts.kernel.or(self.facts.sysctl.and_then(|host| host.kernel))
+        self.facts.kernel.or(self.facts.receiver().and_then(|(host, _)| host.kernel))
     }
 }

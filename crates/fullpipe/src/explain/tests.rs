@@ -1,4 +1,7 @@
 use super::*;
+use fullpipe_tcp::buffers::WindowRule;
+
+use crate::{HostSettings, Iperf3Log};
 
 /// A log of one-second intervals: Mbit/s, retransmissions, Cwnd in KiB.
 fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Iperf3Log {
@@ -20,7 +23,7 @@ fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Iperf3Log {
 }
 
 fn facts<'a>(log: &'a Iperf3Log, rtt: &str) -> Facts<'a> {
-    Facts { log, rtt: rtt.parse().ok(), link: None, sysctl: None, kernel: None, control: None }
+    Facts { rtt: rtt.parse().ok(), ..Facts::of(log) }
 }
 
 fn limits(findings: &Findings) -> Vec<Limit> {
@@ -141,4 +144,35 @@ fn extreme_values_do_not_panic() {
             }
         }
     }
+}
+
+/// Which dump is whose depends on who made the log; one alone stands for both.
+#[test]
+fn settings_belong_to_the_host_that_the_log_says() {
+    let host = |wmem: u64, rmem: u64, scale: i8| {
+        let text = format!(
+            "net.ipv4.tcp_wmem = 1 2 {wmem}\nnet.ipv4.tcp_rmem = 1 2 {rmem}\nnet.ipv4.tcp_adv_win_scale = {scale}"
+        );
+        HostSettings::parse(&text).unwrap()
+    };
+    let (own, peer) = (host(8 << 20, 16 << 20, 1), host(32 << 20, 64 << 20, 2));
+    let sent = log_of((0..10).map(|_| (8.0, 100, 0)));
+    let received = Iperf3Log { role: crate::input::iperf3::Role::Receiver, ..sent.clone() };
+    let buffers = |log, peer_sysctl| {
+        let found = explain(&Facts { sysctl: Some(&own), peer_sysctl, ..facts(log, "100ms") }).unwrap();
+        let said = found.assumptions.iter().any(|text| text.contains("sysctl dump stands for both"));
+        assert_eq!(said, peer_sysctl.is_none(), "{:#?}", found.assumptions);
+        let Buffers { sndbuf, rcvbuf, rule, .. } = found.buffers;
+        (sndbuf.get() >> 20, rcvbuf.get() >> 20, rule)
+    };
+    let (scale_1, scale_2) = (WindowRule::AdvWinScale(1), WindowRule::AdvWinScale(2));
+    assert_eq!(buffers(&sent, None), (8, 16, scale_1));
+    assert_eq!(buffers(&sent, Some(&peer)), (8, 64, scale_2));
+    assert_eq!(buffers(&received, Some(&peer)), (32, 16, scale_1));
+    let only_peer = explain(&Facts { peer_sysctl: Some(&peer), ..facts(&sent, "100ms") }).unwrap();
+    assert_eq!(only_peer.buffers.sndbuf_source, BufferSource::KernelDefault);
+    assert_eq!(
+        (only_peer.buffers.rcvbuf.get() >> 20, only_peer.buffers.rcvbuf_source),
+        (64, BufferSource::Dump)
+    );
 }

@@ -41,7 +41,7 @@ impl Explainer<'_> {
     }
 
     /// The least RTT known: the given one or a sample of the log.
-    fn least_rtt(&self) -> Duration {
+    pub(super) fn least_rtt(&self) -> Duration {
         let own = self.facts.log.rtt.map_or(Duration::MAX, |rtt| rtt.min);
         self.measured.rtt.min(own)
     }

@@ -2,17 +2,74 @@
 //!
 //! UDP has no windows, no acknowledgements and no congestion control, so a line that carries any rate of
 //! UDP may still carry a tenth of it over TCP. A clean UDP test is how such a fault goes unseen for years.
+//! Its loss rate, however, is the path's where the test left the line room, and with RTT and line rate it
+//! says what TCP would reach: the ladder is then that of a path which is given instead of measured.
 
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::series::Series;
 use super::{Confidence, Excluded, Facts, Finding, Findings, Limit, Measured, RttSource, Sender, candidates};
-use crate::input::iperf3::Datagrams;
+use crate::input::iperf3::{Datagrams, Iperf3Log};
+use crate::laws::{loss_based_rate, loss_to_fill};
 use crate::stats::{DEFAULT_MSS, LossEstimate};
 
 /// Less lost than this is no limit of a test at its present rate, though TCP may starve on it.
 const CLEAN: f64 = 0.01;
+/// Above this no TCP gets through.
+const MOST_LOSS: f64 = 0.5;
+/// Of a packet of 1500 bytes, what IP leaves to UDP; larger datagrams travel in several packets.
+const FRAGMENT: u64 = 1480;
+/// IP and UDP headers.
+const UDP_HEADERS: u64 = 28;
+
+/// The share of the *packets* that the path lost while the test left it room: what TCP would meet.
+///
+/// # Errors
+/// Why it cannot be told, as a clause.
+pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
+    let log = facts.log;
+    let unheard = || "what arrived is not in the log, so the path's loss is not known".to_owned();
+    let datagrams = log.datagrams.ok_or_else(unheard)?;
+    let lost = datagrams.lost.ok_or_else(unheard)?;
+    if datagrams.lost_share().is_some_and(|share| share > MOST_LOSS) {
+        return Err("more than half was lost: the test overran something, and TCP would not send so".into());
+    }
+    let (sent, size) = sent_as(log, datagrams);
+    let packets = size.get().saturating_add(8).div_ceil(FRAGMENT).max(1);
+    let on_the_line = sent.mul_div(size.get() + packets * UDP_HEADERS, size.get().max(1));
+    match facts.link {
+        Some(link) if lost > 0 && on_the_line > link => Err(format!(
+            "{on_the_line} with headers were sent into a line of {link}: what was lost there TCP would not have sent; repeat \
+             with -b below the line"
+        )),
+        // Whichever packet of a datagram is lost, the datagram is.
+        _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),
+    }
+}
+
+/// The rate that was sent and the size of a datagram.
+fn sent_as(log: &Iperf3Log, datagrams: Datagrams) -> (Rate, Bytes) {
+    let arrived = datagrams.total.saturating_sub(datagrams.lost.unwrap_or(0)).max(1);
+    match log.sent {
+        Some(sent) => (sent.rate, sent.bytes.mul_div(1, datagrams.total.max(1))),
+        // Only the receiver spoke: what is missing was sent as well.
+        None => (log.mean_rate().mul_div(datagrams.total.max(1), arrived), log.bytes().mul_div(1, arrived)),
+    }
+}
+
+/// What TCP would send by: the sender's default, where it is one of ours.
+fn congestion_control(facts: &Facts<'_>) -> Algorithm {
+    let default = facts.sender().and_then(|(host, _)| host.congestion_control.as_deref()?.parse().ok());
+    default.unwrap_or(Algorithm::Cubic)
+}
+
+/// What was sent, what arrived of it, and how.
+pub(crate) fn summary(log: &Iperf3Log) -> (Rate, Bytes, Datagrams) {
+    let datagrams = log.datagrams.unwrap_or_default();
+    let (sent, size) = sent_as(log, datagrams);
+    (sent, size, datagrams)
+}
 
 pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
     let log = facts.log;
@@ -44,26 +101,77 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
     if let Some(error) = &log.error {
         notes.push(format!("iperf3 ended with an error: {error}"));
     }
+    let buffers = candidates::buffers(facts, series, &measured, false);
+    let sender = congestion_control(facts);
+    let mut assumptions = Vec::new();
+    if facts.rtt.is_some() && facts.link.is_some() {
+        match path_loss(facts) {
+            Ok(loss) => {
+                assumptions.push(format!(
+                    "TCP would lose packets as this test did: {} (95 %: {} to {})",
+                    loss.rate, loss.low, loss.high
+                ));
+                assumptions.push(format!("TCP would send by {sender}"));
+                assumptions.extend(buffers.assumed());
+                assumptions.extend(facts.whose_dumps());
+            }
+            Err(why) => notes.push(format!("no ladder over TCP: {why}")),
+        }
+    } else {
+        notes.push(
+            "with --rtt and --link, the ladder that TCP would climb at this loss rate is calculated".into(),
+        );
+    }
     Findings {
         findings: findings(facts, &measured, datagrams),
         excluded: Vec::<Excluded>::new(),
-        buffers: candidates::buffers(facts, series, &measured, false),
+        buffers,
         measured,
         loss: LossEstimate::of_log(log),
-        sender: Sender::Assumed(Algorithm::Cubic),
+        sender: Sender::Assumed(sender),
         cap: None,
-        assumptions: Vec::new(),
+        limits: Vec::new(),
+        assumptions,
         notes,
     }
 }
 
+/// What this loss leaves of a loss-based sender, on paper.
+fn on_paper(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
+    let (rtt, loss) = (facts.rtt?, path_loss(facts).ok()?);
+    (!loss.rate.is_zero()).then(|| {
+        let model = loss_based_rate(rtt, loss.rate.as_f64(), measured.mss);
+        format!("at this loss and RTT the model of a loss-based TCP sender (CUBIC, Reno) gives {model}")
+    })
+}
+
+/// How little loss matters to TCP, and how many datagrams it takes to see so little.
+fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
+    let (rtt, link, loss) = (facts.rtt?, facts.link?, path_loss(facts).ok()?);
+    let fill = loss_to_fill(rtt, link, measured.mss);
+    // Of a count of zero the upper end of the 95 % interval is 3.7.
+    let enough = (3.7 / fill).ceil();
+    (loss.low.as_f64() < fill && loss.high.as_f64() > fill).then(|| {
+        format!(
+            "whether the path loses less than the {} at which a loss-based sender fills this line: that takes {enough:.2e} \
+             packets without a loss, and this test sent {:.2e}",
+            Probability::from_f64(fill),
+            loss.segments as f64
+        )
+    })
+}
+
 fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec<Finding> {
     let log = facts.log;
-    let offered = log.sent.map_or(measured.mean, |sent| sent.rate);
+    let (offered, size) = sent_as(log, datagrams);
     let of_order = log.offered.map_or_else(String::new, |order| format!(" (told to: {order})"));
     let mut evidence = Vec::new();
     if let (Some(lost), Some(share)) = (datagrams.lost, datagrams.lost_share()) {
-        evidence.push(format!("sent {offered}{of_order}, arrived {}", measured.mean));
+        evidence.push(format!(
+            "sent {offered}{of_order} in datagrams of {} bytes, arrived {}",
+            size.get(),
+            measured.mean
+        ));
         let loss = LossEstimate::new(lost, datagrams.total);
         evidence.push(format!(
             "{lost} of {} datagrams were lost: {} (95 %: {} to {})",
@@ -76,13 +184,20 @@ fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec
             );
         }
     }
+    evidence.extend(on_paper(facts, measured));
     evidence.extend(datagrams.jitter.map(|jitter| format!("the jitter on arrival is {jitter}")));
-    let could_not_tell = vec![
+    evidence.extend(datagrams.out_of_order.map(|late| match late {
+        0 => "none arrived out of order".to_owned(),
+        1 => "1 arrived out of order; TCP would take it for lost where it comes late by much".to_owned(),
+        _ => format!("{late} arrived out of order; TCP would take those for lost that come late by much"),
+    }));
+    let mut could_not_tell = vec![
         "windows, socket buffers and congestion control: UDP has none of them, and they are what holds most slow TCP transfers; \
          a UDP test that fills the line hides them"
             .to_owned(),
         "the round-trip time: UDP has no acknowledgements".to_owned(),
     ];
+    could_not_tell.extend(too_coarse(facts, measured));
     let tcp = match facts.link {
         Some(_) => "repeat over TCP: iperf3 -c HOST -t 30 -J, without -u",
         None => "repeat over TCP: iperf3 -c HOST -t 30 -J, without -u; and give --link RATE",

@@ -63,6 +63,8 @@ pub enum Format {
     Json,
     /// One event a line (`--json-stream`).
     JsonStream,
+    /// Rows of a trace, summed up in intervals.
+    Trace,
 }
 
 impl Format {
@@ -72,6 +74,7 @@ impl Format {
             Self::Text => "iperf3_text",
             Self::Json => "iperf3_json",
             Self::JsonStream => "iperf3_json_stream",
+            Self::Trace => "trace",
         }
     }
 }
@@ -128,6 +131,9 @@ pub struct Datagrams {
     pub lost: Option<u64>,
     /// Variation of the spacing on arrival (RFC 1889), smoothed; `None` where only the sender spoke.
     pub jitter: Option<Duration>,
+    /// Datagrams that arrived after a later one; `None` where only the sender spoke. Text logs name them only
+    /// if there are any.
+    pub out_of_order: Option<u64>,
 }
 
 /// One report of iperf3, usually over a second, all streams added.
@@ -199,7 +205,7 @@ impl Datagrams {
 
     /// What the sender alone can say.
     pub(super) const fn unheard(self) -> Self {
-        Self { total: self.total, lost: None, jitter: None }
+        Self { total: self.total, lost: None, jitter: None, out_of_order: None }
     }
 
     /// Two streams as one: jitter is of the worse.
@@ -208,6 +214,10 @@ impl Datagrams {
             total: self.total.saturating_add(other.total),
             lost: self.lost.zip(other.lost).map(|(x, y)| x.saturating_add(y)),
             jitter: self.jitter.max(other.jitter),
+            out_of_order: match (self.out_of_order, other.out_of_order) {
+                (Some(x), Some(y)) => Some(x.saturating_add(y)),
+                (one, other) => one.or(other),
+            },
         }
     }
 }
@@ -253,6 +263,7 @@ impl Iperf3Log {
                 "this is a log of iperf 2, which shows no congestion window",
                 "repeat the measurement with iperf3",
             ),
+            Kind::Trace => ("this is a trace, not a log", "read it with Trace::parse"),
             Kind::Sysctl => {
                 ("this is a sysctl dump, not a log", "give it with --sysctl FILE beside an iperf3 log")
             }

@@ -338,6 +338,11 @@ impl<'a> Document<'a> {
         let counted = log.intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
         let of_end = || streams.iter().copied().map(datagrams).reduce(Datagrams::added);
         log.datagrams = heard.map(datagrams).or_else(of_end).or(counted);
+        // The sums lack what arrived out of order.
+        let out_of_order = of_end().and_then(|all| all.out_of_order);
+        if let Some(all) = log.datagrams.as_mut().filter(|all| all.lost.is_some()) {
+            all.out_of_order = all.out_of_order.or(out_of_order);
+        }
         log.sent = sum("sum_sent").and_then(summary).or_else(of_streams).as_ref().and_then(Summary::of);
         // Only `sum_received` is an amount that arrived; `sum` and the streams have what was sent.
         let arrived = sum("sum_received").and_then(summary).or_else(|| {
@@ -363,6 +368,7 @@ fn datagrams(object: &Value) -> Datagrams {
         total: count(object, "packets").unwrap_or(0),
         lost: lost.map(|lost| lost.max(0.0) as u64),
         jitter: number(object, "jitter_ms").map(|ms| Duration::from_secs_f64(ms / 1e3)),
+        out_of_order: count(object, "out_of_order"),
     }
 }
 

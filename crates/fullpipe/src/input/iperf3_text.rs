@@ -73,6 +73,8 @@ struct Remarks {
     error: Option<String>,
     reverse: bool,
     udp: bool,
+    /// Datagrams that came late, by the lines that name them.
+    out_of_order: u64,
 }
 
 impl Remarks {
@@ -90,6 +92,12 @@ impl Remarks {
             }
             ["Reverse", "mode,", ..] => self.reverse = true,
             ["Starting", "Test:", "protocol:", "UDP,", ..] => self.udp = true,
+            // One line for each stream that has any, all of them under the name of the sum.
+            [_, "sec", late, "datagrams", "received", "out-of-order"]
+            | [_, _, "sec", late, "datagrams", "received", "out-of-order"]
+            | [_, _, _, "sec", late, "datagrams", "received", "out-of-order"] => {
+                self.out_of_order = self.out_of_order.saturating_add(count(late).unwrap_or(0));
+            }
             _ if is_header(line) => self.udp |= line.contains("Datagrams") || line.contains("Jitter"),
             _ => {
                 if let Some(("iperf3", message)) = line.split_once(": ").map(|(tool, m)| (tool.trim(), m)) {
@@ -114,6 +122,10 @@ impl Remarks {
         // In a test of both directions the two ends send, and the log does not say whose name this is.
         if log.opposite.is_none() {
             log.congestion_control = self.congestion_control;
+            let heard = log.datagrams.as_mut().filter(|datagrams| datagrams.lost.is_some());
+            if let Some(datagrams) = heard {
+                datagrams.out_of_order = Some(self.out_of_order);
+            }
         }
         log
     }
@@ -207,7 +219,7 @@ fn datagrams(jitter: &str, of_total: &str) -> Option<Datagrams> {
     let lost = lost.parse::<i64>().ok()?.max(0).unsigned_abs();
     let milliseconds = jitter.parse::<f64>().ok().filter(|ms| ms.is_finite() && *ms >= 0.0)?;
     let jitter = Some(Duration::from_secs_f64(milliseconds / 1e3));
-    Some(Datagrams { total: count(total)?, lost: Some(lost), jitter })
+    Some(Datagrams { total: count(total)?, lost: Some(lost), jitter, out_of_order: None })
 }
 
 fn seconds(text: &str) -> Option<Instant> {

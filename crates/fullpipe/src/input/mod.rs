@@ -8,6 +8,7 @@ pub mod iperf3;
 mod iperf3_json;
 pub mod iperf3_text;
 pub mod sysctl;
+pub mod trace;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -87,6 +88,9 @@ fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
+/// A trace names its columns within so many lines.
+const TRACE_WITHIN: usize = 20;
+
 /// What a text is, judged by its content; names of files say nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -102,6 +106,8 @@ pub enum Kind {
     Json,
     /// Text output of iperf 2, a different tool.
     Iperf2Text,
+    /// Rows of a trace.
+    Trace,
     /// `key = value` lines of kernel settings.
     Sysctl,
     /// None of these.
@@ -114,6 +120,10 @@ impl Kind {
         let text = &*clean(text);
         if text.trim().is_empty() {
             return Self::Empty;
+        }
+        // What came before was a prompt or a command.
+        if text.lines().take(TRACE_WITHIN).any(fullpipe_lab::trace::is_header) {
+            return Self::Trace;
         }
         let typical = |line: &str| iperf3_text::is_typical_line(line.trim());
         // A document may quote the text of its peer, so the first line that tells decides.

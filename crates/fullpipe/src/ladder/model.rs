@@ -3,6 +3,7 @@
 
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
+use fullpipe_lab::workload::Workload;
 use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -17,6 +18,9 @@ pub(crate) const HEADERS: u64 = 52;
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
 /// The rate of the simulated path where the line is not known: far above any window on the ladder.
 const AMPLE: Rate = Rate::from_bps(10_000_000_000);
+
+/// The seeds of a state count from here.
+pub(crate) const FIRST_SEED: u64 = 1;
 
 /// The path.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,10 +71,20 @@ pub(crate) struct Effort {
     pub(crate) seeds_at_ends: u64,
     /// Length of the run that a rung's mean is taken of; as much again follows for the rate that lasts.
     pub(crate) duration: Duration,
+    /// The same where a rate is followed instead of losses: such a sender has settled once its start is over.
+    pub(crate) duration_by_rate: Duration,
     /// Least length: a shorter run would be all ramp.
     pub(crate) shortest: Duration,
-    /// Packets that all runs together may carry before they are shortened.
+    /// Packets that all runs together may carry before they become fewer and shorter.
     pub(crate) packets: u64,
+    /// Packets that they are then shortened to.
+    pub(crate) packets_if_more: u64,
+}
+
+impl Effort {
+    fn duration(&self, cc: Algorithm) -> Duration {
+        if cc == Algorithm::Bbr1 { self.duration_by_rate } else { self.duration }
+    }
 }
 
 /// What is varied.
@@ -97,17 +111,30 @@ impl<'a> Model<'a> {
         let line = path.link.unwrap_or(AMPLE);
         let bottleneck = cap.map_or(line, |cap| cap.min(line));
         let mut model = Self { path, hosts, effort, bottleneck };
-        let packets = model.most_packets();
-        if packets > effort.packets {
-            let shortened = effort.duration.mul_div(effort.packets, packets);
-            model.effort.duration = shortened.max(effort.shortest).min(effort.duration);
+        if model.is_lossless() {
+            model.effort = Effort { seeds: 1, seeds_at_ends: 0, ..effort };
+        }
+        if model.most_packets() > effort.packets {
+            // Each of these runs has so many packets that fewer of them tell as much.
+            let Effort { seeds, seeds_at_ends, .. } = &mut model.effort;
+            (*seeds, *seeds_at_ends) = ((*seeds).min(3), (*seeds_at_ends).min(1));
+            let (wanted, packets) = (effort.packets_if_more, model.most_packets().max(1));
+            let shortened =
+                |duration: Duration| duration.mul_div(wanted, packets).max(effort.shortest).min(duration);
+            model.effort.duration = shortened(effort.duration);
+            model.effort.duration_by_rate = shortened(effort.duration_by_rate);
         }
         model
     }
 
-    /// Length of the run that a rung's mean is taken of.
-    pub(crate) fn duration(&self) -> Duration {
-        self.effort.duration
+    /// Nothing is lost at random: a run with another seed would differ by BBR's first phase at most.
+    fn is_lossless(&self) -> bool {
+        self.path.loss.is_zero() && self.path.loss_interval.is_none_or(|(_, high)| high.is_zero())
+    }
+
+    /// Length of the run that the mean of a rung with this congestion control is taken of.
+    pub(crate) fn duration(&self, cc: Algorithm) -> Duration {
+        self.effort.duration(cc)
     }
 
     /// Packets that all runs together carry at most.
@@ -115,7 +142,7 @@ impl<'a> Model<'a> {
         let of_state = |state: State| {
             let (window, sndbuf) = self.ceilings(state);
             let rate = self.bottleneck.min(window).min(sndbuf);
-            (rate * (self.effort.duration * 2)).get() / MTU
+            (rate * (self.duration(state.cc) * 2)).get() / MTU
         };
         self.states()
             .into_iter()
@@ -190,7 +217,7 @@ impl<'a> Model<'a> {
         for &state in states {
             let size = if state.large_buffers { "large" } else { "present" };
             for &(loss, seeds) in &losses {
-                jobs.extend((1..=seeds).map(|seed| Job {
+                jobs.extend((FIRST_SEED..FIRST_SEED + seeds).map(|seed| Job {
                     label: format!("{} with {size} buffers", state.cc),
                     scenario: self.scenario(state, loss, seed),
                 }));
@@ -210,11 +237,18 @@ impl<'a> Model<'a> {
         seeds + 2 * at_ends
     }
 
-    fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
+    /// One run of a state.
+    pub(super) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
-        let flow = FlowSpec { cc: state.cc, start: Duration::ZERO, bytes: None, max_pacing_rate: None };
+        let flow = FlowSpec {
+            cc: state.cc,
+            start: Duration::ZERO,
+            bytes: None,
+            max_pacing_rate: None,
+            workload: Workload::default(),
+        };
         Scenario {
             path: PathSpec {
                 forward: direction(loss, self.bdp()),
@@ -231,7 +265,7 @@ impl<'a> Model<'a> {
                 rx_merge: Duration::ZERO,
             },
             flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
-            duration: self.effort.duration * 2,
+            duration: self.duration(state.cc) * 2,
             seed,
             sample_every: Duration::from_millis(500),
         }

@@ -1,11 +1,12 @@
 //! From the outcomes of the simulated states to the rungs.
 
 use fullpipe_lab::outcome::{FlowOutcome, Outcome};
+use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::SendLimit;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Rate;
 
-use super::model::{Model, State};
+use super::model::{FIRST_SEED, Model, State};
 use crate::advice;
 use crate::explain::Limit;
 use crate::report::{Rung, Source};
@@ -34,6 +35,13 @@ pub(super) struct Predicted {
     high: Rate,
     /// Shares of the second half.
     shares: [f64; SendLimit::ALL.len()],
+}
+
+impl Predicted {
+    /// One of the runs at the estimated loss.
+    pub(super) fn example(&self, model: &Model<'_>) -> Scenario {
+        model.scenario(self.state, model.path.loss, FIRST_SEED)
+    }
 }
 
 /// What each state's runs come to; `outcomes` as [`Model::jobs`] orders them.
@@ -175,6 +183,7 @@ fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Pred
         source: Source::Simulated,
         remedy: before.map(|before| difference(before, predicted.state)),
         commands,
+        scenario: Some(predicted.example(model)),
     }
 }
 
@@ -203,6 +212,7 @@ fn last_rung(model: &Model<'_>) -> Rung {
         source: Source::Given,
         remedy: None,
         commands: Vec::new(),
+        scenario: None,
     }
 }
 
@@ -260,7 +270,15 @@ mod tests {
         Model::new(
             path,
             hosts,
-            Effort { seeds: 1, seeds_at_ends: 0, duration: second, shortest: second, packets: u64::MAX },
+            Effort {
+                seeds: 1,
+                seeds_at_ends: 0,
+                duration: second,
+                duration_by_rate: second,
+                shortest: second,
+                packets: u64::MAX,
+                packets_if_more: u64::MAX,
+            },
         )
     }
 

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use fullpipe_units::Duration;
 
 use super::page::{Page, percent};
-use super::{Diagnosis, Look};
-use crate::explain::{Confidence, Finding, RttSource};
+use super::{Diagnosis, Look, UdpSummary};
+use crate::explain::{Finding, RttSource};
 
 /// The whole diagnosis as text of at most `width` columns (40 at least), commands to copy excepted. The first
 /// line says it in one breath: the share of the line, what holds the transfer, the next wall.
@@ -19,6 +19,7 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     page.paragraph(0, &measurement(diagnosis));
     findings(&mut page, diagnosis);
     page.ladder(&diagnosis.ladder, diagnosis.path.link);
+    page.offered(diagnosis.offered.as_ref());
     page.remedies(&diagnosis.ladder);
     page.list("Assumed", &diagnosis.assumptions);
     page.list("Notes", &diagnosis.notes);
@@ -26,8 +27,11 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
 }
 
 /// One line, in the shortest of three wordings that fits.
-fn headline(diagnosis: &Diagnosis, width: usize) -> String {
+pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     let (mean, link) = (diagnosis.path.mean, diagnosis.path.link);
+    if let Some(headline) = headline_of_udp(diagnosis, width) {
+        return headline;
+    }
     let share = match link {
         Some(link) => format!("{} of the line", percent(mean.as_bps() as f64 / link.as_bps() as f64)),
         None => format!("{mean}, line unknown"),
@@ -36,9 +40,8 @@ fn headline(diagnosis: &Diagnosis, width: usize) -> String {
         return share;
     };
     // The first rung is the present; what stops the transfer there is not the next wall, and a cap that
-    // holds it now is the end of the ladder. A UDP test meets no walls of TCP.
-    let tcp = diagnosis.input.protocol == "tcp";
-    let wall = diagnosis.ladder.get(1).filter(|wall| tcp && wall.limit != first.limit);
+    // holds it now is the end of the ladder.
+    let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit);
     let amounts = link.map(|link| format!(" ({mean} of {link})")).unwrap_or_default();
     let what = &first.what;
     let forms = match wall {
@@ -60,8 +63,53 @@ fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     [long, middle].into_iter().find(|form| form.chars().count() <= width).unwrap_or(short)
 }
 
+/// What TCP would reach where UDP was tested; `None` where that is not known.
+fn headline_of_udp(diagnosis: &Diagnosis, width: usize) -> Option<String> {
+    let (udp, link) = (diagnosis.udp.as_ref()?, diagnosis.path.link?);
+    let tcp = udp.tcp.as_ref()?;
+    let share = percent(diagnosis.path.mean.as_bps() as f64 / link.as_bps() as f64);
+    let name = tcp.congestion_control.to_ascii_uppercase();
+    let reached = format!("{share} of the line over UDP; TCP would reach {}", tcp.steady);
+    let form = format!("{reached} with {name} at this loss");
+    Some(if form.chars().count() <= width { form } else { reached })
+}
+
+/// A UDP test in a sentence.
+fn measurement_of_udp(diagnosis: &Diagnosis, udp: &UdpSummary) -> String {
+    let (input, path) = (&diagnosis.input, &diagnosis.path);
+    let mut text = format!("UDP: sent {}", udp.sent);
+    if let Some(arrived) = udp.arrived {
+        let _ = write!(text, ", arrived {arrived}");
+    }
+    if let Some(link) = path.link {
+        let _ = write!(text, " of {link}");
+    }
+    let _ = write!(text, " over {}", Duration::from_secs_f64(input.duration_s));
+    if path.rtt_source != RttSource::Unknown {
+        let _ = write!(text, ", RTT {}", Duration::from_secs_f64(path.rtt_ms / 1e3));
+    }
+    text += if input.streams == 1 { ", one stream" } else { ", " };
+    if input.streams != 1 {
+        let _ = write!(text, "{} streams", input.streams);
+    }
+    if let Some(lost) = udp.lost {
+        let share = percent(lost as f64 / udp.datagrams.max(1) as f64);
+        let _ = write!(text, "; {lost} of {} datagrams lost ({share})", udp.datagrams);
+    }
+    if let Some(jitter) = udp.jitter_ms {
+        let _ = write!(text, ", jitter {}", Duration::from_secs_f64(jitter / 1e3));
+    }
+    if let Some(late) = udp.out_of_order {
+        let _ = write!(text, ", {late} out of order");
+    }
+    text + "."
+}
+
 /// What was measured, in a sentence.
-fn measurement(diagnosis: &Diagnosis) -> String {
+pub(super) fn measurement(diagnosis: &Diagnosis) -> String {
+    if let Some(udp) = &diagnosis.udp {
+        return measurement_of_udp(diagnosis, udp);
+    }
     let (input, path) = (&diagnosis.input, &diagnosis.path);
     let mut text = path.link.map_or_else(|| path.mean.to_string(), |link| format!("{} of {link}", path.mean));
     let _ = write!(text, " over {}", Duration::from_secs_f64(input.duration_s));
@@ -103,11 +151,7 @@ fn findings(page: &mut Page, diagnosis: &Diagnosis) {
 }
 
 fn finding_lines(page: &mut Page, number: usize, finding: &Finding, said: &mut BTreeSet<String>) {
-    let confidence = match finding.confidence {
-        Confidence::Certain => "certain",
-        Confidence::High => "high confidence",
-        Confidence::Low => "low confidence",
-    };
+    let confidence = finding.confidence.words();
     let title =
         format!("{} [{}, {} of the time, {confidence}]", finding.what, finding.limit, percent(finding.share));
     page.hanging(&format!("  {number}. "), &title);

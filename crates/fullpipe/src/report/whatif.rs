@@ -15,6 +15,7 @@ pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     page.paragraph(0, &question(answer));
     figures(&mut page, answer);
     page.ladder(&answer.ladder, Some(answer.path.link));
+    page.offered(answer.offered.as_ref());
     page.remedies(&answer.ladder);
     plan(&mut page, answer);
     page.list("Assumed", &answer.assumptions);

@@ -1,0 +1,279 @@
+//! The simulator held against the kernel, cell by cell.
+//!
+//! A cell is a point of an experiment that both worlds have run. What counts as agreement depends on what
+//! makes the runs of a cell differ:
+//!
+//! | cell | agreement |
+//! |---|---|
+//! | no loss | nothing but timing differs: 5 % |
+//! | loss, BBR | loss hardly moves the rate: 10 % |
+//! | loss, Reno or CUBIC | few losses decide a run: the mean lies within the kernel's own spread |
+//!
+//! It is asked of the whole run and of its second half. Round-trip times and retransmissions stand beside,
+//! without a bound.
+
+use std::fmt::{self, Write};
+
+use fullpipe_tcp::cc::Algorithm;
+
+use crate::experiment::{Experiment, Point};
+use crate::results::{Run, Spread};
+
+/// Deviation allowed where nothing but timing differs between runs.
+const LOSSLESS: f64 = 0.05;
+/// Deviation allowed to an algorithm that loss hardly moves.
+const LOSSY: f64 = 0.10;
+
+/// How near is near enough.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Criterion {
+    /// The means differ by at most this share of the kernel's.
+    Within(f64),
+    /// The simulator's mean lies between the kernel's least and greatest run.
+    InSpread,
+}
+
+/// What one world made of a cell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// Goodput of all flows in bit/s.
+    pub goodput: Spread,
+    /// The same over the second half.
+    pub goodput_second_half: Spread,
+    /// Mean round-trip time in milliseconds, over flows and runs that have one.
+    pub rtt_mean_ms: Option<f64>,
+    /// Mean number of segments sent again, all flows.
+    pub retransmits: f64,
+    /// Runs.
+    pub runs: usize,
+}
+
+/// One cell in both worlds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cell<'e> {
+    /// The point.
+    pub point: &'e Point,
+    /// What is asked of it.
+    pub criterion: Criterion,
+    /// The simulator's figures.
+    pub sim: Figures,
+    /// The kernel's.
+    pub kernel: Figures,
+}
+
+impl Criterion {
+    /// What is asked of `point`.
+    pub fn of(point: &Point) -> Self {
+        let path = &point.scenario.path;
+        let lossless = path.forward.loss.is_zero() && path.backward.loss.is_zero();
+        let bbr = point.scenario.flows.iter().all(|flow| flow.cc == Algorithm::Bbr1);
+        match (lossless, bbr) {
+            (true, _) => Self::Within(LOSSLESS),
+            (false, true) => Self::Within(LOSSY),
+            (false, false) => Self::InSpread,
+        }
+    }
+
+    fn holds(self, sim: Spread, kernel: Spread) -> bool {
+        match self {
+            Self::Within(share) => (sim.mean / kernel.mean - 1.0).abs() <= share,
+            Self::InSpread => (kernel.min..=kernel.max).contains(&sim.mean),
+        }
+    }
+}
+
+impl fmt::Display for Criterion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Within(share) => write!(f, "{:.0} %", 100.0 * share),
+            Self::InSpread => f.write_str("in spread"),
+        }
+    }
+}
+
+impl Figures {
+    /// The figures of one cell's runs; `None` of nothing.
+    fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Option<Self> {
+        let total = |value: fn(&crate::results::Flow) -> u64| {
+            let sums = runs.clone().map(move |run| run.flows.iter().map(value).sum::<u64>() as f64);
+            Spread::of(&sums.collect::<Vec<_>>())
+        };
+        let rtts: Vec<f64> =
+            runs.clone().flat_map(|run| &run.flows).filter_map(|flow| Some(flow.rtt_ms?.mean)).collect();
+        Some(Self {
+            goodput: total(|flow| flow.goodput_bps)?,
+            goodput_second_half: total(|flow| flow.goodput_second_half_bps)?,
+            rtt_mean_ms: Spread::of(&rtts).map(|spread| spread.mean),
+            retransmits: total(|flow| flow.retransmits)?.mean,
+            runs: runs.count(),
+        })
+    }
+}
+
+impl Cell<'_> {
+    /// Whether the two worlds agree.
+    pub fn holds(&self) -> bool {
+        self.criterion.holds(self.sim.goodput, self.kernel.goodput)
+            && self.criterion.holds(self.sim.goodput_second_half, self.kernel.goodput_second_half)
+    }
+}
+
+/// The cells of `experiment` that both worlds have run, in its order.
+pub fn cells<'e>(experiment: &'e Experiment, sim: &[Run], kernel: &[Run]) -> Vec<Cell<'e>> {
+    let figures = |runs: &[Run], label: &str| Figures::of(runs.iter().filter(|run| run.point == label));
+    let cell = |point: &'e Point| {
+        Some(Cell {
+            point,
+            criterion: Criterion::of(point),
+            sim: figures(sim, &point.label)?,
+            kernel: figures(kernel, &point.label)?,
+        })
+    };
+    experiment.points().iter().filter_map(cell).collect()
+}
+
+/// The cells as a table in Markdown, and how many agree.
+pub fn table(cells: &[Cell<'_>]) -> String {
+    let mut text = String::from(
+        "| cell | path | cc | goodput sim / kernel | second half sim / kernel | RTT sim / kernel | \
+         retransmits sim / kernel | asked | |\n|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let agreeing = cells.iter().filter(|cell| cell.holds()).count();
+    for cell in cells {
+        let (sim, kernel) = (&cell.sim, &cell.kernel);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {:.0} / {:.0} | {} | {} |",
+            cell.point.parameters.get("point").unwrap_or(&cell.point.label),
+            path(cell.point),
+            flows(cell.point),
+            pair(sim.goodput, kernel.goodput, cell.criterion),
+            pair(sim.goodput_second_half, kernel.goodput_second_half, cell.criterion),
+            millis(sim.rtt_mean_ms, kernel.rtt_mean_ms),
+            sim.retransmits,
+            kernel.retransmits,
+            cell.criterion,
+            if cell.holds() { "agrees" } else { "**misses**" },
+        );
+    }
+    let _ = writeln!(text, "\n{agreeing} of {} cells agree.", cells.len());
+    text
+}
+
+fn path(point: &Point) -> String {
+    let keys = ["rate", "rtt", "loss", "queue", "sndbuf"];
+    let values = keys.iter().filter_map(|key| Some((*key, point.parameters.get(*key)?)));
+    let words = values.map(|(key, value)| match key {
+        "loss" => format!("loss {value}"),
+        "queue" => format!("queue {value}"),
+        "sndbuf" => format!("buffers {value}"),
+        _ => value.clone(),
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn flows(point: &Point) -> String {
+    let flows = &point.scenario.flows;
+    match flows.len() {
+        1 => flows[0].cc.to_string(),
+        n => format!("{n} x {}", flows[0].cc),
+    }
+}
+
+fn pair(sim: Spread, kernel: Spread, criterion: Criterion) -> String {
+    let mbit = |bps: f64| {
+        let mbit = bps / 1e6;
+        if mbit < 10.0 { format!("{mbit:.2}") } else { format!("{mbit:.1}") }
+    };
+    match criterion {
+        Criterion::Within(_) => format!(
+            "{} / {} ({:+.1} %)",
+            mbit(sim.mean),
+            mbit(kernel.mean),
+            100.0 * (sim.mean / kernel.mean - 1.0)
+        ),
+        Criterion::InSpread => {
+            format!("{} / {} ({}-{})", mbit(sim.mean), mbit(kernel.mean), mbit(kernel.min), mbit(kernel.max))
+        }
+    }
+}
+
+fn millis(sim: Option<f64>, kernel: Option<f64>) -> String {
+    let one = |value: Option<f64>| value.map_or("-".into(), |ms| format!("{ms:.1}"));
+    format!("{} / {} ms", one(sim), one(kernel))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Flow, PathCounts, WorkCounts};
+
+    fn experiment() -> Experiment {
+        let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '10ms'\nloss = ['0%', '1%']\n\
+                    [[flow]]\ncc = ['cubic', 'bbr1']\ncount = 2";
+        Experiment::from_toml(text).expect("valid")
+    }
+
+    fn run(point: &str, seed: u64, mbit: f64) -> Run {
+        let flow = Flow {
+            cc: "cubic".into(),
+            bytes: 0,
+            goodput_bps: (mbit * 0.5e6) as u64,
+            goodput_second_half_bps: (mbit * 0.5e6) as u64,
+            retransmits: 3,
+            rtt_ms: None,
+            send_limit: Default::default(),
+        };
+        Run {
+            point: point.into(),
+            seed,
+            flows: vec![flow.clone(), flow],
+            path: PathCounts { delivered: 0, queue_drops: 0, random_drops: 0, policed: 0 },
+            work: WorkCounts { events: 0, acks: 0, records_visited: 0 },
+            digest: String::new(),
+            wall_s: 0.0,
+            validity: None,
+        }
+    }
+
+    #[test]
+    fn each_kind_of_cell_has_its_own_bound() {
+        let experiment = experiment();
+        let kinds: Vec<_> = experiment.points().iter().map(Criterion::of).collect();
+        let (lossless, spread) = (Criterion::Within(LOSSLESS), Criterion::InSpread);
+        assert_eq!(kinds, [lossless, lossless, spread, Criterion::Within(LOSSY)]);
+    }
+
+    #[test]
+    fn flows_add_up_and_bounds_bite() {
+        let experiment = experiment();
+        let label = |i: usize| experiment.points()[i].label.clone();
+        let agree = |i: usize, sim: &[f64], kernel: &[f64]| {
+            let runs = |values: &[f64]| {
+                values.iter().zip(1..).map(|(mbit, seed)| run(&label(i), seed, *mbit)).collect::<Vec<_>>()
+            };
+            let (sim, kernel) = (runs(sim), runs(kernel));
+            let cells = cells(&experiment, &sim, &kernel);
+            assert_eq!(cells.len(), 1, "cells that one world lacks are left out");
+            assert_eq!(cells[0].sim.retransmits, 6.0);
+            cells[0].holds()
+        };
+        assert!(agree(0, &[9.52], &[10.0]));
+        assert!(!agree(0, &[9.48], &[10.0]));
+        assert!(agree(2, &[1.0, 2.0], &[1.4, 1.6]));
+        assert!(!agree(2, &[1.0, 1.0], &[1.4, 1.6]));
+        assert!(agree(3, &[9.1], &[10.0]));
+        assert!(!agree(3, &[8.9], &[10.0]));
+    }
+
+    #[test]
+    fn the_table_counts_what_agrees() {
+        let experiment = experiment();
+        let label = &experiment.points()[0].label;
+        let (sim, kernel) = ([run(label, 1, 9.0)], [run(label, 1, 10.0)]);
+        let text = table(&cells(&experiment, &sim, &kernel));
+        assert!(text.contains("| 2 x cubic | 9.00 / 10.0 (-10.0 %) |"), "{text}");
+        assert!(text.contains("| **misses** |") && text.ends_with("0 of 1 cells agree.\n"), "{text}");
+    }
+}

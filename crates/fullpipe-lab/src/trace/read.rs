@@ -1,0 +1,288 @@
+//! Rows from lines of comma-separated values: what a run wrote, or another tool with the same columns.
+
+use std::fmt;
+
+use fullpipe_tcp::cc::Status;
+use fullpipe_tcp::{SendLimit, cc};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use serde::Deserialize;
+
+use super::{PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
+
+/// Columns without which a row says nothing of a sender; a trace of kernel sockets has at least these.
+const REQUIRED: [&str; 14] = [
+    "flow",
+    "t_s",
+    "mss_bytes",
+    "cwnd_bytes",
+    "inflight_bytes",
+    "flight_size_bytes",
+    "rwnd_bytes",
+    "notsent_bytes",
+    "sndbuf_bytes",
+    "sndbuf_used_bytes",
+    "app_limited",
+    "delivered_bytes",
+    "retransmits",
+    "recovering",
+];
+/// Columns that tell such lines from those of anything else.
+const TYPICAL: [&str; 3] = ["t_s", "cwnd_bytes", "delivered_bytes"];
+/// Phases that the truth is read from; others are kept as unknown.
+const PHASES: [&str; 4] = ["Startup", "Drain", "ProbeBW", "ProbeRTT"];
+
+/// A row, and the run that it is of where there are several.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Label of the point; `None` in a trace of one run.
+    pub point: Option<String>,
+    /// Seed of the run.
+    pub seed: Option<u64>,
+    /// The row.
+    pub row: Row,
+}
+
+/// Rows as they were read.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// In the order of the lines.
+    pub rows: Vec<Recorded>,
+    /// The last line breaks off, and was left out.
+    pub truncated: bool,
+}
+
+/// What is wrong with a trace, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadError(String);
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// Which run a line is of.
+#[derive(Deserialize)]
+struct Run {
+    #[serde(default)]
+    point: Option<String>,
+    #[serde(default)]
+    seed: Option<u64>,
+}
+
+/// Whether `line` names the columns of a trace.
+pub fn is_header(line: &str) -> bool {
+    let names: Vec<&str> = line.split(',').map(|name| name.trim().trim_matches('"')).collect();
+    TYPICAL.iter().all(|typical| names.contains(typical))
+}
+
+/// Reads a trace. Columns may stand in any order; unknown ones are passed over, and of the known ones those
+/// that only a world of our own has may be missing. Lines before the names of the columns are passed over too.
+///
+/// # Errors
+/// A missing column, or a line that does not fit them.
+pub fn read(text: &str) -> Result<Recording, ReadError> {
+    let skipped = text.lines().take_while(|line| !is_header(line)).count();
+    let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&text.as_bytes()[begin..]);
+    let headers =
+        reader.headers().map_err(|_| ReadError("the names of the columns are missing".into()))?.clone();
+    if let Some(missing) = REQUIRED.iter().find(|name| !headers.iter().any(|header| header == **name)) {
+        return Err(ReadError(format!("the column {missing} is missing")));
+    }
+    let mut recording = Recording::default();
+    let mut records = reader.into_records().peekable();
+    while let Some(record) = records.next() {
+        let record = match record {
+            Ok(record) => record,
+            // Whoever stops a run, or copies a part of its file, cuts the last line.
+            Err(_) if records.peek().is_none() => {
+                recording.truncated = true;
+                break;
+            }
+            Err(error) => return Err(explained(&error, &headers, skipped)),
+        };
+        let line = skipped as u64 + record.position().map_or(0, csv::Position::line);
+        let known = |e: csv::Error| explained(&e, &headers, skipped);
+        let run: Run = record.deserialize(Some(&headers)).map_err(known)?;
+        let row: Record = record.deserialize(Some(&headers)).map_err(known)?;
+        let row = Row::try_from(&row).map_err(|e| ReadError(format!("line {line}: {e}")))?;
+        recording.rows.push(Recorded { point: run.point, seed: run.seed, row });
+    }
+    Ok(recording)
+}
+
+/// The parser's error with the line and the name of the column.
+fn explained(error: &csv::Error, headers: &csv::StringRecord, skipped: usize) -> ReadError {
+    let line = |position: Option<&csv::Position>| skipped as u64 + position.map_or(0, csv::Position::line);
+    ReadError(match error.kind() {
+        csv::ErrorKind::Deserialize { pos, err } => {
+            let column = err.field().and_then(|field| headers.get(field as usize)).unwrap_or("a column");
+            format!("line {}: {column} does not read as its value: {}", line(pos.as_ref()), err.kind())
+        }
+        csv::ErrorKind::UnequalLengths { pos, expected_len, len } => {
+            format!("line {} has {len} fields instead of {expected_len}", line(pos.as_ref()))
+        }
+        _ => "it is no table of comma-separated values".into(),
+    })
+}
+
+impl TryFrom<&Record> for Row {
+    type Error = ReadError;
+
+    fn try_from(record: &Record) -> Result<Self, ReadError> {
+        let seconds = |name: &str, value: f64| {
+            let fits = value.is_finite() && (0.0..=LONGEST_S).contains(&value);
+            fits.then(|| Duration::from_secs_f64(value))
+                .ok_or_else(|| ReadError(format!("{name} {value} is no time")))
+        };
+        let millis = |name: &str, value: Option<f64>| value.map(|ms| seconds(name, ms / 1e3)).transpose();
+        let sender = TcpInfo {
+            cc: record.cc.as_deref().and_then(|name| name.parse().ok()),
+            mss: Bytes::new(record.mss_bytes),
+            cwnd: Bytes::new(record.cwnd_bytes),
+            ssthresh: record.ssthresh_bytes.map(Bytes::new),
+            inflight: Bytes::new(record.inflight_bytes),
+            flight_size: Bytes::new(record.flight_size_bytes),
+            rwnd: Bytes::new(record.rwnd_bytes),
+            pacing_rate: record.pacing_bps.map(Rate::from_bps),
+            max_pacing_rate: record.max_pacing_bps.map(Rate::from_bps),
+            delivery_rate: record.delivery_bps.map(Rate::from_bps),
+            app_limited: record.app_limited,
+            srtt: millis("srtt_ms", record.srtt_ms)?,
+            min_rtt: millis("min_rtt_ms", record.min_rtt_ms)?,
+            delivered: Bytes::new(record.delivered_bytes),
+            retransmits: record.retransmits,
+            recovering: record.recovering,
+            notsent: Bytes::new(record.notsent_bytes),
+            sndbuf: Bytes::new(record.sndbuf_bytes),
+            sndbuf_used: Bytes::new(record.sndbuf_used_bytes),
+        };
+        if sender.mss.is_zero() {
+            return Err(ReadError("mss_bytes is zero".into()));
+        }
+        let receiver = || {
+            Some(ReceiverInfo {
+                received: Bytes::new(record.received_bytes?),
+                unread: Bytes::new(record.unread_bytes?),
+                rcvbuf: Bytes::new(record.rcvbuf_bytes?),
+            })
+        };
+        let span = |seconds: Option<f64>| {
+            seconds.filter(|s| (0.0..=LONGEST_S).contains(s)).map(Duration::from_secs_f64)
+        };
+        let path = || {
+            Some(PathState {
+                queue: Bytes::new(record.queue_bytes?),
+                link_busy: span(record.link_busy_s)?,
+                shaper_busy: span(record.shaper_busy_s)?,
+                policed: record.policed?,
+                queue_drops: record.queue_drops?,
+                random_drops: record.random_drops?,
+            })
+        };
+        let truth = || {
+            let limit = record.send_limit.as_deref()?;
+            let phase = record.phase.as_deref()?;
+            Some(SenderTruth {
+                send_limit: SendLimit::ALL.into_iter().find(|known| known.name() == limit)?,
+                limit_times: [
+                    span(record.limited_app_s)?,
+                    span(record.limited_sndbuf_s)?,
+                    span(record.limited_rwnd_s)?,
+                    span(record.limited_cwnd_s)?,
+                    span(record.limited_slow_start_s)?,
+                    span(record.limited_pacing_s)?,
+                    span(record.limited_recovery_s)?,
+                ],
+                lost: Bytes::new(record.lost_bytes?),
+                status: Status {
+                    phase: PHASES.into_iter().find(|known| *known == phase).unwrap_or_default(),
+                    ..cc::Status::default()
+                },
+            })
+        };
+        Ok(Self {
+            at: Instant::ZERO + seconds("t_s", record.t_s)?,
+            flow: record.flow,
+            sender,
+            receiver: receiver(),
+            path: path(),
+            truth: truth(),
+        })
+    }
+}
+
+/// A trace is shorter than a year.
+const LONGEST_S: f64 = 31_536_000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+    use crate::trace::{Csv, Sink};
+
+    fn rows() -> Vec<Row> {
+        let text = "name = 'x'\nduration = '3s'\n[path]\nrate = '10mbit'\nrtt = '10ms'\nloss = '1%'\n\
+                    [[flow]]\ncc = 'bbr1'\n[[sample]]\nevery = '100ms'";
+        let experiment = Experiment::from_toml(text).expect("valid");
+        let mut rows = Vec::new();
+        crate::sim::run_traced(&experiment.points()[0].scenario, &mut rows);
+        rows
+    }
+
+    fn written(rows: &[Row]) -> String {
+        let mut csv = Csv::default();
+        rows.iter().for_each(|row| csv.row(row));
+        csv.into_text()
+    }
+
+    #[test]
+    fn what_a_run_writes_is_read_again() {
+        let rows = rows();
+        let text = written(&rows);
+        let recording = read(&text).expect("its own rows");
+        assert!(!recording.truncated);
+        let again: Vec<Row> = recording.rows.into_iter().map(|recorded| recorded.row).collect();
+        assert_eq!(written(&again).lines().count(), rows.len() + 1);
+        for (row, again) in rows.iter().zip(&again) {
+            assert_eq!((row.at, row.sender, row.receiver), (again.at, again.sender, again.receiver));
+            let (truth, read) = (row.truth.as_ref().expect("truth"), again.truth.as_ref().expect("read"));
+            assert_eq!((truth.send_limit, truth.lost), (read.send_limit, read.lost));
+            assert_eq!(truth.status.phase, read.status.phase);
+        }
+    }
+
+    /// Rows of a kernel's socket have no more than `TCP_INFO` and `SO_MEMINFO` tell.
+    #[test]
+    fn columns_of_a_socket_are_enough() {
+        let rows: Vec<Row> = rows().iter().map(Row::observed).collect();
+        let text = written(&rows);
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let headers = reader.headers().expect("names").clone();
+        let kept: Vec<usize> = (0..headers.len()).filter(|i| REQUIRED.contains(&&headers[*i])).collect();
+        let line =
+            |record: &csv::StringRecord| kept.iter().map(|i| &record[*i]).collect::<Vec<_>>().join(",");
+        let lines: Vec<String> = std::iter::once(line(&headers))
+            .chain(reader.records().map(|r| line(&r.expect("a line"))))
+            .collect();
+        let recording = read(&lines.join("\n")).expect("enough");
+        assert_eq!(recording.rows.len(), rows.len());
+        assert!(recording.rows.iter().all(|recorded| recorded.row.truth.is_none()));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let text = written(&rows());
+        let of = |text: &str| read(text).expect_err("refused").to_string();
+        assert_eq!(of(&text.replacen("mss_bytes", "mss", 1)), "the column mss_bytes is missing");
+        let spoilt = text.replacen(",1448,", ",many,", 1);
+        assert!(of(&spoilt).starts_with("line 2: mss_bytes does not read"), "{}", of(&spoilt));
+        let short = text.replacen(",1448,", ",", 1);
+        assert!(of(&short).starts_with("line 2 has "), "{}", of(&short));
+        let cut = &text[..text.len() - 30];
+        assert!(read(cut).expect("but for the last line").truncated);
+    }
+}

@@ -1,0 +1,175 @@
+//! The counts behind the simulator's speed. Times differ from machine to machine and hour to hour; what is
+//! done for a packet does not, and it is what a change makes worse unnoticed.
+//!
+//! The scenarios are those of `BENCHMARKS.md`, made shorter: the counts are per packet and per ACK.
+
+mod rig;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::outcome::Outcome;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_units::Duration;
+use rig::ms;
+
+/// Counts the allocations of the thread that makes them: tests run beside each other.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // Not there any more while a thread ends: nobody asks then.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(block, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const LOSSLESS: &str = include_str!("../../../experiments/bench-lossless.toml");
+const LOSSY: &str = include_str!("../../../experiments/bench-lossy.toml");
+const TEN_FLOWS: &str = include_str!("../../../experiments/bench-ten-flows.toml");
+const WINDOW_SIZE: &str = include_str!("../../../experiments/bench-window-size.toml");
+
+/// Point `number` of a benchmark, for so many virtual seconds.
+fn scenario(file: &str, number: usize, seconds: u64) -> Scenario {
+    let experiment = Experiment::from_toml(file).expect("a benchmark of the project");
+    let point = &experiment.points()[number];
+    Scenario { duration: Duration::from_secs(seconds), seed: 1, ..point.scenario.clone() }
+}
+
+fn run(file: &str, number: usize, seconds: u64) -> Outcome {
+    sim::run(&scenario(file, number, seconds))
+}
+
+/// What comes between two moments of a run: its start does not count.
+struct Later {
+    packets: f64,
+    events: f64,
+    acks: f64,
+    visited: f64,
+}
+
+fn between(file: &str, number: usize, from: u64, to: u64) -> Later {
+    let (short, long) = (run(file, number, from), run(file, number, to));
+    let more = |of: fn(&Outcome) -> u64| (of(&long) - of(&short)) as f64;
+    Later {
+        packets: more(|outcome| outcome.path.delivered),
+        events: more(|outcome| outcome.work.events),
+        acks: more(|outcome| outcome.work.acks),
+        visited: more(|outcome| outcome.work.records_visited),
+    }
+}
+
+/// A data packet arrives, every second one is acknowledged, and that ACK arrives: 1.5. Timers and rows come
+/// on top, and each must be rare.
+#[test]
+fn a_packet_takes_one_and_a_half_events() {
+    for (file, seconds) in [(LOSSLESS, 8), (TEN_FLOWS, 4)] {
+        let later = between(file, 0, seconds, 2 * seconds);
+        let per_packet = later.events / later.packets;
+        println!("{per_packet:.3} events a packet over {} packets", later.packets);
+        assert!((1.4..=1.6).contains(&per_packet), "{per_packet}");
+    }
+}
+
+/// Under loss the receiver gathers its ACKs for a millisecond (28 packets here) and so sends fewer; against
+/// that stand the wake-ups of delayed ACKs, of the pacer and of RACK.
+#[test]
+fn loss_adds_few_events() {
+    let later = between(LOSSY, 0, 3, 6);
+    let per_packet = later.events / later.packets;
+    println!("{per_packet:.3} events a packet over {} packets", later.packets);
+    assert!((1.0..=1.6).contains(&per_packet), "{per_packet}");
+}
+
+/// Whatever holds packets or records has its size by the first half; the second half allocates nothing for
+/// its packets. What is left is each flow's history of rows, a vector that doubles with the length of the
+/// run, and a few queues that may reach a new peak.
+#[test]
+fn no_allocation_per_packet() {
+    const PEAKS: u64 = 4;
+    let allocations = |scenario: &Scenario| {
+        let before = ALLOCATIONS.get();
+        let outcome = sim::run(scenario);
+        (ALLOCATIONS.get() - before, outcome.path.delivered)
+    };
+    for (name, file, seconds) in
+        [("lossless", LOSSLESS, 16), ("lossy", LOSSY, 4), ("ten flows", TEN_FLOWS, 10)]
+    {
+        let short = allocations(&scenario(file, 0, seconds));
+        let long = allocations(&scenario(file, 0, 2 * seconds));
+        assert!(short.0 > 10, "{name}: a run that seems to allocate nothing is not counted");
+        let (more, packets) = (long.0 - short.0, long.1 - short.1);
+        println!("{name}: {more} allocations more for {packets} packets more");
+        assert!(packets > 80_000, "{name}: {packets}");
+        let flows = scenario(file, 0, seconds).flows.len() as u64;
+        assert!(more <= PEAKS + flows, "{name}: {more} allocations for {packets} packets");
+    }
+}
+
+/// Without loss a record is looked at when it is freed and when RACK's cursor passes it, and each ACK meets
+/// the cursor where it stopped. Under loss it is also looked at when it is reported selectively, and the heads
+/// of RACK's two queues by each ACK and by the timer that the ACK may have set.
+#[test]
+fn an_ack_looks_at_what_it_newly_says() {
+    for (name, file, number, (from, to), (per_packet, per_ack)) in [
+        ("lossless", LOSSLESS, 0, (8, 16), (2.0, 1.0)),
+        ("lossy", LOSSY, 0, (3, 6), (3.0, 6.0)),
+        ("175 packets", WINDOW_SIZE, 0, (2, 3), (2.0, 1.0)),
+        ("17 500 packets", WINDOW_SIZE, 1, (5, 6), (2.0, 1.0)),
+    ] {
+        let Later { packets, acks, visited, .. } = between(file, number, from, to);
+        println!("{name}: {:.3} records an ACK, {:.3} a packet", visited / acks, visited / packets);
+        let bound = per_packet * packets + per_ack * acks;
+        assert!(visited <= bound, "{name}: {visited} for {packets} packets, {acks} ACKs");
+        assert!(visited >= packets, "{name}: a record that is never looked at is never freed");
+    }
+}
+
+/// The window may be a hundred times as large; an ACK stays as cheap.
+#[test]
+fn an_ack_costs_the_same_in_a_large_window() {
+    let per_ack = |number, from, to| {
+        let later = between(WINDOW_SIZE, number, from, to);
+        later.visited / later.acks
+    };
+    let (small, large) = (per_ack(0, 2, 3), per_ack(1, 5, 6));
+    assert!(large <= 1.05 * small, "{large} records an ACK at 17 500 packets, {small} at 175");
+    // The same under loss, where what is outstanding has holes.
+    let lossy = |rtt: u64| {
+        let mut scenario = scenario(LOSSY, 0, 4);
+        for direction in [&mut scenario.path.forward, &mut scenario.path.backward] {
+            direction.delay = ms(rtt) / 2;
+        }
+        let outcome = sim::run(&scenario);
+        outcome.work.records_visited as f64 / outcome.path.delivered as f64
+    };
+    let (near, far) = (lossy(14), lossy(280));
+    println!("lossy: {near:.3} records a packet at 14 ms, {far:.3} at 280 ms");
+    assert!(far <= 1.2 * near, "{far} records a packet at 280 ms, {near} at 14 ms");
+}

@@ -1,0 +1,164 @@
+//! The truth, from what only a world of our own knows.
+//!
+//! | what stopped the sender most, within a round trip on either side | and besides | limit |
+//! |---|---|---|
+//! | the application | | `app` |
+//! | the send buffer | | `sndbuf` |
+//! | the receiver's window | the receiver's queue was never empty: its reader does not keep up | `receiver_app` |
+//! | the receiver's window | else | `rwnd` |
+//! | the window in slow start; the pacer or the window in BBR's Startup | | `slow_start` |
+//! | BBR's ProbeRTT, whatever stops it | | `cwnd` |
+//! | the pacer | it runs at the rate that the socket was allowed at most | `pacing` |
+//! | window, recovery, or a pacer at a measured rate | the link never rested | `link` |
+//! | the same | a shaper made this flow's packets wait nearly always | `policer` |
+//! | the same | what was dropped last a policer dropped | `policer` |
+//! | the same | else | `cwnd` |
+//!
+//! Why so. What stopped the sender is recorded at each change, so the first column is a fact; it is
+//! counted over round trips, for within one the stops take turns. A congestion control that measures the path
+//! and one that fills it until it overflows are both held by the path where the path was busy: more window
+//! would have delivered nothing more. Where it was not, the controller held back, unless it did so because of
+//! drops at a fixed rate. BBR is a special case at a window or send buffer: it measures the rate that
+//! these let pass and paces at it, so most of its time is the pacer's. Since the pacer follows, a fifth of the time
+//! at the window or buffer makes it theirs.
+
+use fullpipe_lab::trace::Row;
+use fullpipe_tcp::SendLimit;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Duration;
+
+use super::spans::{self, Verdict, around};
+use super::{Basis, Classified};
+use crate::explain::{Confidence, Limit};
+
+/// Round trips on either side over which the stops of the sender are counted.
+const STOPS: u64 = 1;
+/// Round trips on either side over which the path's work is measured: BBR leaves it some rest in one of eight.
+const WORK: u64 = 2;
+/// Round trips on either side over which BBR's stops at a window or buffer are counted: its cycle.
+const CYCLE: u64 = 4;
+/// Share of the time from which the path counts as never resting: BBR keeps a link busy so long while it
+/// drains, and while it makes up for a few percent of loss.
+const BUSY: f64 = 0.8;
+/// Percent of the most that a socket may be paced at: BBR paces one percent below what it measured there.
+const MARGIN: u64 = 98;
+/// Share of the time from which a window or buffer is what BBR's pacer follows.
+const FOLLOWED: f64 = 0.2;
+
+/// The limits of the flow of `rows`; `None` where the rows lack path or truth. The rows are in order of
+/// time and of one flow.
+pub fn exact(rows: &[Row]) -> Option<Vec<Classified>> {
+    let rows = spans::lifetime(rows);
+    let policed = policed_last(rows);
+    let limits = (1..rows.len()).map(|at| limit(rows, at, policed[at])).collect::<Option<Vec<_>>>()?;
+    let certain = |limit| Verdict { limit, confidence: Confidence::Certain };
+    let verdicts: Vec<Verdict> = limits.into_iter().map(certain).collect();
+    Some(spans::merged(rows, &verdicts, Basis::Exact))
+}
+
+/// The limit between row `at` and the one before.
+fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
+    let near = &rows[around(rows, at, STOPS, 1)];
+    let stops = Stops::of(near)?;
+    let spent = |limit: SendLimit| stops.0[limit as usize];
+    let truth = rows[at].truth.as_ref()?;
+    let sender = &rows[at].sender;
+    if truth.status.phase == "ProbeRTT" {
+        return Some(Limit::Cwnd);
+    }
+    let by_rate = sender.cc == Some(Algorithm::Bbr1);
+    let (window, slow_start) =
+        (spent(SendLimit::Cwnd) + spent(SendLimit::Recovery), spent(SendLimit::SlowStart));
+    let pacing = spent(SendLimit::Pacing);
+    let capped =
+        sender.max_pacing_rate.is_some_and(|most| sender.pacing_rate >= Some(most.mul_div(MARGIN, 100)));
+    // BBR has no threshold: below it, which is always, says nothing.
+    let (control, starting) = match (by_rate, truth.status.phase) {
+        (true, "Startup") => (0.0, slow_start + window + if capped { 0.0 } else { pacing }),
+        (true, _) => (slow_start + window + if capped { 0.0 } else { pacing }, 0.0),
+        (false, _) => (window + if capped { 0.0 } else { pacing }, slow_start),
+    };
+    let paced = if capped { pacing } else { 0.0 };
+    let (sndbuf, rwnd) = (spent(SendLimit::Sndbuf), spent(SendLimit::Rwnd));
+    if by_rate && !capped && truth.status.phase != "Startup" {
+        let cycle = Stops::of(&rows[around(rows, at, CYCLE, 1)])?;
+        if let Some(followed) = cycle.followed() {
+            return Some(if followed == SendLimit::Sndbuf { Limit::Sndbuf } else { window_limit(near) });
+        }
+    }
+    let candidates = [
+        (spent(SendLimit::App), SendLimit::App),
+        (sndbuf, SendLimit::Sndbuf),
+        (rwnd, SendLimit::Rwnd),
+        (starting, SendLimit::SlowStart),
+        (paced, SendLimit::Pacing),
+        (control, SendLimit::Cwnd),
+    ];
+    let (_, most) = candidates.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(match most {
+        SendLimit::App => Limit::App,
+        SendLimit::Sndbuf => Limit::Sndbuf,
+        SendLimit::Rwnd => window_limit(near),
+        SendLimit::SlowStart => Limit::SlowStart,
+        SendLimit::Pacing => Limit::Pacing,
+        SendLimit::Cwnd | SendLimit::Recovery => by_path(rows, at, policed)?,
+    })
+}
+
+/// Seconds that the sender was stopped by each limit, in the order of [`SendLimit::ALL`].
+struct Stops([f64; SendLimit::ALL.len()]);
+
+impl Stops {
+    /// Between the first and the last of `rows`.
+    fn of(rows: &[Row]) -> Option<Self> {
+        let (first, last) = (rows.first()?.truth.as_ref()?, rows.last()?.truth.as_ref()?);
+        let spent = |i: usize| last.limit_times[i].saturating_sub(first.limit_times[i]).as_secs_f64();
+        Some(Self(std::array::from_fn(spent)))
+    }
+
+    /// The window or buffer that a pacer follows, if there is one.
+    fn followed(&self) -> Option<SendLimit> {
+        let all: f64 = self.0.iter().sum();
+        let most = |a: SendLimit, b| if self.0[a as usize] >= self.0[b as usize] { a } else { b };
+        let fuller = most(SendLimit::Rwnd, SendLimit::Sndbuf);
+        (self.0[fuller as usize] >= FOLLOWED * all).then_some(fuller)
+    }
+}
+
+/// Whose window it is: the buffer's, or that of a reader who leaves something unread all the time.
+fn window_limit(near: &[Row]) -> Limit {
+    let behind = near.iter().all(|row| row.receiver.is_some_and(|receiver| !receiver.unread.is_zero()));
+    if behind { Limit::ReceiverApp } else { Limit::Rwnd }
+}
+
+/// What holds the congestion control.
+fn by_path(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
+    let wide = &rows[around(rows, at, WORK, 1)];
+    let (first, last) = (wide.first()?, wide.last()?);
+    let (before, after) = (first.path?, last.path?);
+    let time = last.at.saturating_since(first.at).as_secs_f64();
+    let busy = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() >= BUSY * time;
+    Some(if busy(before.link_busy, after.link_busy) {
+        Limit::Link
+    } else if busy(before.shaper_busy, after.shaper_busy) || policed {
+        Limit::Policer
+    } else {
+        Limit::Cwnd
+    })
+}
+
+/// For each row, whether what was dropped last by then a policer dropped.
+fn policed_last(rows: &[Row]) -> Vec<bool> {
+    let (mut before, mut policed) = ((0, 0), false);
+    let step = |row: &Row| {
+        if let Some(path) = row.path {
+            let now = (path.policed, path.queue_drops.saturating_add(path.random_drops));
+            if now != before {
+                policed = now.0.saturating_sub(before.0) > now.1.saturating_sub(before.1);
+                before = now;
+            }
+        }
+        policed
+    };
+    rows.iter().map(step).collect()
+}

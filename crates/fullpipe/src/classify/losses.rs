@@ -1,0 +1,129 @@
+//! Episodes of loss, and whether a fixed rate is behind them.
+//!
+//! A policer, as a short queue, takes what exceeds a rate and leaves the round-trip time alone: the window of a
+//! loss-based sender is high at each loss. Random loss takes each packet as likely as any other,
+//! whatever the window was when it was sent. So the windows at loss are ranked among those of all data:
+//!
+//! ```text
+//!   random loss     ranks spread evenly over 0..1, whatever the congestion control: their mean is 1/2,
+//!                   with a standard deviation of 0.29 / sqrt(losses)
+//!   a fixed rate    ranks near 1
+//! ```
+
+use fullpipe_lab::trace::Row;
+
+use super::spans::round_trip;
+use super::window::{Flow, spread};
+use crate::explain::Limit;
+use crate::stats::LossEstimate;
+
+/// Fewer losses tell nothing of their ranks.
+const FEWEST: usize = 3;
+/// Standard deviation of one even rank.
+const EVEN: f64 = 0.289;
+/// So many standard deviations above one half chance does not come.
+const BEYOND_CHANCE: f64 = 2.5;
+/// However many losses there are, ranks of a fixed rate are above this: two causes may mix.
+const HIGH: f64 = 0.65;
+/// Windows at loss differ by less than this part of their mean where a fixed rate is behind them.
+const ALIKE: f64 = 0.3;
+/// Rows of a round trip that are looked at.
+const MOST_ROWS: usize = 64;
+
+/// The episodes of a flow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Losses {
+    /// Everything sent again within two round trips is of one.
+    pub(super) episodes: usize,
+    /// Standard deviation of the windows at loss over their mean.
+    pub(super) spread: f64,
+    /// Mean rank of the windows at loss among those of all data, 0 to 1.
+    pub(super) rank: f64,
+}
+
+impl Losses {
+    pub(super) fn of(rows: &[Row]) -> Self {
+        let mut heights: Vec<f64> = Vec::new();
+        let (mut first, mut last) = (None, None);
+        for (i, pair) in rows.windows(2).enumerate() {
+            let (before, row) = (&pair[0].sender, &pair[1]);
+            if row.sender.retransmits <= before.retransmits {
+                continue;
+            }
+            if last.is_none_or(|at| row.at.saturating_since(at) > round_trip(row) * 2) {
+                if first.is_none() {
+                    // It ends slow start, at a window that overshot by chance.
+                    first = Some(i);
+                } else {
+                    heights.push(height(&rows[..=i], row));
+                }
+            }
+            last = Some(row.at);
+        }
+        let Some(first) = first else { return Self::default() };
+        let rank = mean_rank(&rows[first..], &heights);
+        Self { episodes: heights.len() + 1, spread: spread(&heights), rank }
+    }
+
+    /// Whether the losses come at a fixed rate.
+    pub(super) fn at_fixed_rate(&self) -> bool {
+        let count = self.episodes.saturating_sub(1);
+        let chance = 0.5 + BEYOND_CHANCE * EVEN / (count.max(1) as f64).sqrt();
+        count >= FEWEST && self.rank >= chance.max(HIGH) && self.spread < ALIKE
+    }
+}
+
+/// Losses that are the path's own, where `limit` is what holds the flow most of the time.
+pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
+    let (Some(first), Some(last)) = (flow.rows.first(), flow.rows.last()) else {
+        return LossEstimate::new(0, 0);
+    };
+    let (first, last) = (&first.sender, &last.sender);
+    let again = last.retransmits.saturating_sub(first.retransmits);
+    let delivered = last.delivered.saturating_sub(first.delivered).get();
+    let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(again);
+    // A loss-based sender overflows the queue that it stands in; a policer takes what both kinds send too much.
+    let own = flow.losses.at_fixed_rate()
+        || limit == Some(Limit::Policer)
+        || limit == Some(Limit::Link) && !flow.by_rate;
+    let events = if flow.by_rate { again } else { flow.losses.episodes as u64 };
+    LossEstimate::new(if own { 0 } else { events }, segments)
+}
+
+/// The window before a loss that showed in `row`, in bytes: when it shows, the window may have been reduced
+/// already.
+fn height(before: &[Row], row: &Row) -> f64 {
+    let reach = row.at.saturating_sub(round_trip(row) * 2);
+    let near = before.iter().rev().take(MOST_ROWS).take_while(|row| row.at >= reach);
+    let newest = before.last().map_or(0.0, |row| row.sender.cwnd.get() as f64);
+    near.map(|row| row.sender.cwnd.get() as f64).fold(newest, f64::max)
+}
+
+/// The mean share of data that was sent with a smaller window than these.
+fn mean_rank(rows: &[Row], heights: &[f64]) -> f64 {
+    let sent = |pair: &[Row]| {
+        let bytes = pair[1].sender.delivered.saturating_sub(pair[0].sender.delivered);
+        (pair[0].sender.cwnd.get() as f64, bytes.get() as f64)
+    };
+    let mut data: Vec<(f64, f64)> = rows.windows(2).map(sent).collect();
+    data.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Bytes sent with windows up to each.
+    let sums: Vec<f64> = data
+        .iter()
+        .scan(0.0, |sum, (_, bytes)| {
+            *sum += bytes;
+            Some(*sum)
+        })
+        .collect();
+    let up_to = |count: usize| count.checked_sub(1).map_or(0.0, |last| sums[last]);
+    let all = up_to(sums.len());
+    if all <= 0.0 || heights.is_empty() {
+        return 0.0;
+    }
+    let rank = |height: &f64| {
+        let below = up_to(data.partition_point(|(window, _)| window < height));
+        let with = up_to(data.partition_point(|(window, _)| window <= height));
+        0.5 * (below + with) / all
+    };
+    heights.iter().map(rank).sum::<f64>() / heights.len() as f64
+}

@@ -1,0 +1,158 @@
+//! Names what limits a flow over time, from what its sockets tell.
+//!
+//! ```text
+//!   rows ──► lifetime ──► one window of a few round trips a row ──► rules ──► intervals ──► findings
+//!                                                   path, truth ──► exact ──► intervals
+//! ```
+//!
+//! [`classify`] sees what a kernel tells of its sockets (`TCP_INFO`, `SO_MEMINFO`, the receiver's `Recv-Q`)
+//! and what is known of the hosts. [`exact`] sees what only a world of our own knows: what stopped each
+//! transmission, and how busy the path was. Both answer in intervals of the same [`Limit`]s, so that one
+//! can be held against the other ([`agreement`]).
+//!
+//! A limit belongs to a span of round trips, never to a moment: within one round trip an ACK-clocked sender
+//! waits by turns for its window, its application and its pacer. The kernel's own counters of
+//! such moments mislead (`sndbuf_limited` shows 2 to 15 % for a flow that its send buffer holds all the
+//! time), so no rule asks for them. Rows are wanted at least ten times a second.
+//!
+//! | file | concept |
+//! |---|---|
+//! | `spans` | a flow's lifetime, the rows around a row, intervals from rows |
+//! | `window` | what the rows of a short time say together |
+//! | `losses` | the episodes of loss, and whether a fixed rate is behind them |
+//! | `rules` | the order of the rules |
+//! | `buffers` | whether a buffer grows by itself, is at its limit, or was set |
+//! | `words` | findings: evidence, what could not be told, and why |
+//! | `exact` | the truth |
+
+mod buffers;
+mod exact;
+mod losses;
+mod rules;
+mod spans;
+mod window;
+mod words;
+
+pub use exact::exact;
+
+use fullpipe_lab::trace::Row;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use serde::Serialize;
+
+use crate::explain::{Confidence, Finding, Limit};
+use crate::stats::LossEstimate;
+use window::Flow;
+
+/// What is known beside the rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostFacts {
+    /// Rate of the line in bits of IP packets.
+    pub line: Option<Rate>,
+    /// The sender's congestion control, where the rows do not have it.
+    pub cc: Option<Algorithm>,
+    /// Largest autotuned send buffer of the sender: `tcp_wmem[2]`.
+    pub wmem: Option<Bytes>,
+    /// Largest autotuned receive buffer of the receiver: `tcp_rmem[2]`.
+    pub rmem: Option<Bytes>,
+}
+
+/// How a limit is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// From the sender's own record and the state of the path.
+    Exact,
+    /// From what sockets tell.
+    Inferred,
+}
+
+/// One limit over a span of time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Classified {
+    /// Where it begins: key `from_s`.
+    #[serde(rename = "from_s", serialize_with = "seconds")]
+    pub from: Instant,
+    /// Where it ends: key `to_s`.
+    #[serde(rename = "to_s", serialize_with = "seconds")]
+    pub to: Instant,
+    /// The limit.
+    pub limit: Limit,
+    /// How it is known.
+    pub basis: Basis,
+    /// How sure it is.
+    pub confidence: Confidence,
+}
+
+impl Classified {
+    /// Its length.
+    pub fn length(&self) -> Duration {
+        self.to.saturating_since(self.from)
+    }
+}
+
+fn seconds<S: serde::Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(at.as_secs_f64())
+}
+
+/// The limits of one flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Classification {
+    /// In order of time, without gaps; neighbours differ in limit or confidence.
+    pub intervals: Vec<Classified>,
+    /// One a limit, the longest first, with evidence from all of its time.
+    pub findings: Vec<Finding>,
+    /// The sender paces at a rate that it measures, as BBR does: named or, where nothing names it, inferred.
+    pub goes_by_rate: bool,
+    /// Losses that the path is thought to have of its own: those of a queue that the flow fills itself, or of a
+    /// policer, are none. For a loss-based sender episodes count, for one that bears losses segments.
+    pub loss: LossEstimate,
+    /// What the reader should know about the rows.
+    pub notes: Vec<String>,
+}
+
+/// Names what limits the flow of `rows`, which are in order of time and of one flow; rows in which
+/// nothing had been sent yet, or nothing was to follow, are left out.
+///
+/// Reads nothing of a row but what [`Row::observed`] leaves.
+pub fn classify(rows: &[Row], host: &HostFacts) -> Classification {
+    let rows = spans::lifetime(rows);
+    let flow = Flow::new(rows, host);
+    let verdicts = rules::verdicts(&flow);
+    let findings = words::findings(&flow, &verdicts);
+    let intervals = spans::merged(rows, &verdicts, Basis::Inferred);
+    let loss = losses::of_path(&flow, findings.first().map(|finding| finding.limit));
+    let (goes_by_rate, notes) = (flow.by_rate, words::notes(&flow));
+    Classification { intervals, findings, goes_by_rate, loss, notes }
+}
+
+/// The share of the time covered by both in which they name the same limit, 0 to 1; `None` where they have no
+/// time in common.
+pub fn agreement(a: &[Classified], b: &[Classified]) -> Option<f64> {
+    let (mut common, mut same) = (Duration::ZERO, Duration::ZERO);
+    for x in a {
+        // Both are in order of time.
+        let begin = b.partition_point(|y| y.to <= x.from);
+        for y in b[begin..].iter().take_while(|y| y.from < x.to) {
+            let span = x.to.min(y.to).saturating_since(x.from.max(y.from));
+            common += span;
+            if x.limit == y.limit {
+                same += span;
+            }
+        }
+    }
+    (!common.is_zero()).then(|| same.as_secs_f64() / common.as_secs_f64())
+}
+
+/// The share of the time of `intervals` that `limit` held, 0 to 1.
+pub fn share(intervals: &[Classified], limit: Limit) -> f64 {
+    let time = |wanted: fn(Limit, Limit) -> bool| {
+        let of = intervals.iter().filter(|interval| wanted(interval.limit, limit));
+        of.map(|interval| interval.length().as_secs_f64()).sum::<f64>()
+    };
+    let all = time(|_, _| true);
+    if all > 0.0 { time(|a, b| a == b) / all } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The order of the rules.
+//!
+//! ```text
+//!   data waits to be sent?
+//!     no   the send buffer is full, and neither window is          sndbuf
+//!          else                                                    app
+//!     yes  paced at the most that the socket may, and so delivered pacing
+//!          in flight = the receiver's window                       rwnd, receiver_app
+//!          cwnd below the threshold; BBR's Startup                 slow_start
+//!          else the congestion control holds it, and what holds the congestion control:
+//!            the line's rate is delivered                          link
+//!            a queue stands before a steady rate                   link; policer (a shaper) where the line
+//!                                                                  has room
+//!            losses at a fixed rate, no queue                      policer
+//!            else                                                  cwnd
+//! ```
+
+use fullpipe_lab::trace::Row;
+
+use super::spans::{Verdict, round_trip};
+use super::window::{Flow, Window, bps, over, stretch};
+use crate::explain::{Confidence, Limit};
+
+/// Round trips on either side of a row over which its state is judged.
+const NEAR: u64 = 1;
+/// Round trips on either side over which rates and queues are judged: more than one cycle of BBR's.
+const WIDE: u64 = 6;
+/// Rows on either side that make a rate steady or not, where they are further apart than round trips.
+const WIDE_ROWS: usize = 8;
+/// Round trips on either side over which a share of losses is judged that comes in bursts.
+const LONG: u64 = 32;
+/// Round trips that a limit lasts at least between two spans of another.
+const BLIP: u64 = 2;
+/// Rows that it lasts at most without being one, where they are further apart.
+const BLIP_ROWS: usize = 2;
+/// In flight over a window from which on that window is full: what is left is less than what is sent at once.
+const FULL: f64 = 0.9;
+/// Taken over allowed memory of a send buffer: a blocked writer wakes when a third is free.
+const BLOCKED: f64 = 0.62;
+/// Percent of the most that a socket may be paced at from which on it is: BBR stays one percent below.
+const AT_MOST: u64 = 98;
+/// Of the most that a socket may be paced at, what arrives when that is the limit.
+const AT_THE_CAP: f64 = 0.85;
+/// Of the line's payload rate, what arrives when the line is the limit.
+const AT_THE_LINE: f64 = 0.85;
+/// Below this share of the line's payload rate the line has room.
+const ROOM: f64 = 0.8;
+/// Smoothed over smallest RTT from which on a queue stands.
+pub(super) const QUEUE: f64 = 1.25;
+/// The same for a sender that keeps the queue empty but for its probes: the most of a few cycles.
+const PROBED: f64 = 1.05;
+/// Of the typical rate, what is delivered while BBR itself holds back: it drains its queue at three quarters.
+const BELOW: f64 = 0.7;
+/// A rate whose round trips differ by less is steady.
+const STEADY: f64 = 0.12;
+/// The same for a rate that survives loss: random loss of a fifth spreads it by more, however many segments
+/// there are in a round trip that is worth counting.
+const CLOCK: f64 = 0.06;
+/// Segments in a round trip from which on a rate by round trips is more than small numbers.
+const COUNTED: f64 = 10.0;
+/// Share of the segments that is sent again from which on BBR's rate is the path's only if it is like a clock.
+const BEARABLE: f64 = 0.12;
+/// The same from which on it is not the path's in any case: five quarters of a rate then bring no more than
+/// that rate, so BBR's measure shrinks.
+const COLLAPSE: f64 = 0.2;
+/// BBR's window, in segments, while it looks for the smallest RTT.
+const PROBE_RTT_WINDOW: u64 = 4;
+
+/// A verdict for the time between each row and the next.
+pub(super) fn verdicts(flow: &Flow<'_>) -> Vec<Verdict> {
+    let mut verdicts: Vec<Verdict> = (1..flow.rows.len()).map(|at| verdict(flow, at)).collect();
+    without_blips(flow, &mut verdicts);
+    verdicts
+}
+
+/// What lasts less than two round trips, or two rows, between two spans of one limit belongs to that limit: a moment's
+/// numbers are no change of the path.
+fn without_blips(flow: &Flow<'_>, verdicts: &mut [Verdict]) {
+    let mut begin = 0;
+    while begin < verdicts.len() {
+        let run = verdicts[begin..].iter().take_while(|v| v.limit == verdicts[begin].limit).count();
+        let end = begin + run;
+        let length = flow.rows[end].at.saturating_since(flow.rows[begin].at);
+        let short = run <= BLIP_ROWS || length < round_trip(&flow.rows[begin]) * BLIP;
+        let before = begin.checked_sub(1).map(|before| verdicts[before]);
+        if let (Some(before), Some(after)) = (before, verdicts.get(end))
+            && short
+            && before.limit == after.limit
+        {
+            verdicts[begin..end].fill(before);
+        }
+        begin = end;
+    }
+}
+
+fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
+    use Confidence::{Certain, High};
+    let near = flow.window(at, NEAR, 1);
+    let (limit, confidence) = if !near.mostly(data_waits) {
+        if near.mostly(|row| buffer_is_full(row)) && !near.mostly(congestion_window_is_full) {
+            (Limit::Sndbuf, Certain)
+        } else {
+            (Limit::App, High)
+        }
+    } else if flow.by_rate && flow.rows[at - 1..=at].iter().any(looks_for_min_rtt) {
+        (Limit::Cwnd, High)
+    } else if at_the_pacing_cap(&near) {
+        (Limit::Pacing, Certain)
+    } else if near.mostly(receive_window_is_full) {
+        whose_window(flow, at, &near)
+    } else if flow.by_rate && at < flow.startup_until {
+        (Limit::SlowStart, High)
+    } else if !flow.by_rate && near.mostly(in_slow_start) {
+        (Limit::SlowStart, Certain)
+    } else {
+        by_path(flow, at)
+    };
+    Verdict { limit, confidence }
+}
+
+/// More than a rest that waits for its segment to fill.
+fn data_waits(row: &Row) -> bool {
+    row.sender.notsent >= row.sender.mss
+}
+
+fn buffer_is_full(row: &Row) -> bool {
+    over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= BLOCKED)
+}
+
+pub(super) fn congestion_window_is_full(row: &Row) -> bool {
+    let sender = &row.sender;
+    over(sender.inflight, sender.cwnd).is_some_and(|share| share >= FULL)
+}
+
+/// A closed window is full whatever is in flight, and so is one with less room than a segment.
+fn receive_window_is_full(row: &Row) -> bool {
+    let sender = &row.sender;
+    let room = sender.rwnd.saturating_sub(sender.flight_size);
+    room < sender.mss || over(sender.flight_size, sender.rwnd).is_none_or(|share| share >= FULL)
+}
+
+fn in_slow_start(row: &Row) -> bool {
+    let sender = &row.sender;
+    !sender.recovering && sender.ssthresh.is_none_or(|threshold| sender.cwnd < threshold)
+}
+
+/// BBR stops to look for the smallest RTT, with a window of four segments.
+fn looks_for_min_rtt(row: &Row) -> bool {
+    row.sender.cwnd.get() <= PROBE_RTT_WINDOW * row.sender.mss.get()
+}
+
+fn at_the_pacing_cap(near: &Window<'_>) -> bool {
+    let capped = |row: &Row| {
+        let sender = &row.sender;
+        sender.max_pacing_rate.is_some_and(|most| {
+            sender.pacing_rate.is_some_and(|rate| rate.as_bps() >= most.mul_div(AT_MOST, 100).as_bps())
+        })
+    };
+    let most = near.least(|row| bps(row.sender.max_pacing_rate));
+    near.mostly(capped) && most.is_some_and(|most| near.rate() >= AT_THE_CAP * most)
+}
+
+/// A full window is small because the buffer is, or because its reader leaves the buffer full.
+fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
+    let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
+    let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);
+    match unread {
+        Some(unread) if unread > 0.25 * (unread + window) => (Limit::ReceiverApp, Confidence::Certain),
+        Some(_) => (Limit::Rwnd, Confidence::Certain),
+        None if flow.window_shrank(at, near) => (Limit::ReceiverApp, Confidence::Low),
+        None => (Limit::Rwnd, Confidence::Low),
+    }
+}
+
+/// What holds the congestion control.
+fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
+    use Confidence::{Certain, High, Low};
+    let wide = flow.window(at, WIDE, WIDE_ROWS);
+    let rates = wide.rates(|row| flow.by_rate && looks_for_min_rtt(row));
+    let typical = rates.map_or_else(|| wide.rate(), |rates| rates.median);
+    let full = flow.line_payload(flow.rows[at].sender.mss).map(|line| typical / line);
+    if full.is_some_and(|full| full >= AT_THE_LINE) {
+        return (Limit::Link, Certain);
+    }
+    // Below the line's rate, a fixed rate is somebody else's: that of a shaper or a policer.
+    let (fixed, confidence) = match full {
+        Some(full) if full < ROOM => (Limit::Policer, High),
+        _ => (Limit::Link, if full.is_some() { High } else { Low }),
+    };
+    let steady = rates.is_some_and(|rates| rates.spread() < STEADY);
+    if flow.by_rate {
+        // After a pause or a loss it sends less than the path lets pass.
+        if flow.window(at, NEAR, 1).rate() < BELOW * typical {
+            return (Limit::Cwnd, High);
+        }
+        // Loss beyond its probes' share makes it lose its measure of the path. A policer takes as much while
+        // it is probed, and lets the rest through like a clock.
+        let counted = flow.segments_a_round_trip(at, typical) >= COUNTED;
+        let clock = rates.is_some_and(|rates| rates.spread() < CLOCK);
+        let bears = |most: f64, round_trips: u64| flow.window(at, round_trips, WIDE_ROWS).repeated() <= most;
+        if !(counted && (clock && bears(COLLAPSE, LONG) || steady && bears(BEARABLE, WIDE))) {
+            return (Limit::Cwnd, Low);
+        }
+        // The queue answers its probes, or it loses what it sends beyond the rate.
+        return match wide.most(stretch) {
+            Some(most) if most >= PROBED => (fixed, confidence),
+            _ if full.is_none() => (Limit::Policer, Low),
+            _ => (fixed, confidence),
+        };
+    }
+    if steady && wide.median(stretch).is_some_and(|stretch| stretch >= QUEUE) {
+        return (fixed, confidence.max(High));
+    }
+    if flow.losses.at_fixed_rate() {
+        return (Limit::Policer, if full.is_some_and(|full| full < ROOM) { High } else { Low });
+    }
+    (Limit::Cwnd, High)
+}

@@ -1,0 +1,69 @@
+//! A flow's lifetime, the rows around a row, and intervals from rows.
+
+use std::ops::Range;
+
+use fullpipe_lab::trace::Row;
+use fullpipe_units::{Duration, Instant};
+
+use super::{Basis, Classified};
+use crate::explain::{Confidence, Limit};
+
+/// Most rows that are looked at on one side of a row: a bound on the work, not a rule.
+const MOST_ROWS: usize = 512;
+/// The round-trip time that stands for one that is not known yet.
+const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+
+/// What is said of the time between a row and the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) limit: Limit,
+    pub(super) confidence: Confidence,
+}
+
+/// The rows from the last before anything was in flight or delivered to the last that delivered anything:
+/// outside there is no transfer that could be limited.
+pub(super) fn lifetime(rows: &[Row]) -> &[Row] {
+    let moves = |row: &Row| {
+        let sender = &row.sender;
+        !(sender.flight_size.is_zero() && sender.delivered.is_zero() && sender.notsent.is_zero())
+    };
+    let first = rows.iter().position(moves).unwrap_or(rows.len());
+    let rows = &rows[first.saturating_sub(1)..];
+    let Some(end) = rows.last() else { return rows };
+    let idle = |row: &Row| {
+        row.sender.delivered == end.sender.delivered
+            && row.sender.flight_size.is_zero()
+            && row.sender.notsent.is_zero()
+    };
+    let rest = rows.iter().rev().take_while(|row| idle(row)).count();
+    // The first row of the idle rest ends the interval in which the last byte was delivered.
+    &rows[..rows.len() - rest.saturating_sub(1)]
+}
+
+/// The round-trip time at a row.
+pub(super) fn round_trip(row: &Row) -> Duration {
+    row.sender.srtt.filter(|srtt| !srtt.is_zero()).unwrap_or(UNKNOWN_RTT)
+}
+
+/// The rows within so many round trips before and after row `at`, and at least so many rows.
+pub(super) fn around(rows: &[Row], at: usize, round_trips: u64, least: usize) -> Range<usize> {
+    let (now, reach) = (rows[at].at, round_trip(&rows[at]) * round_trips);
+    let (earliest, latest) = (now.saturating_sub(reach), now + reach);
+    let before = rows[..at].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= earliest).count();
+    let after = rows[at + 1..].iter().take(MOST_ROWS).take_while(|row| row.at <= latest).count();
+    at - before.max(least).min(at)..(at + 1 + after.max(least)).min(rows.len())
+}
+
+/// One interval for each run of equal verdicts; verdict `i` is of the time between rows `i` and `i + 1`.
+pub(super) fn merged(rows: &[Row], verdicts: &[Verdict], basis: Basis) -> Vec<Classified> {
+    let mut intervals: Vec<Classified> = Vec::new();
+    for (pair, verdict) in rows.windows(2).zip(verdicts) {
+        let (from, to): (Instant, Instant) = (pair[0].at, pair[1].at);
+        let Verdict { limit, confidence } = *verdict;
+        match intervals.last_mut() {
+            Some(last) if (last.limit, last.confidence) == (limit, confidence) => last.to = to,
+            _ => intervals.push(Classified { from, to, limit, basis, confidence }),
+        }
+    }
+    intervals
+}

@@ -1,0 +1,221 @@
+//! What the rows of a short time say together.
+
+use fullpipe_lab::trace::Row;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Rate};
+
+use super::HostFacts;
+use super::losses::Losses;
+use super::spans::{around, round_trip};
+
+/// Bytes of IP and TCP headers in a packet, with time stamps.
+const HEADERS: f64 = 52.0;
+/// The kernel computes a pacing rate for a loss-based sender too: 1.2 windows a round trip, 2 in slow start.
+/// BBR's is half a window, a whole one in Startup.
+const PACED_BY_WINDOW: f64 = 1.1;
+
+/// One flow, and what is known of it as a whole.
+pub(super) struct Flow<'a> {
+    pub(super) rows: &'a [Row],
+    pub(super) host: &'a HostFacts,
+    /// The sender paces at a rate that it measures, as BBR does: its window is no limit but a reserve, and
+    /// its slow-start threshold says nothing.
+    pub(super) by_rate: bool,
+    pub(super) losses: Losses,
+    /// The largest receive window up to each row, in bytes.
+    largest_window: Vec<f64>,
+    /// The row up to which a sender that goes by rate was in its Startup.
+    pub(super) startup_until: usize,
+}
+
+impl<'a> Flow<'a> {
+    pub(super) fn new(rows: &'a [Row], host: &'a HostFacts) -> Self {
+        let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
+        let by_rate = named.map_or_else(|| goes_by_rate(rows), |cc| cc == Algorithm::Bbr1);
+        let losses = Losses::of(rows);
+        let largest = |most: &mut f64, row: &Row| {
+            *most = most.max(row.sender.rwnd.get() as f64);
+            Some(*most)
+        };
+        let largest_window = rows.iter().scan(0.0, largest).collect();
+        let startup_until = if by_rate { startup(rows) } else { 0 };
+        Self { rows, host, by_rate, losses, largest_window, startup_until }
+    }
+
+    /// Whether the receive window is smaller than it was: a buffer never shrinks, so its reader fell behind.
+    pub(super) fn window_shrank(&self, at: usize, near: &Window<'_>) -> bool {
+        const SMALLER: f64 = 0.8;
+        let usual = near.median(|row| Some(row.sender.rwnd.get() as f64));
+        usual.is_some_and(|usual| usual < SMALLER * self.largest_window[at])
+    }
+
+    /// The rows within so many round trips of row `at`, and at least so many on either side.
+    pub(super) fn window(&self, at: usize, round_trips: u64, least: usize) -> Window<'a> {
+        Window { rows: &self.rows[around(self.rows, at, round_trips, least)] }
+    }
+
+    /// Full segments in a smallest round trip at `rate` bit/s.
+    pub(super) fn segments_a_round_trip(&self, at: usize, rate: f64) -> f64 {
+        let sender = &self.rows[at].sender;
+        let rtt = sender.min_rtt.unwrap_or_default().as_secs_f64();
+        rate * rtt / (8.0 * sender.mss.get().max(1) as f64)
+    }
+
+    /// What the line carries as payload, if its rate is known.
+    pub(super) fn line_payload(&self, mss: Bytes) -> Option<f64> {
+        let mss = mss.get().max(1) as f64;
+        self.host.line.map(|line| line.as_bps() as f64 * mss / (mss + HEADERS))
+    }
+}
+
+/// Whether a sender whose congestion control nothing names goes by rate.
+fn goes_by_rate(rows: &[Row]) -> bool {
+    let per_round_trip = |row: &Row| {
+        let sender = &row.sender;
+        let pacing =
+            sender.pacing_rate.filter(|rate| sender.max_pacing_rate.is_none_or(|most| *rate < most))?;
+        let (srtt, min_rtt) = (sender.srtt?, sender.min_rtt?);
+        // A standing queue stretches the round trip of a window, not that of a rate.
+        let rtt = if sender.ssthresh.is_some() { srtt } else { min_rtt };
+        let window = sender.cwnd.get().max(1) as f64;
+        Some(pacing.as_bps() as f64 / 8.0 * rtt.as_secs_f64() / window)
+    };
+    let ratios: Vec<f64> = rows.iter().filter_map(per_round_trip).collect();
+    !ratios.is_empty() && median(ratios) < PACED_BY_WINDOW
+}
+
+/// In Startup BBR paces at 2.89 times what was delivered. It leaves it once, when the rate stops
+/// growing; losses later can widen the gap again, so only the beginning counts.
+fn startup(rows: &[Row]) -> usize {
+    const GAIN: f64 = 2.0;
+    let starting = |row: &&Row| {
+        let sender = &row.sender;
+        match (sender.pacing_rate, sender.delivery_rate) {
+            (Some(pacing), Some(delivered)) => pacing.as_bps() as f64 >= GAIN * delivered.as_bps() as f64,
+            _ => true,
+        }
+    };
+    rows.iter().take_while(starting).count()
+}
+
+/// The rates of some round trips, in bit/s.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates {
+    pub(super) median: f64,
+    /// Between the quartiles.
+    pub(super) middle_half: f64,
+}
+
+impl Rates {
+    /// Between the quartiles over the median.
+    pub(super) fn spread(self) -> f64 {
+        if self.median > 0.0 { self.middle_half / self.median } else { f64::INFINITY }
+    }
+}
+
+/// Rows that stand together.
+#[derive(Clone, Copy)]
+pub(super) struct Window<'a> {
+    pub(super) rows: &'a [Row],
+}
+
+impl Window<'_> {
+    /// The share of the rows for which `holds`.
+    pub(super) fn share(&self, holds: impl Fn(&Row) -> bool) -> f64 {
+        let count = self.rows.iter().filter(|row| holds(row)).count();
+        count as f64 / self.rows.len().max(1) as f64
+    }
+
+    /// Whether `holds` for most rows.
+    pub(super) fn mostly(&self, holds: impl Fn(&Row) -> bool) -> bool {
+        self.share(holds) >= 0.5
+    }
+
+    /// The median of a value, over the rows that have it.
+    pub(super) fn median(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.rows.iter().filter_map(value).collect();
+        (!values.is_empty()).then(|| median(values))
+    }
+
+    pub(super) fn mean(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.rows.iter().filter_map(value).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    }
+
+    pub(super) fn least(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
+        self.rows.iter().filter_map(value).min_by(f64::total_cmp)
+    }
+
+    pub(super) fn most(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
+        self.rows.iter().filter_map(value).max_by(f64::total_cmp)
+    }
+
+    /// What was delivered between first and last row, in bit/s; zero where they are one.
+    pub(super) fn rate(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
+        let time = last.at.saturating_since(first.at).as_secs_f64();
+        let bytes = last.sender.delivered.saturating_sub(first.sender.delivered).get() as f64;
+        if time > 0.0 { 8.0 * bytes / time } else { 0.0 }
+    }
+
+    /// The rates of its round trips; single rows tell nothing, for a window leaves in bursts. Round trips in
+    /// which `pauses` holds, and those after them, in which the path fills again, do not count. `None` for less
+    /// than four that do.
+    pub(super) fn rates(&self, pauses: impl Fn(&Row) -> bool) -> Option<Rates> {
+        let mut rates: Vec<f64> = Vec::new();
+        let (mut begin, mut paused) = (0, false);
+        for (i, row) in self.rows.iter().enumerate() {
+            let reach = round_trip(&self.rows[begin]);
+            if i > begin && row.at.saturating_since(self.rows[begin].at) >= reach {
+                let trip = &self.rows[begin..=i];
+                let pause = trip.iter().any(&pauses);
+                if !pause && !paused {
+                    rates.push(Window { rows: trip }.rate());
+                }
+                (begin, paused) = (i, pause);
+            }
+        }
+        rates.sort_by(f64::total_cmp);
+        let at = |share: f64| rates[((rates.len() - 1) as f64 * share).round() as usize];
+        (rates.len() >= 4).then(|| Rates { median: at(0.5), middle_half: at(0.75) - at(0.25) })
+    }
+
+    /// Of the segments sent between first and last row, the share that was sent again, 0 to 1.
+    pub(super) fn repeated(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
+        let (first, last) = (&first.sender, &last.sender);
+        let again = last.retransmits.saturating_sub(first.retransmits) as f64;
+        let mss = last.mss.get().max(1) as f64;
+        let delivered = last.delivered.saturating_sub(first.delivered).get() as f64 / mss;
+        if again > 0.0 { again / (again + delivered) } else { 0.0 }
+    }
+}
+
+/// Smoothed over smallest RTT.
+pub(super) fn stretch(row: &Row) -> Option<f64> {
+    let (srtt, min_rtt) = (row.sender.srtt?, row.sender.min_rtt.filter(|min| !min.is_zero())?);
+    Some(srtt.as_secs_f64() / min_rtt.as_secs_f64())
+}
+
+/// One amount over another; nothing over nothing is nothing.
+pub(super) fn over(part: Bytes, whole: Bytes) -> Option<f64> {
+    (!whole.is_zero()).then(|| part.get() as f64 / whole.get() as f64)
+}
+
+pub(super) fn bps(rate: Option<Rate>) -> Option<f64> {
+    rate.map(|rate| rate.as_bps() as f64)
+}
+
+/// Standard deviation over mean; infinite where the mean is zero.
+pub(super) fn spread(values: &[f64]) -> f64 {
+    let n = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / n;
+    if mean > 0.0 { variance.sqrt() / mean } else { f64::INFINITY }
+}
+
+/// The middle value; 0 of nothing.
+pub(super) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}

@@ -1,0 +1,78 @@
+//! The explanation of a trace: the classifier's findings, with the figures of a log around them.
+
+use fullpipe_lab::trace::Row;
+use fullpipe_tcp::buffers::WindowRule;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Bytes;
+
+use super::series::Series;
+use super::{BufferSource, Buffers, Explainer, Facts, Findings, Limit, Measured, Sender};
+use crate::classify::{Classification, HostFacts, agreement, classify, exact};
+use crate::input::trace::Trace;
+
+/// Of the time, what a buffer must have held the flow to be known by it.
+const HELD: f64 = 0.05;
+
+/// Explains the flow of a trace.
+pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, trace: &Trace) -> Findings {
+    let host = HostFacts {
+        line: facts.link,
+        cc: None,
+        wmem: facts.sender().and_then(|(host, _)| host.tcp_wmem).map(|wmem| wmem[2]),
+        rmem: facts.receiver().and_then(|(host, _)| host.tcp_rmem).map(|rmem| rmem[2]),
+    };
+    let classification = classify(trace.rows(), &host);
+    let explainer = Explainer::new(facts, series, measured, Some((trace.rows(), &classification)));
+    let Explainer { buffers, assumptions, mut notes, cap, .. } = explainer;
+    notes.extend(trace.notes().iter().cloned());
+    notes.extend(classification.notes.iter().cloned());
+    // A trace of ours knows better, and says how far the sockets' own numbers lead.
+    if let Some(agreed) = exact(trace.rows()).and_then(|truth| agreement(&truth, &classification.intervals)) {
+        notes.push(format!(
+            "the trace also has the sender's own record and the state of the path: they name the same limit for \
+             {:.0} % of the time",
+            100.0 * agreed
+        ));
+    }
+    let named = facts.log.congestion_control.as_deref().and_then(|name| name.parse().ok());
+    let inferred = if classification.goes_by_rate { Algorithm::Bbr1 } else { Algorithm::Cubic };
+    let first = classification.findings.first();
+    let policed = first.filter(|finding| finding.limit == Limit::Policer).and_then(|finding| finding.ceiling);
+    Findings {
+        cap: cap.or(policed),
+        findings: classification.findings,
+        excluded: Vec::new(),
+        measured,
+        loss: Some(classification.loss),
+        sender: named.map_or(Sender::Inferred(inferred), Sender::Named),
+        buffers,
+        limits: classification.intervals,
+        assumptions,
+        notes,
+    }
+}
+
+/// What the rows say of the buffers, in place of `base` where that says less.
+pub(super) fn buffers(base: Buffers, rows: &[Row], classification: &Classification) -> Buffers {
+    let held = |limit: Limit| {
+        classification.findings.iter().any(|finding| finding.limit == limit && finding.share >= HELD)
+    };
+    let largest = |of: fn(&Row) -> Option<Bytes>| rows.iter().filter_map(of).max().unwrap_or_default();
+    let sndbuf = largest(|row| Some(row.sender.sndbuf));
+    let window = largest(|row| Some(row.sender.rwnd));
+    let rcvbuf = largest(|row| row.receiver.map(|receiver| receiver.rcvbuf));
+    let mut known = base;
+    if held(Limit::Sndbuf) || sndbuf > base.sndbuf {
+        (known.sndbuf, known.sndbuf_source) = (sndbuf, BufferSource::Trace);
+    }
+    if held(Limit::Rwnd) && !rcvbuf.is_zero() && window <= rcvbuf {
+        // The window at its end over the buffer at its end is the socket's own ratio.
+        let ratio = 256.0 * window.get() as f64 / rcvbuf.get() as f64;
+        known.rule = WindowRule::ScalingRatio((ratio.round() as u16).clamp(1, 256));
+    }
+    let rcvbuf = if rcvbuf.is_zero() { known.rule.space(window) } else { rcvbuf };
+    if held(Limit::Rwnd) || rcvbuf > base.rcvbuf {
+        (known.rcvbuf, known.rcvbuf_source) = (rcvbuf, BufferSource::Trace);
+    }
+    known
+}

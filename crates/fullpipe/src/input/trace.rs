@@ -1,0 +1,236 @@
+//! Traces: rows of `fullpipe run --out`, or of any tool that samples sockets with the same columns.
+//!
+//! A trace may hold many runs and flows; one flow of one run is diagnosed. For what a report shows as figures the
+//! rows are also summed up in intervals, as a log of that flow would have them.
+
+use fullpipe_lab::trace::{self, Recorded, Row};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+use super::iperf3::{FEWEST_INTERVALS, Format, Interval, Iperf3Log, RttRange, Summary};
+use super::{InputError, quote};
+
+/// Length of an interval, unless the trace is so short that it would have few.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A trace has at least so many intervals, if it has as many rows.
+const FEWEST: u64 = 10;
+/// Points that a message lists.
+const LISTED: usize = 4;
+
+/// Which flow of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Choice<'a> {
+    /// Label of the point; the first in the file when `None`.
+    pub point: Option<&'a str>,
+    /// Seed of the run; the first of the point when `None`.
+    pub seed: Option<u64>,
+    /// Number of the flow; the first of the run when `None`.
+    pub flow: Option<u32>,
+}
+
+/// One flow of a trace.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    rows: Vec<Row>,
+    log: Iperf3Log,
+    notes: Vec<String>,
+}
+
+impl Trace {
+    /// Reads a trace and takes the flow of `choice`.
+    ///
+    /// # Errors
+    /// No trace, a flow that is not in it, or one in which nothing was sent.
+    pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Self, InputError> {
+        let written = "give the trace.csv that fullpipe run --out DIR wrote, whole and unedited";
+        let recording =
+            trace::read(&super::clean(text)).map_err(|e| InputError::new(e.to_string(), written))?;
+        if recording.rows.is_empty() {
+            return Err(InputError::new("the trace has no rows", written));
+        }
+        let mut notes = Vec::new();
+        let rows = chosen(recording.rows, choice, &mut notes)?;
+        if let Some(pair) = rows.windows(2).find(|pair| pair[0].at >= pair[1].at) {
+            let at = pair[1].at.as_secs_f64();
+            return Err(InputError::new(format!("the trace's time does not advance at {at} s"), written));
+        }
+        let sends = |row: &&Row| !row.sender.delivered.is_zero();
+        let moving = rows.iter().filter(sends).count();
+        if moving < FEWEST_INTERVALS {
+            return Err(InputError::new(
+                format!("something was delivered in {moving} rows of this flow: that is no measurement"),
+                "sample at least ten times a second, and for longer",
+            ));
+        }
+        let log = Iperf3Log { truncated: recording.truncated, ..log(&rows) };
+        Ok(Self { rows, log, notes })
+    }
+
+    /// The rows of the flow.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The rows summed up.
+    pub fn log(&self) -> &Iperf3Log {
+        &self.log
+    }
+
+    /// What was left out, and how to choose it.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// The rows of one flow of one run.
+fn chosen(rows: Vec<Recorded>, choice: &Choice<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, InputError> {
+    let mut points: Vec<Option<String>> = Vec::new();
+    for row in &rows {
+        if points.last() != Some(&row.point) && !points.contains(&row.point) {
+            points.push(row.point.clone());
+        }
+    }
+    let label = |point: &Option<String>| format!("'{}'", quote(point.as_deref().unwrap_or("-")));
+    let point = match choice.point {
+        None => points[0].clone(),
+        Some(wanted) => {
+            let known = points.iter().find(|point| point.as_deref() == Some(wanted));
+            let list: Vec<String> = points.iter().take(LISTED).map(label).collect();
+            let more = if points.len() > LISTED { ", ..." } else { "" };
+            known.cloned().ok_or_else(|| {
+                let message = format!("the trace has no point '{}'", quote(wanted));
+                InputError::new(message, format!("its points are {}{more}", list.join(", ")))
+            })?
+        }
+    };
+    if points.len() > 1 && choice.point.is_none() {
+        notes.push(format!(
+            "the trace has {} points; this is {}, the first: choose with --point",
+            points.len(),
+            label(&point)
+        ));
+    }
+    let rows: Vec<Recorded> = rows.into_iter().filter(|row| row.point == point).collect();
+    let seeds = distinct(rows.iter().map(|row| row.seed));
+    let seed = pick(
+        "seed",
+        choice.seed.map(Some),
+        &seeds,
+        |seed| seed.map_or("-".into(), |s| s.to_string()),
+        notes,
+    )?;
+    let rows: Vec<Row> = rows.into_iter().filter(|row| row.seed == seed).map(|row| row.row).collect();
+    let flows = distinct(rows.iter().map(|row| row.flow));
+    let flow = pick("flow", choice.flow, &flows, u32::to_string, notes)?;
+    Ok(rows.into_iter().filter(|row| row.flow == flow).collect())
+}
+
+fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.collect::<std::collections::BTreeSet<T>>().into_iter().collect()
+}
+
+/// What was wanted if it is there, or else the first.
+fn pick<T: Copy + PartialEq>(
+    what: &str,
+    wanted: Option<T>,
+    known: &[T],
+    name: impl Fn(&T) -> String,
+    notes: &mut Vec<String>,
+) -> Result<T, InputError> {
+    match wanted {
+        Some(wanted) if known.contains(&wanted) => Ok(wanted),
+        Some(wanted) => {
+            let list: Vec<String> = known.iter().take(LISTED).map(&name).collect();
+            let more = if known.len() > LISTED { ", ..." } else { "" };
+            Err(InputError::new(
+                format!("the trace has no {what} {}", name(&wanted)),
+                format!("it has {what} {}{more}", list.join(", ")),
+            ))
+        }
+        None => {
+            if known.len() > 1 {
+                let first = name(&known[0]);
+                notes.push(format!(
+                    "the run has {} of {what}: this is {first}; choose with --{what}",
+                    known.len()
+                ));
+            }
+            Ok(known[0])
+        }
+    }
+}
+
+/// The rows summed up in intervals.
+fn log(rows: &[Row]) -> Iperf3Log {
+    let moves = |row: &Row| !(row.sender.delivered.is_zero() && row.sender.flight_size.is_zero());
+    let begin = rows.iter().position(moves).unwrap_or(0).saturating_sub(1);
+    let end = rows
+        .iter()
+        .rposition(|row| !row.sender.flight_size.is_zero())
+        .map_or(rows.len(), |i| (i + 2).min(rows.len()));
+    let rows = rows.get(begin..end).unwrap_or(rows);
+    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
+    let length = last.at.saturating_since(first.at);
+    let width = INTERVAL.min(length / FEWEST).max(Duration::from_millis(1));
+    let mut intervals = Vec::new();
+    let mut from = 0;
+    for to in 1..rows.len() {
+        let span = rows[to].at.saturating_since(rows[from].at);
+        if span >= width || to + 1 == rows.len() {
+            intervals.push(interval(first.at, &rows[from..=to]));
+            from = to;
+        }
+    }
+    let bytes = delivered(first, last);
+    Iperf3Log {
+        format: Format::Trace,
+        streams: 1,
+        congestion_control: last.sender.cc.map(|cc| cc.name().into()),
+        mss: Some(last.sender.mss),
+        rtt: round_trips(rows),
+        intervals,
+        sent: Some(Summary {
+            length,
+            bytes,
+            rate: rate(bytes, length),
+            retransmits: Some(last.sender.retransmits.saturating_sub(first.sender.retransmits)),
+        }),
+        ..Iperf3Log::default()
+    }
+}
+
+fn interval(origin: Instant, rows: &[Row]) -> Interval {
+    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
+    let at = |row: &Row| Instant::ZERO + row.at.saturating_since(origin);
+    let (bytes, length) = (delivered(first, last), last.at.saturating_since(first.at));
+    let retransmits = last.sender.retransmits.saturating_sub(first.sender.retransmits);
+    Interval {
+        start: at(first),
+        end: at(last),
+        bytes,
+        rate: rate(bytes, length),
+        retransmits: Some(retransmits),
+        lossy_streams: u64::from(retransmits > 0),
+        cwnd: Some(last.sender.cwnd),
+        snd_wnd: Some(last.sender.rwnd),
+        rtt: last.sender.srtt,
+        datagrams: None,
+    }
+}
+
+fn delivered(first: &Row, last: &Row) -> Bytes {
+    last.sender.delivered.saturating_sub(first.sender.delivered)
+}
+
+fn rate(bytes: Bytes, length: Duration) -> Rate {
+    if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) }
+}
+
+fn round_trips(rows: &[Row]) -> Option<RttRange> {
+    let smooth: Vec<Duration> =
+        rows.iter().filter_map(|row| row.sender.srtt).filter(|rtt| !rtt.is_zero()).collect();
+    let least = rows.iter().filter_map(|row| row.sender.min_rtt).filter(|rtt| !rtt.is_zero()).min();
+    let max = smooth.iter().copied().max()?;
+    let mean = smooth.iter().map(|rtt| rtt.as_secs_f64()).sum::<f64>() / smooth.len() as f64;
+    let min = least.or_else(|| smooth.iter().copied().min())?.min(max);
+    Some(RttRange { min, mean: Duration::from_secs_f64(mean), max })
+}

@@ -1,0 +1,331 @@
+//! What the application wants to send, against what each rung of the ladder carries.
+//!
+//! Where the path carries less than is offered, the rest stays in the application, and a queue without a bound
+//! ends in an out-of-memory kill, however large the memory:
+//!
+//! ```text
+//!   backlog grows by      offered - carried
+//!   memory is full after  memory / (offered - carried)
+//! ```
+//!
+//! So the first remedy is not on the path: a queue that has a bound, and a rule for what happens there. Then
+//! the kernel's part of the queue (`tcp_notsent_lowat`), and only then the rung that carries the rate.
+
+use fullpipe_units::{Bytes, Duration, Rate};
+use serde::Serialize;
+
+use crate::advice::{self, Command};
+use crate::input::InputError;
+use crate::report::{Rung, Source};
+
+/// The queue of an application for which no memory is known is measured by this.
+const EXAMPLE: Bytes = Bytes::from_mib(1024);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What an application wants of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Payload that it produces.
+    pub rate: Rate,
+    /// Memory that its queue may take.
+    pub memory: Memory,
+}
+
+/// Memory for the queue of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// So much by the user's word.
+    Given(Bytes),
+    /// What the sending host has left (`MemAvailable`), if nothing else wants it.
+    Available(Bytes),
+    /// Not known: 1 GiB as an example.
+    Unknown,
+}
+
+impl Demand {
+    /// A demand that can be.
+    ///
+    /// # Errors
+    /// A rate or a memory of zero.
+    pub fn new(rate: Rate, memory: Memory) -> Result<Self, InputError> {
+        if rate.is_zero() {
+            return Err(InputError::new("--offered is zero", "write a rate such as 150mbit"));
+        }
+        if memory.bytes().is_zero() {
+            return Err(InputError::new("--memory is zero", "write a size such as 2GiB"));
+        }
+        Ok(Self { rate, memory })
+    }
+}
+
+impl Memory {
+    /// The amount that is reckoned with.
+    pub const fn bytes(self) -> Bytes {
+        match self {
+            Self::Given(bytes) | Self::Available(bytes) => bytes,
+            Self::Unknown => EXAMPLE,
+        }
+    }
+
+    /// Where it comes from, as JSON has it.
+    pub const fn source(self) -> &'static str {
+        match self {
+            Self::Given(_) => "given",
+            Self::Available(_) => "available",
+            Self::Unknown => "example",
+        }
+    }
+}
+
+/// The ladder as an application sees it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Offered {
+    /// Payload that the application produces: key `offered_bps`.
+    #[serde(rename = "offered_bps", serialize_with = "crate::report::bps")]
+    pub rate: Rate,
+    /// Memory that its queue is reckoned to have.
+    pub memory_bytes: u64,
+    /// Where that comes from: `given`, `available` (the sending host's `MemAvailable`) or `example`.
+    pub memory_source: &'static str,
+    /// One for each rung of the ladder.
+    pub rungs: Vec<Backlog>,
+    /// The first rung that carries the rate, counted from 0; null where none does.
+    pub first_that_carries: Option<usize>,
+    /// What to do, first things first.
+    pub remedies: Vec<Remedy>,
+}
+
+/// What becomes of the application's queue on one rung.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Backlog {
+    /// What the rung carries: key `carried_bps`.
+    #[serde(rename = "carried_bps", serialize_with = "crate::report::bps")]
+    pub carried: Rate,
+    /// Whether that is enough.
+    pub carries: Carries,
+    /// How fast the queue grows, in bytes per second; 0 where the rung carries all.
+    pub growth_bytes_per_s: u64,
+    /// How much that is in a minute.
+    pub growth_bytes_per_minute: u64,
+    /// When the memory is full, in seconds; null where the queue does not grow.
+    pub memory_full_after_s: Option<f64>,
+}
+
+/// Whether a rung carries what is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Carries {
+    /// Also at the low end of its range.
+    All,
+    /// On average; at the low end of its range the queue grows.
+    OnAverage,
+    /// Less than is offered.
+    Less,
+    /// The line is not known, and what it surely carries is less.
+    Unknown,
+}
+
+/// One thing to do about a queue that grows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Remedy {
+    /// What to do, as a sentence.
+    pub what: String,
+    /// Commands that do it; none for what only the application's source can do. Those of the path stand on
+    /// the ladder.
+    pub commands: Vec<Command>,
+}
+
+impl Offered {
+    /// Compares `demand` with a ladder; `line` says that its last rung is a known line or cap.
+    pub fn of(demand: Demand, ladder: &[Rung], line: bool) -> Self {
+        let rungs: Vec<Backlog> = ladder.iter().map(|rung| backlog(demand, rung, line)).collect();
+        let enough = |backlog: &Backlog| matches!(backlog.carries, Carries::All | Carries::OnAverage);
+        let first_that_carries = rungs.iter().position(enough);
+        Self {
+            rate: demand.rate,
+            memory_bytes: demand.memory.bytes().get(),
+            memory_source: demand.memory.source(),
+            first_that_carries,
+            remedies: remedies(demand, ladder, &rungs, first_that_carries),
+            rungs,
+        }
+    }
+}
+
+fn backlog(demand: Demand, rung: &Rung, line: bool) -> Backlog {
+    let (offered, carried) = (demand.rate, rung.lasting());
+    let low = rung.low.unwrap_or(carried).min(carried);
+    let carries = if offered <= low {
+        Carries::All
+    } else if offered <= carried {
+        Carries::OnAverage
+    } else if rung.source == Source::Given && !line {
+        Carries::Unknown
+    } else {
+        Carries::Less
+    };
+    let short = Rate::from_bps(offered.as_bps().saturating_sub(carried.as_bps()));
+    let grows = carries == Carries::Less;
+    let growth = if grows { short } else { Rate::ZERO };
+    Backlog {
+        carried,
+        carries,
+        growth_bytes_per_s: (growth * Duration::from_secs(1)).get(),
+        growth_bytes_per_minute: (growth * MINUTE).get(),
+        memory_full_after_s: grows.then(|| demand.memory.bytes().get() as f64 * 8.0 / growth.as_bps() as f64),
+    }
+}
+
+fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<usize>) -> Vec<Remedy> {
+    // A queue needs a bound on every path: one that carries the mean still has its bad minutes.
+    let bound = Remedy {
+        what: "bound the application's queue, and choose what happens when it is full: block the producer (files, \
+               replication), drop the oldest (live data), or conflate, which keeps the latest value of each key (market \
+               data); without a bound any outage fills any memory"
+            .into(),
+        commands: Vec::new(),
+    };
+    let unsent = Remedy {
+        what: "keep the kernel's part of that queue short, so that the application notices at once and what it drops \
+               is still its own: tcp_notsent_lowat; it bounds what the kernel holds unsent, not what the application \
+               queues"
+            .into(),
+        commands: advice::limit_unsent(),
+    };
+    let path = match first {
+        Some(0) => Some(format!(
+            "the path carries {} as it is ({}): a queue that grows all the same has another cause, such as a pause of \
+             the receiver",
+            demand.rate, rungs[0].carried
+        )),
+        Some(index) => Some(carrying(demand, ladder, &rungs[index], index)),
+        None if rungs.is_empty() => None,
+        None => Some(match rungs.last() {
+            Some(last) if last.carries == Carries::Unknown => format!(
+                "then the path: no remedy on this ladder carries {}, and the line is not known",
+                demand.rate
+            ),
+            Some(last) => format!(
+                "the path cannot carry {}, not even the whole of it ({}): send less, compress, or add a line",
+                demand.rate, last.carried
+            ),
+            None => String::new(),
+        }),
+    };
+    let mut remedies = vec![bound, unsent];
+    remedies.extend(path.map(|what| Remedy { what, commands: Vec::new() }));
+    remedies
+}
+
+fn carrying(demand: Demand, ladder: &[Rung], backlog: &Backlog, index: usize) -> String {
+    let steps: Vec<&str> = ladder[..=index].iter().filter_map(|rung| rung.remedy.as_deref()).collect();
+    if ladder[index].source == Source::Given {
+        return format!(
+            "no remedy on this ladder carries {} on one connection; the line would ({}): several connections, or send less",
+            demand.rate, backlog.carried
+        );
+    }
+    let bad_times = match backlog.carries {
+        Carries::OnAverage => "; at the low end of its range the queue still grows",
+        _ => "",
+    };
+    format!(
+        "then the path: {}: that carries {} where {} are offered{bad_times}",
+        steps.join(", then "),
+        backlog.carried,
+        demand.rate
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Limit;
+
+    fn mbit(n: u64) -> Rate {
+        Rate::from_bps(n * 1_000_000)
+    }
+
+    /// Loss, a window, pacing, the line: 70, 95 (90 to 100), 830, 965 Mbit/s.
+    fn ladder() -> Vec<Rung> {
+        let rung = |rate, range: Option<(u64, u64)>, source, remedy: Option<&str>| Rung {
+            limit: Limit::Cwnd,
+            what: "a limit".into(),
+            rate: mbit(rate),
+            steady: Some(mbit(rate)),
+            low: range.map(|(low, _)| mbit(low)),
+            high: range.map(|(_, high)| mbit(high)),
+            source,
+            remedy: remedy.map(str::to_owned),
+            commands: Vec::new(),
+            scenario: None,
+        };
+        vec![
+            rung(70, None, Source::Measured, None),
+            rung(95, Some((90, 100)), Source::Simulated, Some("BBR on the sender")),
+            rung(830, Some((700, 900)), Source::Simulated, Some("larger buffers")),
+            rung(965, None, Source::Given, None),
+        ]
+    }
+
+    fn offered(rate: u64) -> Offered {
+        Offered::of(
+            Demand { rate: mbit(rate), memory: Memory::Given(Bytes::new(1_000_000_000)) },
+            &ladder(),
+            true,
+        )
+    }
+
+    fn carries(offered: &Offered) -> Vec<Carries> {
+        offered.rungs.iter().map(|backlog| backlog.carries).collect()
+    }
+
+    #[test]
+    fn what_the_path_does_not_carry_piles_up() {
+        let offered = offered(150);
+        assert_eq!(carries(&offered), [Carries::Less, Carries::Less, Carries::All, Carries::All]);
+        assert_eq!(offered.first_that_carries, Some(2));
+        // 80 Mbit/s too much: 10 MB a second, and a gigabyte in 100 s.
+        let present = &offered.rungs[0];
+        assert_eq!((present.growth_bytes_per_s, present.growth_bytes_per_minute), (10_000_000, 600_000_000));
+        assert_eq!(present.memory_full_after_s, Some(100.0));
+        assert_eq!((offered.rungs[2].growth_bytes_per_s, offered.rungs[2].memory_full_after_s), (0, None));
+    }
+
+    #[test]
+    fn the_queue_comes_before_the_path() {
+        let remedies = offered(150).remedies;
+        let [queue, kernel, path] = remedies.as_slice() else { panic!("{remedies:#?}") };
+        assert!(queue.what.starts_with("bound the application's queue") && queue.what.contains("conflate"));
+        assert!(kernel.commands.iter().any(|command| command.run.contains("TCP_NOTSENT_LOWAT")));
+        assert_eq!(
+            path.what,
+            "then the path: BBR on the sender, then larger buffers: that carries 830 Mbit/s where 150 Mbit/s are offered"
+        );
+        let fine = offered(60);
+        assert!(fine.remedies[0].what == queue.what, "the bound is wanted all the same");
+        assert!(fine.remedies[2].what.starts_with("the path carries 60 Mbit/s as it is (70 Mbit/s)"));
+    }
+
+    #[test]
+    fn a_mean_that_suffices_is_no_promise() {
+        let offered = offered(92);
+        assert_eq!(carries(&offered)[1], Carries::OnAverage);
+        assert_eq!(offered.first_that_carries, Some(1));
+        assert!(offered.remedies[2].what.ends_with("at the low end of its range the queue still grows"));
+    }
+
+    #[test]
+    fn what_nothing_carries_is_said() {
+        let of_line = offered(900);
+        assert_eq!(of_line.first_that_carries, Some(3));
+        assert!(of_line.remedies[2].what.contains("several connections"));
+        let beyond = offered(2000);
+        assert_eq!(beyond.first_that_carries, None);
+        assert!(beyond.remedies[2].what.contains("not even the whole of it (965 Mbit/s)"));
+        let unknown = Offered::of(Demand { rate: mbit(2000), memory: Memory::Unknown }, &ladder(), false);
+        assert_eq!(unknown.rungs[3].carries, Carries::Unknown);
+        assert_eq!((unknown.memory_bytes, unknown.memory_source), (1 << 30, "example"));
+        assert!(unknown.remedies[2].what.contains("the line is not known"));
+    }
+}

@@ -1,0 +1,88 @@
+//! A curve for a chart: few enough points to be a small file, none of its peaks lost.
+
+use serde::Serialize;
+
+/// Slices of the time axis. A chart is about a thousand pixels wide, so a slice is a few of them.
+const SLICES: usize = 240;
+
+/// Values over time, in base units.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Curve {
+    /// Seconds.
+    t: Vec<f64>,
+    /// Values.
+    v: Vec<f64>,
+}
+
+impl Curve {
+    /// `points` in order of time, thinned: where there are more than two a slice, each slice keeps its least
+    /// and its most, which is what a denser line would have painted there.
+    pub(super) fn thinned(points: &[(f64, f64)]) -> Option<Self> {
+        let (&(first, _), &(last, _)) = (points.first()?, points.last()?);
+        let mut curve = Self::default();
+        if points.len() <= 2 * SLICES {
+            points.iter().for_each(|&point| curve.push(point));
+            return Some(curve);
+        }
+        let width = (last - first).max(f64::MIN_POSITIVE) / SLICES as f64;
+        let slice = |t: f64| (((t - first) / width) as usize).min(SLICES - 1);
+        for points in points.chunk_by(|a, b| slice(a.0) == slice(b.0)) {
+            let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+            let (Some(least), Some(most)) = (points.iter().min_by(by_value), points.iter().max_by(by_value))
+            else {
+                continue;
+            };
+            let (earlier, later) = if least.0 <= most.0 { (least, most) } else { (most, least) };
+            curve.push(*earlier);
+            if earlier != later {
+                curve.push(*later);
+            }
+        }
+        curve.push((last, points[points.len() - 1].1));
+        Some(curve)
+    }
+
+    /// Appends a point. Of a level stretch only both ends are kept: the line between them is the same.
+    fn push(&mut self, (t, v): (f64, f64)) {
+        let (t, v) = (short(t, 6), short(v, 5));
+        if let [.., before, last] = self.v[..]
+            && before == last
+            && last == v
+            && let Some(end) = self.t.last_mut()
+        {
+            *end = t;
+            return;
+        }
+        self.t.push(t);
+        self.v.push(v);
+    }
+}
+
+/// `value` to so many significant digits: no screen shows more, and the file is half as long.
+pub(super) fn short(value: f64, digits: usize) -> f64 {
+    format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peaks_and_ends_survive_the_thinning() {
+        let mut points: Vec<(f64, f64)> = (0..100_000).map(|i| (f64::from(i) * 1e-3, 5.0)).collect();
+        points[54_321].1 = 99.0;
+        points[77_777].1 = -3.0;
+        let curve = Curve::thinned(&points).expect("points");
+        assert!(curve.t.len() <= 2 * SLICES + 1 && curve.t.len() == curve.v.len());
+        assert!(curve.v.contains(&99.0) && curve.v.contains(&-3.0));
+        assert_eq!((curve.t.first(), curve.t.last()), (Some(&0.0), Some(&99.999)));
+        assert!(curve.t.is_sorted(), "a line that steps back in time");
+    }
+
+    #[test]
+    fn few_points_stay_and_a_level_stretch_is_two() {
+        let curve = Curve::thinned(&[(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 2.0)]).expect("points");
+        assert_eq!((curve.t, curve.v), (vec![0.0, 2.0, 3.0], vec![1.0, 1.0, 2.0]));
+        assert_eq!(Curve::thinned(&[]), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! The page of a diagnosis.
+
+use std::collections::BTreeSet;
+
+use askama::Template;
+use fullpipe_lab::campaign::{Job, RunPanicked};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
+
+use super::scene::replay;
+use super::{Frame, Held, Made, Scene};
+use crate::advice::{Command, Host, Scope};
+use crate::classify::Classified;
+use crate::explain::{Facts, Limit, RttSource};
+use crate::report::page::percent;
+use crate::report::text::{headline, measurement};
+use crate::report::{Diagnosis, Rung, Source};
+
+/// The whole diagnosis as a page. Each simulated rung is simulated once more, with one of the seeds that its
+/// figure is the mean of, for its course over time.
+///
+/// # Errors
+/// A simulated run that panicked: a defect of this library.
+pub fn render_diagnosis(
+    facts: &Facts<'_>,
+    diagnosis: &Diagnosis,
+    made: Made<'_>,
+) -> Result<String, RunPanicked> {
+    let held = |limit: &Classified| Held {
+        from_s: limit.from.as_secs_f64(),
+        to_s: limit.to.as_secs_f64(),
+        limit: limit.limit.name(),
+    };
+    let band = diagnosis.limits.iter().map(held).collect();
+    let mut scenes = vec![Scene::of_log(facts.log, &diagnosis.path).with_band(band)];
+    scenes.extend(of_rungs(&diagnosis.ladder)?);
+    Ok(render(diagnosis, Frame::new(made, scenes)))
+}
+
+fn of_rungs(ladder: &[Rung]) -> Result<Vec<Scene>, RunPanicked> {
+    let job = |rung: &Rung| {
+        let label = match &rung.remedy {
+            Some(remedy) => format!("Simulated: after {remedy}"),
+            None => "Simulated: the fitted path as it is".into(),
+        };
+        Some(Job { label, scenario: rung.scenario.clone()? })
+    };
+    let jobs: Vec<Job> = ladder.iter().filter_map(job).collect();
+    replay(&jobs, "One of the runs whose mean is on the ladder. RTT is the smoothed one.", 0)
+}
+
+#[derive(Template)]
+#[template(path = "diagnosis.html")]
+struct DiagnosisPage<'a> {
+    frame: Frame<'a>,
+    title: String,
+    headline: String,
+    measurement: String,
+    rungs: Vec<RungView<'a>>,
+    steps: Vec<StepView<'a>>,
+    findings: Vec<FindingView<'a>>,
+    excluded: Vec<&'a str>,
+    figures: Vec<(&'static str, String)>,
+    diagnosis: &'a Diagnosis,
+}
+
+/// A rung as a bar.
+struct RungView<'a> {
+    rate: String,
+    limit: Option<&'static str>,
+    what: &'a str,
+    /// `measured`, `simulated`, `given`.
+    source: &'static str,
+    range: Option<String>,
+    remedy: Option<&'a str>,
+    /// Per cent of the longest bar: its length, and the ends of its range.
+    bar: String,
+    low: Option<(String, String)>,
+    share: Option<String>,
+}
+
+/// A remedy and its commands.
+struct StepView<'a> {
+    remedy: &'a str,
+    /// What it is for.
+    lifts: String,
+    reaches: String,
+    hosts: Vec<(Host, Vec<&'a Command>)>,
+    alternatives: bool,
+}
+
+struct FindingView<'a> {
+    limit: Limit,
+    what: &'a str,
+    share: String,
+    confidence: &'static str,
+    evidence: Vec<&'a str>,
+    open: Vec<&'a str>,
+    tests: Vec<&'a str>,
+}
+
+fn render(diagnosis: &Diagnosis, frame: Frame<'_>) -> String {
+    let ladder = &diagnosis.ladder;
+    let full = diagnosis.path.link.into_iter().chain(ladder.iter().map(Rung::lasting)).max();
+    let page = DiagnosisPage {
+        frame,
+        title: headline(diagnosis, 60),
+        headline: headline(diagnosis, usize::MAX),
+        measurement: measurement(diagnosis),
+        rungs: ladder.iter().map(|rung| rung_view(rung, full, diagnosis.path.link)).collect(),
+        steps: steps(ladder),
+        findings: findings(diagnosis),
+        excluded: diagnosis.excluded.iter().map(|excluded| excluded.evidence.as_str()).collect(),
+        figures: figures(diagnosis),
+        diagnosis,
+    };
+    // Writing to a string does not fail.
+    page.render().unwrap_or_default()
+}
+
+fn rung_view<'a>(rung: &'a Rung, full: Option<Rate>, link: Option<Rate>) -> RungView<'a> {
+    let share = |rate: Rate| 100.0 * rate.as_bps() as f64 / full.unwrap_or_default().as_bps().max(1) as f64;
+    let rate = rung.lasting();
+    let range = rung.low.zip(rung.high).filter(|(low, high)| low < high);
+    RungView {
+        rate: rate.to_string(),
+        limit: (rung.limit != Limit::Link).then_some(rung.limit.name()),
+        what: &rung.what,
+        source: match rung.source {
+            Source::Measured => "measured",
+            Source::Simulated => "simulated",
+            Source::Given => "given",
+        },
+        range: range.map(|(low, high)| format!("{low} to {high}")),
+        remedy: rung.remedy.as_deref(),
+        bar: format!("{:.2}", share(rate)),
+        low: range
+            .map(|(low, high)| (format!("{:.2}", share(low)), format!("{:.2}", share(high) - share(low)))),
+        share: link.map(|link| percent(rate.as_bps() as f64 / link.as_bps().max(1) as f64)),
+    }
+}
+
+fn steps(ladder: &[Rung]) -> Vec<StepView<'_>> {
+    let pairs = ladder.windows(2).filter(|pair| !pair[1].commands.is_empty());
+    let step = |pair: &'_ [Rung]| (pair[0].what.clone(), pair[1].lasting());
+    pairs
+        .map(|pair| {
+            let (lifts, reaches) = step(pair);
+            let rung = &pair[1];
+            let of = |host| {
+                let commands: Vec<&Command> = rung.commands.iter().filter(|c| c.host == host).collect();
+                (!commands.is_empty()).then_some((host, commands))
+            };
+            StepView {
+                remedy: rung.remedy.as_deref().unwrap_or("the change"),
+                lifts,
+                reaches: match rung.low.zip(rung.high).filter(|(low, high)| low < high) {
+                    Some((low, high)) => format!("{reaches} ({low} to {high}, simulated)"),
+                    None => format!("{reaches} (simulated)"),
+                },
+                hosts: [Host::Sender, Host::Receiver].into_iter().filter_map(of).collect(),
+                alternatives: rung.commands.iter().any(|c| c.scope != Scope::System),
+            }
+        })
+        .collect()
+}
+
+/// Alternatives share evidence and open questions; each is said once.
+fn findings(diagnosis: &Diagnosis) -> Vec<FindingView<'_>> {
+    let mut said = BTreeSet::new();
+    let mut views = Vec::new();
+    for finding in &diagnosis.findings {
+        views.push(FindingView {
+            limit: finding.limit,
+            what: &finding.what,
+            share: percent(finding.share),
+            confidence: finding.confidence.words(),
+            evidence: unsaid(&finding.evidence, &mut said),
+            open: unsaid(&finding.could_not_tell, &mut said),
+            tests: unsaid(finding.next_test.as_slice(), &mut said),
+        });
+    }
+    views
+}
+
+fn unsaid<'a>(texts: &'a [String], said: &mut BTreeSet<&'a str>) -> Vec<&'a str> {
+    texts.iter().map(String::as_str).filter(|text| said.insert(text)).collect()
+}
+
+/// The path and the transfer in numbers.
+fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
+    let path = &diagnosis.path;
+    let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3).to_string();
+    let bytes = |bytes: u64| Bytes::new(bytes).to_string();
+    let tcp = diagnosis.input.protocol == "tcp";
+    let rtt = match path.rtt_source {
+        RttSource::Given => Some(format!("{} (given)", ms(path.rtt_ms))),
+        RttSource::Log => Some(format!("{} (the log's least)", ms(path.rtt_ms))),
+        RttSource::Bound => Some(format!("{} at most (bounded from the log's ramp)", ms(path.rtt_ms))),
+        RttSource::Unknown => None,
+    };
+    let loss = path.loss.map(|loss| {
+        let share = Probability::from_f64;
+        format!(
+            "{} events in {} segments: {} (95 %: {} to {})",
+            loss.events,
+            loss.segments,
+            share(loss.rate),
+            share(loss.low),
+            share(loss.high)
+        )
+    });
+    let ratio = |bytes: u64, ratio: Option<f64>| {
+        let of = ratio.map(|ratio| format!(", of which {} in flight", percent(ratio))).unwrap_or_default();
+        format!("{}{of}", Bytes::new(bytes))
+    };
+    let figures = [
+        ("Line", path.link.map(|link| link.to_string())),
+        ("Mean goodput", Some(path.mean.to_string())),
+        ("After the ramp", Some(path.steady.to_string())),
+        ("RTT", rtt),
+        ("Mean RTT in the log", path.mean_rtt_ms.map(ms)),
+        ("BDP (line x RTT)", path.bdp_bytes.map(bytes)),
+        ("In flight, median", tcp.then(|| bytes(path.inflight_bytes))),
+        ("Cwnd, median", path.cwnd_bytes.map(|cwnd| ratio(cwnd, path.inflight_per_cwnd))),
+        ("Receiver's window, median", path.snd_wnd_bytes.map(|wnd| ratio(wnd, path.inflight_per_snd_wnd))),
+        ("Receive window to expect", tcp.then(|| bytes(path.window_bytes))),
+        ("Send buffer", tcp.then(|| bytes(path.sndbuf_bytes))),
+        (
+            "Congestion control",
+            tcp.then(|| format!("{} ({})", path.congestion_control, path.congestion_control_source)),
+        ),
+        ("Cap on one flow", path.cap.map(|cap| cap.to_string())),
+        ("Loss", loss),
+        ("Jitter", path.jitter_ms.map(ms)),
+        ("Streams", Some(diagnosis.input.streams.to_string())),
+        (
+            "Input",
+            Some(match &diagnosis.input.version {
+                Some(version) => format!("{}, {version}", diagnosis.input.kind),
+                None => diagnosis.input.kind.to_owned(),
+            }),
+        ),
+    ];
+    figures.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}

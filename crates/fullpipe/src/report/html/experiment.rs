@@ -1,0 +1,126 @@
+//! The page of an experiment.
+
+use askama::Template;
+use fullpipe_lab::campaign::{Job, RunPanicked};
+use fullpipe_lab::check::Metric;
+use fullpipe_lab::experiment::{Experiment, Point};
+use fullpipe_lab::results::{Report, Spread, Summary};
+use fullpipe_lab::scenario::Scenario;
+
+use super::scene::replay;
+use super::{Frame, Made, Scene};
+use crate::report::page::percent;
+
+/// Points that get charts; tables have all. More would make the file too large to open at once.
+const MOST_POINTS: usize = 24;
+/// Flows of a point that get charts of their own beside the one of all together.
+const MOST_FLOWS: usize = 4;
+
+/// The whole experiment as a page: every point and expectation in tables. Charts are of the first seed of the
+/// first 24 points, which are simulated once more for their course over time.
+///
+/// # Errors
+/// A simulated run that panicked: a defect of this library.
+pub fn render_experiment(
+    experiment: &Experiment,
+    summaries: &[Summary],
+    report: &Report,
+    made: Made<'_>,
+) -> Result<String, RunPanicked> {
+    let seeds = experiment.seeds();
+    let scenes = of_points(experiment, seeds.first().copied().unwrap_or_default())?;
+    let failed = report.failed();
+    let all = report.expect.len();
+    let page = ExperimentPage {
+        frame: Frame::new(made, scenes),
+        name: experiment.name(),
+        description: experiment.description(),
+        verdict: match (all, failed) {
+            (0, _) => None,
+            (_, 0) => Some(format!("{all} of {all} expectations met")),
+            _ => Some(format!("{failed} of {all} expectations not met")),
+        },
+        failed: failed > 0,
+        seeds: match seeds.as_slice() {
+            [first, .., last] => format!("mean (min..max) of seeds {first} to {last}"),
+            [only] => format!("seed {only}"),
+            [] => String::new(),
+        },
+        points: points(summaries),
+        left_out: experiment.points().len().saturating_sub(MOST_POINTS),
+        report,
+    };
+    // Writing to a string does not fail.
+    Ok(page.render().unwrap_or_default())
+}
+
+fn of_points(experiment: &Experiment, seed: u64) -> Result<Vec<Scene>, RunPanicked> {
+    let job = |point: &Point| Job {
+        label: if point.label.is_empty() { experiment.name().into() } else { point.label.clone() },
+        scenario: Scenario { seed, ..point.scenario.clone() },
+    };
+    let jobs: Vec<Job> = experiment.points().iter().take(MOST_POINTS).map(job).collect();
+    replay(&jobs, &format!("Seed {seed}. RTT is the smoothed one."), MOST_FLOWS)
+}
+
+#[derive(Template)]
+#[template(path = "experiment.html")]
+struct ExperimentPage<'a> {
+    frame: Frame<'a>,
+    name: &'a str,
+    description: &'a str,
+    verdict: Option<String>,
+    failed: bool,
+    seeds: String,
+    points: Vec<PointView<'a>>,
+    left_out: usize,
+    report: &'a Report,
+}
+
+/// A point as a line of the table.
+struct PointView<'a> {
+    label: &'a str,
+    goodput: String,
+    second_half: String,
+    /// Per cent of the highest goodput.
+    bar: String,
+    retransmits: String,
+    rtt: String,
+    limits: Vec<LimitView>,
+}
+
+struct LimitView {
+    name: &'static str,
+    /// For people, and as a width.
+    share: String,
+    width: String,
+}
+
+fn points(summaries: &[Summary]) -> Vec<PointView<'_>> {
+    let goodput = |summary: &Summary| summary.goodput.map_or(0.0, |spread| spread.mean);
+    let most = summaries.iter().map(goodput).fold(0.0, f64::max).max(1.0);
+    let number = |value: Option<f64>, metric: Metric| value.map_or("-".into(), |v| metric.number(v));
+    summaries
+        .iter()
+        .map(|summary| {
+            let words = |spread: Option<Spread>| spread.map_or("-".into(), |s| s.words(summary.repeats));
+            PointView {
+                label: &summary.point,
+                goodput: words(summary.goodput),
+                second_half: words(summary.goodput_second_half),
+                bar: format!("{:.2}", 100.0 * goodput(summary) / most),
+                retransmits: number(summary.retransmits, Metric::Retransmits),
+                rtt: number(summary.rtt_mean_ms, Metric::RttMean),
+                limits: summary
+                    .limits
+                    .iter()
+                    .map(|(limit, share)| LimitView {
+                        name: limit.name(),
+                        share: percent(*share),
+                        width: format!("{:.2}", 100.0 * share),
+                    })
+                    .collect(),
+            }
+        })
+        .collect()
+}

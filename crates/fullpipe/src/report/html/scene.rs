@@ -1,0 +1,385 @@
+//! A run as the charts show it, whether a log or the simulator told of it.
+
+use std::num::NonZeroUsize;
+
+use fullpipe_lab::campaign::{self, Job, RunPanicked};
+use fullpipe_lab::scenario::{PathSpec, Scenario};
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::{Row, Sink};
+use fullpipe_tcp::SendLimit;
+use fullpipe_units::{Bytes, Duration, Rate};
+use serde::Serialize;
+
+use super::curve::{Curve, short};
+use crate::explain::RttSource;
+use crate::input::iperf3::Iperf3Log;
+use crate::ladder::HEADERS;
+use crate::report::PathSummary;
+
+/// Rows of a run that is made again for the charts, before they are thinned.
+const ROWS: u64 = 1_500;
+/// Distance between rows at least: packets of a slow path are further apart.
+const FINEST: Duration = Duration::from_millis(1);
+/// Slices of a run, each with the one limit that held for most of it.
+const BAND_SLICES: usize = 150;
+/// Means of a run over time: seconds of a minute.
+const MEANS: usize = 60;
+/// Dots of the phase plot: beyond some hundred they hide each other.
+const DOTS: usize = 350;
+
+/// One run, or one flow of it. Base units, named in the keys.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scene {
+    /// What tells it from the others.
+    pub(super) label: String,
+    /// Where it comes from, in a sentence.
+    pub(super) note: String,
+    /// Payload per second, over the last round trip or the log's interval.
+    rate_bps: Option<Curve>,
+    /// The same over intervals as long as those of a log: to compare runs.
+    mean_bps: Option<Curve>,
+    /// What the sender's pacing allows.
+    pacing_bps: Option<Curve>,
+    cwnd_bytes: Option<Curve>,
+    inflight_bytes: Option<Curve>,
+    rwnd_bytes: Option<Curve>,
+    rtt_ms: Option<Curve>,
+    queue_bytes: Option<Curve>,
+    /// Segments sent again, where there were any.
+    retransmits: Option<Curve>,
+    band: Vec<Held>,
+    phase: Option<Phase>,
+    path: Lines,
+}
+
+/// One limit that held for a time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Held {
+    /// Its beginning, in seconds from the start.
+    pub from_s: f64,
+    /// Its end.
+    pub to_s: f64,
+    /// The name of the limit.
+    pub limit: &'static str,
+}
+
+/// Moments of a run as points of the plane of bytes in flight against RTT and rate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Phase {
+    t: Vec<f64>,
+    inflight_bytes: Vec<f64>,
+    rtt_ms: Vec<f64>,
+    rate_bps: Vec<f64>,
+}
+
+/// What the path allows: the straight lines of the charts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Lines {
+    /// Most payload per second.
+    line_bps: Option<f64>,
+    /// RTT without a queue.
+    rtt_ms: Option<f64>,
+    bdp_bytes: Option<f64>,
+    /// What the bottleneck's queue holds.
+    buffer_bytes: Option<f64>,
+}
+
+impl Scene {
+    /// The reports of a log. A log has the RTT in JSON only; without it, what is in flight is the rate times
+    /// one RTT for all, and a phase plot of that would show nothing but this product.
+    pub(super) fn of_log(log: &Iperf3Log, path: &PathSummary) -> Self {
+        let known = path.rtt_source != RttSource::Unknown;
+        let mut moments = Vec::new();
+        let mut sampled = true;
+        for interval in &log.intervals {
+            let end = interval.end.as_secs_f64();
+            let rtt = interval.rtt.filter(|rtt| !rtt.is_zero());
+            sampled &= rtt.is_some();
+            let rate = interval.rate.as_bps() as f64;
+            let ms = rtt.map_or(path.rtt_ms, Duration::as_millis_f64);
+            moments.push((interval, end, rate, rtt.map(Duration::as_millis_f64), rate * ms / 8e3));
+        }
+        let bytes = |of: fn(&crate::input::iperf3::Interval) -> Option<Bytes>| {
+            let points: Vec<_> =
+                moments.iter().filter_map(|(i, t, ..)| Some((*t, of(i)?.get() as f64))).collect();
+            // Kernels that do not tell a window print zeros.
+            points.iter().any(|(_, v)| *v > 0.0).then_some(points)
+        };
+        let middle = |i: &crate::input::iperf3::Interval| 0.5 * (i.start.as_secs_f64() + i.end.as_secs_f64());
+        let inflight: Vec<_> = moments.iter().map(|(i, .., inflight)| (middle(i), *inflight)).collect();
+        let rates: Vec<_> = moments.iter().map(|(i, _, rate, ..)| (middle(i), *rate)).collect();
+        let rtts: Vec<_> = moments.iter().filter_map(|(_, t, _, rtt, _)| Some((*t, (*rtt)?))).collect();
+        let resent: Vec<_> = moments
+            .iter()
+            .filter_map(|(i, ..)| Some((middle(i), i.retransmits.filter(|n| *n > 0)? as f64)))
+            .collect();
+        let mut phase = Phase::default();
+        if known && sampled {
+            let step = moments.len().div_ceil(DOTS).max(1);
+            for (_, t, rate, rtt, inflight) in moments.iter().step_by(step) {
+                phase.push(*t, *inflight, rtt.unwrap_or_default(), *rate);
+            }
+        }
+        Self {
+            label: "Measured: the log".into(),
+            note: format!(
+                "The log's own reports. {}A log does not say which limit held when; the findings say it of the whole.",
+                match (known, sampled) {
+                    (true, true) => "In flight is rate x RTT of each. ",
+                    (true, false) => "It has no RTT: in flight is the rate times the RTT of the path. ",
+                    (false, _) => "",
+                }
+            ),
+            rate_bps: Curve::thinned(&rates),
+            mean_bps: Curve::thinned(&rates),
+            pacing_bps: None,
+            cwnd_bytes: bytes(|i| i.cwnd).and_then(|points| Curve::thinned(&points)),
+            inflight_bytes: Curve::thinned(&inflight).filter(|_| known),
+            rwnd_bytes: bytes(|i| i.snd_wnd).and_then(|points| Curve::thinned(&points)),
+            rtt_ms: Curve::thinned(&rtts),
+            queue_bytes: None,
+            retransmits: Curve::thinned(&resent),
+            band: Vec::new(),
+            phase: (!phase.t.is_empty()).then_some(phase),
+            path: Lines {
+                line_bps: path.link.map(|link| link.as_bps() as f64),
+                rtt_ms: known.then_some(path.rtt_ms),
+                bdp_bytes: path.bdp_bytes.map(|bdp| bdp as f64),
+                buffer_bytes: None,
+            },
+        }
+    }
+
+    /// What was watched of a simulated run.
+    fn of_moments(label: String, note: String, moments: &[Moment], path: &PathSpec) -> Self {
+        let lines = Lines::of(path);
+        let started = moments.iter().position(|m| m.cwnd > 0.0).unwrap_or(moments.len());
+        let moments = &moments[started..];
+        let curve = |of: &dyn Fn(&Moment) -> Option<f64>| {
+            let points: Vec<_> = moments.iter().filter_map(|m| Some((m.t, of(m)?))).collect();
+            Curve::thinned(&points)
+        };
+        let rates = rates(moments, path.rtt().as_secs_f64());
+        let resent = |pair: &[Moment]| {
+            let more = pair[1].retransmits - pair[0].retransmits;
+            (more > 0).then_some((pair[1].t, more as f64))
+        };
+        let resent: Vec<_> = moments.windows(2).filter_map(resent).collect();
+        let mut phase = Phase::default();
+        let step = moments.len().div_ceil(DOTS).max(1);
+        // What is in flight now is what arrives within the next round trip, and finds that RTT.
+        let since = round_trips(moments, path.rtt().as_secs_f64());
+        for (i, moment) in moments.iter().enumerate().step_by(step) {
+            if let Some(rtt) = moment.rtt_ms() {
+                phase.push(moment.t, moments[since[i]].inflight, rtt, rates[i].1);
+            }
+        }
+        Self {
+            label,
+            note,
+            rate_bps: Curve::thinned(&rates),
+            mean_bps: Curve::thinned(&means(moments)),
+            pacing_bps: curve(&|m| m.pacing),
+            cwnd_bytes: curve(&|m| Some(m.cwnd)),
+            inflight_bytes: curve(&|m| Some(m.inflight)),
+            rwnd_bytes: curve(&|m| Some(m.rwnd)),
+            rtt_ms: curve(&Moment::rtt_ms),
+            queue_bytes: curve(&|m| m.queue),
+            retransmits: Curve::thinned(&resent),
+            band: band(moments),
+            phase: (!phase.t.is_empty()).then_some(phase),
+            path: lines,
+        }
+    }
+
+    /// The same with another band, for whoever concludes limits in another way.
+    #[must_use]
+    pub fn with_band(self, band: Vec<Held>) -> Self {
+        Self { band, ..self }
+    }
+}
+
+impl Phase {
+    fn push(&mut self, t: f64, inflight: f64, rtt_ms: f64, rate: f64) {
+        self.t.push(short(t, 4));
+        self.inflight_bytes.push(short(inflight, 5));
+        self.rtt_ms.push(short(rtt_ms, 5));
+        self.rate_bps.push(short(rate, 5));
+    }
+}
+
+impl Lines {
+    fn of(path: &PathSpec) -> Self {
+        let forward = &path.forward;
+        let limiters = forward.policer.iter().chain(&forward.shaper);
+        let rate = limiters.map(|limiter| limiter.rate).fold(forward.rate, Rate::min);
+        let known = rate < Rate::MAX;
+        let payload = rate.mul_div(path.mtu.saturating_sub(HEADERS), path.mtu);
+        let buffer = forward.shaper.as_ref().map_or(forward.queue, |shaper| shaper.queue);
+        Self {
+            line_bps: known.then_some(payload.as_bps() as f64),
+            rtt_ms: Some(path.rtt().as_millis_f64()),
+            bdp_bytes: known.then(|| (rate * path.rtt()).get() as f64),
+            buffer_bytes: (known && buffer < Bytes::MAX).then_some(buffer.get() as f64),
+        }
+    }
+}
+
+/// All watched flows at one time, added.
+#[derive(Clone, Debug, Default)]
+struct Moment {
+    t: f64,
+    cwnd: f64,
+    inflight: f64,
+    rwnd: f64,
+    pacing: Option<f64>,
+    queue: Option<f64>,
+    delivered: f64,
+    retransmits: u64,
+    /// The sum of the flows' RTTs, and how many have one.
+    rtts: (f64, u32),
+    /// Seconds by limit, in the order of [`SendLimit::ALL`].
+    limit_times: Option<[f64; SendLimit::ALL.len()]>,
+}
+
+impl Moment {
+    fn rtt_ms(&self) -> Option<f64> {
+        (self.rtts.1 > 0).then(|| self.rtts.0 / f64::from(self.rtts.1))
+    }
+
+    fn add(&mut self, row: &Row) {
+        let sender = &row.sender;
+        // A flow that has not sent yet is no part of any sum.
+        if sender.srtt.is_none() && sender.delivered.is_zero() && sender.inflight.is_zero() {
+            return;
+        }
+        self.cwnd += sender.cwnd.get() as f64;
+        self.inflight += sender.inflight.get() as f64;
+        self.rwnd += sender.rwnd.get() as f64;
+        if let Some(rate) = sender.pacing_rate {
+            *self.pacing.get_or_insert_default() += rate.as_bps() as f64;
+        }
+        self.queue = row.path.map(|path| path.queue.get() as f64);
+        self.delivered += sender.delivered.get() as f64;
+        self.retransmits += sender.retransmits;
+        if let Some(srtt) = sender.srtt {
+            self.rtts = (self.rtts.0 + srtt.as_millis_f64(), self.rtts.1 + 1);
+        }
+        if let Some(truth) = &row.truth {
+            let times = self.limit_times.get_or_insert_default();
+            times.iter_mut().zip(truth.limit_times).for_each(|(sum, time)| *sum += time.as_secs_f64());
+        }
+    }
+}
+
+/// Keeps what the charts need of one flow, or of all together.
+struct Watch {
+    flow: Option<u32>,
+    moments: Vec<Moment>,
+}
+
+struct Watches(Vec<Watch>);
+
+impl Sink for Watches {
+    fn row(&mut self, row: &Row) {
+        let t = row.at.as_secs_f64();
+        for watch in &mut self.0 {
+            if watch.flow.is_some_and(|flow| flow != row.flow) {
+                continue;
+            }
+            if watch.moments.last().is_none_or(|moment| moment.t != t) {
+                watch.moments.push(Moment { t, ..Moment::default() });
+            }
+            if let Some(moment) = watch.moments.last_mut() {
+                moment.add(row);
+            }
+        }
+    }
+}
+
+/// Makes runs again, on all cores, with rows fine enough for a chart. The first scene of a run is that of all its
+/// flows together; where there are no more than `each` flows, every one gets a scene besides.
+///
+/// # Errors
+/// A run that panicked.
+pub(super) fn replay(jobs: &[Job], note: &str, each: usize) -> Result<Vec<Scene>, RunPanicked> {
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let runs = campaign::run_jobs(threads, jobs, |scenario| watched(scenario, each), |_| ())?;
+    let scene = |job: &Job, watch: Watch| {
+        let flows = &job.scenario.flows;
+        let label = match watch.flow {
+            None if flows.len() > 1 => format!("{}: all {} flows", job.label, flows.len()),
+            None => job.label.clone(),
+            Some(flow) => format!("{}: flow {} ({})", job.label, flow + 1, flows[flow as usize].cc),
+        };
+        Scene::of_moments(label, note.to_owned(), &watch.moments, &job.scenario.path)
+    };
+    let scenes = jobs
+        .iter()
+        .zip(runs)
+        .flat_map(|(job, watches)| watches.into_iter().map(|watch| scene(job, watch)).collect::<Vec<_>>());
+    Ok(scenes.collect())
+}
+
+fn watched(scenario: &Scenario, each: usize) -> Vec<Watch> {
+    let flows = scenario.flows.len();
+    let single = if (2..=each).contains(&flows) { 0..flows as u32 } else { 0..0 };
+    let watch = |flow| Watch { flow, moments: Vec::new() };
+    let mut watches = Watches(std::iter::once(None).chain(single.map(Some)).map(watch).collect());
+    let sample_every = (scenario.duration / ROWS).max(FINEST);
+    sim::run_traced(&Scenario { sample_every, ..scenario.clone() }, &mut watches);
+    watches.0
+}
+
+/// For each moment the index of the one a round trip before, or the first.
+fn round_trips(moments: &[Moment], rtt: f64) -> Vec<usize> {
+    let mut since = 0;
+    let before = |(i, moment): (usize, &Moment)| {
+        while since + 1 < i && moments[since + 1].t <= moment.t - rtt {
+            since += 1;
+        }
+        since
+    };
+    moments.iter().enumerate().map(before).collect()
+}
+
+/// What was delivered per second, at each moment over the last round trip: within one, data comes in trains.
+fn rates(moments: &[Moment], rtt: f64) -> Vec<(f64, f64)> {
+    let rate = |(moment, since): (&Moment, usize)| {
+        let before = &moments[since];
+        let (time, bits) = (moment.t - before.t, 8.0 * (moment.delivered - before.delivered));
+        (moment.t, if time > 0.0 { (bits / time).max(0.0) } else { 0.0 })
+    };
+    moments.iter().zip(round_trips(moments, rtt)).map(rate).collect()
+}
+
+/// What was delivered per second in each of [`MEANS`] equal parts, at its middle.
+fn means(moments: &[Moment]) -> Vec<(f64, f64)> {
+    let step = moments.len().div_ceil(MEANS).max(1);
+    let marks: Vec<&Moment> = moments.iter().step_by(step).collect();
+    let mean = |pair: &[&Moment]| {
+        let (before, after) = (pair[0], pair[1]);
+        let time = after.t - before.t;
+        (0.5 * (before.t + after.t), 8.0 * (after.delivered - before.delivered) / time)
+    };
+    marks.windows(2).map(mean).collect()
+}
+
+/// Which limit stopped the sender for most of each slice.
+fn band(moments: &[Moment]) -> Vec<Held> {
+    let mut band: Vec<Held> = Vec::new();
+    let step = moments.len().div_ceil(BAND_SLICES).max(1);
+    let marks: Vec<&Moment> = moments.iter().step_by(step).chain(moments.last()).collect();
+    for pair in marks.windows(2) {
+        let (Some(before), Some(after)) = (pair[0].limit_times, pair[1].limit_times) else { continue };
+        let spent = |limit: &SendLimit| after[*limit as usize] - before[*limit as usize];
+        let most = SendLimit::ALL.into_iter().max_by(|a, b| spent(a).total_cmp(&spent(b)));
+        let Some(limit) = most.filter(|limit| spent(limit) > 0.0) else { continue };
+        let (from, to) = (short(pair[0].t, 6), short(pair[1].t, 6));
+        match band.last_mut() {
+            Some(held) if held.limit == limit.name() && held.to_s == from => held.to_s = to,
+            _ => band.push(Held { from_s: from, to_s: to, limit: limit.name() }),
+        }
+    }
+    band
+}

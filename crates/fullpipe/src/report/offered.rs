@@ -1,0 +1,71 @@
+//! What an application meets on the ladder, as text.
+
+use fullpipe_units::{Bytes, Duration};
+
+use super::page::{Page, RATE_WIDTH};
+use crate::offered::{Backlog, Carries, Offered};
+
+impl Page {
+    /// The application's queue on each rung, and what to do about it.
+    pub(super) fn offered(&mut self, offered: Option<&Offered>) {
+        let Some(offered) = offered else { return };
+        self.heading(&format!("Offered {}: what becomes of the application's queue", offered.rate));
+        let mut whose = whose(offered.memory_source);
+        for backlog in &offered.rungs {
+            let lead = format!("  {:>RATE_WIDTH$}  ", backlog.carried.to_string());
+            self.hanging(&lead, &becomes(backlog, Bytes::new(offered.memory_bytes), whose));
+            if backlog.carries == Carries::Less {
+                whose = "";
+            }
+        }
+        self.heading("First the queue, then the path");
+        for (number, remedy) in offered.remedies.iter().enumerate() {
+            self.hanging(&format!("  {}. ", number + 1), &remedy.what);
+            self.commands(&remedy.commands);
+        }
+    }
+}
+
+fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
+    match backlog.carries {
+        Carries::All => "carries it".into(),
+        Carries::OnAverage => "carries it on average; at the low end of its range the queue grows".into(),
+        Carries::Unknown => "not known: the line surely carries this much, and perhaps more".into(),
+        Carries::Less => {
+            let full = backlog.memory_full_after_s.map(span).unwrap_or_default();
+            format!(
+                "the queue grows by {} a second, {} a minute: {memory}{whose} are full after {full}",
+                Bytes::new(backlog.growth_bytes_per_s),
+                Bytes::new(backlog.growth_bytes_per_minute)
+            )
+        }
+    }
+}
+
+fn whose(source: &str) -> &'static str {
+    match source {
+        "available" => " (what this host has left)",
+        "example" => " (--memory says how much there is)",
+        _ => "",
+    }
+}
+
+/// `96.3s`, `5.8 min`, `3.2 h`, `2.1 days`.
+fn span(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => Duration::from_secs_f64(s).to_string(),
+        s if s < 7_200.0 => format!("{:.1} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3_600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_said_in_the_unit_that_people_use() {
+        assert_eq!([5.0, 348.0, 12_000.0, 200_000.0].map(span), ["5s", "5.8 min", "3.3 h", "2.3 days"]);
+    }
+}

@@ -1,0 +1,298 @@
+//! The report as a page: what it must hold, what it must not let through, and that it asks nothing of a network.
+
+use std::sync::OnceLock;
+
+use fullpipe::report::html::{Made, render_diagnosis, render_experiment};
+use fullpipe::{Diagnosis, Facts, HostSettings, Iperf3Log, diagnose};
+use fullpipe_lab::campaign::RunResult;
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::results::{Report, Timed, summaries};
+use fullpipe_lab::sim;
+use fullpipe_units::{Duration, Rate};
+
+const MADE: Made<'static> =
+    Made { command: "fullpipe diagnose 'a <b>.txt' --html \"r\".html", version: "9.8.7" };
+
+/// The library that draws, once, and what a page may have beside it.
+const PLOTLY: usize = 4_800_000;
+const OWN: usize = 400_000;
+
+/// A transfer of 12 s that loss holds down, by a tool whose version is an attack.
+fn log(version: &str) -> String {
+    let mut intervals = Vec::new();
+    for second in 0..12u32 {
+        let cwnd = [24, 48, 64, 45, 50, 56, 62, 44, 49, 55, 61, 43][second as usize] * 1024;
+        let resent = u32::from([3, 7, 11].contains(&second)) * 2;
+        let (bytes, bps) = (cwnd * 10, cwnd * 80);
+        intervals.push(format!(
+            r#"{{"streams":[{{"socket":5,"start":{second},"end":{},"seconds":1,"bytes":{bytes},"bits_per_second":{bps},
+            "retransmits":{resent},"snd_cwnd":{cwnd},"rtt":100000,"rttvar":100,"pmtu":1500,"omitted":false,"sender":true}}],
+            "sum":{{"start":{second},"end":{},"seconds":1,"bytes":{bytes},"bits_per_second":{bps},"retransmits":{resent},
+            "omitted":false,"sender":true}}}}"#,
+            second + 1,
+            second + 1
+        ));
+    }
+    format!(
+        r#"{{"start":{{"connected":[{{"socket":5}}],"version":{},"tcp_mss_default":1448,
+        "test_start":{{"protocol":"TCP","num_streams":1,"reverse":0,"duration":12}}}},"intervals":[{}],"end":{{}},
+        "error":{}}}"#,
+        serde_json::to_string(version).expect("a string"),
+        intervals.join(","),
+        serde_json::to_string(&format!("{version} & \"broken\"")).expect("a string"),
+    )
+}
+
+/// A page without the library, which is text of others and long.
+fn without_library(page: &str) -> String {
+    let begin = page.find(r#"<script type="text/plain" id="plotly">"#).expect("the library");
+    let end = begin + page[begin..].find("</script>").expect("its end");
+    format!("{}{}", &page[..begin], &page[end..])
+}
+
+/// What a reader sees: the page without scripts, style and markup.
+fn visible(page: &str) -> String {
+    let body = &page[page.find("<body>").expect("a body")
+        ..page.find(r#"<script type="application/json""#).expect("data")];
+    let mut text = String::new();
+    let mut inside = false;
+    for c in body.chars() {
+        match c {
+            '<' => inside = true,
+            '>' => {
+                inside = false;
+                text.push(' ');
+            }
+            c if !inside => text.push(c),
+            _ => {}
+        }
+    }
+    let text = text.replace("&#60;", "<").replace("&#62;", ">").replace("&#34;", "\"").replace("&#39;", "'");
+    text.replace("&#38;", "&").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The page of a log without attack, made once for all tests.
+fn plain() -> &'static (Diagnosis, String) {
+    static PLAIN: OnceLock<(Diagnosis, String)> = OnceLock::new();
+    PLAIN.get_or_init(|| page("iperf 3.17"))
+}
+
+fn page(version: &str) -> (Diagnosis, String) {
+    let log = Iperf3Log::parse(&log(version)).expect("a log");
+    let sysctl =
+        HostSettings::parse("net.ipv4.tcp_wmem = 4096 16384 65536\nnet.ipv4.tcp_rmem = 4096 87380 90000");
+    let sysctl = sysctl.expect("settings");
+    let facts = Facts {
+        rtt: Some(Duration::from_millis(100)),
+        link: Some(Rate::from_bps(20_000_000)),
+        sysctl: Some(&sysctl),
+        ..Facts::of(&log)
+    };
+    let diagnosis = diagnose(&facts, |_| ()).expect("a diagnosis");
+    let page = render_diagnosis(&facts, &diagnosis, MADE).expect("a page");
+    (diagnosis, page)
+}
+
+#[test]
+fn what_a_log_says_is_text_and_never_markup() {
+    let attack = "</script><script>alert('x')</script>\"><img src=x onerror=alert(1)>";
+    let (diagnosis, page) = page(attack);
+    assert_eq!(diagnosis.input.version.as_deref(), Some(attack), "the attack never got as far as the page");
+    let own = without_library(&page);
+    assert!(
+        !own.contains("<script>alert") && !own.contains("<img"),
+        "markup of the log is markup of the page"
+    );
+    assert!(visible(&page).contains(attack), "the reader sees it as it was");
+    assert!(visible(&page).contains(MADE.command));
+    // Beside the library the data and the page's own script.
+    assert_eq!(own.matches("<script").count(), 2);
+    let begin = own.find(r#"id="scenes">"#).expect("data") + r#"id="scenes">"#.len();
+    let data = &own[begin..begin + own[begin..].find("</script>").expect("its end")];
+    assert!(!data.contains('<'), "data may not end its own element");
+    serde_json::from_str::<serde_json::Value>(data).expect("JSON");
+}
+
+/// No element of the page has an address outside of it, and the policy forbids every request besides.
+#[test]
+fn the_page_needs_no_network() {
+    let (_, page) = plain();
+    let own = without_library(page);
+    assert!(own.contains(r#"http-equiv="Content-Security-Policy" content="default-src 'none';"#));
+    for attribute in ["src=", "href=", "action=", "data=", "url(", "@import"] {
+        for (at, _) in own.match_indices(attribute) {
+            let value = own[at + attribute.len()..].trim_start_matches(['"', '\'']);
+            assert!(value.starts_with('#'), "{attribute}{}", &value[..value.len().min(60)]);
+        }
+    }
+    for word in ["http:", "https:", "//cdn", "fetch(", "XMLHttpRequest", "<link", "<iframe"] {
+        assert!(!own.contains(word), "{word}");
+    }
+    assert_eq!(page.matches("plotly.js v").count(), 1, "the library is within, once");
+    assert!(!page.contains("MathJax.loader"), "what no chart needs is left out");
+}
+
+/// Everything of a diagnosis is in the page itself, readable without scripts.
+#[test]
+fn the_facts_are_there_without_scripts() {
+    let (diagnosis, page) = plain();
+    let text = visible(page);
+    let has = |part: &str| {
+        let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains(&part), "no '{part}' in {text}");
+    };
+    for rung in &diagnosis.ladder {
+        has(&rung.lasting().to_string());
+        has(&rung.what);
+        rung.remedy.iter().for_each(|remedy| has(remedy));
+        if let (Some(low), Some(high)) = (rung.low, rung.high) {
+            assert!(low == high || text.contains(&format!("{low} to {high}")), "{low} to {high}");
+        }
+        for command in &rung.commands {
+            has(&command.run);
+            has(&command.undo);
+            has(command.scope.words());
+            has(&format!("On the {}", command.host));
+            command.requires.iter().for_each(|needs| has(needs));
+        }
+    }
+    assert!(diagnosis.ladder.iter().any(|rung| !rung.commands.is_empty()), "a ladder to climb");
+    for finding in &diagnosis.findings {
+        has(&finding.what);
+        finding.evidence.iter().chain(&finding.could_not_tell).chain(&finding.next_test).for_each(|t| has(t));
+    }
+    diagnosis.excluded.iter().for_each(|excluded| has(&excluded.evidence));
+    diagnosis.assumptions.iter().chain(&diagnosis.notes).for_each(|text| has(text));
+    has("Made by fullpipe 9.8.7");
+}
+
+/// The charts have the log and each simulated rung, with every curve that a simulated run has.
+#[test]
+fn the_charts_have_the_log_and_every_simulated_rung() {
+    let (diagnosis, page) = plain();
+    let scenes = scenes(page);
+    let simulated = diagnosis.ladder.iter().filter(|rung| rung.scenario.is_some()).count();
+    assert!(simulated >= 2);
+    assert_eq!(scenes.len(), 1 + simulated);
+    let keys = [
+        "rate_bps",
+        "mean_bps",
+        "cwnd_bytes",
+        "inflight_bytes",
+        "rwnd_bytes",
+        "rtt_ms",
+        "queue_bytes",
+        "phase",
+    ];
+    for scene in &scenes[1..] {
+        for key in keys {
+            assert!(scene[key].is_object(), "{key} of {}", scene["label"]);
+        }
+        let band = scene["band"].as_array().expect("a band");
+        let ends: Vec<(f64, f64)> = band
+            .iter()
+            .map(|held| (held["from_s"].as_f64().unwrap(), held["to_s"].as_f64().unwrap()))
+            .collect();
+        assert!(!ends.is_empty() && ends.iter().all(|(from, to)| from < to), "{ends:?}");
+        assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "limits do not overlap: {ends:?}");
+    }
+    // The log has RTT and Cwnd, and no queue; in flight is their product, as 100 ms x 4.9 Mbit/s.
+    let log = &scenes[0];
+    assert!(log["cwnd_bytes"].is_object() && log["queue_bytes"].is_null() && log["phase"].is_object());
+    let inflight = log["inflight_bytes"]["v"][2].as_f64().expect("bytes");
+    assert!((inflight - 65_536.0).abs() < 1.0, "{inflight}");
+}
+
+fn scenes(page: &str) -> Vec<serde_json::Value> {
+    let begin = page.find(r#"id="scenes">"#).expect("data") + r#"id="scenes">"#.len();
+    let data = &page[begin..begin + page[begin..].find("</script>").expect("its end")];
+    serde_json::from_str(data).expect("JSON")
+}
+
+#[test]
+fn the_same_input_makes_the_same_small_page() {
+    let (first, second) = (&plain().1, &page("iperf 3.17").1);
+    assert!(first == second, "two pages of one log differ");
+    let own = without_library(first).len();
+    assert!(own < OWN && first.len() < PLOTLY + own, "{own} bytes of {}", first.len());
+}
+
+const EXPERIMENT: &str = r#"
+name = "a <b> & \"c\""
+description = "two windows, <script>alert(1)</script>"
+duration = "2s"
+repeat = 2
+[path]
+rate = "20mbit"
+rtt = "40ms"
+[host]
+window = ["20KiB", "200KiB"]
+[[flow]]
+cc = "cubic"
+count = 2
+[[expect]]
+where = { window = "20KiB" }
+metric = "goodput_bps"
+min = "7mbit"
+max = "9mbit"
+kernel = "<i>8</i> Mbit/s"
+[[expect]]
+where = { window = "200KiB" }
+metric = "goodput_bps"
+min = "50mbit"
+"#;
+
+#[test]
+fn an_experiment_shows_every_point_and_expectation() {
+    let experiment = Experiment::from_toml(EXPERIMENT).expect("an experiment");
+    let seeds = experiment.seeds();
+    let runs: Vec<RunResult<Timed>> = experiment
+        .points()
+        .iter()
+        .enumerate()
+        .flat_map(|(point, of)| seeds.iter().map(move |seed| (point, of, *seed)))
+        .map(|(point, of, seed)| {
+            let scenario = fullpipe_lab::scenario::Scenario { seed, ..of.scenario.clone() };
+            RunResult {
+                point,
+                seed,
+                value: Timed { outcome: sim::run(&scenario), wall_s: 0.0, validity: None },
+            }
+        })
+        .collect();
+    let (summaries, report) = (summaries(&experiment, &runs), Report::new(&experiment, "sim", &runs));
+    let page = render_experiment(&experiment, &summaries, &report, MADE).expect("a page");
+    let own = without_library(&page);
+    assert!(
+        !own.contains("<script>alert") && !own.contains("<i>8"),
+        "markup of the file is markup of the page"
+    );
+    let text = visible(&page);
+    for part in [
+        "a <b> & \"c\": 1 of 2 expectations not met",
+        "<script>alert(1)</script>",
+        "window=20KiB",
+        "<i>8</i> Mbit/s",
+    ] {
+        assert!(text.contains(part), "no '{part}' in {text}");
+    }
+    assert!(
+        text.contains("✓ pass window=20KiB goodput_bps") && text.contains("✗ FAIL window=200KiB goodput_bps"),
+        "{text}"
+    );
+    for summary in &summaries {
+        let goodput = summary.goodput.expect("a goodput").words(summary.repeats);
+        assert!(text.contains(&goodput), "{goodput}");
+        assert!(summary.limits.iter().all(|(limit, _)| text.contains(limit.name())));
+    }
+    // Of each point all flows together, then each.
+    let scenes = scenes(&page);
+    assert_eq!(scenes.len(), 2 * 3);
+    let inflight = |scene: &serde_json::Value| {
+        let values = scene["inflight_bytes"]["v"].as_array().expect("values");
+        values.iter().filter_map(serde_json::Value::as_f64).fold(0.0, f64::max)
+    };
+    // A window of 20 KiB is what each of the two flows can have in flight.
+    assert!((35_000.0..=2.0 * 20_480.0).contains(&inflight(&scenes[0])), "{}", inflight(&scenes[0]));
+    assert!((17_000.0..=20_480.0).contains(&inflight(&scenes[1])), "{}", inflight(&scenes[1]));
+}

@@ -1,0 +1,187 @@
+//! Eleven situations, each with one limit by construction: from what sockets tell, the classifier
+//! concludes what the simulator knows, for at least 95 % of the time.
+//!
+//! Each is an experiment in `experiments/situations`, on more than one path and with several seeds
+//! where chance plays. The truth is derived from the sender's own record and the state of the path, which
+//! the rows given to the classifier lack.
+
+use fullpipe::Limit;
+use fullpipe::classify::{Classified, HostFacts, agreement, classify, exact, share};
+use fullpipe::explain::Confidence;
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::{Row, TcpInfo};
+
+/// What the issue asks for.
+const AGREEMENT: f64 = 0.95;
+/// Of the truth, what the limit that a situation is about must hold: the rest is start and pauses.
+const DOMINANT: f64 = 0.75;
+
+/// One run: its rows with everything, and what is known of its hosts.
+struct Run {
+    label: String,
+    rows: Vec<Row>,
+    host: HostFacts,
+}
+
+/// Every run of a situation.
+fn runs(situation: &str) -> Vec<Run> {
+    let file = format!("{}/../../experiments/situations/{situation}.toml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&file).expect("the situation's file");
+    let experiment = Experiment::from_toml(&text).expect("a valid experiment");
+    let run = |scenario: Scenario, label: &str| {
+        let mut rows = Vec::new();
+        sim::run_traced(&scenario, &mut rows);
+        let host = HostFacts { line: Some(scenario.path.forward.rate), ..HostFacts::default() };
+        Run { label: format!("{situation}: {label}, seed {}", scenario.seed), rows, host }
+    };
+    let points = experiment.points().iter();
+    points
+        .flat_map(|point| experiment.seeds().into_iter().map(move |seed| (point, seed)))
+        .map(|(point, seed)| run(Scenario { seed, ..point.scenario.clone() }, &point.label))
+        .collect()
+}
+
+/// What sockets tell.
+fn observed(rows: &[Row]) -> Vec<Row> {
+    rows.iter().map(Row::observed).collect()
+}
+
+fn shares(intervals: &[Classified]) -> String {
+    let mut limits: Vec<Limit> = intervals.iter().map(|interval| interval.limit).collect();
+    limits.sort_unstable();
+    limits.dedup();
+    let words: Vec<_> =
+        limits.iter().map(|limit| format!("{limit} {:.3}", share(intervals, *limit))).collect();
+    words.join(", ")
+}
+
+/// Every run of the situation whose label `picks` is held by `limit`, and the classifier says so.
+#[track_caller]
+fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
+    let mut missed = Vec::new();
+    let mut held = 0;
+    for Run { label, rows, host } in runs(situation) {
+        if !picks(&label) {
+            continue;
+        }
+        held += 1;
+        let truth = exact(&rows).expect("a simulated run has its truth");
+        let named = share(&truth, limit);
+        assert!(named >= DOMINANT, "{label}: {limit} is no more than {named:.2} of {}", shares(&truth));
+        let all = observed(&rows);
+        // Ten rows a second or what is nearest, from a tool that does not ask for the congestion control.
+        let nameless = |row: &Row| Row { sender: TcpInfo { cc: None, ..row.sender }, ..row.clone() };
+        let fewer: Vec<Row> = all.iter().step_by(2).map(nameless).collect();
+        for (rows, which) in [(all, "all rows"), (fewer, "every other row")] {
+            let found = classify(&rows, &host).intervals;
+            let agreed = agreement(&truth, &found).unwrap_or(0.0);
+            println!("{label}, {which}: {agreed:.3}");
+            if agreed < AGREEMENT {
+                let (truth, found) = (shares(&truth), shares(&found));
+                missed.push(format!("{label}, {which}: {agreed:.3}; truth {truth}; found {found}"));
+            }
+        }
+    }
+    assert!(held > 1, "one path is a point fit");
+    assert!(missed.is_empty(), "\n{}", missed.join("\n"));
+}
+
+fn any(_: &str) -> bool {
+    true
+}
+
+#[test]
+fn the_send_buffer() {
+    is_recognised("sndbuf", any, Limit::Sndbuf);
+}
+
+#[test]
+fn the_receivers_window() {
+    is_recognised("rwnd", any, Limit::Rwnd);
+}
+
+#[test]
+fn the_receiving_application() {
+    is_recognised("receiver-app", any, Limit::ReceiverApp);
+}
+
+#[test]
+fn the_sending_application() {
+    is_recognised("app", any, Limit::App);
+}
+
+#[test]
+fn loss_of_a_loss_based_sender() {
+    is_recognised("loss-cubic", any, Limit::Cwnd);
+}
+
+/// A few percent are nothing to BBR: it fills the line.
+#[test]
+fn loss_that_bbr_bears() {
+    is_recognised("loss-bbr", |label| !label.contains("loss=25%"), Limit::Link);
+}
+
+/// A quarter is too much: its measure of the path shrinks.
+#[test]
+fn loss_that_bbr_does_not_bear() {
+    is_recognised("loss-bbr", |label| label.contains("loss=25%"), Limit::Cwnd);
+}
+
+#[test]
+fn a_link_with_a_deep_queue() {
+    is_recognised("link", any, Limit::Link);
+}
+
+#[test]
+fn a_cap_on_pacing() {
+    is_recognised("pacing", any, Limit::Pacing);
+}
+
+#[test]
+fn slow_start_of_a_short_flow() {
+    is_recognised("slow-start", any, Limit::SlowStart);
+}
+
+#[test]
+fn a_policer_of_the_flow() {
+    is_recognised("policer", any, Limit::Policer);
+}
+
+#[test]
+fn a_shaper_of_the_flow() {
+    is_recognised("shaper", any, Limit::Policer);
+}
+
+/// Without the receiver's Recv-Q a small window and a slow reader differ by the pattern of the window alone: said,
+/// with low confidence, and with what would settle it.
+#[test]
+fn one_end_alone_says_what_it_cannot_tell() {
+    for (situation, limit) in [("rwnd", Limit::Rwnd), ("receiver-app", Limit::ReceiverApp)] {
+        for Run { label, rows, host } in runs(situation) {
+            let rows: Vec<Row> =
+                observed(&rows).into_iter().map(|row| Row { receiver: None, ..row }).collect();
+            let classification = classify(&rows, &host);
+            let finding = &classification.findings[0];
+            assert_eq!((finding.limit, finding.confidence), (limit, Confidence::Low), "{label}");
+            assert!(finding.could_not_tell[0].contains("Recv-Q is not known"), "{label}: {finding:?}");
+            assert!(finding.next_test.as_ref().is_some_and(|test| test.contains("ss -tn")), "{label}");
+        }
+    }
+}
+
+/// A shaper of one flow and a slow line look the same to it: without the line's rate that is said.
+#[test]
+fn a_shaper_without_the_lines_rate_is_an_open_question() {
+    for Run { label, rows, host } in runs("shaper") {
+        let classification = classify(&observed(&rows), &HostFacts { line: None, ..host });
+        let finding = &classification.findings[0];
+        assert_eq!(finding.limit, Limit::Link, "{label}");
+        assert_ne!(finding.confidence, Confidence::Certain, "{label}");
+        assert!(
+            finding.could_not_tell.iter().any(|open| open.contains("line's rate is not known")),
+            "{label}"
+        );
+    }
+}

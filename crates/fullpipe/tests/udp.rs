@@ -1,0 +1,178 @@
+//! What a UDP test says, and what TCP would make of the same path.
+
+use std::fs;
+use std::path::Path;
+
+use fullpipe::explain::Confidence;
+use fullpipe::laws::loss_based_rate;
+use fullpipe::report::Source;
+use fullpipe::stats::DEFAULT_MSS;
+use fullpipe::{Diagnosis, Facts, HostSettings, Iperf3Log, Limit, render_text};
+use fullpipe_units::{Duration, Rate};
+
+/// Ten seconds that arrive as sent but for `lost` of the datagrams of 1448 bytes, `late` of them out of order.
+fn log_of(mbps: u64, lost: u64, late: u64) -> Iperf3Log {
+    let total = mbps * 10_000_000 / 8 / 1448;
+    let mbytes = (mbps * 10_000_000 / 8) as f64 / f64::from(1 << 20);
+    let arrived = 1.0 - lost as f64 / total as f64;
+    let text = format!(
+        "Connecting to host h, port 5201\n\
+         [ ID] Interval           Transfer     Bitrate         Total Datagrams\n\
+         [  5]   0.00-10.00  sec  {mbytes:.3} MBytes  {mbps}.0 Mbits/sec  {total}\n\
+         [ ID] Interval           Transfer     Bitrate         Jitter    Lost/Total Datagrams\n\
+         [  5]   0.00-10.00  sec  {mbytes:.3} MBytes  {mbps}.0 Mbits/sec  0.000 ms  0/{total} (0%)  sender\n\
+         [  5]   0.00-10.00  sec  {:.3} MBytes  {:.4} Mbits/sec  0.020 ms  {lost}/{total} (1%)  receiver\n\
+         {}",
+        mbytes * arrived,
+        mbps as f64 * arrived,
+        if late > 0 {
+            format!("[SUM]  0.0-10.0 sec  {late} datagrams received out-of-order\n")
+        } else {
+            String::new()
+        }
+    );
+    Iperf3Log::parse(&text).unwrap()
+}
+
+fn example(name: &str) -> Iperf3Log {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/iperf3").join(name);
+    Iperf3Log::parse(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// On a small line, so that a ladder is a moment.
+fn facts(log: &Iperf3Log) -> Facts<'_> {
+    Facts { link: "20mbit".parse().ok(), rtt: "100ms".parse().ok(), ..Facts::of(log) }
+}
+
+fn diagnose(facts: &Facts<'_>) -> Diagnosis {
+    fullpipe::diagnose(facts, |_| ()).unwrap()
+}
+
+#[track_caller]
+fn assert_says(texts: &[String], part: &str) {
+    assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
+}
+
+/// The trap of a leased line that was accepted on a UDP test: it fills the line, and TCP starves on it.
+#[test]
+fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
+    let log = log_of(18, 78, 3);
+    let diagnosis = diagnose(&facts(&log));
+    let udp = diagnosis.udp.as_ref().unwrap();
+    assert_eq!((udp.datagrams, udp.lost, udp.out_of_order), (15_538, Some(78), Some(3)));
+    assert_eq!((udp.datagram_bytes, udp.jitter_ms), (1448, Some(0.02)));
+
+    let first = &diagnosis.findings[0];
+    assert_eq!(
+        (first.what.as_str(), first.confidence),
+        ("a UDP test: 99.50 % arrived, which says nothing of TCP", Confidence::Certain)
+    );
+    for part in [
+        "78 of 15538 datagrams were lost",
+        "jitter on arrival is 20us",
+        "3 arrived out of order",
+        "much for TCP",
+    ] {
+        assert_says(&first.evidence, part);
+    }
+    assert_says(&first.could_not_tell, "congestion control: UDP has none");
+
+    // 0.5 % at 100 ms: within a factor of 1.5 of the model that the ladder does not use.
+    let tcp = udp.tcp.as_ref().unwrap();
+    let model = loss_based_rate(Duration::from_millis(100), tcp.loss.rate, DEFAULT_MSS);
+    let ratio = tcp.steady.as_bps() as f64 / model.as_bps() as f64;
+    assert!((0.67..1.5).contains(&ratio), "{} where the model says {model}", tcp.steady);
+    assert_says(&first.evidence, &format!("gives {model}"));
+    let [present, bbr, .., line] = diagnosis.ladder.as_slice() else { panic!("{:#?}", diagnosis.ladder) };
+    assert_eq!((present.source, present.limit, line.source), (Source::Simulated, Limit::Cwnd, Source::Given));
+    assert_eq!(present.lasting(), tcp.steady);
+    assert!(present.low < present.high, "the loss is an estimate");
+    assert_eq!(bbr.remedy.as_deref(), Some("BBR on the sender"));
+    assert!(bbr.lasting() > present.lasting().mul_div(3, 1), "{}", bbr.lasting());
+
+    let text = render_text(&diagnosis, 80);
+    let headline =
+        format!("90 % of the line over UDP; TCP would reach {} with CUBIC at this loss", tcp.steady);
+    assert_eq!(text.lines().next(), Some(headline.as_str()));
+    assert!(
+        text.contains("78 of 15538 datagrams lost (0.5 %), jitter") && text.contains("3 out of order."),
+        "{text}"
+    );
+    let json = serde_json::to_value(&diagnosis).unwrap();
+    assert_eq!(
+        (&json["input"]["protocol"], &json["path"]["congestion_control"]),
+        (&"udp".into(), &"none".into())
+    );
+    assert_eq!(json["path"]["jitter_ms"], 0.02);
+    assert_eq!(json["udp"]["tcp"]["congestion_control"], "cubic");
+    assert_eq!(json["udp"]["tcp"]["steady_bps"], json["ladder"][0]["steady_bps"]);
+}
+
+/// A clean test of some thousand datagrams leaves a loss open at which TCP gets a fraction of the line.
+#[test]
+fn a_test_without_a_loss_is_no_proof() {
+    let log = log_of(18, 0, 0);
+    let diagnosis = diagnose(&facts(&log));
+    let first = &diagnosis.findings[0];
+    assert_eq!(first.what, "a UDP test: all arrived, which says nothing of TCP");
+    assert_says(&first.evidence, "none arrived out of order");
+    assert_says(&first.could_not_tell, "whether the path loses less than");
+    let present = &diagnosis.ladder[0];
+    assert!(present.low.unwrap().mul_div(2, 1) < present.high.unwrap(), "{present:#?}");
+}
+
+/// The sender's own settings are what TCP would run with.
+#[test]
+fn the_ladder_stands_on_the_hosts_as_they_are() {
+    let text = "net.ipv4.tcp_congestion_control = bbr\nnet.ipv4.tcp_wmem = 1 2 65536\nnet.ipv4.tcp_rmem = 1 2 131072";
+    let host = HostSettings::parse(text).unwrap();
+    let log = log_of(18, 2, 0);
+    let diagnosis = diagnose(&Facts { sysctl: Some(&host), ..facts(&log) });
+    assert_eq!(diagnosis.udp.as_ref().unwrap().tcp.as_ref().unwrap().congestion_control, "bbr1");
+    assert!(matches!(diagnosis.ladder[0].limit, Limit::Rwnd | Limit::Sndbuf), "{:#?}", diagnosis.ladder[0]);
+    assert_eq!(
+        (diagnosis.hosts.sender.buffer_bytes, diagnosis.hosts.receiver.buffer_bytes),
+        (65_536, 131_072)
+    );
+    assert_says(&diagnosis.assumptions, "the sysctl dump stands for both hosts");
+}
+
+/// Without the path there is nothing to climb, and no round-trip time is made up.
+#[test]
+fn without_rtt_or_line_there_is_no_ladder() {
+    let log = log_of(18, 2, 0);
+    for given in [Facts::of(&log), Facts { rtt: None, ..facts(&log) }, Facts { link: None, ..facts(&log) }] {
+        let diagnosis = fullpipe::diagnose(&given, |_| panic!("nothing to simulate")).unwrap();
+        assert!(diagnosis.ladder.is_empty());
+        assert_says(&diagnosis.notes, "with --rtt and --link");
+        let shown = render_text(&diagnosis, 80);
+        assert!(shown.lines().next().unwrap().contains("says nothing of TCP"), "{shown}");
+        assert!(!shown.contains("RTT 0"), "{shown}");
+    }
+}
+
+/// What overran the line, or the receiver, is not the path's loss.
+#[test]
+fn an_overrun_is_not_taken_for_the_paths_loss() {
+    let full = log_of(25, 4_000, 0);
+    let diagnosis = diagnose(&facts(&full));
+    assert!(diagnosis.ladder.is_empty() && diagnosis.udp.as_ref().unwrap().tcp.is_none());
+    assert_says(&diagnosis.notes, "repeat with -b below the line");
+    let drowned = example("udp-loss.txt");
+    let diagnosis = diagnose(&Facts { link: "10gbit".parse().ok(), ..facts(&drowned) });
+    assert!(diagnosis.ladder.is_empty());
+    assert_says(&diagnosis.notes, "more than half was lost");
+}
+
+/// A datagram of 32 KiB is 23 packets, any of which loses it.
+#[test]
+fn loss_is_counted_in_packets() {
+    let log = example("made-udp-3.1.txt");
+    let large = example("udp.txt");
+    let small = diagnose(&Facts { link: Some(Rate::from_bps(30_000_000)), ..facts(&log) });
+    let tcp = small.udp.as_ref().unwrap().tcp.as_ref().unwrap();
+    assert_eq!(tcp.loss.segments % 918, 0);
+    let diagnosis = diagnose(&Facts { link: Some(Rate::from_bps(30_000_000)), ..facts(&large) });
+    let udp = diagnosis.udp.as_ref().unwrap();
+    assert_eq!(udp.tcp.as_ref().unwrap().loss.segments, 229 * 23, "{udp:#?}");
+}
