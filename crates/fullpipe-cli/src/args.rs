@@ -229,8 +229,8 @@ pub(crate) struct RunArgs {
     pub(crate) world: World,
 
     /// How packets leave the kernel in emu: one by one, or as super-packets, which reaches higher rates
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) datapath: DatapathName,
+    #[arg(long, value_enum)]
+    pub(crate) datapath: Option<DatapathName>,
 
     /// Fail with exit code 5 unless every expectation of the file is met
     #[arg(long)]

@@ -25,20 +25,25 @@ impl From<DatapathName> for Datapath {
     }
 }
 
+/// Whether every point can be run here, and the rights to do it.
+pub(crate) fn prepare(experiment: &Experiment, args: &RunArgs) -> Result<(), Failure> {
+    let datapath = args.datapath.unwrap_or_default().into();
+    let notes = experiment.points().iter().map(|point| emu::check(point, datapath));
+    let notes = notes.collect::<Result<Vec<_>, _>>()?;
+    for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
+        eprintln!("note: {note}");
+    }
+    Ok(rights::acquire()?)
+}
+
 /// Makes every run, one after another: beside each other they would disturb each other.
 pub(crate) fn runs(
     experiment: &Experiment,
     args: &RunArgs,
     watch: impl Watch<(Timed, String)>,
 ) -> Result<Vec<Made>, Failure> {
-    let datapath = Datapath::from(args.datapath);
+    let datapath = args.datapath.unwrap_or_default().into();
     let traced = args.out.is_some();
-    let notes = experiment.points().iter().map(|point| emu::check(point, datapath));
-    let notes = notes.collect::<Result<Vec<_>, _>>()?;
-    for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
-        eprintln!("note: {note}");
-    }
-    rights::acquire()?;
     let seeds = experiment.seeds();
     let total = experiment.points().len() * seeds.len();
     let mut made = Vec::new();

@@ -14,6 +14,10 @@ pub(crate) fn emu(_: &EmuArgs) -> Result<ExitCode, Failure> {
     Err(no_linux())
 }
 
+pub(crate) fn prepare(_: &Experiment, _: &RunArgs) -> Result<(), Failure> {
+    Err(no_linux())
+}
+
 pub(crate) fn runs(
     _: &Experiment,
     _: &RunArgs,

@@ -41,6 +41,11 @@ impl Failure {
         Self { message: message.into(), hint: hint.into(), code: RUNTIME }
     }
 
+    /// A command line whose parts do not go together.
+    pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code: USAGE, ..Self::new(message, hint) }
+    }
+
     /// The same with another exit code.
     #[cfg(target_os = "linux")]
     pub(crate) fn exiting(self, code: u8) -> Self {

@@ -31,6 +31,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             ));
         }
     }
+    if args.datapath.is_some() && args.world != World::Emu {
+        return Err(Failure::usage("--datapath is for kernel packets", "add --world emu, or leave it out"));
+    }
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
         return Err(Failure::new("there is nothing to check", "add an [[expect]] or leave --check out")
@@ -38,7 +41,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
 
     let made = match args.world {
-        World::Emu => attended(&experiment, args, |watch| emu::runs(&experiment, args, watch))?,
+        World::Emu => {
+            // Before anything starts a thread: rights may have to be asked for.
+            emu::prepare(&experiment, args)?;
+            attended(&experiment, args, |watch| emu::runs(&experiment, args, watch))?
+        }
         World::Sim | World::Live => attended(&experiment, args, |watch| simulate(&experiment, args, watch))?,
     };
     let split = |RunResult { point, seed, value: (timed, trace) }| {

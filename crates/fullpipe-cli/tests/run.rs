@@ -264,6 +264,7 @@ fn wrong_usage_is_told_from_wrong_input() {
     assert_eq!(fullpipe(&["run"]).0, 2);
     assert_eq!(fullpipe(&["run", "x.toml", "--world", "moon"]).0, 2);
     assert_eq!(fullpipe(&["run", "x.toml", "--repeat", "0"]).0, 2);
+    assert_eq!(fullpipe(&["run", "x.toml", "--datapath", "offload"]).0, 2);
     assert_eq!(fullpipe(&["walk"]).0, 2);
 }
 

@@ -34,8 +34,9 @@ use crate::wan::{Wan, WanConfig};
 
 pub use settings::check;
 
-/// Time to set everything up before the clock begins.
+/// Time to make threads and sockets before the clock begins.
 const SETUP: Duration = Duration::from_millis(30);
+const SETUP_PER_FLOW: Duration = Duration::from_micros(50);
 /// The longest wait for outstanding data at the end, beside some round trips.
 const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_ROUND_TRIPS: u64 = 4;
@@ -71,18 +72,18 @@ pub struct EmuRun {
 pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Result<EmuRun, Error> {
     let flows = scenario.flows.len();
     allow_files(flows as u64);
-    let clock = Clock::starting_in(SETUP);
     let config = WanConfig {
         path: &scenario.path,
         seed: scenario.seed,
         datapath: options.datapath,
-        clock,
+        lead: SETUP + SETUP_PER_FLOW.mul_div(flows as u64, 1),
         logged: options.logged,
     };
     let end = Instant::ZERO + scenario.duration;
     let sampling = Sampling { every: scenario.sample_every, until: end, flows: flows as u32 };
     let by_port = |which| FlowNumbers::ByPort { which, first: FIRST_PORT };
     let wan = Wan::build(&config, [by_port(0), by_port(1)], Some(sampling))?;
+    let clock = wan.clock;
     let listener = wan.receiver.run(|| {
         impose(&scenario.host)?;
         listening(&scenario.host)

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::thread::{self, JoinHandle};
 
 use fullpipe_lab::scenario::PathSpec;
+use fullpipe_units::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -32,8 +33,8 @@ pub struct WanConfig<'a> {
     pub seed: u64,
     /// How packets come out of the kernel.
     pub datapath: Datapath,
-    /// The time that all threads share.
-    pub clock: Clock,
+    /// How long after it is built its clock begins.
+    pub lead: Duration,
     /// Whether to log every packet.
     pub logged: bool,
 }
@@ -45,6 +46,8 @@ pub struct Wan {
     pub sender: Namespace,
     /// Where it goes.
     pub receiver: Namespace,
+    /// The time that all threads share.
+    pub clock: Clock,
     stop: Stop,
     threads: Option<[JoinHandle<Result<LinkReport, Error>>; 2]>,
 }
@@ -79,6 +82,8 @@ impl Wan {
         let tun_of = |namespace: &Namespace, address| namespace.run(|| host(address, config));
         let (near, far) = (tun_of(&sender, SENDER)?, tun_of(&receiver, RECEIVER)?);
         let stop = Stop::new()?;
+        // Namespaces and devices can take long on a busy machine: the clock begins behind them.
+        let clock = Clock::starting_in(config.lead);
         let start = |name: &str, input: &Tun, output: &Tun, number, flows, sampling| {
             let link = Link::new(LinkConfig {
                 input: input.clone(),
@@ -86,7 +91,7 @@ impl Wan {
                 direction: if number == 0 { &config.path.forward } else { &config.path.backward },
                 seed: config.seed,
                 number,
-                clock: config.clock,
+                clock,
                 flows,
                 sampling,
                 logged: config.logged,
@@ -99,7 +104,7 @@ impl Wan {
         };
         let forward = start("link forward", &near, &far, 0, forward_flows, sampling)?;
         let backward = start("link backward", &far, &near, 1, backward_flows, None)?;
-        Ok(Self { sender, receiver, stop, threads: Some([forward, backward]) })
+        Ok(Self { sender, receiver, clock, stop, threads: Some([forward, backward]) })
     }
 
     /// Ends both directions.

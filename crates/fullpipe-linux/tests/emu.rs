@@ -121,21 +121,20 @@ fn buffers_and_windows_are_imposed() {
     assert!(goodput < 8.5e6, "{goodput} bit/s");
 }
 
-/// A limit that is the machine's own must not pass for the path's.
+/// A limit that is the machine's own must not pass for the experiment's. How much payload a send buffer holds is left to
+/// the kernel: it looks at the limit when it begins a packet buffer and not when it adds to one.
 #[test]
 fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
     let Some(_alone) = rights::alone() else { return };
     let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '200mbit'\nrtt = '20ms'\n\
-                [host]\nsndbuf = '128KiB'\nrcvbuf = '8MiB'\n[[flow]]\ncc = 'cubic'\n";
+                [host]\nsndbuf = '128KiB'\nrcvbuf = '200KiB'\n[[flow]]\ncc = 'cubic'\n";
     let experiment = Experiment::from_toml(text).expect("valid");
     let mut rows: Vec<Row> = Vec::new();
-    let ran = run(&experiment.points()[0].scenario, Options::default(), &mut rows)
-        .unwrap_or_else(|e| panic!("{e}"));
-    let last = rows.last().expect("rows");
-    assert_eq!(last.sender.sndbuf.get(), 128 << 10);
-    // The kernel begins another packet buffer, of up to 64 KiB, while there is any room.
-    let held = last.sender.notsent.get() + last.sender.flight_size.get();
-    assert!(held <= (128 + 64) << 10, "{:?}", last.sender);
-    // 192 KiB each 20 ms.
-    assert!(ran.outcome.flows[0].goodput.as_bps() < 79_000_000, "{}", ran.outcome.flows[0].goodput);
+    run(&experiment.points()[0].scenario, Options::default(), &mut rows).unwrap_or_else(|e| panic!("{e}"));
+    let buffers = |row: &Row| (row.sender.sndbuf.get(), row.receiver.map_or(0, |r| r.rcvbuf.get()));
+    assert!(rows.iter().all(|row| buffers(row).0 <= 128 << 10 && buffers(row).1 <= 200 << 10));
+    let (sndbuf, rcvbuf) = buffers(rows.last().expect("rows"));
+    assert_eq!(sndbuf, 128 << 10);
+    // From the default of 128 KiB, which one round trip's data outgrows at once.
+    assert!(rcvbuf > 128 << 10, "{rcvbuf}");
 }

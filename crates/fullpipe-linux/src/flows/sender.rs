@@ -68,14 +68,22 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
 
 /// Writes until the send buffer is full, as a blocking writer does. A socket is writable again only when a third of its
 /// buffer is free: who writes once for each time that it is never uses the last third.
+///
+/// A short write is the end of it. To go on until the kernel refuses would be too much: the kernel looks at the buffer
+/// when it begins a packet and not when it adds to one, and a rest of less than a segment, which waits for more, takes
+/// another 64 KiB with each write, many times what the buffer allows.
 fn fill(mut socket: &Socket, zeros: &[u8], rest: &mut u64) -> io::Result<()> {
     while *rest > 0 {
         let most = (*rest).min(zeros.len() as u64) as usize;
-        match socket.write(&zeros[..most]) {
-            // A flow without end stays without end.
-            Ok(written) => *rest -= if *rest == u64::MAX { 0 } else { written as u64 },
+        let written = match socket.write(&zeros[..most]) {
+            Ok(written) => written,
             Err(error) if again(error.kind()) => return Ok(()),
             Err(error) => return Err(error),
+        };
+        // A flow without end stays without end.
+        *rest -= if *rest == u64::MAX { 0 } else { written as u64 };
+        if written < most {
+            break;
         }
     }
     Ok(())
