@@ -200,11 +200,9 @@ fn a_trace_has_a_row_for_each_sample_of_each_flow() {
     let trace = fs::read_to_string(out.join("trace.csv")).expect("a trace");
     let rows: Vec<Vec<&str>> = trace.lines().map(|line| line.split(',').collect()).collect();
     let (header, rows) = rows.split_first().expect("a header");
-    assert_eq!(
-        header.join(" "),
-        "point seed flow t_s cwnd_bytes ssthresh_bytes inflight_bytes rwnd_bytes queued_bytes pacing_bps \
-         srtt_ms min_rtt_ms delivered_bytes lost_bytes retransmits received_bytes queue_bytes send_limit phase"
-    );
+    for name in ["point", "seed", "cwnd_bytes", "srtt_ms", "queue_bytes", "limited_rwnd_s", "phase"] {
+        assert!(header.contains(&name), "{name} in {header:?}");
+    }
     assert_eq!(rows.len(), 2 * 2 * 2 * 20, "points, seeds, flows, samples");
     assert!(rows.iter().all(|row| row.len() == header.len()));
     let column = |name: &str| header.iter().position(|h| *h == name).expect(name);
@@ -215,7 +213,7 @@ fn a_trace_has_a_row_for_each_sample_of_each_flow() {
     let runs = document["runs"].as_array().expect("runs").iter();
     let expected = runs
         .flat_map(|run| run["flows"].as_array().expect("flows").iter().map(|flow| flow["bytes"].to_string()));
-    let last: Vec<_> = rows.iter().filter(|row| row[time] == "2").map(|row| row[received]).collect();
+    let last: Vec<_> = rows.iter().filter(|row| row[time].parse() == Ok(2.0)).map(|row| row[received]).collect();
     assert_eq!(last, expected.collect::<Vec<_>>());
 
     let (_, untraced, _) = run(&file, &["--repeat", "2", "--format", "json"]);

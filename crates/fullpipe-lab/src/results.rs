@@ -545,7 +545,7 @@ mod tests {
             })
         };
         let expected = json!({
-            "schema": "fullpipe.run/1", "experiment": "x", "world": "sim", "interrupted": false,
+            "schema": "fullpipe.run/1", "experiment": "x", "description": "", "world": "sim", "interrupted": false,
             "runs": [run(1, 8, json!({ "min": 10.0, "mean": 12.0, "p95": 15.0 })), run(2, 4, json!(null))],
             "expect": [{
                 "where": { "cc": "bbr1" }, "point": "cc=bbr", "metric": "goodput_bps", "value": 6e6,

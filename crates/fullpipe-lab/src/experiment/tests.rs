@@ -448,8 +448,11 @@ fn mistakes_are_named_in_one_line() {
 fn the_experiments_of_the_project_are_valid() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments");
     let mut labels = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("there are experiments") {
-        let path = entry.expect("readable").path();
+    let files = |folder: &str| {
+        let entries = std::fs::read_dir(folder).expect("there are experiments");
+        entries.map(|entry| entry.expect("readable").path()).filter(|path| path.is_file()).collect::<Vec<_>>()
+    };
+    for path in files(folder).into_iter().chain(files(&format!("{folder}/situations"))) {
         let text = std::fs::read_to_string(&path).expect("readable");
         let experiment = Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         assert_eq!(path.file_stem().and_then(|s| s.to_str()), Some(experiment.name()));
