@@ -39,6 +39,11 @@ const FULL: f64 = 0.9;
 const BLOCKED: f64 = 0.62;
 /// Percent of the most that a socket may be paced at from which on it is: BBR stays one percent below.
 const AT_MOST: u64 = 98;
+/// Share of the rows in which a sender waits for its buffer from which on that is no accident: a buffer about as large as
+/// cwnd and written in bursts is full of unsent data by turns. Path and window then decide nothing.
+const WAITS: f64 = 0.25;
+/// Rows on either side over which that is counted at least.
+const WAITS_ROWS: usize = 3;
 /// Of the most that a socket may be paced at, what arrives when that is the limit.
 const AT_THE_CAP: f64 = 0.85;
 /// Of the line's payload rate, what arrives when the line is the limit.
@@ -97,7 +102,9 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
-        if near.mostly(buffer_is_full) && !near.mostly(congestion_window_is_full) {
+        if (near.mostly(buffer_is_full) || near.rows.iter().any(buffer_overflows))
+            && !near.mostly(congestion_window_is_full)
+        {
             (Limit::Sndbuf, Certain)
         } else {
             (Limit::App, High)
@@ -112,6 +119,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
         (Limit::SlowStart, High)
     } else if !flow.by_rate && near.mostly(in_slow_start) {
         (Limit::SlowStart, Certain)
+    } else if flow.window(at, 2 * NEAR, WAITS_ROWS).share(waits_for_buffer) >= WAITS {
+        (Limit::Sndbuf, High)
     } else {
         by_path(flow, at)
     };
@@ -125,6 +134,17 @@ fn data_waits(row: &Row) -> bool {
 
 fn buffer_is_full(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= BLOCKED)
+}
+
+/// A kernel that fills the buffer of a woken writer takes more than it allows, and the writer comes back late:
+/// between the two the buffer may look emptier than the rule of thirds says.
+fn buffer_overflows(row: &Row) -> bool {
+    over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= 1.0)
+}
+
+/// The sender waits for its writer, and the writer for the buffer.
+fn waits_for_buffer(row: &Row) -> bool {
+    !data_waits(row) && buffer_is_full(row)
 }
 
 pub(super) fn congestion_window_is_full(row: &Row) -> bool {

@@ -25,7 +25,9 @@ pub(super) struct Verdict {
 pub(super) fn lifetime(rows: &[Row]) -> &[Row] {
     let moves = |row: &Row| {
         let sender = &row.sender;
-        !(sender.flight_size.is_zero() && sender.delivered.is_zero() && sender.notsent.is_zero())
+        // A handshake has no round-trip time yet; in a kernel its SYN is in flight as data is.
+        let open = sender.srtt.is_some() || !sender.delivered.is_zero();
+        open && !(sender.flight_size.is_zero() && sender.delivered.is_zero() && sender.notsent.is_zero())
     };
     let first = rows.iter().position(moves).unwrap_or(rows.len());
     let rows = &rows[first.saturating_sub(1)..];
