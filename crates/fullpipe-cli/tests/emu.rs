@@ -132,8 +132,4 @@ fn an_experiment_runs_with_kernel_flows() {
     let (error, hint) = refusal(1, run(&[]));
     assert!(error.starts_with("point 'cc=cubic' wants kernel 4.14, and this is "), "{error}");
     assert_eq!(hint, "leave kernel out, or run it in the simulator: --world sim");
-    let other = format!("{text}\n").replace("cc = 'cubic'", "cc = 'cubic'\napp = { write = '1mbit' }");
-    fs::write(file, other).expect("an experiment file");
-    let (error, _) = refusal(1, run(&[]));
-    assert!(error.ends_with("has an app, and kernel flows have none but the greedy one yet"), "{error}");
 }

@@ -97,8 +97,7 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
     let mut watch = Watch::new(scenario, &flows);
     let retransmits = thread::scope(|scope| {
         let sending = scope.spawn(|| send(&flows, &scenario.flows, clock, &stop_sending));
-        let receiving =
-            scope.spawn(|| receive(&flows, &listener, scenario.host.window_clamp, &stop_receiving));
+        let receiving = scope.spawn(|| receive(&flows, scenario, &listener, clock, &stop_receiving));
         let watched = watch.until(end, clock);
         stop_sending.stop();
         let sent = joined(sending);

@@ -2,7 +2,6 @@
 
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::scenario::LossPattern;
-use fullpipe_lab::workload::Workload;
 use fullpipe_tcp::buffers::KernelVersion;
 use rustix::system::uname;
 
@@ -33,12 +32,6 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
         return Err(Error::settings(
             format!("point '{}' loses whole super-packets, which a plain datapath never sees", point.label),
             "run it with --datapath offload",
-        ));
-    }
-    if point.scenario.flows.iter().any(|flow| flow.workload != Workload::default()) {
-        return Err(Error::settings(
-            format!("point '{}' has an app, and kernel flows have none but the greedy one yet", point.label),
-            "leave app out, or run it in the simulator: --world sim",
         ));
     }
     let mut notes = Vec::new();
