@@ -124,7 +124,7 @@ pub enum State {
 /// Where loss recovery stands.
 ///
 /// ```text
-///   Open ──marked lost──► Recovery(until) ──una >= until──► Open
+///   Open ──marked lost──► Recovery(until) ──una >= until──► Open, or Recovery again if more is lost
 ///     └────timeout────► Loss ──una >= snd_nxt then──► Open      (Recovery ──timeout──► Loss)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +172,8 @@ pub struct Connection {
     prr: Prr,
     undo: Undo,
     phase: Phase,
+    /// A recovery has just ended and left losses that are younger than it.
+    still_lost: bool,
     rtt: RttEstimator,
     rate: DeliveryRate,
     pacer: Pacer,
@@ -388,6 +390,7 @@ impl Connection {
             prr: Prr::default(),
             undo: Undo::default(),
             phase: Phase::Open,
+            still_lost: false,
             rtt: RttEstimator::default(),
             rate: DeliveryRate::default(),
             pacer: Pacer::default(),
