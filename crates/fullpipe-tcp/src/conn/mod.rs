@@ -461,13 +461,16 @@ impl Connection {
     /// Takes up to `len` in-order bytes; returns how many. May open the window.
     pub fn read(&mut self, now: Instant, len: u64) -> u64 {
         let taken = len.min(self.readable());
-        self.copied += taken;
         let span = if self.reassembly.has_holes() {
             self.reassembly.highest() - self.reassembly.rcv_nxt()
         } else {
             0
         };
-        self.window.on_read(now, self.copied, self.readable(), span);
+        // A reader takes packet after packet, and right-sizing looks on after each. A measurement that is due
+        // therefore ends with the first: what a filled hole has set free belongs to the next one.
+        let first = taken.min(self.rcv_mss);
+        self.window.on_read(now, self.copied + first, self.readable() - first, span);
+        self.copied += taken;
         // An ACK that is due anyway carries the new window.
         if taken > 0 && !self.acks.is_due() && self.window_would_open() {
             self.acks.demand();
