@@ -98,12 +98,17 @@ impl Flow {
         }
     }
 
-    /// The sending application writes what it has.
+    /// The sending application writes what it has, as long as there is room.
     fn offer(&mut self, now: Instant) {
-        let offered = self.writer.offers(now);
-        if offered > 0 {
-            let taken = self.sender.write(offered);
-            self.writer.wrote(offered, taken);
+        loop {
+            let offered = self.writer.offers(now);
+            if offered > 0 {
+                let taken = self.sender.write(offered);
+                self.writer.wrote(offered, taken);
+            }
+            if !self.writer.has_more() || !self.sender.wait_for_room() {
+                break;
+            }
         }
         if self.writer.is_done() {
             self.sender.close();

@@ -4,6 +4,11 @@ use fullpipe_units::{Bytes, Instant};
 
 use super::Writing;
 
+/// What a greedy writer writes each time its socket has room: ten blocks of 128 KiB, as iperf3 does. It then asks
+/// again, and a socket has room only when a third of its buffer is free. That makes a difference where the
+/// buffer is the limit: three times this is in flight behind a buffer of 4 MiB, and two thirds of a large one.
+const GREEDY_WRITE: u64 = 10 * (128 << 10);
+
 /// A sending application at work.
 #[derive(Clone, Debug)]
 pub struct Writer {
@@ -36,7 +41,13 @@ impl Writer {
                 self.chunks += 1;
             }
         }
-        self.produced() - self.written
+        let rest = self.produced() - self.written;
+        if self.writing == Writing::Greedy { rest.min(GREEDY_WRITE) } else { rest }
+    }
+
+    /// It has more to write than it offers at once: it asks again whether there is room.
+    pub fn has_more(&self) -> bool {
+        self.writing == Writing::Greedy && !self.is_done()
     }
 
     /// The socket took `taken` of `offered` bytes.
@@ -128,6 +139,10 @@ mod tests {
         let mut greedy = Writer::new(Writing::Greedy, Some(Bytes::new(700)));
         assert_eq!(greedy.offers(at_ms(0)), 700);
         greedy.wrote(700, 700);
-        assert!(greedy.is_done());
+        assert!(greedy.is_done() && !greedy.has_more());
+
+        let mut endless = Writer::new(Writing::Greedy, None);
+        assert_eq!(endless.offers(at_ms(0)), 1_310_720, "as much at once as iperf3");
+        assert!(endless.has_more());
     }
 }

@@ -15,8 +15,8 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Awaited, Poll, Stop};
 use crate::wan::RECEIVER;
 
-/// Most that is written at once.
-const WRITE: usize = 256 << 10;
+/// Most that is written at once: a block of iperf3's.
+const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
 
 /// Writes for all `flows`, each from its start on, until `stop`.
@@ -86,7 +86,7 @@ impl Sender {
         let taken = fill(&flow.sender, offered)
             .map_err(|error| Error::system(format_args!("write to flow {number}"), error))?;
         self.writer.wrote(offered, taken);
-        let awaited = if taken < offered {
+        let awaited = if taken < offered || self.writer.has_more() {
             Awaited::Room
         } else if self.writer.is_done() {
             flow.sender.shutdown(std::net::Shutdown::Write).doing("end a flow")?;
@@ -102,12 +102,12 @@ impl Sender {
     }
 }
 
-/// Writes until the send buffer is full, as a blocking writer does. A socket is writable again only when a third of its
-/// buffer is free: who writes once for each time that it is never uses the last third.
+/// Writes what is offered, or as much of it as the socket takes.
 ///
 /// A short write is the end of it. To go on until the kernel refuses would be too much: the kernel looks at the buffer
-/// when it begins a packet and not when it adds to one, and a rest of less than a segment, which waits for more, takes
-/// another 64 KiB with each write, many times what the buffer allows.
+/// when it begins a packet and not when it adds to one. While the packet at the end of the queue is sent bit by bit
+/// from its front it goes on taking data at its back, so each write adds what the congestion window lets out, and
+/// 64 KiB more, whatever the buffer allows.
 fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
     let mut taken = 0;
     while taken < offered {

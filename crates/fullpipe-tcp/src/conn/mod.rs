@@ -441,6 +441,12 @@ impl Connection {
         self.queue.write(len, self.packet_buffer_goal())
     }
 
+    /// Whether a third of the send buffer is free, which is when a socket counts as writable. If not,
+    /// [`Event::Writable`] says when it is.
+    pub fn wait_for_room(&mut self) -> bool {
+        self.queue.wait_for_room()
+    }
+
     /// How much the kernel fills one packet buffer with: 64 KiB of whole segments, but no more than half
     /// of the peer's window.
     fn packet_buffer_goal(&self) -> u64 {

@@ -56,13 +56,20 @@ impl SendQueue {
         if !self.blocked {
             return false;
         }
-        // Woken only when free space is at least half of what is queued, i.e. a third of the whole.
+        self.blocked = !self.has_room();
+        !self.blocked
+    }
+
+    /// Whether the writer can go on; if not, it waits to be woken.
+    pub(crate) fn wait_for_room(&mut self) -> bool {
+        self.blocked = !self.closed && !self.has_room();
+        !self.closed && !self.blocked
+    }
+
+    /// Free space is at least half of what is queued, i.e. a third of the whole.
+    fn has_room(&self) -> bool {
         let queued = self.written - self.una;
-        let wake = queued + queued / 2 <= buffers::sendable(Bytes::new(self.sndbuf)).get();
-        if wake {
-            self.blocked = false;
-        }
-        wake
+        queued + queued / 2 <= buffers::sendable(Bytes::new(self.sndbuf)).get()
     }
 
     /// Lets an autotuned buffer follow the congestion window: `factor` windows' worth of memory.
@@ -123,6 +130,17 @@ mod tests {
         assert_eq!(queue.write(1 << 30, 65_160), 65_160);
         assert_eq!(queue.write(1 << 30, 65_160), 0);
         assert!(queue.on_acked(65_160));
+    }
+
+    /// Who wrote less than fits is not blocked, and yet not writable again before a third is free.
+    #[test]
+    fn room_means_a_third_of_the_buffer() {
+        let mut queue = SendQueue::new(Buffer::Fixed(Bytes::new(609_375)), 14_480, 1448);
+        assert_eq!(queue.write(400_001, 10_000), 400_001);
+        assert!(!queue.is_blocked());
+        assert!(!queue.wait_for_room() && queue.is_blocked());
+        assert!(queue.on_acked(1));
+        assert!(queue.wait_for_room());
     }
 
     #[test]
