@@ -1,0 +1,42 @@
+//! The classifier on rows of kernel sockets: eleven situations, made on an emulated path. Skipped with a message where
+//! the process may not make namespaces and TUN devices; `FULLPIPE_REQUIRE_NETNS=1` makes a skip a failure.
+#![cfg(target_os = "linux")]
+
+use fullpipe::classify::{HostFacts, classify, share};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::trace::Row;
+use fullpipe_linux::emu::{Options, run};
+use fullpipe_linux::rights;
+
+const SITUATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/kernel-situations.toml");
+
+#[test]
+fn the_classifier_names_the_limit_of_kernel_flows() {
+    if let Err(error) = rights::acquire() {
+        let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
+        assert!(!required, "FULLPIPE_REQUIRE_NETNS=1, and {error}");
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let text = std::fs::read_to_string(SITUATIONS).expect("the situations");
+    let experiment = Experiment::from_toml(&text).expect("a valid experiment");
+    let mut missed = Vec::new();
+    for point in experiment.points() {
+        let scenario = Scenario { seed: 1, ..point.scenario.clone() };
+        let mut rows: Vec<Row> = Vec::new();
+        run(&scenario, Options::default(), &mut rows).unwrap_or_else(|e| panic!("{}: {e}", point.label));
+        let seen: Vec<Row> = rows.iter().map(Row::observed).collect();
+        let host = HostFacts { line: Some(scenario.path.forward.rate), ..HostFacts::default() };
+        let intervals = classify(&seen, &host).intervals;
+        let expected = point.label.split(':').next().unwrap_or_default();
+        let limits = intervals.iter().map(|interval| (interval.limit, share(&intervals, interval.limit)));
+        let (limit, part) = limits.max_by(|a, b| a.1.total_cmp(&b.1)).expect("something is classified");
+        println!("{}: {limit} {part:.2}", point.label);
+        if limit.name() != expected {
+            missed.push(format!("{}: {limit} for {part:.2} of the time", point.label));
+        }
+    }
+    assert_eq!(experiment.points().len(), 11);
+    assert!(missed.is_empty(), "\n{}", missed.join("\n"));
+}
