@@ -11,6 +11,7 @@ mod emu;
 mod failure;
 mod manual;
 mod output;
+mod pcapng;
 mod run;
 mod whatif;
 

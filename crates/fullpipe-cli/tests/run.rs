@@ -213,7 +213,8 @@ fn a_trace_has_a_row_for_each_sample_of_each_flow() {
     let runs = document["runs"].as_array().expect("runs").iter();
     let expected = runs
         .flat_map(|run| run["flows"].as_array().expect("flows").iter().map(|flow| flow["bytes"].to_string()));
-    let last: Vec<_> = rows.iter().filter(|row| row[time].parse() == Ok(2.0)).map(|row| row[received]).collect();
+    let last: Vec<_> =
+        rows.iter().filter(|row| row[time].parse() == Ok(2.0)).map(|row| row[received]).collect();
     assert_eq!(last, expected.collect::<Vec<_>>());
 
     let (_, untraced, _) = run(&file, &["--repeat", "2", "--format", "json"]);

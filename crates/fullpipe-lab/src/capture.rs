@@ -10,9 +10,10 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use fullpipe_path::Verdict;
 use fullpipe_tcp::wire::{Headers, Segment};
 use fullpipe_units::Instant;
+
+pub use fullpipe_path::Verdict;
 
 /// Address of the sender's end in every world: from the range for benchmarks (RFC 2544), which no network uses.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);

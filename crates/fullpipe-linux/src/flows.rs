@@ -18,7 +18,6 @@ pub(crate) use receiver::receive;
 pub(crate) use sender::send;
 pub(crate) use sockets::{connecting, impose, listening};
 
-
 /// Both ends of a flow, shared by those who move its bytes and those who watch.
 #[derive(Debug)]
 pub(crate) struct Flow {
