@@ -125,9 +125,12 @@ pub(crate) struct AtomicFile {
 impl AtomicFile {
     /// Begins `target`, making its folder where there is none.
     pub(crate) fn create(target: &Path) -> io::Result<Self> {
-        let Some(name) = target.file_name() else {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "it is no file"));
-        };
+        let no_file = || io::Error::new(ErrorKind::InvalidInput, "it is no regular file");
+        let name = target.file_name().ok_or_else(no_file)?;
+        // A device or a pipe would be replaced.
+        if fs::metadata(target).is_ok_and(|found| !found.is_file()) {
+            return Err(no_file());
+        }
         let dir = target.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(dir)?;
         let temporary = dir.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
