@@ -233,6 +233,9 @@ fn tshark_finds_a_kernels_retransmissions() {
         let document: Value = serde_json::from_str(&stdout).expect("JSON");
         let validity = &document["runs"][0]["validity"];
         tshark_agrees(&capture, validity["retransmits"].as_u64().expect("a number"));
-        assert_eq!(frames(&capture, "frame.comment && tcp.len > 0"), validity["drops"].as_u64().expect("a number"));
+        assert_eq!(
+            frames(&capture, "frame.comment && tcp.len > 0"),
+            validity["drops"].as_u64().expect("a number")
+        );
     }
 }

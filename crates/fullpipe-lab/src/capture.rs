@@ -6,6 +6,8 @@
 //!   sender's TCP ◄──┴──◄── path ◄──
 //! ```
 //!
+//! The simulator's packets have a payload of zeros, of which nothing is kept; times are those of the trace.
+//!
 //! There is one tap: an analyser that is shown both ends takes each packet for a retransmission of itself.
 
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -169,7 +169,8 @@ pub(crate) fn wire_headers(
 ) -> usize {
     let kept = parsed.headers.min(to.len());
     let left_to_card = virtio.first().is_some_and(|flags| flags & NEEDS_CSUM != 0);
-    if !left_to_card || parsed.flow.protocol != TCP {
+    let whole_header = parsed.headers >= parsed.ip_header + TCP_CHECKSUM + 4;
+    if !left_to_card || parsed.flow.protocol != TCP || !whole_header {
         to[..kept].copy_from_slice(&packet[..kept]);
         return kept;
     }
