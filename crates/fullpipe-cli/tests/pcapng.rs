@@ -52,6 +52,8 @@ struct Summary {
     inbound: u64,
     /// Data that ends no further than what its flow had sent before.
     resent: u64,
+    /// New data with PSH, and without.
+    pushed: [u64; 2],
     comments: BTreeMap<String, u64>,
 }
 
@@ -99,6 +101,7 @@ fn summary(capture: &str) -> Summary {
             // Modulo 2^32, as sequence numbers are compared.
             let advances = end.wrapping_sub(*newest) as i32 > 0;
             summary.resent += u64::from(!advances);
+            summary.pushed[usize::from(tcp[13] & 0x08 == 0)] += u64::from(advances);
             *newest = if advances { end } else { *newest };
         }
     }
@@ -120,6 +123,8 @@ fn a_simulated_run_is_in_its_capture_packet_by_packet() {
     ];
     assert_eq!(read.comments, BTreeMap::from(comments));
     assert_eq!(read.resent, retransmits(&run));
+    // Cut from what was sent at once, whose last segment has the PSH.
+    assert!(read.pushed.iter().all(|&count| count > 100), "{:?}", read.pushed);
     // What left was delivered, dropped, or in the network when the run ended: at most a queue and a round trip.
     let gone = read.outbound - path("delivered") - lost - full;
     assert!(gone < 200, "{gone} of {}", read.outbound);

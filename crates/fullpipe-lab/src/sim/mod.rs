@@ -18,7 +18,7 @@ use fullpipe_path::{
     BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Shaper,
     ShaperConfig,
 };
-use fullpipe_tcp::wire::Segment;
+use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_units::Instant;
 
 use crate::capture::{NoTap, Tap};
@@ -163,9 +163,12 @@ impl<'s> World<'s> {
             let mut segment = transmit.segment;
             let mut rest = segment.len;
             let mut continues = false;
+            let flags = segment.flags;
             loop {
                 segment.len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
                 rest -= segment.len;
+                // Segmentation leaves it with the last one.
+                segment.flags = if rest == 0 { flags } else { flags.without(Flags::PSH) };
                 let kind = if segment.len > 0 { PacketKind::Data } else { PacketKind::Control };
                 let info = PacketInfo {
                     len: segment.header_len() + segment.len,

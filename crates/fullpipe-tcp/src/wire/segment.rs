@@ -28,6 +28,11 @@ impl Flags {
         self.0
     }
 
+    /// This set less the bits of `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Both sets together.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
