@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Run a command behind an emulated path
     Emu(EmuArgs),
+    /// Run an experiment in the simulator and on the kernel, and compare
+    Fidelity(FidelityArgs),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
     /// Print a manual page, as troff
@@ -325,6 +327,34 @@ pub(crate) struct EmuArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+const FIDELITY_EXAMPLE: &str = "\
+Example:
+  fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
+
+Kernel runs take real time and want a machine that has nothing else to do. Each is kept in --out as soon as it is made; the
+same command goes on where it stopped. A path without loss is run with the first seed only.
+
+Exit codes:
+  0  done
+  1  the input cannot be used, or a run went wrong
+  2  wrong usage
+  4  this process may not make network namespaces or TUN devices";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = FIDELITY_EXAMPLE)]
+pub(crate) struct FidelityArgs {
+    /// The experiment, a TOML file
+    pub(crate) file: PathBuf,
+
+    /// Keep the kernel's runs in DIR, and take those that are there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+
+    /// Also put the table into FILE, a page in Markdown
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
 }
 
 const COMPLETIONS_EXAMPLE: &str = "\

@@ -28,6 +28,6 @@ pub(crate) fn runs(
     Err(no_linux())
 }
 
-fn no_linux() -> Failure {
+pub(crate) fn no_linux() -> Failure {
     Failure::new("the emulator needs Linux", "run experiments in the simulator: --world sim")
 }

@@ -9,6 +9,8 @@ mod emu;
 #[path = "emu_elsewhere.rs"]
 mod emu;
 mod failure;
+#[cfg(target_os = "linux")]
+mod fidelity;
 mod manual;
 mod output;
 mod pcapng;
@@ -36,6 +38,10 @@ fn main() -> ExitCode {
         Command::Whatif(args) => whatif::whatif(&args, look),
         Command::Run(args) => run::run(&args),
         Command::Emu(args) => emu::emu(&args),
+        #[cfg(target_os = "linux")]
+        Command::Fidelity(args) => fidelity::fidelity(&args),
+        #[cfg(not(target_os = "linux"))]
+        Command::Fidelity(_) => Err(emu::no_linux()),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     };

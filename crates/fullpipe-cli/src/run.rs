@@ -191,7 +191,7 @@ pub(crate) fn now() -> Instant {
 }
 
 /// On a terminal only: in a log, redrawn lines are noise.
-fn progress_bar(runs: usize) -> ProgressBar {
+pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }

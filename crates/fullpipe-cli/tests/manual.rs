@@ -6,7 +6,7 @@ use std::fs;
 
 use process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 6] = ["diagnose", "whatif", "run", "emu", "completions", "man"];
+const COMMANDS: [&str; 7] = ["diagnose", "whatif", "run", "emu", "fidelity", "completions", "man"];
 
 fn said(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = fullpipe(arguments);

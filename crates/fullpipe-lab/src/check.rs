@@ -239,6 +239,8 @@ pub enum Over {
     /// Their mean.
     #[default]
     Mean,
+    /// The one in the middle; of an even number the mean of the two.
+    Median,
     /// The smallest.
     Min,
     /// The largest.
@@ -251,11 +253,12 @@ impl FromStr for Over {
     fn from_str(text: &str) -> Result<Self, ExperimentError> {
         match text {
             "mean" => Ok(Self::Mean),
+            "median" => Ok(Self::Median),
             "min" => Ok(Self::Min),
             "max" => Ok(Self::Max),
             _ => Err(ExperimentError::new(
                 format!("cannot take '{text}' over the repeats"),
-                "known: mean, min, max",
+                "known: mean, median, min, max",
             )),
         }
     }
@@ -267,10 +270,22 @@ impl Over {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         match self {
             Self::Mean => mean(values.into_iter()),
+            Self::Median => median(values),
             Self::Min => values.into_iter().reduce(f64::min),
             Self::Max => values.into_iter().reduce(f64::max),
         }
     }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    mean(
+        values
+            .get(middle - usize::from(values.len().is_multiple_of(2) && middle > 0)..=middle)?
+            .iter()
+            .copied(),
+    )
 }
 
 /// An expectation held against one of its points.
@@ -417,6 +432,18 @@ mod tests {
             Metric::Retransmits.display(31.4),
         ];
         assert_eq!(words, ["360 Mbit/s", "12.3 Mbit/s", "0.58", "140.0 ms", "0.8865", "31"]);
+    }
+
+    #[test]
+    fn repeats_become_one_figure() {
+        let of = |over: &str, values: &[f64]| {
+            let values: Vec<_> = values.iter().copied().map(Some).collect();
+            over.parse::<Over>().expect("known").of(&values)
+        };
+        let values = [8.0, 1.0, 3.0, 4.0];
+        let all = ["mean", "median", "min", "max"].map(|over| of(over, &values));
+        assert_eq!(all, [Some(4.0), Some(3.5), Some(1.0), Some(8.0)]);
+        assert_eq!((of("median", &values[..3]), of("median", &[])), (Some(3.0), None));
     }
 
     #[test]

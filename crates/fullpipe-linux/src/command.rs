@@ -15,7 +15,7 @@ use std::thread;
 use fullpipe_lab::scenario::PathSpec;
 use fullpipe_lab::validity::Validity;
 use fullpipe_units::{Duration, Instant};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::origin::WithOrigin;
@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::error::{Doing, Error, Kind};
 use crate::namespace::Namespace;
 use crate::rights::Caller;
+use crate::sys;
 use crate::wan::{RECEIVER, SENDER, Wan, WanConfig, WanReport};
 
 /// How long a server may take until it listens; one that never does (a client of something) is not waited for longer.
@@ -146,9 +147,7 @@ fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) ->
     if let Some(caller) = Caller::behind_privileges() {
         command.uid(caller.user).gid(caller.group);
     }
-    let die_with_parent = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
-    // SAFETY: between fork and exec only system calls are made, no memory is allocated and no lock taken.
-    unsafe { command.pre_exec(die_with_parent) };
+    sys::die_with_parent(&mut command);
     command
 }
 

@@ -129,8 +129,7 @@ fn make(
     let mut watch = Watch::new(scenario, &flows);
     let retransmits = thread::scope(|scope| {
         let sending = scope.spawn(|| send(&flows, &scenario.flows, clock, &stop_sending));
-        let receiving =
-            scope.spawn(|| receive(&flows, &listener, scenario.host.window_clamp, &stop_receiving));
+        let receiving = scope.spawn(|| receive(&flows, scenario, &listener, clock, &stop_receiving));
         let watched = watch.until(end, clock);
         stop_sending.stop();
         let sent = joined(sending);

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | [`rights`] | what the process must be allowed, and how it asks for it |
 //! | [`namespace`] | network namespaces that live as long as this process and no longer |
-//! | [`netlink`], [`tun`] | addresses and devices in them |
+//! | `netlink`, `tun` | addresses and devices in them |
 //! | [`link`] | the loop: one thread a direction, the same path as the simulator, the kernel's clock |
 //! | [`wan`] | two namespaces and a link between them |
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |

@@ -18,6 +18,16 @@ use crate::error::{Doing, Error};
 /// Events that are taken at once.
 const AT_ONCE: usize = 64;
 
+/// What a socket is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    Nothing,
+    /// Data, or the peer's end.
+    Data,
+    /// Room in the send buffer.
+    Room,
+}
+
 /// An epoll instance; each descriptor is known by a number.
 pub(crate) struct Poll {
     fd: OwnedFd,
@@ -40,9 +50,18 @@ impl Poll {
         self.add(fd, number, EventFlags::OUT)
     }
 
-    /// Wakes from now on when the peer has closed, instead of what was watched before.
-    pub(crate) fn watch_end(&self, fd: BorrowedFd<'_>, number: u64) -> Result<(), Error> {
-        let events = EventFlags::IN | EventFlags::RDHUP;
+    /// Wakes from now on for something else than before.
+    pub(crate) fn watch_instead(
+        &self,
+        fd: BorrowedFd<'_>,
+        number: u64,
+        awaited: Awaited,
+    ) -> Result<(), Error> {
+        let events = match awaited {
+            Awaited::Nothing => EventFlags::empty(),
+            Awaited::Data => EventFlags::IN,
+            Awaited::Room => EventFlags::OUT,
+        };
         epoll::modify(&self.fd, fd, EventData::new_u64(number), events).doing("watch a file descriptor")
     }
 

@@ -2,7 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 fn check(result: libc::c_int) -> io::Result<()> {
@@ -50,6 +53,13 @@ pub(crate) fn run_in_real_time() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: the structure outlives the call; pid 0 is the calling thread.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &parameters) })
+}
+
+/// The kernel kills the child that `command` makes when the thread that makes it ends.
+pub(crate) fn die_with_parent(command: &mut Command) {
+    let ask = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
+    // SAFETY: between fork and exec only a system call is made; no memory is allocated and no lock taken.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// Reads a plain-data socket option into `value`; returns how many bytes the kernel knew.

@@ -1,35 +1,54 @@
 //! The receiving application of all flows.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
-use fullpipe_units::Bytes;
+use fullpipe_lab::scenario::{FlowSpec, Scenario};
+use fullpipe_lab::workload::Reader;
+use fullpipe_units::{Bytes, Instant};
 use socket2::Socket;
 
 use super::sender::again;
 use super::sockets::clamp;
 use super::{FIRST_PORT, Flow};
+use crate::clock::Clock;
 use crate::error::{Doing, Error};
-use crate::poll::{Poll, Stop};
+use crate::poll::{Alarm, Awaited, Poll, Stop};
 use crate::sys;
 
 /// Most that is taken at once.
 const READ: usize = 4 << 20;
 
-/// Accepts every flow on `listener` and reads whatever there is, at once, until `stop`.
+/// Accepts every flow on `listener` and reads as its application does, until `stop`.
 pub(crate) fn receive(
     flows: &[Flow],
+    scenario: &Scenario,
     listener: &Socket,
-    window_clamp: Option<Bytes>,
+    clock: Clock,
     stop: &Stop,
 ) -> Result<(), Error> {
     let mut poll = Poll::new()?;
+    let alarm = Alarm::new()?;
     let mut happened = Vec::new();
-    let (listening, stopping) = (flows.len() as u64, flows.len() as u64 + 1);
+    let (listening, stopping, timer) = (flows.len() as u64, flows.len() as u64 + 1, flows.len() as u64 + 2);
     poll.watch(listener.as_fd(), listening)?;
     poll.watch(stop.as_fd(), stopping)?;
+    poll.watch(alarm.as_fd(), timer)?;
+    let window_clamp = scenario.host.window_clamp;
+    let mut receivers: Vec<Receiver> = scenario.flows.iter().map(Receiver::new).collect();
     loop {
+        let now = clock.now();
+        for (number, receiver) in receivers.iter_mut().enumerate() {
+            if receiver.wakes_at() <= now
+                && let Some(socket) = flows[number].receiver.get()
+            {
+                receiver.read(socket, number, window_clamp, now, &poll)?;
+            }
+        }
+        let wakes = receivers.iter().map(Receiver::wakes_at).min();
+        alarm.set(&clock, wakes.unwrap_or(Instant::FAR_FUTURE))?;
         poll.wait(&mut happened)?;
-        for &event in &happened {
+        for &event in happened.iter().filter(|&&event| event != timer) {
             if event == stopping {
                 return Ok(());
             }
@@ -37,23 +56,69 @@ pub(crate) fn receive(
                 accept(flows, listener, &poll)?;
                 continue;
             }
-            let Some(socket) = flows[event as usize].receiver.get() else { continue };
-            match sys::discard(socket.as_fd(), READ) {
-                Ok(0) => {
-                    // The sender has ended; closing tells it that everything was read.
-                    poll.forget(socket.as_fd())?;
-                    let _ = socket.shutdown(std::net::Shutdown::Write);
-                }
-                Ok(_) => {
-                    // Since 6.9 a kernel forgets the bound when it learns how large packets are in memory.
-                    if let Some(window) = window_clamp {
-                        clamp(socket, window).doing("set TCP_WINDOW_CLAMP")?;
-                    }
-                }
-                Err(error) if again(error.kind()) => {}
-                Err(error) => return Err(Error::system(format_args!("read from flow {event}"), error)),
-            }
+            let number = event as usize;
+            let Some(socket) = flows[number].receiver.get() else { continue };
+            receivers[number].read(socket, number, window_clamp, clock.now(), &poll)?;
         }
+    }
+}
+
+/// The receiving application of one flow.
+struct Receiver {
+    reader: Reader,
+    busy: bool,
+    ended: bool,
+}
+
+impl Receiver {
+    fn new(spec: &FlowSpec) -> Self {
+        Self {
+            reader: Reader::new(spec.workload.reading, Instant::ZERO + spec.start),
+            busy: false,
+            ended: false,
+        }
+    }
+
+    fn wakes_at(&self) -> Instant {
+        if self.ended { Instant::FAR_FUTURE } else { self.reader.wakes_at() }
+    }
+
+    fn read(
+        &mut self,
+        socket: &Socket,
+        number: usize,
+        window_clamp: Option<Bytes>,
+        now: Instant,
+        poll: &Poll,
+    ) -> Result<(), Error> {
+        let most = self.reader.takes(now).min(READ as u64) as usize;
+        let taken =
+            if most == 0 { Err(ErrorKind::WouldBlock.into()) } else { sys::discard(socket.as_fd(), most) };
+        match taken {
+            Ok(0) => {
+                // The sender has ended; closing tells it that everything was read.
+                self.ended = true;
+                poll.forget(socket.as_fd())?;
+                let _ = socket.shutdown(std::net::Shutdown::Write);
+                return Ok(());
+            }
+            Ok(taken) => {
+                self.reader.took(now, taken as u64);
+                // Since 6.9 a kernel forgets the bound when it learns how large packets are in memory.
+                if let Some(window) = window_clamp {
+                    clamp(socket, window).doing("set TCP_WINDOW_CLAMP")?;
+                }
+            }
+            Err(error) if again(error.kind()) => {}
+            Err(error) => return Err(Error::system(format_args!("read from flow {number}"), error)),
+        }
+        let busy = !self.reader.wakes_at().is_never();
+        if busy != self.busy {
+            let awaited = if busy { Awaited::Nothing } else { Awaited::Data };
+            poll.watch_instead(socket.as_fd(), number as u64, awaited)?;
+            self.busy = busy;
+        }
+        Ok(())
     }
 }
 

@@ -5,17 +5,19 @@ use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
 
 use fullpipe_lab::scenario::FlowSpec;
+use fullpipe_lab::workload::Writer;
 use fullpipe_units::Instant;
 use socket2::Socket;
 
 use super::{Flow, LISTEN_PORT};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
-use crate::poll::{Alarm, Poll, Stop};
+use crate::poll::{Alarm, Awaited, Poll, Stop};
 use crate::wan::RECEIVER;
 
 /// Most that is written at once.
 const WRITE: usize = 256 << 10;
+static ZEROS: [u8; WRITE] = [0; WRITE];
 
 /// Writes for all `flows`, each from its start on, until `stop`.
 pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop) -> Result<(), Error> {
@@ -29,34 +31,31 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
         specs.iter().enumerate().map(|(number, spec)| (Instant::ZERO + spec.start, number)).collect();
     starts.sort_unstable();
     let mut waiting = starts.into_iter().peekable();
-    // What is still to be written; as much as goes in for a flow without end.
-    let mut rest: Vec<u64> =
-        specs.iter().map(|spec| spec.bytes.map_or(u64::MAX, |bytes| bytes.get())).collect();
-    let zeros = vec![0; WRITE];
+    let mut senders: Vec<Sender> = specs.iter().map(Sender::new).collect();
 
     loop {
-        while let Some((_, number)) = waiting.next_if(|&(start, _)| start <= clock.now()) {
+        let now = clock.now();
+        while let Some((_, number)) = waiting.next_if(|&(start, _)| start <= now) {
             connect(&flows[number])?;
             poll.watch_writes(flows[number].sender.as_fd(), number as u64)?;
         }
-        alarm.set(&clock, waiting.peek().map_or(Instant::FAR_FUTURE, |&(start, _)| start))?;
+        for (number, sender) in senders.iter_mut().enumerate() {
+            if sender.wakes_at() <= now {
+                sender.write(&flows[number], number, now, &poll)?;
+            }
+        }
+        let wakes = senders.iter().map(Sender::wakes_at).min();
+        let starts = waiting.peek().map_or(Instant::FAR_FUTURE, |&(start, _)| start);
+        alarm.set(&clock, starts.min(wakes.unwrap_or(Instant::FAR_FUTURE)))?;
         poll.wait(&mut happened)?;
-        for &event in &happened {
+        for &event in happened.iter().filter(|&&event| event != timer) {
             if event == stopping {
                 return Ok(());
             }
             let number = event as usize;
-            if event == timer {
-                continue;
-            }
-            let flow = &flows[number];
-            if rest[number] > 0 {
-                fill(&flow.sender, &zeros, &mut rest[number])
-                    .map_err(|error| Error::system(format_args!("write to flow {number}"), error))?;
-                if rest[number] == 0 {
-                    flow.sender.shutdown(std::net::Shutdown::Write).doing("end a flow")?;
-                    poll.watch_end(flow.sender.as_fd(), event)?;
-                }
+            let (flow, sender) = (&flows[number], &mut senders[number]);
+            if !sender.writer.is_done() {
+                sender.write(flow, number, clock.now(), &poll)?;
             } else if !matches!((&flow.sender).read(&mut [0]), Err(error) if again(error.kind())) {
                 // The receiver has closed: it has everything, and its last acknowledgement is here.
                 let _ = flow.finished.set(clock.now());
@@ -66,27 +65,65 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
     }
 }
 
+/// The sending application of one flow.
+struct Sender {
+    writer: Writer,
+    awaited: Awaited,
+}
+
+impl Sender {
+    fn new(spec: &FlowSpec) -> Self {
+        // It is watched for room from the start, which tells of the connection too.
+        Self { writer: Writer::new(spec.workload.writing, spec.bytes), awaited: Awaited::Room }
+    }
+
+    fn wakes_at(&self) -> Instant {
+        if self.writer.is_done() { Instant::FAR_FUTURE } else { self.writer.wakes_at() }
+    }
+
+    fn write(&mut self, flow: &Flow, number: usize, now: Instant, poll: &Poll) -> Result<(), Error> {
+        let offered = self.writer.offers(now);
+        let taken = fill(&flow.sender, offered)
+            .map_err(|error| Error::system(format_args!("write to flow {number}"), error))?;
+        self.writer.wrote(offered, taken);
+        let awaited = if taken < offered {
+            Awaited::Room
+        } else if self.writer.is_done() {
+            flow.sender.shutdown(std::net::Shutdown::Write).doing("end a flow")?;
+            Awaited::Data
+        } else {
+            Awaited::Nothing
+        };
+        if awaited != self.awaited {
+            poll.watch_instead(flow.sender.as_fd(), number as u64, awaited)?;
+            self.awaited = awaited;
+        }
+        Ok(())
+    }
+}
+
 /// Writes until the send buffer is full, as a blocking writer does. A socket is writable again only when a third of its
 /// buffer is free: who writes once for each time that it is never uses the last third.
 ///
 /// A short write is the end of it. To go on until the kernel refuses would be too much: the kernel looks at the buffer
 /// when it begins a packet and not when it adds to one, and a rest of less than a segment, which waits for more, takes
 /// another 64 KiB with each write, many times what the buffer allows.
-fn fill(mut socket: &Socket, zeros: &[u8], rest: &mut u64) -> io::Result<()> {
-    while *rest > 0 {
-        let most = (*rest).min(zeros.len() as u64) as usize;
-        let written = match socket.write(&zeros[..most]) {
-            Ok(written) => written,
-            Err(error) if again(error.kind()) => return Ok(()),
+fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
+    let mut taken = 0;
+    while taken < offered {
+        let most = (offered - taken).min(WRITE as u64) as usize;
+        match socket.write(&ZEROS[..most]) {
+            Ok(written) => {
+                taken += written as u64;
+                if written < most {
+                    break;
+                }
+            }
+            Err(error) if again(error.kind()) => break,
             Err(error) => return Err(error),
-        };
-        // A flow without end stays without end.
-        *rest -= if *rest == u64::MAX { 0 } else { written as u64 };
-        if written < most {
-            break;
         }
     }
-    Ok(())
+    Ok(taken)
 }
 
 fn connect(flow: &Flow) -> Result<(), Error> {

@@ -132,6 +132,7 @@ impl Connection {
 
     fn establish(&mut self, now: Instant, segment: &Segment) {
         self.state = State::Established;
+        self.window.on_established(now);
         self.retransmit_timer = None;
         // A SYN's own window is never scaled; in SynReceived the segment is an ordinary one.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_scale };

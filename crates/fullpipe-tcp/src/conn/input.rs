@@ -431,9 +431,7 @@ impl Connection {
                     self.phase = Phase::Open;
                     self.signal(now, Signal::SpuriousRecovery);
                 } else if self.snd_una >= until {
-                    self.phase = Phase::Open;
-                    self.rack.on_recovery_exit();
-                    self.signal(now, Signal::ExitRecovery);
+                    self.end_recovery(now);
                 }
             }
             Phase::Loss => {
@@ -445,9 +443,7 @@ impl Connection {
                     self.phase = Phase::Open;
                     self.signal(now, Signal::SpuriousTimeout);
                 } else if self.rto.repaired(self.snd_una) {
-                    self.phase = Phase::Open;
-                    self.rack.on_recovery_exit();
-                    self.signal(now, Signal::ExitRecovery);
+                    self.end_recovery(now);
                 } else {
                     let unsent = self.queue.written() > self.snd_nxt;
                     let sendable = unsent && self.snd_una + self.snd_wnd > self.snd_nxt;
@@ -455,6 +451,17 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// What was lost before recovery began is repaired. What was lost since is a new event, and begins the next
+    /// recovery at once, whether or not it has been sent again by now: so it is in Linux, where a path that loses
+    /// something in every round trip keeps its senders in recovery all the time, and loss-based ones pay for
+    /// every round trip.
+    fn end_recovery(&mut self, now: Instant) {
+        self.phase = Phase::Open;
+        self.rack.on_recovery_exit();
+        self.still_lost = self.board.lost_pending() > 0 || self.board.resent_in_network() > 0;
+        self.signal(now, Signal::ExitRecovery);
     }
 
     /// Lets RACK mark, tells the controller, and enters recovery if that is news. Returns when to look
@@ -466,10 +473,11 @@ impl Connection {
         let look_again = self.rack.detect(now, &mut self.board, patience, |number, record| {
             lost.push(lost_record(number, record, LossCause::Rack));
         });
-        if lost.is_empty() {
+        if lost.is_empty() && !self.still_lost {
             self.lost_scratch = lost;
             return look_again;
         }
+        self.still_lost = false;
         if self.phase == Phase::Open {
             self.undo.begin(self.snd_una, self.board.resent_in_network());
             self.probe.cancel();

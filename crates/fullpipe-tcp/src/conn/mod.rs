@@ -124,7 +124,7 @@ pub enum State {
 /// Where loss recovery stands.
 ///
 /// ```text
-///   Open ──marked lost──► Recovery(until) ──una >= until──► Open
+///   Open ──marked lost──► Recovery(until) ──una >= until──► Open, or Recovery again if more is lost
 ///     └────timeout────► Loss ──una >= snd_nxt then──► Open      (Recovery ──timeout──► Loss)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +172,8 @@ pub struct Connection {
     prr: Prr,
     undo: Undo,
     phase: Phase,
+    /// A recovery has just ended and left losses that are younger than it.
+    still_lost: bool,
     rtt: RttEstimator,
     rate: DeliveryRate,
     pacer: Pacer,
@@ -388,6 +390,7 @@ impl Connection {
             prr: Prr::default(),
             undo: Undo::default(),
             phase: Phase::Open,
+            still_lost: false,
             rtt: RttEstimator::default(),
             rate: DeliveryRate::default(),
             pacer: Pacer::default(),
@@ -458,13 +461,16 @@ impl Connection {
     /// Takes up to `len` in-order bytes; returns how many. May open the window.
     pub fn read(&mut self, now: Instant, len: u64) -> u64 {
         let taken = len.min(self.readable());
-        self.copied += taken;
         let span = if self.reassembly.has_holes() {
             self.reassembly.highest() - self.reassembly.rcv_nxt()
         } else {
             0
         };
-        self.window.on_read(now, self.copied, self.readable(), span);
+        // A reader takes packet after packet, and right-sizing looks on after each. A measurement that is due
+        // therefore ends with the first: what a filled hole has set free belongs to the next one.
+        let first = taken.min(self.rcv_mss);
+        self.window.on_read(now, self.copied + first, self.readable() - first, span);
+        self.copied += taken;
         // An ACK that is due anyway carries the new window.
         if taken > 0 && !self.acks.is_due() && self.window_would_open() {
             self.acks.demand();

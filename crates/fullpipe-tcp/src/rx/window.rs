@@ -167,6 +167,11 @@ impl ReceiveWindow {
         self.drs.rtt
     }
 
+    /// The connection is there: the first measurement of what the application takes begins.
+    pub(crate) fn on_established(&mut self, now: Instant) {
+        self.drs.since = Some(now);
+    }
+
     /// The application has taken `copied` bytes in all; `unread` remain and `out_of_order_span` bytes lie
     /// between `rcv_nxt` and the highest held. Grows the buffer once per receiver RTT.
     pub(crate) fn on_read(&mut self, now: Instant, copied: u64, unread: u64, out_of_order_span: u64) {
