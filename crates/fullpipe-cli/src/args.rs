@@ -254,6 +254,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
+    /// Also write the packets of the first run (first point, first seed) to FILE, as a capture at the sender; sim and emu
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcapng: Option<PathBuf>,
+
     /// First seed, instead of the file's
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -14,6 +14,7 @@ use fullpipe_linux::{Datapath, rights};
 
 use crate::args::{DatapathName, EmuArgs, RunArgs};
 use crate::failure::Failure;
+use crate::pcapng::PcapNg;
 use crate::run::{Made, now};
 
 impl From<DatapathName> for Datapath {
@@ -40,6 +41,7 @@ pub(crate) fn prepare(experiment: &Experiment, args: &RunArgs) -> Result<(), Fai
 pub(crate) fn runs(
     experiment: &Experiment,
     args: &RunArgs,
+    mut capture: Option<&mut PcapNg>,
     watch: impl Watch<(Timed, String)>,
 ) -> Result<Vec<Made>, Failure> {
     let datapath = args.datapath.unwrap_or_default().into();
@@ -56,8 +58,13 @@ pub(crate) fn runs(
             let options = Options { datapath, ..Options::default() };
             let mut trace = Csv::default();
             let start = now();
-            let run = emu::run(&scenario, options, &mut trace)
-                .map_err(|error| Failure::from(error).about(format_args!("run '{}'", point.label)))?;
+            // The first run alone.
+            let run = match capture.take() {
+                Some(capture) => emu::run_captured(&scenario, options, &mut trace, capture),
+                None => emu::run(&scenario, options, &mut trace),
+            };
+            let run =
+                run.map_err(|error| Failure::from(error).about(format_args!("run '{}'", point.label)))?;
             let timed = Timed {
                 outcome: run.outcome,
                 wall_s: start.elapsed().as_secs_f64(),

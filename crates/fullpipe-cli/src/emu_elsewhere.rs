@@ -8,6 +8,7 @@ use fullpipe_lab::results::Timed;
 
 use crate::args::{EmuArgs, RunArgs};
 use crate::failure::Failure;
+use crate::pcapng::PcapNg;
 use crate::run::Made;
 
 pub(crate) fn emu(_: &EmuArgs) -> Result<ExitCode, Failure> {
@@ -21,6 +22,7 @@ pub(crate) fn prepare(_: &Experiment, _: &RunArgs) -> Result<(), Failure> {
 pub(crate) fn runs(
     _: &Experiment,
     _: &RunArgs,
+    _: Option<&mut PcapNg>,
     _: impl Watch<(Timed, String)>,
 ) -> Result<Vec<Made>, Failure> {
     Err(no_linux())

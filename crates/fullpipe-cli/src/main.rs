@@ -13,6 +13,7 @@ mod failure;
 mod fidelity;
 mod manual;
 mod output;
+mod pcapng;
 mod run;
 mod whatif;
 

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fullpipe::Look;
 use fullpipe::report::html::Made;
@@ -105,19 +105,62 @@ fn command_line() -> String {
 /// Writes `dir/name` so that it is there whole or not at all.
 pub(crate) fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result<(), Failure> {
     let target = dir.join(name);
-    let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
     let write = || -> io::Result<()> {
-        fs::create_dir_all(dir)?;
-        let mut file = BufWriter::new(File::create(&temporary)?);
+        let mut file = AtomicFile::create(&target)?;
         write!(file, "{content}")?;
-        file.into_inner()?.sync_all()?;
-        fs::rename(&temporary, &target)
+        file.commit()
     };
     write().map_err(|e| {
-        // Nothing to do about a temporary file that was never made or cannot be removed.
-        let _ = fs::remove_file(&temporary);
         Failure::new(format!("cannot write {}: {e}", target.display()), "give a place you may write to")
     })
+}
+
+/// A file that is in its place whole or not at all: written beside it under another name, and gone unless committed.
+pub(crate) struct AtomicFile {
+    file: BufWriter<File>,
+    temporary: PathBuf,
+    target: PathBuf,
+}
+
+impl AtomicFile {
+    /// Begins `target`, making its folder where there is none.
+    pub(crate) fn create(target: &Path) -> io::Result<Self> {
+        let no_file = || io::Error::new(ErrorKind::InvalidInput, "it is no regular file");
+        let name = target.file_name().ok_or_else(no_file)?;
+        // A device or a pipe would be replaced.
+        if fs::metadata(target).is_ok_and(|found| !found.is_file()) {
+            return Err(no_file());
+        }
+        let dir = target.parent().unwrap_or(Path::new(""));
+        fs::create_dir_all(dir)?;
+        let temporary = dir.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+        let file = BufWriter::new(File::create(&temporary)?);
+        Ok(Self { file, temporary, target: target.to_owned() })
+    }
+
+    /// Puts it in its place.
+    pub(crate) fn commit(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        self.file.get_ref().sync_all()?;
+        fs::rename(&self.temporary, &self.target)
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for AtomicFile {
+    fn drop(&mut self) {
+        // A committed one is not there any more under this name; nothing can be done about one that cannot be removed.
+        let _ = fs::remove_file(&self.temporary);
+    }
 }
 
 /// One line for each point, then one for each expectation.

@@ -19,6 +19,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::args::{RunArgs, RunFormat, World};
 use crate::failure::{EXPECTATION, Failure, INTERRUPTED};
+use crate::pcapng::{self, PcapNg};
 use crate::{emu, output};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
@@ -40,11 +41,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             .about(args.file.display()));
     }
 
+    let mut capture = args.pcapng.as_deref().map(PcapNg::begin).transpose()?;
     let made = match args.world {
         World::Emu => {
             // Before anything starts a thread: rights may have to be asked for.
             emu::prepare(&experiment, args)?;
-            attended(&experiment, args, |watch| emu::runs(&experiment, args, watch))?
+            attended(&experiment, args, |watch| emu::runs(&experiment, args, capture.as_mut(), watch))?
         }
         World::Sim | World::Live => attended(&experiment, args, |watch| simulate(&experiment, args, watch))?,
     };
@@ -61,6 +63,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         output::write_atomically(dir, "results.jsonl", lines)?;
         let traces = TraceTable { experiment: &experiment, runs: &traces };
         output::write_atomically(dir, "trace.csv", traces)?;
+    }
+    // An interrupt may have come before the first run.
+    if let Some(mut capture) = capture.filter(|_| !runs.is_empty()) {
+        if args.world == World::Sim {
+            pcapng::simulate(&experiment, &mut capture);
+        }
+        capture.finish(&experiment)?;
     }
     let summaries = summaries(&experiment, &runs);
     if let Some(path) = &args.html {

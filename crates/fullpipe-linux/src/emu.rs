@@ -10,8 +10,10 @@
 mod settings;
 
 use std::os::fd::AsFd;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 
+use fullpipe_lab::capture::Capture;
 use fullpipe_lab::history::{Ended, History};
 use fullpipe_lab::outcome::{Outcome, PathOutcome, RttOutcome, Work};
 use fullpipe_lab::scenario::Scenario;
@@ -26,7 +28,7 @@ use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::flows::{FIRST_PORT, Flow, impose, listening, receive, send};
-use crate::link::{FlowNumbers, LinkReport, Log, Sampling};
+use crate::link::{FlowNumbers, LinkReport, Log, Noted, Sampling, WAITING};
 use crate::poll::Stop;
 use crate::sys;
 use crate::tcp_info;
@@ -70,6 +72,36 @@ pub struct EmuRun {
 /// # Errors
 /// When the process may not, the kernel cannot do what the scenario asks for, or a system call fails.
 pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Result<EmuRun, Error> {
+    make(scenario, options, sink, None)
+}
+
+/// [`run`], which also shows `capture` every packet that passes the sending host, until the path has been drained.
+///
+/// Times are those at which the path took a packet or gave it, and super-packets are shown as the wire segments that they are
+/// cut into. `capture` is called from a thread of its own.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_captured(
+    scenario: &Scenario,
+    options: Options,
+    sink: &mut impl Sink,
+    capture: &mut (impl Capture + Send),
+) -> Result<EmuRun, Error> {
+    let (note, noted) = sync_channel::<Noted>(WAITING);
+    thread::scope(|scope| {
+        // Ends when both directions have, whichever way.
+        scope.spawn(move || noted.iter().for_each(|packet| capture.packet(&packet.captured())));
+        make(scenario, options, sink, Some(note))
+    })
+}
+
+fn make(
+    scenario: &Scenario,
+    options: Options,
+    sink: &mut impl Sink,
+    noted: Option<SyncSender<Noted>>,
+) -> Result<EmuRun, Error> {
     let flows = scenario.flows.len();
     allow_files(flows as u64);
     let config = WanConfig {
@@ -82,7 +114,7 @@ pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Resul
     let end = Instant::ZERO + scenario.duration;
     let sampling = Sampling { every: scenario.sample_every, until: end, flows: flows as u32 };
     let by_port = |which| FlowNumbers::ByPort { which, first: FIRST_PORT };
-    let wan = Wan::build(&config, [by_port(0), by_port(1)], Some(sampling))?;
+    let wan = Wan::build(&config, [by_port(0), by_port(1)], Some(sampling), noted)?;
     let clock = wan.clock;
     let listener = wan.receiver.run(|| {
         impose(&scenario.host)?;

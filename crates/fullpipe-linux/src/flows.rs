@@ -13,14 +13,10 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_units::Instant;
 use socket2::Socket;
 
+pub(crate) use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT};
 pub(crate) use receiver::receive;
 pub(crate) use sender::send;
 pub(crate) use sockets::{connecting, impose, listening};
-
-/// Port on which the receiver listens: iperf3's, so that every tool takes the traffic for what it is.
-pub(crate) const LISTEN_PORT: u16 = 5_201;
-/// Flow `n` sends from port `FIRST_PORT + n`.
-pub(crate) const FIRST_PORT: u16 = 40_000;
 
 /// Both ends of a flow, shared by those who move its bytes and those who watch.
 #[derive(Debug)]

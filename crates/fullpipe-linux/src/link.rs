@@ -12,9 +12,11 @@
 
 mod log;
 mod run;
+mod tap;
 
 pub use log::{Arrival, Departure, Log};
 pub(crate) use run::{Link, LinkConfig};
+pub(crate) use tap::{Noted, Tap, WAITING};
 
 use std::collections::BTreeMap;
 

@@ -10,6 +10,7 @@
 //! stay with the last segment, CWR with the first.
 
 use fullpipe_path::PacketKind;
+use fullpipe_tcp::wire::checksum::{fold, sum};
 
 use crate::tun::VIRTIO_HEADER;
 
@@ -157,24 +158,42 @@ pub(crate) fn merged_headers(
     len
 }
 
+/// Headers of wire segment `index` of what was read, as many as `to` holds; returns their number of bytes. A checksum that the
+/// kernel left to a network card is made good, as a capture behind the card shows it.
+pub(crate) fn wire_headers(
+    (virtio, packet): (&[u8], &[u8]),
+    parsed: &Parsed,
+    segments: &Segments,
+    index: u32,
+    to: &mut [u8],
+) -> usize {
+    let kept = parsed.headers.min(to.len());
+    let left_to_card = virtio.first().is_some_and(|flags| flags & NEEDS_CSUM != 0);
+    let whole_header = parsed.headers >= parsed.ip_header + TCP_CHECKSUM + 4;
+    if !left_to_card || parsed.flow.protocol != TCP || !whole_header {
+        to[..kept].copy_from_slice(&packet[..kept]);
+        return kept;
+    }
+    let mut read = [0; VIRTIO_HEADER + MOST_HEADERS];
+    read[..VIRTIO_HEADER].copy_from_slice(virtio);
+    read[VIRTIO_HEADER..][..parsed.headers].copy_from_slice(&packet[..parsed.headers]);
+    let mut merged = [0; VIRTIO_HEADER + MOST_HEADERS];
+    merged_headers(&read, parsed, segments, index, index, &mut merged);
+    let headers = &mut merged[VIRTIO_HEADER..][..parsed.headers];
+    let tcp = &mut headers[parsed.ip_header..];
+    let (offset, len) = segments.payload(index);
+    let payload = &packet[parsed.headers..][offset..offset + len];
+    put16(tcp, TCP_CHECKSUM, !fold(sum(tcp) + sum(payload)));
+    to[..kept].copy_from_slice(&headers[..kept]);
+    kept
+}
+
 fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
 fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
-/// Sum of the 16-bit words (RFC 1071).
-fn sum(bytes: &[u8]) -> u64 {
-    bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]))).sum()
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Two namespaces and a path between them.
 
 use std::net::Ipv4Addr;
+use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
 use fullpipe_lab::scenario::PathSpec;
@@ -8,16 +9,14 @@ use fullpipe_units::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Sampling};
+use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Noted, Sampling, Tap};
 use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::{DeviceCounts, Netlink};
 use crate::poll::Stop;
 use crate::tun::{DEVICE, Datapath, Tun};
 
-/// Address of the sender's end: from the range for benchmarks (RFC 2544), which no network uses.
-pub const SENDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// Address of the receiver's end.
-pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+pub use fullpipe_lab::capture::{RECEIVER, SENDER};
+
 /// Both are in one subnet.
 const PREFIX_LEN: u8 = 30;
 /// Packets that a device holds until the link reads them. A sender that opens a window of tens of megabytes at once fills
@@ -69,14 +68,16 @@ impl Wan {
     /// # Errors
     /// When the process may not, or a system call fails.
     pub fn new(config: &WanConfig<'_>) -> Result<Self, Error> {
-        Self::build(config, [FlowNumbers::by_appearance(), FlowNumbers::by_appearance()], None)
+        Self::build(config, [FlowNumbers::by_appearance(), FlowNumbers::by_appearance()], None, None)
     }
 
-    /// [`Wan::new`] whose flows are numbered in this way in either direction, and whose data direction is sampled.
+    /// [`Wan::new`] whose flows are numbered in this way in either direction, whose data direction is sampled, and whose
+    /// packets are noted at the sender's end.
     pub(crate) fn build(
         config: &WanConfig<'_>,
         [forward_flows, backward_flows]: [FlowNumbers; 2],
         sampling: Option<Sampling>,
+        noted: Option<SyncSender<Noted>>,
     ) -> Result<Self, Error> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
         let tun_of = |namespace: &Namespace, address| namespace.run(|| host(address, config));
@@ -95,6 +96,7 @@ impl Wan {
                 flows,
                 sampling,
                 logged: config.logged,
+                tap: noted.clone().map(|to| Tap { to, outbound: number == 0 }),
             });
             let stop = stop.clone();
             thread::Builder::new()

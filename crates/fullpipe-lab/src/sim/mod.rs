@@ -18,9 +18,10 @@ use fullpipe_path::{
     BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Shaper,
     ShaperConfig,
 };
-use fullpipe_tcp::wire::Segment;
+use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_units::Instant;
 
+use crate::capture::{NoTap, Tap};
 use crate::outcome::{Outcome, PathOutcome, Work};
 use crate::scenario::{DirectionSpec, LossPattern, Scenario};
 use crate::trace::{Digest, NoTrace, PathState, Sink};
@@ -41,7 +42,12 @@ pub fn run(scenario: &Scenario) -> Outcome {
 
 /// Runs a scenario to its end and hands every trace row to `sink`.
 pub fn run_traced(scenario: &Scenario, sink: &mut impl Sink) -> Outcome {
-    World::new(scenario).run(sink)
+    run_tapped(scenario, sink, &mut NoTap)
+}
+
+/// Runs a scenario to its end, hands every trace row to `sink` and shows `tap` what passes the senders' end of the path.
+pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
+    World::new(scenario).run(sink, tap)
 }
 
 /// Which side of a flow something concerns.
@@ -84,7 +90,7 @@ impl<'s> World<'s> {
         }
     }
 
-    fn run(mut self, sink: &mut impl Sink) -> Outcome {
+    fn run(mut self, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
         let mut next_row = Instant::ZERO + self.scenario.sample_every;
         loop {
             let forward = self.forward.next_event();
@@ -96,13 +102,13 @@ impl<'s> World<'s> {
             }
             self.now = next;
             if next == forward {
-                self.deliver(Side::Receiver);
+                self.deliver(Side::Receiver, tap);
             } else if next == backward {
-                self.deliver(Side::Sender);
+                self.deliver(Side::Sender, tap);
             } else if next == timer {
                 self.events += 1;
                 if let Some(which) = self.timers.settle() {
-                    self.fire_timer(which);
+                    self.fire_timer(which, tap);
                 }
             } else {
                 self.events += 1;
@@ -115,7 +121,7 @@ impl<'s> World<'s> {
     }
 
     /// Hands over what leaves a path now.
-    fn deliver(&mut self, side: Side) {
+    fn deliver(&mut self, side: Side, tap: &mut impl Tap) {
         loop {
             let Self { now, flows, forward, backward, .. } = self;
             let path = if side == Side::Receiver { forward } else { backward };
@@ -123,28 +129,31 @@ impl<'s> World<'s> {
                 let flow = &mut flows[packet.flow as usize];
                 match side {
                     Side::Receiver => flow.receiver_takes(*now, &packet.segment),
-                    Side::Sender => flow.sender_takes(*now, &packet.segment),
+                    Side::Sender => {
+                        tap.arrives(*now, packet.flow, &packet.segment);
+                        flow.sender_takes(*now, &packet.segment);
+                    }
                 }
                 packet.flow as usize
             });
             let Some(number) = number else { return };
             self.events += 1;
-            self.transmit(number, side);
+            self.transmit(number, side, tap);
         }
     }
 
-    fn fire_timer(&mut self, which: usize) {
+    fn fire_timer(&mut self, which: usize, tap: &mut impl Tap) {
         let (number, side) = (which / 2, if which.is_multiple_of(2) { Side::Sender } else { Side::Receiver });
         let flow = &mut self.flows[number];
         match side {
             Side::Sender => flow.sender_timeout(self.now),
             Side::Receiver => flow.receiver_timeout(self.now),
         }
-        self.transmit(number, side);
+        self.transmit(number, side, tap);
     }
 
     /// Puts on the path whatever one side of a flow wants to send, and notes its next timer.
-    fn transmit(&mut self, number: usize, side: Side) {
+    fn transmit(&mut self, number: usize, side: Side, tap: &mut impl Tap) {
         let flow = &mut self.flows[number];
         let (connection, path) = match side {
             Side::Sender => (&mut flow.sender, &mut self.forward),
@@ -154,9 +163,12 @@ impl<'s> World<'s> {
             let mut segment = transmit.segment;
             let mut rest = segment.len;
             let mut continues = false;
+            let flags = segment.flags;
             loop {
                 segment.len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
                 rest -= segment.len;
+                // Segmentation leaves it with the last one.
+                segment.flags = if rest == 0 { flags } else { flags.without(Flags::PSH) };
                 let kind = if segment.len > 0 { PacketKind::Data } else { PacketKind::Control };
                 let info = PacketInfo {
                     len: segment.header_len() + segment.len,
@@ -166,7 +178,10 @@ impl<'s> World<'s> {
                 };
                 let packet = Packet { flow: info.flow, segment: segment.clone() };
                 // The verdict is in the path's counters; the sender learns of it as senders do.
-                let _ = path.push(self.now, info, packet);
+                let verdict = path.push(self.now, info, packet);
+                if side == Side::Sender {
+                    tap.leaves(self.now, info.flow, &segment, verdict);
+                }
                 if rest == 0 {
                     break;
                 }

@@ -8,12 +8,12 @@ use fullpipe_lab::scenario::DirectionSpec;
 use fullpipe_lab::sim::direction;
 use fullpipe_lab::trace::PathState;
 use fullpipe_lab::validity::Lateness;
-use fullpipe_path::{Counters, PacketInfo, PacketKind, Path};
+use fullpipe_path::{Counters, PacketInfo, PacketKind, Path, Verdict};
 use fullpipe_units::{Duration, Instant};
 use rustix::io::{Errno, read, write, writev};
 use rustix::thread::set_current_timer_slack;
 
-use super::{Arrival, Departure, FlowNumbers, LinkReport, Log, PathSample, Sampling, is_drop};
+use super::{Arrival, Departure, FlowNumbers, LinkReport, Log, PathSample, Sampling, Tap, is_drop};
 use crate::arena::{Arena, Slot};
 use crate::clock::{Clock, thread_cpu};
 use crate::error::Error;
@@ -58,6 +58,7 @@ pub(crate) struct LinkConfig<'a> {
     pub(crate) flows: FlowNumbers,
     pub(crate) sampling: Option<Sampling>,
     pub(crate) logged: bool,
+    pub(crate) tap: Option<Tap>,
 }
 
 pub(crate) struct Link {
@@ -74,6 +75,7 @@ pub(crate) struct Link {
     arrivals: u64,
     /// Segments that are due, to be written now.
     due: Vec<(Instant, Piece)>,
+    tap: Option<Tap>,
     report: LinkReport,
 }
 
@@ -96,6 +98,7 @@ impl Link {
             arena: Arena::default(),
             arrivals: 0,
             due: Vec::new(),
+            tap: config.tap,
             report: LinkReport {
                 counters: Counters::default(),
                 data_drops: 0,
@@ -185,6 +188,10 @@ impl Link {
             if let Some(log) = &mut self.report.log {
                 log.arrivals.push(Arrival { at: now, packet: info, verdict });
             }
+            if let Some(tap) = self.tap.as_ref().filter(|tap| tap.outbound) {
+                let read = self.arena.bytes(slot).split_at(header);
+                tap.note(now, read, &parsed, &segments, index, verdict);
+            }
             if is_drop(verdict) {
                 self.report.data_drops += u64::from(info.kind == PacketKind::Data);
                 self.arena.release(slot);
@@ -224,6 +231,14 @@ impl Link {
         let last = first.index + group.len() as u32 - 1;
         let now = self.clock.now();
         let (virtio, packet) = bytes.split_at(self.output.datapath.header_len());
+        // Before it is written: the answer to it is then noted behind it.
+        if let Some(tap) = self.tap.as_ref().filter(|tap| !tap.outbound) {
+            let parsed = parse(packet);
+            let segments = Segments::of(virtio, packet, &parsed);
+            for (_, piece) in group {
+                tap.note(now, (virtio, packet), &parsed, &segments, piece.index, Verdict::Accepted);
+            }
+        }
         let whole = |bytes| write(&self.output, bytes);
         let result = if virtio.is_empty() {
             whole(bytes)

@@ -81,16 +81,46 @@ fn segments_put_together_carry_the_first_ones_number() {
     assert_eq!(merge(0, 1), (52 + 2 * 1_448, 0xfffe, 0xffff_ff00, 0x90, 1, 1_448));
 }
 
+/// What a network card would have sent: the checksum over all of the segment is right, in each of the parts.
+#[test]
+fn a_captured_segment_has_the_checksum_of_its_own_payload() {
+    let mut read = super_packet(2 * 1_448 + 101, 1_448, 0x18);
+    let (parsed, segments) = cut(&read);
+    let split = read.split_at(VIRTIO_HEADER);
+    for (index, flags) in [(0, 0x10), (1, 0x10), (2, 0x18)] {
+        let mut headers = [0; 96];
+        assert_eq!(wire_headers(split, &parsed, &segments, index, &mut headers), 52);
+        let (offset, len) = segments.payload(index);
+        assert_eq!((be16(&headers, 2) as usize, headers[33]), (52 + len, flags));
+        let payload = &split.1[52..][offset..offset + len];
+        let pseudo = sum(&headers[12..20]) + u64::from(TCP) + (32 + len) as u64;
+        assert_eq!(fold(pseudo + sum(&headers[20..52]) + sum(payload)), 0xffff, "segment {index}");
+    }
+    // What has its checksum stays as it is, and no more is kept than there is room for.
+    read[0] = 0;
+    let split = read.split_at(VIRTIO_HEADER);
+    let mut headers = [0; 40];
+    assert_eq!(wire_headers(split, &parsed, &segments, 0, &mut headers), 40);
+    assert_eq!(headers, split.1[..40]);
+}
+
 /// Whatever a namespace sends must not bring the link down.
 #[test]
 fn odd_packets_are_control_packets_of_no_flow() {
     for odd in [&[][..], &[0x45], &[0x45; 19], &[0x60; 39], &[0x4f; 24], &[0x00; 64]] {
         let parsed = parse(odd);
         assert_eq!((parsed.kind, parsed.headers), (PacketKind::Control, odd.len()), "{odd:?}");
-        assert_eq!(Segments::of(&[NEEDS_CSUM, 1, 0, 0, 9, 9, 0, 0, 0, 0], odd, &parsed).count, 1);
+        let virtio = [NEEDS_CSUM, 1, 0, 0, 9, 9, 0, 0, 0, 0];
+        let segments = Segments::of(&virtio, odd, &parsed);
+        assert_eq!(segments.count, 1);
+        assert_eq!(wire_headers((&virtio, odd), &parsed, &segments, 0, &mut [0; 96]), odd.len());
     }
     // A TCP header that claims more than there is.
     let mut short = super_packet(0, 0, 0x10)[VIRTIO_HEADER..][..44].to_vec();
     short[32] = 0xf0;
-    assert_eq!(parse(&short).headers, 44);
+    let parsed = parse(&short);
+    assert_eq!(parsed.headers, 44);
+    let cut = [NEEDS_CSUM; VIRTIO_HEADER];
+    let segments = Segments::of(&cut, &short, &parsed);
+    assert_eq!(wire_headers((&cut, &short), &parsed, &segments, 0, &mut [0; 96]), 44);
 }

@@ -1,7 +1,10 @@
-//! What segments say: sequence numbers and headers, as values.
+//! What segments say: sequence numbers and headers, as values and as bytes.
 
+pub mod checksum;
+mod headers;
 mod segment;
 mod seq;
 
+pub use headers::Headers;
 pub use segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
 pub use seq::SeqNum;

@@ -23,6 +23,16 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
+    /// The bits as they stand in a header.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// This set less the bits of `other`.
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// Both sets together.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

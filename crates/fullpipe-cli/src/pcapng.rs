@@ -1,0 +1,128 @@
+//! A run's packets as a pcapng file, for Wireshark and its like.
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fullpipe_lab::capture::{Capture, Captured, SNAPLEN, Verdict, Wire};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::NoTrace;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::{DataLink, Endianness, PcapError};
+
+use crate::failure::Failure;
+use crate::output::AtomicFile;
+
+/// `if_tsresol`: times are in units of 10^-9 seconds.
+const NANOSECONDS: u8 = 9;
+/// `epb_flags`: which way a packet goes.
+const INBOUND: u32 = 1;
+const OUTBOUND: u32 = 2;
+
+/// A file that takes packets, and is there once it is whole.
+pub(crate) struct PcapNg {
+    path: PathBuf,
+    writer: PcapNgWriter<AtomicFile>,
+    packets: u64,
+    /// Why nothing can be written any more.
+    failed: Option<PcapError>,
+}
+
+impl PcapNg {
+    /// Begins `path`: whoever may not write there learns of it before anything runs.
+    pub(crate) fn begin(path: &Path) -> Result<Self, Failure> {
+        let refused = |e| cannot_write(path, &e);
+        let file = AtomicFile::create(path).map_err(|e| refused(PcapError::IoError(e)))?;
+        let section = SectionHeaderBlock {
+            // One run, one file, whatever the machine.
+            endianness: Endianness::Little,
+            options: vec![SectionHeaderOption::UserApplication(
+                concat!("fullpipe ", env!("CARGO_PKG_VERSION")).into(),
+            )],
+            ..SectionHeaderBlock::default()
+        };
+        let interface = InterfaceDescriptionBlock {
+            linktype: DataLink::RAW,
+            snaplen: SNAPLEN as u32,
+            options: vec![
+                InterfaceDescriptionOption::IfName("sender".into()),
+                InterfaceDescriptionOption::IfDescription(
+                    "the sending host's end of the path; time zero is the run's".into(),
+                ),
+                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+            ],
+        };
+        let mut writer = PcapNgWriter::with_section_header(file, section).map_err(refused)?;
+        writer.write_pcapng_block(interface).map_err(refused)?;
+        Ok(Self { path: path.to_owned(), writer, packets: 0, failed: None })
+    }
+
+    /// Puts the file in its place, and says which run it holds.
+    pub(crate) fn finish(self, experiment: &Experiment) -> Result<(), Failure> {
+        let Self { path, writer, packets, failed } = self;
+        let done = failed
+            .map_or(Ok(()), Err)
+            .and_then(|()| writer.into_inner().commit().map_err(PcapError::IoError));
+        done.map_err(|e| cannot_write(&path, &e))?;
+        let (point, seed) = (experiment.points().first(), experiment.seeds().first().copied());
+        if let (Some(point), Some(seed)) = (point, seed) {
+            let (file, label) = (path.display(), &point.label);
+            eprintln!("note: {file} has the {packets} packets of run '{label}' with seed {seed}");
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, packet: &Captured<'_>) -> Result<(), PcapError> {
+        let direction = if packet.outbound { OUTBOUND } else { INBOUND };
+        let fate = fate(packet.verdict).map(|fate| EnhancedPacketOption::Comment(fate.into()));
+        self.writer.write_pcapng_block(EnhancedPacketBlock {
+            interface_id: 0,
+            timestamp: Duration::from_nanos(packet.at.as_nanos()),
+            original_len: packet.len,
+            data: Cow::Borrowed(packet.headers),
+            options: fate.into_iter().chain([EnhancedPacketOption::Flags(direction)]).collect(),
+        })?;
+        self.packets += 1;
+        Ok(())
+    }
+}
+
+impl Capture for PcapNg {
+    fn packet(&mut self, packet: &Captured<'_>) {
+        if self.failed.is_none() {
+            self.failed = self.write(packet).err();
+        }
+    }
+}
+
+/// Makes the first run once more in the simulator, where it is the same again.
+pub(crate) fn simulate(experiment: &Experiment, capture: &mut PcapNg) {
+    if let (Some(point), Some(&seed)) = (experiment.points().first(), experiment.seeds().first()) {
+        let scenario = Scenario { seed, ..point.scenario.clone() };
+        sim::run_tapped(&scenario, &mut NoTrace, &mut Wire(capture));
+    }
+}
+
+fn fate(verdict: Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Accepted => None,
+        Verdict::Lost => Some("dropped by the path: lost at random"),
+        Verdict::Policed => Some("dropped by the path: policed"),
+        Verdict::QueueFull => Some("dropped by the path: queue full"),
+    }
+}
+
+fn cannot_write(path: &Path, error: &PcapError) -> Failure {
+    let what = match error {
+        PcapError::IoError(error) => error.to_string(),
+        other => other.to_string(),
+    };
+    Failure::new(format!("cannot write {}: {what}", path.display()), "give --pcapng a place you may write to")
+}

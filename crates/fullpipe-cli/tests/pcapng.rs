@@ -1,0 +1,246 @@
+//! Captures of runs: read back with the library that wrote them, and by tshark, which knows nothing of this project. What
+//! they protect: that an analyser sees the run that happened, retransmission by retransmission.
+//!
+//! Without tshark its tests are skipped with a message, as those of the emulator without the rights;
+//! `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1` make a skip a failure.
+
+mod process;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pcap_file::DataLink;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use process::{folder, fullpipe, refusal};
+use serde_json::Value;
+
+/// Random loss and a queue that overflows, two flows, in two points of which the first counts.
+const LOSSY: &str = "name = 'lossy'\nduration = '3s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '1%'\nqueue = '1bdp'\n\
+                     [[flow]]\ncc = ['bbr1', 'reno']\ncount = 2\n";
+
+/// Its folder, the experiment and where the capture goes.
+fn experiment(test: &str) -> (PathBuf, String, String) {
+    let folder = folder(test);
+    let [file, capture] = ["lossy.toml", "lossy.pcapng"].map(|name| folder.join(name));
+    fs::write(&file, LOSSY).expect("an experiment file");
+    let text = |path: PathBuf| path.to_str().expect("UTF-8").to_owned();
+    (folder, text(file), text(capture))
+}
+
+/// Makes the runs and hands back the first one of the document.
+fn captured(file: &str, capture: &str, more: &[&str]) -> Value {
+    let arguments = [&["run", file, "--repeat", "2", "--json", "--pcapng", capture], more].concat();
+    let (code, stdout, stderr) = fullpipe(&arguments);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains(" packets of run 'cc=bbr1' with seed 1\n"), "{stderr}");
+    serde_json::from_str::<Value>(&stdout).expect("JSON")["runs"][0].take()
+}
+
+fn retransmits(run: &Value) -> u64 {
+    let flows = run["flows"].as_array().expect("flows");
+    flows.iter().map(|flow| flow["retransmits"].as_u64().expect("a number")).sum()
+}
+
+/// What a file says in sum.
+#[derive(Debug, Default, PartialEq)]
+struct Summary {
+    outbound: u64,
+    inbound: u64,
+    /// Data that ends no further than what its flow had sent before.
+    resent: u64,
+    /// New data with PSH, and without.
+    pushed: [u64; 2],
+    comments: BTreeMap<String, u64>,
+}
+
+fn be32(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}
+
+fn summary(capture: &str) -> Summary {
+    let mut reader = PcapNgReader::new(File::open(capture).expect("a capture")).expect("pcapng");
+    let mut summary = Summary::default();
+    let mut sent = BTreeMap::<[u8; 2], u32>::new();
+    let mut last = std::time::Duration::ZERO;
+    while let Some(block) = reader.next_block() {
+        let packet = match block.expect("a block") {
+            Block::InterfaceDescription(interface) => {
+                assert_eq!((interface.linktype, interface.snaplen), (DataLink::RAW, 96));
+                assert!(interface.options.contains(&InterfaceDescriptionOption::IfTsResol(9)));
+                continue;
+            }
+            Block::EnhancedPacket(packet) => packet,
+            other => panic!("{other:?}"),
+        };
+        assert!(packet.timestamp >= last && packet.timestamp.as_secs() < 3, "{packet:?}");
+        last = packet.timestamp;
+        let (ip, tcp) = packet.data.split_at(20);
+        assert_eq!(u32::from(u16::from_be_bytes([ip[2], ip[3]])), packet.original_len);
+        let outbound = packet.options.contains(&EnhancedPacketOption::Flags(2));
+        let ends: [u8; 2] = if outbound { [1, 2] } else { [2, 1] };
+        assert_eq!([ip[15], ip[19]], ends, "addresses and direction");
+        for option in &packet.options {
+            if let EnhancedPacketOption::Comment(comment) = option {
+                assert!(outbound);
+                *summary.comments.entry(comment.clone().into_owned()).or_default() += 1;
+            }
+        }
+        if !outbound {
+            summary.inbound += 1;
+            continue;
+        }
+        summary.outbound += 1;
+        let payload = packet.original_len - 20 - u32::from(tcp[12] >> 4) * 4;
+        let end = be32(&tcp[4..]).wrapping_add(payload);
+        let newest = sent.entry([tcp[0], tcp[1]]).or_insert(end.wrapping_sub(payload));
+        if payload > 0 {
+            // Modulo 2^32, as sequence numbers are compared.
+            let advances = end.wrapping_sub(*newest) as i32 > 0;
+            summary.resent += u64::from(!advances);
+            summary.pushed[usize::from(tcp[13] & 0x08 == 0)] += u64::from(advances);
+            *newest = if advances { end } else { *newest };
+        }
+    }
+    assert_eq!(sent.len(), 2, "flows");
+    summary
+}
+
+#[test]
+fn a_simulated_run_is_in_its_capture_packet_by_packet() {
+    let (folder, file, capture) = experiment("pcapng-sim");
+    let run = captured(&file, &capture, &[]);
+    let read = summary(&capture);
+    let path = |name: &str| run["path"][name].as_u64().expect("a number");
+    let (lost, full) = (path("random_drops"), path("queue_drops"));
+    assert!(lost > 20 && full > 20, "{lost} lost, {full} found the queue full");
+    let comments = [
+        ("dropped by the path: lost at random".to_owned(), lost),
+        ("dropped by the path: queue full".to_owned(), full),
+    ];
+    assert_eq!(read.comments, BTreeMap::from(comments));
+    assert_eq!(read.resent, retransmits(&run));
+    // Cut from what was sent at once, whose last segment has the PSH.
+    assert!(read.pushed.iter().all(|&count| count > 100), "{:?}", read.pushed);
+    // What left was delivered, dropped, or in the network when the run ended: at most a queue and a round trip.
+    let gone = read.outbound - path("delivered") - lost - full;
+    assert!(gone < 200, "{gone} of {}", read.outbound);
+    assert!(read.inbound > 1_000, "{}", read.inbound);
+
+    // The same run again is the same file, and nothing else is left beside it.
+    let again = folder.join("again.pcapng");
+    captured(&file, again.to_str().expect("UTF-8"), &[]);
+    assert!(fs::read(&capture).expect("a file") == fs::read(&again).expect("a file"));
+    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 3);
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_refused_before_anything_runs() {
+    let (folder, file, _) = experiment("pcapng-refused");
+    let inside_a_file = format!("{file}/x.pcapng");
+    for place in [inside_a_file.as_str(), folder.to_str().expect("UTF-8"), ".."] {
+        let (error, hint) = refusal(1, fullpipe(&["run", &file, "--pcapng", place]));
+        assert!(error.starts_with(&format!("cannot write {place}: ")), "{error}");
+        assert_eq!(hint, "give --pcapng a place you may write to");
+    }
+    assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
+}
+
+/// A device that were replaced by a file would be missed.
+#[cfg(unix)]
+#[test]
+fn only_files_are_replaced() {
+    use std::os::unix::net::UnixListener;
+    let (folder, file, _) = experiment("pcapng-no-file");
+    let socket = folder.join("s");
+    let Ok(_bound) = UnixListener::bind(&socket) else {
+        return eprintln!("skipped: the path is too long for a socket");
+    };
+    let place = socket.to_str().expect("UTF-8");
+    let (error, _) = refusal(1, fullpipe(&["run", &file, "--pcapng", place]));
+    assert_eq!(error, format!("cannot write {place}: it is no regular file"));
+}
+
+/// The frames of a capture that match a filter, checksums included in what is looked at.
+fn frames(capture: &str, filter: &str) -> u64 {
+    let checked = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
+    let told = Command::new("tshark")
+        .args(["-n", "-r", capture, "-Y", filter, "-T", "fields", "-e", "frame.number"])
+        .args(checked)
+        .output()
+        .expect("it starts");
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    told.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+fn has_tshark() -> bool {
+    let there = Command::new("tshark").arg("--version").output().is_ok_and(|told| told.status.success());
+    let required = std::env::var_os("FULLPIPE_REQUIRE_TSHARK").is_some_and(|value| value == "1");
+    assert!(there || !required, "FULLPIPE_REQUIRE_TSHARK=1, and there is no tshark");
+    if !there {
+        eprintln!("skipped: there is no tshark");
+    }
+    there
+}
+
+/// What tshark makes of a capture; `resent` is what the sending sockets counted.
+fn tshark_agrees(capture: &str, resent: u64) {
+    assert!(Path::new(capture).exists());
+    assert_eq!(frames(capture, "_ws.malformed || _ws.expert.severity == error"), 0);
+    assert_eq!(frames(capture, "!tcp || ip.checksum.status == 0"), 0, "every packet is IPv4 and TCP");
+    // Segments that nobody sent or that were acknowledged before they were: signs of a capture with gaps.
+    assert_eq!(frames(capture, "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment"), 0);
+    assert_eq!(frames(capture, "tcp.options.sack_perm && tcp.options.wscale && tcp.options.mss"), 4);
+    // A retransmission that leaves within the handshake's round-trip time of newer data tshark takes for reordered
+    // ("out of order") unless duplicate ACKs announce it. Behind a sender nothing is reordered, so both are retransmissions.
+    let sent_again = "tcp.analysis.retransmission || tcp.analysis.fast_retransmission \
+                      || tcp.analysis.spurious_retransmission || tcp.analysis.out_of_order";
+    assert!(resent > 40, "{resent}");
+    assert_eq!(frames(capture, sent_again), resent);
+    assert_eq!(frames(capture, &format!("({sent_again}) && ip.src != 198.18.0.1")), 0);
+}
+
+#[test]
+fn tshark_finds_a_simulated_runs_retransmissions() {
+    if !has_tshark() {
+        return;
+    }
+    let (_, file, capture) = experiment("pcapng-sim-tshark");
+    let run = captured(&file, &capture, &[]);
+    tshark_agrees(&capture, retransmits(&run));
+    assert_eq!(frames(&capture, "tcp.checksum.status == 0"), 0);
+}
+
+/// Kernel packets, one by one and cut from super-packets. The capture goes on until the path is drained, so it is held
+/// against what the sockets had counted then.
+#[cfg(target_os = "linux")]
+#[test]
+fn tshark_finds_a_kernels_retransmissions() {
+    if !has_tshark() {
+        return;
+    }
+    let (code, _, stderr) = fullpipe(&["emu", "--rate", "10mbit", "--rtt", "20ms", "--", "true"]);
+    if code != 0 {
+        let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
+        assert!(code == 4 && !required, "{stderr}");
+        return eprintln!("skipped: {stderr}");
+    }
+    for datapath in ["plain", "offload"] {
+        let (_, file, capture) = experiment(&format!("pcapng-emu-{datapath}"));
+        let one = ["--repeat", "1"];
+        fs::write(&file, LOSSY.replace("['bbr1', 'reno']", "['bbr1']")).expect("an experiment file");
+        let emu = ["run", &file, "--world", "emu", "--datapath", datapath, "--json", "--pcapng", &capture];
+        let (code, stdout, stderr) = fullpipe(&[&emu[..], &one].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let document: Value = serde_json::from_str(&stdout).expect("JSON");
+        let validity = &document["runs"][0]["validity"];
+        tshark_agrees(&capture, validity["retransmits"].as_u64().expect("a number"));
+        assert_eq!(
+            frames(&capture, "frame.comment && tcp.len > 0"),
+            validity["drops"].as_u64().expect("a number")
+        );
+    }
+}
