@@ -3,12 +3,12 @@
 use std::sync::OnceLock;
 
 use fullpipe::report::html::{Made, render_diagnosis, render_experiment};
-use fullpipe::{Diagnosis, Facts, HostSettings, Iperf3Log, diagnose};
+use fullpipe::{Demand, Diagnosis, Facts, HostSettings, Iperf3Log, Memory, diagnose};
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Report, Timed, summaries};
 use fullpipe_lab::sim;
-use fullpipe_units::{Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 
 const MADE: Made<'static> =
     Made { command: "fullpipe diagnose 'a <b>.txt' --html \"r\".html", version: "9.8.7" };
@@ -111,6 +111,25 @@ fn what_a_log_says_is_text_and_never_markup() {
     let data = &own[begin..begin + own[begin..].find("</script>").expect("its end")];
     assert!(!data.contains('<'), "data may not end its own element");
     serde_json::from_str::<serde_json::Value>(data).expect("JSON");
+}
+
+/// What an application offers is compared on the page as it is in the text.
+#[test]
+fn the_page_says_what_becomes_of_the_queue() {
+    let (diagnosis, before) = plain();
+    let demand =
+        Demand::new(Rate::from_bps(19_000_000), Memory::Given(Bytes::from_mib(512))).expect("a rate");
+    let diagnosis = diagnosis.clone().against(demand);
+    let log = Iperf3Log::parse(&log("iperf 3.17")).expect("a log");
+    let page = visible(&render_diagnosis(&Facts::of(&log), &diagnosis, MADE).expect("a page"));
+    for said in [
+        "What the application offers: 19 Mbit/s",
+        "the queue grows by",
+        "512 MiB",
+        "bound the application's queue",
+    ] {
+        assert!(page.contains(said) && !visible(before).contains(said), "{said}");
+    }
 }
 
 /// No element of the page has an address outside of it, and the policy forbids every request besides.

@@ -10,13 +10,8 @@ impl Page {
     pub(super) fn offered(&mut self, offered: Option<&Offered>) {
         let Some(offered) = offered else { return };
         self.heading(&format!("Offered {}: what becomes of the application's queue", offered.rate));
-        let mut whose = whose(offered.memory_source);
-        for backlog in &offered.rungs {
-            let lead = format!("  {:>RATE_WIDTH$}  ", backlog.carried.to_string());
-            self.hanging(&lead, &becomes(backlog, Bytes::new(offered.memory_bytes), whose));
-            if backlog.carries == Carries::Less {
-                whose = "";
-            }
+        for (carried, becomes) in on_each_rung(offered) {
+            self.hanging(&format!("  {carried:>RATE_WIDTH$}  "), &becomes);
         }
         self.heading("First the queue, then the path");
         for (number, remedy) in offered.remedies.iter().enumerate() {
@@ -24,6 +19,19 @@ impl Page {
             self.commands(&remedy.commands);
         }
     }
+}
+
+/// What each rung carries, and what becomes of the queue there. Where the memory comes from is said once.
+pub(super) fn on_each_rung(offered: &Offered) -> Vec<(String, String)> {
+    let mut whose = whose(offered.memory_source);
+    let rung = |backlog: &Backlog| {
+        let becomes = becomes(backlog, Bytes::new(offered.memory_bytes), whose);
+        if backlog.carries == Carries::Less {
+            whose = "";
+        }
+        (backlog.carried.to_string(), becomes)
+    };
+    offered.rungs.iter().map(rung).collect()
 }
 
 fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {

@@ -11,6 +11,7 @@ use super::{Frame, Held, Made, Scene};
 use crate::advice::{Command, Host, Scope};
 use crate::classify::Classified;
 use crate::explain::{Facts, Limit, RttSource};
+use crate::report::offered::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement};
 use crate::report::{Diagnosis, Rung, Source};
@@ -59,6 +60,8 @@ struct DiagnosisPage<'a> {
     steps: Vec<StepView<'a>>,
     findings: Vec<FindingView<'a>>,
     excluded: Vec<&'a str>,
+    /// What each rung carries, and what becomes of the application's queue there.
+    backlogs: Vec<(String, String)>,
     figures: Vec<(&'static str, String)>,
     diagnosis: &'a Diagnosis,
 }
@@ -110,6 +113,7 @@ fn render(diagnosis: &Diagnosis, frame: Frame<'_>) -> String {
         steps: steps(ladder),
         findings: findings(diagnosis),
         excluded: diagnosis.excluded.iter().map(|excluded| excluded.evidence.as_str()).collect(),
+        backlogs: diagnosis.offered.as_ref().map(on_each_rung).unwrap_or_default(),
         figures: figures(diagnosis),
         diagnosis,
     };
