@@ -221,6 +221,14 @@
     draw(element, data, layout);
   };
 
+  // Where a run comes to rest: the means of its second half. The runs of a sweep together draw the path's curve.
+  const rest = ({ label, phase }) => {
+    const late = phase.t.findIndex((t) => t >= phase.t[phase.t.length - 1] / 2);
+    const mean = (values) => values.slice(late).reduce((sum, v) => sum + v, 0) / (values.length - late);
+    return { label, inflight: mean(phase.inflight_bytes), rtt: mean(phase.rtt_ms), rate: mean(phase.rate_bps) };
+  };
+  const samePath = (a, b) => ["bdp_bytes", "buffer_bytes", "rtt_ms", "line_bps"].every((key) => a[key] === b[key]);
+
   // RTT and rate against data in flight, with what the path allows.
   const plane = (scene) => {
     const element = document.getElementById("phase");
@@ -231,7 +239,8 @@
     const wide = width(element) >= 600;
     const { phase, path } = scene;
     const full = path.bdp_bytes && path.buffer_bytes ? path.bdp_bytes + path.buffer_bytes : path.bdp_bytes;
-    const far = 1.06 * Math.max(largest(phase.inflight_bytes), full ?? 0);
+    const others = scenes.filter((other) => other !== scene && other.phase && samePath(other.path, path)).map(rest);
+    const far = 1.06 * Math.max(largest(phase.inflight_bytes), full ?? 0, ...others.map((other) => other.inflight));
     const [, bytes, bytesName] = units.bytes(far);
     const [, bits, bitsName] = units.rate(Math.max(largest(phase.rate_bps), path.line_bps ?? 0));
     const dots = (values, y, legend) => ({
@@ -243,7 +252,15 @@
       },
       hovertemplate: `${y === "y" ? "RTT %{y:.4g} ms" : `rate %{y:.4g} ${bitsName}`}, in flight %{x:.4g} ${bytesName}, at %{customdata:.4g} s<extra></extra>`,
     });
-    const data = [dots(phase.rtt_ms, "y", true), dots(phase.rate_bps.map((v) => v / bits), "y2", false)];
+    const rests = (value, y) => ({
+      x: others.map((other) => other.inflight / bytes), y: others.map(value), customdata: others.map((other) => other.label), type: "scatter",
+      mode: "markers", yaxis: y, showlegend: false, marker: { size: 9, symbol: "diamond-open", color: color("ink"), line: { width: 1.4 } },
+      hovertemplate: "%{customdata}<extra></extra>",
+    });
+    const data = [
+      dots(phase.rtt_ms, "y", true), dots(phase.rate_bps.map((v) => v / bits), "y2", false),
+      rests((other) => other.rtt, "y"), rests((other) => other.rate / bits, "y2"),
+    ];
     const layout = {
       ...frame(wide), width: width(element), height: wide ? 560 : 520, margin: { l: 68, r: wide ? 84 : 12, t: 46, b: wide ? 52 : 104 }, hovermode: "closest",
       xaxis: axis({ title: { text: `data in flight, ${bytesName}`, standoff: 8 }, anchor: "y2", range: [0, far / bytes] }),
@@ -265,7 +282,7 @@
     };
     if (path.bdp_bytes) mark(path.bdp_bytes, "BDP", "center");
     if (full && full !== path.bdp_bytes) mark(full, "BDP + buffer", "right");
-    const high = Math.max(largest(phase.rtt_ms), path.rtt_ms ?? 0);
+    const high = Math.max(largest(phase.rtt_ms), path.rtt_ms ?? 0, ...others.map((other) => other.rtt));
     const low = Math.min(path.rtt_ms ?? Infinity, ...phase.rtt_ms);
     const room = Math.max(0.08 * low, 0.12 * (high - low));
     const reach = path.rtt_ms && full && far > path.bdp_bytes ? Math.max(high, path.rtt_ms * Math.min(far / path.bdp_bytes, 2.2)) : high;
