@@ -87,6 +87,32 @@ fn fr_1_limited_transmit() {
     assert_eq!(script.data_segments(), 2);
 }
 
+/// What is lost of the data that recovery itself sent is a new event: the ACK that ends the first recovery
+/// begins the second, though the repair is on its way already and nothing is newly marked. So does Linux.
+#[test]
+fn a_loss_within_recovery_begins_the_next() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let at = |i: u64| una + i * MSS;
+    script.write(100 * MSS);
+    // Segment 0 is lost; 20 and 21 are limited transmit, what follows is sent in recovery.
+    for i in 1..20 {
+        script.ack(start + 99 + i, una, &[(at(1), at(i + 1))]);
+    }
+    let state = |script: &Script| (script.conn.stats().recoveries, script.conn.control.ssthresh / MSS);
+    assert_eq!(state(&script), (1, 10));
+    // So is 22; three segments above it tell, and it is sent again.
+    script.ack(start + 205, una, &[(at(23), at(26)), (at(1), at(22))]);
+    script.ack(start + 230, at(22), &[(at(23), at(26))]);
+    assert_eq!(state(&script), (2, 5));
+    assert_eq!(script.conn.stats().timeouts, 0);
+    // All is repaired: the second recovery ends, and no third begins.
+    let end = script.conn.snd_nxt;
+    script.ack(start + 330, end, &[]);
+    assert_eq!(state(&script), (2, 5));
+    assert_eq!(script.conn.phase, super::super::Phase::Open);
+}
+
 /// FR-4, INV-3: two losses in a window of twenty are repaired in one episode: no timeout, one cut.
 #[test]
 fn fr_4_two_losses_in_a_window() {
