@@ -165,8 +165,14 @@ fn a_second_interruption_ends_at_once() {
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
 
-    // A short run, so that something is heard of it, and an hour at 10 Gbit/s: minutes of real time.
-    let text = EXPERIMENT.replace("'2s'", "['100ms', '3600s']").replace("10mbit", "10gbit");
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
+        eprintln!("skipped: one core makes one run after the other");
+        return;
+    }
+    // An hour at 10 Gbit/s, minutes of real time, is begun first; when the short run behind it is heard of, on
+    // another thread, the long one is under way.
+    let text = EXPERIMENT.replace("['reno', 'cubic']", "'reno'");
+    let text = text.replace("'2s'", "['3600s', '100ms']").replace("10mbit", "10gbit");
     let file = experiment("interrupted-twice", &text);
     let out = file.with_file_name("results");
     let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
