@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use fullpipe_lab::campaign::{Progress, RunResult, Watch};
-use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::results::Timed;
 use fullpipe_lab::scenario::{PathSpec, Scenario};
-use fullpipe_lab::trace::Csv;
+use fullpipe_lab::trace::{Csv, NoTrace, Sink};
 use fullpipe_linux::command::{self, Behind, Ended};
 use fullpipe_linux::emu::{self, Options};
 use fullpipe_linux::{Datapath, rights};
@@ -15,7 +15,7 @@ use fullpipe_linux::{Datapath, rights};
 use crate::args::{DatapathName, EmuArgs, RunArgs};
 use crate::failure::Failure;
 use crate::pcapng::PcapNg;
-use crate::run::{Made, now};
+use crate::run::{Kept, Made, now};
 
 impl From<DatapathName> for Datapath {
     fn from(name: DatapathName) -> Self {
@@ -27,9 +27,8 @@ impl From<DatapathName> for Datapath {
 }
 
 /// Whether every point can be run here, and the rights to do it.
-pub(crate) fn prepare(experiment: &Experiment, args: &RunArgs) -> Result<(), Failure> {
-    let datapath = args.datapath.unwrap_or_default().into();
-    let notes = experiment.points().iter().map(|point| emu::check(point, datapath));
+pub(crate) fn prepare(experiment: &Experiment, datapath: DatapathName) -> Result<(), Failure> {
+    let notes = experiment.points().iter().map(|point| emu::check(point, datapath.into()));
     let notes = notes.collect::<Result<Vec<_>, _>>()?;
     for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
         eprintln!("note: {note}");
@@ -42,9 +41,9 @@ pub(crate) fn runs(
     experiment: &Experiment,
     args: &RunArgs,
     mut capture: Option<&mut PcapNg>,
-    watch: impl Watch<(Timed, String)>,
+    watch: impl Watch<Kept>,
 ) -> Result<Vec<Made>, Failure> {
-    let datapath = args.datapath.unwrap_or_default().into();
+    let datapath = args.datapath.unwrap_or_default();
     let traced = args.out.is_some();
     let seeds = experiment.seeds();
     let total = experiment.points().len() * seeds.len();
@@ -54,29 +53,40 @@ pub(crate) fn runs(
             if !watch.goes_on() {
                 return Ok(made);
             }
-            let scenario = Scenario { seed, ..point.scenario.clone() };
-            let options = Options { datapath, ..Options::default() };
             let mut trace = Csv::default();
-            let start = now();
-            // The first run alone.
-            let run = match capture.take() {
-                Some(capture) => emu::run_captured(&scenario, options, &mut trace, capture),
-                None => emu::run(&scenario, options, &mut trace),
+            // The first run alone is captured.
+            let capture = capture.take();
+            let timed = if traced {
+                one(point, seed, datapath, &mut trace, capture)
+            } else {
+                one(point, seed, datapath, &mut NoTrace, capture)
             };
-            let run =
-                run.map_err(|error| Failure::from(error).about(format_args!("run '{}'", point.label)))?;
-            let timed = Timed {
-                outcome: run.outcome,
-                wall_s: start.elapsed().as_secs_f64(),
-                validity: Some(run.validity),
-            };
-            let trace = if traced { trace.into_text() } else { String::new() };
-            let run = RunResult { point: number, seed, value: (timed, trace) };
+            let run = RunResult { point: number, seed, value: (timed?, trace.into_text()) };
             watch.finished(Progress { done: made.len() + 1, total }, &run);
             made.push(run);
         }
     }
     Ok(made)
+}
+
+/// Makes one run.
+pub(crate) fn one(
+    point: &Point,
+    seed: u64,
+    datapath: DatapathName,
+    sink: &mut impl Sink,
+    capture: Option<&mut PcapNg>,
+) -> Result<Timed, Failure> {
+    let scenario = Scenario { seed, ..point.scenario.clone() };
+    let options = Options { datapath: datapath.into(), ..Options::default() };
+    let start = now();
+    let run = match capture {
+        Some(capture) => emu::run_captured(&scenario, options, sink, capture),
+        None => emu::run(&scenario, options, sink),
+    };
+    let run = run.map_err(|error| Failure::from(error).about(format_args!("run '{}'", point.label)))?;
+    let wall_s = start.elapsed().as_secs_f64();
+    Ok(Timed { outcome: run.outcome, wall_s, validity: Some(run.validity) })
 }
 
 pub(crate) fn emu(args: &EmuArgs) -> Result<ExitCode, Failure> {

@@ -4,18 +4,17 @@ use std::process::ExitCode;
 
 use fullpipe_lab::campaign::Watch;
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::Timed;
 
-use crate::args::{EmuArgs, RunArgs};
+use crate::args::{DatapathName, EmuArgs, RunArgs};
 use crate::failure::Failure;
 use crate::pcapng::PcapNg;
-use crate::run::Made;
+use crate::run::{Kept, Made};
 
 pub(crate) fn emu(_: &EmuArgs) -> Result<ExitCode, Failure> {
     Err(no_linux())
 }
 
-pub(crate) fn prepare(_: &Experiment, _: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn prepare(_: &Experiment, _: DatapathName) -> Result<(), Failure> {
     Err(no_linux())
 }
 
@@ -23,7 +22,7 @@ pub(crate) fn runs(
     _: &Experiment,
     _: &RunArgs,
     _: Option<&mut PcapNg>,
-    _: impl Watch<(Timed, String)>,
+    _: impl Watch<Kept>,
 ) -> Result<Vec<Made>, Failure> {
     Err(no_linux())
 }

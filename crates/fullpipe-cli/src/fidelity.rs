@@ -6,26 +6,28 @@
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread::available_parallelism;
 
-use fullpipe_lab::campaign::{self, RunResult};
+use fullpipe_lab::campaign::{self, Job, RunResult};
 use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::fidelity::{self, Criterion};
+use fullpipe_lab::fidelity;
 use fullpipe_lab::results::{Run, Timed};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
-use fullpipe_linux::emu::{self, Options};
-use fullpipe_linux::rights;
 
-use crate::args::FidelityArgs;
+use crate::args::{DatapathName, FidelityArgs};
 use crate::failure::Failure;
-use crate::output;
-use crate::run::{now, progress_bar};
+use crate::run::{self, progress_bar};
+use crate::{emu, output};
 
 /// A run that the machine disturbed is made again so often.
 const ATTEMPTS: usize = 3;
+/// The one that is the reference: packet by packet, as the simulator sends them.
+const DATAPATH: DatapathName = DatapathName::Plain;
 /// Name of the file of kernel runs.
 const KEPT: &str = "kernel.jsonl";
 /// What stands between these in a page is made anew; the rest of it stays.
@@ -33,15 +35,10 @@ const MARKS: [&str; 2] = ["<!-- begin of the table -->\n", "<!-- end of the tabl
 
 pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     let file = args.file.display();
-    let text = fs::read_to_string(&args.file)
-        .map_err(|e| Failure::new(format!("cannot read {file}: {e}"), "give an experiment file"))?;
-    let experiment = Experiment::from_toml(&text).map_err(|e| Failure::from(e).about(&file))?;
-    let kernel = kernel_runs(&experiment, args)?;
-    let timed = |scenario: &Scenario| Timed { outcome: sim::run(scenario), wall_s: 0.0, validity: None };
-    let made = campaign::run(experiment.points(), &experiment.seeds(), timed, |_| ())?;
-    let wanted =
-        |run: &&RunResult<Timed>| seeds(&experiment, &experiment.points()[run.point]).contains(&run.seed);
-    let sim: Vec<Run> = made.iter().filter(wanted).map(|run| Run::new(&experiment, run)).collect();
+    let experiment = run::experiment(&args.file)?;
+    let wanted = wanted(&experiment);
+    let kernel = kernel_runs(&experiment, &wanted, args)?;
+    let sim = simulated(&experiment, &wanted)?;
     let (valid, disturbed): (Vec<Run>, Vec<Run>) = kernel.into_iter().partition(is_valid);
 
     let cells = fidelity::cells(&experiment, &sim, &valid);
@@ -66,11 +63,32 @@ pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where nothing but timing differs between runs, one tells as much as many.
-fn seeds(experiment: &Experiment, point: &Point) -> Vec<u64> {
+/// The runs to make in both worlds, by seed: number of the point, and seed. Where nothing but timing differs
+/// between runs, one tells as much as many.
+fn wanted(experiment: &Experiment) -> Vec<(usize, u64)> {
     let seeds = experiment.seeds();
-    let lossless = point.scenario.path.forward.loss.is_zero();
-    if lossless && Criterion::of(point) != Criterion::InSpread { seeds[..1].to_vec() } else { seeds }
+    let points = || experiment.points().iter().enumerate();
+    let of_seed = |(nth, &seed): (usize, &u64)| {
+        let told = move |point: &Point| nth == 0 || fidelity::varies(point);
+        points().filter(move |(_, point)| told(point)).map(move |(number, _)| (number, seed))
+    };
+    seeds.iter().enumerate().flat_map(of_seed).collect()
+}
+
+/// The simulator's runs, on all cores.
+fn simulated(experiment: &Experiment, wanted: &[(usize, u64)]) -> Result<Vec<Run>, Failure> {
+    let job = |&(number, seed): &(usize, u64)| {
+        let point = &experiment.points()[number];
+        Job { label: point.label.clone(), scenario: Scenario { seed, ..point.scenario.clone() } }
+    };
+    let jobs: Vec<Job> = wanted.iter().map(job).collect();
+    let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let outcomes = campaign::run_jobs(threads, &jobs, sim::run, |_| ())?;
+    let run = |(&(point, seed), outcome)| {
+        let value = Timed { outcome, wall_s: 0.0, validity: None };
+        Run::new(experiment, &RunResult { point, seed, value })
+    };
+    Ok(wanted.iter().zip(outcomes).map(run).collect())
 }
 
 fn is_valid(run: &Run) -> bool {
@@ -78,24 +96,22 @@ fn is_valid(run: &Run) -> bool {
 }
 
 /// The kernel's runs: those kept from earlier, and those still to be made.
-fn kernel_runs(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Run>, Failure> {
+fn kernel_runs(
+    experiment: &Experiment,
+    wanted: &[(usize, u64)],
+    args: &FidelityArgs,
+) -> Result<Vec<Run>, Failure> {
     let kept_in = args.out.join(KEPT);
     let mut runs = kept(&kept_in)?;
-    let known = |runs: &[Run], point: &Point, seed| {
-        runs.iter().any(|run| run.point == point.label && run.seed == seed)
+    let is_known = |&&(number, seed): &&(usize, u64)| {
+        let label = &experiment.points()[number].label;
+        runs.iter().any(|run| run.point == *label && run.seed == seed)
     };
-    let mut missing = Vec::new();
-    for &seed in &experiment.seeds() {
-        for (number, point) in experiment.points().iter().enumerate() {
-            if seeds(experiment, point).contains(&seed) && !known(&runs, point, seed) {
-                missing.push((number, seed));
-            }
-        }
-    }
+    let missing: Vec<_> = wanted.iter().filter(|run| !is_known(run)).copied().collect();
     if missing.is_empty() {
         return Ok(runs);
     }
-    rights::acquire()?;
+    emu::prepare(experiment, DATAPATH)?;
     fs::create_dir_all(&args.out).map_err(|e| {
         Failure::new(format!("cannot make {}: {e}", args.out.display()), "give another --out")
     })?;
@@ -117,19 +133,10 @@ fn kernel_runs(experiment: &Experiment, args: &FidelityArgs) -> Result<Vec<Run>,
 
 /// One run of the kernel; again if the machine disturbed it.
 fn kernel_run(experiment: &Experiment, number: usize, seed: u64) -> Result<Run, Failure> {
-    let point = &experiment.points()[number];
-    let scenario = Scenario { seed, ..point.scenario.clone() };
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let start = now();
-        let made = emu::run(&scenario, Options::default(), &mut NoTrace)
-            .map_err(|error| Failure::from(error).about(format_args!("run '{}'", point.label)))?;
-        let value = Timed {
-            outcome: made.outcome,
-            wall_s: start.elapsed().as_secs_f64(),
-            validity: Some(made.validity),
-        };
+        let value = emu::one(&experiment.points()[number], seed, DATAPATH, &mut NoTrace, None)?;
         let run = Run::new(experiment, &RunResult { point: number, seed, value });
         if is_valid(&run) || attempt == ATTEMPTS {
             return Ok(run);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let made = match args.world {
         World::Emu => {
             // Before anything starts a thread: rights may have to be asked for.
-            emu::prepare(&experiment, args)?;
+            emu::prepare(&experiment, args.datapath.unwrap_or_default())?;
             attended(&experiment, args, |watch| emu::runs(&experiment, args, capture.as_mut(), watch))?
         }
         World::Sim | World::Live => attended(&experiment, args, |watch| simulate(&experiment, args, watch))?,
@@ -91,15 +92,20 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
-fn read(args: &RunArgs) -> Result<Experiment, Failure> {
-    let file = args.file.display();
-    let text = fs::read_to_string(&args.file).map_err(|e| {
+/// The experiment in a file.
+pub(crate) fn experiment(path: &Path) -> Result<Experiment, Failure> {
+    let file = path.display();
+    let text = fs::read_to_string(path).map_err(|e| {
         Failure::new(
             format!("cannot read {file}: {e}"),
             "give an experiment file, as in fullpipe run experiments/window-rtt.toml",
         )
     })?;
-    let experiment = Experiment::from_toml(&text).map_err(|e| Failure::from(e).about(file))?;
+    Experiment::from_toml(&text).map_err(|e| Failure::from(e).about(file))
+}
+
+fn read(args: &RunArgs) -> Result<Experiment, Failure> {
+    let experiment = experiment(&args.file)?;
     let seeded = match args.seed {
         Some(seed) => experiment.with_seed(seed),
         None => experiment,
@@ -110,11 +116,11 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// One run: its result, and its trace as lines of comma-separated values.
-pub(crate) type Made = RunResult<(Timed, String)>;
+/// What a run is made into: its result, and its trace as lines of comma-separated values if one is wanted.
+pub(crate) type Kept = (Timed, String);
 
-/// What a run is made into: its result, and its trace if one is wanted.
-type Kept = (Timed, String);
+/// One run.
+pub(crate) type Made = RunResult<Kept>;
 
 /// Makes every run, or as many as there is patience for, on all cores; traces take time and memory, and are
 /// empty unless they are to be written.

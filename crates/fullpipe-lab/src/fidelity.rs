@@ -61,16 +61,20 @@ pub struct Cell<'e> {
     pub kernel: Figures,
 }
 
+/// Whether the seed makes a difference: only losses are drawn.
+pub fn varies(point: &Point) -> bool {
+    let path = &point.scenario.path;
+    !(path.forward.loss.is_zero() && path.backward.loss.is_zero())
+}
+
 impl Criterion {
     /// What is asked of `point`.
     pub fn of(point: &Point) -> Self {
-        let path = &point.scenario.path;
-        let lossless = path.forward.loss.is_zero() && path.backward.loss.is_zero();
         let bbr = point.scenario.flows.iter().all(|flow| flow.cc == Algorithm::Bbr1);
-        match (lossless, bbr) {
-            (true, _) => Self::Within(LOSSLESS),
-            (false, true) => Self::Within(LOSSY),
-            (false, false) => Self::InSpread,
+        match (varies(point), bbr) {
+            (false, _) => Self::Within(LOSSLESS),
+            (true, true) => Self::Within(LOSSY),
+            (true, false) => Self::InSpread,
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct ReceiveWindow {
 struct RightSizing {
     rtt: Option<Duration>,
     last_echo: u32,
-    since: Option<Instant>,
+    since: Instant,
     /// What the application took in the previous round.
     space: u64,
     copied_at_start: u64,
@@ -169,15 +169,14 @@ impl ReceiveWindow {
 
     /// The connection is there: the first measurement of what the application takes begins.
     pub(crate) fn on_established(&mut self, now: Instant) {
-        self.drs.since = Some(now);
+        self.drs.since = now;
     }
 
     /// The application has taken `copied` bytes in all; `unread` remain and `out_of_order_span` bytes lie
     /// between `rcv_nxt` and the highest held. Grows the buffer once per receiver RTT.
     pub(crate) fn on_read(&mut self, now: Instant, copied: u64, unread: u64, out_of_order_span: u64) {
-        let since = *self.drs.since.get_or_insert(now);
         let Some(rtt) = self.drs.rtt else { return };
-        if now.saturating_since(since) < rtt {
+        if now.saturating_since(self.drs.since) < rtt {
             return;
         }
         let taken = (copied - self.drs.copied_at_start).saturating_sub(unread);
@@ -186,7 +185,7 @@ impl ReceiveWindow {
             self.grow(taken, previous, out_of_order_span);
             self.drs.space = taken;
         }
-        self.drs.since = Some(now);
+        self.drs.since = now;
         self.drs.copied_at_start = copied;
     }
 
