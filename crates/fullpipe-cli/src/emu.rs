@@ -26,9 +26,9 @@ impl From<DatapathName> for Datapath {
     }
 }
 
-/// Whether every point can be run here, and the rights to do it.
-pub(crate) fn prepare(experiment: &Experiment, datapath: DatapathName) -> Result<(), Failure> {
-    let notes = experiment.points().iter().map(|point| emu::check(point, datapath.into()));
+/// Whether every point can be run here, each on its datapath, and the rights to do it.
+pub(crate) fn prepare<'p>(points: impl Iterator<Item = (&'p Point, DatapathName)>) -> Result<(), Failure> {
+    let notes = points.map(|(point, datapath)| emu::check(point, datapath.into()));
     let notes = notes.collect::<Result<Vec<_>, _>>()?;
     for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
         eprintln!("note: {note}");

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use fullpipe_lab::campaign::Watch;
-use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::experiment::{Experiment, Point};
 
 use crate::args::{DatapathName, EmuArgs, RunArgs};
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ pub(crate) fn emu(_: &EmuArgs) -> Result<ExitCode, Failure> {
     Err(no_linux())
 }
 
-pub(crate) fn prepare(_: &Experiment, _: DatapathName) -> Result<(), Failure> {
+pub(crate) fn prepare<'p>(_: impl Iterator<Item = (&'p Point, DatapathName)>) -> Result<(), Failure> {
     Err(no_linux())
 }
 

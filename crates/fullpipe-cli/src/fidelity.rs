@@ -15,7 +15,7 @@ use fullpipe_lab::campaign::{self, Job, RunResult};
 use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::fidelity;
 use fullpipe_lab::results::{Run, Timed};
-use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::scenario::{LossPattern, Scenario};
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
 
@@ -26,8 +26,6 @@ use crate::{emu, output};
 
 /// A run that the machine disturbed is made again so often.
 const ATTEMPTS: usize = 3;
-/// The one that is the reference: packet by packet, as the simulator sends them.
-const DATAPATH: DatapathName = DatapathName::Plain;
 /// Name of the file of kernel runs.
 const KEPT: &str = "kernel.jsonl";
 /// What stands between these in a page is made anew; the rest of it stays.
@@ -49,6 +47,9 @@ pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
         valid.len() + disturbed.len()
     );
     table += &fidelity::table(&cells);
+    if let Some(published) = fidelity::published(&experiment, &sim, &valid) {
+        let _ = writeln!(table, "\n{published}");
+    }
     for run in &disturbed {
         let _ = writeln!(
             table,
@@ -111,7 +112,8 @@ fn kernel_runs(
     if missing.is_empty() {
         return Ok(runs);
     }
-    emu::prepare(experiment, DATAPATH)?;
+    let to_run = missing.iter().map(|&(number, _)| &experiment.points()[number]);
+    emu::prepare(to_run.map(|point| (point, datapath(point))))?;
     fs::create_dir_all(&args.out).map_err(|e| {
         Failure::new(format!("cannot make {}: {e}", args.out.display()), "give another --out")
     })?;
@@ -131,12 +133,22 @@ fn kernel_runs(
     Ok(runs)
 }
 
+/// Packet by packet, as the simulator sends them, is the reference; what is lost in super-packets has to come out of the
+/// kernel in them.
+fn datapath(point: &Point) -> DatapathName {
+    let path = &point.scenario.path;
+    let whole =
+        [&path.forward, &path.backward].iter().any(|way| way.loss_pattern == LossPattern::SuperPackets);
+    if whole { DatapathName::Offload } else { DatapathName::Plain }
+}
+
 /// One run of the kernel; again if the machine disturbed it.
 fn kernel_run(experiment: &Experiment, number: usize, seed: u64) -> Result<Run, Failure> {
     let mut attempt = 0;
     loop {
         attempt += 1;
-        let value = emu::one(&experiment.points()[number], seed, DATAPATH, &mut NoTrace, None)?;
+        let point = &experiment.points()[number];
+        let value = emu::one(point, seed, datapath(point), &mut NoTrace, None)?;
         let run = Run::new(experiment, &RunResult { point: number, seed, value });
         if is_valid(&run) || attempt == ATTEMPTS {
             return Ok(run);

@@ -46,7 +46,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let made = match args.world {
         World::Emu => {
             // Before anything starts a thread: rights may have to be asked for.
-            emu::prepare(&experiment, args.datapath.unwrap_or_default())?;
+            let datapath = args.datapath.unwrap_or_default();
+            emu::prepare(experiment.points().iter().map(|point| (point, datapath)))?;
             attended(&experiment, args, |watch| emu::runs(&experiment, args, capture.as_mut(), watch))?
         }
         World::Sim | World::Live => attended(&experiment, args, |watch| simulate(&experiment, args, watch))?,

@@ -11,7 +11,7 @@ use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Duration, Rate};
 
 use crate::experiment::{Expectation, Experiment, ExperimentError};
-use crate::outcome::{FlowOutcome, Outcome};
+use crate::results::{Flow, Run, Wire};
 use crate::scenario::PathSpec;
 
 /// Header bytes of a data packet: IPv4 20, TCP 20, timestamps 12.
@@ -30,6 +30,8 @@ pub enum Metric {
     UtilisationSecondHalf,
     /// Segments sent again.
     Retransmits,
+    /// The same over all data segments that were sent.
+    RetransmitShare,
     /// Mean RTT in milliseconds.
     RttMean,
     /// 95th percentile of the RTT in milliseconds.
@@ -63,12 +65,13 @@ enum Unit {
 
 impl Metric {
     /// Every metric but the shares.
-    pub const PLAIN: [Self; 14] = [
+    pub const PLAIN: [Self; 15] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
         Self::Utilisation,
         Self::UtilisationSecondHalf,
         Self::Retransmits,
+        Self::RetransmitShare,
         Self::RttMean,
         Self::RttP95,
         Self::QueueDrops,
@@ -84,7 +87,9 @@ impl Metric {
         match self {
             Self::Goodput | Self::GoodputSecondHalf | Self::WirePeak | Self::WirePeakSecondHalf => Unit::Rate,
             Self::WireBurst | Self::WireBurstSecondHalf => Unit::Ratio,
-            Self::Utilisation | Self::UtilisationSecondHalf | Self::Share(_) => Unit::Share,
+            Self::Utilisation | Self::UtilisationSecondHalf | Self::RetransmitShare | Self::Share(_) => {
+                Unit::Share
+            }
             Self::Retransmits | Self::QueueDrops | Self::RandomDrops | Self::Policed => Unit::Count,
             Self::RttMean | Self::RttP95 => Unit::Millis,
         }
@@ -97,6 +102,7 @@ impl Metric {
             Self::Utilisation => "utilisation",
             Self::UtilisationSecondHalf => "utilisation_second_half",
             Self::Retransmits => "retransmits",
+            Self::RetransmitShare => "retransmit_share",
             Self::RttMean => "rtt_mean_ms",
             Self::RttP95 => "rtt_p95_ms",
             Self::QueueDrops => "queue_drops",
@@ -173,34 +179,37 @@ impl Metric {
         self.number(value) + unit
     }
 
-    /// This metric of one run; `None` for an RTT or a burst where nothing was acknowledged or arrived.
-    pub fn of(self, outcome: &Outcome, path: &PathSpec) -> Option<f64> {
-        let flows = &outcome.flows;
-        let sum = |figure: fn(&FlowOutcome) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
-        let goodput = || sum(|flow| flow.goodput.as_bps());
-        let second_half = || sum(|flow| flow.goodput_second_half.as_bps());
+    /// This metric of one run across `path`; `None` for an RTT or a burst where nothing was acknowledged or arrived.
+    pub fn of(self, run: &Run, path: &PathSpec) -> Option<f64> {
+        let flows = &run.flows;
+        let sum = |figure: fn(&Flow) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
+        let goodput = || sum(|flow| flow.goodput_bps);
+        let second_half = || sum(|flow| flow.goodput_second_half_bps);
         let most = || path.forward.rate.mul_div(path.mtu - HEADERS, path.mtu).as_bps() as f64;
-        let rtts = flows.iter().filter_map(|flow| flow.rtt);
+        let rtts = flows.iter().filter_map(|flow| flow.rtt_ms);
+        let peak =
+            |wire: fn(&Flow) -> Wire| flows.iter().map(|flow| wire(flow).peak_bps as f64).reduce(f64::max);
+        let burst =
+            |wire: fn(&Flow) -> Wire| flows.iter().filter_map(|flow| wire(flow).burst()).reduce(f64::max);
         Some(match self {
             Self::Goodput => goodput(),
             Self::GoodputSecondHalf => second_half(),
             Self::Utilisation => goodput() / most(),
             Self::UtilisationSecondHalf => second_half() / most(),
             Self::Retransmits => sum(|flow| flow.retransmits),
-            Self::QueueDrops => outcome.path.queue_drops as f64,
-            Self::RandomDrops => outcome.path.random_drops as f64,
-            Self::Policed => outcome.path.policed as f64,
-            Self::RttMean => mean(rtts.map(|rtt| rtt.mean.as_millis_f64()))?,
-            Self::RttP95 => rtts.map(|rtt| rtt.p95.as_millis_f64()).reduce(f64::max)?,
-            Self::WirePeak => flows.iter().map(|flow| flow.wire.peak.as_bps() as f64).reduce(f64::max)?,
-            Self::WirePeakSecondHalf => {
-                flows.iter().map(|flow| flow.wire_second_half.peak.as_bps() as f64).reduce(f64::max)?
+            Self::RetransmitShare => sum(|flow| flow.retransmits) / run.path.sent().max(1) as f64,
+            Self::QueueDrops => run.path.queue_drops as f64,
+            Self::RandomDrops => run.path.random_drops as f64,
+            Self::Policed => run.path.policed as f64,
+            Self::RttMean => mean(rtts.map(|rtt| rtt.mean))?,
+            Self::RttP95 => rtts.map(|rtt| rtt.p95).reduce(f64::max)?,
+            Self::WirePeak => peak(|flow| flow.wire)?,
+            Self::WirePeakSecondHalf => peak(|flow| flow.wire_second_half)?,
+            Self::WireBurst => burst(|flow| flow.wire)?,
+            Self::WireBurstSecondHalf => burst(|flow| flow.wire_second_half)?,
+            Self::Share(limit) => {
+                mean(flows.iter().map(|flow| flow.send_limit.get(limit.name()).copied().unwrap_or(0.0)))?
             }
-            Self::WireBurst => flows.iter().filter_map(|flow| flow.wire.burst()).reduce(f64::max)?,
-            Self::WireBurstSecondHalf => {
-                flows.iter().filter_map(|flow| flow.wire_second_half.burst()).reduce(f64::max)?
-            }
-            Self::Share(limit) => mean(flows.iter().map(|flow| flow.share(limit)))?,
         })
     }
 }
@@ -266,7 +275,7 @@ impl FromStr for Over {
 
 impl Over {
     /// One figure from those of all repeats; `None` if any run has none.
-    fn of(self, values: &[Option<f64>]) -> Option<f64> {
+    pub(crate) fn of(self, values: &[Option<f64>]) -> Option<f64> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         match self {
             Self::Mean => mean(values.into_iter()),
@@ -303,25 +312,23 @@ pub struct Verdict<'e> {
 
 /// Holds every expectation of `experiment` against each of its points.
 ///
-/// `runs` are the outcomes, each with the index of its point; a point without any is not judged.
-pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
-    let mut by_point: Vec<Vec<&Outcome>> = vec![Vec::new(); experiment.points().len()];
-    for (point, outcome) in runs {
-        by_point[*point].push(outcome);
-    }
+/// A point without any of `runs` is not judged.
+pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[Run]) -> Vec<Verdict<'e>> {
     let verdict = |expectation: &'e Expectation, point: usize| {
-        let path = &experiment.points()[point].scenario.path;
-        let figures: Vec<_> =
-            by_point[point].iter().map(|outcome| expectation.metric.of(outcome, path)).collect();
+        let (label, path) = (&experiment.points()[point].label, &experiment.points()[point].scenario.path);
+        let of_point = runs.iter().filter(|run| run.point == *label);
+        let figures: Vec<_> = of_point.map(|run| expectation.metric.of(run, path)).collect();
+        if figures.is_empty() {
+            return None;
+        }
         let value = expectation.over.of(&figures);
         let pass = value.is_some_and(|value| {
             expectation.min.is_none_or(|min| value >= min) && expectation.max.is_none_or(|max| value <= max)
         });
-        Verdict { expectation, point, value, pass }
+        Some(Verdict { expectation, point, value, pass })
     };
     let expectations = experiment.expectations().iter();
-    let pairs = expectations.flat_map(|e| e.points.iter().map(move |point| (e, *point)));
-    pairs.filter(|(_, point)| !by_point[*point].is_empty()).map(|(e, point)| verdict(e, point)).collect()
+    expectations.flat_map(|e| e.points.iter().filter_map(move |point| verdict(e, *point))).collect()
 }
 
 #[cfg(test)]
@@ -330,7 +337,9 @@ mod tests {
     use fullpipe_units::Bytes;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome, WireOutcome, Work};
+    use crate::campaign::RunResult;
+    use crate::outcome::{FlowOutcome, Outcome, PathOutcome, RttOutcome, WireOutcome, Work};
+    use crate::results::Timed;
 
     fn flow(mbit: u64, rtt_ms: Option<u64>) -> FlowOutcome {
         let ms = Duration::from_millis;
@@ -353,13 +362,17 @@ mod tests {
         }
     }
 
-    fn outcome(flows: Vec<FlowOutcome>) -> Outcome {
-        Outcome {
+    fn run(experiment: &Experiment, point: usize, flows: Vec<FlowOutcome>) -> Run {
+        let outcome = Outcome {
             flows,
-            path: PathOutcome { delivered: 9, queue_drops: 3, random_drops: 4, policed: 0 },
+            path: PathOutcome { delivered: 73, queue_drops: 3, random_drops: 4, policed: 0 },
             work: Work::default(),
             digest: 0,
-        }
+        };
+        Run::new(
+            experiment,
+            &RunResult { point, seed: 1, value: Timed { outcome, wall_s: 0.0, validity: None } },
+        )
     }
 
     fn experiment(expect: &str) -> Experiment {
@@ -374,7 +387,7 @@ mod tests {
     fn several_flows_are_judged_as_one_transfer() {
         let experiment = experiment("metric = 'retransmits'\nmin = 0");
         let path = &experiment.points()[0].scenario.path;
-        let outcome = outcome(vec![flow(10, Some(20)), flow(30, Some(40)), flow(0, None)]);
+        let several = run(&experiment, 0, vec![flow(10, Some(20)), flow(30, Some(40)), flow(0, None)]);
         let expected = [
             ("goodput_bps", 40e6),
             ("goodput_second_half_bps", 80e6),
@@ -382,6 +395,7 @@ mod tests {
             ("utilisation", 40.0 / (150.0 * 1448.0 / 1500.0)),
             ("utilisation_second_half", 80.0 / (150.0 * 1448.0 / 1500.0)),
             ("retransmits", 40.0),
+            ("retransmit_share", 0.5),
             ("rtt_mean_ms", 30.0),
             ("rtt_p95_ms", 80.0),
             ("queue_drops", 3.0),
@@ -393,10 +407,10 @@ mod tests {
         ];
         for (name, value) in expected {
             let metric: Metric = name.parse().expect(name);
-            let found = metric.of(&outcome, path).expect(name);
+            let found = metric.of(&several, path).expect(name);
             assert!((found - value).abs() <= value * 1e-9, "{name}: {found}, not {value}");
         }
-        let idle = super::tests::outcome(vec![flow(0, None)]);
+        let idle = run(&experiment, 0, vec![flow(0, None)]);
         assert_eq!(Metric::RttMean.of(&idle, path), None);
         assert_eq!(Metric::WireBurst.of(&idle, path), None);
     }
@@ -448,14 +462,10 @@ mod tests {
 
     #[test]
     fn bounds_are_held_against_the_repeats_of_each_point() {
-        let runs = [
-            (0, outcome(vec![flow(90, None)])),
-            (0, outcome(vec![flow(110, None)])),
-            (1, outcome(vec![flow(120, None)])),
-        ];
-        let runs: Vec<_> = runs.iter().map(|(point, outcome)| (*point, outcome)).collect();
         let judge = |expect: &str| {
             let experiment = experiment(expect);
+            let runs = [(0, 90), (0, 110), (1, 120)]
+                .map(|(point, mbit)| run(&experiment, point, vec![flow(mbit, None)]));
             let verdicts = evaluate(&experiment, &runs);
             verdicts.iter().map(|v| (v.point, v.value, v.pass)).collect::<Vec<_>>()
         };

@@ -165,6 +165,44 @@ pub fn table(cells: &[Cell<'_>]) -> String {
     text
 }
 
+/// What others have published beside what both worlds make of it, as a table in Markdown: a row for each expectation with
+/// such a figure and each of its points that both have run. `None` where nothing is published.
+pub fn published(experiment: &Experiment, sim: &[Run], kernel: &[Run]) -> Option<String> {
+    let told: Vec<_> = experiment.expectations().iter().filter(|e| e.published.is_some()).collect();
+    if told.is_empty() {
+        return None;
+    }
+    let mut text = String::from(
+        "| point | cc | metric | published | simulator | kernel | kernel, each run |\n|---|---|---|---|---|---|---|\n",
+    );
+    for expectation in told {
+        for &number in &expectation.points {
+            let point = &experiment.points()[number];
+            let metric = expectation.metric;
+            let figures = |runs: &[Run]| {
+                let of_point = runs.iter().filter(|run| run.point == point.label);
+                of_point.map(|run| metric.of(run, &point.scenario.path)).collect::<Vec<_>>()
+            };
+            let (sim, kernel) = (figures(sim), figures(kernel));
+            let (Some(one), Some(other)) = (expectation.over.of(&sim), expectation.over.of(&kernel)) else {
+                continue;
+            };
+            let each: Vec<_> = kernel.iter().flatten().map(|value| metric.number(*value)).collect();
+            let _ = writeln!(
+                text,
+                "| {} | {} | `{metric}` | {} | {} | {} | {} |",
+                point.parameters.get("point").unwrap_or(&point.label),
+                flows(point),
+                expectation.published.as_deref().unwrap_or_default(),
+                metric.display(one),
+                metric.display(other),
+                each.join(", "),
+            );
+        }
+    }
+    Some(text)
+}
+
 fn path(point: &Point) -> String {
     let keys = ["rate", "rtt", "loss", "queue", "sndbuf"];
     let values = keys.iter().filter_map(|key| Some((*key, point.parameters.get(*key)?)));
@@ -228,6 +266,8 @@ mod tests {
             retransmits: 3,
             rtt_ms: None,
             send_limit: Default::default(),
+            wire: Default::default(),
+            wire_second_half: Default::default(),
         };
         Run {
             point: point.into(),

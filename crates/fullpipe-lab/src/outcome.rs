@@ -67,13 +67,6 @@ pub struct WireOutcome {
     pub mean: Rate,
 }
 
-impl WireOutcome {
-    /// Peak over mean; `None` where nothing arrived.
-    pub fn burst(&self) -> Option<f64> {
-        (!self.mean.is_zero()).then(|| self.peak.as_bps() as f64 / self.mean.as_bps() as f64)
-    }
-}
-
 /// Packets of the data direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathOutcome {

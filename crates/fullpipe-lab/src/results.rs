@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::campaign::RunResult;
 use crate::check::{Metric, Verdict, evaluate, mean};
 use crate::experiment::Experiment;
-use crate::outcome::{FlowOutcome, Outcome};
+use crate::outcome::{FlowOutcome, Outcome, WireOutcome};
 use crate::validity::Validity;
 
 /// Name and version of the document.
@@ -119,6 +119,28 @@ pub struct Flow {
     pub rtt_ms: Option<RttMs>,
     /// Shares of its lifetime by what stopped the sender; they add up to 1.
     pub send_limit: BTreeMap<String, f64>,
+    /// How evenly its data arrived.
+    #[serde(default)]
+    pub wire: Wire,
+    /// The same over the second half.
+    #[serde(default)]
+    pub wire_second_half: Wire,
+}
+
+/// How evenly payload arrived, repeated segments counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wire {
+    /// The highest rate over one sampling period, in bit/s.
+    pub peak_bps: u64,
+    /// The mean rate.
+    pub mean_bps: u64,
+}
+
+impl Wire {
+    /// Peak over mean; `None` where nothing arrived.
+    pub fn burst(self) -> Option<f64> {
+        (self.mean_bps > 0).then(|| self.peak_bps as f64 / self.mean_bps as f64)
+    }
 }
 
 /// Round-trip times in milliseconds.
@@ -143,6 +165,13 @@ pub struct PathCounts {
     pub random_drops: u64,
     /// Packets that a policer dropped.
     pub policed: u64,
+}
+
+impl PathCounts {
+    /// Those that came to the path, whatever became of them.
+    pub(crate) fn sent(self) -> u64 {
+        self.delivered + self.queue_drops + self.random_drops + self.policed
+    }
 }
 
 /// What a run took the simulator: counts that are the same on every machine.
@@ -174,6 +203,9 @@ pub struct Expect {
     pub max: Option<f64>,
     /// What the real kernel did, as the file has it.
     pub kernel: Option<String>,
+    /// What others have published of it, as the file has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published: Option<String>,
     /// Whether it is within the bounds.
     pub pass: bool,
 }
@@ -208,8 +240,9 @@ impl Report {
     /// a point is held against what is expected of it once all its seeds are there.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
         let seeds = experiment.seeds().len();
+        let documented = |run| Run::new(experiment, run);
         let complete = runs.chunk_by(|a, b| a.point == b.point).filter(|runs| runs.len() == seeds).flatten();
-        let outcomes: Vec<_> = complete.map(|run| (run.point, &run.value.outcome)).collect();
+        let complete: Vec<_> = complete.map(documented).collect();
         let expect = |verdict: Verdict<'_>| Expect {
             conditions: verdict.expectation.conditions.clone(),
             point: experiment.points()[verdict.point].label.clone(),
@@ -218,6 +251,7 @@ impl Report {
             min: verdict.expectation.min,
             max: verdict.expectation.max,
             kernel: verdict.expectation.kernel.clone(),
+            published: verdict.expectation.published.clone(),
             pass: verdict.pass,
         };
         Self {
@@ -226,8 +260,8 @@ impl Report {
             description: experiment.description().into(),
             world: world.into(),
             interrupted: runs.len() < experiment.points().len() * seeds,
-            runs: runs.iter().map(|run| Run::new(experiment, run)).collect(),
-            expect: evaluate(experiment, &outcomes).into_iter().map(expect).collect(),
+            runs: runs.iter().map(documented).collect(),
+            expect: evaluate(experiment, &complete).into_iter().map(expect).collect(),
         }
     }
 
@@ -311,7 +345,15 @@ impl From<&FlowOutcome> for Flow {
                 p95: millis(rtt.p95),
             }),
             send_limit: shares.into_iter().filter(|(_, share)| *share > 0.0).collect(),
+            wire: flow.wire.into(),
+            wire_second_half: flow.wire_second_half.into(),
         }
+    }
+}
+
+impl From<WireOutcome> for Wire {
+    fn from(wire: WireOutcome) -> Self {
+        Self { peak_bps: wire.peak.as_bps(), mean_bps: wire.mean.as_bps() }
     }
 }
 
@@ -455,9 +497,9 @@ impl Summary {
 pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summary> {
     let summary = |runs: &[RunResult<Timed>]| {
         let point = &experiment.points()[runs[0].point];
-        let outcomes: Vec<&Outcome> = runs.iter().map(|run| &run.value.outcome).collect();
+        let runs: Vec<Run> = runs.iter().map(|run| Run::new(experiment, run)).collect();
         let figures = |metric: Metric| {
-            outcomes.iter().filter_map(|o| metric.of(o, &point.scenario.path)).collect::<Vec<_>>()
+            runs.iter().filter_map(|run| metric.of(run, &point.scenario.path)).collect::<Vec<_>>()
         };
         let average = |metric: Metric| mean(figures(metric).into_iter());
         let shares = SendLimit::ALL.into_iter().filter_map(|limit| {
@@ -467,7 +509,7 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
         limits.sort_by(|a, b| b.1.total_cmp(&a.1));
         Summary {
             point: point.label.clone(),
-            repeats: outcomes.len(),
+            repeats: runs.len(),
             goodput: Spread::of(&figures(Metric::Goodput)),
             goodput_second_half: Spread::of(&figures(Metric::GoodputSecondHalf)),
             retransmits: average(Metric::Retransmits),
@@ -499,7 +541,7 @@ mod tests {
             send_limit: vec![(SendLimit::Pacing, ms(750)), (SendLimit::SlowStart, ms(250))],
             send_limit_second_half: Vec::new(),
             max_cwnd: Bytes::ZERO,
-            wire: WireOutcome::default(),
+            wire: WireOutcome { peak: Rate::from_bps(9_000_000), mean: Rate::from_bps(3_000_000) },
             wire_second_half: WireOutcome::default(),
             finished: None,
         };
@@ -538,6 +580,8 @@ mod tests {
                     "cc": "bbr1", "bytes": 1_000_000, "goodput_bps": mbit * 1_000_000,
                     "goodput_second_half_bps": 9_000_000, "retransmits": mbit, "rtt_ms": rtt_ms,
                     "send_limit": { "pacing": 0.75, "slow_start": 0.25 },
+                    "wire": { "peak_bps": 9_000_000, "mean_bps": 3_000_000 },
+                    "wire_second_half": { "peak_bps": 0, "mean_bps": 0 },
                 }],
                 "path": { "delivered": 700, "queue_drops": 1, "random_drops": 2, "policed": 0 },
                 "work": { "events": 1500, "acks": 350, "records_visited": 2000 },

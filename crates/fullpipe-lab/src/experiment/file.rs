@@ -162,6 +162,7 @@ pub(super) struct ExpectFile {
     #[serde(default)]
     pub(super) over: Named<Over>,
     pub(super) kernel: Option<Written>,
+    pub(super) published: Option<Written>,
 }
 
 /// A word from a fixed list.

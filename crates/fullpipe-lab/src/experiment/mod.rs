@@ -87,6 +87,8 @@ pub struct Expectation {
     pub over: Over,
     /// A figure to be shown beside it: what the real kernel did.
     pub kernel: Option<String>,
+    /// The same: what others have published.
+    pub published: Option<String>,
     /// Indices of the points that meet the conditions; at least one.
     pub points: Vec<usize>,
 }
@@ -191,8 +193,9 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
             format!("points are {}{}", labels.join(", "), if points.len() > 4 { ", …" } else { "" }),
         ));
     }
-    let kernel = file.kernel.map(|written| written.text);
-    Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, points: matching })
+    let text = |written: Option<swept::Written>| written.map(|written| written.text);
+    let (kernel, published) = (text(file.kernel), text(file.published));
+    Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points: matching })
 }
 
 /// Whether `point` has all of `conditions`, compared as values: `"0.015 %"` is `"150ppm"`.
