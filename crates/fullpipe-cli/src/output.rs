@@ -215,7 +215,7 @@ fn validity(report: &Report) -> String {
         let mut row: Vec<_> = [late.p50, late.p99, late.p999, late.max].map(|ms| format!("{ms:.2}")).into();
         row.splice(0..0, [if measured.valid { "valid" } else { "INVALID" }.into(), run.point.clone()]);
         row.push(measured.tun_drops.to_string());
-        row.push(format!("{resent}/{}", measured.drops));
+        row.push(format!("{resent}/{}+{}", measured.drops, measured.duplicates));
         row.push(format!("{:.0}%", 100.0 * measured.cpu));
         Some(row)
     });
@@ -223,7 +223,8 @@ fn validity(report: &Report) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let header = ["", "point", "late ms p50", "p99", "p99.9", "max", "TUN drops", "resent/dropped", "CPU"];
+    let header =
+        ["", "point", "late ms p50", "p99", "p99.9", "max", "TUN drops", "resent/dropped+twice", "CPU"];
     let (valid, all) = (rows.len() - report.invalid().count(), rows.len());
     let mut text = format!("\n{}\n{valid} of {all} runs valid\n", aligned(&header, rows));
     for (run, measured) in report.invalid() {

@@ -85,6 +85,9 @@ pub struct RunValidity {
     pub retransmits: Option<u64>,
     /// Data packets that the path dropped in the same time.
     pub drops: u64,
+    /// Segments that arrived twice, as the receivers reported.
+    #[serde(default)]
+    pub duplicates: u64,
     /// Processor time of the path over real time; 1 is a whole core.
     pub cpu: f64,
 }
@@ -298,6 +301,7 @@ impl From<&Validity> for RunValidity {
             tun_drops: validity.tun_drops,
             retransmits: validity.retransmits,
             drops: validity.drops,
+            duplicates: validity.duplicates,
             cpu: validity.cpu,
         }
     }
@@ -640,6 +644,7 @@ mod tests {
             tun_drops: 0,
             retransmits: Some(12),
             drops: 12,
+            duplicates: 0,
             cpu: 0.25,
         };
         let report = |p99| {
@@ -654,7 +659,7 @@ mod tests {
         let expected = json!({
             "valid": false, "problems": ["1 % of the packets were written more than 2ms late (bound 1ms)"],
             "lateness_ms": { "p50": 0.0, "p99": 2.0, "p999": 9.0, "max": 40.0 },
-            "tun_drops": 0, "retransmits": 12, "drops": 12, "cpu": 0.25,
+            "tun_drops": 0, "retransmits": 12, "drops": 12, "duplicates": 0, "cpu": 0.25,
         });
         assert_eq!(document["runs"][1]["validity"], expected);
         assert_eq!(document["runs"][0].get("validity"), None, "time was virtual");

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | lateness, time of writing less the time at which a packet was due: 99th percentile | at most 1 ms or 1 % of the RTT, whichever is more |
 //! | packets that a device dropped beside the path | none |
-//! | segments sent again against data packets dropped on the path | within 5 or 3 %, whichever is more |
+//! | segments sent again against data packets dropped on the path, and segments that arrived twice | within 5 or 3 %, whichever is more |
 //!
 //! The greatest lateness is shown and not judged: one pause of the machine in a minute says little.
 
@@ -81,6 +81,9 @@ pub struct Validity {
     pub retransmits: Option<u64>,
     /// Data packets that the path dropped in the same time.
     pub drops: u64,
+    /// Segments that the receivers reported to have got twice (RFC 2883): sent again without need. A reader that is late to
+    /// open its window holds back ACKs until a tail loss probe asks for them.
+    pub duplicates: u64,
     /// Processor time of the two loops over real time: 1 is a whole core.
     pub cpu: f64,
 }
@@ -92,8 +95,8 @@ pub enum Problem {
     Late(Duration, Duration),
     /// So many packets were dropped beside the path.
     TunDrops(u64),
-    /// Retransmissions, and drops that should explain them.
-    Unexplained(u64, u64),
+    /// Retransmissions, and the drops and duplicates that should explain them.
+    Unexplained(u64, u64, u64),
 }
 
 impl Validity {
@@ -109,8 +112,11 @@ impl Validity {
         }
         if let Some(retransmits) = self.retransmits {
             let allowed = RECONCILED_FLOOR.max(self.drops * RECONCILED_PERCENT / 100);
-            if retransmits.abs_diff(self.drops) > allowed {
-                problems.push(Problem::Unexplained(retransmits, self.drops));
+            // A repetition that was lost itself is a drop and no duplicate, and an ACK that reports one may be lost: so
+            // duplicates explain what they can, and none are asked for.
+            let explained = self.drops.saturating_sub(allowed)..=self.drops + self.duplicates + allowed;
+            if !explained.contains(&retransmits) {
+                problems.push(Problem::Unexplained(retransmits, self.drops, self.duplicates));
             }
         }
         problems
@@ -129,9 +135,10 @@ impl fmt::Display for Problem {
                 write!(f, "1 % of the packets were written more than {p99} late (bound {bound})")
             }
             Self::TunDrops(n) => write!(f, "{n} packets dropped between the kernel and the path"),
-            Self::Unexplained(retransmits, drops) => {
-                write!(f, "{retransmits} segments sent again, and {drops} dropped by the path")
-            }
+            Self::Unexplained(retransmits, drops, duplicates) => write!(
+                f,
+                "{retransmits} segments sent again, {drops} dropped by the path and {duplicates} that arrived twice"
+            ),
         }
     }
 }
@@ -143,7 +150,7 @@ mod tests {
     fn measured(p99: Duration, tun_drops: u64, retransmits: u64, drops: u64) -> Validity {
         let lateness = LatenessQuantiles { p99, max: Duration::from_secs(1), ..LatenessQuantiles::default() };
         let rtt = Duration::from_millis(210);
-        Validity { rtt, lateness, tun_drops, retransmits: Some(retransmits), drops, cpu: 0.5 }
+        Validity { rtt, lateness, tun_drops, retransmits: Some(retransmits), drops, duplicates: 0, cpu: 0.5 }
     }
 
     #[test]
@@ -152,8 +159,12 @@ mod tests {
         assert_eq!(measured(ms(2_100), 0, 105, 100).problems(), []);
         assert_eq!(measured(ms(2_101), 0, 106, 100).problems().len(), 2);
         assert_eq!(measured(ms(0), 0, 1_030, 1_000).problems(), []);
-        assert_eq!(measured(ms(0), 0, 969, 1_000).problems(), [Problem::Unexplained(969, 1_000)]);
+        assert_eq!(measured(ms(0), 0, 969, 1_000).problems(), [Problem::Unexplained(969, 1_000, 0)]);
         assert_eq!(measured(ms(0), 1, 0, 0).problems(), [Problem::TunDrops(1)]);
+        let probed = Validity { duplicates: 20, ..measured(ms(0), 0, 25, 0) };
+        assert_eq!(probed.problems(), []);
+        let unexplained = Validity { retransmits: Some(26), ..probed };
+        assert_eq!(unexplained.problems(), [Problem::Unexplained(26, 0, 20)]);
         let near = Validity { rtt: Duration::from_millis(2), ..measured(ms(1_000), 0, 0, 0) };
         assert!(near.is_valid(), "1 ms however short the path");
         assert!(

@@ -81,6 +81,7 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
         tun_drops: report.tun_drops,
         retransmits: None,
         drops: report.forward.data_drops,
+        duplicates: 0,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
     };
     let code = status.code().or(status.signal().map(|signal| 128 + signal));

@@ -127,7 +127,7 @@ fn make(
 
     let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
     let mut watch = Watch::new(scenario, &flows);
-    let retransmits = thread::scope(|scope| {
+    let (retransmits, duplicates) = thread::scope(|scope| {
         let sending = scope.spawn(|| send(&flows, &scenario.flows, clock, &stop_sending));
         let receiving = scope.spawn(|| receive(&flows, scenario, &listener, clock, &stop_receiving));
         let watched = watch.until(end, clock);
@@ -138,7 +138,8 @@ fn make(
         }
         stop_receiving.stop();
         joined(receiving).and(sent).and(watched)?;
-        flows.iter().map(retransmits).sum::<Result<u64, Error>>()
+        let sums = flows.iter().map(repeats).collect::<Result<Vec<_>, Error>>()?;
+        Ok::<_, Error>(sums.iter().fold((0, 0), |sum, flow| (sum.0 + flow.0, sum.1 + flow.1)))
     })?;
     let elapsed = clock.now().saturating_since(Instant::ZERO);
     drop(listener);
@@ -151,6 +152,7 @@ fn make(
         tun_drops: report.tun_drops,
         retransmits: Some(retransmits),
         drops: report.forward.data_drops,
+        duplicates,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
     };
     let outcome = watch.outcome(&report.forward, sink);
@@ -182,9 +184,9 @@ fn drain(flows: &[Flow], clock: Clock, until: Instant) {
     }
 }
 
-fn retransmits(flow: &Flow) -> Result<u64, Error> {
-    let info = tcp_info::sender(flow.sender.as_fd(), false);
-    Ok(info.map_err(|error| Error::system("read TCP_INFO", error))?.retransmits)
+/// Segments sent again, and those that the receiver got twice.
+fn repeats(flow: &Flow) -> Result<(u64, u64), Error> {
+    tcp_info::repeats(flow.sender.as_fd()).map_err(|error| Error::system("read TCP_INFO", error))
 }
 
 /// Looks at the sockets on the grid.

@@ -116,6 +116,12 @@ pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     })
 }
 
+/// Segments that the sending socket has sent again, and those that its peer reported to have got twice (D-SACK, RFC 2883).
+pub(crate) fn repeats(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
+    let raw = raw(fd)?;
+    Ok((raw.total_retrans.into(), raw.dsack_dups.into()))
+}
+
 /// `SO_MAX_PACING_RATE` of a socket that is paced and has no limit: the largest value stands for "not paced".
 pub(crate) const NO_LIMIT: u64 = u64::MAX - 1;
 

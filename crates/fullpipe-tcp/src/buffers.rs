@@ -94,6 +94,19 @@ impl WindowRule {
         }
     }
 
+    /// This rule where the largest segments carry `len` bytes of payload and not `mss`: their packet buffers are no smaller,
+    /// so less of the memory is window. `mss` is not zero.
+    pub const fn with_segments(self, len: u64, mss: u64) -> Self {
+        match self {
+            Self::ScalingRatio(ratio) if len < mss => {
+                // Less than `ratio`; a window of nothing would never open.
+                let part = (ratio as u64 * len / mss) as u16;
+                Self::ScalingRatio(if part == 0 { 1 } else { part })
+            }
+            rule => rule,
+        }
+    }
+
     /// The window that `space` bytes of buffer allow.
     pub const fn window(self, space: Bytes) -> Bytes {
         let space = space.get();

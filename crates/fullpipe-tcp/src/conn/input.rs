@@ -178,7 +178,10 @@ impl Connection {
 
     fn on_data(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
         let len = u64::from(segment.len);
-        self.rcv_mss = self.rcv_mss.max(len.min(self.mss));
+        if len.min(self.mss) > self.rcv_mss {
+            self.rcv_mss = len.min(self.mss);
+            self.window.on_larger_segment(self.rcv_mss);
+        }
         if segment.flags.has(Flags::FIN) {
             self.fin_at = Some(end - 1);
         }
