@@ -173,7 +173,7 @@ pub fn published(experiment: &Experiment, sim: &[Run], kernel: &[Run]) -> Option
         return None;
     }
     let mut text = String::from(
-        "| point | cc | metric | published | simulator | kernel | kernel, each run |\n|---|---|---|---|---|---|---|\n",
+        "| point | metric | published | simulator | kernel | kernel, each run |\n|---|---|---|---|---|---|\n",
     );
     for expectation in told {
         for &number in &expectation.points {
@@ -190,9 +190,8 @@ pub fn published(experiment: &Experiment, sim: &[Run], kernel: &[Run]) -> Option
             let each: Vec<_> = kernel.iter().flatten().map(|value| metric.number(*value)).collect();
             let _ = writeln!(
                 text,
-                "| {} | {} | `{metric}` | {} | {} | {} | {} |",
-                point.parameters.get("point").unwrap_or(&point.label),
-                flows(point),
+                "| {} | `{metric}` | {} | {} | {} | {} |",
+                point.label,
                 expectation.published.as_deref().unwrap_or_default(),
                 metric.display(one),
                 metric.display(other),
