@@ -98,11 +98,20 @@ impl WindowRule {
     /// so less of the memory is window. `mss` is not zero.
     pub const fn with_segments(self, len: u64, mss: u64) -> Self {
         match self {
-            Self::ScalingRatio(ratio) if len < mss => {
-                // Less than `ratio`; a window of nothing would never open.
-                let part = (ratio as u64 * len / mss) as u16;
-                Self::ScalingRatio(if part == 0 { 1 } else { part })
+            Self::ScalingRatio(ratio @ 1..) if len < mss => {
+                let memory = (mss << 8) / ratio as u64 / MEMORY_STEP * MEMORY_STEP;
+                // A window of nothing would never open.
+                let part = if memory == 0 { ratio as u64 } else { (len << 8) / memory };
+                Self::ScalingRatio(if part == 0 { 1 } else { part as u16 })
             }
+            rule => rule,
+        }
+    }
+
+    /// This rule before a segment has been weighed: half of the memory.
+    pub const fn unmeasured(self) -> Self {
+        match self {
+            Self::ScalingRatio(ratio) if ratio > UNMEASURED_RATIO => Self::ScalingRatio(UNMEASURED_RATIO),
             rule => rule,
         }
     }
@@ -154,6 +163,11 @@ impl fmt::Display for WindowRule {
 /// Payload over memory of a 1448-byte segment in its own 2304-byte packet buffer, in 256ths: 0.625,
 /// measured on 6.18. A network card that fills pages reaches 219/256; it is measured, not known.
 pub const MEASURED_RATIO: u16 = 160;
+
+/// What a new connection counts on (`TCP_DEFAULT_SCALING_RATIO`).
+const UNMEASURED_RATIO: u16 = 128;
+/// Packet buffers come in multiples of this.
+const MEMORY_STEP: u64 = 256;
 
 const fn clamp_shift(bits: u8) -> u8 {
     if bits > 31 { 31 } else { bits }

@@ -207,8 +207,17 @@ impl Connection {
 
     /// Sends a tail loss probe (new data if there is some, else the newest again), or a window probe.
     fn transmit_probe(&mut self, now: Instant, kind: ProbeKind) -> Option<Transmit> {
+        let unsent = self.queue.written().saturating_sub(self.snd_nxt);
+        let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
         match kind {
             ProbeKind::Window => {
+                let len = unsent.min(rwnd).min(self.mss);
+                if len > 0 {
+                    // A window too small for a whole segment, of which nothing more was heard: better a short segment now than
+                    // none ever (RFC 9293 section 3.8.6.2.1, the override timeout).
+                    self.rto.on_valid_sample();
+                    return Some(self.transmit_new(now, len));
+                }
                 // ZWP-1: an octet that the peer has already acknowledged: it must answer.
                 self.arm_persist(now);
                 let before_una = self.iss.plus(self.snd_una);
@@ -218,10 +227,8 @@ impl Connection {
             }
             ProbeKind::Tail => {
                 self.stats.probes += 1;
-                let unsent = self.queue.written().saturating_sub(self.snd_nxt);
-                let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
-                let len = unsent.min(rwnd).min(self.mss);
-                let transmit = if len > 0 {
+                let len = unsent.min(self.mss);
+                let transmit = if len > 0 && len <= rwnd {
                     let transmit = self.transmit_new(now, len);
                     self.probe.on_sent(self.snd_nxt, false);
                     transmit

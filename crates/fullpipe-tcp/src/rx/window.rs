@@ -58,13 +58,15 @@ impl ReceiveWindow {
         // A buffer set by hand is all there will ever be; else the host's limit for such buffers counts too.
         let largest = match buffer {
             Buffer::Auto { .. } => limit.max(RMEM_MAX),
-            Buffer::Fixed(size) => rule.window(size).get().max(65_535),
+            Buffer::Fixed(size) => rule.unmeasured().window(size).get().max(65_535),
         };
+        let full = (rule, mss);
+        let rule = rule.unmeasured();
         let initial = rule.window(Bytes::new(rcvbuf)).get().min(INITIAL_WINDOW).min(clamp);
         // In whole segments, if it holds one.
         let initial = if initial > mss { initial / mss * mss } else { initial };
         Self {
-            full: (rule, mss),
+            full,
             rule,
             buffer,
             rcvbuf,

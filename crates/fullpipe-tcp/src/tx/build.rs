@@ -21,18 +21,21 @@ pub(crate) struct Room {
     pub(crate) last: bool,
 }
 
-/// Length of the next transmission of new data: whole segments, or a short one if it ends the stream or
-/// no other short one is outstanding (Nagle's rule in Minshall's form, NAG-3: at most one short segment
-/// per round trip, whether the application or the window made it short).
+/// Length of the next transmission of new data: whole segments, and a short one if it is all there is, or ends what the
+/// window takes of them, and no other short one is outstanding (Nagle's rule in Minshall's form, NAG-3: at most one
+/// short segment per round trip, whether the application or the window made it short).
+///
+/// A window that does not take a whole segment takes none of what could fill one (RFC 9293 section 3.8.6.2.1): a sender
+/// that has one segment under way leaves the rest of such a window empty.
 pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));
-    if len >= mss {
-        return len / mss * mss;
+    if len < mss {
+        // The congestion window counts whole segments; it never makes one short.
+        let ends_stream = room.last && len == room.unsent;
+        return if len == room.unsent && (ends_stream || !room.short_outstanding) { len } else { 0 };
     }
-    // The congestion window counts whole segments; it never makes one short.
-    let short = len == room.unsent || len == room.rwnd;
-    let ends_stream = room.last && len == room.unsent;
-    if short && (ends_stream || !room.short_outstanding) { len } else { 0 }
+    let window_ends_it = len == room.rwnd && len < room.cwnd && len < room.quantum;
+    if window_ends_it && !room.short_outstanding { len } else { len / mss * mss }
 }
 
 /// The pacing rate that follows from a decision, whether or not the host enforces it.
@@ -100,10 +103,20 @@ mod tests {
         let rest = Room { unsent: 100, short_outstanding: true, ..ROOM };
         assert_eq!(next_length(rest, 1448), 0);
         assert_eq!(next_length(Room { short_outstanding: false, ..rest }, 1448), 100);
-        assert_eq!(next_length(Room { rwnd: 1_447, ..ROOM }, 1448), 1_447);
-        assert_eq!(next_length(Room { rwnd: 1_447, short_outstanding: true, ..ROOM }, 1448), 0);
         assert_eq!(next_length(Room { last: true, ..rest }, 1448), 100);
         assert_eq!(next_length(Room { last: true, cwnd: 50, ..rest }, 1448), 0);
+    }
+
+    /// Measured on 6.18 with segments of 724 bytes and a window of 1280: with nothing under way 724 and 556 go at once, if the
+    /// congestion window takes two segments; with one of 724 under way nothing does.
+    #[test]
+    fn a_window_makes_a_segment_short_only_behind_a_whole_one() {
+        let window = Room { rwnd: 1_280, ..ROOM };
+        assert_eq!(next_length(window, 724), 1_280);
+        assert_eq!(next_length(Room { cwnd: 724, ..window }, 724), 724);
+        assert_eq!(next_length(Room { short_outstanding: true, ..window }, 724), 724);
+        assert_eq!(next_length(Room { rwnd: 556, ..ROOM }, 724), 0);
+        assert_eq!(next_length(Room { rwnd: 556, unsent: 556, ..ROOM }, 724), 556);
     }
 
     #[test]
