@@ -15,7 +15,6 @@
 //! whole packet buffers leave at once (fast paths) or the pacer keeps them (`docs/decisions/0011`).
 
 use crate::buffers::{self, Buffer, PACKET_BUFFER_MEMORY};
-use crate::cc::MAX_QUANTUM as LARGEST_PACKET;
 
 /// Positions and limits of the send queue.
 #[derive(Clone, Debug)]
@@ -29,8 +28,8 @@ pub(crate) struct SendQueue {
     una: u64,
     /// Offset at which the packet buffer at the back begins.
     back: u64,
-    /// Payload of the packet buffers that have been sent: one transmission each.
-    sent_packet: u64,
+    /// Payload of a packet buffer before it is sent, and of one that has been: a transmission.
+    packet: [u64; 2],
     /// The application closed its side: nothing is written any more.
     closed: bool,
     /// A write found no room; cleared when the writer is woken.
@@ -81,7 +80,7 @@ impl SendQueue {
             Buffer::Fixed(size) => size.get(),
             Buffer::Auto { max } => buffers::autotuned_sndbuf(initial_cwnd, mss, 2).get().min(max.get()),
         };
-        Self { buffer, sndbuf, written: 0, una: 0, back: 0, sent_packet: mss, closed: false, blocked: false }
+        Self { buffer, sndbuf, written: 0, una: 0, back: 0, packet: [mss; 2], closed: false, blocked: false }
     }
 
     /// Takes up to `len` bytes from the application in one write; returns how many.
@@ -89,7 +88,7 @@ impl SendQueue {
         if self.closed {
             return 0;
         }
-        self.sent_packet = outlet.quantum.min(outlet.goal);
+        self.packet = [outlet.goal, outlet.quantum.min(outlet.goal)];
         // Each write ends with sending all that may leave, and so does each ACK.
         let mut sent = outlet.push(outlet.nxt, self.written);
         let (mut accepted, mut pushed) = (0, 0);
@@ -150,7 +149,7 @@ impl SendQueue {
     pub(crate) fn memory(&self, nxt: u64) -> u64 {
         let (queued, unsent) = (self.written - self.una, self.written - nxt.min(self.written));
         let packets =
-            (queued - unsent.min(queued)).div_ceil(self.sent_packet) + unsent.div_ceil(LARGEST_PACKET);
+            unsent.div_ceil(self.packet[0]) + (queued - unsent.min(queued)).div_ceil(self.packet[1]);
         queued + packets * PACKET_BUFFER_MEMORY
     }
 
