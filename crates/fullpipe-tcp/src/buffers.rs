@@ -209,15 +209,14 @@ pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
     Bytes::new(cwnd.div_ceil(mss).saturating_mul(AUTOTUNE_SEGMENT_MEMORY).saturating_mul(factor))
 }
 
+/// Memory of a packet buffer in the send queue beside its payload: the descriptor with what it shares, and the
+/// head for the headers. Measured on 6.18 (x86-64): 65 160 bytes in one packet buffer take 65 992.
+pub(crate) const PACKET_BUFFER_MEMORY: u64 = 832;
+
 /// Payload that a send buffer of `sndbuf` bytes holds. Queued data sits in packet buffers of up to
 /// 64 KiB, whose overhead is small: 3.93 MB of payload were measured to take 3.99 MB.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
-}
-
-/// Memory that `payload` bytes of queued data take: the other way round.
-pub const fn queue_memory(payload: Bytes) -> Bytes {
-    payload.mul_div(65, 64)
 }
 
 /// `tcp_wmem[2]` of all kernels, on hosts with enough memory.

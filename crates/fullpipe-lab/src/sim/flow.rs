@@ -8,7 +8,7 @@ use crate::history::{Ended, History, Moment};
 use crate::outcome::{FlowOutcome, RttOutcome};
 use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
-use crate::workload::{Reader, Writer};
+use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer};
 
 /// Most payload that is handed up as one segment (an IP packet's 64 KiB, whole segments only).
 const MERGE_LIMIT: u32 = 65_000;
@@ -20,6 +20,10 @@ pub(crate) struct Flow {
     starts_at: Instant,
     opened: bool,
     writer: Writer,
+    /// What is left of what it offered.
+    offered: u64,
+    /// When the write into a full buffer, which is under way, is done.
+    writes_until: Instant,
     reader: Reader,
     finished_at: Option<Instant>,
     /// When a reader that takes its time last read.
@@ -58,6 +62,8 @@ impl Flow {
             starts_at,
             opened: false,
             writer: Writer::new(spec.workload.writing, spec.bytes),
+            offered: 0,
+            writes_until: Instant::FAR_FUTURE,
             reader: Reader::new(spec.workload.reading, starts_at),
             finished_at: None,
             read_at: starts_at,
@@ -82,7 +88,7 @@ impl Flow {
             self.sender.open();
         }
         self.sender.handle_timeout(now);
-        if self.writer.wakes_at() <= now {
+        if self.writes_at() <= now {
             self.offer(now);
         }
         self.sender_events(now);
@@ -98,13 +104,22 @@ impl Flow {
         }
     }
 
-    /// The sending application writes what it has, as long as there is room.
+    /// The sending application writes what it has, block by block, as long as the socket takes it.
     fn offer(&mut self, now: Instant) {
+        self.writes_until = Instant::FAR_FUTURE;
         loop {
-            let offered = self.writer.offers(now);
-            if offered > 0 {
-                let taken = self.sender.write(offered);
-                self.writer.wrote(offered, taken);
+            if self.offered == 0 {
+                self.offered = self.writer.offers(now);
+            }
+            while self.offered > 0 {
+                let block = self.offered.min(WRITE_BLOCK);
+                let taken = self.sender.write(block);
+                self.writer.wrote(block, taken);
+                self.offered = if taken < block { 0 } else { self.offered - block };
+                if self.offered > 0 && self.sender.is_full() {
+                    self.writes_until = now + WRITE_TIME;
+                    return;
+                }
             }
             if !self.writer.has_more() || !self.sender.wait_for_room() {
                 break;
@@ -113,6 +128,11 @@ impl Flow {
         if self.writer.is_done() {
             self.sender.close();
         }
+    }
+
+    /// When the sending application goes on by itself.
+    fn writes_at(&self) -> Instant {
+        self.writer.wakes_at().min(self.writes_until)
     }
 
     pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
@@ -190,7 +210,7 @@ impl Flow {
             let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
             return self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at());
         }
-        if self.opened { self.sender.poll_timeout().min(self.writer.wakes_at()) } else { self.starts_at }
+        if self.opened { self.sender.poll_timeout().min(self.writes_at()) } else { self.starts_at }
     }
 
     /// The flow's trace row.

@@ -15,7 +15,7 @@ mod writer;
 use fullpipe_units::{Bytes, Duration, Rate};
 
 pub use reader::{CURL_BUFFER, CURL_PERIOD, Reader, curl_buffer};
-pub use writer::Writer;
+pub use writer::{WRITE_BLOCK, WRITE_TIME, Writer};
 
 /// What both applications of a flow do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,13 +1,20 @@
 //! The sending application.
 
-use fullpipe_units::{Bytes, Instant};
+use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::Writing;
 
-/// What a greedy writer writes each time its socket has room: ten blocks of 128 KiB, as iperf3 does. It then asks
+/// The most that one write hands over: a block of iperf3's.
+pub const WRITE_BLOCK: u64 = 128 << 10;
+
+/// What a greedy writer writes each time its socket has room: ten blocks, as iperf3 does. It then asks
 /// again, and a socket has room only when a third of its buffer is free. That makes a difference where the
 /// buffer is the limit: three times this is in flight behind a buffer of 4 MiB, and two thirds of a large one.
-const GREEDY_WRITE: u64 = 10 * (128 << 10);
+const GREEDY_WRITE: u64 = 10 * WRITE_BLOCK;
+
+/// What a write of a whole block takes: the host copies, cuts and sends 8 Gbit/s. It matters only to a
+/// writer that goes on although its buffer is full, in a race with the ACKs: they come in while it writes.
+pub const WRITE_TIME: Duration = Duration::from_micros(131);
 
 /// A sending application at work.
 #[derive(Clone, Debug)]
@@ -89,7 +96,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_units::{Duration, Rate};
+    use fullpipe_units::Rate;
 
     use super::*;
 

@@ -263,7 +263,7 @@ impl Connection {
         }
         self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
         if una_advanced {
-            if self.queue.on_acked(ack) {
+            if self.queue.on_acked(ack, self.snd_nxt) {
                 self.events.push_back(Event::Writable);
             }
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.

@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 use crate::SendLimit;
-use crate::buffers::{self, Buffer, WindowRule};
+use crate::buffers::{Buffer, WindowRule};
 use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, Status};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
 use crate::recovery::probe::TailProbe;
@@ -43,7 +43,7 @@ use crate::rx::reassembly::Reassembly;
 use crate::rx::window::ReceiveWindow;
 use crate::tx::build;
 use crate::tx::pacer::Pacer;
-use crate::tx::queue::SendQueue;
+use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
 
 use timers::RetransmitTimer;
@@ -438,20 +438,41 @@ impl Connection {
     /// [`Event::Writable`] says when to go on.
     pub fn write(&mut self, len: u64) -> u64 {
         self.check_app_limited();
-        self.queue.write(len, self.packet_buffer_goal())
+        self.queue.write(len, self.outlet())
+    }
+
+    /// The send buffer is full: only a packet buffer that has been begun still takes data. Who writes on finds
+    /// out by the time that writing takes.
+    pub fn is_full(&self) -> bool {
+        self.queue.is_full(self.snd_nxt)
     }
 
     /// Whether a third of the send buffer is free, which is when a socket counts as writable. If not,
     /// [`Event::Writable`] says when it is.
     pub fn wait_for_room(&mut self) -> bool {
-        self.queue.wait_for_room()
+        self.queue.wait_for_room(self.snd_nxt)
     }
 
-    /// How much the kernel fills one packet buffer with: 64 KiB of whole segments, but no more than half
-    /// of the peer's window.
-    fn packet_buffer_goal(&self) -> u64 {
-        let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, self.snd_wnd.max(self.mss));
-        (most / self.mss).max(1) * self.mss
+    /// What may leave while the application writes.
+    fn outlet(&self) -> Outlet {
+        let window = self.snd_wnd.max(self.mss);
+        // The kernel fills a packet buffer with 64 KiB of whole segments, but no more than half of the peer's window.
+        let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, window);
+        let cwnd = self.effective_cwnd().saturating_sub(self.board.inflight());
+        let room = cwnd.min((self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt));
+        Outlet {
+            nxt: self.snd_nxt,
+            room: match self.paced() {
+                false => room,
+                true if self.limits.current == SendLimit::Pacing => 0,
+                true => room.min(self.quantum),
+            },
+            quantum: self.quantum.max(self.mss),
+            goal: (most / self.mss).max(1) * self.mss,
+            push_after: window / 2,
+            mss: self.mss,
+            short_waits: self.short_until > self.snd_una,
+        }
     }
 
     /// Says that no more will be written.
@@ -546,7 +567,7 @@ impl Connection {
             queued,
             notsent: self.queue.written().saturating_sub(self.snd_nxt),
             sndbuf: self.queue.sndbuf(),
-            sndbuf_used: buffers::queue_memory(Bytes::new(queued)).get(),
+            sndbuf_used: self.queue.memory(self.snd_nxt),
             recovering: self.phase != Phase::Open,
             limit: self.limits.current,
             status: self.cc.status(),

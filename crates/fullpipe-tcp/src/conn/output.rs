@@ -129,7 +129,7 @@ impl Connection {
     }
 
     /// Releases are held back by the pacer.
-    fn paced(&self) -> bool {
+    pub(super) fn paced(&self) -> bool {
         if self.config.max_pacing_rate.is_some() {
             return true;
         }
