@@ -116,6 +116,8 @@ fn fate(verdict: Verdict) -> Option<&'static str> {
         Verdict::Lost => Some("dropped by the path: lost at random"),
         Verdict::Policed => Some("dropped by the path: policed"),
         Verdict::QueueFull => Some("dropped by the path: queue full"),
+        Verdict::Managed => Some("dropped by the path: queue management"),
+        Verdict::Thinned => Some("dropped by the path: ACK thinned out"),
     }
 }
 

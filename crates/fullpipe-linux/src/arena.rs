@@ -50,6 +50,11 @@ impl Arena {
         &self.chunks[slot.chunk as usize].bytes[slot.at as usize..][..slot.len as usize]
     }
 
+    /// There is one more piece of the packet.
+    pub(crate) fn retain(&mut self, slot: Slot) {
+        self.chunks[slot.chunk as usize].pieces += 1;
+    }
+
     /// One piece of the packet has left.
     pub(crate) fn release(&mut self, slot: Slot) {
         let chunk = &mut self.chunks[slot.chunk as usize];

@@ -9,7 +9,7 @@
 //! Cutting follows what the kernel's own segmentation does: sequence number and IPv4 identification grow, FIN and PSH
 //! stay with the last segment, CWR with the first.
 
-use fullpipe_path::PacketKind;
+use fullpipe_path::{Ecn, PacketKind};
 use fullpipe_tcp::wire::checksum::{fold, sum};
 
 use crate::tun::VIRTIO_HEADER;
@@ -17,6 +17,7 @@ use crate::tun::VIRTIO_HEADER;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const FIN_PSH: u8 = 0x09;
+const FIN_SYN_RST: u8 = 0x07;
 const CWR: u8 = 0x80;
 
 /// `virtio_net_hdr`: the checksum is left to whoever sends the packet on.
@@ -35,6 +36,7 @@ pub(crate) struct Parsed {
     pub(crate) headers: usize,
     pub(crate) flow: FlowKey,
     pub(crate) kind: PacketKind,
+    pub(crate) ecn: Ecn,
 }
 
 /// What the packets of a flow in one direction share.
@@ -49,7 +51,8 @@ pub(crate) struct FlowKey {
 /// Reads the headers of an IP packet; what is no IP packet is a control packet of no flow.
 pub(crate) fn parse(packet: &[u8]) -> Parsed {
     let mut flow = FlowKey::default();
-    let other = |flow, headers| Parsed { ip_header: headers, headers, flow, kind: PacketKind::Control };
+    let ecn = ecn_of(packet);
+    let other = |flow, headers| Parsed { ip_header: headers, headers, flow, kind: PacketKind::Control, ecn };
     let ip_header = match packet.first().map(|byte| byte >> 4) {
         Some(4) if packet.len() >= 20 => {
             flow.protocol = packet[9];
@@ -73,8 +76,37 @@ pub(crate) fn parse(packet: &[u8]) -> Parsed {
     };
     flow.ports = [be16(transport, 0), be16(transport, 2)];
     let headers = (ip_header + transport_header).min(packet.len());
-    let kind = if packet.len() > headers { PacketKind::Data } else { PacketKind::Control };
-    Parsed { ip_header, headers, flow, kind }
+    let pure_ack = flow.protocol == TCP && transport[13] & FIN_SYN_RST == 0;
+    let kind = match packet.len() > headers {
+        true => PacketKind::Data,
+        false if pure_ack => PacketKind::Ack,
+        false => PacketKind::Control,
+    };
+    Parsed { ip_header, headers, flow, kind, ecn }
+}
+
+/// The ECN field: the lowest bits of the second byte in IPv4, and in IPv6 of the traffic class that lies across the first two.
+fn ecn_of(packet: &[u8]) -> Ecn {
+    match packet {
+        [first, second, ..] if first >> 4 == 4 => Ecn::from_bits(*second),
+        [first, second, ..] if first >> 4 == 6 => Ecn::from_bits(second >> 4),
+        _ => Ecn::NotEct,
+    }
+}
+
+/// Writes `ecn` into an IP header, and makes its checksum good where it has one.
+pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
+    match ip.first().map(|byte| byte >> 4) {
+        Some(4) if ip.len() >= 20 => {
+            let header = usize::from(ip[0] & 15) * 4;
+            ip[1] = ip[1] & !3 | ecn.bits();
+            put16(ip, 10, 0);
+            let sum = !fold(sum(&ip[..header.min(ip.len())]));
+            put16(ip, 10, sum);
+        }
+        Some(6) if ip.len() >= 2 => ip[1] = ip[1] & !0x30 | ecn.bits() << 4,
+        _ => {}
+    }
 }
 
 /// The wire segments of what was read, with its `virtio_net_hdr` if it has one.

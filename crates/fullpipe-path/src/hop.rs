@@ -112,9 +112,9 @@ impl<T> Hop<T> {
 
     /// Hands the oldest packet to `take`, where it lies, if it has left by `now`.
     #[inline]
-    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(&T) -> R) -> Option<R> {
-        let oldest = self.held.front().filter(|held| held.exit <= now)?;
-        let (taken, len) = (take(&oldest.payload), oldest.len);
+    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(&mut T) -> R) -> Option<R> {
+        let oldest = self.held.front_mut().filter(|held| held.exit <= now)?;
+        let (taken, len) = (take(&mut oldest.payload), oldest.len);
         self.held.pop_front();
         self.on_exit(len);
         Some(taken)

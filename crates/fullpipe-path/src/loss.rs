@@ -1,8 +1,9 @@
 //! Random loss: independent, and in bursts.
 
-use fullpipe_units::{Draws, Probability};
+use fullpipe_units::Probability;
 
-use crate::path::{PacketInfo, PacketKind};
+use crate::chance::Streams;
+use crate::packet::PacketInfo;
 
 /// Loses each packet with the same probability, whatever happened to the others.
 #[derive(Clone, Debug)]
@@ -76,47 +77,5 @@ impl BurstLoss {
         let (draw, bad) = self.streams.next(packet);
         *bad = if *bad { !end.hits(draw) } else { begin.hits(draw) };
         *bad
-    }
-}
-
-/// One stream of draws, and a state, for each flow and kind of packet.
-///
-/// A decision is `draw(seed, element and flow, ordinal)`, the ordinal counting the packets of that flow
-/// and kind at this element: adding a flow, or changing a congestion control, moves nobody else's
-/// losses, so that two runs can be compared in pairs.
-#[derive(Clone, Debug)]
-struct Streams<S> {
-    seed: u64,
-    element: u64,
-    flows: Vec<[Stream<S>; 2]>,
-}
-
-#[derive(Clone, Debug)]
-struct Stream<S> {
-    draws: Draws,
-    next: u64,
-    state: S,
-}
-
-impl<S: Default> Streams<S> {
-    fn new(seed: u64, element: u64) -> Self {
-        Self { seed, element, flows: Vec::new() }
-    }
-
-    fn next(&mut self, packet: PacketInfo) -> (u64, &mut S) {
-        let flow = packet.flow as usize;
-        while self.flows.len() <= flow {
-            let number = self.flows.len() as u64;
-            let stream = |kind: u64| Stream {
-                draws: Draws::new(self.seed, (self.element << 40) ^ (number << 1) ^ kind),
-                next: 0,
-                state: S::default(),
-            };
-            self.flows.push([stream(0), stream(1)]);
-        }
-        let stream = &mut self.flows[flow][usize::from(packet.kind == PacketKind::Control)];
-        let draw = stream.draws.at(stream.next);
-        stream.next += 1;
-        (draw, &mut stream.state)
     }
 }

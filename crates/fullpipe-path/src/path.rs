@@ -2,74 +2,9 @@
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
-use crate::{BurstLoss, Hop, IidLoss, Policer, Shaper};
-
-/// What verdicts may know of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PacketInfo {
-    /// Length in bytes, as the link counts it (IP header included).
-    pub len: u32,
-    /// Number of its flow, from zero.
-    pub flow: u32,
-    /// Whether it carries payload.
-    pub kind: PacketKind,
-    /// It was cut from the same super-packet as the packet of its flow before it.
-    pub continues: bool,
-}
-
-/// Data or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PacketKind {
-    /// Carries payload.
-    Data,
-    /// SYN, FIN or pure ACK.
-    Control,
-}
-
-/// What became of a pushed packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It is on its way.
-    Accepted,
-    /// A loss element took it.
-    Lost,
-    /// A policer took it.
-    Policed,
-    /// A queue had no room.
-    QueueFull,
-}
-
-/// One element.
-#[derive(Clone, Debug)]
-pub enum Element<T> {
-    /// Verdict: independent loss.
-    Loss(IidLoss),
-    /// Verdict: loss in bursts.
-    BurstLoss(BurstLoss),
-    /// Verdict: drops what exceeds a rate and a burst.
-    Policer(Policer),
-    /// Holder: delays what exceeds a rate and a burst.
-    Shaper(Shaper<(PacketInfo, T)>),
-    /// Holder: queue, rate and delay.
-    Hop(Hop<(PacketInfo, T)>),
-}
-
-/// Packets by fate, over the whole run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Packets that entered the path.
-    pub offered: u64,
-    /// Data packets that left it.
-    pub delivered_data: u64,
-    /// Other packets that left it.
-    pub delivered_control: u64,
-    /// Packets that a loss element took.
-    pub random_drops: u64,
-    /// Packets that a policer took.
-    pub policed: u64,
-    /// Packets that found a queue full.
-    pub queue_drops: u64,
-}
+use crate::element::Element;
+use crate::ledger::{Counters, Ledger};
+use crate::packet::{Exit, Note, PacketInfo, Verdict};
 
 /// How long holders have been busy, over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,49 +15,6 @@ pub struct Busy {
     pub shaper: Duration,
 }
 
-impl<T> Element<T> {
-    /// It keeps packets for a time.
-    fn is_holder(&self) -> bool {
-        matches!(self, Self::Hop(_) | Self::Shaper(_))
-    }
-
-    /// When the next packet leaves; [`Instant::FAR_FUTURE`] for an empty holder and every verdict.
-    fn next_exit(&self) -> Instant {
-        match self {
-            Self::Hop(hop) => hop.next_exit(),
-            Self::Shaper(shaper) => shaper.next_exit(),
-            Self::Loss(_) | Self::BurstLoss(_) | Self::Policer(_) => Instant::FAR_FUTURE,
-        }
-    }
-
-    fn pop(&mut self, now: Instant) -> Option<(Instant, (PacketInfo, T))> {
-        let (exit, _, held) = match self {
-            Self::Hop(hop) => hop.pop(now),
-            Self::Shaper(shaper) => shaper.pop(now),
-            Self::Loss(_) | Self::BurstLoss(_) | Self::Policer(_) => None,
-        }?;
-        Some((exit, held))
-    }
-
-    /// A verdict's answer; `None` lets the packet on, as holders do.
-    fn verdict(&mut self, now: Instant, packet: PacketInfo) -> Option<Verdict> {
-        match self {
-            Self::Loss(loss) => loss.loses(packet).then_some(Verdict::Lost),
-            Self::BurstLoss(loss) => loss.loses(packet).then_some(Verdict::Lost),
-            Self::Policer(policer) => policer.drops(now, packet).then_some(Verdict::Policed),
-            Self::Hop(_) | Self::Shaper(_) => None,
-        }
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Hop(hop) => hop.len(),
-            Self::Shaper(shaper) => shaper.len(),
-            Self::Loss(_) | Self::BurstLoss(_) | Self::Policer(_) => 0,
-        }
-    }
-}
-
 /// Elements in the order in which packets meet them.
 #[derive(Clone, Debug)]
 pub struct Path<T> {
@@ -131,64 +23,56 @@ pub struct Path<T> {
     last_holder: usize,
     /// The last holder is the only one: nothing has to be moved inside.
     single_holder: bool,
-    counters: Counters,
+    ledger: Ledger<T>,
 }
 
 impl<T> Path<T> {
     /// A path of `elements`.
     ///
     /// # Panics
-    /// If no element holds packets: a path that takes no time has no departures to ask for.
+    /// If no element holds packets: a path that takes no time has no departures to ask for. And if packets are
+    /// duplicated behind the last element that holds them: the copy would have nowhere to be.
     pub fn new(elements: Vec<Element<T>>) -> Self {
         let last_holder =
             elements.iter().rposition(Element::is_holder).expect("a path needs at least one hop or shaper");
+        let behind = &elements[last_holder..];
+        assert!(
+            !behind.iter().any(|element| matches!(element, Element::Duplication(_))),
+            "packets are duplicated in front of an element that holds them"
+        );
         let single_holder = elements.iter().filter(|element| element.is_holder()).count() == 1;
-        Self { elements, last_holder, single_holder, counters: Counters::default() }
+        Self { elements, last_holder, single_holder, ledger: Ledger::default() }
     }
 
-    /// Offers a packet at `now`.
-    #[inline]
-    pub fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
-        self.run_until(now);
-        self.counters.offered += 1;
-        // The path that is a hop and no more: the packet is moved once, to where it is held.
-        if let [Element::Hop(hop)] = &mut self.elements[..] {
-            let held = hop.push(now, packet.len, (packet, payload));
-            let verdict = if held { Verdict::Accepted } else { Verdict::QueueFull };
-            self.counters.count(verdict);
-            return verdict;
-        }
-        self.enter(0, now, packet, payload)
+    /// From now on what happens to packets inside is noted, for [`Path::next_note`]: for those who hold the packets'
+    /// bytes and must know how many of each there are.
+    pub fn keep_notes(&mut self) {
+        self.ledger.keep_notes();
     }
 
-    /// The next packet to have left the path by `now`, with the time at which it left.
-    pub fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
-        self.run_until(now);
-        loop {
-            let (exit, (packet, payload)) = self.elements[self.last_holder].pop(now)?;
-            if self.last_holder + 1 < self.elements.len() && self.lost_behind(exit, packet) {
-                continue;
-            }
-            self.counters.count_exit(packet.kind);
-            return Some((exit, payload));
-        }
+    /// The oldest note that has not been taken.
+    pub fn next_note(&mut self) -> Option<Note<T>> {
+        self.ledger.next_note()
     }
 
     /// Hands the next packet to have left the path by `now` to `take`, where it lies: in the packet loop a
     /// copy is most of what a queue costs.
     #[inline]
-    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(&T) -> R) -> Option<R> {
+    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R>
+    where
+        T: Clone,
+    {
         if self.last_holder + 1 == self.elements.len()
             && self.single_holder
             && let Some(Element::Hop(hop)) = self.elements.last_mut()
         {
-            let counters = &mut self.counters;
+            let counters = &mut self.ledger.counters;
             return hop.pop_with(now, |(packet, payload)| {
                 counters.count_exit(packet.kind);
-                take(payload)
+                take(*packet, payload)
             });
         }
-        self.pop(now).map(|(_, payload)| take(&payload))
+        self.pop(now).map(|mut exit| take(exit.packet, &mut exit.payload))
     }
 
     /// When something happens next inside; [`Instant::FAR_FUTURE`] when nothing will.
@@ -199,7 +83,7 @@ impl<T> Path<T> {
         {
             return hop.next_exit();
         }
-        self.elements.iter().map(Element::next_exit).min().unwrap_or(Instant::FAR_FUTURE)
+        self.elements.iter().map(Element::next_event).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
     /// Packets inside.
@@ -207,72 +91,99 @@ impl<T> Path<T> {
         self.elements.iter().map(Element::len).sum()
     }
 
+    /// Packets by fate so far.
+    pub fn counters(&self) -> Counters {
+        self.ledger.counters
+    }
+}
+
+impl<T: Clone> Path<T> {
+    /// Offers a packet at `now`.
+    #[inline]
+    pub fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
+        self.run_until(now);
+        self.ledger.counters.offered += 1;
+        // The path that is a hop and no more: the packet is moved once, to where it is held.
+        if let [Element::Hop(hop)] = &mut self.elements[..] {
+            let held = hop.push(now, packet.len, (packet, payload));
+            let verdict = if held { Verdict::Accepted } else { Verdict::QueueFull };
+            self.ledger.counters.count(verdict);
+            return verdict;
+        }
+        self.enter(0, now, packet, payload)
+    }
+
+    /// The next packet to have left the path by `now`.
+    pub fn pop(&mut self, now: Instant) -> Option<Exit<T>> {
+        self.run_until(now);
+        loop {
+            let (at, packet, payload) = self.elements[self.last_holder].pop(now, &mut self.ledger)?;
+            if let Some(verdict) = self.verdict_behind(at, packet) {
+                self.ledger.dropped_inside(packet, payload, verdict);
+                continue;
+            }
+            self.ledger.counters.count_exit(packet.kind);
+            return Some(Exit { at, packet, payload });
+        }
+    }
+
     /// Bytes waiting in all queues at `now`.
     pub fn backlog(&mut self, now: Instant) -> Bytes {
         self.run_until(now);
-        let mut total = Bytes::ZERO;
-        for element in &mut self.elements {
-            match element {
-                Element::Hop(hop) => total += hop.backlog(now),
-                Element::Shaper(shaper) => total += shaper.backlog(now),
-                Element::Loss(_) | Element::BurstLoss(_) | Element::Policer(_) => {}
-            }
-        }
-        total
+        let Self { elements, ledger, .. } = self;
+        elements.iter_mut().fold(Bytes::ZERO, |total, element| total + element.backlog(now, ledger))
     }
 
     /// How long its links and shapers, as `flow` meets them, have been kept busy by `now`: one that is the
     /// bottleneck nearly always.
     pub fn busy(&mut self, now: Instant, flow: u32) -> Busy {
         self.run_until(now);
+        let Self { elements, ledger, .. } = self;
         let mut busy = Busy::default();
-        for element in &self.elements {
-            match element {
-                Element::Hop(hop) => busy.link = busy.link.max(hop.busy(now)),
-                Element::Shaper(shaper) => busy.shaper = busy.shaper.max(shaper.busy(now, flow)),
-                Element::Loss(_) | Element::BurstLoss(_) | Element::Policer(_) => {}
-            }
+        for element in elements {
+            element.add_busy(now, flow, &mut busy, ledger);
         }
         busy
     }
 
-    /// Packets by fate so far.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
     /// Sends a packet through the elements from number `from` until one takes or holds it.
     fn enter(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
-        for element in &mut self.elements[from..] {
-            let held = match element {
-                Element::Hop(hop) => hop.push(now, packet.len, (packet, payload)),
-                Element::Shaper(shaper) => shaper.push(now, packet.flow, packet.len, (packet, payload)),
-                verdict => match verdict.verdict(now, packet) {
-                    None => continue,
-                    Some(verdict) => {
-                        self.counters.count(verdict);
-                        return verdict;
-                    }
-                },
-            };
-            let verdict = if held { Verdict::Accepted } else { Verdict::QueueFull };
-            self.counters.count(verdict);
-            return verdict;
+        for (i, element) in self.elements.iter_mut().enumerate().skip(from) {
+            if element.is_holder() {
+                let verdict = element.hold(now, packet, payload, &mut self.ledger);
+                self.ledger.counters.count(verdict);
+                return verdict;
+            }
+            if element.doubles(packet) {
+                self.ledger.duplicated(packet, &payload);
+                let verdict = self.enter(i + 1, now, packet, payload.clone());
+                self.enter_noted(i + 1, now, packet, payload);
+                return verdict;
+            }
+            if let Some(verdict) = element.verdict(now, packet) {
+                self.ledger.counters.count(verdict);
+                return verdict;
+            }
         }
         unreachable!("packets enter at or before the last holder")
     }
 
-    fn lost_behind(&mut self, exit: Instant, packet: PacketInfo) -> bool {
-        for element in &mut self.elements[self.last_holder + 1..] {
-            if let Some(verdict) = element.verdict(exit, packet) {
-                self.counters.count(verdict);
-                return true;
-            }
+    /// The same for a packet whose fate nobody is told.
+    fn enter_noted(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) {
+        let spare = self.ledger.keeps_notes().then(|| payload.clone());
+        let verdict = self.enter(from, now, packet, payload);
+        if verdict != Verdict::Accepted
+            && let Some(payload) = spare
+        {
+            self.ledger.note_drop(packet, payload, verdict);
         }
-        false
     }
 
-    /// Moves packets from inner holders onwards, each at its own exit time, in order of time.
+    fn verdict_behind(&mut self, exit: Instant, packet: PacketInfo) -> Option<Verdict> {
+        self.elements.iter_mut().skip(self.last_holder + 1).find_map(|element| element.verdict(exit, packet))
+    }
+
+    /// Runs what is due inside, each event at its own time, in order of time.
     #[inline]
     fn run_until(&mut self, now: Instant) {
         if !self.single_holder {
@@ -284,31 +195,14 @@ impl<T> Path<T> {
         loop {
             let inner = self.elements[..self.last_holder].iter().enumerate();
             let due = inner
-                .map(|(i, element)| (element.next_exit(), i))
-                .filter(|&(exit, _)| exit <= now && !exit.is_never())
+                .map(|(i, element)| (element.next_event(), i))
+                .filter(|&(at, _)| at <= now && !at.is_never())
                 .min();
-            let Some((_, i)) = due else { return };
-            if let Some((exit, (packet, payload))) = self.elements[i].pop(now) {
-                self.enter(i + 1, exit, packet, payload);
+            let Some((at, i)) = due else { return };
+            // No further than that: what an element before it lets go in between has yet to enter it.
+            if let Some((exit, packet, payload)) = self.elements[i].pop(at, &mut self.ledger) {
+                self.enter_noted(i + 1, exit, packet, payload);
             }
-        }
-    }
-}
-
-impl Counters {
-    fn count_exit(&mut self, kind: PacketKind) {
-        match kind {
-            PacketKind::Data => self.delivered_data += 1,
-            PacketKind::Control => self.delivered_control += 1,
-        }
-    }
-
-    fn count(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::Accepted => {}
-            Verdict::Lost => self.random_drops += 1,
-            Verdict::Policed => self.policed += 1,
-            Verdict::QueueFull => self.queue_drops += 1,
         }
     }
 }

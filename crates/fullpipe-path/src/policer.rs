@@ -4,7 +4,7 @@
 use fullpipe_units::{Bytes, Instant, Rate};
 
 use crate::bucket::TokenBucket;
-use crate::path::PacketInfo;
+use crate::packet::PacketInfo;
 
 /// Whether a limit counts all traffic together or each flow by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 //! conformance reference (A-1 and so on).
 
 use fullpipe_path::{
-    BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Scope,
+    BurstLoss, Ecn, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Scope,
     Shaper, ShaperConfig, Verdict,
 };
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Probability, Rate};
@@ -17,11 +17,11 @@ fn shaper(rate: u64, burst: u64, queue: u64, scope: Scope) -> Element<u64> {
 }
 
 fn data(len: u32) -> PacketInfo {
-    PacketInfo { len, flow: 0, kind: PacketKind::Data, continues: false }
+    PacketInfo { len, flow: 0, kind: PacketKind::Data, continues: false, ecn: Ecn::NotEct }
 }
 
 fn drain(path: &mut Path<u64>) -> Vec<(Instant, u64)> {
-    std::iter::from_fn(|| path.pop(Instant::FAR_FUTURE)).collect()
+    std::iter::from_fn(|| path.pop(Instant::FAR_FUTURE)).map(|exit| (exit.at, exit.payload)).collect()
 }
 
 /// packet i of a burst through an empty 10 Mbit/s link takes i x 1.2 ms and the propagation delay.
@@ -108,7 +108,7 @@ fn looking_often_changes_nothing() {
         for step in 0..8 {
             let look = now + next.saturating_since(now).mul_div(step, 8);
             often.backlog(look);
-            seen.extend(often.pop(look));
+            seen.extend(often.pop(look).map(|exit| (exit.at, exit.payload)));
         }
         now = next;
         rarely.push(now, data(1500), i);
@@ -131,8 +131,9 @@ fn waiting_follows_queueing_theory() {
         let uniform = (draws.at(i) >> 11) as f64 / (1u64 << 53) as f64;
         now += Duration::from_secs_f64(-(1.0 - uniform).ln() * 0.0012 / 0.8);
         path.push(now, data(1500), now.as_nanos());
-        while let Some((exit, arrived)) = path.pop(now) {
-            total_wait += (exit.saturating_since(Instant::from_nanos(arrived)) - service).as_secs_f64();
+        while let Some(exit) = path.pop(now) {
+            total_wait +=
+                (exit.at.saturating_since(Instant::from_nanos(exit.payload)) - service).as_secs_f64();
         }
     }
     for (exit, arrived) in drain(&mut path) {

@@ -13,10 +13,12 @@
 //! | [`Probability`] | multiples of 2^-63 | 0 to 1, both reachable |
 //!
 //! Each parses from the text that people write (`"340mbit"`, `"140ms"`, `"4MiB"`, `"20ppm"`), prints
-//! in the same words, and refuses what is ambiguous (`mbps`) with a hint.
+//! in the same words, and refuses what is ambiguous (`mbps`) with a hint. [`Ecn`] is here too: path and TCP share
+//! that field of a packet, and nothing else.
 #![forbid(unsafe_code)]
 
 mod draw;
+mod ecn;
 mod parse;
 mod probability;
 mod rate;
@@ -24,6 +26,7 @@ mod size;
 mod time;
 
 pub use draw::{Draws, draw};
+pub use ecn::Ecn;
 pub use parse::ParseUnitError;
 pub use probability::Probability;
 pub use rate::Rate;

@@ -15,8 +15,8 @@ mod flow;
 mod schedule;
 
 use fullpipe_path::{
-    BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Shaper,
-    ShaperConfig,
+    BurstLoss, Ecn, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer,
+    Shaper, ShaperConfig,
 };
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_units::Instant;
@@ -125,7 +125,7 @@ impl<'s> World<'s> {
         loop {
             let Self { now, flows, forward, backward, .. } = self;
             let path = if side == Side::Receiver { forward } else { backward };
-            let number = path.pop_with(*now, |packet| {
+            let number = path.pop_with(*now, |_, packet| {
                 let flow = &mut flows[packet.flow as usize];
                 match side {
                     Side::Receiver => flow.receiver_takes(*now, &packet.segment),
@@ -169,12 +169,17 @@ impl<'s> World<'s> {
                 rest -= segment.len;
                 // Segmentation leaves it with the last one.
                 segment.flags = if rest == 0 { flags } else { flags.without(Flags::PSH) };
-                let kind = if segment.len > 0 { PacketKind::Data } else { PacketKind::Control };
+                let kind = match segment.len {
+                    0 if flags.is_plain() => PacketKind::Ack,
+                    0 => PacketKind::Control,
+                    _ => PacketKind::Data,
+                };
                 let info = PacketInfo {
                     len: segment.header_len() + segment.len,
                     flow: number as u32,
                     kind,
                     continues,
+                    ecn: Ecn::NotEct,
                 };
                 let packet = Packet { flow: info.flow, segment: segment.clone() };
                 // The verdict is in the path's counters; the sender learns of it as senders do.

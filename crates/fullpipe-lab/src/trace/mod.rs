@@ -105,7 +105,7 @@ pub struct PathState {
     pub shaper_busy: Duration,
     /// Packets that a policer dropped so far, of all flows.
     pub policed: u64,
-    /// Packets that a full queue dropped so far, of all flows.
+    /// Packets that a queue dropped so far, being full or by its management, of all flows.
     pub queue_drops: u64,
     /// Packets lost at random so far, of all flows.
     pub random_drops: u64,
@@ -153,7 +153,7 @@ impl TcpInfo {
 
 impl PathState {
     /// The state of `path` at `now` as `flow` meets it.
-    pub fn of<T>(path: &mut Path<T>, now: Instant, flow: u32) -> Self {
+    pub fn of<T: Clone>(path: &mut Path<T>, now: Instant, flow: u32) -> Self {
         let busy = path.busy(now, flow);
         let counters = path.counters();
         Self {
@@ -161,7 +161,7 @@ impl PathState {
             link_busy: busy.link,
             shaper_busy: busy.shaper,
             policed: counters.policed,
-            queue_drops: counters.queue_drops,
+            queue_drops: counters.queue_drops + counters.aqm_drops,
             random_drops: counters.random_drops,
         }
     }

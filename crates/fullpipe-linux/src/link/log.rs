@@ -2,7 +2,7 @@
 
 use fullpipe_lab::scenario::DirectionSpec;
 use fullpipe_lab::sim::direction;
-use fullpipe_path::{PacketInfo, Verdict};
+use fullpipe_path::{Ecn, PacketInfo, Verdict};
 use fullpipe_units::Instant;
 
 /// A packet that was offered to the path.
@@ -23,6 +23,8 @@ pub struct Departure {
     pub due: Instant,
     /// Number of its arrival, from zero.
     pub arrival: u64,
+    /// Its ECN field: the path may have marked it.
+    pub ecn: Ecn,
 }
 
 /// All of both.
@@ -45,8 +47,8 @@ impl Log {
             let verdict = path.push(arrival.at, arrival.packet, i as u64);
             log.arrivals.push(Arrival { verdict, ..*arrival });
         }
-        while let Some((due, arrival)) = path.pop(Instant::FAR_FUTURE) {
-            log.departures.push(Departure { due, arrival });
+        while let Some(exit) = path.pop(Instant::FAR_FUTURE) {
+            log.departures.push(Departure { due: exit.at, arrival: exit.payload, ecn: exit.packet.ecn });
         }
         log
     }

@@ -8,7 +8,7 @@ use fullpipe_lab::scenario::DirectionSpec;
 use fullpipe_lab::sim::direction;
 use fullpipe_lab::trace::PathState;
 use fullpipe_lab::validity::Lateness;
-use fullpipe_path::{Counters, PacketInfo, PacketKind, Path, Verdict};
+use fullpipe_path::{Counters, Exit, Note, PacketInfo, PacketKind, Path, Verdict};
 use fullpipe_units::{Duration, Instant};
 use rustix::io::{Errno, read, write, writev};
 use rustix::thread::set_current_timer_slack;
@@ -17,7 +17,7 @@ use super::{Arrival, Departure, FlowNumbers, LinkReport, Log, PathSample, Sampli
 use crate::arena::{Arena, Slot};
 use crate::clock::{Clock, thread_cpu};
 use crate::error::Error;
-use crate::packet::{MOST_HEADERS, Segments, merged_headers, parse};
+use crate::packet::{MOST_HEADERS, Segments, merged_headers, parse, set_ecn};
 use crate::poll::{Alarm, Poll, Stop};
 use crate::sys;
 use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
@@ -74,7 +74,7 @@ pub(crate) struct Link {
     arena: Arena,
     arrivals: u64,
     /// Segments that are due, to be written now.
-    due: Vec<(Instant, Piece)>,
+    due: Vec<Exit<Piece>>,
     tap: Option<Tap>,
     report: LinkReport,
 }
@@ -85,11 +85,13 @@ impl Link {
             Datapath::Plain => Duration::ZERO,
             Datapath::Offload => MERGE_WITHIN.min(config.direction.delay / MERGE_PER_DELAY),
         };
+        let mut path = direction(config.direction, config.seed, config.number);
+        path.keep_notes();
         let next_sample = config.sampling.map_or(Instant::FAR_FUTURE, |s| Instant::ZERO + s.every);
         Self {
             input: config.input,
             output: config.output,
-            path: direction(config.direction, config.seed, config.number),
+            path,
             clock: config.clock,
             flows: config.flows,
             sampling: config.sampling,
@@ -182,6 +184,7 @@ impl Link {
                 flow,
                 kind: parsed.kind,
                 continues: index > 0,
+                ecn: parsed.ecn,
             };
             let verdict = self.path.push(now, info, Piece { slot, index, arrival: self.arrivals });
             self.arrivals += 1;
@@ -196,6 +199,20 @@ impl Link {
                 self.report.data_drops += u64::from(info.kind == PacketKind::Data);
                 self.arena.release(slot);
             }
+            self.take_notes();
+        }
+    }
+
+    /// Follows what became of packets inside the path, so that each is released as often as there are pieces of it.
+    fn take_notes(&mut self) {
+        while let Some(note) = self.path.next_note() {
+            match note {
+                Note::Duplicated { payload, .. } => self.arena.retain(payload.slot),
+                Note::Dropped { packet, payload, .. } => {
+                    self.report.data_drops += u64::from(packet.kind == PacketKind::Data);
+                    self.arena.release(payload.slot);
+                }
+            }
         }
     }
 
@@ -207,26 +224,30 @@ impl Link {
         while let Some(due) = self.path.pop(now) {
             self.due.push(due);
         }
+        // Before anything is released: a copy may leave behind its original.
+        self.take_notes();
         let due = std::mem::take(&mut self.due);
         let gather = self.gather;
         let mut rest = due.as_slice();
-        while let Some((&(first_due, first), _)) = rest.split_first() {
-            // Neighbours of one super-packet that are due together.
+        while let Some(first) = rest.first() {
+            // Neighbours of one super-packet that are due together, and alike in what the path wrote on them.
             let together = rest.windows(2).take_while(|pair| {
-                let ((_, one), (at, next)) = (pair[0], pair[1]);
+                let (one, next) = (pair[0].payload, pair[1].payload);
                 next.slot == one.slot
                     && next.index == one.index + 1
-                    && at.saturating_since(first_due) <= gather
+                    && pair[1].packet.ecn == first.packet.ecn
+                    && pair[1].at.saturating_since(first.at) <= gather
             });
             let (now_due, later) = rest.split_at(1 + together.count());
             rest = later;
-            self.write(first, now_due);
+            self.write(now_due);
         }
         self.due = due;
         self.due.clear();
     }
 
-    fn write(&mut self, first: Piece, group: &[(Instant, Piece)]) {
+    fn write(&mut self, group: &[Exit<Piece>]) {
+        let Some(Exit { packet: info, payload: first, .. }) = group.first().copied() else { return };
         let bytes = self.arena.bytes(first.slot);
         let last = first.index + group.len() as u32 - 1;
         let now = self.clock.now();
@@ -235,36 +256,44 @@ impl Link {
         if let Some(tap) = self.tap.as_ref().filter(|tap| !tap.outbound) {
             let parsed = parse(packet);
             let segments = Segments::of(virtio, packet, &parsed);
-            for (_, piece) in group {
-                tap.note(now, (virtio, packet), &parsed, &segments, piece.index, Verdict::Accepted);
+            for exit in group {
+                let index = exit.payload.index;
+                tap.note(now, (virtio, packet), &parsed, &segments, index, Verdict::Accepted);
             }
         }
-        let whole = |bytes| write(&self.output, bytes);
-        let result = if virtio.is_empty() {
-            whole(bytes)
+        let parsed = parse(packet);
+        let segments = Segments::of(virtio, packet, &parsed);
+        let marked = info.ecn != parsed.ecn;
+        let uncut = virtio.is_empty() || group.len() as u32 == segments.count;
+        let result = if uncut && !marked {
+            write(&self.output, bytes)
         } else {
-            let parsed = parse(packet);
-            let segments = Segments::of(virtio, packet, &parsed);
-            if group.len() as u32 == segments.count {
-                whole(bytes)
+            let mut headers = [0; VIRTIO_HEADER + MOST_HEADERS];
+            let (len, payload) = if uncut {
+                let len = virtio.len() + parsed.headers.min(MOST_HEADERS);
+                headers[..len].copy_from_slice(&bytes[..len]);
+                (len, &bytes[len..])
             } else {
-                let mut headers = [0; VIRTIO_HEADER + MOST_HEADERS];
                 let len = merged_headers(bytes, &parsed, &segments, first.index, last, &mut headers);
                 let (from, _) = segments.payload(first.index);
                 let (last_at, last_len) = segments.payload(last);
-                let payload = &packet[parsed.headers..][from..last_at + last_len];
-                writev(&self.output, &[IoSlice::new(&headers[..len]), IoSlice::new(payload)])
+                (len, &packet[parsed.headers..][from..last_at + last_len])
+            };
+            if marked {
+                set_ecn(&mut headers[virtio.len()..len], info.ecn);
             }
+            writev(&self.output, &[IoSlice::new(&headers[..len]), IoSlice::new(payload)])
         };
         self.report.writes += 1;
         self.report.write_errors += u64::from(result.is_err());
-        for &(due, piece) in group {
+        for exit in group {
             self.report.packets += 1;
-            self.report.lateness.add(now.saturating_since(due));
+            self.report.lateness.add(now.saturating_since(exit.at));
             if let Some(log) = &mut self.report.log {
-                log.departures.push(Departure { due, arrival: piece.arrival });
+                let (arrival, ecn) = (exit.payload.arrival, exit.packet.ecn);
+                log.departures.push(Departure { due: exit.at, arrival, ecn });
             }
-            self.arena.release(piece.slot);
+            self.arena.release(exit.payload.slot);
         }
     }
 

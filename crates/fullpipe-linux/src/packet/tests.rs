@@ -56,7 +56,27 @@ fn what_is_no_super_packet_stays_one_packet() {
     let plain = &super_packet(1_448, 1_448, 0x10)[VIRTIO_HEADER..];
     assert_eq!(Segments::of(&[], plain, &parse(plain)).count, 1);
     let ack = &super_packet(0, 1_448, 0x10)[VIRTIO_HEADER..];
-    assert_eq!(parse(ack).kind, PacketKind::Control);
+    assert_eq!(parse(ack).kind, PacketKind::Ack);
+    for flags in [0x02, 0x12, 0x11, 0x14] {
+        let other = &super_packet(0, 1_448, flags)[VIRTIO_HEADER..];
+        assert_eq!(parse(other).kind, PacketKind::Control, "{flags:#x}");
+    }
+}
+
+/// RFC 3168 section 5, RFC 8200 section 7: a mark is written where it is read, and an IPv4 header stays good.
+#[test]
+fn marks_are_written_and_read() {
+    let mut packet = super_packet(1_448, 1_448, 0x10)[VIRTIO_HEADER..].to_vec();
+    packet[1] = 0xb8;
+    for ecn in [Ecn::Ect0, Ecn::Ce, Ecn::Ect1, Ecn::NotEct] {
+        set_ecn(&mut packet, ecn);
+        assert_eq!((parse(&packet).ecn, packet[1]), (ecn, 0xb8 | ecn.bits()));
+        assert_eq!(fold(sum(&packet[..20])), u16::MAX, "the header's checksum");
+    }
+    let mut packet = [0; 60];
+    packet[..2].copy_from_slice(&[0x6b, 0x8f]);
+    set_ecn(&mut packet, Ecn::Ce);
+    assert_eq!((parse(&packet).ecn, packet[0], packet[1]), (Ecn::Ce, 0x6b, 0xbf));
 }
 
 #[test]

@@ -23,6 +23,11 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
+    /// Neither SYN, FIN nor RST: without payload it is a pure acknowledgement.
+    pub const fn is_plain(self) -> bool {
+        self.0 & (Self::SYN.0 | Self::FIN.0 | Self::RST.0) == 0
+    }
+
     /// The bits as they stand in a header.
     pub const fn bits(self) -> u8 {
         self.0

@@ -1,0 +1,142 @@
+//! CoDel (RFC 8289): a queue that stays is bad, a queue that comes and goes is not.
+//!
+//! ```text
+//!                sojourn >= target for a whole interval
+//!   watching ───────────────────────────────────────────► dropping: one packet at each drop time,
+//!      ▲                                                     the next interval / sqrt(count) later
+//!      └────────────── sojourn < target ◄────────────────────┘
+//! ```
+//!
+//! It decides when a packet is taken out, by how long that packet has waited. Where the packet's sender hears of
+//! marks, it is marked instead of dropped (RFC 8290 section 5.2.6).
+
+use fullpipe_units::{Duration, Instant};
+
+use super::Ecn;
+use super::fifo::{Fifo, Waiting};
+use crate::ledger::Ledger;
+use crate::packet::Verdict;
+
+/// The parameters of CoDel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodelConfig {
+    /// The wait that is acceptable for longer than an interval (RFC 8289 section 4: 5 ms).
+    pub target: Duration,
+    /// How long the wait is watched: about the longest usual round trip (100 ms).
+    pub interval: Duration,
+    /// Packets that can carry a mark are marked instead of dropped.
+    pub ecn: bool,
+}
+
+impl CodelConfig {
+    /// The values of RFC 8289 section 4.
+    pub const RFC8289: Self =
+        Self { target: Duration::from_millis(5), interval: Duration::from_millis(100), ecn: false };
+}
+
+/// A new dropping state within so many intervals of the last continues at that one's frequency (section 5.5).
+const SOON: u64 = 16;
+
+/// The state of one queue's controller; names are those of RFC 8289 section 5.
+#[derive(Clone, Debug)]
+pub(super) struct Codel {
+    config: CodelConfig,
+    /// When it will have been above the target for an interval; `None` while it is below.
+    first_above_time: Option<Instant>,
+    dropping: bool,
+    drop_next: Instant,
+    count: u64,
+    lastcount: u64,
+    /// The largest packet seen: with no more than this behind it, dropping would idle the link.
+    maxpacket: u32,
+}
+
+impl Codel {
+    pub(super) fn new(config: CodelConfig) -> Self {
+        Self {
+            config,
+            first_above_time: None,
+            dropping: false,
+            drop_next: Instant::ZERO,
+            count: 0,
+            lastcount: 0,
+            maxpacket: 0,
+        }
+    }
+
+    /// Takes out the packet that is to be sent at `now`.
+    pub(super) fn dequeue<T>(
+        &mut self,
+        now: Instant,
+        fifo: &mut Fifo<T>,
+        ledger: &mut Ledger<T>,
+    ) -> Option<Waiting<T>> {
+        let (mut head, mut ok_to_drop) = self.look(now, fifo);
+        if self.dropping {
+            self.dropping = ok_to_drop;
+            while self.dropping && now >= self.drop_next {
+                self.count += 1;
+                let Some(marked) = self.drop_or_mark(head?, ledger) else {
+                    (head, ok_to_drop) = self.look(now, fifo);
+                    self.dropping = ok_to_drop;
+                    if ok_to_drop {
+                        self.drop_next = self.control_law(self.drop_next);
+                    }
+                    continue;
+                };
+                self.drop_next = self.control_law(self.drop_next);
+                return Some(marked);
+            }
+            return head;
+        }
+        if !ok_to_drop {
+            return head;
+        }
+        let marked = self.drop_or_mark(head?, ledger);
+        let head = if marked.is_some() { marked } else { self.look(now, fifo).0 };
+        self.dropping = true;
+        // The frequency that held the queue a moment ago is where to begin.
+        let delta = self.count.saturating_sub(self.lastcount);
+        let soon = now.saturating_since(self.drop_next) < self.config.interval * SOON;
+        self.count = if delta > 1 && soon { delta } else { 1 };
+        self.drop_next = self.control_law(now);
+        self.lastcount = self.count;
+        head
+    }
+
+    /// The head of the queue, and whether the wait has been above the target for an interval (`dodequeue`).
+    fn look<T>(&mut self, now: Instant, fifo: &mut Fifo<T>) -> (Option<Waiting<T>>, bool) {
+        let Some(head) = fifo.pop() else {
+            self.first_above_time = None;
+            return (None, false);
+        };
+        self.maxpacket = self.maxpacket.max(head.packet.len);
+        if head.sojourn(now) < self.config.target || fifo.bytes() <= u64::from(self.maxpacket) {
+            self.first_above_time = None;
+            return (Some(head), false);
+        }
+        let since = *self.first_above_time.get_or_insert(now + self.config.interval);
+        (Some(head), now >= since)
+    }
+
+    /// The packet again if it was marked.
+    fn drop_or_mark<T>(&self, mut head: Waiting<T>, ledger: &mut Ledger<T>) -> Option<Waiting<T>> {
+        if self.config.ecn && head.packet.ecn.is_capable() {
+            head.packet.ecn = Ecn::Ce;
+            ledger.counters.marked += 1;
+            return Some(head);
+        }
+        ledger.dropped_inside(head.packet, head.payload, Verdict::Managed);
+        None
+    }
+
+    /// `t + interval / sqrt(count)`, rounded down to a nanosecond: the root of `interval^2 / count` is exact in integers.
+    fn control_law(&self, t: Instant) -> Instant {
+        let square = u128::from(self.config.interval.as_nanos()).pow(2) / u128::from(self.count.max(1));
+        // No longer than the interval itself.
+        t + Duration::from_nanos(square.isqrt() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;

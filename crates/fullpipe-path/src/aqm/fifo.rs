@@ -1,0 +1,60 @@
+//! Packets that wait for a link.
+
+use std::collections::VecDeque;
+
+use fullpipe_units::{Duration, Instant};
+
+use crate::packet::PacketInfo;
+
+/// A packet that waits, and since when.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting<T> {
+    pub(crate) packet: PacketInfo,
+    pub(crate) since: Instant,
+    pub(crate) payload: T,
+}
+
+impl<T> Waiting<T> {
+    /// How long it has waited: CoDel's sojourn time.
+    pub(crate) fn sojourn(&self, now: Instant) -> Duration {
+        now.saturating_since(self.since)
+    }
+}
+
+/// First in, first out.
+#[derive(Clone, Debug)]
+pub(crate) struct Fifo<T> {
+    waiting: VecDeque<Waiting<T>>,
+    bytes: u64,
+}
+
+impl<T> Default for Fifo<T> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl<T> Fifo<T> {
+    pub(crate) fn push(&mut self, waiting: Waiting<T>) {
+        self.bytes += u64::from(waiting.packet.len);
+        self.waiting.push_back(waiting);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<Waiting<T>> {
+        let waiting = self.waiting.pop_front()?;
+        self.bytes -= u64::from(waiting.packet.len);
+        Some(waiting)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}

@@ -1,0 +1,183 @@
+//! PIE (RFC 8033): a controller of the wait, with the probability of a drop as its output.
+//!
+//! ```text
+//!   each 15 ms:  p += alpha (wait - target) + beta (wait - wait before), the step scaled down while p is small
+//!   arrival:     dropped with probability p, unless a burst is allowed or the queue is nearly empty
+//! ```
+//!
+//! The wait is that of the packet last taken out, which section 4.3 allows beside the estimate from a departure rate;
+//! it is what Linux does.
+
+use fullpipe_units::{Duration, Instant, Probability};
+
+use super::Decision;
+use crate::chance::Streams;
+use crate::packet::PacketInfo;
+
+/// The parameters of PIE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PieConfig {
+    /// The wait that is aimed at (`QDELAY_REF`; RFC 8033 section 4.2: 15 ms).
+    pub target: Duration,
+    /// How often the probability is set anew (`T_UPDATE`: 15 ms).
+    pub update: Duration,
+    /// How long a burst out of quiet may fill the queue (`MAX_BURST`: 150 ms).
+    pub burst: Duration,
+    /// Packets that can carry a mark are marked instead of dropped, while the probability is below 10 %
+    /// (section 5.1).
+    pub ecn: bool,
+}
+
+impl PieConfig {
+    /// The values of RFC 8033.
+    pub const RFC8033: Self = Self {
+        target: Duration::from_millis(15),
+        update: Duration::from_millis(15),
+        burst: Duration::from_millis(150),
+        ecn: false,
+    };
+}
+
+/// Probabilities in here are parts of this.
+const ONE: i64 = 1 << 52;
+const NANOS_PER_SECOND: i128 = 1_000_000_000;
+/// `alpha` = 1/8 and `beta` = 5/4 for each second of wait (RFC 8033 section 4.2), in eighths.
+const ALPHA: i128 = 1;
+const BETA: i128 = 10;
+/// While the probability is below one of these its steps are divided by so much (section 4.2).
+const SCALES: [(i64, i64); 6] = [
+    (ONE / 1_000_000, 2_048),
+    (ONE / 100_000, 512),
+    (ONE / 10_000, 128),
+    (ONE / 1_000, 32),
+    (ONE / 100, 8),
+    (ONE / 10, 2),
+];
+/// From 10 % on it grows by no more than 2 % at once (section 5.5).
+const LARGE: i64 = ONE / 10;
+const MOST_GROWTH: i64 = ONE / 50;
+/// Above this a mark is not enough (`mark_ecnth`, section 5.1).
+const MARKS_BELOW: i64 = ONE / 10;
+/// Below this, and with half of the target waited, nothing is dropped (section 4.1).
+const HARMLESS: i64 = ONE / 5;
+/// So much may always wait (`2 * MEAN_PKTSIZE`, section 4.1): packets of full size, as Linux counts them.
+const ALWAYS_ADMITTED: u64 = 2 * 1_500;
+/// Between these sums of probabilities since the last drop chance decides; below it passes, above it is dropped
+/// (section 5.4).
+const NOT_YET: i64 = ONE / 20 * 17;
+const AT_LAST: i64 = ONE / 2 * 17;
+
+/// Names are those of RFC 8033.
+#[derive(Clone, Debug)]
+pub(super) struct Pie {
+    config: PieConfig,
+    drop_prob: i64,
+    accu_prob: i64,
+    current_qdelay: Duration,
+    qdelay_old: Duration,
+    burst_allowance: Duration,
+    next_update: Instant,
+    chance: Streams<()>,
+}
+
+impl Pie {
+    pub(super) fn new(config: PieConfig, seed: u64, element: u64) -> Self {
+        Self {
+            config,
+            drop_prob: 0,
+            accu_prob: 0,
+            current_qdelay: Duration::ZERO,
+            qdelay_old: Duration::ZERO,
+            burst_allowance: config.burst,
+            next_update: Instant::ZERO + config.update,
+            chance: Streams::new(seed, element),
+        }
+    }
+
+    /// Runs the updates that were due by `now`: nothing that they look at has changed since the last of them.
+    pub(super) fn run_until(&mut self, now: Instant) {
+        while self.next_update <= now {
+            if self.is_at_rest() {
+                // Whatever number of them changes nothing.
+                let step = self.config.update.as_nanos().max(1);
+                let due = now.saturating_since(self.next_update).as_nanos() / step + 1;
+                self.next_update += Duration::from_nanos(due * step);
+                return;
+            }
+            self.update();
+            self.next_update += self.config.update;
+        }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.drop_prob == 0
+            && self.current_qdelay.is_zero()
+            && self.qdelay_old.is_zero()
+            && self.burst_allowance == self.config.burst
+    }
+
+    fn update(&mut self) {
+        let (now, before, target) =
+            (nanos(self.current_qdelay), nanos(self.qdelay_old), nanos(self.config.target));
+        let seconds = ALPHA * (now - target) + BETA * (now - before);
+        // In eighths of nanoseconds: a wait of hours does not leave 64 bits once divided.
+        let step = seconds * i128::from(ONE) / (8 * NANOS_PER_SECOND);
+        let step = step.clamp(-i128::from(ONE), i128::from(ONE)) as i64;
+        let scale = SCALES.iter().find(|(below, _)| self.drop_prob < *below).map_or(1, |&(_, scale)| scale);
+        let mut step = step / scale;
+        if self.drop_prob >= LARGE {
+            step = step.min(MOST_GROWTH);
+        }
+        self.drop_prob += step;
+        if now == 0 && before == 0 {
+            // Congestion has gone: decay by 2 % (section 4.2).
+            self.drop_prob -= self.drop_prob.div_euclid(50).max(1);
+        }
+        self.drop_prob = self.drop_prob.clamp(0, ONE);
+        let half = self.config.target / 2;
+        let quiet = self.drop_prob == 0 && self.current_qdelay < half && self.qdelay_old < half;
+        self.qdelay_old = self.current_qdelay;
+        self.burst_allowance = match quiet {
+            true => self.config.burst,
+            false => self.burst_allowance.saturating_sub(self.config.update),
+        };
+    }
+
+    /// A packet that has waited for `sojourn` was taken out; `emptied` if it was the last.
+    pub(super) fn on_dequeue(&mut self, sojourn: Duration, emptied: bool) {
+        self.current_qdelay = if emptied { Duration::ZERO } else { sojourn };
+    }
+
+    pub(super) fn decide(&mut self, packet: PacketInfo, queue: u64) -> Decision {
+        let (draw, ()) = self.chance.next(packet);
+        if !self.burst_allowance.is_zero() || !self.drop_early(draw, queue) {
+            return Decision::Pass;
+        }
+        let mark = self.config.ecn && packet.ecn.is_capable() && self.drop_prob < MARKS_BELOW;
+        if mark { Decision::Mark } else { Decision::Drop }
+    }
+
+    fn drop_early(&mut self, draw: u64, queue: u64) -> bool {
+        let harmless = self.qdelay_old < self.config.target / 2 && self.drop_prob < HARMLESS;
+        if harmless || queue <= ALWAYS_ADMITTED {
+            return false;
+        }
+        self.accu_prob = if self.drop_prob == 0 { 0 } else { self.accu_prob.saturating_add(self.drop_prob) };
+        if self.accu_prob < NOT_YET {
+            return false;
+        }
+        let chosen = Probability::from_ratio(self.drop_prob as u64, ONE as u64).hits(draw);
+        let dropped = self.accu_prob >= AT_LAST || chosen;
+        if dropped {
+            self.accu_prob = 0;
+        }
+        dropped
+    }
+}
+
+fn nanos(time: Duration) -> i128 {
+    i128::from(time.as_nanos())
+}
+
+#[cfg(test)]
+mod tests;

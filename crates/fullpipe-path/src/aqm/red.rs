@@ -1,0 +1,141 @@
+//! RED (Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993), with the gentle
+//! slope that Floyd recommends since 2000.
+//!
+//! ```text
+//!   probability
+//!      1 ┤                         ╱──── beyond 2 max: every packet
+//!        │                      ╱
+//!     p  ┤                ╱──╱   gentle: from p to 1 between max and 2 max
+//!        │            ╱─╱        (without: 1 from max on)
+//!      0 ┼────────┴──────┴─────────┴──── average queue
+//!                min    max      2 max
+//! ```
+//!
+//! It decides when a packet arrives, by an average of the queue that passes over short bursts.
+
+use fullpipe_units::{Bytes, Duration, Instant, Probability};
+
+use super::Decision;
+use crate::chance::Streams;
+use crate::packet::PacketInfo;
+
+/// The parameters of RED.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RedConfig {
+    /// Average queue up to which nothing is dropped.
+    pub min: Bytes,
+    /// Average queue at which `probability` is reached; above `min`.
+    pub max: Bytes,
+    /// Probability at `max`.
+    pub probability: Probability,
+    /// It grows on to 1 at twice `max`, instead of jumping there.
+    pub gentle: bool,
+    /// Packets that can carry a mark are marked instead of dropped.
+    pub ecn: bool,
+}
+
+/// Weight of a new arrival in the average, as a power of two: 1/512, the 0.002 of the paper's section 6.
+const WEIGHT: u32 = 9;
+/// The packet by which an idle time is counted (`avpkt` of `tc-red`).
+const TYPICAL_PACKET: u32 = 1_000;
+/// Fractional bits of the average.
+const FRACTION: u32 = 20;
+/// Probabilities in here are parts of this.
+const ONE: u64 = 1 << 32;
+
+#[derive(Clone, Debug)]
+pub(super) struct Red {
+    config: RedConfig,
+    /// `probability` in parts of [`ONE`].
+    most: u64,
+    /// Average queue in bytes, with its fraction.
+    average: u64,
+    /// Packets since the last drop or mark.
+    count: u64,
+    chance: Streams<()>,
+}
+
+impl Red {
+    pub(super) fn new(config: RedConfig, seed: u64, element: u64) -> Self {
+        // One product, which every machine rounds alike.
+        let most = ((config.probability.as_f64() * ONE as f64) as u64).min(ONE);
+        Self { config, most, average: 0, count: 0, chance: Streams::new(seed, element) }
+    }
+
+    /// Takes an arrival at `now` into the average. `idle` is since when the link has had nothing to do, and the time
+    /// that a typical packet takes it.
+    pub(super) fn on_arrival(&mut self, now: Instant, queue: u64, idle: Option<(Instant, Duration)>) {
+        if let Some((since, packet)) = idle {
+            let missed = now.saturating_since(since).as_nanos() / packet.as_nanos().max(1);
+            self.average = decayed(self.average, missed);
+            return;
+        }
+        let queue = queue.min(u64::MAX >> (FRACTION + 1)) << FRACTION;
+        self.average = if queue >= self.average {
+            self.average + ((queue - self.average) >> WEIGHT)
+        } else {
+            self.average - ((self.average - queue) >> WEIGHT)
+        };
+    }
+
+    /// The length of a packet by which idle times are counted.
+    pub(super) const fn typical_packet() -> u32 {
+        TYPICAL_PACKET
+    }
+
+    pub(super) fn decide(&mut self, packet: PacketInfo) -> Decision {
+        let (draw, ()) = self.chance.next(packet);
+        let probability = self.probability();
+        if probability == 0 {
+            self.count = 0;
+            return Decision::Pass;
+        }
+        self.count += 1;
+        if probability >= ONE {
+            self.count = 0;
+            // So long a queue needs more than a mark.
+            return Decision::Drop;
+        }
+        // Evenly spread: p / (1 - count p), which is certain after 1/p packets.
+        let rest = ONE.saturating_sub((self.count - 1).saturating_mul(probability));
+        if !Probability::from_ratio(probability, rest.max(1)).hits(draw) {
+            return Decision::Pass;
+        }
+        self.count = 0;
+        if self.config.ecn && packet.ecn.is_capable() { Decision::Mark } else { Decision::Drop }
+    }
+
+    /// By the average alone, in parts of [`ONE`].
+    fn probability(&self) -> u64 {
+        let (average, min, max) = (self.average >> FRACTION, self.config.min.get(), self.config.max.get());
+        let slope = |above: u64, over: u64, rise: u64| {
+            (u128::from(above) * u128::from(rise) / u128::from(over.max(1))) as u64
+        };
+        match average {
+            _ if average < min => 0,
+            _ if average < max => slope(average - min, max - min, self.most),
+            _ if self.config.gentle && average < max.saturating_mul(2) => {
+                self.most + slope(average - max, max, ONE - self.most)
+            }
+            _ => ONE,
+        }
+    }
+}
+
+/// `average (1 - weight)^missed`: as if so many packets had found the queue empty.
+fn decayed(average: u64, missed: u64) -> u64 {
+    let mut rest = missed;
+    let mut base = ONE - (ONE >> WEIGHT);
+    let mut factor = ONE;
+    while rest > 0 && factor > 0 {
+        if rest & 1 == 1 {
+            factor = ((u128::from(factor) * u128::from(base)) >> 32) as u64;
+        }
+        base = ((u128::from(base) * u128::from(base)) >> 32) as u64;
+        rest >>= 1;
+    }
+    ((u128::from(average) * u128::from(factor)) >> 32) as u64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! The kinds of elements, behind one face.
+
+use fullpipe_units::{Bytes, Instant};
+
+use crate::ledger::Ledger;
+use crate::packet::{PacketInfo, Verdict};
+use crate::path::Busy;
+use crate::{
+    AckThinning, Aggregator, BurstLoss, Duplication, Hop, IidLoss, Jitter, ManagedHop, Policer, Shaper,
+};
+
+/// One element.
+#[derive(Clone, Debug)]
+pub enum Element<T> {
+    /// Verdict: independent loss.
+    Loss(IidLoss),
+    /// Verdict: loss in bursts.
+    BurstLoss(BurstLoss),
+    /// Verdict: copies packets.
+    Duplication(Duplication),
+    /// Verdict: leaves out ACKs.
+    AckThinning(AckThinning),
+    /// Verdict: drops what exceeds a rate and a burst.
+    Policer(Policer),
+    /// Holder: delays what exceeds a rate and a burst.
+    Shaper(Shaper<(PacketInfo, T)>),
+    /// Holder: drop-tail queue, rate and delay.
+    Hop(Hop<(PacketInfo, T)>),
+    /// Holder: managed queue, rate or trace, and delay.
+    ManagedHop(Box<ManagedHop<T>>),
+    /// Holder: gathers packets into batches.
+    Aggregator(Aggregator<T>),
+    /// Holder: a delay by chance.
+    Jitter(Box<Jitter<T>>),
+}
+
+impl<T> Element<T> {
+    /// It keeps packets for a time.
+    pub(crate) fn is_holder(&self) -> bool {
+        !matches!(
+            self,
+            Self::Loss(_)
+                | Self::BurstLoss(_)
+                | Self::Duplication(_)
+                | Self::AckThinning(_)
+                | Self::Policer(_)
+        )
+    }
+
+    /// When something happens to the next packet; [`Instant::FAR_FUTURE`] for an empty holder and every verdict.
+    pub(crate) fn next_event(&self) -> Instant {
+        match self {
+            Self::Hop(hop) => hop.next_exit(),
+            Self::ManagedHop(hop) => hop.next_event(),
+            Self::Shaper(shaper) => shaper.next_exit(),
+            Self::Aggregator(aggregator) => aggregator.next_exit(),
+            Self::Jitter(jitter) => jitter.next_exit(),
+            _ => Instant::FAR_FUTURE,
+        }
+    }
+
+    /// The next packet that has left by `now`.
+    pub(crate) fn pop(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<(Instant, PacketInfo, T)> {
+        match self {
+            Self::Hop(hop) => hop.pop(now).map(|(exit, _, (packet, payload))| (exit, packet, payload)),
+            Self::Shaper(shaper) => {
+                shaper.pop(now).map(|(exit, _, (packet, payload))| (exit, packet, payload))
+            }
+            Self::ManagedHop(hop) => hop.pop(now, ledger),
+            Self::Aggregator(aggregator) => aggregator.pop(now),
+            Self::Jitter(jitter) => {
+                let (exit, packet, payload, reordered) = jitter.pop(now)?;
+                ledger.counters.reordered += u64::from(reordered);
+                Some((exit, packet, payload))
+            }
+            _ => None,
+        }
+    }
+
+    /// Hands a holder a packet; a verdict has no room for it.
+    pub(crate) fn hold(
+        &mut self,
+        now: Instant,
+        packet: PacketInfo,
+        payload: T,
+        ledger: &mut Ledger<T>,
+    ) -> Verdict {
+        let full = |held| if held { Verdict::Accepted } else { Verdict::QueueFull };
+        match self {
+            Self::Hop(hop) => full(hop.push(now, packet.len, (packet, payload))),
+            Self::Shaper(shaper) => full(shaper.push(now, packet.flow, packet.len, (packet, payload))),
+            Self::ManagedHop(hop) => hop.push(now, packet, payload, ledger),
+            Self::Aggregator(aggregator) => {
+                aggregator.push(now, packet, payload);
+                Verdict::Accepted
+            }
+            Self::Jitter(jitter) => {
+                jitter.push(now, packet, payload);
+                Verdict::Accepted
+            }
+            _ => Verdict::QueueFull,
+        }
+    }
+
+    /// A verdict's answer; `None` lets the packet on, as holders do.
+    pub(crate) fn verdict(&mut self, now: Instant, packet: PacketInfo) -> Option<Verdict> {
+        match self {
+            Self::Loss(loss) => loss.loses(packet).then_some(Verdict::Lost),
+            Self::BurstLoss(loss) => loss.loses(packet).then_some(Verdict::Lost),
+            Self::AckThinning(thinning) => thinning.leaves_out(packet).then_some(Verdict::Thinned),
+            Self::Policer(policer) => policer.drops(now, packet).then_some(Verdict::Policed),
+            _ => None,
+        }
+    }
+
+    /// There shall be two of this packet.
+    pub(crate) fn doubles(&mut self, packet: PacketInfo) -> bool {
+        match self {
+            Self::Duplication(duplication) => duplication.doubles(packet),
+            _ => false,
+        }
+    }
+
+    /// Packets inside.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Hop(hop) => hop.len(),
+            Self::ManagedHop(hop) => hop.len(),
+            Self::Shaper(shaper) => shaper.len(),
+            Self::Aggregator(aggregator) => aggregator.len(),
+            Self::Jitter(jitter) => jitter.len(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes in its queue at `now`: what waits for a link or a bucket, not what is merely delayed.
+    pub(crate) fn backlog(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Bytes {
+        match self {
+            Self::Hop(hop) => hop.backlog(now),
+            Self::ManagedHop(hop) => hop.backlog(now, ledger),
+            Self::Shaper(shaper) => shaper.backlog(now),
+            _ => Bytes::ZERO,
+        }
+    }
+
+    /// Adds how long it has been busy by `now`.
+    pub(crate) fn add_busy(&mut self, now: Instant, flow: u32, busy: &mut Busy, ledger: &mut Ledger<T>) {
+        match self {
+            Self::Hop(hop) => busy.link = busy.link.max(hop.busy(now)),
+            Self::ManagedHop(hop) => busy.link = busy.link.max(hop.busy(now, ledger)),
+            Self::Shaper(shaper) => busy.shaper = busy.shaper.max(shaper.busy(now, flow)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Jitter: a delay that differs from packet to packet.
+//!
+//! ```text
+//!   in order    exit = max(arrival + extra, exit of the packet before)    as behind a queue that nobody sees
+//!   not         exit = arrival + extra                                    as over several ways: packets overtake
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use fullpipe_units::{Duration, Instant, Probability};
+
+use crate::chance::Streams;
+use crate::packet::PacketInfo;
+
+/// How the extra delay is spread from nothing to the most there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Spread {
+    /// Always the most.
+    Fixed,
+    /// All values alike.
+    Uniform,
+    /// A bell: normal about the middle, the ends three standard deviations away.
+    Normal,
+}
+
+/// The parameters of a [`Jitter`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JitterConfig {
+    /// The most that is added.
+    pub most: Duration,
+    /// How it is spread.
+    pub spread: Spread,
+    /// The share of packets that are delayed at all.
+    pub share: Probability,
+    /// Packets stay in order.
+    pub in_order: bool,
+}
+
+/// Delays packets by chance.
+#[derive(Clone, Debug)]
+pub struct Jitter<T> {
+    config: JitterConfig,
+    chance: Streams<()>,
+    /// Whether a packet is delayed is a draw of its own.
+    choice: Streams<()>,
+    held: Held<T>,
+    /// Packets so far, and of each flow the newest that has left.
+    entered: u64,
+    newest: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Held<T> {
+    InOrder(VecDeque<Delayed<T>>),
+    /// The earliest first, of equals the one that came first.
+    Overtaking(BinaryHeap<Reverse<Delayed<T>>>),
+}
+
+#[derive(Clone, Debug)]
+struct Delayed<T> {
+    exit: Instant,
+    number: u64,
+    packet: PacketInfo,
+    payload: T,
+}
+
+impl<T> Jitter<T> {
+    /// Jitter by chance; `element` tells its draws from those of others.
+    pub fn new(config: JitterConfig, seed: u64, element: u64) -> Self {
+        let held = if config.in_order {
+            Held::InOrder(VecDeque::new())
+        } else {
+            Held::Overtaking(BinaryHeap::new())
+        };
+        Self {
+            config,
+            chance: Streams::new(seed, element),
+            choice: Streams::new(seed, element | CHOICE),
+            held,
+            entered: 0,
+            newest: Vec::new(),
+        }
+    }
+
+    pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {
+        let (draw, ()) = self.chance.next(packet);
+        let (choice, ()) = self.choice.next(packet);
+        let extra = if self.config.share.hits(choice) { self.extra(draw) } else { Duration::ZERO };
+        let delayed = Delayed { exit: now + extra, number: self.entered, packet, payload };
+        self.entered += 1;
+        match &mut self.held {
+            Held::InOrder(held) => {
+                let exit = held.back().map_or(delayed.exit, |before| delayed.exit.max(before.exit));
+                held.push_back(Delayed { exit, ..delayed });
+            }
+            Held::Overtaking(held) => held.push(Reverse(delayed)),
+        }
+    }
+
+    fn extra(&self, draw: u64) -> Duration {
+        let most = self.config.most;
+        // The upper half of the draw, as a part of 2^32.
+        let part = draw >> 32;
+        let scaled =
+            |part: u64| Duration::from_nanos(((u128::from(most.as_nanos()) * u128::from(part)) >> 32) as u64);
+        match self.config.spread {
+            Spread::Fixed => most,
+            Spread::Uniform => scaled(part),
+            Spread::Normal => scaled(normal(part)),
+        }
+    }
+
+    /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    pub fn next_exit(&self) -> Instant {
+        let next = match &self.held {
+            Held::InOrder(held) => held.front(),
+            Held::Overtaking(held) => held.peek().map(|Reverse(delayed)| delayed),
+        };
+        next.map_or(Instant::FAR_FUTURE, |delayed| delayed.exit)
+    }
+
+    /// The next packet if it has left by `now`, with its exit time, and whether a later one of its flow was before it.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T, bool)> {
+        if self.next_exit() > now {
+            return None;
+        }
+        let delayed = match &mut self.held {
+            Held::InOrder(held) => held.pop_front()?,
+            Held::Overtaking(held) => held.pop()?.0,
+        };
+        let flow = delayed.packet.flow as usize;
+        if self.newest.len() <= flow {
+            self.newest.resize(flow + 1, 0);
+        }
+        let newest = &mut self.newest[flow];
+        let reordered = delayed.number < *newest;
+        *newest = delayed.number.max(*newest);
+        Some((delayed.exit, delayed.packet, delayed.payload, reordered))
+    }
+
+    /// Packets inside.
+    pub fn len(&self) -> usize {
+        match &self.held {
+            Held::InOrder(held) => held.len(),
+            Held::Overtaking(held) => held.len(),
+        }
+    }
+
+    /// Nothing is inside.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T> Delayed<T> {
+    fn key(&self) -> (Instant, u64) {
+        (self.exit, self.number)
+    }
+}
+
+impl<T> PartialEq for Delayed<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl<T> Eq for Delayed<T> {}
+
+impl<T> PartialOrd for Delayed<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Delayed<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+/// Keeps the draws of "at all" apart from those of "how much": elements are numbered below.
+const CHOICE: u64 = 1 << 20;
+
+/// Quantiles of the normal distribution, cut at three standard deviations, at every 64th of probability, in parts of
+/// 2^16 of the whole width. The lower half; the upper is its mirror image.
+const BELL: [u64; 33] = [
+    0, 9_594, 12_615, 14_597, 16_115, 17_367, 18_443, 19_396, 20_257, 21_046, 21_778, 22_465, 23_112, 23_728,
+    24_315, 24_880, 25_424, 25_950, 26_461, 26_959, 27_445, 27_920, 28_387, 28_846, 29_297, 29_743, 30_184,
+    30_621, 31_054, 31_485, 31_914, 32_341, 32_768,
+];
+
+/// A uniform part of 2^32 to one that is normal, between the quantiles in a straight line.
+fn normal(uniform: u64) -> u64 {
+    const WHOLE: u64 = 1 << 32;
+    if uniform >= WHOLE / 2 {
+        return WHOLE - normal(WHOLE - 1 - uniform);
+    }
+    let (index, rest) = ((uniform >> 26) as usize, uniform & ((1 << 26) - 1));
+    let (from, to) = (BELL[index], BELL[index + 1]);
+    (from << 16) + (((to - from) * rest) >> 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A standard deviation is a sixth of the width, and 68.3 % lie within one. Straight lines between the quantiles
+    /// cost a percent.
+    #[test]
+    fn the_bell_is_a_bell() {
+        let n = 1 << 16;
+        let values: Vec<f64> =
+            (0..n).map(|i| normal((i << 16) + (1 << 15)) as f64 / (1u64 << 32) as f64).collect();
+        assert!(values.is_sorted() && values[0] >= 0.0 && values[n as usize - 1] <= 1.0);
+        let mean = values.iter().sum::<f64>() / n as f64;
+        let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n as f64).sqrt();
+        let within = values.iter().filter(|v| (*v - 0.5).abs() <= 1.0 / 6.0).count() as f64 / n as f64;
+        assert!((mean - 0.5).abs() < 1e-4, "mean {mean}");
+        assert!((deviation * 6.0 - 1.0).abs() < 0.01, "deviation {deviation}");
+        assert!((within - 0.683).abs() < 0.01, "{within} within a deviation");
+    }
+}

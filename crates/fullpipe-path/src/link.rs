@@ -1,0 +1,237 @@
+//! What serves a queue: a constant rate, or the delivery opportunities of a rate trace.
+//!
+//! ```text
+//!   rate     ────────■■■■■■■■□□□□□□□□■■■■■■■■──►    a packet takes length / rate
+//!   trace    ──|──────||───|──────────|──|───►      an opportunity carries so many bytes at once; what is left of it
+//!                                                  when the queue is empty is lost
+//! ```
+
+use std::sync::Arc;
+
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+/// When a link may send, for ever: moments that repeat after a period, each good for the same number of bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opportunities {
+    /// In ascending order, from the start of a period.
+    times: Arc<[Duration]>,
+    period: Duration,
+    bytes: Bytes,
+}
+
+impl Opportunities {
+    /// Opportunities of `bytes` at `times`, which repeat each `period`.
+    ///
+    /// `None` unless there is at least one, they are in ascending order, none is behind the end of the period, and
+    /// neither the period nor `bytes` is zero: nothing would ever, or everything would at once, be sent.
+    pub fn new(times: Vec<Duration>, period: Duration, bytes: Bytes) -> Option<Self> {
+        let last = *times.last()?;
+        let good = times.is_sorted() && last <= period && !period.is_zero() && !bytes.is_zero();
+        good.then(|| Self { times: times.into(), period, bytes })
+    }
+
+    /// What they carry on average.
+    pub fn mean_rate(&self) -> Rate {
+        Rate::of(Bytes::new(self.bytes.get().saturating_mul(self.times.len() as u64)), self.period)
+    }
+
+    /// When opportunity `number` comes, counted through all periods.
+    fn at(&self, number: u64) -> Instant {
+        let count = self.times.len() as u64;
+        let within = self.times[(number % count) as usize];
+        let before = self.period.as_nanos().saturating_mul(number / count);
+        Instant::from_nanos(before.saturating_add(within.as_nanos()))
+    }
+
+    /// The first opportunity from number `from` on that comes at `time` or later.
+    fn first_from(&self, from: u64, time: Instant) -> u64 {
+        if self.at(from) >= time {
+            return from;
+        }
+        let (count, period) = (self.times.len() as u64, self.period.as_nanos());
+        // The opportunity at the end of a period belongs to it: one period earlier is always early enough.
+        let cycle = (time.as_nanos() / period).saturating_sub(1);
+        let within = time.as_nanos() - cycle * period;
+        let index = self.times.partition_point(|at| at.as_nanos() < within) as u64;
+        let mut number = (cycle * count + index).max(from);
+        while self.at(number) < time {
+            number += 1;
+        }
+        number
+    }
+}
+
+/// Serves packets in the order in which it is given them.
+#[derive(Clone, Debug)]
+pub(crate) enum Link {
+    Constant(Constant),
+    Traced(Traced),
+}
+
+impl Link {
+    /// A rate of zero is taken as 1 bit/s.
+    pub(crate) fn constant(rate: Rate) -> Self {
+        Self::Constant(Constant { rate: rate.max(Rate::from_bps(1)), free_at: Instant::ZERO, carry: 0 })
+    }
+
+    pub(crate) fn traced(opportunities: Opportunities) -> Self {
+        let left = opportunities.bytes.get();
+        Self::Traced(Traced { opportunities, next: 0, left, free_at: Instant::ZERO })
+    }
+
+    /// When the link has sent everything that it was given.
+    pub(crate) fn free_at(&self) -> Instant {
+        match self {
+            Self::Constant(link) => link.free_at,
+            Self::Traced(link) => link.free_at,
+        }
+    }
+
+    /// When it begins to send a packet that waits from `ready` on.
+    pub(crate) fn start(&self, ready: Instant) -> Instant {
+        match self {
+            Self::Constant(link) => link.free_at.max(ready),
+            Self::Traced(link) => link.cursor(ready).2,
+        }
+    }
+
+    /// Sends `len` bytes from `start` on, a time that [`Link::start`] has said; returns when all are sent.
+    pub(crate) fn send(&mut self, start: Instant, len: u32) -> Instant {
+        match self {
+            Self::Constant(link) => link.send(start, len),
+            Self::Traced(link) => link.send(start, len),
+        }
+    }
+
+    /// How long a packet of `len` bytes occupies it, on average.
+    pub(crate) fn mean_service(&self, len: u32) -> Duration {
+        let rate = match self {
+            Self::Constant(link) => link.rate,
+            Self::Traced(link) => link.opportunities.mean_rate(),
+        };
+        rate.time_for(Bytes::new(len.into()))
+    }
+}
+
+const NANOS_PER_BYTE_AT_1BPS: u64 = 8_000_000_000;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Constant {
+    rate: Rate,
+    free_at: Instant,
+    /// The part of a nanosecond by which `free_at` is early, in units of 1/rate ns, as in [`Hop`](crate::Hop).
+    carry: u64,
+}
+
+impl Constant {
+    fn send(&mut self, start: Instant, len: u32) -> Instant {
+        if self.free_at < start {
+            self.carry = 0;
+        }
+        self.free_at = start;
+        if self.rate != Rate::MAX {
+            let rate = self.rate.as_bps();
+            let work = u64::from(len) * NANOS_PER_BYTE_AT_1BPS + self.carry;
+            self.free_at += Duration::from_nanos(work / rate);
+            self.carry = work % rate;
+        }
+        self.free_at
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Traced {
+    opportunities: Opportunities,
+    /// The opportunity that is being used up, and what is left of it.
+    next: u64,
+    left: u64,
+    free_at: Instant,
+}
+
+impl Traced {
+    /// The opportunity with which a packet that is ready then begins, what is left of it, and its time.
+    fn cursor(&self, ready: Instant) -> (u64, u64, Instant) {
+        let (next, left) = match self.left {
+            0 => (self.next + 1, self.opportunities.bytes.get()),
+            left => (self.next, left),
+        };
+        let first = self.opportunities.first_from(next, ready.max(self.free_at));
+        let left = if first == next { left } else { self.opportunities.bytes.get() };
+        (first, left, self.opportunities.at(first))
+    }
+
+    fn send(&mut self, start: Instant, len: u32) -> Instant {
+        (self.next, self.left, self.free_at) = self.cursor(start);
+        let mut rest = u64::from(len);
+        while rest > self.left {
+            rest -= self.left;
+            self.next += 1;
+            self.left = self.opportunities.bytes.get();
+        }
+        self.left -= rest;
+        self.free_at = self.opportunities.at(self.next);
+        self.free_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn millis(times: &[u64]) -> Vec<Duration> {
+        times.iter().map(|&ms| Duration::from_millis(ms)).collect()
+    }
+
+    fn at(ms: u64) -> Instant {
+        Instant::ZERO + Duration::from_millis(ms)
+    }
+
+    /// Each millisecond stands for 1500 bytes, two on one line of time for 3000, and after the last it begins again.
+    #[test]
+    fn opportunities_repeat() {
+        let trace =
+            Opportunities::new(millis(&[1, 1, 4, 10]), Duration::from_millis(10), Bytes::new(1_500)).unwrap();
+        assert_eq!(trace.mean_rate(), Rate::from_bps(4_800_000));
+        let times: Vec<_> = (0..8).map(|n| trace.at(n)).collect();
+        assert_eq!(times, [at(1), at(1), at(4), at(10), at(11), at(11), at(14), at(20)]);
+        for ms in 0..60 {
+            let first = trace.first_from(0, at(ms));
+            assert!(trace.at(first) >= at(ms) && (first == 0 || trace.at(first - 1) < at(ms)), "{ms} ms");
+        }
+        assert_eq!(trace.first_from(9, at(3)), 9, "what has been used is not used again");
+    }
+
+    #[test]
+    fn useless_traces_are_refused() {
+        let (ms, len) = (Duration::from_millis(10), Bytes::new(1_500));
+        for (times, period, bytes) in [
+            (millis(&[]), ms, len),
+            (millis(&[2, 1]), ms, len),
+            (millis(&[11]), ms, len),
+            (millis(&[0]), Duration::ZERO, len),
+            (millis(&[1]), ms, Bytes::ZERO),
+        ] {
+            assert_eq!(Opportunities::new(times.clone(), period, bytes), None, "{times:?}");
+        }
+    }
+
+    /// A packet may begin in one opportunity and end in the next; the rest of one serves the next packet if that
+    /// waits by then, and is lost otherwise.
+    #[test]
+    fn a_trace_counts_bytes() {
+        let trace =
+            Opportunities::new(millis(&[1, 2, 3, 4]), Duration::from_millis(4), Bytes::new(1_500)).unwrap();
+        let mut link = Link::traced(trace);
+        let mut serve = |ready, len| {
+            let start = link.start(ready);
+            (start, link.send(start, len))
+        };
+        assert_eq!(serve(at(0), 1_000), (at(1), at(1)));
+        assert_eq!(serve(at(0), 1_000), (at(1), at(2)), "500 bytes of the first and of the second");
+        assert_eq!(serve(at(2), 1_000), (at(2), at(2)), "the other 1000 of the second");
+        assert_eq!(serve(at(2), 100), (at(3), at(3)));
+        // Nobody waited at 3 ms any more: the 1400 bytes left then are gone.
+        assert_eq!(serve(Instant::from_nanos(3_000_001), 3_001), (at(4), at(6)));
+        assert_eq!(serve(at(100), 1_500), (at(100), at(100)));
+    }
+}

@@ -1,0 +1,57 @@
+//! The word about congestion that every IP packet carries.
+
+/// The ECN field of an IP header (RFC 3168 section 5), numbered as it stands there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Ecn {
+    /// Its sender would not hear of a mark: congestion drops it.
+    #[default]
+    NotEct = 0,
+    /// ECN-capable; the codepoint of L4S (RFC 9331).
+    Ect1 = 1,
+    /// ECN-capable; what RFC 3168's senders set.
+    Ect0 = 2,
+    /// Congestion experienced: marked on its way instead of dropped.
+    Ce = 3,
+}
+
+impl Ecn {
+    /// The two lowest bits of a traffic class or type of service.
+    pub const fn from_bits(traffic_class: u8) -> Self {
+        match traffic_class & 3 {
+            0 => Self::NotEct,
+            1 => Self::Ect1,
+            2 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+
+    /// The bits as they stand in a header.
+    pub const fn bits(self) -> u8 {
+        self as u8
+    }
+
+    /// A queue may mark it instead of dropping it.
+    pub const fn is_capable(self) -> bool {
+        !matches!(self, Self::NotEct)
+    }
+
+    /// It was marked.
+    pub const fn is_marked(self) -> bool {
+        matches!(self, Self::Ce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3168 section 5: 01 is ECT(1), 10 is ECT(0), and the DSCP beside them does not matter.
+    #[test]
+    fn codepoints_are_those_of_the_header() {
+        for (bits, ecn) in [(0, Ecn::NotEct), (1, Ecn::Ect1), (2, Ecn::Ect0), (3, Ecn::Ce)] {
+            assert_eq!((Ecn::from_bits(bits | 0xb8), ecn.bits()), (ecn, bits));
+            assert_eq!((ecn.is_capable(), ecn.is_marked()), (bits > 0, bits == 3));
+        }
+    }
+}
