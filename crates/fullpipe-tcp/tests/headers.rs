@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use etherparse::{Ipv4Header, TcpHeader, TcpOptionElement};
 use fullpipe_tcp::wire::{Flags, Headers, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
+use fullpipe_units::Ecn;
 
 const FROM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 40_000);
 const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 2), 5_201);
@@ -18,6 +19,7 @@ fn plain() -> Segment {
         timestamps: None,
         syn: None,
         sack: SackBlocks::default(),
+        ecn: Ecn::Ect0,
     }
 }
 

@@ -10,7 +10,7 @@ use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event, State};
-use fullpipe_units::{Bytes, Duration, Instant, Rate, draw};
+use fullpipe_units::{Bytes, Duration, Ecn, Instant, Rate, draw};
 
 const SEEDS: u64 = 4000;
 /// No run may take longer, in virtual time: the worst ones back off for minutes.
@@ -78,6 +78,7 @@ impl Weather {
             window_clamp: (pick(5, 4) == 0).then(|| Bytes::new(1 + pick(6, 30_000))),
             fair_queue: pick(7, 2) == 0,
             max_pacing_rate: (pick(8, 4) == 0).then(|| Rate::from_bps(100_000 + pick(9, 50_000_000))),
+            ecn: pick(10, 2) == 0,
             seed: self.seed,
         }
     }
@@ -219,7 +220,13 @@ impl World {
         let mut at = 0;
         loop {
             let len = (segment.len - at).min(size);
-            let piece = Segment { seq: segment.seq.plus(at.into()), len, ..segment.clone() };
+            let ecn = if segment.ecn.is_capable() && self.percent(self.weather.loss_percent) {
+                Ecn::Ce
+            } else {
+                segment.ecn
+            };
+            let flags = if at > 0 { segment.flags.without(Flags::CWR) } else { segment.flags };
+            let piece = Segment { seq: segment.seq.plus(at.into()), len, ecn, flags, ..segment.clone() };
             at += len;
             if !self.percent(self.weather.loss_percent) {
                 let copies = 1 + u64::from(self.percent(self.weather.duplicate_percent));

@@ -52,6 +52,7 @@ impl Flow {
             window_clamp: host.window_clamp,
             fair_queue: host.fair_queue,
             max_pacing_rate: spec.max_pacing_rate,
+            ecn: false,
             seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         };
         let starts_at = Instant::ZERO + spec.start;
@@ -271,6 +272,9 @@ fn mergeable(held: &Segment, next: &Segment) -> bool {
         && held.len + next.len <= MERGE_LIMIT
         && next.timestamps == held.timestamps
         && !next.flags.has(Flags::FIN)
+        // What one of them says of congestion must not be said of the other.
+        && next.ecn == held.ecn
+        && !next.flags.has(Flags::CWR)
         && next.sack.is_empty()
         && held.sack.is_empty()
 }

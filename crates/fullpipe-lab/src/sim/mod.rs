@@ -15,7 +15,7 @@ mod flow;
 mod schedule;
 
 use fullpipe_path::{
-    BurstLoss, Ecn, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer,
+    BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer,
     Shaper, ShaperConfig,
 };
 use fullpipe_tcp::wire::{Flags, Segment};
@@ -125,7 +125,8 @@ impl<'s> World<'s> {
         loop {
             let Self { now, flows, forward, backward, .. } = self;
             let path = if side == Side::Receiver { forward } else { backward };
-            let number = path.pop_with(*now, |_, packet| {
+            let number = path.pop_with(*now, |info, packet| {
+                packet.segment.ecn = info.ecn;
                 let flow = &mut flows[packet.flow as usize];
                 match side {
                     Side::Receiver => flow.receiver_takes(*now, &packet.segment),
@@ -163,11 +164,11 @@ impl<'s> World<'s> {
             let mut segment = transmit.segment;
             let mut rest = segment.len;
             let mut continues = false;
-            let flags = segment.flags;
+            let mut flags = segment.flags;
             loop {
                 segment.len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
                 rest -= segment.len;
-                // Segmentation leaves it with the last one.
+                // Segmentation leaves PSH with the last one, and CWR with the first.
                 segment.flags = if rest == 0 { flags } else { flags.without(Flags::PSH) };
                 let kind = match segment.len {
                     0 if flags.is_plain() => PacketKind::Ack,
@@ -179,7 +180,7 @@ impl<'s> World<'s> {
                     flow: number as u32,
                     kind,
                     continues,
-                    ecn: Ecn::NotEct,
+                    ecn: segment.ecn,
                 };
                 let packet = Packet { flow: info.flow, segment: segment.clone() };
                 // The verdict is in the path's counters; the sender learns of it as senders do.
@@ -192,6 +193,7 @@ impl<'s> World<'s> {
                 }
                 segment.seq = segment.seq.plus(segment.len.into());
                 continues = true;
+                flags = flags.without(Flags::CWR);
             }
         }
         let index = 2 * number + usize::from(side == Side::Receiver);

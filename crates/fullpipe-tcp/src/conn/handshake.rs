@@ -7,7 +7,7 @@
 //!   Established  ── ACK ──►         Established
 //! ```
 
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::{Duration, Ecn, Instant};
 
 use super::timers::RetransmitTimer;
 use super::{Connection, Event, State};
@@ -40,12 +40,13 @@ impl Connection {
         self.syn_sent_at = now;
         self.retransmit_timer = Some((RetransmitTimer::Timeout, now + self.syn_timeout(answer)));
         let window = self.window.offer_in_syn(self.mss);
+        let ecn = self.ecn.of_syn(answer, self.config.ecn, self.syn_retries > 0);
         Some(Segment {
             seq: self.iss,
             ack: if answer { self.irs.plus(1) } else { Default::default() },
             len: 0,
             window,
-            flags: if answer { Flags::SYN.with(Flags::ACK) } else { Flags::SYN },
+            flags: if answer { Flags::SYN.with(Flags::ACK) } else { Flags::SYN }.with(ecn),
             timestamps: self.has_timestamps.then(|| self.timestamps(now)),
             syn: Some(SynOptions {
                 mss: u16::try_from(self.config.mtu.saturating_sub(40)).unwrap_or(u16::MAX),
@@ -53,6 +54,7 @@ impl Connection {
                 sack_permitted: self.has_sack,
             }),
             sack: SackBlocks::default(),
+            ecn: Ecn::NotEct,
         })
     }
 
@@ -113,6 +115,7 @@ impl Connection {
     /// Takes what the peer's SYN says. An option counts only if both sides sent it.
     fn agree(&mut self, segment: &Segment) {
         self.irs = segment.seq;
+        self.ecn.agree(segment, self.config.ecn);
         let Some(options) = segment.syn else { return };
         self.has_sack &= options.sack_permitted;
         self.has_timestamps &= segment.timestamps.is_some();

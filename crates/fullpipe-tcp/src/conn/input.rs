@@ -144,6 +144,7 @@ impl Connection {
             self.on_ack(now, segment, start);
         }
         if end > start {
+            self.note_mark(segment);
             self.on_data(now, segment, start, end);
         }
     }
@@ -284,6 +285,8 @@ impl Connection {
         self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
         let look_again =
             if delivered > 0 || self.board.sacked_segments() > 0 { self.detect_losses(now) } else { None };
+
+        self.note_echo(now, segment);
 
         let newly_lost = self.board.lost_total() - lost_before.min(self.board.lost_total());
         if let (Phase::Recovery { .. }, Recovery::Prr) = (self.phase, self.control.recovery) {
@@ -487,6 +490,7 @@ impl Connection {
             self.stats.recoveries += 1;
             self.prr.enter(self.control.cwnd);
             self.phase = Phase::Recovery { until: self.snd_nxt };
+            self.ecn.on_reduced(self.snd_nxt);
             self.signal(now, Signal::EnterRecovery);
         }
         self.report_losses(now, lost, lost_before);

@@ -17,6 +17,7 @@
 //!
 //! and after any of them `poll_transmit` until it yields nothing.
 
+mod ecn;
 mod handshake;
 mod input;
 mod output;
@@ -46,6 +47,7 @@ use crate::tx::pacer::Pacer;
 use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
 
+use ecn::EcnState;
 use timers::RetransmitTimer;
 
 /// What a connection is told before it begins.
@@ -67,6 +69,8 @@ pub struct Config {
     pub fair_queue: bool,
     /// Most that the socket may be paced at (`SO_MAX_PACING_RATE`); it paces every algorithm.
     pub max_pacing_rate: Option<Rate>,
+    /// The active side asks for ECN (`net.ipv4.tcp_ecn = 1`); the passive side agrees to it in any case, as Linux does.
+    pub ecn: bool,
     /// Seed of the initial sequence number and of the controller's draws.
     pub seed: u64,
 }
@@ -152,6 +156,7 @@ pub struct Connection {
     syn_retries: u32,
     syn_pending: bool,
     syn_sent_at: Instant,
+    ecn: EcnState,
 
     // Sending half.
     snd_una: u64,
@@ -251,6 +256,8 @@ pub struct Stats {
     pub probes: u64,
     /// Fast recoveries.
     pub recoveries: u64,
+    /// Reductions because the peer echoed a congestion mark.
+    pub ecn_reductions: u64,
     /// ACKs that delivered something.
     pub acks: u64,
     /// Looks at records of sent segments, whatever for: work, not behaviour.
@@ -374,6 +381,7 @@ impl Connection {
             syn_retries: 0,
             syn_pending: false,
             syn_sent_at: Instant::ZERO,
+            ecn: EcnState::default(),
             snd_una: 0,
             snd_nxt: 0,
             short_until: 0,

@@ -1,6 +1,6 @@
 //! What to send now: lost data first, then new data, then a bare ACK.
 
-use fullpipe_units::Instant;
+use fullpipe_units::{Ecn, Instant};
 
 use super::timers::RetransmitTimer;
 use super::{Connection, Phase, ProbeKind, State, Transmit};
@@ -170,7 +170,10 @@ impl Connection {
         let limited = self.board.inflight() >= self.effective_cwnd();
         self.usage.on_send(self.snd_una, self.snd_nxt, self.snd_nxt - self.snd_una, limited);
         self.rearm_after_send(now, first_after_idle);
-        self.data_segment(now, offset, len, Flags::ACK.with(Flags::PSH))
+        let (ecn, cwr) = self.ecn.of_new_data();
+        let mut transmit = self.data_segment(now, offset, len, Flags::ACK.with(Flags::PSH).with(cwr));
+        transmit.segment.ecn = ecn;
+        transmit
     }
 
     fn transmit_fin(&mut self, now: Instant) -> Transmit {
@@ -329,10 +332,11 @@ impl Connection {
             ack: origin.plus(rcv_nxt),
             len: len as u32,
             window,
-            flags,
+            flags: flags.with(self.ecn.of_ack()),
             timestamps,
             syn: None,
             sack,
+            ecn: Ecn::NotEct,
         }
     }
 }

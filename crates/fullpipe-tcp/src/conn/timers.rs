@@ -98,6 +98,7 @@ impl Connection {
             lost.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
         });
         self.report_losses(now, lost, lost_before);
+        self.ecn.on_reduced(self.snd_nxt);
         self.signal(now, Signal::Timeout { first });
         let cx = self.context(now);
         self.refresh_control(&cx);

@@ -42,7 +42,7 @@ impl Headers {
     /// fragmented may have (RFC 6864). SACK blocks for which the options have no room are left out.
     pub fn of(segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0 };
-        headers.ipv4(from, to);
+        headers.ipv4(segment, from, to);
         headers.tcp(segment, from, to);
         headers.finish(segment.len);
         headers
@@ -53,8 +53,9 @@ impl Headers {
         &self.bytes[..self.len]
     }
 
-    fn ipv4(&mut self, from: SocketAddrV4, to: SocketAddrV4) {
-        self.put(&[VERSION_AND_LENGTH, 0, 0, 0, 0, 0, DONT_FRAGMENT, 0, TIME_TO_LIVE, TCP, 0, 0]);
+    fn ipv4(&mut self, segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) {
+        let ecn = segment.ecn.bits();
+        self.put(&[VERSION_AND_LENGTH, ecn, 0, 0, 0, 0, DONT_FRAGMENT, 0, TIME_TO_LIVE, TCP, 0, 0]);
         self.put(&from.ip().octets());
         self.put(&to.ip().octets());
     }

@@ -1,5 +1,7 @@
 //! A segment's header as a value. Payload is a length only: the engine never sees bytes.
 
+use fullpipe_units::Ecn;
+
 use super::SeqNum;
 
 /// Control bits, as far as the engine uses them.
@@ -17,6 +19,11 @@ impl Flags {
     pub const PSH: Self = Self(0x08);
     /// The acknowledgement field is valid.
     pub const ACK: Self = Self(0x10);
+
+    /// ECN-Echo: marked data has arrived (RFC 3168 section 6.1).
+    pub const ECE: Self = Self(0x40);
+    /// Congestion window reduced, in answer to it.
+    pub const CWR: Self = Self(0x80);
 
     /// All bits of `other` are set.
     pub const fn has(self, other: Self) -> bool {
@@ -115,6 +122,8 @@ pub struct Segment {
     pub syn: Option<SynOptions>,
     /// Selective acknowledgements.
     pub sack: SackBlocks,
+    /// ECN field of the packet: as it is sent, or as it arrived.
+    pub ecn: Ecn,
 }
 
 impl Segment {

@@ -13,6 +13,7 @@
 //! Offsets count from the first octet after the SYN, times from the end of the handshake.
 
 mod close;
+mod ecn;
 mod flow;
 mod handshake;
 mod loss;
@@ -22,7 +23,7 @@ mod receiver;
 mod spurious;
 mod timers;
 
-use fullpipe_units::{Bytes, Duration, Instant};
+use fullpipe_units::{Bytes, Duration, Ecn, Instant};
 
 use super::input::clock;
 use super::{Config, Connection, Event, State};
@@ -52,6 +53,7 @@ fn config(cc: Algorithm) -> Config {
         window_clamp: None,
         fair_queue: false,
         max_pacing_rate: None,
+        ecn: false,
         seed: 1,
     }
 }
@@ -121,6 +123,7 @@ impl Script {
                 .then(|| Timestamps { value: clock(self.now), echo: clock(self.now) - RTT as u32 }),
             syn: Some(SynOptions { mss: mss.unwrap_or(0), window_scale: scale, sack_permitted: sack }),
             sack: SackBlocks::default(),
+            ecn: Ecn::NotEct,
         }
     }
 
@@ -141,6 +144,7 @@ impl Script {
                 .then(|| Timestamps { value: clock(self.now), echo: clock(self.now) - age }),
             syn: None,
             sack: SackBlocks::default(),
+            ecn: Ecn::NotEct,
         }
     }
 
@@ -248,6 +252,7 @@ fn wire_segments(segment: &Segment, gso_size: u32) -> Vec<Segment> {
         .map(|i| Segment {
             seq: segment.seq.plus(u64::from(i * gso_size)),
             len: gso_size.min(segment.len - i * gso_size),
+            flags: if i > 0 { segment.flags.without(Flags::CWR) } else { segment.flags },
             ..segment.clone()
         })
         .collect()

@@ -1,0 +1,103 @@
+//! Explicit congestion notification (RFC 3168 section 6.1): a queue marks instead of dropping, the receiver says so until
+//! it is heard, and the sender reduces its window once for each window of data.
+//!
+//! ```text
+//!   sender                        queue            receiver
+//!     ── data, ECT(0) ──────────── CE ────────────►  begins to echo
+//!     ◄──────────────────────── ACK, ECE ──────────
+//!   reduces
+//!     ── new data, CWR ────────────────────────────►  ends to echo, unless this was marked too
+//! ```
+//!
+//! Linux spreads the reduction over the round trip that follows (its state CWR); here the window is cut at once, and
+//! nothing is sent until what is in flight fits into it. ACKs that echo also count for growth, which section 6.1.2 advises
+//! against: at most one segment in the round trip after the cut.
+
+use fullpipe_units::{Ecn, Instant};
+
+use super::{Connection, Phase};
+use crate::cc::Signal;
+use crate::wire::{Flags, Segment};
+
+const ECE_CWR: Flags = Flags::ECE.with(Flags::CWR);
+
+/// What one end knows of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EcnState {
+    /// Both ends take part.
+    agreed: bool,
+    /// Receiver: marked data came, and its sender has not said yet that it reduced.
+    echoing: bool,
+    /// Sender: it reduced, and the next new data says so.
+    reduced: bool,
+    /// Sender: what was outstanding at the last reduction; echoes of it are of the same congestion.
+    until: u64,
+}
+
+impl EcnState {
+    /// The bits of our SYN or SYN-ACK. A request that was not answered may be what was in the way: it is not repeated
+    /// (section 6.1.1.1).
+    pub(super) fn of_syn(self, answer: bool, asks: bool, repeated: bool) -> Flags {
+        match answer {
+            true if self.agreed => Flags::ECE,
+            false if asks && !repeated => ECE_CWR,
+            _ => Flags::default(),
+        }
+    }
+
+    /// Takes what the peer's SYN or SYN-ACK says (section 6.1.1).
+    pub(super) fn agree(&mut self, segment: &Segment, asked: bool) {
+        self.agreed = if segment.flags.has(Flags::ACK) {
+            asked && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR)
+        } else {
+            segment.flags.has(ECE_CWR)
+        };
+    }
+
+    /// What every segment that acknowledges says.
+    pub(super) fn of_ack(self) -> Flags {
+        if self.echoing { Flags::ECE } else { Flags::default() }
+    }
+
+    /// How new data leaves. Nothing else is ECN-capable: a retransmission, an ACK or a probe that is lost must be missed
+    /// (sections 6.1.4 to 6.1.6).
+    pub(super) fn of_new_data(&mut self) -> (Ecn, Flags) {
+        let flags = if std::mem::take(&mut self.reduced) { Flags::CWR } else { Flags::default() };
+        (if self.agreed { Ecn::Ect0 } else { Ecn::NotEct }, flags)
+    }
+
+    /// The window was reduced, for whatever reason.
+    pub(super) fn on_reduced(&mut self, snd_nxt: u64) {
+        self.reduced = self.agreed;
+        self.until = snd_nxt;
+    }
+}
+
+impl Connection {
+    /// The receiving half's part of an arriving segment with data (section 6.1.3): a mark on the segment that ends the echo
+    /// begins it again.
+    pub(super) fn note_mark(&mut self, segment: &Segment) {
+        let was_echoing = self.ecn.echoing;
+        if segment.flags.has(Flags::CWR) {
+            self.ecn.echoing = false;
+        }
+        self.ecn.echoing |= self.ecn.agreed && segment.ecn.is_marked();
+        if self.ecn.echoing != was_echoing {
+            // The sender waits for either.
+            self.acks.demand();
+        }
+    }
+
+    /// The sending half's part of an ACK (section 6.1.2): one reduction for a window of data, none beside that for a loss.
+    pub(super) fn note_echo(&mut self, now: Instant, segment: &Segment) {
+        let echoed = self.ecn.agreed && segment.flags.has(Flags::ECE);
+        if !echoed || self.phase != Phase::Open || self.snd_una < self.ecn.until {
+            return;
+        }
+        self.ecn.on_reduced(self.snd_nxt);
+        self.stats.ecn_reductions += 1;
+        self.signal(now, Signal::EcnEcho);
+        let cx = self.context(now);
+        self.refresh_control(&cx);
+    }
+}

@@ -1,0 +1,159 @@
+//! ECN by the sections of RFC 3168.
+
+use super::*;
+
+fn asking() -> Config {
+    Config { ecn: true, ..config(Algorithm::Reno) }
+}
+
+/// A client that has asked for ECN, and a peer that agrees unless told otherwise.
+fn agreed() -> Script {
+    let mut script = Script::new(Connection::client(asking()));
+    script.conn.open();
+    script.flush();
+    assert_eq!(ecn_bits(&script.segments[0].1), (true, true), "the SYN asks");
+    script.now = START;
+    let answer = script.syn_ack(Some(script.shift), Some(1460), true, true);
+    script.inject(&Segment { flags: answer.flags.with(Flags::ECE), ..answer });
+    script.events();
+    script.clear();
+    script
+}
+
+fn ecn_bits(segment: &Segment) -> (bool, bool) {
+    (segment.flags.has(Flags::ECE), segment.flags.has(Flags::CWR))
+}
+
+/// An ACK at `at` ms that echoes a mark.
+fn echo(script: &mut Script, at: u64, ack: u64) {
+    script.run(at);
+    let segment = script.segment(0, 0, ack);
+    script.inject(&Segment { flags: segment.flags.with(Flags::ECE), ..segment });
+}
+
+/// Section 6.1.1: SYN with ECE and CWR, SYN-ACK with ECE alone; both ends or none. ECN-4: the passive side agrees without
+/// having been told to.
+#[test]
+fn ecn_4_both_ends_or_none() {
+    for asks in [false, true] {
+        for answer in [Flags::default(), Flags::ECE, Flags::ECE.with(Flags::CWR)] {
+            let mut script = Script::new(Connection::client(Config { ecn: asks, ..config(Algorithm::Reno) }));
+            script.conn.open();
+            script.flush();
+            assert_eq!(ecn_bits(&script.segments[0].1), (asks, asks));
+            script.now = START;
+            let syn_ack = script.syn_ack(Some(10), Some(1460), true, true);
+            script.inject(&Segment { flags: syn_ack.flags.with(answer), ..syn_ack });
+            script.clear();
+            script.write(MSS);
+            let expected = if asks && answer == Flags::ECE { Ecn::Ect0 } else { Ecn::NotEct };
+            assert_eq!(script.segments[0].1.ecn, expected, "{asks} {answer:?}");
+        }
+    }
+    for (asks, agrees) in
+        [(Flags::ECE.with(Flags::CWR), true), (Flags::ECE, false), (Flags::default(), false)]
+    {
+        let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
+        let syn = script.syn_ack(Some(7), Some(1460), true, true);
+        script.inject(&Segment { flags: Flags::SYN.with(asks), ..syn });
+        assert_eq!(ecn_bits(&script.segments[0].1), (agrees, false), "{asks:?}");
+        assert_eq!(script.segments[0].1.ecn, Ecn::NotEct, "section 6.1.1: no SYN is ECN-capable");
+    }
+}
+
+/// Section 6.1.1.1: a SYN that was not answered is repeated without the request, in case that was in the way.
+#[test]
+fn a_repeated_syn_does_not_ask() {
+    let mut script = Script::new(Connection::client(asking()));
+    script.conn.open();
+    script.flush();
+    script.run_to(START + ms(2_000));
+    assert!(script.segments.len() > 1);
+    assert!(script.segments[1..].iter().all(|(_, syn)| ecn_bits(syn) == (false, false)));
+}
+
+/// Section 6.1.3 and ECN-1: from a mark on every ACK echoes, until CWR comes; the first leaves at once.
+#[test]
+fn ecn_1_the_receiver_echoes_until_it_is_heard() {
+    let mut script = agreed();
+    let arrives = |script: &mut Script, at: u64, ecn, flags: Flags| {
+        script.run(at);
+        let segment = script.segment(script.peer_sent, MSS as u32, 0);
+        script.peer_sent += MSS;
+        script.inject(&Segment { ecn, flags: segment.flags.with(flags), ..segment });
+        let echoes: Vec<_> = script.segments.iter().map(|(_, ack)| ecn_bits(ack).0).collect();
+        script.clear();
+        echoes
+    };
+    let none = Flags::default();
+    assert!(!arrives(&mut script, 10, Ecn::Ect0, none).contains(&true));
+    assert_eq!(arrives(&mut script, 20, Ecn::Ce, none), [true]);
+    for n in 3..10 {
+        let echoes = arrives(&mut script, 10 * n, Ecn::Ect0, none);
+        assert!(echoes.iter().all(|echo| *echo), "{echoes:?}");
+    }
+    assert_eq!(arrives(&mut script, 100, Ecn::Ect0, Flags::CWR), [false]);
+    // A mark on the segment that says CWR is news.
+    assert_eq!(arrives(&mut script, 110, Ecn::Ce, none), [true]);
+    assert!(arrives(&mut script, 120, Ecn::Ce, Flags::CWR).iter().all(|echo| *echo));
+}
+
+/// Nobody echoes what was not agreed on.
+#[test]
+fn marks_mean_nothing_without_agreement() {
+    let mut script = Script::client(config(Algorithm::Reno));
+    script.run(10);
+    let segment = script.segment(0, MSS as u32, 0);
+    script.inject(&Segment { ecn: Ecn::Ce, ..segment });
+    assert!(script.segments.iter().all(|(_, ack)| !ecn_bits(ack).0));
+    script.write(10 * MSS);
+    echo(&mut script, 110, MSS);
+    assert_eq!(script.conn.stats().ecn_reductions, 0);
+}
+
+/// Section 6.1.2, ECN-1 and ECN-2: however many echoes of one window of data, one reduction; nothing is sent again, and the
+/// first new data says CWR. An echo of the next window reduces again.
+#[test]
+fn ecn_2_one_reduction_for_a_window() {
+    let mut script = agreed();
+    script.write(200 * MSS);
+    assert_eq!(script.data_segments(), 10);
+    echo(&mut script, 100, MSS);
+    assert_eq!(script.windows(), (5, 5));
+    for n in 2..=9 {
+        echo(&mut script, 100, n * MSS);
+    }
+    // Grown by one since: 5 segments were acknowledged.
+    assert_eq!((script.conn.stats().ecn_reductions, script.windows()), (1, (6, 5)));
+    let new: Vec<_> = script.segments.iter().map(|(_, s)| s).filter(|s| s.len > 0).collect();
+    let cwr: Vec<_> = new.iter().map(|segment| ecn_bits(segment).1).collect();
+    assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
+    assert!(new.iter().all(|segment| segment.ecn == Ecn::Ect0));
+    // The tenth was outstanding when it was reduced, what follows was not.
+    echo(&mut script, 100, 10 * MSS);
+    assert_eq!(script.conn.stats().ecn_reductions, 2);
+    assert_eq!((script.conn.stats().retransmits, script.conn.stats().recoveries), (0, 0));
+}
+
+/// Section 6.1.2: a loss and a mark in one window are one congestion, and CWR is said for it too. Section 6.1.5: what is
+/// sent again is not ECN-capable.
+#[test]
+fn a_loss_and_a_mark_are_one_reduction() {
+    let mut script = agreed();
+    script.write(200 * MSS);
+    script.clear();
+    script.ack(100, 0, &[(MSS, 2 * MSS)]);
+    script.ack(101, 0, &[(MSS, 3 * MSS)]);
+    script.ack(102, 0, &[(MSS, 4 * MSS)]);
+    assert_eq!(script.conn.stats().recoveries, 1);
+    let window = script.conn.control.cwnd;
+    echo(&mut script, 103, 0);
+    assert_eq!((script.conn.stats().ecn_reductions, script.conn.control.cwnd), (0, window));
+    let again: Vec<_> =
+        script.segments.iter().map(|(_, s)| s).filter(|s| s.seq == script.conn.iss.plus(1)).collect();
+    assert_eq!(again.iter().map(|s| s.ecn).collect::<Vec<_>>(), [Ecn::NotEct]);
+    assert!(!ecn_bits(again[0]).1, "it is new data that says CWR");
+    script.ack(200, 10 * MSS, &[]);
+    let new = script.segments.iter().map(|(_, s)| s).filter(|s| s.len > 0 && s.ecn == Ecn::Ect0);
+    assert_eq!(new.filter(|s| ecn_bits(s).1).count(), 1);
+}
