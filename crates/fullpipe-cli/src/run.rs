@@ -102,7 +102,12 @@ pub(crate) fn experiment(path: &Path) -> Result<Experiment, Failure> {
             "give an experiment file, as in fullpipe run experiments/window-rtt.toml",
         )
     })?;
-    Experiment::from_toml(&text).map_err(|e| Failure::from(e).about(file))
+    let beside = path.parent().unwrap_or(Path::new("."));
+    let load = |name: &str| {
+        let named = beside.join(name);
+        fs::read_to_string(&named).map_err(|e| format!("cannot read {}: {e}", named.display()))
+    };
+    Experiment::from_toml_with(&text, &load).map_err(|e| Failure::from(e).about(file))
 }
 
 fn read(args: &RunArgs) -> Result<Experiment, Failure> {

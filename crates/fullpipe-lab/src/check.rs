@@ -42,6 +42,16 @@ pub enum Metric {
     RandomDrops,
     /// Packets that a policer dropped.
     Policed,
+    /// Packets that the management of the queue dropped.
+    AqmDrops,
+    /// Packets that were marked.
+    Marked,
+    /// Copies that the path made.
+    Duplicated,
+    /// Packets that left the path behind later ones of their flow.
+    Reordered,
+    /// ACKs left out on their way back.
+    AcksThinned,
     /// Highest rate of arriving payload over one sampling period (`[[sample]]`, 100 ms), in bit/s.
     WirePeak,
     /// The same over the second half of the flow's lifetime: without what fills the buffers first.
@@ -65,7 +75,7 @@ enum Unit {
 
 impl Metric {
     /// Every metric but the shares.
-    pub const PLAIN: [Self; 15] = [
+    pub const PLAIN: [Self; 20] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
         Self::Utilisation,
@@ -77,6 +87,11 @@ impl Metric {
         Self::QueueDrops,
         Self::RandomDrops,
         Self::Policed,
+        Self::AqmDrops,
+        Self::Marked,
+        Self::Duplicated,
+        Self::Reordered,
+        Self::AcksThinned,
         Self::WirePeak,
         Self::WirePeakSecondHalf,
         Self::WireBurst,
@@ -90,7 +105,15 @@ impl Metric {
             Self::Utilisation | Self::UtilisationSecondHalf | Self::RetransmitShare | Self::Share(_) => {
                 Unit::Share
             }
-            Self::Retransmits | Self::QueueDrops | Self::RandomDrops | Self::Policed => Unit::Count,
+            Self::Retransmits
+            | Self::QueueDrops
+            | Self::RandomDrops
+            | Self::Policed
+            | Self::AqmDrops
+            | Self::Marked
+            | Self::Duplicated
+            | Self::Reordered
+            | Self::AcksThinned => Unit::Count,
             Self::RttMean | Self::RttP95 => Unit::Millis,
         }
     }
@@ -108,6 +131,11 @@ impl Metric {
             Self::QueueDrops => "queue_drops",
             Self::RandomDrops => "random_drops",
             Self::Policed => "policed",
+            Self::AqmDrops => "aqm_drops",
+            Self::Marked => "marked",
+            Self::Duplicated => "duplicated",
+            Self::Reordered => "reordered",
+            Self::AcksThinned => "acks_thinned",
             Self::WirePeak => "wire_peak_bps",
             Self::WirePeakSecondHalf => "wire_peak_second_half_bps",
             Self::WireBurst => "wire_burst",
@@ -201,6 +229,11 @@ impl Metric {
             Self::QueueDrops => run.path.queue_drops as f64,
             Self::RandomDrops => run.path.random_drops as f64,
             Self::Policed => run.path.policed as f64,
+            Self::AqmDrops => run.path.aqm_drops as f64,
+            Self::Marked => run.path.marked as f64,
+            Self::Duplicated => run.path.duplicated as f64,
+            Self::Reordered => run.path.reordered as f64,
+            Self::AcksThinned => run.path.acks_thinned as f64,
             Self::RttMean => mean(rtts.map(|rtt| rtt.mean))?,
             Self::RttP95 => rtts.map(|rtt| rtt.p95).reduce(f64::max)?,
             Self::WirePeak => peak(|flow| flow.wire)?,
@@ -365,7 +398,7 @@ mod tests {
     fn run(experiment: &Experiment, point: usize, flows: Vec<FlowOutcome>) -> Run {
         let outcome = Outcome {
             flows,
-            path: PathOutcome { delivered: 73, queue_drops: 3, random_drops: 4, policed: 0 },
+            path: PathOutcome { delivered: 73, queue_drops: 3, random_drops: 4, ..PathOutcome::default() },
             work: Work::default(),
             digest: 0,
         };

@@ -272,7 +272,7 @@ mod tests {
             point: point.into(),
             seed,
             flows: vec![flow.clone(), flow],
-            path: PathCounts { delivered: 0, queue_drops: 0, random_drops: 0, policed: 0 },
+            path: PathCounts::default(),
             work: WorkCounts { events: 0, acks: 0, records_visited: 0 },
             digest: String::new(),
             wall_s: 0.0,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fullpipe_path::Counters;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -78,6 +79,33 @@ pub struct PathOutcome {
     pub random_drops: u64,
     /// Packets that a policer dropped.
     pub policed: u64,
+    /// Packets that the management of the queue dropped, although there was room.
+    pub aqm_drops: u64,
+    /// Packets that were marked instead.
+    pub marked: u64,
+    /// Copies that the path made.
+    pub duplicated: u64,
+    /// Packets that left behind later ones of their flow.
+    pub reordered: u64,
+    /// ACKs left out on their way back.
+    pub acks_thinned: u64,
+}
+
+impl PathOutcome {
+    /// From what both directions have counted.
+    pub fn of(forward: &Counters, backward: &Counters) -> Self {
+        Self {
+            delivered: forward.delivered_data,
+            queue_drops: forward.queue_drops,
+            random_drops: forward.random_drops,
+            policed: forward.policed,
+            aqm_drops: forward.aqm_drops,
+            marked: forward.marked,
+            duplicated: forward.duplicated,
+            reordered: forward.reordered,
+            acks_thinned: forward.acks_thinned + backward.acks_thinned,
+        }
+    }
 }
 
 /// What a run took the simulator: counts and no times, so the same on every machine.

@@ -158,7 +158,7 @@ pub struct RttMs {
 }
 
 /// Packets of the data direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
     /// Those that crossed.
     pub delivered: u64,
@@ -168,12 +168,32 @@ pub struct PathCounts {
     pub random_drops: u64,
     /// Packets that a policer dropped.
     pub policed: u64,
+    /// Those that the management of the queue dropped; like those below absent where there were none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub aqm_drops: u64,
+    /// Those that were marked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub marked: u64,
+    /// Copies that the path made.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub duplicated: u64,
+    /// Those that left behind later ones of their flow.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reordered: u64,
+    /// ACKs left out on their way back.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub acks_thinned: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl PathCounts {
     /// Those that came to the path, whatever became of them.
     pub(crate) fn sent(self) -> u64 {
-        self.delivered + self.queue_drops + self.random_drops + self.policed
+        let fates = self.delivered + self.queue_drops + self.random_drops + self.policed + self.aqm_drops;
+        fates.saturating_sub(self.duplicated)
     }
 }
 
@@ -320,6 +340,11 @@ impl Run {
                 queue_drops: outcome.path.queue_drops,
                 random_drops: outcome.path.random_drops,
                 policed: outcome.path.policed,
+                aqm_drops: outcome.path.aqm_drops,
+                marked: outcome.path.marked,
+                duplicated: outcome.path.duplicated,
+                reordered: outcome.path.reordered,
+                acks_thinned: outcome.path.acks_thinned,
             },
             work: WorkCounts {
                 events: outcome.work.events,
@@ -402,7 +427,8 @@ impl fmt::Display for ResultTable<'_> {
         }
         writeln!(
             f,
-            ",delivered_packets,queue_drops_packets,random_drops_packets,policed_packets,digest,wall_s"
+            ",delivered_packets,queue_drops_packets,random_drops_packets,policed_packets,aqm_drops_packets,marked_packets,duplicated_packets,\
+             reordered_packets,thinned_acks,digest,wall_s"
         )?;
         for run in &self.report.runs {
             let (point, path) = (quoted(&run.point), run.path);
@@ -426,8 +452,18 @@ impl fmt::Display for ResultTable<'_> {
                 }
                 writeln!(
                     f,
-                    ",{},{},{},{},{},{}",
-                    path.delivered, path.queue_drops, path.random_drops, path.policed, run.digest, run.wall_s
+                    ",{},{},{},{},{},{},{},{},{},{},{}",
+                    path.delivered,
+                    path.queue_drops,
+                    path.random_drops,
+                    path.policed,
+                    path.aqm_drops,
+                    path.marked,
+                    path.duplicated,
+                    path.reordered,
+                    path.acks_thinned,
+                    run.digest,
+                    run.wall_s
                 )?;
             }
         }
@@ -555,7 +591,12 @@ mod tests {
             value: Timed {
                 outcome: Outcome {
                     flows: vec![flow(mbit)],
-                    path: PathOutcome { delivered: 700, queue_drops: 1, random_drops: 2, policed: 0 },
+                    path: PathOutcome {
+                        delivered: 700,
+                        queue_drops: 1,
+                        random_drops: 2,
+                        ..PathOutcome::default()
+                    },
                     work: Work { events: 1_500, acks: 350, records_visited: 2_000 },
                     digest: 0xabc,
                 },

@@ -3,7 +3,7 @@
 //! An experiment file is for people: it has defaults, multiples of the BDP and lists. A scenario is one
 //! point of it with every value known.
 
-use fullpipe_path::Scope;
+use fullpipe_path::{AggregatorConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -59,29 +59,56 @@ impl PathSpec {
     }
 }
 
-/// One direction: loss, a policer, a shaper, then a hop of queue, rate and delay.
+/// One direction, in the order in which packets meet it: loss, duplication, thinning of ACKs, a policer, a shaper, a hop of
+/// queue, link and delay, aggregation, jitter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionSpec {
-    /// Bottleneck rate in IP bits; [`Rate::MAX`] for none.
+    /// Bottleneck rate in IP bits; [`Rate::MAX`] for none. The mean, where there is a trace.
     pub rate: Rate,
+    /// When the link sends, if not at a constant rate.
+    pub trace: Option<Opportunities>,
     /// Propagation delay, one way.
     pub delay: Duration,
     /// Probability that a packet is lost before the queue.
     pub loss: Probability,
     /// How losses are spread.
     pub loss_pattern: LossPattern,
+    /// Probability that a packet comes twice.
+    pub duplicate: Probability,
+    /// One pure ACK in so many passes; 1 for all.
+    pub ack_thinning: u32,
     /// What drops the packets that exceed a rate.
     pub policer: Option<LimiterSpec>,
     /// What delays the packets that exceed a rate.
     pub shaper: Option<LimiterSpec>,
     /// Most bytes waiting, the packet in service not counted.
     pub queue: Bytes,
+    /// Who manages them.
+    pub discipline: Discipline,
+    /// How packets are gathered behind the link.
+    pub aggregation: Option<AggregatorConfig>,
+    /// Delay that differs from packet to packet.
+    pub jitter: Option<JitterConfig>,
 }
 
 impl DirectionSpec {
     /// A hop behind independent loss and nothing else.
     pub const fn plain(rate: Rate, delay: Duration, loss: Probability, queue: Bytes) -> Self {
-        Self { rate, delay, loss, queue, loss_pattern: LossPattern::Independent, policer: None, shaper: None }
+        Self {
+            rate,
+            trace: None,
+            delay,
+            loss,
+            loss_pattern: LossPattern::Independent,
+            duplicate: Probability::ZERO,
+            ack_thinning: 1,
+            policer: None,
+            shaper: None,
+            queue,
+            discipline: Discipline::DropTail,
+            aggregation: None,
+            jitter: None,
+        }
     }
 }
 
@@ -126,6 +153,8 @@ pub struct HostSpec {
     pub fair_queue: bool,
     /// Packets of a flow that arrive within this time of the first are handed up as one (GRO).
     pub rx_merge: Duration,
+    /// Senders ask for ECN (`net.ipv4.tcp_ecn = 1`); receivers agree to it in any case.
+    pub ecn: bool,
 }
 
 /// One flow.

@@ -155,7 +155,7 @@ fn make(
         duplicates,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
     };
-    let outcome = watch.outcome(&report.forward, sink);
+    let outcome = watch.outcome(&report.forward, &report.backward, sink);
     let logs = report.forward.log.zip(report.backward.log).map(|(forward, backward)| [forward, backward]);
     Ok(EmuRun { outcome, validity, logs })
 }
@@ -247,7 +247,7 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    fn outcome(mut self, forward: &LinkReport, sink: &mut impl Sink) -> Outcome {
+    fn outcome(mut self, forward: &LinkReport, backward: &LinkReport, sink: &mut impl Sink) -> Outcome {
         let mut digest = Digest::default();
         let moments = self.rows.chunk_by_mut(|a, b| a.flow < b.flow);
         for (rows, sample) in moments.zip(&forward.samples) {
@@ -275,16 +275,11 @@ impl<'a> Watch<'a> {
                 rtt,
             })
         });
-        let path = forward.samples.last();
-        let state = path.and_then(|sample| sample.states.first()).copied().unwrap_or_default();
+        // Of the end of the run, before what was outstanding was waited for.
+        let path = forward.samples.last().map(|sample| sample.counters).unwrap_or_default();
         Outcome {
             flows: flows.collect(),
-            path: PathOutcome {
-                delivered: path.map_or(0, |sample| sample.delivered),
-                queue_drops: state.queue_drops,
-                random_drops: state.random_drops,
-                policed: state.policed,
-            },
+            path: PathOutcome::of(&path, &backward.counters),
             // The simulator's own: here it is the kernel that works.
             work: Work::default(),
             digest: digest.value(),

@@ -65,8 +65,8 @@ pub(crate) struct Sampling {
 pub struct PathSample {
     /// As each flow meets it.
     pub states: Vec<PathState>,
-    /// Data packets that have left it so far.
-    pub delivered: u64,
+    /// What it has counted so far.
+    pub counters: Counters,
 }
 
 /// What one direction did.
@@ -74,7 +74,7 @@ pub struct PathSample {
 pub struct LinkReport {
     /// Packets by fate.
     pub counters: Counters,
-    /// Data packets among those that were lost, policed or found a queue full.
+    /// Data packets among those that were dropped.
     pub data_drops: u64,
     /// How much later than due packets were written.
     pub lateness: Lateness,

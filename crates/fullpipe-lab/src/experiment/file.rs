@@ -9,6 +9,8 @@ use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ExperimentError;
+use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning};
+use super::queue::Queue;
 use super::swept::{Swept, Written, refuse};
 use super::value::{Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Value, WinScale};
 use crate::check::{Metric, Over};
@@ -76,12 +78,21 @@ macro_rules! swept_table {
 }
 
 swept_table! {
-    PathFile { rate: Rate, rtt: Delay, loss: Loss, queue: Amount, mtu: Mtu }
+    PathFile { rate: LinkRate, rtt: Delay, loss: Loss, queue: Queue, duplicate: Share, jitter: JitterSpec, mtu: Mtu }
     own { forward: DirectionFile, backward: DirectionFile, policer: LimiterFile, shaper: LimiterFile }
 }
 
 swept_table! {
-    DirectionFile { rate: Rate, loss: Loss, queue: Amount, delay: Delay }
+    DirectionFile {
+        rate: LinkRate,
+        loss: Loss,
+        queue: Queue,
+        delay: Delay,
+        duplicate: Share,
+        jitter: JitterSpec,
+        ack_thinning: Thinning,
+        aggregation: Aggregation,
+    }
     own { policer: LimiterFile, shaper: LimiterFile }
 }
 
@@ -100,6 +111,7 @@ swept_table! {
         window: Positive,
         fair_queue: bool,
         rx_merge: Duration,
+        ecn: bool,
     }
 }
 
@@ -111,6 +123,17 @@ swept_table! {
 /// Whose TCP a flow runs on. Left out, it is the world's own.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stack;
+
+impl PathFile {
+    /// The traces that it names.
+    pub(super) fn traces(&self) -> impl Iterator<Item = &str> {
+        let rates = [&self.rate, &self.forward.rate, &self.backward.rate];
+        rates.into_iter().flatten().flat_map(Swept::values).filter_map(|rate| match rate {
+            LinkRate::Trace(name) => Some(name.as_str()),
+            LinkRate::Constant(_) => None,
+        })
+    }
+}
 
 impl Stack {
     fn overlaid(self, _: &Self) -> Self {

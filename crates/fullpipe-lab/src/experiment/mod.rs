@@ -29,10 +29,35 @@
 //! Keys for writing and for reading may stand together. In labels and `where` it is a text without spaces:
 //! `where = { app = "write=20mbit,chunk=64KiB" }`.
 //!
+//! A `queue` is a size, or a table with who manages it; sizes may be multiples of the BDP, and what is left out has the
+//! value of the RFC (of `tc-red` for RED):
+//!
+//! | `queue` | means |
+//! |---|---|
+//! | `"1bdp"` | drop-tail |
+//! | `{ size = "1bdp", aqm = "codel", target = "5ms", interval = "100ms", ecn = true }` | CoDel (RFC 8289), marking what can be marked |
+//! | `{ aqm = "fq_codel", flows = 1024, quantum = "1514B", packets = 10240 }` | FQ-CoDel (RFC 8290), with CoDel's keys as well |
+//! | `{ aqm = "pie", target = "15ms", update = "15ms", burst = "150ms" }` | PIE (RFC 8033) |
+//! | `{ aqm = "red", min = "30KiB", max = "90KiB", probability = "2%", gentle = true }` | RED; `max` a quarter of the size, `min` a third of that |
+//! | `{ aqm = "step", threshold = "100KiB" }` | marks above a threshold, drops at the end of the queue (DCTCP's) |
+//!
+//! Other fields of a path, of either direction unless noted; in `[path]` itself they are the data direction's:
+//!
+//! | field | means |
+//! |---|---|
+//! | `rate = { trace = "cellular.trace" }` | delivery opportunities of 1500 bytes in Mahimahi's format, from a file beside the experiment |
+//! | `jitter = "10ms"` | up to so much more delay, evenly spread; packets stay in order |
+//! | `jitter = { up_to = "10ms", spread = "normal", share = "5%", order = false }` | a bell (or `"fixed"`), for a share of packets, which others then overtake |
+//! | `duplicate = "1%"` | so many packets come twice |
+//! | `ack_thinning = 4` | one pure ACK in four passes; `[path.backward]` or `[path.forward]` only |
+//! | `aggregation = { within = "5ms", packets = 32 }` | packets are held and let go together; likewise |
+//!
 //! All of the file is checked when it is read: what [`Experiment::from_toml`] accepts can be run.
 
 mod error;
 mod file;
+mod impairments;
+mod queue;
 mod resolve;
 mod swept;
 #[cfg(test)]
@@ -43,7 +68,8 @@ use std::collections::BTreeMap;
 
 pub use error::ExperimentError;
 use error::Source;
-use file::{ExpectFile, ExperimentFile};
+use file::{ExpectFile, ExperimentFile, PathFile};
+use impairments::Traces;
 pub use value::Amount;
 
 use crate::check::{Metric, Over};
@@ -97,11 +123,23 @@ pub struct Expectation {
 pub const MOST_REPEATS: u64 = 10_000;
 
 impl Experiment {
-    /// Reads an experiment.
+    /// Reads an experiment that names no other file.
     ///
     /// # Errors
     /// One line on what is wrong and where, and a hint on what to write instead.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
+        Self::from_toml_with(text, &|name| Err(format!("the trace '{name}' cannot be read from here")))
+    }
+
+    /// Reads an experiment; `load` gives the text of a file that it names, relative to its own, or says in a line why it
+    /// cannot.
+    ///
+    /// # Errors
+    /// One line on what is wrong and where, and a hint on what to write instead.
+    pub fn from_toml_with(
+        text: &str,
+        load: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ExperimentError> {
         let source = Source(text);
         let file: ExperimentFile = toml::from_str(text).map_err(|e| source.explain(&e))?;
         let refused = |message: String, hint: &str| Err(ExperimentError::new(message, hint));
@@ -114,7 +152,10 @@ impl Experiment {
         if file.flow.is_empty() {
             return refused("there is no flow".into(), "add a [[flow]] with cc = \"cubic\"");
         }
-        let points = resolve::points(&file)?;
+        let overrides = file.point.iter().map(|point| &point.path);
+        let named = std::iter::once(&file.path).chain(overrides).flat_map(PathFile::traces);
+        let traces = Traces::read(named, load)?;
+        let points = resolve::points(&file, &traces)?;
         let expectations = file.expect.into_iter().map(|expect| {
             let at = expect.span().start;
             expectation(expect.into_inner(), &points).map_err(|e| source.at(at, e))

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fullpipe_path::Scope;
+use fullpipe_path::{Discipline, Scope};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile};
+use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning, Traces};
+use super::queue::Queue;
 use super::swept::{Choice, Picker, Swept};
-use super::value::{Amount, App, BufferSize, Loss};
+use super::value::{Amount, App, BufferSize, Loss, Value};
 use super::{ExperimentError, Point};
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
@@ -43,7 +45,7 @@ impl<'f> Tables<'f> {
 }
 
 /// Every point of the file, in its order; a field that comes later in the file format changes fastest.
-pub(super) fn points(file: &ExperimentFile) -> Result<Vec<Point>, ExperimentError> {
+pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point>, ExperimentError> {
     let tables: Vec<Tables<'_>> = match file.point.as_slice() {
         [] => vec![Tables::plain(file)],
         points => points.iter().map(|point| Tables::overlaid(file, point)).collect(),
@@ -64,7 +66,7 @@ pub(super) fn points(file: &ExperimentFile) -> Result<Vec<Point>, ExperimentErro
     let mut labels = BTreeSet::new();
     for tables in &tables {
         let resolve = |picker: &mut Picker| {
-            scenario(tables, &file.duration, every, picker).map_err(|error| {
+            scenario(tables, traces, &file.duration, every, picker).map_err(|error| {
                 let label = differences(tables.name, &picker.chosen);
                 let at = if label.is_empty() { label } else { format!("point '{label}': ") };
                 ExperimentError { message: format!("{at}{}", error.message), ..error }
@@ -119,6 +121,7 @@ fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, S
 
 fn scenario(
     tables: &Tables<'_>,
+    traces: &Traces,
     duration: &Swept<Duration>,
     sample_every: Duration,
     picker: &mut Picker,
@@ -130,7 +133,7 @@ fn scenario(
             "allowed: 1ms to 86400s",
         ));
     }
-    let path = path(&tables.path, picker)?;
+    let path = path(&tables.path, traces, picker)?;
     let host = host(&tables.host, path.bdp(), picker)?;
     let mut flows = Vec::new();
     for (i, flow) in tables.flows.iter().enumerate() {
@@ -153,11 +156,13 @@ fn scenario(
     Ok(Scenario { path, host, flows, duration, seed: 0, sample_every })
 }
 
-fn path(file: &PathFile, picker: &mut Picker) -> Result<PathSpec, ExperimentError> {
+fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpec, ExperimentError> {
     let rate = picker.pick("rate", file.rate.as_ref());
     let rtt = picker.pick("rtt", file.rtt.as_ref()).map(|delay| delay.0);
     let loss = picker.pick("loss", file.loss.as_ref());
     let queue = picker.pick("queue", file.queue.as_ref());
+    let duplicate = picker.pick("duplicate", file.duplicate.as_ref());
+    let jitter = picker.pick("jitter", file.jitter.as_ref());
     let mtu = picker.pick("mtu", file.mtu.as_ref()).map_or(1500, |mtu| mtu.0);
     let policer = limiter("policer", &file.policer, picker);
     let shaper = limiter("shaper", &file.shaper, picker);
@@ -166,59 +171,81 @@ fn path(file: &PathFile, picker: &mut Picker) -> Result<PathSpec, ExperimentErro
 
     let (forward_delay, backward_delay) = delays(rtt, forward.delay, backward.delay)?;
     let rtt = forward_delay + backward_delay;
-    let Some(forward_rate) = forward.rate.or(rate) else {
+    let Some(forward_rate) = forward.rate.clone().or(rate.clone()) else {
         return Err(ExperimentError::new("[path] has no rate", "add rate = \"340mbit\""));
     };
-    let backward_rate = backward.rate.or(rate).unwrap_or(forward_rate);
-    let (forward_bdp, backward_bdp) = (forward_rate * rtt, backward_rate * rtt);
-    let forward_loss = forward.loss.or(loss).unwrap_or(Loss::NONE);
-    let backward_loss = backward.loss.unwrap_or(Loss::NONE);
+    let backward_rate = backward.rate.clone().or(rate).unwrap_or_else(|| forward_rate.clone());
+    // What is not said of a direction: the path's for data. ACKs are small and rarely the trouble: unless asked for,
+    // none is lost and none dropped.
+    let of_data = Direction {
+        rate: Some(forward_rate),
+        loss: forward.loss.or(loss),
+        queue: Some(forward.queue.or(queue).unwrap_or(Queue::ONE_BDP)),
+        duplicate: forward.duplicate.or(duplicate),
+        jitter: forward.jitter.or(jitter),
+        policer: forward.policer.or(policer),
+        shaper: forward.shaper.or(shaper),
+        ..forward
+    };
+    let of_acks = Direction { rate: Some(backward_rate), ..backward };
     Ok(PathSpec {
-        forward: DirectionSpec {
-            rate: forward_rate,
-            delay: forward_delay,
-            loss: forward_loss.rate,
-            loss_pattern: forward_loss.pattern,
-            policer: forward
-                .policer
-                .or(policer)
-                .map(|limiter| limiter.resolve("policer", rtt, forward_bdp))
-                .transpose()?,
-            shaper: forward
-                .shaper
-                .or(shaper)
-                .map(|limiter| limiter.resolve("shaper", rtt, forward_bdp))
-                .transpose()?,
-            queue: forward.queue.or(queue).unwrap_or(Amount::ONE_BDP).resolve(forward_bdp),
-        },
-        // ACKs are small and rarely the trouble: unless asked for, none is lost and none dropped.
-        backward: DirectionSpec {
-            rate: backward_rate,
-            delay: backward_delay,
-            loss: backward_loss.rate,
-            loss_pattern: backward_loss.pattern,
-            policer: backward
-                .policer
-                .map(|limiter| limiter.resolve("policer", rtt, backward_bdp))
-                .transpose()?,
-            shaper: backward
-                .shaper
-                .map(|limiter| limiter.resolve("shaper", rtt, backward_bdp))
-                .transpose()?,
-            queue: backward.queue.map_or(Bytes::MAX, |queue| queue.resolve(backward_bdp)),
-        },
+        forward: of_data.resolve(forward_delay, rtt, traces)?,
+        backward: of_acks.resolve(backward_delay, rtt, traces)?,
         mtu,
     })
 }
 
 /// What a `[path.forward]` or `[path.backward]` sets.
 struct Direction {
-    rate: Option<Rate>,
+    rate: Option<LinkRate>,
     loss: Option<Loss>,
-    queue: Option<Amount>,
+    queue: Option<Queue>,
     delay: Option<Duration>,
+    duplicate: Option<Share>,
+    jitter: Option<JitterSpec>,
+    ack_thinning: Option<Thinning>,
+    aggregation: Option<Aggregation>,
     policer: Option<Limiter>,
     shaper: Option<Limiter>,
+}
+
+impl Direction {
+    /// Multiples of the BDP are those of the direction's own rate.
+    fn resolve(
+        self,
+        delay: Duration,
+        rtt: Duration,
+        traces: &Traces,
+    ) -> Result<DirectionSpec, ExperimentError> {
+        let rate = self.rate.as_ref().and_then(|rate| traces.resolve(rate));
+        let Some((rate, trace)) = rate else {
+            return Err(ExperimentError::new("a trace of the path was not read", LinkRate::EXAMPLE));
+        };
+        let bdp = rate * rtt;
+        let loss = self.loss.unwrap_or(Loss::NONE);
+        let (queue, discipline) = match self.queue {
+            Some(queue) => queue.resolve(bdp)?,
+            None => (Bytes::MAX, Discipline::DropTail),
+        };
+        let limiter = |name, limiter: Option<Limiter>| {
+            limiter.map(|limiter| limiter.resolve(name, rtt, bdp)).transpose()
+        };
+        Ok(DirectionSpec {
+            rate,
+            trace,
+            delay,
+            loss: loss.rate,
+            loss_pattern: loss.pattern,
+            duplicate: self.duplicate.map_or(Probability::ZERO, |share| share.0),
+            ack_thinning: self.ack_thinning.map_or(1, |thinning| thinning.0),
+            policer: limiter("policer", self.policer)?,
+            shaper: limiter("shaper", self.shaper)?,
+            queue,
+            discipline,
+            aggregation: self.aggregation.map(|aggregation| aggregation.0),
+            jitter: self.jitter.map(|jitter| jitter.0),
+        })
+    }
 }
 
 /// What a policer or shaper table sets.
@@ -273,6 +300,10 @@ fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction
         loss: pick(picker, name, "loss", file.loss.as_ref()),
         queue: pick(picker, name, "queue", file.queue.as_ref()),
         delay: pick(picker, name, "delay", file.delay.as_ref()).map(|delay| delay.0),
+        duplicate: pick(picker, name, "duplicate", file.duplicate.as_ref()),
+        jitter: pick(picker, name, "jitter", file.jitter.as_ref()),
+        ack_thinning: pick(picker, name, "ack_thinning", file.ack_thinning.as_ref()),
+        aggregation: pick(picker, name, "aggregation", file.aggregation.as_ref()),
         policer: limiter(&format!("{name}.policer"), &file.policer, picker),
         shaper: limiter(&format!("{name}.shaper"), &file.shaper, picker),
     }
@@ -312,6 +343,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     let window = picker.pick("window", file.window.as_ref());
     let fair_queue = picker.pick("fair_queue", file.fair_queue.as_ref()).unwrap_or(false);
     let rx_merge = picker.pick("rx_merge", file.rx_merge.as_ref()).unwrap_or(Duration::ZERO);
+    let ecn = picker.pick("ecn", file.ecn.as_ref()).unwrap_or(false);
 
     let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
     if scale.is_some() && measured {
@@ -335,6 +367,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         window_clamp: window.map(|window| window.0.resolve(bdp)),
         fair_queue,
         rx_merge,
+        ecn,
     })
 }
 

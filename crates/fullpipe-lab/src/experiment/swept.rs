@@ -25,6 +25,13 @@ pub(super) struct Swept<T> {
     varied: bool,
 }
 
+impl<T> Swept<T> {
+    /// All values, in the order of the file.
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.values.iter().map(|(_, value)| value)
+    }
+}
+
 impl<T: Clone> Swept<T> {
     /// The same values, set by a `[[point]]`.
     pub(super) fn varied(&self) -> Self {
@@ -213,7 +220,8 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
         {
             return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
         }
-        if !T::KEYS.is_empty() {
+        let is_range = entries.keys().eq(["from", "steps", "to"]);
+        if !T::KEYS.is_empty() && !is_range {
             let fields =
                 T::KEYS.iter().filter_map(|key| entries.remove(*key).map(|w| format!("{key}={}", w.text)));
             let text = fields.collect::<Vec<_>>().join(",");
@@ -232,7 +240,7 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
             let written = Written { text: format!("{}:{other}={words}", rate.text), is_text: true };
             return Ok(vec![written.read()?]);
         }
-        if keys != ["from", "steps", "to"] {
+        if !is_range {
             let range = "a range is { from = …, to = …, steps = … }";
             let other = T::FIXED || T::TABLE.is_some();
             let hint = if other { format!("{range}; {}", T::EXAMPLE) } else { range.into() };

@@ -11,6 +11,8 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
 use super::ExperimentError;
+use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning};
+use super::queue::Queue;
 use crate::scenario::LossPattern;
 use crate::workload::{Reading, Workload, Writing};
 
@@ -37,7 +39,7 @@ pub(super) trait Value: Sized + Clone + PartialEq {
     }
 }
 
-fn of_unit(error: &ParseUnitError, example: &str) -> ExperimentError {
+pub(super) fn of_unit(error: &ParseUnitError, example: &str) -> ExperimentError {
     let hint = if error.hint().is_empty() { example } else { error.hint() };
     ExperimentError::new(error.to_string(), hint)
 }
@@ -61,11 +63,11 @@ fn decimal(millionths: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').into()
 }
 
-fn out_of_range(what: &str, text: &str, allowed: &str) -> ExperimentError {
+pub(super) fn out_of_range(what: &str, text: &str, allowed: &str) -> ExperimentError {
     ExperimentError::new(format!("{what} '{text}' is out of range"), format!("allowed: {allowed}"))
 }
 
-fn whole_number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, ExperimentError> {
+pub(super) fn whole_number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, ExperimentError> {
     let allowed = format!("{least} to {most}");
     match text.parse::<u64>() {
         Ok(n) if (least..=most).contains(&n) => Ok(n),
@@ -75,6 +77,25 @@ fn whole_number(what: &str, text: &str, least: u64, most: u64) -> Result<u64, Ex
             format!("allowed: {allowed}"),
         )),
     }
+}
+
+/// The parts of `key=value,key=value`, each of the keys of `T` at most once.
+pub(super) fn fields<'t, T: Value>(
+    what: &str,
+    text: &'t str,
+) -> Result<BTreeMap<&'t str, &'t str>, ExperimentError> {
+    let mut fields = BTreeMap::new();
+    for field in text.split(',') {
+        match field.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
+            Some((key, value)) if T::KEYS.contains(&key) && !fields.contains_key(key) => {
+                fields.insert(key, value);
+            }
+            _ => {
+                return Err(ExperimentError::new(format!("{what} '{text}' is not understood"), T::EXAMPLE));
+            }
+        }
+    }
+    Ok(fields)
 }
 
 /// Fast enough for any link there is; slower than what would make a second of virtual time an hour.
@@ -338,20 +359,7 @@ impl Value for App {
         if text == "greedy" {
             return Ok(Self(Workload::default()));
         }
-        let mut fields = BTreeMap::new();
-        for field in text.split(',') {
-            match field.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
-                Some((key, value)) if Self::KEYS.contains(&key) && !fields.contains_key(key) => {
-                    fields.insert(key, value);
-                }
-                _ => {
-                    return Err(ExperimentError::new(
-                        format!("app '{text}' is not understood"),
-                        Self::EXAMPLE,
-                    ));
-                }
-            }
-        }
+        let fields = fields::<Self>("app", text)?;
         let rate = |key| fields.get(key).map(|text| Rate::read(text)).transpose();
         let size = |key| match fields.get(key).map(|text| (text, text.parse::<Bytes>())) {
             None => Ok(None),
@@ -504,13 +512,18 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
     }
     let field = key.rsplit('.').next().unwrap_or(key);
     match field {
-        "rate" | "max_pacing" => equal::<Rate>(a, b),
+        "rate" => equal::<LinkRate>(a, b),
+        "max_pacing" => equal::<Rate>(a, b),
         "rtt" | "delay" => equal::<Delay>(a, b),
         "start" | "rx_merge" | "duration" => equal::<Duration>(a, b),
         "loss" => Ok(Loss::read(a)?.is_same(Loss::read(b)?)),
         "burst" => equal::<Amount>(a, b),
         "per_flow" => equal::<bool>(a, b),
-        "queue" => equal::<Amount>(a, b),
+        "queue" => equal::<Queue>(a, b),
+        "duplicate" => equal::<Share>(a, b),
+        "jitter" => equal::<JitterSpec>(a, b),
+        "ack_thinning" => equal::<Thinning>(a, b),
+        "aggregation" => equal::<Aggregation>(a, b),
         "window" | "bytes" => equal::<Positive>(a, b),
         "sndbuf" | "rcvbuf" => equal::<BufferSize>(a, b),
         "mtu" => equal::<Mtu>(a, b),
@@ -520,7 +533,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),
         "window_ratio" => equal::<Ratio>(a, b),
-        "fair_queue" => equal::<bool>(a, b),
+        "fair_queue" | "ecn" => equal::<bool>(a, b),
         "point" => Ok(a == b),
         _ => Err(ExperimentError::new(
             format!("'{key}' is no field of a point"),

@@ -52,7 +52,7 @@ impl Flow {
             window_clamp: host.window_clamp,
             fair_queue: host.fair_queue,
             max_pacing_rate: spec.max_pacing_rate,
-            ecn: false,
+            ecn: host.ecn,
             seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         };
         let starts_at = Instant::ZERO + spec.start;

@@ -15,8 +15,9 @@ mod flow;
 mod schedule;
 
 use fullpipe_path::{
-    BurstLoss, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer,
-    Shaper, ShaperConfig,
+    AckThinning, Aggregator, BurstLoss, Discipline, Duplication, Element, Hop, HopConfig, IidLoss, Jitter,
+    LossUnit, ManagedHop, ManagedHopConfig, PacketInfo, PacketKind, Path, Policer, Service, Shaper,
+    ShaperConfig,
 };
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_units::Instant;
@@ -217,12 +218,7 @@ impl<'s> World<'s> {
         }
         Outcome {
             flows: self.flows.iter().map(|flow| flow.outcome(self.now)).collect(),
-            path: PathOutcome {
-                delivered: path.delivered_data,
-                queue_drops: path.queue_drops,
-                random_drops: path.random_drops,
-                policed: path.policed,
-            },
+            path: PathOutcome::of(&path, &self.backward.counters()),
             work: self.work(),
             digest: self.digest.value(),
         }
@@ -239,8 +235,10 @@ impl<'s> World<'s> {
 }
 
 /// Builds one direction of a path, as every world crosses it; `number` keeps its draws apart from the other's.
-pub fn direction<T>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
+pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
+    // Loss was first, and has the numbers of the directions themselves.
+    let draws = |element: u64| 2 * element + number;
     let of = |unit| Element::Loss(IidLoss::new(spec.loss, unit, seed, number));
     match spec.loss_pattern {
         _ if spec.loss.is_zero() => {}
@@ -249,6 +247,12 @@ pub fn direction<T>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
         LossPattern::Bursts(burst) => {
             elements.push(Element::BurstLoss(BurstLoss::new(spec.loss, burst, seed, number)));
         }
+    }
+    if !spec.duplicate.is_zero() {
+        elements.push(Element::Duplication(Duplication::new(spec.duplicate, seed, draws(1))));
+    }
+    if spec.ack_thinning > 1 {
+        elements.push(Element::AckThinning(AckThinning::new(spec.ack_thinning)));
     }
     if let Some(policer) = &spec.policer {
         elements.push(Element::Policer(Policer::new(policer.rate, policer.burst, policer.scope)));
@@ -261,10 +265,26 @@ pub fn direction<T>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
             scope: shaper.scope,
         })));
     }
-    elements.push(Element::Hop(Hop::new(HopConfig {
-        rate: spec.rate,
-        delay: spec.delay,
-        queue: spec.queue,
-    })));
+    elements.push(hop(spec, seed, draws(2)));
+    if let Some(aggregation) = spec.aggregation {
+        elements.push(Element::Aggregator(Aggregator::new(aggregation)));
+    }
+    if let Some(jitter) = spec.jitter {
+        elements.push(Element::Jitter(Box::new(Jitter::new(jitter, seed, draws(3)))));
+    }
     Path::new(elements)
+}
+
+/// The kind that knows departures on entry wherever that is possible: it is the faster one.
+fn hop<T>(spec: &DirectionSpec, seed: u64, element: u64) -> Element<T> {
+    let DirectionSpec { rate, delay, queue, discipline, .. } = *spec;
+    let service = match &spec.trace {
+        None if discipline == Discipline::DropTail => {
+            return Element::Hop(Hop::new(HopConfig { rate, delay, queue }));
+        }
+        None => Service::Rate(rate),
+        Some(opportunities) => Service::Trace(opportunities.clone()),
+    };
+    let config = ManagedHopConfig { service, delay, queue, discipline };
+    Element::ManagedHop(Box::new(ManagedHop::new(config, seed, element)))
 }

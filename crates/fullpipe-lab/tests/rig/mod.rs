@@ -40,6 +40,7 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
             window_clamp: None,
             fair_queue: false,
             rx_merge: Duration::ZERO,
+            ecn: false,
         },
         flows: vec![FlowSpec {
             cc,

@@ -302,7 +302,7 @@ impl Link {
         let Some(sampling) = self.sampling else { return };
         while self.next_sample <= now {
             let states = (0..sampling.flows).map(|flow| PathState::of(&mut self.path, now, flow)).collect();
-            self.report.samples.push(PathSample { states, delivered: self.path.counters().delivered_data });
+            self.report.samples.push(PathSample { states, counters: self.path.counters() });
             let next = self.next_sample + sampling.every;
             // The last row is that of the end, on the grid or not.
             self.next_sample = match self.next_sample {

@@ -263,6 +263,7 @@ impl<'a> Model<'a> {
                 window_clamp: None,
                 fair_queue: false,
                 rx_merge: Duration::ZERO,
+                ecn: false,
             },
             flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
             duration: self.duration(state.cc) * 2,

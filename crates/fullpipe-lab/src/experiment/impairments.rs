@@ -1,0 +1,194 @@
+//! What a direction does to packets beside losing and queueing them, and what its link may be.
+
+use std::collections::BTreeMap;
+
+use fullpipe_path::{AggregatorConfig, JitterConfig, Opportunities, Spread};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
+
+use super::ExperimentError;
+use super::value::{Delay, Value, fields, of_unit, out_of_range, whole_number};
+
+/// The rate of a link: constant, or a trace's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LinkRate {
+    Constant(Rate),
+    /// The name of a file, as the experiment has it.
+    Trace(String),
+}
+
+impl Value for LinkRate {
+    const EXAMPLE: &'static str = "write 340mbit, or { trace = \"cellular.trace\" }";
+    const KEYS: &'static [&'static str] = &["trace"];
+
+    /// `340mbit` or `trace=cellular.trace`.
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        match text.split_once('=') {
+            Some(("trace", name)) if !name.trim().is_empty() => Ok(Self::Trace(name.trim().into())),
+            Some(_) => Err(ExperimentError::new(format!("rate '{text}' is not understood"), Self::EXAMPLE)),
+            None => Rate::read(text).map(Self::Constant),
+        }
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        match (from, to) {
+            (Self::Constant(from), Self::Constant(to)) => Rate::between(from, to, step, last),
+            _ => None,
+        }
+    }
+}
+
+/// The traces that an experiment names, read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Traces(BTreeMap<String, Opportunities>);
+
+impl Traces {
+    /// Reads those of `names` that are not known yet.
+    pub(super) fn read<'n>(
+        names: impl Iterator<Item = &'n str>,
+        load: &dyn Fn(&str) -> Result<String, String>,
+    ) -> Result<Self, ExperimentError> {
+        let mut traces = BTreeMap::new();
+        for name in names {
+            if !traces.contains_key(name) {
+                let text = load(name).map_err(|problem| {
+                    ExperimentError::new(problem, "traces are named relative to the experiment's own file")
+                })?;
+                let opportunities = opportunities(&text)
+                    .map_err(|e| ExperimentError { message: format!("trace {name}: {}", e.message), ..e })?;
+                traces.insert(name.to_owned(), opportunities);
+            }
+        }
+        Ok(Self(traces))
+    }
+
+    /// The rate, its mean for a trace, and the trace itself.
+    pub(super) fn resolve(&self, rate: &LinkRate) -> Option<(Rate, Option<Opportunities>)> {
+        match rate {
+            LinkRate::Constant(rate) => Some((*rate, None)),
+            LinkRate::Trace(name) => {
+                let opportunities = self.0.get(name)?;
+                Some((opportunities.mean_rate(), Some(opportunities.clone())))
+            }
+        }
+    }
+}
+
+/// What an opportunity carries: a full packet. (Mahimahi counts 1504 bytes, four of which are its own header.)
+const OPPORTUNITY: Bytes = Bytes::new(1_500);
+/// No line is later: a day.
+const LONGEST_TRACE: u64 = 86_400_000;
+
+/// Reads a trace in Mahimahi's format: on each line a whole number of milliseconds, in ascending order, at which a packet
+/// may be sent; as often as packets may. After the last line it begins again.
+fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
+    const FORM: &str =
+        "a line is a whole number of milliseconds, none less than the one before, the last above zero";
+    let mut times = Vec::new();
+    let mut before = 0;
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let time = line.trim().parse::<u64>().ok().filter(|ms| (before..=LONGEST_TRACE).contains(ms));
+        let Some(ms) = time else {
+            return Err(ExperimentError::new(format!("line {}: '{}'", number + 1, line.trim()), FORM));
+        };
+        times.push(Duration::from_millis(ms));
+        before = ms;
+    }
+    let period = Duration::from_millis(before);
+    Opportunities::new(times, period, OPPORTUNITY)
+        .ok_or_else(|| ExperimentError::new("it lets nothing through", FORM))
+}
+
+/// A share of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share(pub(super) Probability);
+
+impl Value for Share {
+    const EXAMPLE: &'static str = "write 1% or 20ppm";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map(Self).map_err(|e| of_unit(&e, Self::EXAMPLE))
+    }
+}
+
+/// Jitter: the most that is added, or a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct JitterSpec(pub(super) JitterConfig);
+
+impl Value for JitterSpec {
+    const EXAMPLE: &'static str =
+        "write 10ms, or { up_to = \"10ms\", spread = \"normal\", share = \"5%\", order = false }";
+    const KEYS: &'static [&'static str] = &["up_to", "spread", "share", "order"];
+
+    /// `10ms`, or `up_to=10ms,spread=normal,share=5%,order=false`.
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        let plain =
+            |most| JitterConfig { most, spread: Spread::Uniform, share: Probability::ONE, in_order: true };
+        if !text.contains('=') {
+            return Delay::read(text).map(|delay| Self(plain(delay.0)));
+        }
+        let fields = fields::<Self>("jitter", text)?;
+        let Some(most) = fields.get("up_to") else {
+            return Err(ExperimentError::new("jitter has no up_to", Self::EXAMPLE));
+        };
+        let mut config = plain(Delay::read(most)?.0);
+        config.spread = match fields.get("spread").copied() {
+            None | Some("uniform") => Spread::Uniform,
+            Some("normal") => Spread::Normal,
+            Some("fixed") => Spread::Fixed,
+            Some(other) => {
+                return Err(ExperimentError::new(
+                    format!("unknown spread '{other}' of jitter"),
+                    "known: uniform, normal, fixed",
+                ));
+            }
+        };
+        if let Some(share) = fields.get("share") {
+            config.share = Share::read(share)?.0;
+        }
+        if let Some(order) = fields.get("order") {
+            config.in_order = bool::read(order)?;
+        }
+        Ok(Self(config))
+    }
+}
+
+/// How long packets are gathered, or a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Aggregation(pub(super) AggregatorConfig);
+
+impl Value for Aggregation {
+    const EXAMPLE: &'static str = "write 5ms, or { within = \"5ms\", packets = 32 }";
+    const KEYS: &'static [&'static str] = &["within", "packets"];
+
+    /// `5ms`, or `within=5ms,packets=32`.
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        if !text.contains('=') {
+            return Delay::read(text)
+                .map(|delay| Self(AggregatorConfig { within: delay.0, packets: u32::MAX }));
+        }
+        let fields = fields::<Self>("aggregation", text)?;
+        let Some(within) = fields.get("within") else {
+            return Err(ExperimentError::new("aggregation has no within", Self::EXAMPLE));
+        };
+        let packets = match fields.get("packets") {
+            None => u32::MAX,
+            Some(text) => whole_number("packets", text, 1, 100_000)? as u32,
+        };
+        Ok(Self(AggregatorConfig { within: Delay::read(within)?.0, packets }))
+    }
+}
+
+/// One ACK in so many passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Thinning(pub(super) u32);
+
+impl Value for Thinning {
+    const EXAMPLE: &'static str = "write ack_thinning = 4 to keep one ACK in four";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        match whole_number("ack_thinning", text, 1, 1_000) {
+            Ok(n) => Ok(Self(n as u32)),
+            Err(_) => Err(out_of_range("ack_thinning", text, "1 to 1000: one ACK in so many is kept")),
+        }
+    }
+}

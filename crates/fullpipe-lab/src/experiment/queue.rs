@@ -1,0 +1,184 @@
+//! The queue of a direction: a size, or a table with who manages it.
+
+use fullpipe_path::{CodelConfig, Discipline, FqCodelConfig, PieConfig, RedConfig};
+use fullpipe_units::{Bytes, Duration, Probability};
+
+use super::ExperimentError;
+use super::impairments::Share;
+use super::value::{Amount, Value, fields, of_unit, out_of_range, whole_number};
+
+/// Size and management. Sizes may be multiples of the BDP, which is known later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Queue {
+    size: Amount,
+    manager: Manager,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manager {
+    DropTail,
+    Step {
+        threshold: Amount,
+    },
+    Red {
+        min: Option<Amount>,
+        max: Option<Amount>,
+        probability: Probability,
+        gentle: bool,
+        ecn: bool,
+    },
+    /// Nothing in it depends on the size.
+    Fixed(Discipline),
+}
+
+impl Queue {
+    pub(super) const ONE_BDP: Self = Self { size: Amount::ONE_BDP, manager: Manager::DropTail };
+
+    /// Most bytes that wait, and who manages them, on a path with this BDP.
+    pub(super) fn resolve(self, bdp: Bytes) -> Result<(Bytes, Discipline), ExperimentError> {
+        let size = self.size.resolve(bdp);
+        let discipline = match self.manager {
+            Manager::DropTail => Discipline::DropTail,
+            Manager::Step { threshold } => Discipline::Step(threshold.resolve(bdp)),
+            Manager::Fixed(discipline) => discipline,
+            Manager::Red { min, max, probability, gentle, ecn } => {
+                // As tc-red has it: a quarter of the limit, and a third of that.
+                let max = max.map_or(size.mul_div(1, 4), |max| max.resolve(bdp));
+                let min = min.map_or(max.mul_div(1, 3), |min| min.resolve(bdp));
+                if min >= max {
+                    return Err(ExperimentError::new(
+                        format!("red has a min of {min} and a max of {max}"),
+                        "max is the larger one, usually three times min",
+                    ));
+                }
+                Discipline::Red(RedConfig { min, max, probability, gentle, ecn })
+            }
+        };
+        Ok((size, discipline))
+    }
+}
+
+/// What each manager may be told, beside `size`.
+const DISCIPLINES: [(&str, &[&str]); 6] = [
+    ("droptail", &[]),
+    ("step", &["threshold"]),
+    ("red", &["min", "max", "probability", "gentle", "ecn"]),
+    ("pie", &["target", "update", "burst", "ecn"]),
+    ("codel", &["target", "interval", "ecn"]),
+    ("fq_codel", &["target", "interval", "flows", "quantum", "packets", "ecn"]),
+];
+
+impl Value for Queue {
+    const EXAMPLE: &'static str = "write 1bdp, or { size = \"1bdp\", aqm = \"codel\", target = \"5ms\", interval = \"100ms\", ecn = true }";
+    const KEYS: &'static [&'static str] = &[
+        "size",
+        "aqm",
+        "threshold",
+        "min",
+        "max",
+        "probability",
+        "gentle",
+        "target",
+        "interval",
+        "update",
+        "burst",
+        "flows",
+        "quantum",
+        "packets",
+        "ecn",
+    ];
+
+    /// `1bdp`, `aqm=codel`, `size=1bdp,aqm=red,min=30KiB,max=90KiB`.
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        if !text.contains('=') {
+            let size = Amount::read(text).map_err(|e| ExperimentError { hint: Self::EXAMPLE.into(), ..e })?;
+            return Ok(Self { size, manager: Manager::DropTail });
+        }
+        let fields = fields::<Self>("queue", text)?;
+        let aqm = fields.get("aqm").copied().unwrap_or("droptail");
+        let Some((_, allowed)) = DISCIPLINES.iter().find(|(name, _)| *name == aqm) else {
+            let names: Vec<_> = DISCIPLINES.iter().map(|(name, _)| *name).collect();
+            let known = format!("known: {}", names.join(", "));
+            return Err(ExperimentError::new(format!("unknown aqm '{aqm}'"), known));
+        };
+        let foreign = |key: &&&str| !["size", "aqm"].contains(*key) && !allowed.contains(*key);
+        if let Some(key) = fields.keys().find(foreign) {
+            let hint = match allowed.is_empty() {
+                true => "a drop-tail queue has a size only; add aqm = \"codel\"".into(),
+                false => format!("{aqm} knows {}", allowed.join(", ")),
+            };
+            return Err(ExperimentError::new(format!("{aqm} has no {key}"), hint));
+        }
+        let amount = |key| fields.get(key).map(|text| Amount::read(text)).transpose();
+        let time = |key, default| match fields.get(key) {
+            None => Ok(default),
+            Some(text) => match Duration::read(text)? {
+                time if (LEAST_TIME..=MOST_TIME).contains(&time) => Ok(time),
+                _ => Err(out_of_range(key, text, "10us to 100s")),
+            },
+        };
+        let flag = |key, default| fields.get(key).map_or(Ok(default), |text| bool::read(text));
+        let ecn = flag("ecn", false)?;
+        let codel = CodelConfig {
+            target: time("target", CodelConfig::RFC8289.target)?,
+            interval: time("interval", CodelConfig::RFC8289.interval)?,
+            ecn,
+        };
+        let manager = match aqm {
+            "step" => match amount("threshold")? {
+                Some(threshold) => Manager::Step { threshold },
+                None => {
+                    return Err(ExperimentError::new("step has no threshold", "add threshold = \"100KiB\""));
+                }
+            },
+            "red" => Manager::Red {
+                min: amount("min")?,
+                max: amount("max")?,
+                probability: fields
+                    .get("probability")
+                    .map_or(Ok(RED_PROBABILITY), |text| Share::read(text).map(|share| share.0))?,
+                gentle: flag("gentle", true)?,
+                ecn,
+            },
+            "pie" => Manager::Fixed(Discipline::Pie(PieConfig {
+                target: time("target", PieConfig::RFC8033.target)?,
+                update: time("update", PieConfig::RFC8033.update)?,
+                burst: time("burst", PieConfig::RFC8033.burst)?,
+                ecn,
+            })),
+            "codel" => Manager::Fixed(Discipline::Codel(codel)),
+            "fq_codel" => {
+                let default = FqCodelConfig::RFC8290;
+                let number = |key, default| match fields.get(key) {
+                    None => Ok(default),
+                    Some(text) => whole_number(key, text, 1, 65_536).map(|n| n as u32),
+                };
+                let quantum = match fields.get("quantum").map(|text| (text, text.parse::<Bytes>())) {
+                    None => default.quantum,
+                    Some((_, Ok(quantum))) if (64..=1 << 20).contains(&quantum.get()) => quantum,
+                    Some((text, Ok(_))) => return Err(out_of_range("quantum", text, "64B to 1MiB")),
+                    Some((_, Err(error))) => return Err(of_unit(&error, "write 1514B")),
+                };
+                Manager::Fixed(Discipline::FqCodel(FqCodelConfig {
+                    codel,
+                    flows: number("flows", default.flows)?,
+                    quantum,
+                    packets: number("packets", default.packets)?,
+                }))
+            }
+            _ => Manager::DropTail,
+        };
+        Ok(Self { size: amount("size")?.unwrap_or(Amount::ONE_BDP), manager })
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        let sizes_only = from.manager == Manager::DropTail && to.manager == Manager::DropTail;
+        sizes_only.then(|| Amount::between(&from.size, &to.size, step, last)).flatten()
+    }
+}
+
+/// Finer than this nothing is timed in a queue, and a controller would be busy with nothing else.
+const LEAST_TIME: Duration = Duration::from_micros(10);
+const MOST_TIME: Duration = Duration::from_secs(100);
+/// `max_P` of `tc-red`.
+const RED_PROBABILITY: Probability = Probability::from_ppm(20_000);
