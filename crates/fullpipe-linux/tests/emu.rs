@@ -64,6 +64,48 @@ fn the_path_of_an_offload_run_replays_bit_for_bit() {
 
 /// Both ends' own counts against the path's: nothing is lost or made between kernel and path, whichever way packets
 /// are cut and put together.
+/// The same where the path has times of its own: CoDel takes packets out and marks or drops them between arrivals, ACKs are
+/// gathered and thinned, packets come twice and overtake each other. What was marked is marked on the wire: the kernels have
+/// agreed on ECN, and answer.
+#[test]
+fn a_path_with_times_of_its_own_replays_bit_for_bit() {
+    let Some(_alone) = rights::alone() else { return };
+    let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '50mbit'\nrtt = '10ms'\nduplicate = '1%'\n\
+                queue = { size = '60KiB', aqm = 'AQM', target = '1ms', interval = '10ms', ecn = true }\n\
+                jitter = { up_to = '1ms', share = '5%', order = false }\n\
+                backward = { ack_thinning = 2, aggregation = { within = '1ms', packets = 8 } }\n\
+                [host]\nrcvbuf = '4MiB'\necn = ECN\n[[flow]]\ncc = 'cubic'\ncount = 2\n[[sample]]\nevery = '50ms'\n";
+    for (ecn, datapath) in
+        [("true", Datapath::Plain), ("true", Datapath::Offload), ("false", Datapath::Offload)]
+    {
+        let experiment = Experiment::from_toml(&text.replace("ECN", ecn).replace("AQM", aqm)).expect("valid");
+        let scenario = Scenario { seed: 7, ..experiment.points()[0].scenario.clone() };
+        let ran = logged(&scenario, datapath);
+        let logs = ran.logs.expect("asked for");
+        let directions = [&scenario.path.forward, &scenario.path.backward];
+        for (number, (log, spec)) in logs.iter().zip(directions).enumerate() {
+            let replayed = log.replayed(spec, scenario.seed, number as u64);
+            assert_eq!(log.arrivals, replayed.arrivals, "{datapath:?}, direction {number}");
+            let written = log.departures.len();
+            assert!(written > 200, "{written} departures");
+            assert_eq!(log.departures, replayed.departures[..written], "{datapath:?}, direction {number}");
+        }
+        let path = ran.outcome.path;
+        assert!(path.duplicated > 10 && path.reordered > 10 && path.acks_thinned > 100, "{path:?}");
+        match ecn {
+            "true" => assert!(path.marked > 5, "{path:?}"),
+            _ => assert!(path.marked == 0 && path.aqm_drops > 5, "{path:?}"),
+        }
+        // Every drop inside the path is known to the reconciliation.
+        assert!(ran.validity.drops >= path.aqm_drops + path.queue_drops, "{:?}, {path:?}", ran.validity);
+        assert_eq!(ran.validity.tun_drops, 0);
+        if ecn == "true" {
+            // A kernel that hears of marks sends hardly anything again.
+            assert!(path.aqm_drops <= path.marked, "{path:?}");
+        }
+    }
+}
+
 #[test]
 fn a_transfer_of_limited_size_arrives_whole() {
     let Some(_alone) = rights::alone() else { return };

@@ -186,9 +186,105 @@ impl Value for Thinning {
     const EXAMPLE: &'static str = "write ack_thinning = 4 to keep one ACK in four";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        match whole_number("ack_thinning", text, 1, 1_000) {
+        // The ten segments of an initial window have ten ACKs: were none kept, nothing would ever begin.
+        match whole_number("ack_thinning", text, 1, 10) {
             Ok(n) => Ok(Self(n as u32)),
-            Err(_) => Err(out_of_range("ack_thinning", text, "1 to 1000: one ACK in so many is kept")),
+            Err(_) => Err(out_of_range("ack_thinning", text, "1 to 10: one ACK in so many is kept")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+
+    fn load(name: &str) -> Result<String, String> {
+        match name {
+            "steps.trace" => Ok("1\n2\n2\n4\n".into()),
+            "backwards.trace" => Ok("3\n\n2\n".into()),
+            "zero.trace" => Ok("0\n0\n".into()),
+            "words.trace" => Ok("12 Mbit/s\n".into()),
+            other => Err(format!("cannot read {other}: there is none")),
+        }
+    }
+
+    fn with_path(path: &str) -> Result<Experiment, ExperimentError> {
+        let text =
+            format!("name = 'x'\nduration = '20s'\n[path]\nrtt = '40ms'\n{path}\n[[flow]]\ncc = 'cubic'\n");
+        Experiment::from_toml_with(&text, &load)
+    }
+
+    /// What stands in [path] is of the data direction, but for the rate; each direction may have its own.
+    #[test]
+    fn impairments_hang_on_a_direction() {
+        let experiment = with_path(
+            "rate = '10mbit'\njitter = '5ms'\nduplicate = '1%'\n[path.backward]\nrate = '1mbit'\nack_thinning = 4\n\
+             aggregation = { within = '5ms', packets = 32 }\n\
+             jitter = { up_to = '8ms', spread = 'normal', share = '5%', order = false }",
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
+        let path = &experiment.points()[0].scenario.path;
+        let ms = Duration::from_millis;
+        let forward =
+            JitterConfig { most: ms(5), spread: Spread::Uniform, share: Probability::ONE, in_order: true };
+        let backward = JitterConfig {
+            most: ms(8),
+            spread: Spread::Normal,
+            share: "5%".parse().expect("a share"),
+            in_order: false,
+        };
+        assert_eq!((path.forward.jitter, path.backward.jitter), (Some(forward), Some(backward)));
+        assert_eq!(
+            (path.forward.duplicate, path.backward.duplicate),
+            (Probability::from_ppm(10_000), Probability::ZERO)
+        );
+        assert_eq!((path.forward.ack_thinning, path.backward.ack_thinning), (1, 4));
+        let aggregation = AggregatorConfig { within: ms(5), packets: 32 };
+        assert_eq!((path.forward.aggregation, path.backward.aggregation), (None, Some(aggregation)));
+    }
+
+    /// Four packets in 4 ms: 12 Mbit/s, of which the BDP follows.
+    #[test]
+    fn a_trace_stands_for_its_mean_rate() {
+        let experiment =
+            with_path("rate = ['12mbit', { trace = 'steps.trace' }]").unwrap_or_else(|e| panic!("{e}"));
+        let [constant, traced] = experiment.points() else { panic!("two points") };
+        let (constant, traced) = (&constant.scenario.path, &traced.scenario.path);
+        assert_eq!(
+            (traced.forward.rate, traced.forward.queue),
+            (constant.forward.rate, constant.forward.queue)
+        );
+        assert!(
+            traced.forward.trace.is_some()
+                && traced.backward.trace.is_some()
+                && constant.forward.trace.is_none()
+        );
+        assert_eq!(experiment.points()[1].label, "rate=trace=steps.trace");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (path, message) in [
+            ("rate = { trace = 'none.trace' }", "cannot read none.trace: there is none"),
+            ("rate = { trace = 'backwards.trace' }", "trace backwards.trace: line 3: '2'"),
+            ("rate = { trace = 'zero.trace' }", "trace zero.trace: it lets nothing through"),
+            ("rate = { trace = 'words.trace' }", "trace words.trace: line 1: '12 Mbit/s'"),
+            ("rate = { tace = 'x' }", "unknown key 'tace'"),
+            ("rate = '1mbit'\njitter = { spread = 'normal' }", "jitter has no up_to"),
+            (
+                "rate = '1mbit'\njitter = { up_to = '1ms', spread = 'pareto' }",
+                "unknown spread 'pareto' of jitter",
+            ),
+            ("rate = '1mbit'\njitter = '200s'", "time '200s' is out of range"),
+            ("rate = '1mbit'\nack_thinning = 2", "unknown key 'ack_thinning'"),
+            ("rate = '1mbit'\nbackward = { ack_thinning = 0 }", "ack_thinning '0' is out of range"),
+            ("rate = '1mbit'\nbackward = { aggregation = { packets = 2 } }", "aggregation has no within"),
+            ("rate = '1mbit'\nduplicate = '200%'", "probability '200%' is out of range"),
+        ] {
+            let error = with_path(path).expect_err(path);
+            assert!(error.message.ends_with(message), "{path}: {}", error.message);
+            assert!(!error.hint.is_empty(), "{path}");
         }
     }
 }

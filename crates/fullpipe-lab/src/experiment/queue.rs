@@ -182,3 +182,97 @@ const LEAST_TIME: Duration = Duration::from_micros(10);
 const MOST_TIME: Duration = Duration::from_secs(100);
 /// `max_P` of `tc-red`.
 const RED_PROBABILITY: Probability = Probability::from_ppm(20_000);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Experiment;
+
+    fn with_queue(queue: &str) -> Result<Experiment, ExperimentError> {
+        let path = format!("rate = '100mbit'\nrtt = '40ms'\nqueue = {queue}");
+        Experiment::from_toml(&format!(
+            "name = 'x'\nduration = '20s'\n[path]\n{path}\n[[flow]]\ncc = 'cubic'\n\
+             [[expect]]\nwhere = {{ queue = 'ecn=true,aqm=codel' }}\nmetric = 'marked'\nmin = 0"
+        ))
+    }
+
+    /// A size, a table, or a list of both; what is left out has the value of the RFC, and a table compares by its meaning.
+    #[test]
+    fn queues_are_sizes_or_managed() {
+        let experiment = with_queue(
+            "['2bdp', { aqm = 'codel', ecn = true }, { size = '1MiB', aqm = 'red', max = '0.25bdp' },\
+             { aqm = 'fq_codel', flows = 8, quantum = '300B', target = '1ms' }, { aqm = 'pie', burst = '50ms' },\
+             { aqm = 'step', threshold = '65KiB' }]",
+        )
+        .unwrap_or_else(|e| panic!("{e}"));
+        // 100 Mbit/s for 40 ms.
+        let bdp = Bytes::new(500_000);
+        let codel = CodelConfig { ecn: true, ..CodelConfig::RFC8289 };
+        let red = RedConfig {
+            min: Bytes::new(41_666),
+            max: Bytes::new(125_000),
+            probability: Probability::from_ppm(20_000),
+            gentle: true,
+            ecn: false,
+        };
+        let fair = FqCodelConfig {
+            codel: CodelConfig { target: Duration::from_millis(1), ..CodelConfig::RFC8289 },
+            flows: 8,
+            quantum: Bytes::new(300),
+            packets: 10_240,
+        };
+        let pie = PieConfig { burst: Duration::from_millis(50), ..PieConfig::RFC8033 };
+        let expected = [
+            (Bytes::new(1_000_000), Discipline::DropTail),
+            (bdp, Discipline::Codel(codel)),
+            (Bytes::from_mib(1), Discipline::Red(red)),
+            (bdp, Discipline::FqCodel(fair)),
+            (bdp, Discipline::Pie(pie)),
+            (bdp, Discipline::Step(Bytes::from_kib(65))),
+        ];
+        let found: Vec<_> = experiment.points().iter().map(|point| &point.scenario.path.forward).collect();
+        for (direction, expected) in found.iter().zip(expected) {
+            assert_eq!((direction.queue, direction.discipline), expected);
+        }
+        assert_eq!(experiment.points()[1].label, "queue=aqm=codel,ecn=true");
+        assert_eq!(experiment.expectations()[0].points, [1], "compared as values");
+    }
+
+    #[test]
+    fn ranges_of_sizes_stay_ranges() {
+        let path = "rate = { from = '10mbit', to = '30mbit', steps = 3 }\nrtt = '40ms'\n\
+                    queue = { from = '1bdp', to = '2bdp', steps = 2 }";
+        let text = format!("name = 'x'\nduration = '20s'\n[path]\n{path}\n[[flow]]\ncc = 'cubic'\n");
+        assert_eq!(Experiment::from_toml(&text).expect("valid").points().len(), 6);
+    }
+
+    #[test]
+    fn what_a_manager_does_not_know_is_refused() {
+        for (queue, message, hint) in [
+            ("{ aqm = 'cake' }", "unknown aqm 'cake'", "known: droptail, step, red, pie, codel, fq_codel"),
+            (
+                "{ aqm = 'pie', interval = '1ms' }",
+                "pie has no interval",
+                "pie knows target, update, burst, ecn",
+            ),
+            (
+                "{ ecn = true }",
+                "droptail has no ecn",
+                "a drop-tail queue has a size only; add aqm = \"codel\"",
+            ),
+            ("{ aqm = 'step' }", "step has no threshold", "add threshold = \"100KiB\""),
+            (
+                "{ aqm = 'red', min = '9KiB', max = '9KiB' }",
+                "red has a min of 9 KiB and a max of 9 KiB",
+                "max is the larger one, usually three times min",
+            ),
+            ("{ aqm = 'codel', target = '0s' }", "target '0s' is out of range", "allowed: 10us to 100s"),
+            ("{ aqm = 'fq_codel', quantum = '1B' }", "quantum '1B' is out of range", "allowed: 64B to 1MiB"),
+            ("{ aqm = 'codel', limit = 9 }", "unknown key 'limit'", "allowed here: size, aqm"),
+        ] {
+            let error = with_queue(queue).expect_err(queue);
+            assert!(error.message.ends_with(message), "{queue}: {}", error.message);
+            assert!(error.hint.starts_with(hint), "{queue}: {}", error.hint);
+        }
+    }
+}

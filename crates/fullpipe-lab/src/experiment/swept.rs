@@ -220,8 +220,8 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
         {
             return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
         }
-        let is_range = entries.keys().eq(["from", "steps", "to"]);
-        if !T::KEYS.is_empty() && !is_range {
+        let ranged = entries.keys().any(|key| ["from", "steps", "to"].contains(&key.as_str()));
+        if !T::KEYS.is_empty() && !ranged {
             let fields =
                 T::KEYS.iter().filter_map(|key| entries.remove(*key).map(|w| format!("{key}={}", w.text)));
             let text = fields.collect::<Vec<_>>().join(",");
@@ -240,7 +240,7 @@ impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
             let written = Written { text: format!("{}:{other}={words}", rate.text), is_text: true };
             return Ok(vec![written.read()?]);
         }
-        if !is_range {
+        if keys != ["from", "steps", "to"] {
             let range = "a range is { from = …, to = …, steps = … }";
             let other = T::FIXED || T::TABLE.is_some();
             let hint = if other { format!("{range}; {}", T::EXAMPLE) } else { range.into() };

@@ -292,7 +292,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(&format!("{PATH}\nlost = '1%'"), "", FLOW, ""),
             "line 6, column 1: unknown key 'lost'",
-            "allowed here: rate, rtt, loss, queue, mtu, forward, backward, policer, shaper",
+            "allowed here: rate, rtt, loss, queue, duplicate, jitter, mtu, forward, backward, policer, shaper",
         ),
         (
             f(&format!("{PATH}\nqueue = {{ from = '1bdp', to = '2bdp' }}"), "", FLOW, ""),
@@ -400,8 +400,8 @@ fn mistakes_are_named_in_one_line() {
             expect("metric = 'speed'\nmin = 1"),
             "line 11, column 10: unknown metric 'speed'",
             "known: goodput_bps, goodput_second_half_bps, utilisation, utilisation_second_half, retransmits, \
-             retransmit_share, rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, policed, wire_peak_bps, wire_peak_second_half_bps, \
-             wire_burst, wire_burst_second_half, share.app, share.sndbuf, share.rwnd, share.cwnd, share.slow_start, \
+             retransmit_share, rtt_mean_ms, rtt_p95_ms, queue_drops, random_drops, policed, aqm_drops, marked, duplicated, reordered, acks_thinned, \
+             wire_peak_bps, wire_peak_second_half_bps, wire_burst, wire_burst_second_half, share.app, share.sndbuf, share.rwnd, share.cwnd, share.slow_start, \
              share.pacing, share.recovery",
         ),
         (
@@ -454,7 +454,11 @@ fn the_experiments_of_the_project_are_valid() {
     };
     for path in files(folder).into_iter().chain(files(&format!("{folder}/situations"))) {
         let text = std::fs::read_to_string(&path).expect("readable");
-        let experiment = Experiment::from_toml(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let load = |name: &str| {
+            std::fs::read_to_string(path.with_file_name(name)).map_err(|e| format!("cannot read {name}: {e}"))
+        };
+        let experiment =
+            Experiment::from_toml_with(&text, &load).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         assert_eq!(path.file_stem().and_then(|s| s.to_str()), Some(experiment.name()));
         labels.extend(experiment.points().iter().map(|point| point.label.clone()));
     }
