@@ -53,6 +53,7 @@ static ALLOCATOR: Counting = Counting;
 const LOSSLESS: &str = include_str!("../../../experiments/bench-lossless.toml");
 const LOSSY: &str = include_str!("../../../experiments/bench-lossy.toml");
 const TEN_FLOWS: &str = include_str!("../../../experiments/bench-ten-flows.toml");
+const AQM: &str = include_str!("../../../experiments/aqm.toml");
 const WINDOW_SIZE: &str = include_str!("../../../experiments/bench-window-size.toml");
 
 /// Point `number` of a benchmark, for so many virtual seconds.
@@ -89,8 +90,9 @@ fn between(file: &str, number: usize, from: u64, to: u64) -> Later {
 /// on top, and each must be rare.
 #[test]
 fn a_packet_takes_one_and_a_half_events() {
-    for (file, seconds) in [(LOSSLESS, 8), (TEN_FLOWS, 4)] {
-        let later = between(file, 0, seconds, 2 * seconds);
+    // A managed queue takes its packets out when somebody asks for what they become.
+    for (file, number, seconds) in [(LOSSLESS, 0, 8), (TEN_FLOWS, 0, 4), (AQM, 1, 8), (AQM, 2, 8)] {
+        let later = between(file, number, seconds, 2 * seconds);
         let per_packet = later.events / later.packets;
         println!("{per_packet:.3} events a packet over {} packets", later.packets);
         assert!((1.4..=1.6).contains(&per_packet), "{per_packet}");
@@ -118,16 +120,21 @@ fn no_allocation_per_packet() {
         let outcome = sim::run(scenario);
         (ALLOCATIONS.get() - before, outcome.path.delivered)
     };
-    for (name, file, seconds) in
-        [("lossless", LOSSLESS, 16), ("lossy", LOSSY, 4), ("ten flows", TEN_FLOWS, 10)]
-    {
-        let short = allocations(&scenario(file, 0, seconds));
-        let long = allocations(&scenario(file, 0, 2 * seconds));
+    for (name, file, number, seconds) in [
+        ("lossless", LOSSLESS, 0, 16),
+        ("lossy", LOSSY, 0, 4),
+        ("ten flows", TEN_FLOWS, 0, 10),
+        ("CoDel", AQM, 1, 12),
+        ("FQ-CoDel", AQM, 2, 12),
+        ("PIE", AQM, 3, 12),
+    ] {
+        let short = allocations(&scenario(file, number, seconds));
+        let long = allocations(&scenario(file, number, 2 * seconds));
         assert!(short.0 > 10, "{name}: a run that seems to allocate nothing is not counted");
         let (more, packets) = (long.0 - short.0, long.1 - short.1);
         println!("{name}: {more} allocations more for {packets} packets more");
         assert!(packets > 80_000, "{name}: {packets}");
-        let flows = scenario(file, 0, seconds).flows.len() as u64;
+        let flows = scenario(file, number, seconds).flows.len() as u64;
         assert!(more <= PEAKS + flows, "{name}: {more} allocations for {packets} packets");
     }
 }
