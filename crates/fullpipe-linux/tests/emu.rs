@@ -75,9 +75,11 @@ fn a_path_with_times_of_its_own_replays_bit_for_bit() {
                 jitter = { up_to = '1ms', share = '5%', order = false }\n\
                 backward = { ack_thinning = 2, aggregation = { within = '1ms', packets = 8 } }\n\
                 [host]\nrcvbuf = '4MiB'\necn = ECN\n[[flow]]\ncc = 'cubic'\ncount = 2\n[[sample]]\nevery = '50ms'\n";
-    for (ecn, datapath) in
-        [("true", Datapath::Plain), ("true", Datapath::Offload), ("false", Datapath::Offload)]
-    {
+    for (aqm, ecn, datapath) in [
+        ("codel", "true", Datapath::Plain),
+        ("codel", "false", Datapath::Offload),
+        ("fq_codel", "true", Datapath::Offload),
+    ] {
         let experiment = Experiment::from_toml(&text.replace("ECN", ecn).replace("AQM", aqm)).expect("valid");
         let scenario = Scenario { seed: 7, ..experiment.points()[0].scenario.clone() };
         let ran = logged(&scenario, datapath);
