@@ -49,15 +49,13 @@ impl Opportunities {
             return from;
         }
         let (count, period) = (self.times.len() as u64, self.period.as_nanos());
-        // The opportunity at the end of a period belongs to it: one period earlier is always early enough.
-        let cycle = (time.as_nanos() / period).saturating_sub(1);
-        let within = time.as_nanos() - cycle * period;
+        // An opportunity at the end of a period comes at the same time as the next one's beginning, and before it.
+        let (cycle, within) = match (time.as_nanos() / period, time.as_nanos() % period) {
+            (cycle @ 1.., 0) => (cycle - 1, period),
+            other => other,
+        };
         let index = self.times.partition_point(|at| at.as_nanos() < within) as u64;
-        let mut number = (cycle * count + index).max(from);
-        while self.at(number) < time {
-            number += 1;
-        }
-        number
+        (cycle * count + index).max(from)
     }
 }
 
@@ -197,6 +195,16 @@ mod tests {
         for ms in 0..60 {
             let first = trace.first_from(0, at(ms));
             assert!(trace.at(first) >= at(ms) && (first == 0 || trace.at(first - 1) < at(ms)), "{ms} ms");
+        }
+        let from_zero =
+            Opportunities::new(millis(&[0, 3, 10]), Duration::from_millis(10), Bytes::new(1_500)).unwrap();
+        for nanos in (0..50_000_000).step_by(250_000) {
+            let (first, time) =
+                (from_zero.first_from(0, Instant::from_nanos(nanos)), Instant::from_nanos(nanos));
+            assert!(
+                from_zero.at(first) >= time && (first == 0 || from_zero.at(first - 1) < time),
+                "{nanos} ns"
+            );
         }
         assert_eq!(trace.first_from(9, at(3)), 9, "what has been used is not used again");
     }
