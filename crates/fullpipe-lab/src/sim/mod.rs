@@ -28,13 +28,6 @@ use crate::trace::{Digest, NoTrace, PathState, Sink};
 use flow::Flow;
 use schedule::Schedule;
 
-/// What crosses a path: one wire segment of one flow.
-#[derive(Clone, Debug)]
-pub(crate) struct Packet {
-    pub(crate) flow: u32,
-    pub(crate) segment: Segment,
-}
-
 /// Runs a scenario to its end.
 pub fn run(scenario: &Scenario) -> Outcome {
     run_traced(scenario, &mut NoTrace)
@@ -62,8 +55,8 @@ struct World<'s> {
     now: Instant,
     end: Instant,
     flows: Vec<Flow>,
-    forward: Path<Packet>,
-    backward: Path<Packet>,
+    forward: Path<Segment>,
+    backward: Path<Segment>,
     timers: Schedule,
     digest: Digest,
     events: u64,
@@ -125,13 +118,13 @@ impl<'s> World<'s> {
         loop {
             let Self { now, flows, forward, backward, .. } = self;
             let path = if side == Side::Receiver { forward } else { backward };
-            let number = path.pop_with(*now, |packet| {
+            let number = path.pop_with(*now, |packet, segment| {
                 let flow = &mut flows[packet.flow as usize];
                 match side {
-                    Side::Receiver => flow.receiver_takes(*now, &packet.segment),
+                    Side::Receiver => flow.receiver_takes(*now, segment),
                     Side::Sender => {
-                        tap.arrives(*now, packet.flow, &packet.segment);
-                        flow.sender_takes(*now, &packet.segment);
+                        tap.arrives(*now, packet.flow, segment);
+                        flow.sender_takes(*now, segment);
                     }
                 }
                 packet.flow as usize
@@ -160,33 +153,27 @@ impl<'s> World<'s> {
             Side::Receiver => (&mut flow.receiver, &mut self.backward),
         };
         while let Some(transmit) = connection.poll_transmit(self.now) {
-            let mut segment = transmit.segment;
-            let mut rest = segment.len;
-            let mut continues = false;
-            let flags = segment.flags;
+            let whole = &transmit.segment;
+            let header_len = whole.header_len();
+            let kind = if whole.len > 0 { PacketKind::Data } else { PacketKind::Control };
+            let mut sent = 0;
             loop {
-                segment.len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
-                rest -= segment.len;
+                let rest = whole.len - sent;
+                let len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
+                let info =
+                    PacketInfo { len: header_len + len, flow: number as u32, kind, continues: sent > 0 };
                 // Segmentation leaves it with the last one.
-                segment.flags = if rest == 0 { flags } else { flags.without(Flags::PSH) };
-                let kind = if segment.len > 0 { PacketKind::Data } else { PacketKind::Control };
-                let info = PacketInfo {
-                    len: segment.header_len() + segment.len,
-                    flow: number as u32,
-                    kind,
-                    continues,
-                };
-                let packet = Packet { flow: info.flow, segment: segment.clone() };
+                let flags = if len == rest { whole.flags } else { whole.flags.without(Flags::PSH) };
+                let segment = || Segment { seq: whole.seq.plus(sent.into()), len, flags, ..*whole };
                 // The verdict is in the path's counters; the sender learns of it as senders do.
-                let verdict = path.push(self.now, info, packet);
+                let verdict = path.push_with(self.now, info, segment);
                 if side == Side::Sender {
-                    tap.leaves(self.now, info.flow, &segment, verdict);
+                    tap.leaves(self.now, info.flow, &segment(), verdict);
                 }
-                if rest == 0 {
+                sent += len;
+                if sent == whole.len {
                     break;
                 }
-                segment.seq = segment.seq.plus(segment.len.into());
-                continues = true;
             }
         }
         let index = 2 * number + usize::from(side == Side::Receiver);

@@ -92,7 +92,7 @@ impl SackBlocks {
 }
 
 /// One segment, or a super-segment that will be cut into several on the wire.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Sequence number of its first octet.
     pub seq: SeqNum,
