@@ -185,12 +185,17 @@ impl Flow {
         }
     }
 
-    pub(crate) fn next_timeout(&self, of_sender: bool) -> Instant {
-        if !of_sender {
-            let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
-            return self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at());
-        }
+    /// When the sender is to be woken.
+    #[inline]
+    pub(crate) fn sender_timer(&self) -> Instant {
         if self.opened { self.sender.poll_timeout().min(self.writer.wakes_at()) } else { self.starts_at }
+    }
+
+    /// When the receiver is to be woken.
+    #[inline]
+    pub(crate) fn receiver_timer(&self) -> Instant {
+        let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
+        self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at())
     }
 
     /// The flow's trace row.
