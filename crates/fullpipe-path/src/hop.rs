@@ -39,20 +39,28 @@ pub struct Hop<T> {
     /// Service time of everything that was accepted.
     service: Duration,
     service_of: ServiceOf,
-    /// How many of the newest packets had not begun service when last looked, and their bytes.
-    waiting: usize,
+    /// The newest packets, as far as they had not begun service when last looked, and their bytes.
+    waiting: VecDeque<Waiting>,
     waiting_bytes: u64,
     /// When the first of them begins: as soon as the packet before it has been served.
     next_start: Instant,
 }
 
-/// A packet and when it leaves. The loop's memory is mostly these, so nothing is kept that follows from
-/// the rest: service ends `delay` before the exit, and the next packet's begins there.
+/// A packet and when it leaves.
 #[derive(Clone, Debug)]
 struct Held<T> {
     exit: Instant,
     packet: PacketInfo,
     payload: T,
+}
+
+/// What the queue needs to know of a packet. Apart from it, for the boundary between waiting and served moves
+/// with each packet, and packets are large: in their midst it would hardly ever be in the cache.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// When it will have been served, which is when the next one begins.
+    served: Instant,
+    len: u32,
 }
 
 /// Service time of packets of one length: nearly all have the length of the one before, and need no division.
@@ -77,39 +85,46 @@ impl<T> Hop<T> {
             carry: 0,
             service: Duration::ZERO,
             service_of: ServiceOf { len: 0, nanos: 0, remainder: 0 },
-            waiting: 0,
+            waiting: VecDeque::new(),
             waiting_bytes: 0,
             next_start: Instant::FAR_FUTURE,
         }
     }
 
-    /// Takes a packet, or refuses it because the queue is full. The payload is made where it will lie.
+    /// Takes a packet and says when it will leave, or refuses it because the queue is full. The payload is made
+    /// where it will lie.
     #[inline]
-    pub fn push_with(&mut self, now: Instant, packet: PacketInfo, payload: impl FnOnce() -> T) -> bool {
+    pub fn push_with(
+        &mut self,
+        now: Instant,
+        packet: PacketInfo,
+        payload: impl FnOnce() -> T,
+    ) -> Option<Instant> {
         self.start_service(now);
-        let len = u64::from(packet.len);
+        let len = packet.len;
         let waits = self.free_at > now;
         if waits {
-            if self.waiting_bytes + len > self.config.queue.get() {
-                return false;
+            if self.waiting_bytes + u64::from(len) > self.config.queue.get() {
+                return None;
             }
-            if self.waiting == 0 {
-                self.next_start = self.free_at;
-            }
-            self.waiting += 1;
-            self.waiting_bytes += len;
+            // The first to wait does so for the packet in service.
+            self.next_start = self.next_start.min(self.free_at);
+            self.waiting_bytes += u64::from(len);
         } else {
             if self.free_at < now {
                 self.carry = 0;
             }
             self.free_at = now;
         }
-        let service = self.serve(packet.len);
+        let service = self.serve(len);
         self.free_at += service;
         self.service += service;
+        if waits {
+            self.waiting.push_back(Waiting { served: self.free_at, len });
+        }
         let exit = self.free_at + self.config.delay;
         self.held.push_back(Held { exit, packet, payload: payload() });
-        true
+        Some(exit)
     }
 
     /// Time on the link for `len` bytes more; the rest of a nanosecond is carried.
@@ -147,7 +162,7 @@ impl<T> Hop<T> {
             return None;
         }
         let Held { exit, packet, payload } = self.held.pop_front()?;
-        self.on_exit(exit, packet.len);
+        self.on_exit();
         Some((exit, packet, payload))
     }
 
@@ -155,28 +170,27 @@ impl<T> Hop<T> {
     #[inline]
     pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &T) -> R) -> Option<R> {
         let oldest = self.held.front().filter(|held| held.exit <= now)?;
-        let (exit, len) = (oldest.exit, oldest.packet.len);
         let taken = take(oldest.packet, &oldest.payload);
         self.held.pop_front();
-        self.on_exit(exit, len);
+        self.on_exit();
         Some(taken)
     }
 
     /// Whoever left has been served, whether or not anybody looked in between.
     #[inline]
-    fn on_exit(&mut self, exit: Instant, len: u32) {
-        if self.waiting > self.held.len() {
-            self.begin_next(exit, len);
+    fn on_exit(&mut self) {
+        if self.waiting.len() > self.held.len() {
+            self.begin_next();
         }
     }
 
-    /// The first packet waiting, of `len` bytes, is in service; it leaves at `exit`.
+    /// The first packet waiting is in service.
     #[inline]
-    fn begin_next(&mut self, exit: Instant, len: u32) {
-        self.waiting -= 1;
-        self.waiting_bytes -= u64::from(len);
-        self.next_start =
-            if self.waiting == 0 { Instant::FAR_FUTURE } else { exit.saturating_sub(self.config.delay) };
+    fn begin_next(&mut self) {
+        if let Some(Waiting { served, len }) = self.waiting.pop_front() {
+            self.waiting_bytes -= u64::from(len);
+            self.next_start = if self.waiting.is_empty() { Instant::FAR_FUTURE } else { served };
+        }
     }
 
     /// Bytes waiting at `now`, the packet in service not counted.
@@ -204,10 +218,8 @@ impl<T> Hop<T> {
     #[inline]
     fn start_service(&mut self, now: Instant) {
         // With nothing waiting the next start is never, and `now` may be, too.
-        while self.waiting > 0 && self.next_start <= now {
-            let first_waiting = &self.held[self.held.len() - self.waiting];
-            let (exit, len) = (first_waiting.exit, first_waiting.packet.len);
-            self.begin_next(exit, len);
+        while self.next_start <= now && !self.waiting.is_empty() {
+            self.begin_next();
         }
     }
 }

@@ -165,15 +165,18 @@ impl<T> Path<T> {
         if self.plain
             && let Some((Element::Hop(hop), verdicts)) = self.elements.split_last_mut()
         {
-            let verdict = verdicts.iter_mut().find_map(|element| element.verdict(now, packet));
-            let verdict = match verdict {
-                Some(verdict) => verdict,
-                None if hop.push_with(now, packet, payload) => Verdict::Accepted,
-                None => Verdict::QueueFull,
+            if !verdicts.is_empty()
+                && let Some(verdict) = ask(verdicts, now, packet)
+            {
+                self.counters.count(verdict);
+                return verdict;
+            }
+            let Some(exit) = hop.push_with(now, packet, payload) else {
+                self.counters.queue_drops += 1;
+                return Verdict::QueueFull;
             };
-            self.next_event = hop.next_exit();
-            self.counters.count(verdict);
-            return verdict;
+            self.next_event = self.next_event.min(exit);
+            return Verdict::Accepted;
         }
         self.run_until(now);
         let verdict = self.enter(0, now, packet, payload());
@@ -271,7 +274,7 @@ impl<T> Path<T> {
     fn enter(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
         for element in &mut self.elements[from..] {
             let held = match element {
-                Element::Hop(hop) => hop.push_with(now, packet, || payload),
+                Element::Hop(hop) => hop.push_with(now, packet, || payload).is_some(),
                 Element::Shaper(shaper) => shaper.push(now, packet.flow, packet.len, (packet, payload)),
                 verdict => match verdict.verdict(now, packet) {
                     None => continue,
@@ -317,6 +320,13 @@ impl<T> Path<T> {
     fn look_ahead(&mut self) {
         self.next_event = self.elements.iter().map(Element::next_exit).min().unwrap_or(Instant::FAR_FUTURE);
     }
+}
+
+/// What the first of `verdicts` to take a packet says; `None` if it passes them all. Apart from the way of a
+/// packet that meets none.
+#[inline(never)]
+fn ask<T>(verdicts: &mut [Element<T>], now: Instant, packet: PacketInfo) -> Option<Verdict> {
+    verdicts.iter_mut().find_map(|element| element.verdict(now, packet))
 }
 
 impl Counters {
