@@ -99,6 +99,7 @@ impl Flow {
     }
 
     /// The sending application writes what it has, as long as there is room.
+    #[inline(never)]
     fn offer(&mut self, now: Instant) {
         loop {
             let offered = self.writer.offers(now);
@@ -115,6 +116,7 @@ impl Flow {
         }
     }
 
+    #[inline]
     pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
         self.arrived += u64::from(segment.len);
         if self.merge.within.is_zero() {
@@ -137,12 +139,14 @@ impl Flow {
         }
     }
 
+    #[inline(never)]
     fn flush_merge(&mut self, now: Instant) {
         if let Some((segment, _)) = self.merge.held.take() {
             self.receiver_handles(now, &segment);
         }
     }
 
+    #[inline]
     fn receiver_handles(&mut self, now: Instant, segment: &Segment) {
         self.receiver.handle_segment(now, segment);
         while let Some(event) = self.receiver.poll_event() {

@@ -219,7 +219,8 @@ fn send(
     flow: u32,
     mut seen: impl FnMut(&Segment, Verdict),
 ) {
-    while let Some(transmit) = connection.poll_transmit(now) {
+    // By reference: it is read where it was made.
+    while let Some(transmit) = &connection.poll_transmit(now) {
         let whole = &transmit.segment;
         let header_len = whole.header_len();
         let kind = if whole.len > 0 { PacketKind::Data } else { PacketKind::Control };
@@ -229,7 +230,8 @@ fn send(
             let len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
             // Segmentation leaves PSH with the last one.
             let flags = if len == rest { whole.flags } else { whole.flags.without(Flags::PSH) };
-            let segment = || Segment { seq: whole.seq.plus(sent.into()), len, flags, ..*whole };
+            let (seq, syn) = (whole.seq.plus(sent.into()), whole.syn_options());
+            let segment = || Segment { seq, len, flags, syn, ..*whole };
             let packet = PacketInfo { len: header_len + len, flow, kind, continues: sent > 0 };
             // The verdict is in the path's counters; the sender learns of it as senders do.
             let verdict = path.push_with(now, packet, segment);
