@@ -134,15 +134,15 @@ fn the_next_event_is_when_something_leaves() {
             let arrival = now + Duration::from_nanos(arrivals.at(i) % 2_400_000);
             while path.next_event() <= arrival {
                 now = path.next_event();
-                while let Some(exit) = path.pop_with(now, |_, &exit| exit) {
-                    assert!(exit <= now, "taken before it entered");
+                while let Some(entered_at) = path.pop_with(now, |_, &at| at) {
+                    assert!(entered_at <= now.as_nanos(), "taken before it entered");
                     left += 1;
                 }
                 assert!(path.next_event() > now, "what was due is done");
             }
             now = arrival;
             let packet = PacketInfo { flow: (i % 3) as u32, ..data(1500) };
-            entered += u64::from(path.push(now, packet, now) == Verdict::Accepted);
+            entered += u64::from(path.push(now, packet, now.as_nanos()) == Verdict::Accepted);
         }
         let inner_drops = path.counters().queue_drops - (5_000 - entered);
         assert_eq!(entered, left + inner_drops + path.in_flight() as u64);

@@ -450,8 +450,12 @@ mod tests {
     fn delivered(board: &mut Scoreboard, blocks: &[(u64, u64)]) -> Vec<RecordNo> {
         let mut numbers = Vec::new();
         for &(start, end) in blocks {
-            // All are 100 octets long, so that the number is the offset's hundreds.
-            board.sack(start, end, |run| numbers.extend(run.first.offset / 100..run.last.end() / 100));
+            let offsets: Vec<u64> = board.records.iter().map(|record| record.offset).collect();
+            let base = board.base();
+            board.sack(start, end, |run| {
+                let first = base + offsets.partition_point(|&offset| offset < run.first.offset) as u64;
+                numbers.extend(first..first + run.segments);
+            });
         }
         numbers
     }
