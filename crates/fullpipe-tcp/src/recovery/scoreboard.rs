@@ -467,19 +467,16 @@ mod tests {
         board.sack(300, 400, |_| {});
         assert!(board.mark_lost(5) && board.mark_lost(6));
         board.on_resent(6, Instant::from_nanos(99), RateSnapshot::default(), false);
-        let runs = |acknowledge: &mut dyn FnMut(&mut dyn FnMut(Run<'_>))| {
-            let mut runs = Vec::new();
-            acknowledge(&mut |run| {
-                assert_eq!(run.octets, run.last.end() - run.first.offset);
-                runs.push((run.first.offset, run.segments));
-            });
-            runs
+        let told = |run: Run<'_>| {
+            assert_eq!(run.octets, run.last.end() - run.first.offset);
+            (run.first.offset, run.segments)
         };
         let mut again = board.clone();
-        let by_ack = runs(&mut |take| board.acknowledge(1_000, take));
-        let by_sack = runs(&mut |take| again.sack(0, 1_000, take));
-        let expected = [(0, 3), (400, 1), (500, 1), (600, 1), (700, 3)];
-        assert_eq!((&by_ack[..], &by_sack[..]), (&expected[..], &expected[..]));
+        let (mut by_ack, mut by_sack) = (Vec::new(), Vec::new());
+        board.acknowledge(1_000, |run| by_ack.push(told(run)));
+        again.sack(0, 1_000, |run| by_sack.push(told(run)));
+        assert_eq!(by_ack, [(0, 3), (400, 1), (500, 1), (600, 1), (700, 3)]);
+        assert_eq!(by_sack, by_ack);
         board.check();
         again.check();
         assert_eq!((board.inflight(), board.resent_in_network(), again.inflight()), (0, 0, 0));
