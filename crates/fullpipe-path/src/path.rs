@@ -51,7 +51,7 @@ pub enum Element<T> {
     /// Holder: delays what exceeds a rate and a burst.
     Shaper(Shaper<(PacketInfo, T)>),
     /// Holder: queue, rate and delay.
-    Hop(Hop<(PacketInfo, T)>),
+    Hop(Hop<T>),
 }
 
 /// Packets by fate, over the whole run.
@@ -95,13 +95,15 @@ impl<T> Element<T> {
         }
     }
 
-    fn pop(&mut self, now: Instant) -> Option<(Instant, (PacketInfo, T))> {
-        let (exit, _, held) = match self {
+    fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
+        match self {
             Self::Hop(hop) => hop.pop(now),
-            Self::Shaper(shaper) => shaper.pop(now),
+            Self::Shaper(shaper) => {
+                let (exit, _, (packet, payload)) = shaper.pop(now)?;
+                Some((exit, packet, payload))
+            }
             Self::Loss(_) | Self::BurstLoss(_) | Self::Policer(_) => None,
-        }?;
-        Some((exit, held))
+        }
     }
 
     /// A verdict's answer; `None` lets the packet on, as holders do.
@@ -129,9 +131,11 @@ pub struct Path<T> {
     elements: Vec<Element<T>>,
     /// Index of the last holder, whose exits leave the path (verdicts behind it are asked on exit).
     last_holder: usize,
-    /// The last holder is the only one: nothing has to be moved inside.
-    single_holder: bool,
+    /// All before the last element are verdicts, and it is a hop: nothing has to be moved inside.
+    plain: bool,
     counters: Counters,
+    /// The earliest exit from a holder: asked for before each event, and changed only by a packet.
+    next_event: Instant,
 }
 
 impl<T> Path<T> {
@@ -142,64 +146,87 @@ impl<T> Path<T> {
     pub fn new(elements: Vec<Element<T>>) -> Self {
         let last_holder =
             elements.iter().rposition(Element::is_holder).expect("a path needs at least one hop or shaper");
-        let single_holder = elements.iter().filter(|element| element.is_holder()).count() == 1;
-        Self { elements, last_holder, single_holder, counters: Counters::default() }
+        let plain = matches!(elements.last(), Some(Element::Hop(_)))
+            && !elements[..last_holder].iter().any(Element::is_holder);
+        let next_event = Instant::FAR_FUTURE;
+        Self { elements, last_holder, plain, counters: Counters::default(), next_event }
     }
 
     /// Offers a packet at `now`.
-    #[inline]
     pub fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
-        self.run_until(now);
+        self.push_with(now, packet, || payload)
+    }
+
+    /// Offers a packet at `now`. Its payload is made once the packet is accepted, where it will lie: in the
+    /// packet loop a copy is most of what a queue costs.
+    #[inline]
+    pub fn push_with(&mut self, now: Instant, packet: PacketInfo, payload: impl FnOnce() -> T) -> Verdict {
         self.counters.offered += 1;
-        // The path that is a hop and no more: the packet is moved once, to where it is held.
-        if let [Element::Hop(hop)] = &mut self.elements[..] {
-            let held = hop.push(now, packet.len, (packet, payload));
-            let verdict = if held { Verdict::Accepted } else { Verdict::QueueFull };
-            self.counters.count(verdict);
-            return verdict;
+        if self.plain
+            && let Some((Element::Hop(hop), verdicts)) = self.elements.split_last_mut()
+        {
+            if !verdicts.is_empty()
+                && let Some(verdict) = ask(verdicts, now, packet)
+            {
+                self.counters.count(verdict);
+                return verdict;
+            }
+            let Some(exit) = hop.push_with(now, packet, payload) else {
+                self.counters.queue_drops += 1;
+                return Verdict::QueueFull;
+            };
+            self.next_event = self.next_event.min(exit);
+            return Verdict::Accepted;
         }
-        self.enter(0, now, packet, payload)
+        self.run_until(now);
+        let verdict = self.enter(0, now, packet, payload());
+        self.look_ahead();
+        verdict
     }
 
     /// The next packet to have left the path by `now`, with the time at which it left.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, T)> {
+        self.pop_inner(now).map(|(exit, _, payload)| (exit, payload))
+    }
+
+    fn pop_inner(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         self.run_until(now);
-        loop {
-            let (exit, (packet, payload)) = self.elements[self.last_holder].pop(now)?;
+        let popped = loop {
+            let Some((exit, packet, payload)) = self.elements[self.last_holder].pop(now) else { break None };
             if self.last_holder + 1 < self.elements.len() && self.lost_behind(exit, packet) {
                 continue;
             }
             self.counters.count_exit(packet.kind);
-            return Some((exit, payload));
-        }
+            break Some((exit, packet, payload));
+        };
+        self.look_ahead();
+        popped
     }
 
-    /// Hands the next packet to have left the path by `now` to `take`, where it lies: in the packet loop a
-    /// copy is most of what a queue costs.
+    /// Hands the next packet to have left the path by `now` to `take`, where it lies, without a copy.
     #[inline]
-    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(&T) -> R) -> Option<R> {
-        if self.last_holder + 1 == self.elements.len()
-            && self.single_holder
+    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &T) -> R) -> Option<R> {
+        if self.next_event > now {
+            return None;
+        }
+        if self.plain
             && let Some(Element::Hop(hop)) = self.elements.last_mut()
         {
             let counters = &mut self.counters;
-            return hop.pop_with(now, |(packet, payload)| {
+            let taken = hop.pop_with(now, |packet, payload| {
                 counters.count_exit(packet.kind);
-                take(payload)
+                take(packet, payload)
             });
+            self.next_event = hop.next_exit();
+            return taken;
         }
-        self.pop(now).map(|(_, payload)| take(&payload))
+        self.pop_inner(now).map(|(_, packet, payload)| take(packet, &payload))
     }
 
     /// When something happens next inside; [`Instant::FAR_FUTURE`] when nothing will.
     #[inline]
     pub fn next_event(&self) -> Instant {
-        if self.single_holder
-            && let Some(Element::Hop(hop)) = self.elements.last()
-        {
-            return hop.next_exit();
-        }
-        self.elements.iter().map(Element::next_exit).min().unwrap_or(Instant::FAR_FUTURE)
+        self.next_event
     }
 
     /// Packets inside.
@@ -210,6 +237,7 @@ impl<T> Path<T> {
     /// Bytes waiting in all queues at `now`.
     pub fn backlog(&mut self, now: Instant) -> Bytes {
         self.run_until(now);
+        self.look_ahead();
         let mut total = Bytes::ZERO;
         for element in &mut self.elements {
             match element {
@@ -225,6 +253,7 @@ impl<T> Path<T> {
     /// bottleneck nearly always.
     pub fn busy(&mut self, now: Instant, flow: u32) -> Busy {
         self.run_until(now);
+        self.look_ahead();
         let mut busy = Busy::default();
         for element in &self.elements {
             match element {
@@ -245,7 +274,7 @@ impl<T> Path<T> {
     fn enter(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
         for element in &mut self.elements[from..] {
             let held = match element {
-                Element::Hop(hop) => hop.push(now, packet.len, (packet, payload)),
+                Element::Hop(hop) => hop.push_with(now, packet, || payload).is_some(),
                 Element::Shaper(shaper) => shaper.push(now, packet.flow, packet.len, (packet, payload)),
                 verdict => match verdict.verdict(now, packet) {
                     None => continue,
@@ -273,14 +302,7 @@ impl<T> Path<T> {
     }
 
     /// Moves packets from inner holders onwards, each at its own exit time, in order of time.
-    #[inline]
     fn run_until(&mut self, now: Instant) {
-        if !self.single_holder {
-            self.run_inner_until(now);
-        }
-    }
-
-    fn run_inner_until(&mut self, now: Instant) {
         loop {
             let inner = self.elements[..self.last_holder].iter().enumerate();
             let due = inner
@@ -288,11 +310,23 @@ impl<T> Path<T> {
                 .filter(|&(exit, _)| exit <= now && !exit.is_never())
                 .min();
             let Some((_, i)) = due else { return };
-            if let Some((exit, (packet, payload))) = self.elements[i].pop(now) {
+            if let Some((exit, packet, payload)) = self.elements[i].pop(now) {
                 self.enter(i + 1, exit, packet, payload);
             }
         }
     }
+
+    /// Notes the next event, after packets have entered, moved or left.
+    fn look_ahead(&mut self) {
+        self.next_event = self.elements.iter().map(Element::next_exit).min().unwrap_or(Instant::FAR_FUTURE);
+    }
+}
+
+/// What the first of `verdicts` to take a packet says; `None` if it passes them all. Apart from the way of a
+/// packet that meets none.
+#[inline(never)]
+fn ask<T>(verdicts: &mut [Element<T>], now: Instant, packet: PacketInfo) -> Option<Verdict> {
+    verdicts.iter_mut().find_map(|element| element.verdict(now, packet))
 }
 
 impl Counters {
