@@ -5,7 +5,7 @@
 mod rig;
 
 use fullpipe_lab::scenario::Scenario;
-use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
+use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bic, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 use rig::*;
 
@@ -23,7 +23,7 @@ fn a_8_goodput_ceiling() {
 /// what was offered has crossed, was dropped, or is under way: nothing appears or vanishes.
 #[test]
 fn a_2_conservation() {
-    for cc in [Reno, Cubic, Bbr1] {
+    for cc in Algorithm::ALL {
         let mut scenario = lossy(link(cc, "20mbit", ms(40), 30, 20), 5_000, 7);
         scenario.flows[0].bytes = Some(Bytes::from_mib(8));
         let run = run(&scenario);
@@ -268,7 +268,7 @@ fn a_24_to_26_cubic_buffer_and_utilisation() {
 /// A-28, INV-8: equal flows get equal shares of a full link within a minute.
 #[test]
 fn a_28_equal_flows_share_equally() {
-    for cc in [Reno, Cubic] {
+    for cc in [Reno, Bic, Cubic] {
         for n in [2, 4, 10] {
             let run = run(&flows(link(cc, "48mbit", ms(50), 200, 80), n));
             let shares: Vec<f64> = (0..n as u32).map(|flow| run.goodput(flow, 20.0)).collect();
@@ -359,6 +359,66 @@ fn b1_11_random_loss() {
     }
 }
 
+// BIC and Vegas.
+
+/// A-26 for BIC: what four fifths need to stay above the BDP is a quarter of it in the queue.
+#[test]
+fn a_26_bic_buffer_and_utilisation() {
+    assert_near(utilisation(Bic, 50, false), 1.0, 0.005, "x = 0.25");
+}
+
+/// VEG-5: one flow on an empty path leaves two to four segments in the queue of a full link and loses nothing. The
+/// path holds 33.3 and the one in service, and `diff` is rounded down: windows of 36.4 to 39.3.
+#[test]
+fn veg_5_one_flow() {
+    let mut scenario = link(Vegas, "10mbit", ms(40), 100, 40);
+    scenario.sample_every = ms(10);
+    let run = run(&scenario);
+    assert!(run.utilisation("10mbit", 20.0) > 0.999);
+    assert_eq!(run.outcome.path.queue_drops, 0);
+    for row in run.rows_of(0, 20.0) {
+        assert!((36..=39).contains(&(row.sender.cwnd.get() / MSS)), "{}", row.sender.cwnd.get() / MSS);
+        assert!((2..=5).contains(&(queue_of(row) / PACKET)), "{}", queue_of(row) / PACKET);
+    }
+}
+
+/// VEG-6, A-38: flows that have all seen the path empty keep two to four segments each in the queue.
+#[test]
+fn veg_6_several_flows() {
+    for n in [2, 4] {
+        // First windows of ten segments, 2.5 ms of this link, that do not meet.
+        let mut scenario = flows(link(Vegas, "48mbit", ms(50), 2_000, 120), n);
+        for (i, flow) in scenario.flows.iter_mut().enumerate() {
+            flow.start = ms(8 * i as u64);
+        }
+        scenario.sample_every = ms(50);
+        let run = run(&scenario);
+        assert!(run.utilisation("48mbit", 60.0) > 0.999);
+        let queue = run.mean(60.0, |row| queue_of(row) as f64) / PACKET as f64;
+        // `diff` is rounded down: up to five each, and one of all is in service.
+        assert!(queue >= 2.0 * n as f64 - 1.0 && queue < 5.0 * n as f64, "{n}: {queue:.1} packets");
+    }
+}
+
+/// VEG-7: who joins while the others' queues stand takes these for path, and more than its share: the last of
+/// four, 137 ms apart, has more than half.
+#[test]
+fn veg_7_the_last_takes_most() {
+    let run = run(&flows(link(Vegas, "48mbit", ms(50), 2_000, 120), 4));
+    let shares: Vec<f64> = (0..4).map(|flow| run.goodput(flow, 60.0)).collect();
+    assert!(shares[3] > 0.5 * shares.iter().sum::<f64>(), "{shares:?}");
+}
+
+/// VEG-8: Reno fills the queue, and Vegas takes it for its own: less than 30 % beside it, at 2 BDP of queue.
+#[test]
+fn veg_8_beside_reno() {
+    let mut scenario = flows(link(Vegas, "48mbit", ms(50), 400, 120), 2);
+    scenario.flows[1].cc = Reno;
+    let run = run(&scenario);
+    let (vegas, reno) = (run.goodput(0, 20.0), run.goodput(1, 20.0));
+    assert!(vegas < 0.3 * (vegas + reno), "{vegas:.0} beside {reno:.0}");
+}
+
 // What holds for every controller.
 
 fn hard_path(cc: Algorithm, seed: u64) -> Scenario {
@@ -368,12 +428,12 @@ fn hard_path(cc: Algorithm, seed: u64) -> Scenario {
 /// INV-1, INV-11: windows have floors (one segment after a timeout), and no value is out of proportion.
 #[test]
 fn inv_1_window_floors() {
-    for cc in [Reno, Cubic, Bbr1] {
+    for cc in Algorithm::ALL {
         let run = run(&hard_path(cc, 3));
         for row in &run.rows {
             assert!(row.sender.cwnd.get() >= MSS, "{cc} at {}", row.at.as_nanos());
             assert!(row.sender.cwnd.get() < 1 << 26);
-            if cc != Bbr1 {
+            if !cc.goes_by_rate() {
                 assert!(row.sender.ssthresh.is_none_or(|ssthresh| ssthresh.get() >= 2 * MSS));
             }
         }
@@ -383,7 +443,7 @@ fn inv_1_window_floors() {
 /// INV-5: no more is outstanding than the peer's window admits, at any row.
 #[test]
 fn inv_5_within_the_peers_window() {
-    for cc in [Reno, Cubic, Bbr1] {
+    for cc in Algorithm::ALL {
         let mut scenario = hard_path(cc, 5);
         scenario.host.window_clamp = Some(Bytes::new(40 * MSS));
         scenario.sample_every = ms(3);
@@ -396,7 +456,7 @@ fn inv_5_within_the_peers_window() {
 /// INV-6: a path that loses everything sees a segment per timeout, ever more rarely.
 #[test]
 fn inv_6_total_loss() {
-    for cc in [Reno, Cubic, Bbr1] {
+    for cc in Algorithm::ALL {
         let mut scenario = link(cc, "10mbit", ms(40), 100, 60);
         scenario.path.forward.loss = fullpipe_units::Probability::from_ppm(1_000_000);
         // SYNs are lost too: 0, 1, 2, 3, 4, 5, 7, 11, 19, 35 s.

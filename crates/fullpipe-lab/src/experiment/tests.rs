@@ -330,9 +330,9 @@ fn mistakes_are_named_in_one_line() {
             "set window_ratio, or a kernel before 6.6",
         ),
         (
-            f(PATH, "", "cc = 'vegas'", ""),
-            "line 9, column 6: unknown congestion control 'vegas'",
-            "known: reno, cubic, bbr1",
+            f(PATH, "", "cc = 'westwood'", ""),
+            "line 9, column 6: unknown congestion control 'westwood'",
+            "known: reno, bic, cubic, vegas, bbr1",
         ),
         (
             f(PATH, "", "cc = 'reno'\nstack = 'kernel'", ""),

@@ -305,7 +305,7 @@ impl Value for BufferSize {
 }
 
 impl Value for Algorithm {
-    const EXAMPLE: &'static str = "known: reno, cubic, bbr1";
+    const EXAMPLE: &'static str = Self::KNOWN;
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse()

@@ -24,12 +24,11 @@
 use fullpipe_units::{Duration, Instant};
 
 use super::slow_start::HyStart;
-use super::window::Window;
+use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
 use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, Status};
 
 /// What a cut leaves of the window, in 1/1024: 0.70020 for RFC 9438's 0.7.
 const BETA: u64 = 717;
-const BETA_ONE: u64 = 1024;
 
 /// The constant C in 1/1024 segments per second cubed: 0.40039 for RFC 9438's 0.4.
 const C: u64 = 410;
@@ -43,10 +42,7 @@ const TICK_SHIFT: u32 = 10;
 
 /// Growth of the Reno estimate in 1/8 segments acknowledged per segment and window: its slope is
 /// 8/15 = 0.5333 per round trip, for RFC 9438's `3 (1 - beta) / (1 + beta)` = 0.5294.
-const RENO_SLOPE: u64 = 8 * (BETA_ONE + BETA) / 3 / (BETA_ONE - BETA);
-
-/// While the window stays the same, `count` is good for this long.
-const RECOMPUTE: Duration = Duration::from_nanos(1_000_000_000 / 32);
+const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);
 
 /// ACKed segments per segment of growth: at least (the window grows by half per round trip at most),
 /// and at most before the first loss (5 % per round trip: nothing says that the plateau is near).
@@ -165,8 +161,8 @@ impl Curve {
     /// A reason to reduce: returns the new threshold. The next ACK that grows the window starts an epoch.
     fn cut(&mut self, cwnd: u64) -> u64 {
         self.epoch = None;
-        self.w_max = if cwnd < self.w_max { cwnd * (BETA_ONE + BETA) / (2 * BETA_ONE) } else { cwnd };
-        cwnd * BETA / BETA_ONE
+        self.w_max = plateau(cwnd, self.w_max, BETA);
+        cwnd * BETA / KEEP_ONE
     }
 
     /// Nothing was sent for `idle`: time in which the window was not put to the test does not count,

@@ -18,17 +18,21 @@ use core::str::FromStr;
 use fullpipe_units::{Draws, Duration, Instant, Rate};
 
 mod bbr1;
+mod bic;
 mod cubic;
 mod reno;
 mod slow_start;
 #[cfg(test)]
 mod testing;
+mod vegas;
 mod window;
 mod windowed;
 
 pub use bbr1::Bbr1;
+pub use bic::Bic;
 pub use cubic::Cubic;
 pub use reno::Reno;
+pub use vegas::Vegas;
 
 /// One congestion-control algorithm at work on one connection.
 pub trait CongestionControl: fmt::Debug + Send {
@@ -382,38 +386,52 @@ pub struct Status {
 pub enum Algorithm {
     /// RFC 5681 and 6582, as Linux rounds it.
     Reno,
+    /// Binary increase (2004), as in Linux.
+    Bic,
     /// RFC 9438 with HyStart, as Linux rounds it.
     Cubic,
+    /// Delay-based control (1995), as in Linux.
+    Vegas,
     /// Version 1 of BBR, as in mainline Linux.
     Bbr1,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 3] = [Self::Reno, Self::Cubic, Self::Bbr1];
+    pub const ALL: [Self; 5] = [Self::Reno, Self::Bic, Self::Cubic, Self::Vegas, Self::Bbr1];
+
+    /// Their names, as hints give them.
+    pub const KNOWN: &'static str = "known: reno, bic, cubic, vegas, bbr1";
 
     /// The name in experiments and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reno => "reno",
+            Self::Bic => "bic",
             Self::Cubic => "cubic",
+            Self::Vegas => "vegas",
             Self::Bbr1 => "bbr1",
         }
+    }
+
+    /// It paces at a rate that it measures, and its window is a reserve above what that rate puts in flight: BBR.
+    /// The others go by their window.
+    pub const fn goes_by_rate(self) -> bool {
+        matches!(self, Self::Bbr1)
     }
 
     /// How many congestion windows' worth of memory an autotuned send buffer gets. BBR asks for one more, as
     /// its window is its target and not a limit that data waits behind.
     pub const fn sndbuf_windows(self) -> u64 {
-        match self {
-            Self::Reno | Self::Cubic => 2,
-            Self::Bbr1 => 3,
-        }
+        if self.goes_by_rate() { 3 } else { 2 }
     }
 
     /// A controller for a new connection.
     pub fn build(self, cx: &Context, hints: &Hints) -> Box<dyn CongestionControl> {
         match self {
             Self::Reno => Box::new(Reno::new(cx, hints)),
+            Self::Bic => Box::new(Bic::new(cx, hints)),
+            Self::Vegas => Box::new(Vegas::new(cx, hints)),
             Self::Cubic => Box::new(Cubic::new(cx, hints)),
             Self::Bbr1 => Box::new(Bbr1::new(cx, hints)),
         }
@@ -432,7 +450,7 @@ pub struct UnknownAlgorithm(String);
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown congestion control '{}' (known: reno, cubic, bbr1)", self.0)
+        write!(f, "unknown congestion control '{}' ({})", self.0, Algorithm::KNOWN)
     }
 }
 
@@ -444,5 +462,22 @@ impl FromStr for Algorithm {
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
         let wanted = if name == "bbr" { "bbr1" } else { name };
         Self::ALL.into_iter().find(|a| a.name() == wanted).ok_or_else(|| UnknownAlgorithm(name.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_answers_to_its_name() {
+        let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+        assert_eq!(Algorithm::KNOWN, format!("known: {}", names.join(", ")));
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
+        }
+        assert_eq!("bbr".parse(), Ok(Algorithm::Bbr1), "the kernel's name");
+        let unknown = "westwood".parse::<Algorithm>().unwrap_err().to_string();
+        assert_eq!(unknown, format!("unknown congestion control 'westwood' ({})", Algorithm::KNOWN));
     }
 }
