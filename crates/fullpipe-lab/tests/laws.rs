@@ -5,7 +5,7 @@
 mod rig;
 
 use fullpipe_lab::scenario::Scenario;
-use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bic, Cubic, Reno, Vegas};
+use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 use rig::*;
 
@@ -357,6 +357,88 @@ fn b1_11_random_loss() {
         assert!(bbr >= 90e6, "{:.1} Mbit/s", bbr / 1e6);
         assert!(run(&scenario(Reno)).goodput(0, 5.0) < 2e6);
     }
+}
+
+// BBR version 3.
+
+/// one flow takes 0.96 of the link. Half the pipe for 200 ms and a round trip every five seconds costs 2 to
+/// 3 %, and pacing stays one below; probes fill the queue for three rounds.
+#[test]
+fn a_33_one_bbr3_flow() {
+    for (rate, rtt, bdp, used) in [
+        ("10mbit", 40, 33, 0.965),
+        ("100mbit", 40, 333, 0.965),
+        ("100mbit", 100, 833, 0.96),
+        ("1gbit", 20, 1_667, 0.965),
+    ] {
+        let mut scenario = link(Bbr3, rate, ms(rtt), bdp, 50);
+        scenario.sample_every = ms(10);
+        let run = run(&scenario);
+        let got = run.utilisation(rate, 20.0);
+        assert!(got >= used, "{rate}, {rtt} ms: {got:.4}");
+        let queue = run.mean(20.0, |row| queue_of(row) as f64) / PACKET as f64 / bdp as f64;
+        assert!(queue < 0.13, "{rate}, {rtt} ms: mean queue {queue:.3} D");
+        // Startup ends with at most a BDP in the queue, which is what there is room for, and nothing is lost later.
+        assert!(run.outcome.path.queue_drops * 100 < run.outcome.path.delivered, "{rate}, {rtt} ms");
+    }
+}
+
+/// B3-10: a path that loses p of everything while it cruises costs p more in each round trip; every 2 to 3 s a probe
+/// finds the whole rate again. Over n = 20 to 30 round trips of 100 ms that is a mean of (1 - (1-p)^n) / np.
+#[test]
+fn b3_10_random_loss_below_the_threshold() {
+    for (ppm, p) in [(1_000, 0.001), (10_000, 0.01)] {
+        let line = 100e6 * 1448.0 / 1500.0;
+        let rates = (1..=3)
+            .map(|seed| run(&lossy(link(Bbr3, "100mbit", ms(100), 833, 60), ppm, seed)).goodput(0, 20.0));
+        let mean = rates.sum::<f64>() / 3.0;
+        let kept = |n: i32| (1.0 - (1.0f64 - p).powi(n)) / (f64::from(n) * p);
+        // A-33's 0.96, and the lost share itself.
+        let law = |n| 0.96 * line * (1.0 - p) * kept(n);
+        assert!((0.95 * law(30)..1.05 * law(20)).contains(&mean), "{ppm} ppm: {:.1} Mbit/s", mean / 1e6);
+    }
+}
+
+/// B3-6: loss above 2 % says that too much is in flight, and is obeyed; version 1 does not mind.
+#[test]
+fn b3_6_random_loss_above_the_threshold() {
+    let goodput = |cc| run(&lossy(link(cc, "100mbit", ms(100), 833, 60), 30_000, 1)).goodput(0, 20.0);
+    assert!(goodput(Bbr3) < 10e6 && goodput(Bbr1) > 85e6);
+}
+
+/// INV-8 for version 3: flows converge by leaving headroom and probing at different times, which takes minutes rather
+/// than seconds on a BDP of 200 packets.
+#[test]
+fn two_bbr3_flows_converge() {
+    for seed in 1..=4 {
+        let mut scenario = flows(link(Bbr3, "48mbit", ms(50), 200, 200), 2);
+        scenario.seed = seed;
+        let run = run(&scenario);
+        let shares = [run.goodput(0, 20.0), run.goodput(1, 20.0)];
+        assert!(jain(&shares) >= 0.95, "seed {seed}: Jain {:.4}", jain(&shares));
+        assert!(run.utilisation("48mbit", 20.0) > 0.97);
+    }
+}
+
+/// What `cc` gets of a link of 10 Mbit/s and 40 ms beside CUBIC, with a queue of so many BDP.
+fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
+    let mut scenario = flows(link(cc, "10mbit", ms(40), 33 * queue, 120), 2);
+    scenario.flows[1].cc = Cubic;
+    let run = run(&scenario);
+    let (own, other) = (run.goodput(0, 20.0), run.goodput(1, 20.0));
+    own / (own + other)
+}
+
+/// beside CUBIC version 3 takes no more than Ware's formula gives version 1, and about half where the queue is
+/// short; there version 1 takes four fifths.
+#[test]
+fn a_35_bbr3_beside_cubic() {
+    for (queue, of_version_1) in [(2, 0.78), (4, 0.63), (8, 0.55), (16, 0.49)] {
+        let share = share_beside_cubic(Bbr3, queue);
+        assert!(share <= of_version_1, "{queue} D: {share:.3}");
+    }
+    let (one, three) = (share_beside_cubic(Bbr1, 1), share_beside_cubic(Bbr3, 1));
+    assert!((0.4..0.6).contains(&three) && one > 0.75, "1 D: {three:.3}, version 1 {one:.3}");
 }
 
 // BIC and Vegas.

@@ -332,7 +332,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(PATH, "", "cc = 'westwood'", ""),
             "line 9, column 6: unknown congestion control 'westwood'",
-            "known: reno, bic, cubic, vegas, bbr1",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3",
         ),
         (
             f(PATH, "", "cc = 'reno'\nstack = 'kernel'", ""),

@@ -18,8 +18,10 @@ use core::str::FromStr;
 use fullpipe_units::{Draws, Duration, Instant, Rate};
 
 mod bbr1;
+mod bbr3;
 mod bic;
 mod cubic;
+mod gain;
 mod reno;
 mod slow_start;
 #[cfg(test)]
@@ -29,6 +31,7 @@ mod window;
 mod windowed;
 
 pub use bbr1::Bbr1;
+pub use bbr3::Bbr3;
 pub use bic::Bic;
 pub use cubic::Cubic;
 pub use reno::Reno;
@@ -317,6 +320,9 @@ pub struct Control {
     pub send_quantum: SendQuantum,
     /// Who sets the window during fast recovery.
     pub recovery: Recovery,
+    /// What is sent for now says nothing of the path's bandwidth: rate samples are marked as if the application
+    /// were the limit, until all that is in flight has been delivered.
+    pub mark_app_limited: bool,
 }
 
 /// How releases are spaced.
@@ -394,14 +400,16 @@ pub enum Algorithm {
     Vegas,
     /// Version 1 of BBR, as in mainline Linux.
     Bbr1,
+    /// Version 3 of BBR, as in draft-ietf-ccwg-bbr.
+    Bbr3,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 5] = [Self::Reno, Self::Bic, Self::Cubic, Self::Vegas, Self::Bbr1];
+    pub const ALL: [Self; 6] = [Self::Reno, Self::Bic, Self::Cubic, Self::Vegas, Self::Bbr1, Self::Bbr3];
 
     /// Their names, as hints give them.
-    pub const KNOWN: &'static str = "known: reno, bic, cubic, vegas, bbr1";
+    pub const KNOWN: &'static str = "known: reno, bic, cubic, vegas, bbr1, bbr3";
 
     /// The name in experiments and reports.
     pub const fn name(self) -> &'static str {
@@ -411,13 +419,14 @@ impl Algorithm {
             Self::Cubic => "cubic",
             Self::Vegas => "vegas",
             Self::Bbr1 => "bbr1",
+            Self::Bbr3 => "bbr3",
         }
     }
 
     /// It paces at a rate that it measures, and its window is a reserve above what that rate puts in flight: BBR.
     /// The others go by their window.
     pub const fn goes_by_rate(self) -> bool {
-        matches!(self, Self::Bbr1)
+        matches!(self, Self::Bbr1 | Self::Bbr3)
     }
 
     /// How many congestion windows' worth of memory an autotuned send buffer gets. BBR asks for one more, as
@@ -434,6 +443,7 @@ impl Algorithm {
             Self::Vegas => Box::new(Vegas::new(cx, hints)),
             Self::Cubic => Box::new(Cubic::new(cx, hints)),
             Self::Bbr1 => Box::new(Bbr1::new(cx, hints)),
+            Self::Bbr3 => Box::new(Bbr3::new(cx, hints)),
         }
     }
 }

@@ -235,6 +235,7 @@ impl Window {
             pacing: Pacing::SrttRatio { slow_start: PACING_SLOW_START, avoidance: PACING_AVOIDANCE },
             send_quantum: SendQuantum::FromRate { min_segments: 2 },
             recovery: Recovery::Prr,
+            mark_app_limited: false,
         }
     }
 
