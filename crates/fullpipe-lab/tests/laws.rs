@@ -546,3 +546,28 @@ fn inv_6_total_loss() {
         assert_eq!(run.outcome.path.random_drops, 10, "{cc}");
     }
 }
+
+/// HS-5: HyStart++ sees the queue a round trip after slow start began to fill it. A queue of 2 BDP is large enough for
+/// that to be in time: less than half is lost. In one of 1 BDP the round that fills the pipe may overflow the queue as
+/// well, depending on where doubling from ten segments meets the BDP: 20 to 68 % less.
+#[test]
+fn hs_5_losses_of_slow_start() {
+    use fullpipe_tcp::cc::SlowStart::{HyStartPlusPlus, Standard};
+    let losses = |cc, rtt, queue, kind| {
+        let mut scenario = link(cc, "100mbit", ms(rtt), queue * rtt * 100_000 / 8 / PACKET, 3);
+        scenario.flows[0].slow_start = Some(kind);
+        run(&scenario).outcome.path.queue_drops
+    };
+    for cc in [Reno, Cubic] {
+        for rtt in [24, 30, 36, 40, 48] {
+            for queue in [1, 2] {
+                let (without, with) =
+                    (losses(cc, rtt, queue, Standard), losses(cc, rtt, queue, HyStartPlusPlus));
+                assert!(
+                    without > 300 && queue * with < without,
+                    "{cc}, {rtt} ms, {queue} BDP: {with} of {without}"
+                );
+            }
+        }
+    }
+}

@@ -335,6 +335,16 @@ fn mistakes_are_named_in_one_line() {
             "known: reno, bic, cubic, vegas, bbr1, bbr3",
         ),
         (
+            f(PATH, "", "cc = 'reno'\nslow_start = 'quick'", ""),
+            "line 10, column 14: unknown slow start 'quick'",
+            "known: standard, hystart, hystart++",
+        ),
+        (
+            f(PATH, "", "cc = ['cubic', 'bbr1']\nslow_start = 'hystart++'", ""),
+            "point 'cc=bbr1': slow_start is for reno and cubic; bbr1 has its own",
+            "leave slow_start out for the others",
+        ),
+        (
             f(PATH, "", "cc = 'reno'\nstack = 'kernel'", ""),
             "line 10, column 9: the simulator has no kernel TCP",
             "leave stack out: each world then takes its own, the simulator fullpipe's",

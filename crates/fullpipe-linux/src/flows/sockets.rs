@@ -46,6 +46,12 @@ pub(crate) fn kernel_name(cc: Algorithm) -> &'static str {
 
 /// A socket that is about to connect.
 pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<Socket, Error> {
+    if flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start() {
+        return Err(Error::settings(
+            format!("the kernel's {} has a slow start of its own", flow.cc),
+            "leave slow_start out, or run it in the simulator: --world sim",
+        ));
+    }
     let socket = tcp()?;
     let name = kernel_name(flow.cc);
     socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {

@@ -23,9 +23,9 @@
 
 use fullpipe_units::{Duration, Instant};
 
-use super::slow_start::HyStart;
+use super::slow_start::Watch;
 use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
-use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, Status};
+use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, SlowStart, Status};
 
 /// What a cut leaves of the window, in 1/1024: 0.70020 for RFC 9438's 0.7.
 const BETA: u64 = 717;
@@ -59,7 +59,7 @@ const RTT_HOLD_OFF: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Cubic {
     window: Window,
-    hystart: HyStart,
+    slow_start: Watch,
     curve: Curve,
     last_send: Instant,
 }
@@ -69,7 +69,7 @@ impl Cubic {
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         Self {
             window: Window::new(cx, hints),
-            hystart: HyStart::new(cx),
+            slow_start: Watch::new(cx, hints.slow_start.unwrap_or(SlowStart::HyStart)),
             curve: Curve::default(),
             last_send: cx.now,
         }
@@ -85,23 +85,20 @@ impl CongestionControl for Cubic {
     }
 
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
-        let Self { window, hystart, curve, last_send: _ } = self;
+        let Self { window, slow_start, curve, last_send: _ } = self;
         window.on_signal(cx, signal, |cwnd| curve.cut(cwnd));
         if let Signal::Timeout { .. } = signal {
             // Whatever the curve knew is out of date: slow start up to ssthresh, then a new plateau there.
             *curve = Curve::default();
-            hystart.restart(cx);
+            slow_start.restart(cx);
         }
     }
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
-        let Self { window, hystart, curve, last_send: _ } = self;
-        if let Some(rtt) = sample.rtt
-            && let Some(min_rtt) = curve.note_rtt(cx.now, rtt)
-        {
-            hystart.on_rtt(cx, rtt, min_rtt, window);
-        }
-        let rest = window.on_ack(cx, sample);
+        let Self { window, slow_start, curve, last_send: _ } = self;
+        let min_rtt = sample.rtt.and_then(|rtt| curve.note_rtt(cx.now, rtt));
+        let grant = slow_start.on_ack(cx, sample, min_rtt, window);
+        let rest = window.on_watched_ack(cx, sample, grant);
         if rest > 0 {
             let count = curve.count(cx.now, window.cwnd(), rest);
             window.avoid_congestion(count, rest);
@@ -114,7 +111,7 @@ impl CongestionControl for Cubic {
 
     fn status(&self) -> Status {
         Status {
-            phase: self.window.phase(),
+            phase: self.slow_start.phase(&self.window),
             values: [
                 ("w_max", self.curve.w_max as f64),
                 ("k", self.curve.k as f64 / (1u64 << TICK_SHIFT) as f64),

@@ -162,7 +162,57 @@ pub struct Hints {
     pub rtt: Option<Duration>,
     /// Initial window in bytes; RFC 6928's ten segments when `None`.
     pub initial_cwnd: Option<u64>,
+    /// What watches slow start, for Reno and CUBIC; their own when `None`.
+    pub slow_start: Option<SlowStart>,
 }
+
+/// How slow start ends before something is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SlowStart {
+    /// It does not (RFC 5681): Reno's own.
+    Standard,
+    /// HyStart, as in Linux: CUBIC's own.
+    HyStart,
+    /// RFC 9406.
+    HyStartPlusPlus,
+}
+
+impl SlowStart {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::Standard, Self::HyStart, Self::HyStartPlusPlus];
+
+    /// Their names, as hints give them.
+    pub const KNOWN: &'static str = "known: standard, hystart, hystart++";
+
+    /// The name in experiments.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::HyStart => "hystart",
+            Self::HyStartPlusPlus => "hystart++",
+        }
+    }
+}
+
+impl FromStr for SlowStart {
+    type Err = UnknownSlowStart;
+
+    fn from_str(name: &str) -> Result<Self, UnknownSlowStart> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownSlowStart(name.into()))
+    }
+}
+
+/// The name is not one of [`SlowStart::ALL`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownSlowStart(String);
+
+impl fmt::Display for UnknownSlowStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown slow start '{}' ({})", self.0, SlowStart::KNOWN)
+    }
+}
+
+impl std::error::Error for UnknownSlowStart {}
 
 /// One transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -423,6 +473,15 @@ impl Algorithm {
         }
     }
 
+    /// What its slow start is watched by unless something else is asked for; `None` if that is its own affair.
+    pub const fn slow_start(self) -> Option<SlowStart> {
+        match self {
+            Self::Reno => Some(SlowStart::Standard),
+            Self::Cubic => Some(SlowStart::HyStart),
+            Self::Bic | Self::Vegas | Self::Bbr1 | Self::Bbr3 => None,
+        }
+    }
+
     /// It paces at a rate that it measures, and its window is a reserve above what that rate puts in flight: BBR.
     /// The others go by their window.
     pub const fn goes_by_rate(self) -> bool {
@@ -489,5 +548,9 @@ mod tests {
         assert_eq!("bbr".parse(), Ok(Algorithm::Bbr1), "the kernel's name");
         let unknown = "westwood".parse::<Algorithm>().unwrap_err().to_string();
         assert_eq!(unknown, format!("unknown congestion control 'westwood' ({})", Algorithm::KNOWN));
+
+        let names: Vec<_> = SlowStart::ALL.iter().map(|kind| kind.name()).collect();
+        assert_eq!(SlowStart::KNOWN, format!("known: {}", names.join(", ")));
+        assert!(names.iter().zip(SlowStart::ALL).all(|(name, kind)| name.parse() == Ok(kind)));
     }
 }

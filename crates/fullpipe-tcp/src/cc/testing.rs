@@ -67,7 +67,7 @@ impl<C: CongestionControl> Bench<C> {
         let mut cx = context();
         cx.srtt = Some(ms(100));
         cx.min_rtt = Some(ms(100));
-        let hints = Hints { rtt: Some(ms(100)), initial_cwnd: Some(segments * MSS) };
+        let hints = Hints { rtt: Some(ms(100)), initial_cwnd: Some(segments * MSS), slow_start: None };
         Self { cc: build(&cx, &hints), cx }
     }
 
@@ -210,7 +210,7 @@ impl<C: CongestionControl> Run<C> {
         let mut cx = context();
         cx.srtt = Some(rtt);
         cx.min_rtt = Some(rtt);
-        let hints = Hints { rtt: Some(rtt), initial_cwnd: None };
+        let hints = Hints { rtt: Some(rtt), initial_cwnd: None, slow_start: None };
         Self {
             cc: build(&cx, &hints),
             cx,

@@ -85,6 +85,11 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
+    /// In the slow start that a connection begins with: nothing has ended one yet.
+    pub(super) fn in_first_slow_start(&self) -> bool {
+        self.ssthresh == NO_SSTHRESH
+    }
+
     /// Slow start is over although nothing was lost.
     pub(super) fn leave_slow_start(&mut self) {
         self.ssthresh = self.cwnd;
@@ -98,8 +103,13 @@ impl Window {
     /// The first half of every ACK: notes the phase and, in slow start, grows the window. Returns the
     /// segments left for congestion avoidance.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample) -> u64 {
+        self.on_watched_ack(cx, sample, sample.acked_segments)
+    }
+
+    /// The same, with slow start growing by no more than `grant` segments.
+    pub(super) fn on_watched_ack(&mut self, cx: &Context, sample: &AckSample, grant: u64) -> u64 {
         if self.progresses(cx, sample) && self.is_used(cx) {
-            self.slow_start(sample.acked_segments)
+            self.slow_start(sample.acked_segments, grant)
         } else {
             0
         }
@@ -118,14 +128,14 @@ impl Window {
         cx.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * cx.max_inflight.div_ceil(cx.mss))
     }
 
-    /// One segment per segment acknowledged, up to exactly `ssthresh`. Returns what is left.
-    fn slow_start(&mut self, acked: u64) -> u64 {
+    /// `grant` segments, which usually are those acknowledged, up to exactly `ssthresh`. Returns what is left beyond it.
+    fn slow_start(&mut self, acked: u64, grant: u64) -> u64 {
         if !self.in_slow_start() {
             return acked;
         }
-        let grown = acked.min(self.ssthresh - self.cwnd);
+        let grown = grant.min(self.ssthresh - self.cwnd);
         self.cwnd += grown;
-        acked - grown
+        if grown < grant { acked - grown } else { 0 }
     }
 
     /// One segment per `count` segments acknowledged.

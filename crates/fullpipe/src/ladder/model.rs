@@ -250,6 +250,7 @@ impl<'a> Model<'a> {
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
         let flow = FlowSpec {
             cc: state.cc,
+            slow_start: None,
             start: Duration::ZERO,
             bytes: None,
             max_pacing_rate: None,
