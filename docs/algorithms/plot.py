@@ -23,7 +23,7 @@ COLOURS = ["#0072b2", "#d55e00", "#009e73"]
 PACKET = 1500
 BDP = 100e6 * 0.040 / 8 / PACKET
 WIDTH, HEIGHT = 760, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 34, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 92, 34, 40
 
 
 def read(path):
@@ -60,7 +60,7 @@ def draw(names, series):
         out.append(
             f'<line x1="{LEFT}" y1="{y(level):.1f}" x2="{WIDTH - RIGHT}" y2="{y(level):.1f}" stroke="#888" stroke-dasharray="5 4"/>'
         )
-        out.append(f'<text x="{WIDTH - RIGHT - 4}" y="{y(level) - 4:.1f}" text-anchor="end" fill="#666">{name}</text>')
+        out.append(f'<text x="{WIDTH - RIGHT + 6}" y="{y(level) + 4:.1f}" fill="#666">{name}</text>')
     legend = LEFT
     if len(names) == 1:
         out.append(f'<polyline fill="none" stroke="#b0b0b0" stroke-width="1" points="{points(series[names[0]], 2, x, y)}"/>')
@@ -72,7 +72,7 @@ def draw(names, series):
     if len(names) == 1:
         out.append(f'<line x1="{legend}" y1="16" x2="{legend + 22}" y2="16" stroke="#b0b0b0" stroke-width="3"/>')
         out.append(f'<text x="{legend + 28}" y="20" fill="#222">queue</text>')
-    out.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle" fill="#444">seconds</text>')
+    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle" fill="#444">seconds</text>')
     out.append(f'<text x="14" y="{HEIGHT / 2}" text-anchor="middle" fill="#444" transform="rotate(-90 14 {HEIGHT / 2})">packets</text>')
     out.append("</svg>")
     return "\n".join(out) + "\n"
