@@ -17,7 +17,8 @@ PICTURES = {
     "bbr1": ["bbr1"],
     "bbr3": ["bbr3"],
     "reno-cubic": ["reno", "cubic"],
-    "cubic-bbr": ["cubic", "bbr1", "bbr3"],
+    "cubic-reno-bbr": ["cubic", "reno", "bbr1"],
+    "bbr1-bbr3": ["bbr1", "bbr3"],
 }
 COLOURS = ["#0072b2", "#d55e00", "#009e73"]
 PACKET = 1500
