@@ -194,7 +194,7 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
-    /// Congestion control of the sender: reno, cubic or bbr
+    /// Congestion control of the sender: reno, bic, cubic, vegas, bbr or bbr3
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) cc: Algorithm,
 

@@ -46,6 +46,7 @@ impl Flow {
         let config = |side: u64| Config {
             mtu: scenario.path.mtu,
             cc: spec.cc,
+            slow_start: spec.slow_start,
             sndbuf: host.sndbuf,
             rcvbuf: host.rcvbuf,
             window_rule: host.window_rule,

@@ -161,7 +161,8 @@ impl Connection {
         self.rate.delivered_time = now;
         // TCP-10: a SYN lost more than once is a sign of congestion; begin with one segment.
         let initial_cwnd = if self.syn_retries > 1 { self.mss } else { 10 * self.mss };
-        let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd) };
+        let slow_start = self.config.slow_start;
+        let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
         let cx = self.context(now);
         self.cc = self.config.cc.build(&cx, &hints);
         self.refresh_control(&cx);

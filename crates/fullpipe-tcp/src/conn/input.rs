@@ -304,6 +304,9 @@ impl Connection {
             let cx = self.context(now);
             self.cc.on_ack(&cx, &sample);
             self.refresh_control(&cx);
+            if self.control.mark_app_limited {
+                self.rate.mark_app_limited(cx.inflight);
+            }
         }
         if una_advanced {
             self.autotune_send_buffer();

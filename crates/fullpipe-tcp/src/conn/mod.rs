@@ -28,7 +28,7 @@ use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 use crate::SendLimit;
 use crate::buffers::{Buffer, WindowRule};
-use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, Status};
+use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, SlowStart, Status};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
 use crate::recovery::probe::TailProbe;
 use crate::recovery::prr::Prr;
@@ -53,6 +53,8 @@ pub struct Config {
     pub mtu: u64,
     /// Congestion control of the sending half.
     pub cc: Algorithm,
+    /// What watches its slow start, if not its own.
+    pub slow_start: Option<SlowStart>,
     /// Send buffer.
     pub sndbuf: Buffer,
     /// Receive buffer.

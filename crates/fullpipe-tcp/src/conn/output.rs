@@ -6,6 +6,7 @@ use super::timers::RetransmitTimer;
 use super::{Connection, Phase, ProbeKind, State, Transmit};
 use crate::SendLimit;
 use crate::cc::{Sent, SentKind, Signal};
+use crate::estimate::RateSnapshot;
 use crate::recovery::scoreboard::RecordNo;
 use crate::tx::build::{self, Room};
 use crate::wire::{Flags, SackBlocks, Segment};
@@ -176,9 +177,11 @@ impl Connection {
         while at < end {
             // At most one MSS, which fits.
             let piece = self.mss.min(end - at) as u32;
-            self.board.push_new(at, piece, false, now, snapshot);
             at += u64::from(piece);
             segments += 1;
+            // Within a transmission each segment adds to what is in flight.
+            let snapshot = RateSnapshot { tx_in_flight: inflight + (at - offset), ..snapshot };
+            self.board.push_new(at - u64::from(piece), piece, false, now, snapshot);
         }
         self.snd_nxt = end;
         if len < segments * self.mss {

@@ -83,8 +83,14 @@ pub(crate) struct Effort {
 
 impl Effort {
     fn duration(&self, cc: Algorithm) -> Duration {
-        if cc == Algorithm::Bbr1 { self.duration_by_rate } else { self.duration }
+        if cc.goes_by_rate() { self.duration_by_rate } else { self.duration }
     }
+}
+
+/// What takes the place of a congestion control that loss holds down: BBR as mainline Linux has it, unless the
+/// sender goes by rate already.
+pub(crate) fn by_rate(cc: Algorithm) -> Algorithm {
+    if cc.goes_by_rate() { cc } else { Algorithm::Bbr1 }
 }
 
 /// What is varied.
@@ -167,7 +173,7 @@ impl<'a> Model<'a> {
     /// The states worth simulating: those that differ, and no raised buffers for a line of unknown rate.
     pub(crate) fn states(&self) -> Vec<State> {
         let mut states = Vec::new();
-        for cc in [self.hosts.cc, Algorithm::Bbr1] {
+        for cc in [self.hosts.cc, by_rate(self.hosts.cc)] {
             for large_buffers in [false, true] {
                 let state = State { cc, large_buffers };
                 if (!large_buffers || self.can_raise()) && !states.contains(&state) {
@@ -244,6 +250,7 @@ impl<'a> Model<'a> {
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
         let flow = FlowSpec {
             cc: state.cc,
+            slow_start: None,
             start: Duration::ZERO,
             bytes: None,
             max_pacing_rate: None,
