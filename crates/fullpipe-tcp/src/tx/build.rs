@@ -149,8 +149,9 @@ mod tests {
         for (mbps, cwnd) in [(1, 14_480), (100, 600_000), (10_000, 1 << 30)] {
             for send_quantum in [SendQuantum::Bytes(40_000), SendQuantum::FromRate { min_segments: 2 }] {
                 let pacing = Pacing::Rate(Rate::from_bps(mbps * 1_000_000));
-                let recovery = crate::cc::Recovery::Prr;
-                let control = Control { cwnd, ssthresh: u64::MAX, pacing, send_quantum, recovery };
+                let (recovery, mark_app_limited) = (crate::cc::Recovery::Prr, false);
+                let ssthresh = u64::MAX;
+                let control = Control { cwnd, ssthresh, pacing, send_quantum, recovery, mark_app_limited };
                 let basis = Basis { srtt: None, min_rtt: None, flight_size: cwnd, mss: 1448 };
                 let quantum = basis.release(&control, None).quantum;
                 for len in (0..70_000).step_by(724) {
