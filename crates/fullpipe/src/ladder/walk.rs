@@ -5,7 +5,7 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::Rate;
 
-use super::model::{FIRST_SEED, Model, State, by_rate};
+use super::model::{Model, State, by_rate};
 use crate::advice;
 use crate::explain::Limit;
 use crate::report::{Rung, Source};
@@ -28,8 +28,8 @@ pub(super) struct Predicted {
     pub(super) rate: Rate,
     /// Mean over its second half.
     pub(super) steady: Rate,
-    /// The least and the most: of the means at both ends of the loss interval, or of the seeds where the
-    /// loss is no estimate.
+    /// The least and the most: of the means at both ends of the loss interval, or where the loss is no
+    /// estimate of the means of so many seeds as are one measurement.
     low: Rate,
     high: Rate,
     /// Shares of the second half.
@@ -39,7 +39,7 @@ pub(super) struct Predicted {
 impl Predicted {
     /// One of the runs at the estimated loss.
     pub(super) fn example(&self, model: &Model<'_>) -> Scenario {
-        model.scenario(self.state, model.path.loss, FIRST_SEED)
+        model.scenario(self.state, model.path.loss, model.first_seed())
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outco
     let runs = outcomes.chunks(model.runs_per_state());
     let predict = |(&state, outcomes): (&State, &[Outcome])| {
         let (at_loss, ends) = outcomes.split_at(seeds);
-        let spread = if at_ends > 0 { ends.chunks(at_ends) } else { at_loss.chunks(1) };
+        let spread = if at_ends > 0 { ends.chunks(at_ends) } else { at_loss.chunks(model.together()) };
         let spread: Vec<Rate> = spread.map(steady).collect();
         let flows = at_loss.first().map_or(1, |outcome| outcome.flows.len().max(1)) as f64;
         let steady = steady(at_loss);
@@ -270,6 +270,7 @@ mod tests {
             hosts,
             Effort {
                 seeds: 1,
+                together: 1,
                 seeds_at_ends: 0,
                 duration: second,
                 duration_by_rate: second,
