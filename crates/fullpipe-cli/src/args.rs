@@ -194,7 +194,7 @@ pub(crate) struct WhatifArgs {
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
-    /// Congestion control of the sender: reno, cubic or bbr
+    /// Congestion control of the sender: reno, bic, cubic, vegas, bbr or bbr3
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     pub(crate) cc: Algorithm,
 
@@ -330,11 +330,13 @@ pub(crate) struct EmuArgs {
 }
 
 const FIDELITY_EXAMPLE: &str = "\
-Example:
+Examples:
   fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
+  fullpipe fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/LADDER.md
 
 Kernel runs take real time and want a machine that has nothing else to do. Each is kept in --out as soon as it is made; the
-same command goes on where it stopped. A path without loss is run with the first seed only.
+same command goes on where it stopped. A path without loss is run with the first seed only, and a run that the machine
+disturbed is made again at the end.
 
 Exit codes:
   0  done
@@ -347,6 +349,10 @@ Exit codes:
 pub(crate) struct FidelityArgs {
     /// The experiment, a TOML file
     pub(crate) file: PathBuf,
+
+    /// Climb the ladder of each point as whatif does, and run every rung's remedy on the kernel
+    #[arg(long)]
+    pub(crate) ladder: bool,
 
     /// Keep the kernel's runs in DIR, and take those that are there
     #[arg(long, value_name = "DIR")]

@@ -14,8 +14,6 @@
 
 use std::fmt::{self, Write};
 
-use fullpipe_tcp::cc::Algorithm;
-
 use crate::experiment::{Experiment, Point};
 use crate::results::{Run, Spread};
 
@@ -70,8 +68,8 @@ pub fn varies(point: &Point) -> bool {
 impl Criterion {
     /// What is asked of `point`.
     pub fn of(point: &Point) -> Self {
-        let bbr = point.scenario.flows.iter().all(|flow| flow.cc == Algorithm::Bbr1);
-        match (varies(point), bbr) {
+        let by_rate = point.scenario.flows.iter().all(|flow| flow.cc.goes_by_rate());
+        match (varies(point), by_rate) {
             (false, _) => Self::Within(LOSSLESS),
             (true, true) => Self::Within(LOSSY),
             (true, false) => Self::InSpread,

@@ -330,10 +330,14 @@ impl From<&Validity> for RunValidity {
 impl Run {
     /// What the document says of `run`, one of `experiment`'s.
     pub fn new(experiment: &Experiment, run: &RunResult<Timed>) -> Self {
-        let Timed { outcome, wall_s, validity } = &run.value;
+        Self::of(experiment.points()[run.point].label.clone(), run.seed, &run.value)
+    }
+
+    /// The same of a run that is called `point`.
+    pub fn of(point: String, seed: u64, Timed { outcome, wall_s, validity }: &Timed) -> Self {
         Self {
-            point: experiment.points()[run.point].label.clone(),
-            seed: run.seed,
+            point,
+            seed,
             flows: outcome.flows.iter().map(Flow::from).collect(),
             path: PathCounts {
                 delivered: outcome.path.delivered,

@@ -5,7 +5,7 @@
 
 use fullpipe_path::{AggregatorConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
-use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use crate::workload::Workload;
@@ -162,6 +162,8 @@ pub struct HostSpec {
 pub struct FlowSpec {
     /// Its congestion control.
     pub cc: Algorithm,
+    /// What watches its slow start, if not its own.
+    pub slow_start: Option<SlowStart>,
     /// When it connects.
     pub start: Duration,
     /// How much it sends; as much as it can until the run ends when `None`.

@@ -19,7 +19,6 @@ use fullpipe_lab::outcome::{Outcome, PathOutcome, RttOutcome, Work};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::{Digest, Row, Sink, TcpInfo};
 use fullpipe_lab::validity::Validity;
-use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_units::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -229,8 +228,7 @@ impl<'a> Watch<'a> {
     fn look(&mut self, number: usize, clock: Clock) -> Result<(), Error> {
         let flow = &self.flows[number];
         let spec = &self.scenario.flows[number];
-        let paced =
-            spec.cc == Algorithm::Bbr1 || self.scenario.host.fair_queue || spec.max_pacing_rate.is_some();
+        let paced = spec.cc.goes_by_rate() || self.scenario.host.fair_queue || spec.max_pacing_rate.is_some();
         let failed = |error| Error::system("read TCP_INFO", error);
         let told = tcp_info::sender(flow.sender.as_fd(), paced).map_err(failed)?;
         let sender = TcpInfo { cc: Some(self.scenario.flows[number].cc), ..told };

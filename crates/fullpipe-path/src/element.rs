@@ -25,7 +25,7 @@ pub enum Element<T> {
     /// Holder: delays what exceeds a rate and a burst.
     Shaper(Shaper<(PacketInfo, T)>),
     /// Holder: drop-tail queue, rate and delay.
-    Hop(Hop<(PacketInfo, T)>),
+    Hop(Hop<T>),
     /// Holder: managed queue, rate or trace, and delay.
     ManagedHop(Box<ManagedHop<T>>),
     /// Holder: gathers packets into batches.
@@ -47,6 +47,11 @@ impl<T> Element<T> {
         )
     }
 
+    /// It does no more than say yes or no to a packet.
+    pub(crate) fn only_judges(&self) -> bool {
+        !self.is_holder() && !matches!(self, Self::Duplication(_))
+    }
+
     /// When something happens to the next packet; [`Instant::FAR_FUTURE`] for an empty holder and every verdict.
     pub(crate) fn next_event(&self) -> Instant {
         match self {
@@ -62,7 +67,7 @@ impl<T> Element<T> {
     /// The next packet that has left by `now`.
     pub(crate) fn pop(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<(Instant, PacketInfo, T)> {
         match self {
-            Self::Hop(hop) => hop.pop(now).map(|(exit, _, (packet, payload))| (exit, packet, payload)),
+            Self::Hop(hop) => hop.pop(now),
             Self::Shaper(shaper) => {
                 shaper.pop(now).map(|(exit, _, (packet, payload))| (exit, packet, payload))
             }
@@ -87,7 +92,7 @@ impl<T> Element<T> {
     ) -> Verdict {
         let full = |held| if held { Verdict::Accepted } else { Verdict::QueueFull };
         match self {
-            Self::Hop(hop) => full(hop.push(now, packet.len, (packet, payload))),
+            Self::Hop(hop) => full(hop.push_with(now, packet, || payload).is_some()),
             Self::Shaper(shaper) => full(shaper.push(now, packet.flow, packet.len, (packet, payload))),
             Self::ManagedHop(hop) => hop.push(now, packet, payload, ledger),
             Self::Aggregator(aggregator) => {

@@ -6,12 +6,14 @@
 //!
 //! ```text
 //!   held (oldest first):  [ propagating | in service | waiting ............ ]
-//!                                                    ^ started <= now moves this boundary
+//!                                                    ^ next_start <= now moves this boundary
 //! ```
 
 use std::collections::VecDeque;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+use crate::packet::PacketInfo;
 
 /// The parameters of a [`Hop`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,17 +38,38 @@ pub struct Hop<T> {
     carry: u64,
     /// Service time of everything that was accepted.
     service: Duration,
-    /// How many of the newest packets had not begun service when last looked, and their bytes.
-    waiting: usize,
+    service_of: ServiceOf,
+    /// The newest packets, as far as they had not begun service when last looked, and their bytes.
+    waiting: VecDeque<Waiting>,
     waiting_bytes: u64,
+    /// When the first of them begins: as soon as the packet before it has been served.
+    next_start: Instant,
 }
 
+/// A packet and when it leaves.
 #[derive(Clone, Debug)]
 struct Held<T> {
     exit: Instant,
-    starts: Instant,
-    len: u32,
+    packet: PacketInfo,
     payload: T,
+}
+
+/// What the queue needs to know of a packet. Apart from it, for the boundary between waiting and served moves
+/// with each packet, and packets are large: in their midst it would hardly ever be in the cache.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// When it will have been served, which is when the next one begins.
+    served: Instant,
+    len: u32,
+}
+
+/// Service time of packets of one length: nearly all have the length of the one before, and need no division.
+#[derive(Clone, Copy, Debug)]
+struct ServiceOf {
+    len: u32,
+    nanos: u64,
+    /// What is left over, in units of 1/rate ns.
+    remainder: u64,
 }
 
 const NANOS_PER_BYTE_AT_1BPS: u64 = 8_000_000_000;
@@ -61,37 +84,70 @@ impl<T> Hop<T> {
             free_at: Instant::ZERO,
             carry: 0,
             service: Duration::ZERO,
-            waiting: 0,
+            service_of: ServiceOf { len: 0, nanos: 0, remainder: 0 },
+            waiting: VecDeque::new(),
             waiting_bytes: 0,
+            next_start: Instant::FAR_FUTURE,
         }
     }
 
-    /// Takes a packet of `len` bytes, or refuses it because the queue is full.
+    /// Takes a packet and says when it will leave, or refuses it because the queue is full. The payload is made
+    /// where it will lie.
     #[inline]
-    pub fn push(&mut self, now: Instant, len: u32, payload: T) -> bool {
+    pub fn push_with(
+        &mut self,
+        now: Instant,
+        packet: PacketInfo,
+        payload: impl FnOnce() -> T,
+    ) -> Option<Instant> {
         self.start_service(now);
-        let starts = self.free_at.max(now);
-        if starts > now && self.waiting_bytes + u64::from(len) > self.config.queue.get() {
-            return false;
-        }
-        if self.free_at < now {
-            self.carry = 0;
-        }
-        self.free_at = starts;
-        if self.config.rate != Rate::MAX {
-            let rate = self.config.rate.as_bps();
-            let work = u64::from(len) * NANOS_PER_BYTE_AT_1BPS + self.carry;
-            let service = Duration::from_nanos(work / rate);
-            self.free_at += service;
-            self.service += service;
-            self.carry = work % rate;
-        }
-        if starts > now {
-            self.waiting += 1;
+        let len = packet.len;
+        let waits = self.free_at > now;
+        if waits {
+            if self.waiting_bytes + u64::from(len) > self.config.queue.get() {
+                return None;
+            }
+            // The first to wait does so for the packet in service.
+            self.next_start = self.next_start.min(self.free_at);
             self.waiting_bytes += u64::from(len);
+        } else {
+            if self.free_at < now {
+                self.carry = 0;
+            }
+            self.free_at = now;
         }
-        self.held.push_back(Held { exit: self.free_at + self.config.delay, starts, len, payload });
-        true
+        let service = self.serve(len);
+        self.free_at += service;
+        self.service += service;
+        if waits {
+            self.waiting.push_back(Waiting { served: self.free_at, len });
+        }
+        let exit = self.free_at + self.config.delay;
+        self.held.push_back(Held { exit, packet, payload: payload() });
+        Some(exit)
+    }
+
+    /// Time on the link for `len` bytes more; the rest of a nanosecond is carried.
+    #[inline]
+    fn serve(&mut self, len: u32) -> Duration {
+        if self.config.rate == Rate::MAX {
+            return Duration::ZERO;
+        }
+        let rate = self.config.rate.as_bps();
+        if len != self.service_of.len {
+            let work = u64::from(len) * NANOS_PER_BYTE_AT_1BPS;
+            self.service_of = ServiceOf { len, nanos: work / rate, remainder: work % rate };
+        }
+        let ServiceOf { nanos, remainder, .. } = self.service_of;
+        // Both are below the rate: together they make one nanosecond more at most.
+        let missing = rate - remainder;
+        if self.carry >= missing {
+            self.carry -= missing;
+            Duration::from_nanos(nanos + 1)
+        } else {
+            self.carry += remainder;
+            Duration::from_nanos(nanos)
+        }
     }
 
     /// When the oldest packet leaves; [`Instant::FAR_FUTURE`] when empty.
@@ -100,32 +156,40 @@ impl<T> Hop<T> {
         self.held.front().map_or(Instant::FAR_FUTURE, |held| held.exit)
     }
 
-    /// The oldest packet if it has left by `now`, with its exact exit time and length.
-    pub fn pop(&mut self, now: Instant) -> Option<(Instant, u32, T)> {
+    /// The oldest packet if it has left by `now`, with its exact exit time.
+    pub fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         if self.next_exit() > now {
             return None;
         }
-        let held = self.held.pop_front()?;
-        self.on_exit(held.len);
-        Some((held.exit, held.len, held.payload))
+        let Held { exit, packet, payload } = self.held.pop_front()?;
+        self.on_exit();
+        Some((exit, packet, payload))
     }
 
     /// Hands the oldest packet to `take`, where it lies, if it has left by `now`.
     #[inline]
-    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R> {
         let oldest = self.held.front_mut().filter(|held| held.exit <= now)?;
-        let (taken, len) = (take(&mut oldest.payload), oldest.len);
+        let taken = take(oldest.packet, &mut oldest.payload);
         self.held.pop_front();
-        self.on_exit(len);
+        self.on_exit();
         Some(taken)
     }
 
     /// Whoever left has been served, whether or not anybody looked in between.
     #[inline]
-    fn on_exit(&mut self, len: u32) {
-        if self.waiting > self.held.len() {
-            self.waiting = self.held.len();
+    fn on_exit(&mut self) {
+        if self.waiting.len() > self.held.len() {
+            self.begin_next();
+        }
+    }
+
+    /// The first packet waiting is in service.
+    #[inline]
+    fn begin_next(&mut self) {
+        if let Some(Waiting { served, len }) = self.waiting.pop_front() {
             self.waiting_bytes -= u64::from(len);
+            self.next_start = if self.waiting.is_empty() { Instant::FAR_FUTURE } else { served };
         }
     }
 
@@ -151,14 +215,11 @@ impl<T> Hop<T> {
     }
 
     /// Moves the boundary between "in service" and "waiting" to `now`.
+    #[inline]
     fn start_service(&mut self, now: Instant) {
-        while self.waiting > 0 {
-            let first_waiting = &self.held[self.held.len() - self.waiting];
-            if first_waiting.starts > now {
-                break;
-            }
-            self.waiting -= 1;
-            self.waiting_bytes -= u64::from(first_waiting.len);
+        // With nothing waiting the next start is never, and `now` may be, too.
+        while self.next_start <= now && !self.waiting.is_empty() {
+            self.begin_next();
         }
     }
 }

@@ -21,9 +21,14 @@ pub struct Path<T> {
     elements: Vec<Element<T>>,
     /// Index of the last holder, whose exits leave the path (verdicts behind it are asked on exit).
     last_holder: usize,
-    /// The last holder is the only one: nothing has to be moved inside.
-    single_holder: bool,
+    /// Index of the first: between the two packets have to be moved on.
+    first_holder: usize,
+    /// All before the last element say yes or no, and it is a hop: nothing else can happen to a packet.
+    plain: bool,
     ledger: Ledger<T>,
+    /// When something happens next inside: asked for before each event, and changed only by a packet or by a look
+    /// inside.
+    next_event: Instant,
 }
 
 impl<T> Path<T> {
@@ -40,8 +45,11 @@ impl<T> Path<T> {
             !behind.iter().any(|element| matches!(element, Element::Duplication(_))),
             "packets are duplicated in front of an element that holds them"
         );
-        let single_holder = elements.iter().filter(|element| element.is_holder()).count() == 1;
-        Self { elements, last_holder, single_holder, ledger: Ledger::default() }
+        let first_holder = elements.iter().position(Element::is_holder).unwrap_or(last_holder);
+        let plain = matches!(elements.last(), Some(Element::Hop(_)))
+            && elements[..last_holder].iter().all(Element::only_judges);
+        let (ledger, next_event) = (Ledger::default(), Instant::FAR_FUTURE);
+        Self { elements, last_holder, first_holder, plain, ledger, next_event }
     }
 
     /// From now on what happens to packets inside is noted, for [`Path::next_note`]: for those who hold the packets'
@@ -55,35 +63,10 @@ impl<T> Path<T> {
         self.ledger.next_note()
     }
 
-    /// Hands the next packet to have left the path by `now` to `take`, where it lies: in the packet loop a
-    /// copy is most of what a queue costs.
-    #[inline]
-    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R>
-    where
-        T: Clone,
-    {
-        if self.last_holder + 1 == self.elements.len()
-            && self.single_holder
-            && let Some(Element::Hop(hop)) = self.elements.last_mut()
-        {
-            let counters = &mut self.ledger.counters;
-            return hop.pop_with(now, |(packet, payload)| {
-                counters.count_exit(packet.kind);
-                take(*packet, payload)
-            });
-        }
-        self.pop(now).map(|mut exit| take(exit.packet, &mut exit.payload))
-    }
-
     /// When something happens next inside; [`Instant::FAR_FUTURE`] when nothing will.
     #[inline]
     pub fn next_event(&self) -> Instant {
-        if self.single_holder
-            && let Some(Element::Hop(hop)) = self.elements.last()
-        {
-            return hop.next_exit();
-        }
-        self.elements.iter().map(Element::next_event).min().unwrap_or(Instant::FAR_FUTURE)
+        self.next_event
     }
 
     /// Packets inside.
@@ -95,27 +78,56 @@ impl<T> Path<T> {
     pub fn counters(&self) -> Counters {
         self.ledger.counters
     }
+
+    /// Notes the next event, after packets have entered, moved or left.
+    fn look_ahead(&mut self) {
+        let holders = self.elements[self.first_holder..=self.last_holder].iter();
+        self.next_event = holders.map(Element::next_event).min().unwrap_or(Instant::FAR_FUTURE);
+    }
 }
 
 impl<T: Clone> Path<T> {
     /// Offers a packet at `now`.
-    #[inline]
     pub fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
-        self.run_until(now);
+        self.push_with(now, packet, || payload)
+    }
+
+    /// Offers a packet at `now`. On a path of verdicts and a hop its payload is made once the packet is accepted,
+    /// where it will lie: in the packet loop a copy is most of what a queue costs.
+    #[inline]
+    pub fn push_with(&mut self, now: Instant, packet: PacketInfo, payload: impl FnOnce() -> T) -> Verdict {
         self.ledger.counters.offered += 1;
-        // The path that is a hop and no more: the packet is moved once, to where it is held.
-        if let [Element::Hop(hop)] = &mut self.elements[..] {
-            let held = hop.push(now, packet.len, (packet, payload));
-            let verdict = if held { Verdict::Accepted } else { Verdict::QueueFull };
-            self.ledger.counters.count(verdict);
-            return verdict;
+        if self.plain
+            && let Some((Element::Hop(hop), verdicts)) = self.elements.split_last_mut()
+        {
+            if !verdicts.is_empty()
+                && let Some(verdict) = ask(verdicts, now, packet)
+            {
+                self.ledger.counters.count(verdict);
+                return verdict;
+            }
+            let Some(exit) = hop.push_with(now, packet, payload) else {
+                self.ledger.counters.queue_drops += 1;
+                return Verdict::QueueFull;
+            };
+            self.next_event = self.next_event.min(exit);
+            return Verdict::Accepted;
         }
-        self.enter(0, now, packet, payload)
+        self.run_until(now);
+        let verdict = self.enter(0, now, packet, payload());
+        self.look_ahead();
+        verdict
     }
 
     /// The next packet to have left the path by `now`.
     pub fn pop(&mut self, now: Instant) -> Option<Exit<T>> {
         self.run_until(now);
+        let exit = self.pop_last(now);
+        self.look_ahead();
+        exit
+    }
+
+    fn pop_last(&mut self, now: Instant) -> Option<Exit<T>> {
         loop {
             let (at, packet, payload) = self.elements[self.last_holder].pop(now, &mut self.ledger)?;
             if let Some(verdict) = self.verdict_behind(at, packet) {
@@ -127,11 +139,35 @@ impl<T: Clone> Path<T> {
         }
     }
 
+    /// Hands the next packet to have left the path by `now` to `take`, on a path of verdicts and a hop where it lies,
+    /// without a copy. Marks are in the [`PacketInfo`] alone: the path does not look at the payload.
+    #[inline]
+    pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R> {
+        if self.next_event > now {
+            return None;
+        }
+        if self.plain
+            && let Some(Element::Hop(hop)) = self.elements.last_mut()
+        {
+            let counters = &mut self.ledger.counters;
+            let taken = hop.pop_with(now, |packet, payload| {
+                counters.count_exit(packet.kind);
+                take(packet, payload)
+            });
+            self.next_event = hop.next_exit();
+            return taken;
+        }
+        self.pop(now).map(|mut exit| take(exit.packet, &mut exit.payload))
+    }
+
     /// Bytes waiting in all queues at `now`.
     pub fn backlog(&mut self, now: Instant) -> Bytes {
         self.run_until(now);
         let Self { elements, ledger, .. } = self;
-        elements.iter_mut().fold(Bytes::ZERO, |total, element| total + element.backlog(now, ledger))
+        let total =
+            elements.iter_mut().fold(Bytes::ZERO, |total, element| total + element.backlog(now, ledger));
+        self.look_ahead();
+        total
     }
 
     /// How long its links and shapers, as `flow` meets them, have been kept busy by `now`: one that is the
@@ -143,6 +179,7 @@ impl<T: Clone> Path<T> {
         for element in elements {
             element.add_busy(now, flow, &mut busy, ledger);
         }
+        self.look_ahead();
         busy
     }
 
@@ -184,16 +221,9 @@ impl<T: Clone> Path<T> {
     }
 
     /// Runs what is due inside, each event at its own time, in order of time.
-    #[inline]
     fn run_until(&mut self, now: Instant) {
-        if !self.single_holder {
-            self.run_inner_until(now);
-        }
-    }
-
-    fn run_inner_until(&mut self, now: Instant) {
         loop {
-            let inner = self.elements[..self.last_holder].iter().enumerate();
+            let inner = self.elements.iter().enumerate().take(self.last_holder).skip(self.first_holder);
             let due = inner
                 .map(|(i, element)| (element.next_event(), i))
                 .filter(|&(at, _)| at <= now && !at.is_never())
@@ -205,4 +235,11 @@ impl<T: Clone> Path<T> {
             }
         }
     }
+}
+
+/// What the first of `verdicts` to take a packet says; `None` if it passes them all. Apart from the way of a
+/// packet that meets none.
+#[inline(never)]
+fn ask<T>(verdicts: &mut [Element<T>], now: Instant, packet: PacketInfo) -> Option<Verdict> {
+    verdicts.iter_mut().find_map(|element| element.verdict(now, packet))
 }

@@ -118,6 +118,54 @@ fn looking_often_changes_nothing() {
     assert_eq!(drain(&mut rarely), seen);
 }
 
+/// Whoever looks only when the path says that something happens misses no departure, and finds none early.
+#[test]
+fn the_next_event_is_when_something_leaves() {
+    let build = || {
+        Path::new(vec![
+            shaper(9_500_000, 6_000, 9_000, Scope::PerFlow),
+            hop(9_000_000, Duration::from_millis(5), 5_000),
+        ])
+    };
+    for mut path in [build(), Path::new(vec![hop(10_000_000, Duration::from_millis(3), 20_000)])] {
+        let arrivals = Draws::new(1, 2);
+        let (mut now, mut entered, mut left) = (Instant::ZERO, 0, 0);
+        for i in 0..5_000 {
+            let arrival = now + Duration::from_nanos(arrivals.at(i) % 2_400_000);
+            while path.next_event() <= arrival {
+                now = path.next_event();
+                while let Some(entered_at) = path.pop_with(now, |_, at| *at) {
+                    assert!(entered_at <= now.as_nanos(), "taken before it entered");
+                    left += 1;
+                }
+                assert!(path.next_event() > now, "what was due is done");
+            }
+            now = arrival;
+            let packet = PacketInfo { flow: (i % 3) as u32, ..data(1500) };
+            entered += u64::from(path.push(now, packet, now.as_nanos()) == Verdict::Accepted);
+        }
+        let inner_drops = path.counters().queue_drops - (5_000 - entered);
+        assert_eq!(entered, left + inner_drops + path.in_flight() as u64);
+        assert!(left > 3_000, "{left}");
+    }
+}
+
+/// The rest of a nanosecond is carried from packet to packet whatever their lengths.
+#[test]
+fn lengths_may_change_on_a_busy_link() {
+    let (rate, n) = (340_000_007, 10_000u64);
+    let mut path = Path::new(vec![hop(rate, Duration::ZERO, u64::MAX)]);
+    let lengths = Draws::new(1, 3);
+    let mut bytes = 0;
+    for i in 0..n {
+        let len = if i % 4 == 0 { 1500 } else { 40 + (lengths.at(i) % 1460) as u32 };
+        bytes += u128::from(len);
+        path.push(Instant::ZERO, data(len), i);
+    }
+    let last = drain(&mut path).last().unwrap().0;
+    assert_eq!(last.as_nanos(), (bytes * 8_000_000_000 / u128::from(rate)) as u64);
+}
+
 /// the mean queue is arrival rate times mean wait (Little), and A-4: for Poisson arrivals of equal
 /// packets at load 0.8 the mean wait is 2.40 ms (M/D/1).
 #[test]

@@ -36,6 +36,11 @@ impl RangeSet {
 
     /// The range that contains `offset`.
     pub(crate) fn containing(&self, offset: u64) -> Option<(u64, u64)> {
+        // Mostly it is the newest that is asked for, as it is the newest that grows.
+        let newest = self.last()?;
+        if offset >= newest.0 {
+            return (offset < newest.1).then_some(newest);
+        }
         let i = self.ranges.partition_point(|&(_, end)| end <= offset);
         self.ranges.get(i).copied().filter(|&(start, _)| start <= offset)
     }

@@ -67,7 +67,8 @@ impl Weather {
         };
         Config {
             mtu: [1500, 1500, 576, 9000][pick(0, 4) as usize],
-            cc: [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1][pick(1, 3) as usize],
+            cc: Algorithm::ALL[pick(1, Algorithm::ALL.len() as u64) as usize],
+            slow_start: None,
             sndbuf: buffer(2),
             rcvbuf: buffer(3),
             window_rule: if pick(4, 2) == 0 {

@@ -48,6 +48,10 @@ impl Bytes {
 
     /// This size times `num / den`, exact in the intermediate product.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
+        // The narrow product covers every buffer; the wide one is for the largest amounts.
+        if let Some(product) = self.0.checked_mul(num) {
+            return Self(product / den);
+        }
         let product = self.0 as u128 * num as u128 / den as u128;
         Self(if product > u64::MAX as u128 { u64::MAX } else { product as u64 })
     }

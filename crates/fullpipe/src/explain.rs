@@ -24,7 +24,6 @@ mod traced;
 mod udp;
 
 use fullpipe_lab::trace::Row;
-use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Rate};
 
 use crate::classify::Classification;
@@ -184,7 +183,7 @@ impl<'a> Explainer<'a> {
         traced: Option<(&[Row], &Classification)>,
     ) -> Self {
         let sender = series.sender(facts.log, &measured);
-        let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm() == Algorithm::Bbr1;
+        let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm().goes_by_rate();
         let older_dump =
             inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
         let buffers = candidates::buffers(facts, series, &measured, older_dump);
@@ -337,7 +336,7 @@ impl<'a> Explainer<'a> {
         let mut could_not_tell = Vec::new();
         if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
             evidence.push(loss.to_string());
-            if self.sender.algorithm() != Algorithm::Bbr1 && measured.streams == 1 {
+            if !self.sender.algorithm().goes_by_rate() && measured.streams == 1 {
                 let model = crate::laws::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
                 evidence.push(format!(
                     "the model of a loss-based sender gives {model} at this loss and RTT; measured {}",
@@ -385,7 +384,7 @@ impl<'a> Explainer<'a> {
             ceiling: None,
             evidence,
             could_not_tell,
-            next_test: (self.sender.algorithm() != Algorithm::Bbr1)
+            next_test: (!self.sender.algorithm().goes_by_rate())
                 .then(|| "repeat with iperf3 -C bbr: a higher rate shows that loss held cwnd down".into()),
         }
     }

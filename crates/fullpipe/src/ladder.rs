@@ -14,6 +14,7 @@
 //! the line. Where the remedies that are not walked lead is said in a note, as their failure is what
 //! usually sends people the wrong way ("buffers changed nothing, so it is not the buffers").
 
+mod known;
 mod model;
 mod walk;
 
@@ -27,6 +28,7 @@ use crate::explain::{Facts, Findings, Limit, path_loss};
 use crate::input::iperf3::Protocol;
 use crate::report::{Rung, Source};
 use crate::whatif;
+pub use known::{Repeats, climb_known};
 pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel};
 use walk::{predictions, present, walk};
 
@@ -65,6 +67,7 @@ pub fn climb(
         hosts_of_log(facts, findings),
         Effort {
             seeds: 5,
+            together: 1,
             seeds_at_ends: 2,
             duration: followed,
             duration_by_rate: followed,

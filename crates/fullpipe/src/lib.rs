@@ -8,7 +8,8 @@
 //!
 //! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
 //! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
-//! ladder with what an application wants to send.
+//! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an experiment's point,
+//! and [`proof`] holds it against a kernel.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -18,6 +19,7 @@ pub mod input;
 pub mod ladder;
 pub mod laws;
 pub mod offered;
+pub mod proof;
 pub mod report;
 pub mod stats;
 pub mod whatif;

@@ -284,6 +284,7 @@ pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
     let packets = if loss.is_zero() { 10_000_000 } else { 30_000_000 };
     Effort {
         seeds: SEEDS,
+        together: 1,
         seeds_at_ends: 0,
         duration: (rtt * 60).max(Duration::from_secs(25)),
         duration_by_rate: (rtt * 30).max(Duration::from_secs(10)),

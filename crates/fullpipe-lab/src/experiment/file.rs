@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fullpipe_tcp::buffers::KernelVersion;
-use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Duration, Rate};
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -116,7 +116,15 @@ swept_table! {
 }
 
 swept_table! {
-    FlowFile { cc: Algorithm, count: Count, bytes: Positive, start: Duration, max_pacing: Rate, app: App }
+    FlowFile {
+        cc: Algorithm,
+        slow_start: SlowStart,
+        count: Count,
+        bytes: Positive,
+        start: Duration,
+        max_pacing: Rate,
+        app: App,
+    }
     own { stack: Stack }
 }
 

@@ -386,5 +386,12 @@ fn flows(
     let Some(cc) = picker.pick(&key("cc"), file.cc.as_ref()) else {
         return Err(ExperimentError::new("a [[flow]] has no cc", "add cc = \"cubic\""));
     };
-    Ok(vec![FlowSpec { cc, start, bytes, max_pacing_rate, workload }; count as usize])
+    let slow_start = picker.pick(&key("slow_start"), file.slow_start.as_ref());
+    if slow_start.is_some() && cc.slow_start().is_none() {
+        return Err(ExperimentError::new(
+            format!("slow_start is for reno and cubic; {cc} has its own"),
+            "leave slow_start out for the others",
+        ));
+    }
+    Ok(vec![FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload }; count as usize])
 }

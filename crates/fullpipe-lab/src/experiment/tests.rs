@@ -330,9 +330,19 @@ fn mistakes_are_named_in_one_line() {
             "set window_ratio, or a kernel before 6.6",
         ),
         (
-            f(PATH, "", "cc = 'vegas'", ""),
-            "line 9, column 6: unknown congestion control 'vegas'",
-            "known: reno, cubic, bbr1",
+            f(PATH, "", "cc = 'westwood'", ""),
+            "line 9, column 6: unknown congestion control 'westwood'",
+            "known: reno, bic, cubic, vegas, bbr1, bbr3",
+        ),
+        (
+            f(PATH, "", "cc = 'reno'\nslow_start = 'quick'", ""),
+            "line 10, column 14: unknown slow start 'quick'",
+            "known: standard, hystart, hystart++",
+        ),
+        (
+            f(PATH, "", "cc = ['cubic', 'bbr1']\nslow_start = 'hystart++'", ""),
+            "point 'cc=bbr1': slow_start is for reno and cubic; bbr1 has its own",
+            "leave slow_start out for the others",
         ),
         (
             f(PATH, "", "cc = 'reno'\nstack = 'kernel'", ""),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use fullpipe_tcp::buffers::{Buffer, KernelVersion};
-use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
 use super::ExperimentError;
@@ -326,11 +326,19 @@ impl Value for BufferSize {
 }
 
 impl Value for Algorithm {
-    const EXAMPLE: &'static str = "known: reno, cubic, bbr1";
+    const EXAMPLE: &'static str = Self::KNOWN;
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse()
             .map_err(|_| ExperimentError::new(format!("unknown congestion control '{text}'"), Self::EXAMPLE))
+    }
+}
+
+impl Value for SlowStart {
+    const EXAMPLE: &'static str = Self::KNOWN;
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        text.parse().map_err(|_| ExperimentError::new(format!("unknown slow start '{text}'"), Self::EXAMPLE))
     }
 }
 
@@ -529,6 +537,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "mtu" => equal::<Mtu>(a, b),
         "count" => equal::<Count>(a, b),
         "cc" => equal::<Algorithm>(a, b),
+        "slow_start" => equal::<SlowStart>(a, b),
         "app" => equal::<App>(a, b),
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),

@@ -46,6 +46,7 @@ impl Flow {
         let config = |side: u64| Config {
             mtu: scenario.path.mtu,
             cc: spec.cc,
+            slow_start: spec.slow_start,
             sndbuf: host.sndbuf,
             rcvbuf: host.rcvbuf,
             window_rule: host.window_rule,
@@ -106,6 +107,7 @@ impl Flow {
     }
 
     /// The sending application writes what it has, block by block, as long as the socket takes it.
+    #[inline(never)]
     fn offer(&mut self, now: Instant) {
         self.writes_until = Instant::FAR_FUTURE;
         loop {
@@ -136,6 +138,7 @@ impl Flow {
         self.writer.wakes_at().min(self.writes_until)
     }
 
+    #[inline]
     pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
         self.arrived += u64::from(segment.len);
         if self.merge.within.is_zero() {
@@ -158,12 +161,14 @@ impl Flow {
         }
     }
 
+    #[inline(never)]
     fn flush_merge(&mut self, now: Instant) {
         if let Some((segment, _)) = self.merge.held.take() {
             self.receiver_handles(now, &segment);
         }
     }
 
+    #[inline]
     fn receiver_handles(&mut self, now: Instant, segment: &Segment) {
         self.receiver.handle_segment(now, segment);
         while let Some(event) = self.receiver.poll_event() {
@@ -206,12 +211,17 @@ impl Flow {
         }
     }
 
-    pub(crate) fn next_timeout(&self, of_sender: bool) -> Instant {
-        if !of_sender {
-            let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
-            return self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at());
-        }
+    /// When the sender is to be woken.
+    #[inline]
+    pub(crate) fn sender_timer(&self) -> Instant {
         if self.opened { self.sender.poll_timeout().min(self.writes_at()) } else { self.starts_at }
+    }
+
+    /// When the receiver is to be woken.
+    #[inline]
+    pub(crate) fn receiver_timer(&self) -> Instant {
+        let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
+        self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at())
     }
 
     /// The flow's trace row.

@@ -17,8 +17,9 @@ mod schedule;
 use fullpipe_path::{
     AckThinning, Aggregator, BurstLoss, Discipline, Duplication, Element, Hop, HopConfig, IidLoss, Jitter,
     LossUnit, ManagedHop, ManagedHopConfig, PacketInfo, PacketKind, Path, Policer, Service, Shaper,
-    ShaperConfig,
+    ShaperConfig, Verdict,
 };
+use fullpipe_tcp::Connection;
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_units::Instant;
 
@@ -28,13 +29,6 @@ use crate::scenario::{DirectionSpec, LossPattern, Scenario};
 use crate::trace::{Digest, NoTrace, PathState, Sink};
 use flow::Flow;
 use schedule::Schedule;
-
-/// What crosses a path: one wire segment of one flow.
-#[derive(Clone, Debug)]
-pub(crate) struct Packet {
-    pub(crate) flow: u32,
-    pub(crate) segment: Segment,
-}
 
 /// Runs a scenario to its end.
 pub fn run(scenario: &Scenario) -> Outcome {
@@ -51,20 +45,13 @@ pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap)
     World::new(scenario).run(sink, tap)
 }
 
-/// Which side of a flow something concerns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Sender,
-    Receiver,
-}
-
 struct World<'s> {
     scenario: &'s Scenario,
     now: Instant,
     end: Instant,
     flows: Vec<Flow>,
-    forward: Path<Packet>,
-    backward: Path<Packet>,
+    forward: Path<Segment>,
+    backward: Path<Segment>,
     timers: Schedule,
     digest: Digest,
     events: u64,
@@ -76,7 +63,7 @@ impl<'s> World<'s> {
             scenario.flows.iter().enumerate().map(|(i, spec)| Flow::new(scenario, spec, i)).collect();
         let mut timers = Schedule::new(2 * flows.len());
         for (i, flow) in flows.iter().enumerate() {
-            timers.set(2 * i, flow.starts_at());
+            timers.set(sender_timer(i), flow.starts_at());
         }
         Self {
             scenario,
@@ -103,9 +90,9 @@ impl<'s> World<'s> {
             }
             self.now = next;
             if next == forward {
-                self.deliver(Side::Receiver, tap);
+                self.receivers_take();
             } else if next == backward {
-                self.deliver(Side::Sender, tap);
+                self.senders_take(tap);
             } else if next == timer {
                 self.events += 1;
                 if let Some(which) = self.timers.settle() {
@@ -121,84 +108,61 @@ impl<'s> World<'s> {
         self.outcome()
     }
 
-    /// Hands over what leaves a path now.
-    fn deliver(&mut self, side: Side, tap: &mut impl Tap) {
-        loop {
-            let Self { now, flows, forward, backward, .. } = self;
-            let path = if side == Side::Receiver { forward } else { backward };
-            let number = path.pop_with(*now, |info, packet| {
-                packet.segment.ecn = info.ecn;
-                let flow = &mut flows[packet.flow as usize];
-                match side {
-                    Side::Receiver => flow.receiver_takes(*now, &packet.segment),
-                    Side::Sender => {
-                        tap.arrives(*now, packet.flow, &packet.segment);
-                        flow.sender_takes(*now, &packet.segment);
-                    }
-                }
-                packet.flow as usize
-            });
-            let Some(number) = number else { return };
+    /// Hands over what leaves the data direction now.
+    fn receivers_take(&mut self) {
+        let now = self.now;
+        while let Some(number) = self.forward.pop_with(now, |packet, segment| {
+            segment.ecn = packet.ecn;
+            self.flows[packet.flow as usize].receiver_takes(now, segment);
+            packet.flow as usize
+        }) {
             self.events += 1;
-            self.transmit(number, side, tap);
+            self.receiver_sends(number);
+        }
+    }
+
+    /// Hands over what leaves the other direction now.
+    fn senders_take(&mut self, tap: &mut impl Tap) {
+        let now = self.now;
+        while let Some(number) = self.backward.pop_with(now, |packet, segment| {
+            segment.ecn = packet.ecn;
+            tap.arrives(now, packet.flow, segment);
+            self.flows[packet.flow as usize].sender_takes(now, segment);
+            packet.flow as usize
+        }) {
+            self.events += 1;
+            self.sender_sends(number, tap);
         }
     }
 
     fn fire_timer(&mut self, which: usize, tap: &mut impl Tap) {
-        let (number, side) = (which / 2, if which.is_multiple_of(2) { Side::Sender } else { Side::Receiver });
+        let number = which / 2;
         let flow = &mut self.flows[number];
-        match side {
-            Side::Sender => flow.sender_timeout(self.now),
-            Side::Receiver => flow.receiver_timeout(self.now),
+        if which == sender_timer(number) {
+            flow.sender_timeout(self.now);
+            self.sender_sends(number, tap);
+        } else {
+            flow.receiver_timeout(self.now);
+            self.receiver_sends(number);
         }
-        self.transmit(number, side, tap);
     }
 
-    /// Puts on the path whatever one side of a flow wants to send, and notes its next timer.
-    fn transmit(&mut self, number: usize, side: Side, tap: &mut impl Tap) {
-        let flow = &mut self.flows[number];
-        let (connection, path) = match side {
-            Side::Sender => (&mut flow.sender, &mut self.forward),
-            Side::Receiver => (&mut flow.receiver, &mut self.backward),
-        };
-        while let Some(transmit) = connection.poll_transmit(self.now) {
-            let mut segment = transmit.segment;
-            let mut rest = segment.len;
-            let mut continues = false;
-            let mut flags = segment.flags;
-            loop {
-                segment.len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
-                rest -= segment.len;
-                // Segmentation leaves PSH with the last one, and CWR with the first.
-                segment.flags = if rest == 0 { flags } else { flags.without(Flags::PSH) };
-                let kind = match segment.len {
-                    0 if flags.is_plain() => PacketKind::Ack,
-                    0 => PacketKind::Control,
-                    _ => PacketKind::Data,
-                };
-                let info = PacketInfo {
-                    len: segment.header_len() + segment.len,
-                    flow: number as u32,
-                    kind,
-                    continues,
-                    ecn: segment.ecn,
-                };
-                let packet = Packet { flow: info.flow, segment: segment.clone() };
-                // The verdict is in the path's counters; the sender learns of it as senders do.
-                let verdict = path.push(self.now, info, packet);
-                if side == Side::Sender {
-                    tap.leaves(self.now, info.flow, &segment, verdict);
-                }
-                if rest == 0 {
-                    break;
-                }
-                segment.seq = segment.seq.plus(segment.len.into());
-                continues = true;
-                flags = flags.without(Flags::CWR);
-            }
-        }
-        let index = 2 * number + usize::from(side == Side::Receiver);
-        self.timers.set(index, flow.next_timeout(side == Side::Sender));
+    /// Puts on the path whatever the sender of a flow wants to send, and notes its next timer.
+    fn sender_sends(&mut self, number: usize, tap: &mut impl Tap) {
+        let Self { now, flows, forward, timers, .. } = self;
+        let flow = &mut flows[number];
+        send(&mut flow.sender, forward, *now, number as u32, |segment, verdict| {
+            tap.leaves(*now, number as u32, segment, verdict);
+        });
+        timers.set(sender_timer(number), flow.sender_timer());
+    }
+
+    /// The same for its receiver.
+    fn receiver_sends(&mut self, number: usize) {
+        let Self { now, flows, backward, timers, .. } = self;
+        let flow = &mut flows[number];
+        send(&mut flow.receiver, backward, *now, number as u32, |_, _| {});
+        timers.set(receiver_timer(number), flow.receiver_timer());
     }
 
     fn sample(&mut self, sink: &mut impl Sink) {
@@ -231,6 +195,56 @@ impl<'s> World<'s> {
             records_visited: work.records_visited + stats.records_visited,
             ..work
         })
+    }
+}
+
+/// Number of the timer of a flow's sender, in the order in which timers that are due together are taken.
+const fn sender_timer(flow: usize) -> usize {
+    2 * flow
+}
+
+/// Number of the timer of a flow's receiver.
+const fn receiver_timer(flow: usize) -> usize {
+    2 * flow + 1
+}
+
+/// Puts on `path` whatever `connection` wants to send at `now`, cut into wire segments, and shows `seen` each
+/// with its verdict.
+fn send(
+    connection: &mut Connection,
+    path: &mut Path<Segment>,
+    now: Instant,
+    flow: u32,
+    mut seen: impl FnMut(&Segment, Verdict),
+) {
+    // By reference: it is read where it was made.
+    while let Some(transmit) = &connection.poll_transmit(now) {
+        let whole = &transmit.segment;
+        let header_len = whole.header_len();
+        let kind = match whole.len {
+            0 if whole.flags.is_plain() => PacketKind::Ack,
+            0 => PacketKind::Control,
+            _ => PacketKind::Data,
+        };
+        let mut sent = 0;
+        loop {
+            let rest = whole.len - sent;
+            let len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
+            // Segmentation leaves CWR with the first one, and PSH with the last.
+            let flags = if sent == 0 { whole.flags } else { whole.flags.without(Flags::CWR) };
+            let flags = if len == rest { flags } else { flags.without(Flags::PSH) };
+            let (seq, syn) = (whole.seq.plus(sent.into()), whole.syn_options());
+            let segment = || Segment { seq, len, flags, syn, ..*whole };
+            let packet =
+                PacketInfo { len: header_len + len, flow, kind, continues: sent > 0, ecn: whole.ecn };
+            // The verdict is in the path's counters; the sender learns of it as senders do.
+            let verdict = path.push_with(now, packet, segment);
+            seen(&segment(), verdict);
+            sent += len;
+            if sent == whole.len {
+                break;
+            }
+        }
     }
 }
 

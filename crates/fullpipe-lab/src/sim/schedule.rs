@@ -15,6 +15,8 @@ pub(crate) struct Schedule {
     /// `winner[1]` is the root; leaf `i` is node `leaves + i`.
     winner: Vec<u32>,
     leaves: usize,
+    /// The root's bound: asked for before each event.
+    bound: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +30,8 @@ impl Schedule {
     pub(crate) fn new(timers: usize) -> Self {
         let leaves = timers.max(2).next_power_of_two();
         let never = Timer { due: Instant::FAR_FUTURE, bound: Instant::FAR_FUTURE };
-        let mut schedule = Self { timers: vec![never; leaves], winner: vec![0; 2 * leaves], leaves };
+        let bound = Instant::FAR_FUTURE;
+        let mut schedule = Self { timers: vec![never; leaves], winner: vec![0; 2 * leaves], leaves, bound };
         for i in 0..leaves {
             schedule.winner[leaves + i] = i as u32;
         }
@@ -41,7 +44,7 @@ impl Schedule {
     /// No timer is due before this.
     #[inline]
     pub(crate) fn bound(&self) -> Instant {
-        self.timers[self.winner[1] as usize].bound
+        self.bound
     }
 
     /// The timer that is due at [`Schedule::bound`]; `None` if none is after all, which moves the bound on.
@@ -75,6 +78,7 @@ impl Schedule {
             self.winner[node] = if right_wins { right } else { left };
             node /= 2;
         }
+        self.bound = self.timers[self.winner[1] as usize].bound;
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
         },
         flows: vec![FlowSpec {
             cc,
+            slow_start: None,
             start: Duration::ZERO,
             bytes: None,
             max_pacing_rate: None,

@@ -48,12 +48,22 @@ pub(crate) fn kernel_name(cc: Algorithm) -> &'static str {
 
 /// A socket that is about to connect.
 pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<Socket, Error> {
+    if flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start() {
+        return Err(Error::settings(
+            format!("the kernel's {} has a slow start of its own", flow.cc),
+            "leave slow_start out, or run it in the simulator: --world sim",
+        ));
+    }
     let socket = tcp()?;
     let name = kernel_name(flow.cc);
     socket.set_tcp_congestion(name.as_bytes()).map_err(|_| {
+        let load = match flow.cc {
+            Algorithm::Bbr3 => "mainline Linux has version 1 only, bbr1".into(),
+            _ => format!("load the module tcp_{name}"),
+        };
         Error::settings(
             format!("this kernel has no congestion control '{name}'"),
-            format!("load the module tcp_{name}, or run it in the simulator: --world sim"),
+            format!("{load}; or run it in the simulator: --world sim"),
         )
     })?;
     if let Buffer::Fixed(size) = host.sndbuf {

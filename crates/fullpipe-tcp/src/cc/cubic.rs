@@ -23,13 +23,12 @@
 
 use fullpipe_units::{Duration, Instant};
 
-use super::slow_start::HyStart;
-use super::window::Window;
-use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, Status};
+use super::slow_start::Watch;
+use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
+use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, SlowStart, Status};
 
 /// What a cut leaves of the window, in 1/1024: 0.70020 for RFC 9438's 0.7.
 const BETA: u64 = 717;
-const BETA_ONE: u64 = 1024;
 
 /// The constant C in 1/1024 segments per second cubed: 0.40039 for RFC 9438's 0.4.
 const C: u64 = 410;
@@ -43,10 +42,7 @@ const TICK_SHIFT: u32 = 10;
 
 /// Growth of the Reno estimate in 1/8 segments acknowledged per segment and window: its slope is
 /// 8/15 = 0.5333 per round trip, for RFC 9438's `3 (1 - beta) / (1 + beta)` = 0.5294.
-const RENO_SLOPE: u64 = 8 * (BETA_ONE + BETA) / 3 / (BETA_ONE - BETA);
-
-/// While the window stays the same, `count` is good for this long.
-const RECOMPUTE: Duration = Duration::from_nanos(1_000_000_000 / 32);
+const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);
 
 /// ACKed segments per segment of growth: at least (the window grows by half per round trip at most),
 /// and at most before the first loss (5 % per round trip: nothing says that the plateau is near).
@@ -63,7 +59,7 @@ const RTT_HOLD_OFF: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Cubic {
     window: Window,
-    hystart: HyStart,
+    slow_start: Watch,
     curve: Curve,
     last_send: Instant,
 }
@@ -73,7 +69,7 @@ impl Cubic {
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         Self {
             window: Window::new(cx, hints),
-            hystart: HyStart::new(cx),
+            slow_start: Watch::new(cx, hints.slow_start.unwrap_or(SlowStart::HyStart)),
             curve: Curve::default(),
             last_send: cx.now,
         }
@@ -89,23 +85,20 @@ impl CongestionControl for Cubic {
     }
 
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
-        let Self { window, hystart, curve, last_send: _ } = self;
+        let Self { window, slow_start, curve, last_send: _ } = self;
         window.on_signal(cx, signal, |cwnd| curve.cut(cwnd));
         if let Signal::Timeout { .. } = signal {
             // Whatever the curve knew is out of date: slow start up to ssthresh, then a new plateau there.
             *curve = Curve::default();
-            hystart.restart(cx);
+            slow_start.restart(cx);
         }
     }
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
-        let Self { window, hystart, curve, last_send: _ } = self;
-        if let Some(rtt) = sample.rtt
-            && let Some(min_rtt) = curve.note_rtt(cx.now, rtt)
-        {
-            hystart.on_rtt(cx, rtt, min_rtt, window);
-        }
-        let rest = window.on_ack(cx, sample);
+        let Self { window, slow_start, curve, last_send: _ } = self;
+        let min_rtt = sample.rtt.and_then(|rtt| curve.note_rtt(cx.now, rtt));
+        let grant = slow_start.on_ack(cx, sample, min_rtt, window);
+        let rest = window.on_watched_ack(cx, sample, grant);
         if rest > 0 {
             let count = curve.count(cx.now, window.cwnd(), rest);
             window.avoid_congestion(count, rest);
@@ -118,7 +111,7 @@ impl CongestionControl for Cubic {
 
     fn status(&self) -> Status {
         Status {
-            phase: self.window.phase(),
+            phase: self.slow_start.phase(&self.window),
             values: [
                 ("w_max", self.curve.w_max as f64),
                 ("k", self.curve.k as f64 / (1u64 << TICK_SHIFT) as f64),
@@ -165,8 +158,8 @@ impl Curve {
     /// A reason to reduce: returns the new threshold. The next ACK that grows the window starts an epoch.
     fn cut(&mut self, cwnd: u64) -> u64 {
         self.epoch = None;
-        self.w_max = if cwnd < self.w_max { cwnd * (BETA_ONE + BETA) / (2 * BETA_ONE) } else { cwnd };
-        cwnd * BETA / BETA_ONE
+        self.w_max = plateau(cwnd, self.w_max, BETA);
+        cwnd * BETA / KEEP_ONE
     }
 
     /// Nothing was sent for `idle`: time in which the window was not put to the test does not count,

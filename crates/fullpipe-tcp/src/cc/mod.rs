@@ -18,17 +18,24 @@ use core::str::FromStr;
 use fullpipe_units::{Draws, Duration, Instant, Rate};
 
 mod bbr1;
+mod bbr3;
+mod bic;
 mod cubic;
+mod gain;
 mod reno;
 mod slow_start;
 #[cfg(test)]
 mod testing;
+mod vegas;
 mod window;
 mod windowed;
 
 pub use bbr1::Bbr1;
+pub use bbr3::Bbr3;
+pub use bic::Bic;
 pub use cubic::Cubic;
 pub use reno::Reno;
+pub use vegas::Vegas;
 
 /// One congestion-control algorithm at work on one connection.
 pub trait CongestionControl: fmt::Debug + Send {
@@ -155,7 +162,57 @@ pub struct Hints {
     pub rtt: Option<Duration>,
     /// Initial window in bytes; RFC 6928's ten segments when `None`.
     pub initial_cwnd: Option<u64>,
+    /// What watches slow start, for Reno and CUBIC; their own when `None`.
+    pub slow_start: Option<SlowStart>,
 }
+
+/// How slow start ends before something is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SlowStart {
+    /// It does not (RFC 5681): Reno's own.
+    Standard,
+    /// HyStart, as in Linux: CUBIC's own.
+    HyStart,
+    /// RFC 9406.
+    HyStartPlusPlus,
+}
+
+impl SlowStart {
+    /// Every way.
+    pub const ALL: [Self; 3] = [Self::Standard, Self::HyStart, Self::HyStartPlusPlus];
+
+    /// Their names, as hints give them.
+    pub const KNOWN: &'static str = "known: standard, hystart, hystart++";
+
+    /// The name in experiments.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::HyStart => "hystart",
+            Self::HyStartPlusPlus => "hystart++",
+        }
+    }
+}
+
+impl FromStr for SlowStart {
+    type Err = UnknownSlowStart;
+
+    fn from_str(name: &str) -> Result<Self, UnknownSlowStart> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownSlowStart(name.into()))
+    }
+}
+
+/// The name is not one of [`SlowStart::ALL`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownSlowStart(String);
+
+impl fmt::Display for UnknownSlowStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown slow start '{}' ({})", self.0, SlowStart::KNOWN)
+    }
+}
+
+impl std::error::Error for UnknownSlowStart {}
 
 /// One transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,6 +370,9 @@ pub struct Control {
     pub send_quantum: SendQuantum,
     /// Who sets the window during fast recovery.
     pub recovery: Recovery,
+    /// What is sent for now says nothing of the path's bandwidth: rate samples are marked as if the application
+    /// were the limit, until all that is in flight has been delivered.
+    pub mark_app_limited: bool,
 }
 
 /// How releases are spaced.
@@ -382,40 +442,67 @@ pub struct Status {
 pub enum Algorithm {
     /// RFC 5681 and 6582, as Linux rounds it.
     Reno,
+    /// Binary increase (2004), as in Linux.
+    Bic,
     /// RFC 9438 with HyStart, as Linux rounds it.
     Cubic,
+    /// Delay-based control (1995), as in Linux.
+    Vegas,
     /// Version 1 of BBR, as in mainline Linux.
     Bbr1,
+    /// Version 3 of BBR, as in draft-ietf-ccwg-bbr.
+    Bbr3,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 3] = [Self::Reno, Self::Cubic, Self::Bbr1];
+    pub const ALL: [Self; 6] = [Self::Reno, Self::Bic, Self::Cubic, Self::Vegas, Self::Bbr1, Self::Bbr3];
+
+    /// Their names, as hints give them.
+    pub const KNOWN: &'static str = "known: reno, bic, cubic, vegas, bbr1, bbr3";
 
     /// The name in experiments and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reno => "reno",
+            Self::Bic => "bic",
             Self::Cubic => "cubic",
+            Self::Vegas => "vegas",
             Self::Bbr1 => "bbr1",
+            Self::Bbr3 => "bbr3",
         }
+    }
+
+    /// What its slow start is watched by unless something else is asked for; `None` if that is its own affair.
+    pub const fn slow_start(self) -> Option<SlowStart> {
+        match self {
+            Self::Reno => Some(SlowStart::Standard),
+            Self::Cubic => Some(SlowStart::HyStart),
+            Self::Bic | Self::Vegas | Self::Bbr1 | Self::Bbr3 => None,
+        }
+    }
+
+    /// It paces at a rate that it measures, and its window is a reserve above what that rate puts in flight: BBR.
+    /// The others go by their window.
+    pub const fn goes_by_rate(self) -> bool {
+        matches!(self, Self::Bbr1 | Self::Bbr3)
     }
 
     /// How many congestion windows' worth of memory an autotuned send buffer gets. BBR asks for one more, as
     /// its window is its target and not a limit that data waits behind.
     pub const fn sndbuf_windows(self) -> u64 {
-        match self {
-            Self::Reno | Self::Cubic => 2,
-            Self::Bbr1 => 3,
-        }
+        if self.goes_by_rate() { 3 } else { 2 }
     }
 
     /// A controller for a new connection.
     pub fn build(self, cx: &Context, hints: &Hints) -> Box<dyn CongestionControl> {
         match self {
             Self::Reno => Box::new(Reno::new(cx, hints)),
+            Self::Bic => Box::new(Bic::new(cx, hints)),
+            Self::Vegas => Box::new(Vegas::new(cx, hints)),
             Self::Cubic => Box::new(Cubic::new(cx, hints)),
             Self::Bbr1 => Box::new(Bbr1::new(cx, hints)),
+            Self::Bbr3 => Box::new(Bbr3::new(cx, hints)),
         }
     }
 }
@@ -432,7 +519,7 @@ pub struct UnknownAlgorithm(String);
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown congestion control '{}' (known: reno, cubic, bbr1)", self.0)
+        write!(f, "unknown congestion control '{}' ({})", self.0, Algorithm::KNOWN)
     }
 }
 
@@ -444,5 +531,26 @@ impl FromStr for Algorithm {
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
         let wanted = if name == "bbr" { "bbr1" } else { name };
         Self::ALL.into_iter().find(|a| a.name() == wanted).ok_or_else(|| UnknownAlgorithm(name.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_algorithm_answers_to_its_name() {
+        let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+        assert_eq!(Algorithm::KNOWN, format!("known: {}", names.join(", ")));
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
+        }
+        assert_eq!("bbr".parse(), Ok(Algorithm::Bbr1), "the kernel's name");
+        let unknown = "westwood".parse::<Algorithm>().unwrap_err().to_string();
+        assert_eq!(unknown, format!("unknown congestion control 'westwood' ({})", Algorithm::KNOWN));
+
+        let names: Vec<_> = SlowStart::ALL.iter().map(|kind| kind.name()).collect();
+        assert_eq!(SlowStart::KNOWN, format!("known: {}", names.join(", ")));
+        assert!(names.iter().zip(SlowStart::ALL).all(|(name, kind)| name.parse() == Ok(kind)));
     }
 }

@@ -1,4 +1,5 @@
-//! When to leave slow start before something is lost: HyStart (Ha and Rhee, 2011), as Linux has it.
+//! When to leave slow start before something is lost: HyStart (Ha and Rhee, 2011), as Linux has it; HyStart++ is
+//! in [`plus_plus`].
 //!
 //! Slow start ends by overflowing the queue with up to a whole window. Two signs tell earlier that
 //! the window has reached what the path holds, both looked for once per round trip:
@@ -17,8 +18,11 @@
 
 use fullpipe_units::{Duration, Instant};
 
-use super::Context;
+use self::plus_plus::HyStartPlusPlus;
 use super::window::Window;
+use super::{AckSample, Context, SlowStart};
+
+mod plus_plus;
 
 /// Below this window in segments, a round has too few ACKs to judge by.
 const LOW_WINDOW: u64 = 16;
@@ -39,6 +43,65 @@ const DELAY_MAX: Duration = Duration::from_millis(16);
 const LUMP_DELAY_MAX: Duration = Duration::from_millis(1);
 const LUMP_BYTES: u64 = 4 * 65_536;
 
+/// What watches slow start on one connection.
+#[derive(Debug)]
+pub(super) enum Watch {
+    /// Nothing: it ends with a loss.
+    Nothing,
+    /// HyStart.
+    HyStart(HyStart),
+    /// HyStart++.
+    PlusPlus(HyStartPlusPlus),
+}
+
+impl Watch {
+    pub(super) fn new(cx: &Context, kind: SlowStart) -> Self {
+        match kind {
+            SlowStart::Standard => Self::Nothing,
+            SlowStart::HyStart => Self::HyStart(HyStart::new(cx)),
+            SlowStart::HyStartPlusPlus => Self::PlusPlus(HyStartPlusPlus::new(cx)),
+        }
+    }
+
+    /// An ACK, before the window grows by it; `min_rtt` is the least RTT if this ACK's counts. Returns the segments that
+    /// slow start may grow by.
+    pub(super) fn on_ack(
+        &mut self,
+        cx: &Context,
+        sample: &AckSample,
+        min_rtt: Option<Duration>,
+        window: &mut Window,
+    ) -> u64 {
+        match self {
+            Self::Nothing => {}
+            Self::HyStart(hystart) => {
+                if let (Some(rtt), Some(min_rtt)) = (sample.rtt, min_rtt) {
+                    hystart.on_rtt(cx, rtt, min_rtt, window);
+                }
+            }
+            Self::PlusPlus(plus_plus) => return plus_plus.on_ack(cx, sample, window),
+        }
+        sample.acked_segments
+    }
+
+    /// A timeout: HyStart looks again in the slow start that follows.
+    pub(super) fn restart(&mut self, cx: &Context) {
+        if let Self::HyStart(hystart) = self {
+            hystart.restart(cx);
+        }
+    }
+
+    /// The name of the phase, for traces, if it is not the window's.
+    pub(super) fn phase(&self, window: &Window) -> &'static str {
+        match self {
+            Self::PlusPlus(watch) if watch.is_conservative() && window.in_first_slow_start() => {
+                "conservative_slow_start"
+            }
+            _ => window.phase(),
+        }
+    }
+}
+
 /// HyStart on one connection.
 #[derive(Debug)]
 pub(super) struct HyStart {
@@ -54,7 +117,7 @@ pub(super) struct HyStart {
 }
 
 impl HyStart {
-    pub(super) fn new(cx: &Context) -> Self {
+    fn new(cx: &Context) -> Self {
         let mut this = Self {
             found: false,
             round_start: cx.now,
@@ -69,7 +132,7 @@ impl HyStart {
     }
 
     /// A timeout: look again in the slow start that follows.
-    pub(super) fn restart(&mut self, cx: &Context) {
+    fn restart(&mut self, cx: &Context) {
         self.found = false;
         self.begin_round(cx);
     }
@@ -83,7 +146,7 @@ impl HyStart {
     }
 
     /// One RTT sample; ends slow start if it is time. `min_rtt` is the least RTT, this sample included.
-    pub(super) fn on_rtt(&mut self, cx: &Context, rtt: Duration, min_rtt: Duration, window: &mut Window) {
+    fn on_rtt(&mut self, cx: &Context, rtt: Duration, min_rtt: Duration, window: &mut Window) {
         if self.found || !window.in_slow_start() || window.cwnd() < LOW_WINDOW {
             return;
         }

@@ -2,7 +2,7 @@
 //! virtual path that makes them.
 //!
 //! ```text
-//!   controller ──► pacer, window ──► policer ──► queue + link ──► delay ──► ACK ──► controller
+//!   controller ──► pacer, window ──► loss, policer ──► queue + link ──► delay ──► ACK ──► controller
 //! ```
 //!
 //! Segments are delivered in order, one ACK each; what a later ACK passes over was lost. What was lost
@@ -14,7 +14,7 @@ use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 use super::{
     AckSample, Algorithm, CongestionControl, Context, Control, Hints, LossCause, Lost, Pacing, Sent,
-    SentKind, Signal,
+    SentKind, Signal, Status,
 };
 
 pub(super) const MSS: u64 = 1448;
@@ -67,7 +67,7 @@ impl<C: CongestionControl> Bench<C> {
         let mut cx = context();
         cx.srtt = Some(ms(100));
         cx.min_rtt = Some(ms(100));
-        let hints = Hints { rtt: Some(ms(100)), initial_cwnd: Some(segments * MSS) };
+        let hints = Hints { rtt: Some(ms(100)), initial_cwnd: Some(segments * MSS), slow_start: None };
         Self { cc: build(&cx, &hints), cx }
     }
 
@@ -105,6 +105,32 @@ impl<C: CongestionControl> Bench<C> {
     }
 }
 
+impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
+    fn on_send(&mut self, cx: &Context, sent: &Sent) {
+        (**self).on_send(cx, sent);
+    }
+
+    fn on_lost(&mut self, cx: &Context, lost: &Lost) {
+        (**self).on_lost(cx, lost);
+    }
+
+    fn on_signal(&mut self, cx: &Context, signal: Signal) {
+        (**self).on_signal(cx, signal);
+    }
+
+    fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
+        (**self).on_ack(cx, sample);
+    }
+
+    fn control(&self) -> Control {
+        (**self).control()
+    }
+
+    fn status(&self) -> Status {
+        (**self).status()
+    }
+}
+
 struct Packet {
     offset: u64,
     sent_at: Instant,
@@ -115,6 +141,8 @@ struct Packet {
     first_sent: Instant,
     app_limited: bool,
     inflight: u64,
+    /// Bytes marked lost when it was sent.
+    lost: u64,
 }
 
 /// A token bucket that drops what exceeds it.
@@ -137,45 +165,71 @@ impl Policer {
 }
 
 /// A controller on a virtual path.
-pub(super) struct Run {
+pub(super) struct Run<C = Box<dyn CongestionControl>> {
     pub(super) cx: Context,
-    pub(super) cc: Box<dyn CongestionControl>,
+    pub(super) cc: C,
     pub(super) rate: Rate,
     pub(super) rtt: Duration,
     /// Capacity of the queue in bytes.
     pub(super) buffer: u64,
     pub(super) policer: Option<Policer>,
+    /// So many segments in a million are lost at random.
+    pub(super) loss_ppm: u64,
+    /// ACKs are released at multiples of this time, all that are due at once.
+    pub(super) ack_grid: Duration,
     /// The application writes nothing from now on.
     pub(super) silent: bool,
+    /// The application writes at this rate.
+    app_rate: Option<Rate>,
+    /// When it wrote the next segment, or will.
+    written_at: Instant,
     pub(super) rounds: u64,
     flight: VecDeque<Packet>,
     link_free: Instant,
     first_sent: Instant,
     app_limited_until: u64,
     round_end: u64,
+    /// The last round in which the window was full.
+    limited_round: u64,
     recover: u64,
 }
 
 impl Run {
     pub(super) fn new(algorithm: Algorithm, rate: &str, rtt: Duration, buffer: u64) -> Self {
+        Self::of(|cx, hints| algorithm.build(cx, hints), rate.parse().unwrap(), rtt, buffer)
+    }
+}
+
+impl<C: CongestionControl> Run<C> {
+    pub(super) fn of(
+        build: impl FnOnce(&Context, &Hints) -> C,
+        rate: Rate,
+        rtt: Duration,
+        buffer: u64,
+    ) -> Self {
         let mut cx = context();
         cx.srtt = Some(rtt);
         cx.min_rtt = Some(rtt);
-        let hints = Hints { rtt: Some(rtt), initial_cwnd: None };
+        let hints = Hints { rtt: Some(rtt), initial_cwnd: None, slow_start: None };
         Self {
-            cc: algorithm.build(&cx, &hints),
+            cc: build(&cx, &hints),
             cx,
-            rate: rate.parse().unwrap(),
+            rate,
             rtt,
             buffer,
             policer: None,
+            loss_ppm: 0,
+            ack_grid: Duration::ZERO,
             silent: false,
+            app_rate: None,
+            written_at: Instant::ZERO,
             rounds: 0,
             flight: VecDeque::new(),
             link_free: Instant::ZERO,
             first_sent: Instant::ZERO,
             app_limited_until: 0,
             round_end: 0,
+            limited_round: 0,
             recover: 0,
         }
     }
@@ -203,13 +257,65 @@ impl Run {
         (self.rate * self.link_free.saturating_since(self.cx.now)).get()
     }
 
+    /// From now on the application writes at `rate`, or as fast as it can.
+    pub(super) fn write_at(&mut self, rate: Option<Rate>) {
+        self.app_rate = rate;
+        self.written_at = self.cx.now;
+    }
+
+    /// The link is this fast from now on, for what waits in its queue too.
+    pub(super) fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate;
+        let per_packet = rate.time_for(Bytes::new(MSS));
+        let (now, rtt) = (self.cx.now, self.rtt);
+        self.link_free = now;
+        for acked_at in self.flight.iter_mut().filter_map(|packet| packet.acked_at.as_mut()) {
+            if acked_at.saturating_sub(rtt) > now {
+                self.link_free += per_packet;
+                *acked_at = self.link_free + rtt;
+            }
+        }
+    }
+
+    /// When the application has the next segment ready.
+    fn ready_at(&self) -> Instant {
+        match (self.silent, self.app_rate) {
+            (true, _) => Instant::FAR_FUTURE,
+            (false, Some(_)) => self.written_at,
+            (false, None) => Instant::ZERO,
+        }
+    }
+
+    /// The oldest segments in flight are taken for lost, and then turn out to have been late only.
+    pub(super) fn take_back_losses(&mut self, segments: usize, timeout: bool) {
+        let suspects: Vec<Packet> = self.flight.drain(..segments).collect();
+        if !timeout {
+            self.cx.in_recovery = true;
+            self.cc.on_signal(&self.cx, Signal::EnterRecovery);
+        }
+        for packet in &suspects {
+            self.lose(packet, if timeout { LossCause::Rto } else { LossCause::Rack }, true);
+        }
+        if timeout {
+            self.cx.in_loss = true;
+            self.cc.on_signal(&self.cx, Signal::Timeout { first: true });
+        }
+        self.cx.inflight += MSS * segments as u64;
+        for packet in suspects.into_iter().rev() {
+            self.flight.push_front(packet);
+        }
+        (self.cx.in_recovery, self.cx.in_loss) = (false, false);
+        let spurious = if timeout { Signal::SpuriousTimeout } else { Signal::SpuriousRecovery };
+        self.cc.on_signal(&self.cx, spurious);
+    }
+
     /// Goes on until `until`; `watch` looks after every ACK.
     pub(super) fn until(&mut self, until: Instant, mut watch: impl FnMut(&Self)) {
         loop {
             self.send();
             let ack = self.flight.iter().find_map(|p| p.acked_at);
-            let room = self.cx.inflight + MSS <= self.control().cwnd && !self.silent;
-            let send = if room { self.cx.next_departure } else { Instant::FAR_FUTURE };
+            let room = self.cx.inflight + MSS <= self.control().cwnd;
+            let send = if room { self.cx.next_departure.max(self.ready_at()) } else { Instant::FAR_FUTURE };
             let rto = match (ack, self.flight.back()) {
                 (None, Some(last)) => last.sent_at + self.rtt * 2 + ms(200),
                 _ => Instant::FAR_FUTURE,
@@ -232,17 +338,27 @@ impl Run {
     fn send(&mut self) {
         loop {
             let control = self.control();
-            self.cx.cwnd_limited = self.cx.inflight + MSS > control.cwnd;
-            if self.cx.cwnd_limited || self.cx.next_departure > self.cx.now {
+            let full = self.cx.inflight + MSS > control.cwnd;
+            self.limited_round = if full { self.rounds } else { self.limited_round };
+            // In this round or the one before it.
+            self.cx.cwnd_limited = full || self.limited_round + 1 >= self.rounds;
+            if full || self.cx.next_departure > self.cx.now {
                 return;
             }
-            if self.silent {
-                self.app_limited_until = (self.cx.delivered + self.cx.inflight).max(1);
-                self.cx.app_limited = true;
+            if self.ready_at() > self.cx.now {
+                self.mark_app_limited();
                 return;
+            }
+            if let Some(rate) = self.app_rate {
+                self.written_at += rate.time_for(Bytes::new(MSS));
             }
             self.send_one(control);
         }
+    }
+
+    fn mark_app_limited(&mut self) {
+        self.app_limited_until = (self.cx.delivered + self.cx.inflight).max(1);
+        self.cx.app_limited = true;
     }
 
     fn send_one(&mut self, control: Control) {
@@ -257,11 +373,13 @@ impl Run {
         if let Pacing::Rate(rate) = control.pacing {
             cx.next_departure = cx.next_departure.max(cx.now) + rate.time_for(Bytes::new(MSS));
         }
-        let admitted = self.policer.as_mut().is_none_or(|p| p.admits(cx.now, MSS));
+        let lucky = cx.rng.at(cx.sent / MSS) % 1_000_000 >= self.loss_ppm;
+        let admitted = lucky && self.policer.as_mut().is_none_or(|p| p.admits(cx.now, MSS));
         let backlog = (self.rate * self.link_free.saturating_since(cx.now)).get();
         let acked_at = (admitted && backlog + MSS <= self.buffer.saturating_add(MSS)).then(|| {
             self.link_free = self.link_free.max(cx.now) + self.rate.time_for(Bytes::new(MSS));
-            self.link_free + self.rtt
+            let grid = self.ack_grid.as_nanos().max(1);
+            Instant::from_nanos((self.link_free + self.rtt).as_nanos().next_multiple_of(grid))
         });
         self.flight.push_back(Packet {
             offset: cx.snd_nxt,
@@ -272,6 +390,7 @@ impl Run {
             first_sent: self.first_sent,
             app_limited: cx.app_limited,
             inflight: cx.inflight,
+            lost: cx.lost,
         });
         let sent =
             Sent { offset: cx.snd_nxt, len: MSS, kind: SentKind::New, first_after_idle, departure: cx.now };
@@ -281,16 +400,16 @@ impl Run {
         self.cc.on_send(&self.cx, &sent);
     }
 
-    fn lose(&mut self, packet: &Packet, cause: LossCause) {
+    fn lose(&mut self, packet: &Packet, cause: LossCause, starts_new_range: bool) {
         self.cx.lost += MSS;
         self.cx.inflight -= MSS;
         let lost = Lost {
             offset: packet.offset,
             len: MSS,
             tx_in_flight: packet.inflight,
-            lost_since_sent: MSS,
+            lost_since_sent: self.cx.lost - packet.lost,
             app_limited: packet.app_limited,
-            starts_new_range: true,
+            starts_new_range,
             cause,
         };
         self.cc.on_lost(&self.cx, &lost);
@@ -298,6 +417,10 @@ impl Run {
 
     fn acknowledge(&mut self) {
         let prior_inflight = self.cx.inflight;
+        // DR-12: as the connection does at the start of every ACK.
+        if self.ready_at() > self.cx.now && prior_inflight + MSS <= self.control().cwnd {
+            self.mark_app_limited();
+        }
         let mut newly_lost = 0;
         let packet = loop {
             let packet = self.flight.pop_front().unwrap();
@@ -305,7 +428,7 @@ impl Run {
                 break packet;
             }
             newly_lost += MSS;
-            self.lose(&packet, LossCause::Rack);
+            self.lose(&packet, LossCause::Rack, newly_lost == MSS);
         };
         let cx = &mut self.cx;
         cx.snd_una = packet.offset + MSS;
@@ -331,6 +454,7 @@ impl Run {
         let mut sample = sample(1);
         sample.newly_lost = newly_lost;
         sample.prior_inflight = prior_inflight;
+        sample.lost_since_sent = cx.lost - packet.lost;
         sample.tx_in_flight = packet.inflight;
         sample.prior_delivered = packet.delivered;
         sample.delivered = cx.delivered - packet.delivered;
@@ -341,6 +465,9 @@ impl Run {
         sample.round_start = round_start;
         self.change_phase(newly_lost);
         self.cc.on_ack(&self.cx, &sample);
+        if self.control().mark_app_limited {
+            self.mark_app_limited();
+        }
     }
 
     fn change_phase(&mut self, newly_lost: u64) {
@@ -360,7 +487,7 @@ impl Run {
 
     fn time_out(&mut self) {
         for packet in std::mem::take(&mut self.flight) {
-            self.lose(&packet, LossCause::Rto);
+            self.lose(&packet, LossCause::Rto, false);
         }
         self.recover = self.cx.snd_nxt;
         let first = !self.cx.in_loss;

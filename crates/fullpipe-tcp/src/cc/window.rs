@@ -15,6 +15,8 @@
 //!
 //! What differs between the algorithms is handed in: `count`, and the function `cut`.
 
+use fullpipe_units::Duration;
+
 use super::{AckSample, Context, Control, Hints, Pacing, Recovery, SendQuantum, Signal};
 
 /// Initial window in segments (RFC 6928; kernels do not apply its byte limit).
@@ -30,6 +32,12 @@ const PACING_SLOW_START: u64 = 200;
 
 /// Pacing in percent of `cwnd / srtt` otherwise: a margin to grow and to fill gaps.
 const PACING_AVOIDANCE: u64 = 120;
+
+/// While the window stays the same, the growth that BIC and CUBIC computed for it is good for this long.
+pub(super) const RECOMPUTE: Duration = Duration::from_nanos(1_000_000_000 / 32);
+
+/// What a cut by BIC or CUBIC leaves is in 1/1024.
+pub(super) const KEEP_ONE: u64 = 1024;
 
 /// "No reduction yet", in segments.
 const NO_SSTHRESH: u64 = u64::MAX;
@@ -77,6 +85,11 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
+    /// In the slow start that a connection begins with: nothing has ended one yet.
+    pub(super) fn in_first_slow_start(&self) -> bool {
+        self.ssthresh == NO_SSTHRESH
+    }
+
     /// Slow start is over although nothing was lost.
     pub(super) fn leave_slow_start(&mut self) {
         self.ssthresh = self.cwnd;
@@ -89,31 +102,40 @@ impl Window {
 
     /// The first half of every ACK: notes the phase and, in slow start, grows the window. Returns the
     /// segments left for congestion avoidance.
-    ///
-    /// Grows only on cumulative progress (a duplicate ACK may be the first sign of a loss), never while
-    /// fast recovery sets the window, and only if the window was used.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample) -> u64 {
-        self.in_recovery = cx.in_recovery;
-        if cx.in_recovery || !sample.una_advanced || !self.is_used(cx) {
-            return 0;
+        self.on_watched_ack(cx, sample, sample.acked_segments)
+    }
+
+    /// The same, with slow start growing by no more than `grant` segments.
+    pub(super) fn on_watched_ack(&mut self, cx: &Context, sample: &AckSample, grant: u64) -> u64 {
+        if self.progresses(cx, sample) && self.is_used(cx) {
+            self.slow_start(sample.acked_segments, grant)
+        } else {
+            0
         }
-        self.slow_start(sample.acked_segments)
+    }
+
+    /// Notes the phase, and says whether this ACK may change the window: only cumulative progress does (a
+    /// duplicate ACK may be the first sign of a loss), and never while fast recovery sets the window.
+    pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
+        self.in_recovery = cx.in_recovery;
+        !cx.in_recovery && sample.una_advanced
     }
 
     /// A window that was never filled says nothing about what the path can take (RFC 7661). Slow start
     /// is generous: with half the window outstanding, the next round could have filled it.
-    fn is_used(&self, cx: &Context) -> bool {
+    pub(super) fn is_used(&self, cx: &Context) -> bool {
         cx.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * cx.max_inflight.div_ceil(cx.mss))
     }
 
-    /// One segment per segment acknowledged, up to exactly `ssthresh`. Returns what is left.
-    fn slow_start(&mut self, acked: u64) -> u64 {
+    /// `grant` segments, which usually are those acknowledged, up to exactly `ssthresh`. Returns what is left beyond it.
+    fn slow_start(&mut self, acked: u64, grant: u64) -> u64 {
         if !self.in_slow_start() {
             return acked;
         }
-        let grown = acked.min(self.ssthresh - self.cwnd);
+        let grown = grant.min(self.ssthresh - self.cwnd);
         self.cwnd += grown;
-        acked - grown
+        if grown < grant { acked - grown } else { 0 }
     }
 
     /// One segment per `count` segments acknowledged.
@@ -132,6 +154,14 @@ impl Window {
             self.credit -= steps * count;
             self.cwnd += steps;
         }
+    }
+
+    /// Sets the window although nothing was lost. The threshold follows it down, and on the way up remembers
+    /// most of it.
+    pub(super) fn set(&mut self, segments: u64) {
+        self.cwnd = segments.max(MIN_SSTHRESH);
+        self.ssthresh = self.ssthresh.min(self.cwnd);
+        self.ssthresh = self.remembered_ssthresh();
     }
 
     /// Every signal. `cut` makes the new threshold of the window at hand, and is called if and only if
@@ -215,6 +245,7 @@ impl Window {
             pacing: Pacing::SrttRatio { slow_start: PACING_SLOW_START, avoidance: PACING_AVOIDANCE },
             send_quantum: SendQuantum::FromRate { min_segments: 2 },
             recovery: Recovery::Prr,
+            mark_app_limited: false,
         }
     }
 
@@ -228,4 +259,12 @@ impl Window {
             "congestion_avoidance"
         }
     }
+}
+
+/// The height at which growth slows down after a cut at `cwnd` that leaves `keep` 1024ths of it.
+///
+/// Where the window was cut, usually. Below the last such height somebody else is growing: then lower than
+/// the window, to make room sooner (fast convergence).
+pub(super) fn plateau(cwnd: u64, last: u64, keep: u64) -> u64 {
+    if cwnd < last { cwnd * (KEEP_ONE + keep) / (2 * KEEP_ONE) } else { cwnd }
 }

@@ -36,6 +36,11 @@ impl<V: Copy + Default + Ord> WindowedMax<V> {
         Self { window, best: [Seen::default(); 3] }
     }
 
+    /// Makes the window this long from the next sample on.
+    pub(super) fn set_window(&mut self, window: u64) {
+        self.window = window;
+    }
+
     /// The maximum.
     pub(super) fn get(&self) -> V {
         self.best[0].value

@@ -74,8 +74,22 @@ impl Connection {
         self.syn_pending = true;
     }
 
+    /// A segment before the connection is there. True when it is there now, and the segment is to be handled
+    /// further.
+    #[cold]
+    pub(super) fn on_early_segment(&mut self, now: Instant, segment: &Segment) -> bool {
+        match self.state {
+            State::Closed => {}
+            State::Listen => self.on_segment_in_listen(segment),
+            State::SynSent => self.on_segment_in_syn_sent(now, segment),
+            State::SynReceived => return self.on_segment_in_syn_received(now, segment),
+            State::Established => return true,
+        }
+        false
+    }
+
     /// A segment in `Listen`: only a SYN means anything.
-    pub(super) fn on_segment_in_listen(&mut self, segment: &Segment) {
+    fn on_segment_in_listen(&mut self, segment: &Segment) {
         if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::RST) {
             self.agree(segment);
             self.state = State::SynReceived;
@@ -84,7 +98,7 @@ impl Connection {
     }
 
     /// A segment in `SynSent`: the SYN-ACK, if it acknowledges our SYN (TCP-2).
-    pub(super) fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {
+    fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {
         let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.iss.plus(1);
         if !acknowledges {
             return;
@@ -99,7 +113,7 @@ impl Connection {
     }
 
     /// A segment in `SynReceived`. True when it completes the handshake and is to be handled further.
-    pub(super) fn on_segment_in_syn_received(&mut self, now: Instant, segment: &Segment) -> bool {
+    fn on_segment_in_syn_received(&mut self, now: Instant, segment: &Segment) -> bool {
         if segment.flags.has(Flags::SYN) {
             // The SYN-ACK was lost, or is late.
             self.syn_pending = true;
@@ -150,17 +164,18 @@ impl Connection {
         self.rate.delivered_time = now;
         // TCP-10: a SYN lost more than once is a sign of congestion; begin with one segment.
         let initial_cwnd = if self.syn_retries > 1 { self.mss } else { 10 * self.mss };
-        let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd) };
+        let slow_start = self.config.slow_start;
+        let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
         let cx = self.context(now);
         self.cc = self.config.cc.build(&cx, &hints);
         self.refresh_control(&cx);
         self.queue.autotune(self.control.cwnd, self.mss, 2);
-        self.events.push_back(Event::Connected);
+        self.events.add(Event::Connected);
     }
 
     pub(super) fn abort(&mut self) {
         self.state = State::Closed;
         self.retransmit_timer = None;
-        self.events.push_back(Event::Aborted);
+        self.events.add(Event::Aborted);
     }
 }

@@ -5,9 +5,11 @@ use fullpipe_units::{Duration, Instant};
 use super::timers::RetransmitTimer;
 use super::{Connection, Event, Phase, State};
 use crate::cc::{AckSample, LossCause, Lost, Recovery, Signal};
-use crate::estimate::{RateSample, RateSnapshot};
+use crate::estimate::{RateSample, RateSnapshot, RttEstimator};
 use crate::recovery::probe::ProbeEnd;
-use crate::recovery::scoreboard::{RecordNo, RecordState, SentRecord};
+use crate::recovery::rack::{Patience, Rack};
+use crate::recovery::rto::Rto;
+use crate::recovery::scoreboard::{RecordNo, RecordState, Run, SentRecord};
 use crate::rx::ack::Received;
 use crate::wire::{Flags, Segment, Timestamps};
 
@@ -17,6 +19,8 @@ const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 /// What one ACK delivered, gathered record by record.
 struct Delivery {
     now: Instant,
+    /// The smallest RTT before this ACK.
+    min_rtt: Option<Duration>,
     cum_acked: u64,
     sacked: u64,
     segments: u64,
@@ -40,26 +44,30 @@ struct Newest {
 }
 
 impl Delivery {
-    fn take(&mut self, record: &SentRecord, selectively: bool) {
-        let len = u64::from(record.len);
-        let end = record.offset + len;
+    /// A call: there is one run in most ACKs, and spread out in a loop this would cost more.
+    #[inline(never)]
+    fn take(&mut self, run: Run<'_>, selectively: bool, rack: &mut Rack, rto: &Rto) {
+        self.spurious_timeout |= rto.proves_spurious(run.first.sent_at, run.first.transmissions);
+        rack.on_delivered(self.now, run, self.min_rtt);
+        let Run { first, last, segments, octets } = run;
         if selectively {
-            self.sacked += len;
+            self.sacked += octets;
         } else {
-            self.cum_acked += len;
+            self.cum_acked += octets;
         }
-        self.segments += 1;
-        if self.newest.is_none_or(|newest| (record.sent_at, end) > (newest.sent_at, newest.end)) {
+        self.segments += segments;
+        let first_transmission = last.transmissions == 1;
+        if self.newest.is_none_or(|newest| (last.sent_at, last.end()) > (newest.sent_at, newest.end)) {
             self.newest = Some(Newest {
-                sent_at: record.sent_at,
-                end,
-                snapshot: record.snapshot,
-                first_transmission: record.transmissions == 1,
+                sent_at: last.sent_at,
+                end: last.end(),
+                snapshot: last.snapshot,
+                first_transmission,
             });
         }
         let span = if selectively { &mut self.reported } else { &mut self.acked };
-        if record.transmissions == 1 {
-            span.get_or_insert((record.sent_at, record.sent_at)).1 = record.sent_at;
+        if first_transmission {
+            span.get_or_insert((first.sent_at, last.sent_at)).1 = last.sent_at;
         } else {
             self.ambiguous |= !selectively;
         }
@@ -99,16 +107,8 @@ pub(super) fn lost_record(number: RecordNo, record: &SentRecord, cause: LossCaus
 impl Connection {
     /// Handles a segment. Afterwards `poll_transmit`, `poll_event` and `poll_timeout` are worth calling.
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
-        match self.state {
-            State::Closed => return,
-            State::Listen => return self.on_segment_in_listen(segment),
-            State::SynSent => return self.on_segment_in_syn_sent(now, segment),
-            State::SynReceived => {
-                if !self.on_segment_in_syn_received(now, segment) {
-                    return;
-                }
-            }
-            State::Established => {}
+        if self.state != State::Established && !self.on_early_segment(now, segment) {
+            return;
         }
         let rcv_nxt = self.reassembly.rcv_nxt();
         let start = segment.seq.offset_near(self.irs.plus(1).plus(rcv_nxt), rcv_nxt);
@@ -136,7 +136,7 @@ impl Connection {
             if start <= self.last_ack_sent && (timestamps.value.wrapping_sub(self.ts_recent) as i32) >= 0 {
                 self.ts_recent = timestamps.value;
             }
-            if segment.len > 0 {
+            if segment.len > 0 && self.window.is_new_echo(timestamps.echo) {
                 self.window.on_echo(timestamps.echo, clock(now), self.readable());
             }
         }
@@ -194,26 +194,26 @@ impl Connection {
         }
         let occupied = self.reassembly.held_bytes() + self.readable();
         let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
-        let window = self.window.remaining(self.reassembly.rcv_nxt());
-        self.acks.on_data(
+        let Self { acks, window, rtt, reassembly, .. } = self;
+        acks.on_data(
             now,
             Received {
                 len,
                 mss: self.rcv_mss,
-                disorder: arrival.out_of_order || self.reassembly.has_holes(),
+                disorder: arrival.out_of_order || reassembly.has_holes(),
                 crowded: arrival.crowded,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
-                rcv_nxt: self.reassembly.rcv_nxt(),
+                rcv_nxt: reassembly.rcv_nxt(),
                 window_opened,
-                window,
-                rtt: self.window.rtt().or(self.rtt.srtt()),
-                rto: self.rtt.rto(),
+                window: window.remaining(reassembly.rcv_nxt()),
+                rtt: window.rtt().or(rtt.srtt()),
             },
+            || rtt.rto(),
         );
         if self.reassembly.rcv_nxt() > before {
-            self.events.push_back(Event::Readable);
+            self.events.add(Event::Readable);
             if self.fin_at.is_some_and(|fin| self.reassembly.rcv_nxt() > fin && before <= fin) {
-                self.events.push_back(Event::PeerClosed);
+                self.events.add(Event::PeerClosed);
                 self.finish_if_done();
             }
         }
@@ -235,13 +235,21 @@ impl Connection {
         if self.has_nothing_to_hear(segment, ack) {
             self.rearm_after_ack(now, None, false);
             self.finish_if_done();
-            return;
+        } else {
+            self.on_news(now, segment, ack);
         }
+    }
 
+    /// An ACK of everything below `ack` that may report, end or prove something. Apart from [`Self::on_ack`],
+    /// so that the segments of a pure sender, which have nothing to say here, do not pay for its size.
+    #[inline(never)]
+    fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64) {
+        self.probe_armed_at = None;
         let prior_inflight = self.board.inflight();
         let lost_before = self.board.lost_total();
         let mut delivery = Delivery {
             now,
+            min_rtt: self.rtt.min_rtt(),
             cum_acked: 0,
             sacked: 0,
             segments: 0,
@@ -265,7 +273,7 @@ impl Connection {
         self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
         if una_advanced {
             if self.queue.on_acked(ack, self.snd_nxt) {
-                self.events.push_back(Event::Writable);
+                self.events.add(Event::Writable);
             }
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.
             if delivery.newest_rtt().is_some() || self.has_timestamps {
@@ -299,6 +307,9 @@ impl Connection {
             let cx = self.context(now);
             self.cc.on_ack(&cx, &sample);
             self.refresh_control(&cx);
+            if self.control.mark_app_limited {
+                self.rate.mark_app_limited(cx.inflight);
+            }
         }
         if una_advanced {
             self.autotune_send_buffer();
@@ -353,14 +364,9 @@ impl Connection {
             _ => None,
         };
         blocks.sort_unstable();
-        let Self { board, rack, rto, rtt, snd_nxt, .. } = self;
-        let min_rtt = rtt.min_rtt();
+        let Self { board, rack, rto, snd_nxt, .. } = self;
         for &(from, to) in blocks.iter().filter(|&&(from, to)| from >= una && from < to && to <= *snd_nxt) {
-            board.sack(from, to, |_, record| {
-                delivery.spurious_timeout |= rto.proves_spurious(record.sent_at, record.transmissions);
-                rack.on_delivered(delivery.now, record, min_rtt);
-                delivery.take(record, true);
-            });
+            board.sack(from, to, |run| delivery.take(run, true, rack, rto));
         }
         duplicate
     }
@@ -369,13 +375,8 @@ impl Connection {
         if ack <= self.snd_una {
             return;
         }
-        let Self { board, rack, rto, rtt, .. } = self;
-        let min_rtt = rtt.min_rtt();
-        board.acknowledge(ack, |_, record| {
-            delivery.spurious_timeout |= rto.proves_spurious(record.sent_at, record.transmissions);
-            rack.on_delivered(delivery.now, record, min_rtt);
-            delivery.take(record, false);
-        });
+        let Self { board, rack, rto, .. } = self;
+        board.acknowledge(ack, |run| delivery.take(run, false, rack, rto));
     }
 
     /// Takes the samples of an ACK; `answer` are its timestamps if it acknowledged something.
@@ -473,16 +474,25 @@ impl Connection {
     /// Lets RACK mark, tells the controller, and enters recovery if that is news. Returns when to look
     /// again.
     pub(super) fn detect_losses(&mut self, now: Instant) -> Option<Instant> {
-        let patience = self.patience();
         let lost_before = self.board.lost_total();
-        let mut lost = std::mem::take(&mut self.lost_scratch);
-        let look_again = self.rack.detect(now, &mut self.board, patience, |number, record| {
-            lost.push(lost_record(number, record, LossCause::Rack));
-        });
-        if lost.is_empty() && !self.still_lost {
-            self.lost_scratch = lost;
-            return look_again;
+        let Self { rack, board, lost_scratch, rtt, phase, .. } = self;
+        let look_again = rack.detect(
+            now,
+            board,
+            || patience(rtt, *phase),
+            |number, record| {
+                lost_scratch.push(lost_record(number, record, LossCause::Rack));
+            },
+        );
+        if !self.lost_scratch.is_empty() || self.still_lost {
+            self.on_losses(now, lost_before);
         }
+        look_again
+    }
+
+    /// Something was marked, or is left from the last recovery: that is reason to recover.
+    #[inline(never)]
+    fn on_losses(&mut self, now: Instant, lost_before: u64) {
         self.still_lost = false;
         if self.phase == Phase::Open {
             self.undo.begin(self.snd_una, self.board.resent_in_network());
@@ -493,13 +503,13 @@ impl Connection {
             self.ecn.on_reduced(self.snd_nxt);
             self.signal(now, Signal::EnterRecovery);
         }
-        self.report_losses(now, lost, lost_before);
-        look_again
+        self.report_losses(now, lost_before);
     }
 
-    /// Tells the controller of each marked record, and gives the scratch space back.
-    pub(super) fn report_losses(&mut self, now: Instant, mut lost: Vec<Lost>, lost_before: u64) {
+    /// Tells the controller of each marked record.
+    pub(super) fn report_losses(&mut self, now: Instant, lost_before: u64) {
         let cx = self.context(now);
+        let mut lost = std::mem::take(&mut self.lost_scratch);
         let (mut total, mut previous_end) = (lost_before, None);
         for record in &mut lost {
             total += record.len;
@@ -572,8 +582,10 @@ impl Connection {
 
     /// An autotuned send buffer follows the window, while the window itself is not full.
     fn autotune_send_buffer(&mut self) {
-        if self.board.inflight() < self.effective_cwnd() {
-            self.queue.autotune(self.control.cwnd, self.mss, self.config.cc.sndbuf_windows());
+        let cwnd = self.control.cwnd;
+        if cwnd > self.tuned_for && self.board.inflight() < self.effective_cwnd() {
+            self.tuned_for = cwnd;
+            self.queue.autotune(cwnd, self.mss, self.config.cc.sndbuf_windows());
         }
     }
 
@@ -582,7 +594,7 @@ impl Connection {
         let ours = self.fin_sent && self.snd_una > self.queue.written();
         if ours && !self.finished {
             self.finished = true;
-            self.events.push_back(Event::Finished);
+            self.events.add(Event::Finished);
         }
     }
 
@@ -596,6 +608,12 @@ impl Connection {
         let record = self.board.get(number)?;
         matches!(record.state, RecordState::InFlight | RecordState::Resent).then_some(number)
     }
+}
+
+/// What RACK's reordering window depends on.
+pub(super) fn patience(rtt: &RttEstimator, phase: Phase) -> Patience {
+    let srtt = rtt.srtt().unwrap_or(Duration::from_secs(1));
+    Patience { min_rtt: rtt.min_rtt().unwrap_or(srtt), srtt, in_recovery: phase != Phase::Open }
 }
 
 /// The clock of the timestamps option: milliseconds, starting above zero.

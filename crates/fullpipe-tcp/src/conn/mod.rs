@@ -25,24 +25,22 @@ mod output;
 mod tests;
 mod timers;
 
-use std::collections::VecDeque;
-
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 use crate::SendLimit;
 use crate::buffers::{Buffer, WindowRule};
-use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, Status};
+use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, SlowStart, Status};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
 use crate::recovery::probe::TailProbe;
 use crate::recovery::prr::Prr;
-use crate::recovery::rack::{Patience, Rack};
+use crate::recovery::rack::Rack;
 use crate::recovery::rto::Rto;
 use crate::recovery::scoreboard::Scoreboard;
 use crate::recovery::undo::Undo;
 use crate::rx::ack::AckPolicy;
 use crate::rx::reassembly::Reassembly;
 use crate::rx::window::ReceiveWindow;
-use crate::tx::build;
+use crate::tx::build::{self, Basis, Release};
 use crate::tx::pacer::Pacer;
 use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
@@ -57,6 +55,8 @@ pub struct Config {
     pub mtu: u64,
     /// Congestion control of the sending half.
     pub cc: Algorithm,
+    /// What watches its slow start, if not its own.
+    pub slow_start: Option<SlowStart>,
     /// Send buffer.
     pub sndbuf: Buffer,
     /// Receive buffer.
@@ -86,7 +86,7 @@ pub struct Transmit {
     pub depart_at: Instant,
 }
 
-/// What happened that the application or the driver should know.
+/// What happened that the application or the driver should know, in the order in which it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The handshake is complete.
@@ -101,6 +101,36 @@ pub enum Event {
     Finished,
     /// The connection was reset or gave up.
     Aborted,
+}
+
+/// What happened and was not told yet. A set: whoever hears that data waits reads all of it, however many
+/// segments brought it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Events(u8);
+
+impl Events {
+    const ORDER: [Event; 6] = [
+        Event::Connected,
+        Event::Writable,
+        Event::Readable,
+        Event::PeerClosed,
+        Event::Finished,
+        Event::Aborted,
+    ];
+
+    fn add(&mut self, event: Event) {
+        self.0 |= 1 << event as u8;
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<Event> {
+        if self.0 == 0 {
+            return None;
+        }
+        let first = self.0.trailing_zeros();
+        self.0 &= self.0 - 1;
+        Self::ORDER.get(first as usize).copied()
+    }
 }
 
 /// States of RFC 9293 section 3.3.2, as far as they differ for a transfer.
@@ -143,7 +173,7 @@ enum Phase {
 pub struct Connection {
     config: Config,
     state: State,
-    events: VecDeque<Event>,
+    events: Events,
     draws: Draws,
 
     // Sequence space: offset 0 is the octet after the SYN.
@@ -184,8 +214,10 @@ pub struct Connection {
     pacer: Pacer,
     cc: Box<dyn CongestionControl>,
     control: Control,
-    pacing_rate: Option<Rate>,
-    quantum: u64,
+    release: Release,
+    /// What `release` is to be made of; `None` once it is. Both its parts cost a division for each ACK, and
+    /// whoever sends unpaced what an ACK has made room for needs neither.
+    release_basis: Option<Basis>,
     usage: WindowUsage,
     last_sent_at: Option<Instant>,
     /// The timeout's retransmission leaves whatever the window says.
@@ -194,6 +226,9 @@ pub struct Connection {
     /// Window probes since the peer was last heard.
     window_probes: u32,
     retransmit_timer: Option<(RetransmitTimer, Instant)>,
+    /// When the tail loss probe was armed, if more than one segment was outstanding and nothing was heard since:
+    /// what is sent at the same time as that does not move it.
+    probe_armed_at: Option<Instant>,
     lost_scratch: Vec<Lost>,
 
     // Receiving half.
@@ -208,6 +243,9 @@ pub struct Connection {
     last_ack_sent: u64,
     /// When something out of place was last answered.
     challenged_at: Option<Instant>,
+
+    /// The largest window that an autotuned send buffer has followed.
+    tuned_for: u64,
 
     limits: LimitClock,
     stats: Stats,
@@ -370,7 +408,7 @@ impl Connection {
         Self {
             config,
             state,
-            events: VecDeque::new(),
+            events: Events::default(),
             draws,
             iss: SeqNum(draws.at(0) as u32),
             irs: SeqNum::default(),
@@ -404,14 +442,15 @@ impl Connection {
             pacer: Pacer::default(),
             cc,
             control,
-            pacing_rate: None,
-            quantum: 2 * mss,
+            release: Release { rate: None, quantum: 2 * mss },
+            release_basis: None,
             usage: WindowUsage::default(),
             last_sent_at: None,
             force_retransmit: false,
             probe_due: None,
             window_probes: 0,
             retransmit_timer: None,
+            probe_armed_at: None,
             lost_scratch: Vec::new(),
             reassembly: Reassembly::default(),
             acks: AckPolicy::default(),
@@ -422,6 +461,7 @@ impl Connection {
             ts_recent: 0,
             last_ack_sent: 0,
             challenged_at: None,
+            tuned_for: 0,
             limits: LimitClock {
                 current: SendLimit::App,
                 since: Instant::ZERO,
@@ -464,6 +504,7 @@ impl Connection {
     /// What may leave while the application writes.
     fn outlet(&self) -> Outlet {
         let window = self.snd_wnd.max(self.mss);
+        let quantum = self.release().quantum;
         // The kernel fills a packet buffer with 64 KiB of whole segments, but no more than half of the peer's window.
         let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, window);
         let cwnd = self.effective_cwnd().saturating_sub(self.board.inflight());
@@ -473,9 +514,9 @@ impl Connection {
             room: match self.paced() {
                 false => room,
                 true if self.limits.current == SendLimit::Pacing => 0,
-                true => room.min(self.quantum),
+                true => room.min(quantum),
             },
-            quantum: self.quantum.max(self.mss),
+            quantum: quantum.max(self.mss),
             goal: (most / self.mss).max(1) * self.mss,
             push_after: window / 2,
             mss: self.mss,
@@ -494,6 +535,7 @@ impl Connection {
     }
 
     /// Takes up to `len` in-order bytes; returns how many. May open the window.
+    #[inline]
     pub fn read(&mut self, now: Instant, len: u64) -> u64 {
         let taken = len.min(self.readable());
         let span = if self.reassembly.has_holes() {
@@ -507,8 +549,11 @@ impl Connection {
         self.window.on_read(now, self.copied + first, self.readable() - first, span);
         self.copied += taken;
         // An ACK that is due anyway carries the new window.
-        if taken > 0 && !self.acks.is_due() && self.window_would_open() {
-            self.acks.demand();
+        if taken > 0 && !self.acks.is_due() {
+            let (rcv_nxt, held) = (self.reassembly.rcv_nxt(), self.reassembly.held_bytes());
+            if self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss) {
+                self.acks.demand();
+            }
         }
         taken
     }
@@ -524,9 +569,11 @@ impl Connection {
         self.snd_una.min(self.queue.written())
     }
 
-    /// The next event, oldest first.
+    /// The next event that was not told yet, in the order of [`Event`]. One that happened several times since
+    /// is told once.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.take()
     }
 
     /// Checks what must always hold, for tests.
@@ -565,7 +612,7 @@ impl Connection {
             flight_size: self.snd_nxt - self.snd_una,
             rwnd: self.snd_wnd,
             mss: self.mss,
-            pacing_rate: self.pacing_rate,
+            pacing_rate: self.release().rate,
             delivery_rate: self.rate.last().map(|sample| sample.rate()),
             app_limited: self.rate.last().is_some_and(|sample| sample.app_limited),
             srtt: self.rtt.srtt(),
@@ -630,26 +677,37 @@ impl Connection {
         }
     }
 
-    fn patience(&self) -> Patience {
-        let srtt = self.rtt.srtt().unwrap_or(Duration::from_secs(1));
-        Patience { min_rtt: self.rtt.min_rtt().unwrap_or(srtt), srtt, in_recovery: self.phase != Phase::Open }
-    }
-
     fn signal(&mut self, now: Instant, signal: crate::cc::Signal) {
+        // What was not asked for yet still follows from the decision that is about to change.
+        self.settle_release();
         let cx = self.context(now);
         self.cc.on_signal(&cx, signal);
         self.control = self.cc.control();
     }
 
-    /// Reads the decision and derives what is used per transmission from it.
+    /// How the decision is carried out.
+    fn release(&self) -> Release {
+        match &self.release_basis {
+            None => self.release,
+            Some(basis) => basis.release(&self.control, self.config.max_pacing_rate),
+        }
+    }
+
+    fn settle_release(&mut self) {
+        if self.release_basis.is_some() {
+            self.release = self.release();
+            self.release_basis = None;
+        }
+    }
+
+    /// Reads the decision, from which what is used per transmission follows.
     fn refresh_control(&mut self, cx: &Context) {
-        self.control = self.cc.control();
-        let decided = build::pacing_rate(&self.control, cx);
-        self.pacing_rate = match self.config.max_pacing_rate {
-            Some(most) => Some(decided.map_or(most, |rate| rate.min(most))),
-            None => decided,
-        };
-        self.quantum = build::quantum(&self.control, self.pacing_rate, cx);
+        // Mostly it stands, and to find that out is cheaper than a copy.
+        let control = self.cc.control();
+        if control != self.control {
+            self.control = control;
+        }
+        self.release_basis = Some(Basis::of(cx));
     }
 
     /// Marks the samples to come when the application leaves the window unused
@@ -660,15 +718,5 @@ impl Connection {
         if unsent < self.mss && inflight < self.effective_cwnd() && self.board.lost_pending() == 0 {
             self.rate.mark_app_limited(inflight);
         }
-    }
-
-    /// The next offer would move the right edge by at least two segments, or by half of a small window.
-    fn window_would_open(&self) -> bool {
-        let rcv_nxt = self.reassembly.rcv_nxt();
-        let held = self.reassembly.held_bytes();
-        let next = self.window.next_edge(rcv_nxt, held, self.readable(), self.rcv_mss);
-        let remaining = self.window.remaining(rcv_nxt);
-        let gain = next - self.window.edge();
-        gain > 0 && (remaining < 2 * self.rcv_mss || gain >= 2 * remaining.max(1))
     }
 }

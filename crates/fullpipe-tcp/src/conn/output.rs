@@ -6,20 +6,17 @@ use super::timers::RetransmitTimer;
 use super::{Connection, Phase, ProbeKind, State, Transmit};
 use crate::SendLimit;
 use crate::cc::{Sent, SentKind, Signal};
+use crate::estimate::RateSnapshot;
 use crate::recovery::scoreboard::RecordNo;
 use crate::tx::build::{self, Room};
 use crate::wire::{Flags, SackBlocks, Segment};
 
 impl Connection {
     /// The next transmission, or `None` when nothing may be sent now.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        match self.state {
-            State::Closed | State::Listen => return None,
-            State::SynSent | State::SynReceived => {
-                let segment = self.transmit_syn(now)?;
-                return Some(Transmit { segment, gso_size: 0, depart_at: now });
-            }
-            State::Established => {}
+        if self.state != State::Established {
+            return self.poll_handshake(now);
         }
         if !self.only_acknowledges()
             && let Some(transmit) = self.poll_data(now)
@@ -31,6 +28,15 @@ impl Connection {
             return Some(Transmit { segment, gso_size: 0, depart_at: now });
         }
         None
+    }
+
+    #[cold]
+    fn poll_handshake(&mut self, now: Instant) -> Option<Transmit> {
+        if !matches!(self.state, State::SynSent | State::SynReceived) {
+            return None;
+        }
+        let segment = self.transmit_syn(now)?;
+        Some(Transmit { segment, gso_size: 0, depart_at: now })
     }
 
     /// Nothing is outstanding or waits to be sent, and that is already on record: the receiving side of a
@@ -49,6 +55,9 @@ impl Connection {
             && let Some(transmit) = self.transmit_probe(now, kind)
         {
             return Some(transmit);
+        }
+        if self.paced() {
+            self.settle_release();
         }
         let lost = self.board.next_lost();
         if std::mem::take(&mut self.force_retransmit)
@@ -69,6 +78,7 @@ impl Connection {
     }
 
     /// F-RTO: while the path is asked with new data what is lost waits; unless nothing new can go.
+    #[cold]
     fn ask_or_repair(&mut self, lost: Option<RecordNo>, now: Instant) -> Option<RecordNo> {
         let asked = self.rto.has_asked(self.snd_nxt);
         if !asked && !matches!(self.next_step(None, now), Step::New { .. } | Step::Stop(SendLimit::Pacing)) {
@@ -79,6 +89,7 @@ impl Connection {
     }
 
     /// Chooses between lost and new data, or says what forbids both.
+    #[inline(always)]
     fn next_step(&self, lost: Option<RecordNo>, now: Instant) -> Step {
         let inflight = self.board.inflight();
         let cwnd = self.effective_cwnd();
@@ -101,12 +112,19 @@ impl Connection {
             return Step::Retransmit(number);
         }
         let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
+        // The kernel never fills more than half a window with one transmission.
+        let in_window = (cwnd - inflight).min((cwnd / 2).max(self.mss));
+        let quantum = match &self.release_basis {
+            None => self.release.quantum,
+            Some(basis) => {
+                basis.quantum_for(unsent.min(in_window).min(rwnd), &self.control, self.config.max_pacing_rate)
+            }
+        };
         let room = Room {
             unsent,
-            // The kernel never fills more than half a window with one transmission.
-            cwnd: (cwnd - inflight).min((cwnd / 2).max(self.mss)),
+            cwnd: in_window,
             rwnd,
-            quantum: self.quantum,
+            quantum,
             short_outstanding: self.short_until > self.snd_una,
             last: self.queue.is_closed(),
         };
@@ -155,18 +173,22 @@ impl Connection {
         let first_after_idle = self.board.is_empty();
         let inflight = self.board.inflight();
         let snapshot = self.rate.on_send(now, inflight, len, self.board.lost_total());
-        let mut at = offset;
-        while at < offset + len {
+        let (mut at, end, mut segments) = (offset, offset + len, 0);
+        while at < end {
             // At most one MSS, which fits.
-            let piece = self.mss.min(offset + len - at) as u32;
-            self.board.push_new(at, piece, false, now, snapshot);
+            let piece = self.mss.min(end - at) as u32;
             at += u64::from(piece);
+            segments += 1;
+            // Within a transmission each segment adds to what is in flight.
+            let snapshot = RateSnapshot { tx_in_flight: inflight + (at - offset), ..snapshot };
+            self.board.push_new(at - u64::from(piece), piece, false, now, snapshot);
         }
-        self.snd_nxt = offset + len;
-        if !len.is_multiple_of(self.mss) {
-            self.short_until = self.snd_nxt;
+        self.snd_nxt = end;
+        if len < segments * self.mss {
+            self.short_until = end;
         }
-        self.on_sent(now, offset, len, SentKind::New, first_after_idle);
+        let sent = Sent { offset, len, kind: SentKind::New, first_after_idle, departure: now };
+        self.on_sent(now, sent, segments);
         let limited = self.board.inflight() >= self.effective_cwnd();
         self.usage.on_send(self.snd_una, self.snd_nxt, self.snd_nxt - self.snd_una, limited);
         self.rearm_after_send(now, first_after_idle);
@@ -198,7 +220,8 @@ impl Connection {
         self.rack.on_resent(number, now);
         self.undo.on_retransmission(super::input::clock(now));
         self.stats.retransmits += 1;
-        self.on_sent(now, offset, len.into(), kind, false);
+        let sent = Sent { offset, len: len.into(), kind, first_after_idle: false, departure: now };
+        self.on_sent(now, sent, u64::from(len).div_ceil(self.mss));
         if self.retransmit_timer.is_none() {
             self.arm_timeout(now);
         }
@@ -250,19 +273,18 @@ impl Connection {
         }
     }
 
-    fn on_sent(&mut self, now: Instant, offset: u64, len: u64, kind: SentKind, first_after_idle: bool) {
-        let segments = len.div_ceil(self.mss);
+    fn on_sent(&mut self, now: Instant, sent: Sent, segments: u64) {
         self.stats.segments_sent += segments;
-        self.stats.bytes_sent += len;
+        self.stats.bytes_sent += sent.len;
         self.last_sent_at = Some(now);
         if matches!(self.phase, Phase::Recovery { .. }) {
-            self.prr.on_send(len);
+            self.prr.on_send(sent.len);
         }
-        let rate = if self.paced() { self.pacing_rate } else { None };
-        self.pacer.on_send(now, len, segments, rate);
+        let rate = if self.paced() { self.release().rate } else { None };
+        self.pacer.on_send(now, sent.len, segments, rate);
         let cx = self.context(now);
-        self.cc.on_send(&cx, &Sent { offset, len, kind, first_after_idle, departure: now });
-        if first_after_idle {
+        self.cc.on_send(&cx, &sent);
+        if sent.first_after_idle {
             self.refresh_control(&cx);
         }
     }
@@ -285,6 +307,7 @@ impl Connection {
             self.rto_base = now;
         }
         match self.retransmit_timer {
+            Some((RetransmitTimer::TailProbe, _)) if self.probe_armed_at == Some(now) => {}
             None | Some((RetransmitTimer::TailProbe | RetransmitTimer::Persist, _)) => {
                 self.arm_probe_or_timeout(now);
             }
@@ -315,15 +338,11 @@ impl Connection {
         let rcv_nxt = self.reassembly.rcv_nxt();
         let window = self.window.offer(rcv_nxt, self.reassembly.held_bytes(), self.readable(), self.rcv_mss);
         let origin = self.irs.plus(1);
-        let mut sack = SackBlocks::default();
-        if self.has_sack {
-            let most = if self.has_timestamps { 3 } else { 4 };
-            let duplicate = self.reassembly.take_duplicate();
-            let blocks = duplicate.iter().chain(self.reassembly.recent());
-            for &(start, end) in blocks.take(most) {
-                sack.push(origin.plus(start), origin.plus(end));
-            }
-        }
+        let sack = if self.has_sack && self.reassembly.has_reports() {
+            self.sack_blocks()
+        } else {
+            SackBlocks::default()
+        };
         let timestamps = self.has_timestamps.then(|| self.timestamps(now));
         self.last_ack_sent = rcv_nxt;
         self.acks.on_ack_sent();
@@ -338,6 +357,20 @@ impl Connection {
             sack,
             ecn: Ecn::NotEct,
         }
+    }
+
+    /// What arrived out of place, the newest change first, behind a duplicate if there is one to report.
+    #[cold]
+    fn sack_blocks(&mut self) -> SackBlocks {
+        let origin = self.irs.plus(1);
+        let mut sack = SackBlocks::default();
+        let most = if self.has_timestamps { 3 } else { 4 };
+        let duplicate = self.reassembly.take_duplicate();
+        let blocks = duplicate.iter().chain(self.reassembly.recent());
+        for &(start, end) in blocks.take(most) {
+            sack.push(origin.plus(start), origin.plus(end));
+        }
+        sack
     }
 }
 

@@ -43,6 +43,7 @@ impl Connection {
         if self.acks.deadline() <= now {
             self.acks.on_timeout(now);
         }
+        self.probe_armed_at = None;
         let Some((timer, at)) = self.retransmit_timer else { return };
         if at > now {
             return;
@@ -91,13 +92,13 @@ impl Connection {
             self.undo.begin(self.snd_una, self.board.resent_in_network());
         }
         self.phase = Phase::Loss;
-        let patience = self.patience();
-        let mut lost = std::mem::take(&mut self.lost_scratch);
+        let patience = super::input::patience(&self.rtt, self.phase);
         let lost_before = self.board.lost_total();
-        self.rack.mark_on_timeout(now, &mut self.board, patience, |number, record| {
-            lost.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
+        let Self { rack, board, lost_scratch, .. } = self;
+        rack.mark_on_timeout(now, board, patience, |number, record| {
+            lost_scratch.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
         });
-        self.report_losses(now, lost, lost_before);
+        self.report_losses(now, lost_before);
         self.ecn.on_reduced(self.snd_nxt);
         self.signal(now, Signal::Timeout { first });
         let cx = self.context(now);
@@ -127,5 +128,6 @@ impl Connection {
         // The probe gives way to a timeout that would strike first.
         let at = probe_at.min(timeout_at).max(now);
         self.retransmit_timer = Some((RetransmitTimer::TailProbe, at));
+        self.probe_armed_at = (self.board.outstanding() > 1).then_some(now);
     }
 }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use fullpipe_units::{Duration, Instant};
 
-use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
+use super::scoreboard::{RecordNo, RecordState, Run, Scoreboard, SentRecord};
 
 /// Largest multiple of `min_rtt / 4` for the reordering window (RFC 8985 section 6.2 step 4).
 const MAX_REO_WND_MULT: u64 = 255;
@@ -75,22 +75,22 @@ impl Rack {
         self.resent.push_back((number, sent_at));
     }
 
-    /// A record was delivered (RFC 8985 section 6.2 steps 1 to 3).
-    pub fn on_delivered(&mut self, now: Instant, record: &SentRecord, min_rtt: Option<Duration>) {
-        let end = record.offset + u64::from(record.len);
-        let rtt = now.saturating_since(record.sent_at);
-        if record.transmissions > 1 {
+    /// A record, or several in a row, were delivered (RFC 8985 section 6.2 steps 1 to 3).
+    pub fn on_delivered(&mut self, now: Instant, run: Run<'_>, min_rtt: Option<Duration>) {
+        let end = run.last.end();
+        let rtt = now.saturating_since(run.last.sent_at);
+        if run.last.transmissions > 1 {
             // The ACK of the original would look like a very fast one of the retransmission.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return;
             }
-        } else if end < self.fack {
+        } else if run.first.end() < self.fack {
             self.reordering_seen = true;
         }
         self.fack = self.fack.max(end);
-        if (record.sent_at, end) > (self.xmit_ts, self.end_seq) {
+        if (run.last.sent_at, end) > (self.xmit_ts, self.end_seq) {
             self.rtt = rtt;
-            self.xmit_ts = record.sent_at;
+            self.xmit_ts = run.last.sent_at;
             self.end_seq = end;
         }
     }
@@ -135,18 +135,38 @@ impl Rack {
         &mut self,
         now: Instant,
         board: &mut Scoreboard,
+        patience: impl FnOnce() -> Patience,
+        lost: impl FnMut(RecordNo, &SentRecord),
+    ) -> Option<Instant> {
+        self.fresh_cursor = self.fresh_cursor.max(board.base());
+        // Without loss everything is delivered in order, and nothing outstanding is older than what was.
+        let fresh = board.visit(self.fresh_cursor);
+        if self.resent.is_empty() && fresh.is_none_or(|record| record.is_fresh() && !self.precedes(record)) {
+            return None;
+        }
+        self.mark_older(now, board, patience(), lost)
+    }
+
+    /// It left before the newest that was delivered.
+    fn precedes(&self, record: &SentRecord) -> bool {
+        (record.sent_at, record.end()) < (self.xmit_ts, self.end_seq)
+    }
+
+    /// The rest of [`Self::detect`], for which the record at the cursor has been visited.
+    #[inline(never)]
+    fn mark_older(
+        &mut self,
+        now: Instant,
+        board: &mut Scoreboard,
         patience: Patience,
         mut lost: impl FnMut(RecordNo, &SentRecord),
     ) -> Option<Instant> {
         let allowance = self.rtt + self.reo_wnd(patience, board.sacked_segments());
         let mut look_again: Option<Instant> = None;
-        let newest = (self.xmit_ts, self.end_seq);
-
-        self.fresh_cursor = self.fresh_cursor.max(board.base());
-        while let Some(record) = board.visit(self.fresh_cursor) {
-            if record.state == RecordState::InFlight && record.transmissions == 1 {
-                let end = record.offset + u64::from(record.len);
-                if (record.sent_at, end) >= newest {
+        let mut fresh = board.get(self.fresh_cursor);
+        while let Some(record) = fresh {
+            if record.is_fresh() {
+                if !self.precedes(record) {
                     break;
                 }
                 let deadline = record.sent_at + allowance;
@@ -157,6 +177,7 @@ impl Rack {
                 Self::mark(board, self.fresh_cursor, &mut lost);
             }
             self.fresh_cursor += 1;
+            fresh = board.visit(self.fresh_cursor);
         }
 
         while let Some(&(number, sent_at)) = self.resent.front() {
@@ -166,8 +187,7 @@ impl Rack {
                     && matches!(record.state, RecordState::InFlight | RecordState::Resent)
             });
             if let Some(record) = current {
-                let end = record.offset + u64::from(record.len);
-                if (sent_at, end) >= newest {
+                if !self.precedes(record) {
                     break;
                 }
                 let deadline = sent_at + allowance;
@@ -231,12 +251,12 @@ mod tests {
     }
 
     fn sack(board: &mut Scoreboard, rack: &mut Rack, now: Instant, start: u64, end: u64) {
-        board.sack(start, end, |_, record| rack.on_delivered(now, record, Some(RTT)));
+        board.sack(start, end, |run| rack.on_delivered(now, run, Some(RTT)));
     }
 
     fn detect(board: &mut Scoreboard, rack: &mut Rack, now: Instant) -> (Vec<RecordNo>, Option<Instant>) {
         let mut marked = Vec::new();
-        let again = rack.detect(now, board, PATIENT, |number, _| marked.push(number));
+        let again = rack.detect(now, board, || PATIENT, |number, _| marked.push(number));
         (marked, again)
     }
 

@@ -47,6 +47,21 @@ pub struct SentRecord {
     pub snapshot: RateSnapshot,
 }
 
+/// What is newly known to have been delivered: one record, or several in a row that were in the network and
+/// had been sent once. These left in the order of their offsets, so what an ACK says of them follows from
+/// the first and the last.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// The lowest record.
+    pub first: &'a SentRecord,
+    /// The highest.
+    pub last: &'a SentRecord,
+    /// How many there are.
+    pub segments: u64,
+    /// Their octets.
+    pub octets: u64,
+}
+
 /// Where a record is believed to be.
 ///
 /// ```text
@@ -86,6 +101,16 @@ pub struct Scoreboard {
 impl SentRecord {
     fn is_in_network(&self) -> bool {
         matches!(self.state, RecordState::InFlight | RecordState::Resent)
+    }
+
+    /// Offset behind its last octet.
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+
+    /// It is where its first transmission left it: in the network.
+    pub fn is_fresh(&self) -> bool {
+        self.state == RecordState::InFlight && self.transmissions == 1
     }
 
     /// 1 if it is in the network and was sent more than once.
@@ -171,7 +196,13 @@ impl Scoreboard {
     }
 
     /// The lowest record marked lost and not yet sent again.
+    #[inline]
     pub fn next_lost(&mut self) -> Option<RecordNo> {
+        if self.lost_queue.is_empty() { None } else { self.first_still_lost() }
+    }
+
+    #[inline(never)]
+    fn first_still_lost(&mut self) -> Option<RecordNo> {
         while let Some(&Reverse(number)) = self.lost_queue.peek() {
             if self.get(number).is_some_and(|record| record.state == RecordState::Lost) {
                 return Some(number);
@@ -238,34 +269,50 @@ impl Scoreboard {
         }
     }
 
-    /// Handles a cumulative acknowledgement of everything below `offset`. `newly` gets each record that
-    /// was not known to be delivered before, in offset order.
-    pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(RecordNo, &SentRecord)) {
-        while let Some(record) = self.records.front_mut() {
-            let end = record.offset + u64::from(record.len);
-            if end > offset {
-                if record.offset < offset {
-                    // The peer took a part only, as after a window shrunk under our feet.
-                    let part = u32::try_from(offset - record.offset).unwrap_or(record.len);
-                    self.trim_front(part);
+    /// Handles a cumulative acknowledgement of everything below `offset`. `newly` gets what was not known to be
+    /// delivered before, in offset order.
+    pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) {
+        let outstanding = self.records.len();
+        while let Some(first) = self.records.front().filter(|record| record.end() <= offset) {
+            let (mut segments, mut octets) = (1, u64::from(first.len));
+            if first.is_fresh() {
+                while let Some(next) =
+                    self.records.get(segments).filter(|next| next.is_fresh() && next.end() <= offset)
+                {
+                    segments += 1;
+                    octets += u64::from(next.len);
                 }
-                break;
+                self.inflight -= octets;
+            } else {
+                match first.state {
+                    RecordState::Sacked => self.sacked_segments -= 1,
+                    RecordState::Lost => self.lost_pending -= octets,
+                    RecordState::InFlight | RecordState::Resent => self.inflight -= octets,
+                }
+                self.resent_in_network -= first.resent();
             }
-            let len = u64::from(record.len);
-            match record.state {
-                RecordState::Sacked => self.sacked_segments -= 1,
-                RecordState::Lost => self.lost_pending -= len,
-                RecordState::InFlight | RecordState::Resent => self.inflight -= len,
+            if first.state != RecordState::Sacked
+                && let Some(last) = self.records.get(segments - 1)
+            {
+                newly(Run { first, last, segments: segments as u64, octets });
             }
-            self.resent_in_network -= record.resent();
-            if record.state != RecordState::Sacked {
-                newly(self.base, record);
+            for _ in 0..segments {
+                self.records.pop_front();
             }
-            self.visited += 1;
-            self.records.pop_front();
-            self.base += 1;
         }
-        self.sacked.remove_below(offset);
+        let gone = (outstanding - self.records.len()) as u64;
+        self.visited += gone;
+        self.base += gone;
+        if let Some(record) = self.records.front()
+            && record.offset < offset
+        {
+            // The peer took a part only, as after a window shrunk under our feet.
+            let part = u32::try_from(offset - record.offset).unwrap_or(record.len);
+            self.trim_front(part);
+        }
+        if !self.sacked.is_empty() {
+            self.sacked.remove_below(offset);
+        }
     }
 
     fn trim_front(&mut self, part: u32) {
@@ -280,31 +327,42 @@ impl Scoreboard {
         }
     }
 
-    /// Handles one SACK block. `newly` gets each record that it newly covers, in offset order.
-    pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(RecordNo, &SentRecord)) {
-        let Self { records, base, sacked, sacked_segments, inflight, lost_pending, .. } = self;
+    /// Handles one SACK block. `newly` gets what it newly covers, in offset order.
+    pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(Run<'_>)) {
+        let Self { records, sacked, sacked_segments, inflight, lost_pending, .. } = self;
         let (resent_in_network, visited) = (&mut self.resent_in_network, &mut self.visited);
         sacked.insert(start, end, |gap_start, gap_end| {
             let mut index = index_of(records, gap_start);
-            while let Some(record) = records.get_mut(index) {
-                let record_end = record.offset + u64::from(record.len);
-                if record_end > gap_end {
-                    break;
-                }
-                let len = u64::from(record.len);
-                *visited += 1;
-                *resent_in_network -= record.resent();
-                let was = std::mem::replace(&mut record.state, RecordState::Sacked);
-                match was {
-                    RecordState::Sacked => {}
-                    RecordState::Lost => *lost_pending -= len,
-                    RecordState::InFlight | RecordState::Resent => *inflight -= len,
-                }
-                if was != RecordState::Sacked {
-                    *sacked_segments += 1;
-                    newly(*base + index as u64, record);
-                }
+            while let Some(record) = records.get_mut(index).filter(|record| record.end() <= gap_end) {
+                let (first, mut octets) = (index, u64::from(record.len));
                 index += 1;
+                if record.is_fresh() {
+                    record.state = RecordState::Sacked;
+                    while let Some(next) =
+                        records.get_mut(index).filter(|next| next.is_fresh() && next.end() <= gap_end)
+                    {
+                        octets += u64::from(next.len);
+                        next.state = RecordState::Sacked;
+                        index += 1;
+                    }
+                    *inflight -= octets;
+                } else {
+                    *resent_in_network -= record.resent();
+                    match std::mem::replace(&mut record.state, RecordState::Sacked) {
+                        RecordState::Sacked => {
+                            *visited += 1;
+                            continue;
+                        }
+                        RecordState::Lost => *lost_pending -= octets,
+                        RecordState::InFlight | RecordState::Resent => *inflight -= octets,
+                    }
+                }
+                let segments = (index - first) as u64;
+                *visited += segments;
+                *sacked_segments += segments;
+                if let (Some(first), Some(last)) = (records.get(first), records.get(index - 1)) {
+                    newly(Run { first, last, segments, octets });
+                }
             }
         });
     }
@@ -392,9 +450,36 @@ mod tests {
     fn delivered(board: &mut Scoreboard, blocks: &[(u64, u64)]) -> Vec<RecordNo> {
         let mut numbers = Vec::new();
         for &(start, end) in blocks {
-            board.sack(start, end, |number, _| numbers.push(number));
+            let offsets: Vec<u64> = board.records.iter().map(|record| record.offset).collect();
+            let base = board.base();
+            board.sack(start, end, |run| {
+                let first = base + offsets.partition_point(|&offset| offset < run.first.offset) as u64;
+                numbers.extend(first..first + run.segments);
+            });
         }
         numbers
+    }
+
+    /// What was sent once comes in runs; everything else one by one, and what is known already not at all.
+    #[test]
+    fn runs_are_of_what_was_sent_once() {
+        let mut board = board(10);
+        board.sack(300, 400, |_| {});
+        assert!(board.mark_lost(5) && board.mark_lost(6));
+        board.on_resent(6, Instant::from_nanos(99), RateSnapshot::default(), false);
+        let told = |run: Run<'_>| {
+            assert_eq!(run.octets, run.last.end() - run.first.offset);
+            (run.first.offset, run.segments)
+        };
+        let mut again = board.clone();
+        let (mut by_ack, mut by_sack) = (Vec::new(), Vec::new());
+        board.acknowledge(1_000, |run| by_ack.push(told(run)));
+        again.sack(0, 1_000, |run| by_sack.push(told(run)));
+        assert_eq!(by_ack, [(0, 3), (400, 1), (500, 1), (600, 1), (700, 3)]);
+        assert_eq!(by_sack, by_ack);
+        board.check();
+        again.check();
+        assert_eq!((board.inflight(), board.resent_in_network(), again.inflight()), (0, 0, 0));
     }
 
     /// A block that repeats what is known visits nothing: the cost of an ACK is what it newly says.
@@ -422,7 +507,7 @@ mod tests {
         assert_eq!(delivered(&mut board, &[(200, 300)]), [2]);
         assert_eq!((board.inflight(), board.lost_pending(), board.next_lost()), (900, 0, None));
         let mut acked = Vec::new();
-        board.acknowledge(450, |number, _| acked.push(number));
+        board.acknowledge(450, |run| acked.extend(run.first.offset / 100..run.last.end() / 100));
         assert_eq!(acked, [0, 1, 3]);
         assert_eq!((board.inflight(), board.base(), board.sacked_segments()), (550, 4, 0));
         assert_eq!(board.lost_total(), 200);

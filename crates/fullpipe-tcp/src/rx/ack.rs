@@ -56,14 +56,13 @@ pub(crate) struct Received {
     pub(crate) window: u64,
     /// Smoothed RTT as this side sees it.
     pub(crate) rtt: Option<Duration>,
-    /// This side's retransmission timeout: a pause longer than it restarts the quick phase.
-    pub(crate) rto: Duration,
 }
 
 impl AckPolicy {
-    /// Data arrived.
-    pub(crate) fn on_data(&mut self, now: Instant, received: Received) {
-        self.adapt(now, received);
+    /// Data arrived. A pause longer than this side's retransmission timeout, `rto`, restarts the quick phase.
+    #[inline]
+    pub(crate) fn on_data(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
+        self.adapt(now, received, rto);
         if received.window_opened {
             // The kernel's own way to keep quick ACKs from running out while the window grows.
             self.quick_left |= 1;
@@ -83,7 +82,8 @@ impl AckPolicy {
     }
 
     /// Follows the spacing of arrivals, so that an ACK waits about as long as the next segment takes.
-    fn adapt(&mut self, now: Instant, received: Received) {
+    #[inline]
+    fn adapt(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         match self.last_arrival.replace(now) {
             None => {
                 self.quick_left = (received.window / (2 * received.mss.max(1))).clamp(2, MAX_QUICK_ACKS);
@@ -94,8 +94,8 @@ impl AckPolicy {
                 if gap <= ATO_MIN / 2 {
                     self.ato = self.ato / 2 + ATO_MIN / 2;
                 } else if gap < self.ato {
-                    self.ato = (self.ato / 2 + gap).min(received.rto);
-                } else if gap > received.rto {
+                    self.ato = (self.ato / 2 + gap).min(rto());
+                } else if gap > rto() {
                     self.quick_left = (received.window / (2 * received.mss.max(1))).clamp(2, MAX_QUICK_ACKS);
                 }
             }
@@ -177,8 +177,11 @@ mod tests {
             window_opened: false,
             window: 65_160,
             rtt: Some(Duration::from_millis(100)),
-            rto: Duration::from_millis(300),
         }
+    }
+
+    fn rto() -> Duration {
+        Duration::from_millis(300)
     }
 
     fn ms(ms: u64) -> Instant {
@@ -192,7 +195,7 @@ mod tests {
         let mut delays = Vec::new();
         for i in 0..24 {
             let now = ms(120 * i);
-            policy.on_data(now, segment(1448));
+            policy.on_data(now, segment(1448), rto);
             if policy.is_due() {
                 delays.push(0);
             } else {
@@ -211,9 +214,9 @@ mod tests {
     #[test]
     fn two_segments_are_acknowledged_at_once() {
         let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
-        policy.on_data(ms(1), segment(1448));
+        policy.on_data(ms(1), segment(1448), rto);
         assert!(!policy.is_due());
-        policy.on_data(ms(1), segment(1448));
+        policy.on_data(ms(1), segment(1448), rto);
         assert!(policy.is_due());
     }
 
@@ -223,7 +226,7 @@ mod tests {
         let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
         let mut sent = 0;
         for _ in 0..50 {
-            policy.on_data(ms(1), Received { disorder: true, ..segment(1448) });
+            policy.on_data(ms(1), Received { disorder: true, ..segment(1448) }, rto);
             if policy.is_due() {
                 sent += 1;
                 policy.on_ack_sent();

@@ -87,14 +87,28 @@ impl Reassembly {
         } else {
             arrival.out_of_order = true;
             if let Some(range) = self.held.containing(start) {
-                let changed = self.recent.iter().position(|&(s, e)| s < range.1 && range.0 < e);
+                let overlaps = |&(s, e): &(u64, u64)| s < range.1 && range.0 < e;
+                let changed = self.recent.iter().position(overlaps);
                 arrival.crowded = changed.unwrap_or(self.recent.len()) >= 2;
-                self.recent.retain(|&(s, e)| e <= range.0 || s >= range.1);
-                self.recent.insert(0, range);
-                self.recent.truncate(REMEMBERED);
+                match &mut self.recent[..] {
+                    // The range that changed last grows on, as one above a hole does with each packet.
+                    [newest, others @ ..] if overlaps(newest) && !others.iter().any(overlaps) => {
+                        *newest = range;
+                    }
+                    _ => {
+                        self.recent.retain(|recent| !overlaps(recent));
+                        self.recent.insert(0, range);
+                        self.recent.truncate(REMEMBERED);
+                    }
+                }
             }
         }
         arrival
+    }
+
+    /// There is something to report: ranges above a hole, or a duplicate.
+    pub(crate) fn has_reports(&self) -> bool {
+        self.duplicate.is_some() || !self.recent.is_empty()
     }
 
     /// A pending duplicate report, which then counts as sent.

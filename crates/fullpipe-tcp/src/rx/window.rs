@@ -23,18 +23,23 @@ const MAX_WINDOW_SCALE: u8 = 14;
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveWindow {
     /// The rule as it is for segments of this size, the largest that the path bears.
-    full: (WindowRule, u64),
+    at_full_size: (WindowRule, u64),
     /// As it is for the segments that come.
     rule: WindowRule,
     buffer: Buffer,
     /// Memory the buffer may take now.
     rcvbuf: u64,
+    /// The window that this allows while it is empty.
+    full: u64,
     clamp: u64,
     rcv_ssthresh: u64,
     /// Right edge last offered.
     edge: u64,
     scale: u8,
     drs: RightSizing,
+    /// The window that is free with so many bytes in the buffer, as it was asked for last: a reader that keeps
+    /// up makes all questions alike.
+    free_with: (u64, u64),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -60,21 +65,24 @@ impl ReceiveWindow {
             Buffer::Auto { .. } => limit.max(RMEM_MAX),
             Buffer::Fixed(size) => rule.unmeasured().window(size).get().max(65_535),
         };
-        let full = (rule, mss);
+        let at_full_size = (rule, mss);
         let rule = rule.unmeasured();
-        let initial = rule.window(Bytes::new(rcvbuf)).get().min(INITIAL_WINDOW).min(clamp);
+        let full = rule.window(Bytes::new(rcvbuf)).get();
+        let initial = full.min(INITIAL_WINDOW).min(clamp);
         // In whole segments, if it holds one.
         let initial = if initial > mss { initial / mss * mss } else { initial };
         Self {
-            full,
+            at_full_size,
             rule,
             buffer,
             rcvbuf,
+            full,
             clamp,
             rcv_ssthresh: initial,
             edge: 0,
             scale: scale_for(largest.min(clamp)),
             drs: RightSizing { space: initial.min(10 * mss), ..RightSizing::default() },
+            free_with: (0, full),
         }
     }
 
@@ -96,9 +104,17 @@ impl ReceiveWindow {
         field
     }
 
-    /// The right edge that the next offer would promise.
-    pub(crate) fn next_edge(&self, rcv_nxt: u64, held: u64, unread: u64, mss: u64) -> u64 {
-        self.next_offer(rcv_nxt, held + unread, mss).1
+    /// The next offer at `rcv_nxt` would move the right edge by at least two segments, or by half of a small
+    /// window.
+    pub(crate) fn would_open(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> bool {
+        let remaining = self.remaining(rcv_nxt);
+        // Asked for after each read, and mostly what was offered is far from used up: it could not treble.
+        let most = self.rcv_ssthresh.max(remaining) + (1 << self.scale);
+        if remaining >= 2 * mss && most <= 3 * remaining {
+            return false;
+        }
+        let gain = self.next_offer(rcv_nxt, occupied, mss).1 - self.edge;
+        gain > 0 && (remaining < 2 * mss || gain >= 2 * remaining.max(1))
     }
 
     fn next_offer(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> (u16, u64) {
@@ -118,9 +134,8 @@ impl ReceiveWindow {
 
     /// Silly-window avoidance and the free space (RFC 9293 section 3.8.6.2.2).
     fn select(&self, occupied: u64, mss: u64) -> u64 {
-        let used = self.rule.space(Bytes::new(occupied)).get();
-        let full = self.rule.window(Bytes::new(self.rcvbuf)).get();
-        let free = self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get();
+        let full = self.full;
+        let free = if occupied == 0 { full } else { self.free(occupied) };
         let mss = mss.min(full.min(self.clamp));
         if free < full / 2 && (free < full / 16 || free < mss) {
             return 0;
@@ -132,6 +147,12 @@ impl ReceiveWindow {
         } else {
             window
         }
+    }
+
+    /// The window that `occupied` bytes in the buffer leave.
+    fn free(&self, occupied: u64) -> u64 {
+        let used = self.rule.space(Bytes::new(occupied)).get();
+        self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get()
     }
 
     /// Bytes that the last offer still allows beyond `rcv_nxt`.
@@ -152,16 +173,19 @@ impl ReceiveWindow {
     /// A segment is larger than any before. The kernel weighs its payload against its memory then, and at no other time
     /// (`tcp_measure_rcv_mss`, since 6.6).
     pub(crate) fn on_larger_segment(&mut self, len: u64) {
-        let (rule, mss) = self.full;
+        let (rule, mss) = self.at_full_size;
         self.rule = rule.with_segments(len, mss);
+        self.recount();
     }
 
     /// New data was accepted: open the window by twice as much, as far as the buffer allows. Data above
     /// a hole counts too, or one loss in slow start would hold the sender back for many round trips.
     /// True if it opened.
     pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) -> bool {
-        let used = self.rule.space(Bytes::new(occupied)).get();
-        let allowed = self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get().min(self.clamp);
+        if self.free_with.0 != occupied {
+            self.free_with = (occupied, self.free(occupied));
+        }
+        let allowed = self.free_with.1.min(self.clamp);
         let opens = self.rcv_ssthresh < allowed;
         if opens {
             self.rcv_ssthresh = (self.rcv_ssthresh + (2 * mss).max(2 * len)).min(allowed);
@@ -169,12 +193,14 @@ impl ReceiveWindow {
         opens
     }
 
+    /// The last segment did not echo the same timestamp: there is a sample to take.
+    pub(crate) fn is_new_echo(&self, echo: u32) -> bool {
+        echo != self.drs.last_echo
+    }
+
     /// A segment echoes our timestamp: the receiver's own RTT sample. The estimate follows a smaller one
     /// at once (since 6.16); a larger one may be the sender's pause, or our own if data waits `unread`.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
-        if echo == self.drs.last_echo {
-            return;
-        }
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
         self.drs.rtt = Some(match self.drs.rtt {
@@ -221,7 +247,16 @@ impl ReceiveWindow {
         let Buffer::Auto { max } = self.buffer else { return };
         let window = drs_window(taken, previous, out_of_order_span);
         let wanted = self.rule.space(Bytes::new(window)).get().min(max.get());
-        self.rcvbuf = self.rcvbuf.max(wanted);
+        if wanted > self.rcvbuf {
+            self.rcvbuf = wanted;
+            self.recount();
+        }
+    }
+
+    /// The buffer or the rule has changed.
+    fn recount(&mut self) {
+        self.full = self.rule.window(Bytes::new(self.rcvbuf)).get();
+        self.free_with = (0, self.full);
     }
 }
 
@@ -257,6 +292,28 @@ mod tests {
         assert_eq!(drs_window(28_960, 14_480, 0), 6 * 28_960);
         assert_eq!(drs_window(11_000, 10_000, 0), 26_400);
         assert_eq!(drs_window(28_960, 14_480, 5_000), 6 * 28_960 + 5_000);
+    }
+
+    /// The short answer after a read is the long one.
+    #[test]
+    fn would_open_is_what_an_offer_would_do() {
+        let mut opened = 0;
+        for i in 0..20_000 {
+            let pick = |stream, below: u64| fullpipe_units::draw(1, stream, i) % below;
+            let buffer = Buffer::Fixed(Bytes::new(4_096 << pick(0, 12)));
+            let clamp = (pick(1, 4) == 0).then(|| Bytes::new(1 + pick(2, 200_000)));
+            let mut window = ReceiveWindow::new(RULE, buffer, clamp, 1448);
+            window.rcv_ssthresh = pick(3, 2 * window.full + 2);
+            window.edge = pick(4, 300_000);
+            let (rcv_nxt, occupied, mss) =
+                (pick(5, 300_000), pick(6, 2) * pick(7, 100_000), 536 + pick(8, 913));
+            let gain = window.next_offer(rcv_nxt, occupied, mss).1 - window.edge;
+            let remaining = window.remaining(rcv_nxt);
+            let long = gain > 0 && (remaining < 2 * mss || gain >= 2 * remaining.max(1));
+            assert_eq!(window.would_open(rcv_nxt, occupied, mss), long, "case {i}");
+            opened += u64::from(long);
+        }
+        assert!((1_000..19_000).contains(&opened), "{opened}");
     }
 
     /// WS-4: the right edge never moves left, whatever is held.

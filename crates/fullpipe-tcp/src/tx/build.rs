@@ -1,6 +1,6 @@
 //! Packet building: how the send queue is cut into transmissions.
 
-use fullpipe_units::Rate;
+use fullpipe_units::{Duration, Rate};
 
 use crate::cc::{self, Context, Control, Pacing, SendQuantum};
 
@@ -35,18 +35,65 @@ pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
         return if len == room.unsent && (ends_stream || !room.short_outstanding) { len } else { 0 };
     }
     let window_ends_it = len == room.rwnd && len < room.cwnd && len < room.quantum;
-    if window_ends_it && !room.short_outstanding { len } else { len / mss * mss }
+    if window_ends_it && !room.short_outstanding {
+        return len;
+    }
+    // Mostly it is two, and takes no division.
+    if len < 3 * mss && len >= 2 * mss { 2 * mss } else { len / mss * mss }
 }
 
-/// The pacing rate that follows from a decision, whether or not the host enforces it.
-pub(crate) fn pacing_rate(control: &Control, cx: &Context) -> Option<Rate> {
+/// How a decision is carried out: at which rate, and how much at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Release {
+    /// The pacing rate, whether or not the host enforces it.
+    pub(crate) rate: Option<Rate>,
+    /// Most bytes to send at once.
+    pub(crate) quantum: u64,
+}
+
+/// What a [`Release`] follows from beside the decision, as it was when the decision was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Basis {
+    srtt: Option<Duration>,
+    min_rtt: Option<Duration>,
+    flight_size: u64,
+    mss: u64,
+}
+
+impl Basis {
+    pub(crate) fn of(cx: &Context) -> Self {
+        Self { srtt: cx.srtt, min_rtt: cx.min_rtt, flight_size: cx.flight_size, mss: cx.mss }
+    }
+
+    /// How `control` is carried out at no more than `max_pacing_rate`.
+    pub(crate) fn release(&self, control: &Control, max_pacing_rate: Option<Rate>) -> Release {
+        let decided = pacing_rate(control, self);
+        let rate = match max_pacing_rate {
+            Some(most) => Some(decided.map_or(most, |rate| rate.min(most))),
+            None => decided,
+        };
+        Release { rate, quantum: quantum(control, rate, self) }
+    }
+
+    /// The quantum, as far as it matters for a transmission of up to `len` bytes: the least that the decision
+    /// allows is mostly enough, and takes no division.
+    pub(crate) fn quantum_for(&self, len: u64, control: &Control, max_pacing_rate: Option<Rate>) -> u64 {
+        let least = match control.send_quantum {
+            SendQuantum::Bytes(bytes) => bytes.max(self.mss),
+            SendQuantum::FromRate { min_segments } => min_segments * self.mss,
+        };
+        if len <= least { least } else { self.release(control, max_pacing_rate).quantum }
+    }
+}
+
+fn pacing_rate(control: &Control, basis: &Basis) -> Option<Rate> {
     match control.pacing {
         Pacing::Unpaced => None,
         Pacing::Rate(rate) => Some(rate),
         Pacing::SrttRatio { slow_start, avoidance } => {
-            let srtt = cx.srtt?;
+            let srtt = basis.srtt?;
             let percent = if control.cwnd < control.ssthresh / 2 { slow_start } else { avoidance };
-            let window = control.cwnd.max(cx.flight_size);
+            let window = control.cwnd.max(basis.flight_size);
             let scale = percent * 10_000_000 * 8;
             let span = srtt.as_nanos().max(1);
             // The narrow product holds windows up to a gigabyte.
@@ -58,12 +105,11 @@ pub(crate) fn pacing_rate(control: &Control, cx: &Context) -> Option<Rate> {
     }
 }
 
-/// How much to release at once.
-pub(crate) fn quantum(control: &Control, rate: Option<Rate>, cx: &Context) -> u64 {
+fn quantum(control: &Control, rate: Option<Rate>, basis: &Basis) -> u64 {
     match control.send_quantum {
-        SendQuantum::Bytes(bytes) => bytes.max(cx.mss),
+        SendQuantum::Bytes(bytes) => bytes.max(basis.mss),
         SendQuantum::FromRate { min_segments } => {
-            cc::linux_send_quantum(rate.unwrap_or(Rate::MAX), cx.min_rtt, cx.mss, min_segments)
+            cc::linux_send_quantum(rate.unwrap_or(Rate::MAX), basis.min_rtt, basis.mss, min_segments)
         }
     }
 }
@@ -95,6 +141,24 @@ mod tests {
         assert_eq!(next_length(Room { cwnd: 3_000, ..ROOM }, 1448), 2_896);
         assert_eq!(next_length(Room { cwnd: 1_447, ..ROOM }, 1448), 0);
         assert_eq!(next_length(Room { quantum: 1, ..ROOM }, 1448), 1448);
+    }
+
+    /// The quantum that is told for a transmission bounds it as the true one does.
+    #[test]
+    fn a_short_transmission_needs_no_exact_quantum() {
+        for (mbps, cwnd) in [(1, 14_480), (100, 600_000), (10_000, 1 << 30)] {
+            for send_quantum in [SendQuantum::Bytes(40_000), SendQuantum::FromRate { min_segments: 2 }] {
+                let pacing = Pacing::Rate(Rate::from_bps(mbps * 1_000_000));
+                let (recovery, mark_app_limited) = (crate::cc::Recovery::Prr, false);
+                let ssthresh = u64::MAX;
+                let control = Control { cwnd, ssthresh, pacing, send_quantum, recovery, mark_app_limited };
+                let basis = Basis { srtt: None, min_rtt: None, flight_size: cwnd, mss: 1448 };
+                let quantum = basis.release(&control, None).quantum;
+                for len in (0..70_000).step_by(724) {
+                    assert_eq!(len.min(basis.quantum_for(len, &control, None)), len.min(quantum));
+                }
+            }
+        }
     }
 
     /// NAG-3: only an unacknowledged short segment holds back another one, and never the last.

@@ -75,13 +75,14 @@ pub struct SynOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(SeqNum, SeqNum); 4],
-    len: u8,
+    /// As wide as what stands beside it, so that a copy takes it in one piece.
+    len: u32,
 }
 
 impl SackBlocks {
     /// Adds a block behind the others; false when there is no room.
     pub fn push(&mut self, start: SeqNum, end: SeqNum) -> bool {
-        let Some(slot) = self.blocks.get_mut(usize::from(self.len)) else { return false };
+        let Some(slot) = self.blocks.get_mut(self.len as usize) else { return false };
         *slot = (start, end);
         self.len += 1;
         true
@@ -89,7 +90,7 @@ impl SackBlocks {
 
     /// The blocks, first as sent.
     pub fn iter(&self) -> impl Iterator<Item = (SeqNum, SeqNum)> + '_ {
-        self.blocks[..usize::from(self.len)].iter().copied()
+        self.blocks[..self.len as usize].iter().copied()
     }
 
     /// How many there are.
@@ -118,7 +119,7 @@ pub struct Segment {
     pub flags: Flags,
     /// Timestamps, once agreed.
     pub timestamps: Option<Timestamps>,
-    /// Options of a SYN.
+    /// Options of a SYN; no other segment has them.
     pub syn: Option<SynOptions>,
     /// Selective acknowledgements.
     pub sack: SackBlocks,
@@ -132,10 +133,17 @@ impl Segment {
         u64::from(self.len) + u64::from(self.flags.has(Flags::SYN)) + u64::from(self.flags.has(Flags::FIN))
     }
 
+    /// [`Self::syn`], read only where it can be. In a segment that has just been made its absence is one byte,
+    /// and a copy of all its bytes would wait until that is in the cache.
+    #[inline]
+    pub fn syn_options(&self) -> Option<SynOptions> {
+        if self.flags.has(Flags::SYN) { self.syn } else { None }
+    }
+
     /// Bytes of IPv4 and TCP header, options padded to four.
     pub fn header_len(&self) -> u32 {
         let timestamps = if self.timestamps.is_some() { 12 } else { 0 };
-        let syn = self.syn.map_or(0, |syn| {
+        let syn = self.syn_options().map_or(0, |syn| {
             4 + if syn.window_scale.is_some() { 4 } else { 0 }
                 // With timestamps the two bytes fit where their padding was.
                 + if syn.sack_permitted && self.timestamps.is_none() { 4 } else { 0 }

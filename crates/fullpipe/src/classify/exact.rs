@@ -66,7 +66,7 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     if truth.status.phase == "ProbeRTT" {
         return Some(Limit::Cwnd);
     }
-    let by_rate = sender.cc == Some(Algorithm::Bbr1);
+    let by_rate = sender.cc.is_some_and(Algorithm::goes_by_rate);
     let (window, slow_start) =
         (spent(SendLimit::Cwnd) + spent(SendLimit::Recovery), spent(SendLimit::SlowStart));
     let pacing = spent(SendLimit::Pacing);

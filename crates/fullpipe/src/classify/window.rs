@@ -31,7 +31,7 @@ pub(super) struct Flow<'a> {
 impl<'a> Flow<'a> {
     pub(super) fn new(rows: &'a [Row], host: &'a HostFacts) -> Self {
         let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
-        let by_rate = named.map_or_else(|| goes_by_rate(rows), |cc| cc == Algorithm::Bbr1);
+        let by_rate = named.map_or_else(|| goes_by_rate(rows), Algorithm::goes_by_rate);
         let losses = Losses::of(rows);
         let largest = |most: &mut f64, row: &Row| {
             *most = most.max(row.sender.rwnd.get() as f64);

@@ -4,7 +4,6 @@
 //! control measurement. They are ranked by how close the prediction comes; a text log cannot prove any.
 
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, WindowRule, default_rmem};
-use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::series::Series;
@@ -167,7 +166,7 @@ impl Explainer<'_> {
 
     /// How long BBR stayed in its start although the rate was level; `None` for other senders.
     fn startup(&self) -> Option<Duration> {
-        let bbr = self.sender.algorithm() == Algorithm::Bbr1;
+        let bbr = self.sender.algorithm().goes_by_rate();
         self.series.stays_in_startup(self.measured.rtt).filter(|_| bbr)
     }
 
@@ -199,7 +198,7 @@ impl Explainer<'_> {
         } else {
             evidence.push(format!("the rate varies around {} after the ramp", self.measured.steady));
         }
-        if self.sender.algorithm() == Algorithm::Bbr1 {
+        if self.sender.algorithm().goes_by_rate() {
             let gain = 1.0 / self.measured.inflight_per_cwnd.unwrap_or(1.0);
             evidence.push(format!(
                 "Cwnd is {gain:.1} times what is in flight, as BBR keeps it: 2.9 times in its start, 2 times later"
@@ -329,7 +328,7 @@ impl Explainer<'_> {
             .loss
             .zip(self.measured.retransmits)
             .map(|(loss, retransmits)| (retransmits.max(loss.events) as f64) / loss.segments.max(1) as f64);
-        let bbr = self.sender.algorithm() == Algorithm::Bbr1 && !matches!(self.sender, Sender::Assumed(_));
+        let bbr = self.sender.algorithm().goes_by_rate() && !matches!(self.sender, Sender::Assumed(_));
         if !bbr || share.is_none_or(|share| share > DROPPED_AT_A_CAP) {
             return (Cap::Any, 2.5);
         }

@@ -1,5 +1,5 @@
-//! What the ladder is climbed on: a path, its hosts, and what may be varied on them. Whether a log or a
-//! question gave the numbers makes no difference here.
+//! What the ladder is climbed on: a path, its hosts, and what may be varied on them. Whether a log, a
+//! question or a scenario gave the numbers makes little difference here.
 
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
@@ -19,8 +19,8 @@ const RECENT: KernelVersion = KernelVersion::new(6, 18);
 /// The rate of the simulated path where the line is not known: far above any window on the ladder.
 const AMPLE: Rate = Rate::from_bps(10_000_000_000);
 
-/// The seeds of a state count from here.
-pub(crate) const FIRST_SEED: u64 = 1;
+/// The seeds of a state count from here where no run is known.
+const FIRST_SEED: u64 = 1;
 
 /// The path.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,6 +67,9 @@ pub(crate) struct Hosts<'a> {
 pub(crate) struct Effort {
     /// Seeds at the estimated loss; the figures are their means.
     pub(crate) seeds: u64,
+    /// So many of them together are one measurement: where the loss is no estimate, the range is that of the
+    /// means of so many.
+    pub(crate) together: u64,
     /// Seeds at each end of the loss interval.
     pub(crate) seeds_at_ends: u64,
     /// Length of the run that a rung's mean is taken of; as much again follows for the rate that lasts.
@@ -83,8 +86,14 @@ pub(crate) struct Effort {
 
 impl Effort {
     fn duration(&self, cc: Algorithm) -> Duration {
-        if cc == Algorithm::Bbr1 { self.duration_by_rate } else { self.duration }
+        if cc.goes_by_rate() { self.duration_by_rate } else { self.duration }
     }
+}
+
+/// What takes the place of a congestion control that loss holds down: BBR as mainline Linux has it, unless the
+/// sender goes by rate already.
+pub(crate) fn by_rate(cc: Algorithm) -> Algorithm {
+    if cc.goes_by_rate() { cc } else { Algorithm::Bbr1 }
 }
 
 /// What is varied.
@@ -102,6 +111,9 @@ pub(crate) struct Model<'a> {
     effort: Effort,
     /// Rate of the simulated bottleneck in IP bits.
     bottleneck: Rate,
+    /// The run that this is the model of, where every part of one is known: nothing but what the remedies
+    /// change differs from it, and its seed is the first.
+    known: Option<&'a Scenario>,
 }
 
 impl<'a> Model<'a> {
@@ -110,9 +122,9 @@ impl<'a> Model<'a> {
         let cap = path.cap.map(|cap| cap.mul_div(MTU, MTU - HEADERS));
         let line = path.link.unwrap_or(AMPLE);
         let bottleneck = cap.map_or(line, |cap| cap.min(line));
-        let mut model = Self { path, hosts, effort, bottleneck };
+        let mut model = Self { path, hosts, effort, bottleneck, known: None };
         if model.is_lossless() {
-            model.effort = Effort { seeds: 1, seeds_at_ends: 0, ..effort };
+            model.effort = Effort { seeds: 1, together: 1, seeds_at_ends: 0, ..effort };
         }
         if model.most_packets() > effort.packets {
             // Each of these runs has so many packets that fewer of them tell as much.
@@ -125,6 +137,11 @@ impl<'a> Model<'a> {
             model.effort.duration_by_rate = shortened(effort.duration_by_rate);
         }
         model
+    }
+
+    /// The same model of a run of which every part is known.
+    pub(crate) fn of_known(self, scenario: &'a Scenario) -> Self {
+        Self { known: Some(scenario), ..self }
     }
 
     /// Nothing is lost at random: a run with another seed would differ by BBR's first phase at most.
@@ -167,7 +184,7 @@ impl<'a> Model<'a> {
     /// The states worth simulating: those that differ, and no raised buffers for a line of unknown rate.
     pub(crate) fn states(&self) -> Vec<State> {
         let mut states = Vec::new();
-        for cc in [self.hosts.cc, Algorithm::Bbr1] {
+        for cc in [self.hosts.cc, by_rate(self.hosts.cc)] {
             for large_buffers in [false, true] {
                 let state = State { cc, large_buffers };
                 if (!large_buffers || self.can_raise()) && !states.contains(&state) {
@@ -217,9 +234,9 @@ impl<'a> Model<'a> {
         for &state in states {
             let size = if state.large_buffers { "large" } else { "present" };
             for &(loss, seeds) in &losses {
-                jobs.extend((FIRST_SEED..FIRST_SEED + seeds).map(|seed| Job {
+                jobs.extend((0..seeds).map(|nth| Job {
                     label: format!("{} with {size} buffers", state.cc),
-                    scenario: self.scenario(state, loss, seed),
+                    scenario: self.scenario(state, loss, self.first_seed().wrapping_add(nth)),
                 }));
             }
         }
@@ -237,13 +254,48 @@ impl<'a> Model<'a> {
         seeds + 2 * at_ends
     }
 
+    /// Of the runs at the estimated loss, so many are one measurement.
+    pub(crate) fn together(&self) -> usize {
+        self.effort.together.max(1) as usize
+    }
+
+    /// The seeds of a state count from here.
+    pub(crate) fn first_seed(&self) -> u64 {
+        self.known.map_or(FIRST_SEED, |scenario| scenario.seed)
+    }
+
     /// One run of a state.
     pub(super) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
+        match self.known {
+            Some(known) => self.changed(known, state, seed),
+            None => self.fitted(state, loss, seed),
+        }
+    }
+
+    /// The known run with what the remedies change.
+    fn changed(&self, known: &Scenario, state: State, seed: u64) -> Scenario {
+        let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
+        let flows = known.flows.iter().map(|flow| FlowSpec { cc: state.cc, ..flow.clone() });
+        Scenario {
+            host: HostSpec {
+                sndbuf: Buffer::Auto { max: sndbuf },
+                rcvbuf: Buffer::Auto { max: rcvbuf },
+                ..known.host.clone()
+            },
+            flows: flows.collect(),
+            seed,
+            ..known.clone()
+        }
+    }
+
+    /// A run on the path that the numbers give.
+    fn fitted(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
         let flow = FlowSpec {
             cc: state.cc,
+            slow_start: None,
             start: Duration::ZERO,
             bytes: None,
             max_pacing_rate: None,

@@ -3,10 +3,9 @@
 use fullpipe_lab::outcome::{FlowOutcome, Outcome};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::SendLimit;
-use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Rate;
 
-use super::model::{FIRST_SEED, Model, State};
+use super::model::{Model, State, by_rate};
 use crate::advice;
 use crate::explain::Limit;
 use crate::report::{Rung, Source};
@@ -29,8 +28,8 @@ pub(super) struct Predicted {
     pub(super) rate: Rate,
     /// Mean over its second half.
     pub(super) steady: Rate,
-    /// The least and the most: of the means at both ends of the loss interval, or of the seeds where the
-    /// loss is no estimate.
+    /// The least and the most: of the means at both ends of the loss interval, or where the loss is no
+    /// estimate of the means of so many seeds as are one measurement.
     low: Rate,
     high: Rate,
     /// Shares of the second half.
@@ -40,7 +39,7 @@ pub(super) struct Predicted {
 impl Predicted {
     /// One of the runs at the estimated loss.
     pub(super) fn example(&self, model: &Model<'_>) -> Scenario {
-        model.scenario(self.state, model.path.loss, FIRST_SEED)
+        model.scenario(self.state, model.path.loss, model.first_seed())
     }
 }
 
@@ -50,7 +49,7 @@ pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outco
     let runs = outcomes.chunks(model.runs_per_state());
     let predict = |(&state, outcomes): (&State, &[Outcome])| {
         let (at_loss, ends) = outcomes.split_at(seeds);
-        let spread = if at_ends > 0 { ends.chunks(at_ends) } else { at_loss.chunks(1) };
+        let spread = if at_ends > 0 { ends.chunks(at_ends) } else { at_loss.chunks(model.together()) };
         let spread: Vec<Rate> = spread.map(steady).collect();
         let flows = at_loss.first().map_or(1, |outcome| outcome.flows.len().max(1)) as f64;
         let steady = steady(at_loss);
@@ -94,7 +93,7 @@ pub(super) fn walk(
     let (mut state, mut walked) = (now, vec![now]);
     while let Some(last) = rungs.last() {
         // A remedy that alone makes it worse is no step, but both together may be one.
-        let both = State { cc: Algorithm::Bbr1, large_buffers: true };
+        let both = State { cc: by_rate(now.cc), large_buffers: true };
         let better = |next: &&Predicted| next.steady.mul_div(SETBACK.0, SETBACK.1) >= last.lasting();
         let steps = remedy(state, last.limit).into_iter().flat_map(|next| [next, both]);
         let mut possible = steps.filter_map(|next| predicted.iter().find(|p| p.state == next));
@@ -125,8 +124,8 @@ pub(super) fn present<'p>(model: &Model<'_>, predicted: &'p [Predicted]) -> Opti
 /// The next thing to change, given what limits now.
 fn remedy(state: State, limit: Limit) -> Option<State> {
     match limit {
-        Limit::Cwnd | Limit::SlowStart if state.cc != Algorithm::Bbr1 => {
-            Some(State { cc: Algorithm::Bbr1, ..state })
+        Limit::Cwnd | Limit::SlowStart if !state.cc.goes_by_rate() => {
+            Some(State { cc: by_rate(state.cc), ..state })
         }
         Limit::Rwnd | Limit::Sndbuf if !state.large_buffers => Some(State { large_buffers: true, ..state }),
         _ => None,
@@ -151,7 +150,7 @@ fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
         (Limit::Sndbuf, sndbuf, share(SendLimit::Sndbuf))
     };
     let by_cwnd = share(SendLimit::Cwnd) + share(SendLimit::Recovery) + share(SendLimit::SlowStart);
-    let paces = state.cc == Algorithm::Bbr1;
+    let paces = state.cc.goes_by_rate();
     let stopped = held > HELD.max(by_cwnd);
     if stopped || (paces && fraction(ceiling) >= AT_THE_CEILING) {
         held_by
@@ -238,6 +237,7 @@ fn difference(before: State, after: State) -> String {
 #[cfg(test)]
 mod tests {
     use fullpipe_tcp::buffers::WindowRule;
+    use fullpipe_tcp::cc::Algorithm;
     use fullpipe_units::{Bytes, Duration, Probability};
 
     use super::super::model::{Effort, Hosts, PathModel};
@@ -270,6 +270,7 @@ mod tests {
             hosts,
             Effort {
                 seeds: 1,
+                together: 1,
                 seeds_at_ends: 0,
                 duration: second,
                 duration_by_rate: second,

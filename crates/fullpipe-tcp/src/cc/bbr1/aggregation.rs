@@ -14,7 +14,7 @@
 
 use fullpipe_units::{Duration, Instant, Rate};
 
-use super::gain::amount;
+use crate::cc::gain::amount;
 use crate::cc::{AckSample, Context};
 
 /// The maximum is over the present and the previous window of so many rounds.

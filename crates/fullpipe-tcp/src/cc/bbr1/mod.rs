@@ -26,8 +26,8 @@ use fullpipe_units::{Duration, Instant, Rate};
 
 use self::aggregation::Aggregation;
 use self::full_pipe::FullPipe;
-use self::gain::{Gain, amount, rate_of};
 use self::policer::Policer;
+use super::gain::{self, amount, rate_of};
 use super::window::INITIAL_SEGMENTS;
 use super::windowed::WindowedMax;
 use super::{
@@ -37,8 +37,10 @@ use super::{
 
 mod aggregation;
 mod full_pipe;
-mod gain;
 mod policer;
+
+/// Gains are in 1/256, as in Linux.
+type Gain = gain::Gain<256>;
 
 /// Startup: 2/ln 2, the least gain that lets a paced sender double its rate every round trip.
 const HIGH_GAIN: Gain = Gain::of(2_885, 1_000, 1);
@@ -553,6 +555,7 @@ impl CongestionControl for Bbr1 {
             pacing: Pacing::Rate(self.pacing_rate),
             send_quantum: SendQuantum::FromRate { min_segments: self.min_tso_segments() },
             recovery: Recovery::Own,
+            mark_app_limited: false,
         }
     }
 

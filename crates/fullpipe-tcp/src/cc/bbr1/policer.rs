@@ -13,8 +13,8 @@
 
 use fullpipe_units::{Duration, Instant, Rate};
 
-use super::gain::rate_of;
 use crate::cc::Context;
+use crate::cc::gain::rate_of;
 
 /// Length of an interval in rounds: at least, for a mean; at most, or loss was only at its ends.
 const MIN_ROUNDS: u64 = 4;

@@ -3,7 +3,7 @@ use crate::cc::testing::{MSS, context, ms};
 use crate::cc::{Hints, Signal};
 
 fn window(cx: &Context, segments: u64) -> Window {
-    Window::new(cx, &Hints { rtt: None, initial_cwnd: Some(segments * MSS) })
+    Window::new(cx, &Hints { rtt: None, initial_cwnd: Some(segments * MSS), slow_start: None })
 }
 
 /// A round of ACKs `gap` apart with the RTTs given; the number of ACKs until slow start was left.

@@ -139,7 +139,7 @@ fn pc_3_idle_time_is_no_credit() {
     script.run(10_000);
     script.clear();
     script.write(100 * MSS);
-    let quantum = script.conn.quantum.div_ceil(MSS);
+    let quantum = script.conn.release().quantum.div_ceil(MSS);
     assert!(script.data_segments() <= 2 * quantum, "more than a quantum and its first successor");
 }
 

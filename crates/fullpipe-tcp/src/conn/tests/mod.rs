@@ -47,6 +47,7 @@ fn config(cc: Algorithm) -> Config {
     Config {
         mtu: 1500,
         cc,
+        slow_start: None,
         sndbuf: Buffer::Fixed(Bytes::from_mib(256)),
         rcvbuf: Buffer::Fixed(Bytes::from_mib(256)),
         window_rule: WindowRule::ScalingRatio(160),

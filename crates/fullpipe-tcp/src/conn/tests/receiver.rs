@@ -49,6 +49,21 @@ fn ack_2_every_second_segment() {
     script.sent(&[&format!("4800 ms ack {}", 42 * MSS)]);
 }
 
+/// However many segments brought data since the last look, it waits to be read once.
+#[test]
+fn events_are_told_once_and_in_order() {
+    let mut script = receiver();
+    script.data(0, 0, MSS);
+    script.data(1, MSS, MSS);
+    let mut fin = script.segment(2 * MSS, 0, 0);
+    fin.flags = fin.flags.with(Flags::FIN);
+    script.inject(&fin);
+    assert_eq!(script.events(), [Event::Readable, Event::PeerClosed]);
+    assert_eq!(script.events(), []);
+    script.data(2, MSS, MSS);
+    assert_eq!(script.events(), [], "a duplicate brings nothing");
+}
+
 /// ACK-4: what comes out of order is acknowledged at once and reported.
 #[test]
 fn ack_4_out_of_order() {

@@ -1,47 +1,54 @@
-//! Gains, and products of rates and times, in integers.
+//! What both versions of BBR compute with: gains, and products of rates and times, in integers.
 //!
 //! Exact to a byte over the whole range, 8 kbit/s to 1 Tbit/s and 10 us to 10 s. Nearly all products
 //! fit 64 bits, where a division is ten times cheaper than in 128; the few others take the long way.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// Pacing stays this many percent below the bandwidth, so that a queue that exists drains, slowly.
+/// Pacing stays this many percent below the bandwidth, so that a queue that exists drains, slowly
+/// (`BBR.PacingMarginPercent`).
 const PACING_MARGIN_PERCENT: u64 = 1;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// A factor in 1/256.
+/// A factor in parts of `ONE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Gain(u64);
+pub(super) struct Gain<const ONE: u64>(u64);
 
-impl Gain {
-    const ONE: u64 = 256;
+impl<const ONE: u64> Gain<ONE> {
+    pub(super) const UNIT: Self = Self(ONE);
 
-    pub(super) const UNIT: Self = Self(Self::ONE);
-
-    /// `num / den` rounded down to 1/256, plus `extra` of these.
+    /// `num / den` rounded down to whole parts, plus `extra` of these.
     pub(super) const fn of(num: u64, den: u64, extra: u64) -> Self {
-        Self(Self::ONE * num / den + extra)
+        Self(ONE * num / den + extra)
     }
 
     /// This times `bytes`.
     pub(super) fn times(self, bytes: u64) -> u64 {
-        bytes.saturating_mul(self.0) / Self::ONE
+        bytes.saturating_mul(self.0) / ONE
     }
 
     /// This times `rate`, less the margin.
     pub(super) fn pacing(self, rate: Rate) -> Rate {
-        const DENOMINATOR: u64 = Gain::ONE * 100;
+        let denominator = ONE * 100;
         let numerator = self.0 * (100 - PACING_MARGIN_PERCENT);
         match rate.as_bps().checked_mul(numerator) {
-            Some(product) => Rate::from_bps(product / DENOMINATOR),
-            None => rate.mul_div(numerator, DENOMINATOR),
+            Some(product) => Rate::from_bps(product / denominator),
+            None => rate.mul_div(numerator, denominator),
+        }
+    }
+
+    /// This times `rate`.
+    pub(super) fn of_rate(self, rate: Rate) -> Rate {
+        match rate.as_bps().checked_mul(self.0) {
+            Some(product) => Rate::from_bps(product / ONE),
+            None => rate.mul_div(self.0, ONE),
         }
     }
 
     /// For traces.
     pub(super) fn as_f64(self) -> f64 {
-        self.0 as f64 / Self::ONE as f64
+        self.0 as f64 / ONE as f64
     }
 }
 

@@ -1,0 +1,195 @@
+//! The kernel's runs. They take real time, so each is kept as soon as it is made and never made twice: what was
+//! interrupted goes on where it stopped.
+//!
+//! A run is known by its scenario, seed included, and not by what it is called: where a ladder or an experiment
+//! changes, only what changed is made anew. A run that the machine disturbed is not kept. It is made again after
+//! all others, when what disturbed it may be over.
+
+use std::fmt::Write as _;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use fullpipe_lab::experiment::Point;
+use fullpipe_lab::results::{Run, Timed};
+use fullpipe_lab::scenario::{LossPattern, Scenario};
+use fullpipe_lab::trace::NoTrace;
+use serde::{Deserialize, Serialize};
+
+use crate::args::DatapathName;
+use crate::failure::Failure;
+use crate::run::progress_bar;
+use crate::{emu, output};
+
+/// A run that the machine disturbs is tried so often.
+const ATTEMPTS: usize = 3;
+/// Name of the file of kernel runs.
+const KEPT: &str = "kernel.jsonl";
+
+/// One run that is wanted.
+pub(super) struct Wanted {
+    /// Its scenario has the seed.
+    point: Point,
+}
+
+impl Wanted {
+    pub(super) fn new(point: &Point, seed: u64) -> Self {
+        let scenario = Scenario { seed, ..point.scenario.clone() };
+        Self { point: Point { scenario, ..point.clone() } }
+    }
+
+    pub(super) fn label(&self) -> &str {
+        &self.point.label
+    }
+
+    pub(super) fn scenario(&self) -> &Scenario {
+        &self.point.scenario
+    }
+
+    /// Packet by packet, as the simulator sends them, is the reference; what is lost in super-packets has to come out of the
+    /// kernel in them.
+    fn datapath(&self) -> DatapathName {
+        let path = &self.scenario().path;
+        let whole =
+            [&path.forward, &path.backward].iter().any(|way| way.loss_pattern == LossPattern::SuperPackets);
+        if whole { DatapathName::Offload } else { DatapathName::Plain }
+    }
+
+    fn seed(&self) -> u64 {
+        self.point.scenario.seed
+    }
+
+    /// What came of it, as a line says it.
+    pub(super) fn run(&self, timed: &Timed) -> Run {
+        Run::of(self.point.label.clone(), self.seed(), timed)
+    }
+
+    /// Everything that determines the run, as text.
+    fn identity(&self) -> String {
+        format!("{:?}", self.point.scenario)
+    }
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    /// [`Wanted::identity`]; a line of before there was one is known by point and seed.
+    #[serde(default)]
+    scenario: Option<String>,
+    #[serde(flatten)]
+    run: Run,
+}
+
+impl Kept {
+    fn is(&self, wanted: &Wanted) -> bool {
+        match &self.scenario {
+            Some(scenario) => *scenario == wanted.identity(),
+            None => self.run.point == wanted.label() && self.run.seed == wanted.seed(),
+        }
+    }
+}
+
+/// The wanted runs, those that there are.
+pub(super) struct Runs<'w> {
+    wanted: &'w [Wanted],
+    /// One for each that is wanted; `None` where every attempt was disturbed.
+    made: Vec<Option<Run>>,
+}
+
+impl Runs<'_> {
+    /// The valid runs, in the order in which they were wanted.
+    pub(super) fn valid(&self) -> Vec<Run> {
+        self.made.iter().flatten().cloned().collect()
+    }
+
+    /// What a table begins with.
+    pub(super) fn heading(&self, command: &str) -> String {
+        let valid = self.made.iter().flatten().count();
+        format!(
+            "Kernel {}, {valid} valid runs of {}; `{command}` makes this table.\n\n",
+            release(),
+            self.made.len()
+        )
+    }
+
+    /// The runs that there are not, each on a line.
+    pub(super) fn missing(&self) -> String {
+        let missing = self.wanted.iter().zip(&self.made).filter(|(_, made)| made.is_none());
+        missing.fold(String::new(), |mut text, (wanted, _)| {
+            let _ = writeln!(
+                text,
+                "\nNot valid in {ATTEMPTS} attempts, and not counted: {}, seed {}.",
+                wanted.label(),
+                wanted.seed()
+            );
+            text
+        })
+    }
+}
+
+/// The runs of `wanted`: those kept in `dir` from earlier, and those still to be made, which it then keeps.
+pub(super) fn runs<'w>(wanted: &'w [Wanted], dir: &Path) -> Result<Runs<'w>, Failure> {
+    let file = dir.join(KEPT);
+    let kept = kept(&file)?;
+    let known = |wanted: &Wanted| {
+        let kept = kept.iter().rev().find(|kept| is_valid(&kept.run) && kept.is(wanted))?;
+        Some(Run { point: wanted.label().into(), ..kept.run.clone() })
+    };
+    let mut made: Vec<Option<Run>> = wanted.iter().map(known).collect();
+    let missing = made.iter().filter(|run| run.is_none()).count();
+    if missing == 0 {
+        return Ok(Runs { wanted, made });
+    }
+    let to_run = wanted.iter().zip(&made).filter(|(_, made)| made.is_none());
+    emu::prepare(to_run.map(|(wanted, _)| (&wanted.point, wanted.datapath())))?;
+    fs::create_dir_all(dir)
+        .map_err(|e| Failure::new(format!("cannot make {}: {e}", dir.display()), "give another --out"))?;
+    let bar = progress_bar(missing);
+    for _ in 0..ATTEMPTS {
+        for (wanted, made) in wanted.iter().zip(&mut made).filter(|(_, made)| made.is_none()) {
+            let timed = emu::one(&wanted.point, wanted.seed(), wanted.datapath(), &mut NoTrace, None)?;
+            let run = wanted.run(&timed);
+            if let Some(validity) = run.validity.as_ref().filter(|validity| !validity.valid) {
+                let (label, seed, problems) = (wanted.label(), wanted.seed(), validity.problems.join("; "));
+                bar.suspend(|| eprintln!("not valid: {label}, seed {seed}: {problems}"));
+                continue;
+            }
+            keep(&file, Kept { scenario: Some(wanted.identity()), run: run.clone() })?;
+            *made = Some(run);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(Runs { wanted, made })
+}
+
+fn is_valid(run: &Run) -> bool {
+    run.validity.as_ref().is_some_and(|validity| validity.valid)
+}
+
+/// Adds a line.
+fn keep(file: &PathBuf, kept: Kept) -> Result<(), Failure> {
+    let line = output::json_line(&kept)?;
+    let opened = OpenOptions::new().create(true).append(true).open(file);
+    opened.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| cannot_write(file, &e))
+}
+
+/// The runs in a file of earlier ones. A last line that was cut off is a run that was not finished: it is taken
+/// out, so that the next line stands by itself.
+fn kept(file: &Path) -> Result<Vec<Kept>, Failure> {
+    let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
+    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+    if whole.len() < text.len() {
+        fs::write(file, whole).map_err(|e| cannot_write(file, &e))?;
+    }
+    let runs = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    runs.map_err(|e| Failure::new(format!("{} has no runs: {e}", file.display()), "give another --out"))
+}
+
+fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot write {}: {error}", file.display()), "give another --out")
+}
+
+fn release() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").map_or("unknown".into(), |text| text.trim().into())
+}

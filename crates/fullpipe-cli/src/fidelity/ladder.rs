@@ -1,0 +1,79 @@
+//! The ladder of each point, and what the kernel makes of its rungs.
+
+use fullpipe::ladder::{Repeats, climb_known};
+use fullpipe::proof::{self, Held};
+use fullpipe::{DiagnoseError, Rung};
+use fullpipe_lab::experiment::{Experiment, Point};
+use fullpipe_lab::results::Run;
+use fullpipe_lab::scenario::Scenario;
+
+use super::kernel;
+use crate::args::FidelityArgs;
+use crate::failure::Failure;
+use crate::output;
+
+/// Simulated measurements a state, each the mean of as many runs as the kernel makes. If the simulator were the
+/// kernel, the kernel's would lie between the least and the greatest of n with a chance of (n - 1) / (n + 1),
+/// whatever the distribution: four in five.
+const MEASUREMENTS: u64 = 9;
+
+/// The rungs beside what the kernel makes of them.
+pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<String, Failure> {
+    let climbed: Vec<Climbed<'_>> =
+        experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
+    let steps: Vec<Point> = climbed.iter().flat_map(|climbed| climbed.steps.clone()).collect();
+    let wanted = super::wanted(&steps, &experiment.seeds());
+    let kernel = kernel::runs(&wanted, &args.out)?;
+    let (valid, sim) = (kernel.valid(), super::simulated(&wanted)?);
+    let held: Vec<Held<'_>> = climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();
+    let command = format!("fullpipe fidelity --ladder {}", args.file.display());
+    Ok(kernel.heading(&command) + &proof::table(&held) + &kernel.missing())
+}
+
+/// A point, its ladder, and the runs that its rungs stand for.
+struct Climbed<'e> {
+    cell: &'e Point,
+    /// The simulated ones: the line at the end is nobody's run.
+    rungs: Vec<Rung>,
+    /// One for each of them.
+    steps: Vec<Point>,
+}
+
+/// The ladder of one point. Its seeds follow the kernel's: a forecast that saw the same packets lost would be none.
+fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<Climbed<'e>, Failure> {
+    let seeds = experiment.seeds();
+    let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
+    let repeats = Repeats { measurements: MEASUREMENTS, runs: seeds.len() as u64 };
+    let scenario = Scenario { seed, ..cell.scenario.clone() };
+    let climbed = output::with_progress(|progress| climb_known(&scenario, repeats, progress));
+    let ladder = climbed.map_err(|error| match error {
+        DiagnoseError::Input(error) => Failure::from(error).about(format_args!("point '{}'", cell.label)),
+        DiagnoseError::Defect(error) => Failure::from(error),
+    })?;
+    let mut rungs = ladder.rungs;
+    rungs.retain(|rung| rung.scenario.is_some());
+    let steps = rungs.iter().filter_map(|rung| {
+        let done = rung.remedy.as_ref().map_or_else(String::new, |remedy| format!(", then {remedy}"));
+        let scenario = Scenario { seed: 0, ..rung.scenario.clone()? };
+        Some(Point { label: format!("{}{done}", cell.label), scenario, ..cell.clone() })
+    });
+    let steps = steps.collect();
+    Ok(Climbed { cell, rungs, steps })
+}
+
+impl Climbed<'_> {
+    /// The rungs that the kernel has run.
+    fn held(&self, kernel: &[Run], sim: &[Run]) -> Vec<Held<'_>> {
+        let held = self.rungs.iter().zip(&self.steps).map(|(rung, step)| {
+            let of_step =
+                |runs: &[Run]| runs.iter().filter(|run| run.point == step.label).map(steady).collect();
+            Held { cell: &self.cell.label, rung, kernel: of_step(kernel), paired: of_step(sim) }
+        });
+        held.filter(|held| !held.kernel.is_empty()).collect()
+    }
+}
+
+/// Goodput of all flows over the second half, in bit/s.
+fn steady(run: &Run) -> f64 {
+    run.flows.iter().map(|flow| flow.goodput_second_half_bps).sum::<u64>() as f64
+}

@@ -1,0 +1,161 @@
+//! `fullpipe fidelity` as far as it needs no rights: what it refuses, and that kept runs of the kernel are taken.
+//! The kept runs of these tests are the simulator's, so both worlds agree to the byte.
+#![cfg(target_os = "linux")]
+
+mod process;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fullpipe::ladder::{Repeats, climb_known};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::results::{Run, Timed};
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::validity::{LatenessQuantiles, Validity};
+use fullpipe_units::Duration;
+use process::{folder, fullpipe, refusal};
+
+/// A window, then the line. No kernel that this runs on is a 4.15, so a run that is not kept is refused.
+const CELLS: &str = "name = 'cells'\nduration = '2s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n\
+                     [host]\nkernel = '4.15'\nsndbuf = '64KiB'\nrcvbuf = '64KiB'\n[[flow]]\ncc = 'cubic'\n\
+                     [[point]]\nname = 'small'\nflow = { cc = 'cubic' }\n";
+
+fn write(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    fs::write(&path, text).expect("written");
+    path.to_str().expect("UTF-8").into()
+}
+
+/// A line of `kernel.jsonl`: the simulator's run of `scenario`, as long as `late` is not too late.
+fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> String {
+    let lateness = LatenessQuantiles { p99: late, ..LatenessQuantiles::default() };
+    let validity = Validity {
+        rtt: scenario.path.rtt(),
+        lateness,
+        tun_drops: 0,
+        retransmits: Some(0),
+        drops: 0,
+        duplicates: 0,
+        cpu: 0.1,
+    };
+    let timed = Timed { outcome: sim::run(scenario), wall_s: 0.0, validity: Some(validity) };
+    let mut run = serde_json::to_value(Run::of(label.into(), scenario.seed, &timed)).expect("JSON");
+    if identified {
+        run["scenario"] = format!("{scenario:?}").into();
+    }
+    format!("{run}\n")
+}
+
+/// The experiment, and the runs that its ladder stands for.
+fn cells(dir: &Path) -> (String, Vec<Scenario>) {
+    let experiment = Experiment::from_toml(CELLS).expect("valid");
+    let first = Scenario { seed: 2, ..experiment.points()[0].scenario.clone() };
+    let ladder = climb_known(&first, Repeats { measurements: 1, runs: 1 }, |_| ()).expect("a ladder");
+    let runs = ladder.rungs.into_iter().filter_map(|rung| Some(Scenario { seed: 1, ..rung.scenario? }));
+    (write(dir, "cells.toml", CELLS), runs.collect())
+}
+
+fn said(arguments: &[&str]) -> String {
+    let (code, stdout, stderr) = fullpipe(arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    stdout
+}
+
+fn out(dir: &Path, lines: &str) -> (PathBuf, String) {
+    let out = dir.join("out");
+    fs::create_dir_all(&out).expect("a folder");
+    write(&out, "kernel.jsonl", lines);
+    let name = out.to_str().expect("UTF-8").to_owned();
+    (out, name)
+}
+
+#[test]
+fn rungs_are_held_against_kept_runs() {
+    let dir = folder("ladder-kept");
+    let (file, runs) = cells(&dir);
+    assert_eq!(runs.len(), 2);
+    let whole: String = runs.iter().map(|run| line("another name", run, true, Duration::ZERO)).collect();
+    let (out, name) = out(&dir, &format!("{whole}{{\"point\":\"cut o"));
+    let page = write(
+        &dir,
+        "page.md",
+        "# Mine\n\n<!-- begin of the table -->\nold\n<!-- end of the table -->\n\nMy words.\n",
+    );
+    let text = said(&["fidelity", "--ladder", &file, "--out", &name, "--page", &page]);
+    assert!(text.contains("2 valid runs of 2; `fullpipe fidelity --ladder "), "{text}");
+    assert!(text.contains("| small | rwnd: a 32 KiB receive window | as it stands | "), "{text}");
+    assert!(text.contains("|  | link: the line | buffers for 2 x BDP on both hosts | "), "{text}");
+    assert!(text.contains(" (+0.0 %) | - | 15 % | holds |"), "{text}");
+    assert!(
+        text.contains("2 of 2 (100 %) are within 15 %") && text.contains("Asked and met: yes."),
+        "{text}"
+    );
+    let page = fs::read_to_string(page).expect("a page");
+    assert_eq!(
+        page,
+        format!("# Mine\n\n<!-- begin of the table -->\n{text}<!-- end of the table -->\n\nMy words.\n")
+    );
+    let kept = fs::read_to_string(out.join("kernel.jsonl")).expect("kept");
+    assert_eq!(kept, whole, "the line that was cut off is out, and nothing was run");
+}
+
+/// A run is known by its scenario: one of another length under the same name is not taken, nor is one that was late.
+#[test]
+fn what_is_not_the_same_run_is_not_taken() {
+    let dir = folder("ladder-stale");
+    let (file, runs) = cells(&dir);
+    let taken = |second: &str| {
+        let (_, name) = out(&dir, &(line("small", &runs[0], true, Duration::ZERO) + second));
+        fullpipe(&["fidelity", "--ladder", &file, "--out", &name])
+    };
+    let label = "small, then buffers for 2 x BDP on both hosts";
+    let wants = |said| refusal(1, said).0.contains("wants kernel 4.15");
+    let shorter = Scenario { duration: Duration::from_secs(1), ..runs[1].clone() };
+    assert!(wants(taken(&line(label, &shorter, true, Duration::ZERO))));
+    assert!(wants(taken(&line(label, &runs[1], true, Duration::from_millis(50)))));
+    assert!(wants(taken("")));
+    assert_eq!(taken(&line(label, &runs[1], true, Duration::ZERO)).0, 0);
+}
+
+/// Lines from before runs were known by their scenario are known by point and seed.
+#[test]
+fn cells_are_compared_with_kept_runs() {
+    let dir = folder("fidelity-kept");
+    let (file, runs) = cells(&dir);
+    for identified in [false, true] {
+        let (_, name) = out(&dir, &line("small", &runs[0], identified, Duration::ZERO));
+        let page = dir.join(format!("{identified}.md"));
+        let page = page.to_str().expect("UTF-8");
+        let text = said(&["fidelity", &file, "--out", &name, "--page", page]);
+        assert!(text.contains("1 valid runs of 1; `fullpipe fidelity "), "{text}");
+        assert!(text.ends_with("\n1 of 1 cells agree.\n"), "{text}");
+        let page = fs::read_to_string(page).expect("a page");
+        assert!(page.starts_with("# Fidelity\n\n<!-- begin of the table -->\n"), "{page}");
+    }
+}
+
+#[test]
+fn what_cannot_be_used_is_said() {
+    let dir = folder("fidelity-refused");
+    let refused = |arguments: &[&str]| refusal(1, fullpipe(&[&["fidelity", "--ladder"], arguments].concat()));
+    let (file, runs) = cells(&dir);
+    let (error, _) = refused(&["no-such.toml", "--out", "nowhere"]);
+    assert!(error.starts_with("cannot read no-such.toml"), "{error}");
+
+    let (_, name) = out(&dir, "no run\n");
+    let (error, hint) = refused(&[&file, "--out", &name]);
+    assert!(error.contains("kernel.jsonl has no runs") && hint == "give another --out", "{error}: {hint}");
+
+    let fixed = write(&dir, "fixed.toml", &CELLS.replace("sndbuf = '64KiB'", "sndbuf = { fixed = '64KiB' }"));
+    let (error, hint) = refused(&[&fixed, "--out", &name]);
+    assert!(error.contains("'small'") && error.contains("own bounds"), "{error}");
+    assert!(hint.contains("fixed"), "{hint}");
+
+    let whole: String = runs.iter().map(|run| line("small", run, true, Duration::ZERO)).collect();
+    let (_, name) = out(&dir, &whole);
+    let page = write(&dir, "page.md", "# No place\n");
+    let (code, _, stderr) = fullpipe(&["fidelity", "--ladder", &file, "--out", &name, "--page", &page]);
+    assert!(code == 1 && stderr.contains("has no place for the table"), "{stderr}");
+    refusal(2, fullpipe(&["fidelity", "--ladder", &file]));
+}

@@ -1,0 +1,589 @@
+//! The numbered checks B3-1 to B3-21; the draft's own test cases (B3-22) are in [`draft`].
+
+use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
+
+use super::*;
+use crate::cc::testing::{Bench, MSS, Run, at_ms, ms, sample};
+use crate::cc::{LossCause, SentKind};
+
+mod draft;
+
+const BIG: u64 = 1 << 40;
+
+fn mbps(n: u64) -> Rate {
+    Rate::from_bps(n * 1_000_000)
+}
+
+fn bench() -> Bench<Bbr3> {
+    Bench::new(10, Bbr3::new)
+}
+
+/// A path whose handshake took a SYN's time on the link, too, in both directions.
+fn run(rate: Rate, rtt: Duration, buffer: u64) -> Run<Bbr3> {
+    let handshake = rtt + rate.time_for(Bytes::new(2 * 60));
+    Run::of(|cx, hints| Bbr3::new(&Context { srtt: Some(handshake), ..cx.clone() }, hints), rate, rtt, buffer)
+}
+
+fn close(got: f64, wanted: f64, tolerance: f64) -> bool {
+    (got / wanted - 1.0).abs() <= tolerance
+}
+
+fn pacing(cc: &Bbr3) -> Rate {
+    let Pacing::Rate(rate) = cc.control().pacing else { panic!("paced") };
+    rate
+}
+
+/// An ACK of one segment that begins a round, 100 ms after the one before, with this rate sample.
+fn round(bench: &mut Bench<Bbr3>, rate: Rate) -> AckSample {
+    let cx = &mut bench.cx;
+    cx.now += ms(100);
+    cx.delivered += 100 * MSS;
+    cx.delivered_time = cx.now;
+    let interval = rate.time_for(Bytes::new(100 * MSS));
+    AckSample {
+        prior_delivered: cx.delivered - MSS,
+        delivered: 100 * MSS,
+        interval: Some(interval),
+        tx_in_flight: 100 * MSS,
+        round_start: true,
+        ..sample(1)
+    }
+}
+
+fn ack_round(bench: &mut Bench<Bbr3>, rate: Rate) {
+    let sample = round(bench, rate);
+    bench.cc.on_ack(&bench.cx, &sample);
+}
+
+/// A record of one segment that was lost, when so many segments in all were since it was sent with so many in flight.
+fn lost(offset: u64, lost_since_sent: u64, tx_in_flight: u64) -> Lost {
+    Lost {
+        offset: offset * MSS,
+        len: MSS,
+        tx_in_flight: tx_in_flight * MSS,
+        lost_since_sent: lost_since_sent * MSS,
+        app_limited: false,
+        starts_new_range: true,
+        cause: LossCause::Rack,
+    }
+}
+
+/// On a path of `rate` and 100 ms, in `state`, with a pipe that was full.
+fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
+    let mut bench = bench();
+    ack_round(&mut bench, rate);
+    bench.cc.full_pipe.set();
+    bench.cc.state = state;
+    bench.cc.probe.cycle_stamp = bench.cx.now;
+    bench.cc.probe.wait = Duration::from_secs(3);
+    bench
+}
+
+/// B3-1: the pacing rate of each state, a per cent below its gain.
+#[test]
+fn b3_1_pacing_gains() {
+    for (state, wanted) in [
+        (State::Startup, 27.449),
+        (State::Drain, 4.95),
+        (State::Down, 8.91),
+        (State::Cruise, 9.90),
+        (State::Refill, 9.90),
+        (State::Up, 12.375),
+        (State::ProbeRtt, 9.90),
+    ] {
+        let mut bench = in_state(state, mbps(10));
+        bench.cc.set_pacing_rate(&bench.cx, state.pacing_gain());
+        assert!(close(pacing(&bench.cc).as_mbps_f64(), wanted, 1e-4), "{state:?}: {}", pacing(&bench.cc));
+    }
+    assert!((STARTUP_PACING_GAIN.as_f64() - 4.0 * 2_f64.ln()).abs() < 1e-4);
+}
+
+/// PC-6: a window of ten segments per RTT, 2.77 times as fast; 1 ms stands for an RTT that is not known, until it is.
+#[test]
+fn pc_6_first_pacing_rate() {
+    let mut cx = crate::cc::testing::context();
+    let mut bbr = Bbr3::new(&cx, &Hints::default());
+    assert!(close(pacing(&bbr).as_mbps_f64(), 2.7726 * 115.84, 1e-4));
+    cx.srtt = Some(ms(100));
+    bbr.on_ack(&cx, &sample(0));
+    assert!(close(pacing(&bbr).as_mbps_f64(), 2.7726 * 1.1584, 1e-4));
+}
+
+/// B3-2: Startup leaves at most a BDP in the queue, where version 1 leaves 1.89.
+#[test]
+fn b3_2_startup_is_bounded() {
+    let mut run = run(mbps(10), ms(40), BIG);
+    let bdp = run.bdp_segments();
+    let mut peak = 0;
+    run.until(at_ms(2_000), |run| peak = peak.max(run.cx.inflight / MSS));
+    // What ACKs ran ahead in the last round comes on top: here a send quantum of 2.4 segments, or two.
+    assert!((1.8 * bdp..2.0 * bdp + 8.0).contains(&(peak as f64)), "{peak} of {bdp}");
+}
+
+/// B3-3: three rounds with less than a quarter more; a quarter more begins the count anew.
+#[test]
+fn b3_3_plateau() {
+    let mut bench = bench();
+    bench.cx.inflight = 1_000 * MSS;
+    let mut reached = Vec::new();
+    for rate in [100, 124, 124, 126, 156, 156, 156] {
+        ack_round(&mut bench, Rate::from_bps(rate * 100_000));
+        reached.push(bench.cc.full_pipe.reached);
+    }
+    assert_eq!(reached, [false, false, false, false, false, false, true]);
+    assert_eq!(bench.cc.state, State::Drain);
+}
+
+/// A round of fast recovery in Startup that lost `ranges` ranges, `lost` of `of` segments in all.
+fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> State {
+    let rate = bench.cc.max_bw.get();
+    // More than Drain aims at, or it would be over at once.
+    bench.cx.inflight = 1_000 * MSS;
+    for range in 0..ranges {
+        bench.cc.on_lost(&bench.cx, &lost(2 * range, lost_of.0, lost_of.1));
+    }
+    let mut sample = round(bench, rate);
+    (sample.lost_since_sent, sample.tx_in_flight) = (lost_of.0 * MSS, lost_of.1 * MSS);
+    bench.cc.on_ack(&bench.cx, &sample);
+    bench.cc.state
+}
+
+/// B3-4: loss ends Startup when it is above 2 % and in six ranges, after a whole round of recovery.
+#[test]
+fn b3_4_startup_loss() {
+    for (ranges, lost_of, recovering, left) in [
+        (5, (30, 1_000), true, false),
+        (6, (19, 1_000), true, false),
+        (6, (20, 1_000), true, false),
+        (6, (21, 1_000), false, false),
+        (6, (21, 1_000), true, true),
+    ] {
+        let mut bench = bench();
+        ack_round(&mut bench, mbps(10));
+        bench.signal(Signal::EnterRecovery);
+        bench.cx.in_recovery = recovering;
+        let state = lossy_round(&mut bench, ranges, lost_of);
+        assert_eq!(state == State::Drain, left, "{ranges} ranges, {lost_of:?}");
+        assert_eq!((bench.cc.full_pipe.now, bench.cc.full_pipe.reached), (left, left));
+        // What was delivered in the round, a hundred segments, is more than the BDP here.
+        let longterm = bench.cc.bounds.inflight_longterm;
+        assert_eq!(longterm, left.then(|| bench.cc.bdp().max(100 * MSS)));
+    }
+    // Marked one by one, but next to each other: one range.
+    let mut bench = bench();
+    for segment in 0..20 {
+        bench.cc.on_lost(&bench.cx, &lost(segment, segment + 1, 100));
+    }
+    bench.cx.in_recovery = true;
+    let latest = Latest { round_start: true, ..Latest::default() };
+    let rs = Sample::of(&AckSample { lost_since_sent: 20 * MSS, tx_in_flight: 100 * MSS, ..sample(1) });
+    assert!(!bench.cc.startup_loss.check(&bench.cx, &latest, &rs));
+}
+
+/// B3-4 without SACK: one loss is all that a round trip shows, so one is enough.
+#[test]
+fn b3_4_startup_loss_without_sack() {
+    let mut bench = bench();
+    bench.cx.has_sack = false;
+    ack_round(&mut bench, mbps(10));
+    bench.signal(Signal::EnterRecovery);
+    bench.cx.in_recovery = true;
+    assert_eq!(lossy_round(&mut bench, 1, (1, 1_000)), State::Drain);
+}
+
+/// B3-6: strictly more than 2 %.
+#[test]
+fn b3_6_loss_threshold() {
+    assert!(!is_too_high(2, 100, true));
+    assert!(is_too_high(3, 100, true));
+    assert!(is_too_high(1, 49, true) && !is_too_high(1, 50, true));
+    assert!(is_too_high(1, 1_000, false) && !is_too_high(0, 1_000, false));
+}
+
+/// B3-7: how much was in flight when 2 % were lost, at a hundred times the check's numbers.
+#[test]
+fn b3_7_inflight_at_loss() {
+    let burst = |lost_since_sent| Lost { len: 1_000, tx_in_flight: 10_000, lost_since_sent, ..lost(0, 0, 0) };
+    assert_eq!(inflight_at_loss(&burst(1_000)), 9_183);
+    assert_eq!(inflight_at_loss(&burst(1_200)), 9_000, "a negative prefix is none");
+
+    let mut bench = in_state(State::Up, mbps(10));
+    bench.cc.probe.is_sample = true;
+    bench.cc.bw = mbps(10);
+    // BDP 125 000 bytes, 0.7 of it 87 500.
+    bench.cc.cwnd = 200_000;
+    bench.cc.on_inflight_too_high(&bench.cx, 91_840, false);
+    assert_eq!(bench.cc.bounds.inflight_longterm, Some(91_840));
+    bench.cc.on_inflight_too_high(&bench.cx, 50_000, false);
+    assert_eq!(bench.cc.bounds.inflight_longterm, Some(87_500), "no lower than CUBIC would go");
+    bench.cc.on_inflight_too_high(&bench.cx, 500_000, true);
+    assert_eq!(bench.cc.bounds.inflight_longterm, Some(87_500), "a slow application says nothing");
+}
+
+/// B3-8: 15 % are left to others, a segment at least, and four segments are always used.
+#[test]
+fn b3_8_headroom() {
+    let with_headroom = |segments: u64| {
+        let bounds = Bounds { inflight_longterm: Some(segments * MSS), ..Bounds::default() };
+        bounds.with_headroom(MSS).unwrap() as f64 / MSS as f64
+    };
+    assert_eq!([100, 10, 6, 5, 4].map(with_headroom), [85.0, 8.5, 5.0, 4.0, 4.0]);
+    assert_eq!(Bounds::default().with_headroom(MSS), None);
+}
+
+/// B3-9: down to what the latest round delivered, by no more than 0.7.
+#[test]
+fn b3_9_short_term_bounds() {
+    let lower = |bounds: &mut Bounds, latest: u64| {
+        let latest = Latest { bw: mbps(latest), inflight: latest * 1_000, ..Latest::default() };
+        bounds.lower(&latest, mbps(10), 10_000);
+        (bounds.bw_shortterm.unwrap().as_mbps_f64(), bounds.inflight_shortterm.unwrap())
+    };
+    assert_eq!(lower(&mut Bounds::default(), 8), (8.0, 8_000));
+    assert_eq!(lower(&mut Bounds::default(), 5), (7.0, 7_000));
+    let mut bounds = Bounds::default();
+    let values = [0, 0, 0].map(|latest| lower(&mut bounds, latest));
+    assert_eq!(values, [(7.0, 7_000), (4.9, 4_900), (3.43, 3_430)]);
+}
+
+/// B3-10: while cruising a round that lost 1 % costs 1 %: 0.54 after 62.
+#[test]
+fn b3_10_a_lossy_cruise() {
+    let mut bounds = Bounds::default();
+    let mut bw = 1_000_000.0;
+    for _ in 0..62 {
+        bw *= 0.99;
+        let latest = Latest { bw: Rate::from_bps(bw as u64), ..Latest::default() };
+        bounds.lower(&latest, mbps(1), 0);
+    }
+    assert!(close(bounds.bw_shortterm.unwrap().as_bps() as f64, 536_000.0, 0.001));
+
+    // And on an ACK that ends a round with loss, in the states that do not probe only.
+    for (state, lowered) in
+        [(State::Down, true), (State::Cruise, true), (State::Refill, false), (State::Up, false)]
+    {
+        let mut bench = in_state(state, mbps(10));
+        bench.cc.on_lost(&bench.cx, &lost(0, 1, 1_000));
+        ack_round(&mut bench, mbps(8));
+        assert_eq!(bench.cc.bounds.bw_shortterm.is_some(), lowered, "{state:?}");
+        assert!(!bench.cc.latest.is_loss_in_round);
+    }
+}
+
+/// B3-11: in UP at the long-term bound it grows by 1, 2, 4, 8 segments in successive rounds, evenly.
+#[test]
+fn b3_11_growth_of_the_bound() {
+    let mut probe = Probe::default();
+    probe.start_refill();
+    probe.start_up(64 * MSS, MSS);
+    let mut growths = Vec::new();
+    for _ in 0..5 {
+        let mut growth = 0;
+        for segment in 1..=64 {
+            growth += probe.growth(MSS, segment == 64, 64 * MSS, MSS);
+        }
+        growths.push(growth);
+    }
+    assert_eq!(growths, [1, 2, 4, 8, 16]);
+
+    // Not while the window is not full, and not beyond what it bounds.
+    let mut bench = in_state(State::Up, mbps(10));
+    bench.cc.bounds.inflight_longterm = Some(200 * MSS);
+    bench.cc.probe.start_up(MSS, MSS);
+    ack_round(&mut bench, mbps(10));
+    assert_eq!(bench.cc.bounds.inflight_longterm, Some(200 * MSS));
+    // A safe sample of more raises it.
+    let sample = AckSample { tx_in_flight: 250 * MSS, ..round(&mut bench, mbps(10)) };
+    bench.cc.on_ack(&bench.cx, &sample);
+    assert_eq!(bench.cc.bounds.inflight_longterm, Some(250 * MSS));
+}
+
+/// B3-12: a probe after as many rounds as the BDP has segments, 63 at most, or after two to three seconds, counted
+/// from when DOWN began.
+#[test]
+fn b3_12_time_between_probes() {
+    for (bdp, rtt, least, most) in
+        [(20, ms(30), 560, 640), (5_000, ms(100), 2_000, 3_000), (100, ms(1), 60, 66)]
+    {
+        let rate = Rate::of(Bytes::new(bdp * MSS), rtt);
+        let mut run = run(rate, rtt, BIG);
+        let (mut rounds, mut waits) = (Vec::new(), Vec::new());
+        let mut before = State::Startup;
+        run.until(at_ms(30_000), |run| {
+            if before != run.cc.state && run.cc.state == State::Refill {
+                waits.push(run.cx.now.saturating_since(run.cc.probe.cycle_stamp).as_millis());
+                rounds.push(run.cc.probe.rounds_since_up);
+            }
+            before = run.cc.state;
+        });
+        assert!(waits.len() >= 5, "{waits:?}");
+        // A queue of a BDP and more makes the first rounds of DOWN longer; the last one is a whole one.
+        let slack = rtt.as_millis() * 5;
+        assert!(waits.iter().all(|wait| (least..=most + slack).contains(wait)), "BDP {bdp}: {waits:?}");
+        assert!(bdp == 5_000 || rounds.iter().all(|count| *count == bdp.min(63)), "{rounds:?}");
+    }
+}
+
+/// B3-12: both waits are drawn: zero or one round, and uniformly up to a second.
+#[test]
+fn b3_12_chance() {
+    let (mut rounds, mut spread) = ([0_u32; 2], Duration::ZERO);
+    for seed in 0..2_000 {
+        let mut bench = bench();
+        bench.cx.rng = Draws::new(seed, 0);
+        bench.cc.start_down(&bench.cx);
+        rounds[bench.cc.probe.rounds_since_up as usize] += 1;
+        let wait = bench.cc.probe.wait;
+        assert!((PROBE_WAIT..PROBE_WAIT + PROBE_WAIT_SPREAD).contains(&wait));
+        spread += wait - PROBE_WAIT;
+    }
+    assert!(rounds.iter().all(|n| (900..=1_100).contains(n)), "{rounds:?}");
+    assert!(close((spread / 2_000).as_millis_f64(), 500.0, 0.05), "{}", spread / 2_000);
+}
+
+/// B3-13: ProbeRTT comes every 5 s, halves what is in flight for 200 ms, and costs 2 %.
+#[test]
+fn b3_13_probe_rtt() {
+    let mut run = run(mbps(100), ms(20), BIG);
+    let (mut entered, mut stays, mut inside) = (Vec::new(), Vec::new(), false);
+    run.until(at_ms(32_000), |run| {
+        let now_inside = run.cc.state == State::ProbeRtt;
+        match (inside, now_inside) {
+            (false, true) => entered.push(run.cx.now),
+            (true, false) => stays.push(run.cx.now.saturating_since(*entered.last().unwrap())),
+            _ => {}
+        }
+        inside = now_inside;
+        if inside {
+            let half = run.cc.bdp_multiple(run.cc.bw, PROBE_RTT_CWND_GAIN);
+            assert!(run.control().cwnd <= half, "{} of {half}", run.control().cwnd);
+        }
+    });
+    assert!(stays.len() >= 5, "{entered:?}");
+    for pair in entered.windows(2) {
+        let gap = pair[1].saturating_since(pair[0]).as_millis();
+        assert!((5_200..=5_320).contains(&gap), "{gap} ms");
+    }
+    for stay in stays {
+        assert!((ms(200)..=ms(280)).contains(&stay), "{stay}");
+    }
+}
+
+/// B3-14: after six idle seconds it goes on at the bandwidth, a per cent below, without ProbeRTT.
+#[test]
+fn b3_14_restart_from_idle() {
+    let mut run = run(mbps(10), ms(100), BIG);
+    run.until(at_ms(4_000), |_| ());
+    run.silent = true;
+    run.until(at_ms(10_000), |_| ());
+    assert_eq!((run.cx.inflight, run.cx.app_limited), (0, true));
+    let sent = Sent {
+        offset: run.cx.snd_nxt,
+        len: MSS,
+        kind: SentKind::New,
+        first_after_idle: true,
+        departure: run.cx.now,
+    };
+    run.cc.on_send(&run.cx, &sent);
+    assert!(run.cc.idle_restart);
+    assert!(close(pacing(&run.cc).as_bps() as f64, 0.99 * run.cc.bw.as_bps() as f64, 1e-6));
+    run.silent = false;
+    run.until(at_ms(10_900), |run| assert_ne!(run.cc.state, State::ProbeRtt));
+}
+
+/// B3-15: the maximum is over two cycles; a cycle without a sample forgets nothing.
+#[test]
+fn b3_15_two_cycles_of_bandwidth() {
+    let mut max_bw = MaxBw::default();
+    let rs = |rate, is_app_limited| Sample {
+        delivery_rate: rate,
+        is_app_limited,
+        ..Sample::of(&AckSample { interval: Some(ms(1)), ..sample(1) })
+    };
+    max_bw.update(&rs(mbps(100), false));
+    max_bw.advance();
+    max_bw.update(&rs(mbps(10), false));
+    assert_eq!(max_bw.get(), mbps(100));
+    max_bw.advance();
+    assert_eq!(max_bw.get(), mbps(10));
+    max_bw.advance();
+    assert_eq!(max_bw.get(), mbps(10), "nothing was measured meanwhile");
+    max_bw.update(&rs(mbps(5), true));
+    assert_eq!(max_bw.get(), mbps(10), "a slow application");
+    max_bw.update(&rs(mbps(20), true));
+    assert_eq!(max_bw.get(), mbps(20), "no sample is higher than the path is fast");
+}
+
+/// B3-16: after a probe that lost too much the next one stops at the bound, and if that was safe a whole one follows
+/// a round later.
+#[test]
+fn b3_16_precautionary_probe() {
+    let mut bench = in_state(State::Up, mbps(10));
+    bench.cc.bounds.inflight_longterm = Some(80 * MSS);
+    bench.cc.probe.prev_too_high = true;
+    bench.cc.full_pipe.reset(mbps(1));
+    let below = AckSample { prior_inflight: 78 * MSS, tx_in_flight: MSS, ..round(&mut bench, mbps(10)) };
+    bench.cc.on_ack(&bench.cx, &below);
+    assert_eq!(bench.cc.state, State::Up);
+    let at_the_bound = AckSample { prior_inflight: 80 * MSS, ..below };
+    bench.cc.on_ack(&bench.cx, &at_the_bound);
+    assert_eq!(bench.cc.state, State::Down);
+    assert_eq!((bench.cc.probe.prev_precautionary, bench.cc.probe.prev_too_high), (true, false));
+    ack_round(&mut bench, mbps(10));
+    assert_eq!(bench.cc.state, State::Refill);
+    assert!(!bench.cc.probe.prev_precautionary);
+
+    // With a loss in between it cruises.
+    let mut bench = in_state(State::Down, mbps(10));
+    bench.cc.start_down(&bench.cx);
+    (bench.cc.probe.prev_precautionary, bench.cc.probe.prev_too_high) = (true, true);
+    ack_round(&mut bench, mbps(10));
+    assert_eq!(bench.cc.state, State::Cruise);
+}
+
+/// B3-5: Drain ends when the queue is gone, and in the fourth round at the latest.
+#[test]
+fn b3_5_drain_ends() {
+    let mut bench = in_state(State::Drain, mbps(10));
+    bench.cc.drain_start_round = bench.cc.rounds.count;
+    bench.cx.inflight = 1_000 * MSS;
+    for round in 1..=4 {
+        assert_eq!(bench.cc.state, State::Drain, "round {round}");
+        ack_round(&mut bench, mbps(10));
+    }
+    assert_eq!(bench.cc.state, State::Down);
+    let mut bench = in_state(State::Drain, mbps(10));
+    bench.cx.inflight = bench.cc.bdp();
+    ack_round(&mut bench, mbps(10));
+    assert_eq!(bench.cc.state, State::Cruise, "nothing is left for DOWN to drain");
+}
+
+/// B3-19: what a probe lost was late only: back by way of REFILL, with no lower bounds than before.
+#[test]
+fn b3_19_spurious_loss_while_probing() {
+    for signal in [Signal::SpuriousRecovery, Signal::SpuriousTimeout] {
+        let mut bench = in_state(State::Up, mbps(10));
+        bench.cc.bounds.inflight_longterm = Some(300 * MSS);
+        bench.cc.probe.is_sample = true;
+        let cwnd = bench.cc.cwnd;
+        bench.cc.on_lost(&bench.cx, &lost(0, 10, 100));
+        assert_eq!(bench.cc.state, State::Down);
+        assert!(bench.cc.bounds.inflight_longterm < Some(300 * MSS));
+        if signal == Signal::SpuriousTimeout {
+            bench.signal(Signal::Timeout { first: true });
+            assert_eq!(bench.cc.cwnd, bench.cx.inflight + MSS);
+        }
+        bench.signal(signal);
+        assert_eq!(bench.cc.state, State::Refill);
+        assert_eq!(bench.cc.bounds.inflight_longterm, Some(300 * MSS));
+        assert!(bench.cc.cwnd >= cwnd && bench.cc.episode.is_none());
+    }
+}
+
+/// B3-20: four segments in flight at the least, whatever the BDP.
+#[test]
+fn b3_20_less_than_a_packet() {
+    let mut run = run(Rate::from_bps(64_000), Duration::from_micros(100), BIG);
+    run.until(at_ms(20_000), |run| {
+        assert!(run.control().cwnd >= MIN_PIPE_SEGMENTS * MSS);
+    });
+    assert!(close(run.cc.bw.as_bps() as f64, 64_000.0, 0.02), "{}", run.cc.bw);
+    let delivered = run.cx.delivered;
+    run.until(at_ms(40_000), |_| ());
+    let rate = Rate::of(Bytes::new(run.cx.delivered - delivered), ms(20_000));
+    assert!(rate.as_bps() > 62_000, "{rate}");
+}
+
+/// B3-21: what a lump acknowledges beyond the bandwidth, up to a window.
+#[test]
+fn b3_21_extra_acked() {
+    let bw = Rate::from_bytes_per_sec(1_000_000);
+    let extra = |cwnd| {
+        let mut aggregation = Aggregation::new(Instant::ZERO);
+        aggregation.update(at_ms(0), 1, bw, 0, cwnd, true);
+        aggregation.update(at_ms(10), 29_999, bw, 0, cwnd, true);
+        aggregation.extra()
+    };
+    // 30 000 bytes within 10 ms, which explain 10 000 ... of what came before the lump there was next to nothing.
+    assert!((19_999..=30_000).contains(&extra(1 << 20)));
+    assert_eq!(extra(15_000), 15_000);
+
+    // Ten rounds after the pipe was full, one before.
+    for (full, rounds) in [(true, 10), (false, 1)] {
+        let mut aggregation = Aggregation::new(Instant::ZERO);
+        aggregation.update(at_ms(0), 20_000, bw, 0, 1 << 20, full);
+        let kept = (1..).find(|round| {
+            aggregation.update(at_ms(1_000 * round), 1, bw, *round, 1 << 20, full);
+            aggregation.extra() < 20_000
+        });
+        assert_eq!(kept, Some(rounds + 1));
+    }
+}
+
+/// A mark is congestion (3.7): it lowers the short-term bounds at the end of its round, and ends a probe.
+#[test]
+fn ecn_5_a_mark_is_congestion() {
+    let mut bench = in_state(State::Cruise, mbps(10));
+    bench.signal(Signal::EcnEcho);
+    ack_round(&mut bench, mbps(10));
+    assert!(bench.cc.bounds.bw_shortterm.is_some());
+    let mut bench = in_state(State::Up, mbps(10));
+    bench.cc.probe.is_sample = true;
+    bench.signal(Signal::EcnEcho);
+    assert_eq!(bench.cc.state, State::Down);
+    assert!(bench.cc.bounds.inflight_longterm.is_some());
+}
+
+/// A timeout leaves one segment beyond what is in flight; the window is back when all is repaired.
+#[test]
+fn a_timeout_and_its_repair() {
+    let mut bench = in_state(State::Cruise, mbps(10));
+    bench.cc.cwnd = 100 * MSS;
+    bench.cx.inflight = 3 * MSS;
+    bench.signal(Signal::Timeout { first: true });
+    assert_eq!(bench.cwnd(), 4);
+    bench.cx.inflight = 0;
+    bench.signal(Signal::Timeout { first: false });
+    assert_eq!(bench.cwnd(), 1);
+    bench.signal(Signal::ExitRecovery);
+    assert_eq!(bench.cwnd(), 100);
+}
+
+/// PC-5: what leaves in a millisecond, two segments at the least, 64 KiB at the most.
+#[test]
+fn pc_5_send_quantum() {
+    let quantum = |rate: Rate| {
+        let mut bench = bench();
+        bench.cc.pacing_rate = rate;
+        bench.cc.set_send_quantum();
+        bench.cc.control().send_quantum
+    };
+    assert_eq!(quantum(Rate::from_bps(9_900_000)), SendQuantum::Bytes(2_896));
+    assert_eq!(quantum(mbps(100)), SendQuantum::Bytes(12_500));
+    assert_eq!(quantum(mbps(990)), SendQuantum::Bytes(65_536));
+}
+
+/// INV-11: 8 kbit/s to 1 Tbit/s, 10 us to 10 s, without an overflow.
+#[test]
+fn extreme_paths() {
+    for rate in [8_000, 1_000_000_000_000] {
+        for rtt in [Duration::from_micros(10), Duration::from_secs(10)] {
+            let mut bench = Bench::new(10, Bbr3::new);
+            bench.cc.min_rtt = MinRtt::new(Instant::ZERO, Some(rtt));
+            for state in [
+                State::Startup,
+                State::Drain,
+                State::Down,
+                State::Cruise,
+                State::Refill,
+                State::Up,
+                State::ProbeRtt,
+            ] {
+                bench.cc.state = state;
+                ack_round(&mut bench, Rate::from_bps(rate));
+                bench.cc.on_lost(&bench.cx, &lost(0, 10_000_000, 10_000_000));
+            }
+            assert!(bench.cwnd() >= 4 && bench.cc.cwnd < u64::MAX / 2);
+        }
+    }
+}

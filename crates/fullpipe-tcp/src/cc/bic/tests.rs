@@ -1,0 +1,167 @@
+use super::*;
+use crate::cc::testing::{Bench, ms};
+
+fn at(segments: u64) -> Bench<Bic> {
+    Bench::new(segments, Bic::new)
+}
+
+/// A search that knows where the last loss was, and has seen ACKs of one segment each from the beginning.
+fn search(last_max: u64) -> Search {
+    Search { last_max, per_ack: 1 << PER_ACK_SHIFT, ..Search::default() }
+}
+
+/// In congestion avoidance after a loss at `last_max`, with ACKs of one segment each.
+fn after_loss(last_max: u64) -> Bench<Bic> {
+    let mut bench = at(last_max);
+    bench.lose();
+    bench.cc.search.per_ack = 1 << PER_ACK_SHIFT;
+    bench
+}
+
+/// A round trip of `rtt` in which the whole window is acknowledged segment by segment; returns the growth.
+fn round(bench: &mut Bench<Bic>) -> u64 {
+    let before = bench.cwnd();
+    bench.pass(ms(100));
+    for _ in 0..before {
+        bench.cc.search.per_ack = 1 << PER_ACK_SHIFT;
+        bench.ack(1);
+    }
+    bench.cwnd() - before
+}
+
+/// BIC-1 and BIC-2: a cut leaves 819/1024; below the last maximum it makes room sooner.
+#[test]
+fn bic_1_and_2_cuts_and_fast_convergence() {
+    let mut bench = at(100);
+    bench.lose();
+    assert_eq!((bench.ssthresh(), bench.cwnd(), bench.cc.search.last_max), (79, 79, 100));
+    let mut search = search(100);
+    assert_eq!((search.cut(80), search.last_max), (63, 71));
+    assert_eq!((search.cut(71), search.last_max), (56, 71), "at the maximum nobody asks for room");
+}
+
+/// BIC-3: a quarter of the distance to the last maximum in each round trip.
+#[test]
+fn bic_3_the_search() {
+    assert_eq!(search(100).count_at(80), 16);
+    let mut bench = after_loss(100);
+    assert_eq!(round(&mut bench), 4, "from 79: 21 / 4, and less as the distance shrinks");
+}
+
+/// BIC-4: far from it no more than 16 a round trip; below 20 segments that is a segment per ACK.
+#[test]
+fn bic_4_linear_when_far() {
+    assert_eq!(search(200).count_at(20), 1);
+    assert_eq!(search(1_000).count_at(160), 10);
+    let mut bench = after_loss(1_000);
+    assert_eq!(bench.cwnd(), 799);
+    assert!((16..=17).contains(&round(&mut bench)));
+}
+
+/// BIC-5 to BIC-7: the plateau, away from it, and the linear probing beyond.
+#[test]
+fn bic_5_to_7_around_and_beyond_the_plateau() {
+    let search = search(100);
+    let counts = [97, 98, 100, 102, 103, 104, 112, 147, 148, 160].map(|cwnd| search.count_at(cwnd));
+    assert_eq!(counts, [485, 490, 500, 510, 515, 78, 28, 9, 9, 10]);
+}
+
+/// BIC-8: up to 14 segments BIC is Reno.
+#[test]
+fn bic_8_reno_while_small() {
+    let mut bench = after_loss(24);
+    assert_eq!(bench.cwnd(), 19);
+    bench.lose();
+    assert_eq!(bench.cwnd(), 15, "15 segments and more keep four fifths");
+    bench.lose();
+    assert_eq!(bench.cwnd(), 11);
+    bench.lose();
+    assert_eq!(bench.cwnd(), 5, "12 leave 6, and 11 leave 5");
+    let (_, before) = (bench.pass(ms(100)), bench.cwnd());
+    bench.acks(before);
+    assert_eq!(bench.cwnd(), before + 1);
+    assert_eq!(search(10).cut(12), 6);
+}
+
+/// BIC-9: with ACKs of two segments the count halves and growth doubles. With ACKs of one the estimate, which
+/// begins at two, stops at 31/16: the average moves in whole sixteenths, and the sixteenth part of 31 is 1.
+#[test]
+fn bic_9_segments_per_ack() {
+    let mut two = search(100);
+    two.per_ack = PER_ACK_AT_START;
+    (0..100).for_each(|_| two.note_ack(2));
+    assert_eq!((two.per_ack, two.count_at(80)), (32, 8));
+    let mut one = Search { last_max: 100, ..Search::default() };
+    (0..100).for_each(|_| one.note_ack(1));
+    assert_eq!((one.per_ack, one.count_at(80)), (31, 8));
+}
+
+/// BIC-10: 5 % per round trip while nothing was lost; a timeout forgets what was.
+#[test]
+fn bic_10_before_the_first_loss() {
+    assert_eq!(search(0).count_at(400), 20, "and no more than 16 a round trip is asked for above");
+    assert_eq!(search(0).count_at(160), 10);
+    let mut bench = after_loss(100);
+    bench.signal(Signal::Timeout { first: true });
+    assert_eq!((bench.cwnd(), bench.ssthresh()), (1, 63));
+    assert_eq!((bench.cc.search.last_max, bench.cc.search.per_ack), (0, 32));
+}
+
+/// BIC-11: an undo takes the cut back.
+#[test]
+fn bic_11_undo() {
+    let mut bench = at(100);
+    bench.signal(Signal::EnterRecovery);
+    assert_eq!(bench.cwnd(), 79);
+    bench.signal(Signal::SpuriousRecovery);
+    assert_eq!(bench.cwnd(), 100);
+}
+
+/// BIC-12: fast at first, then long near the last maximum, then away from it: more than half of the time
+/// from one loss to the next at the same window is spent above nine tenths of it.
+#[test]
+fn bic_12_shape() {
+    let mut bench = after_loss(200);
+    let mut windows = vec![bench.cwnd()];
+    while bench.cwnd() < 201 {
+        round(&mut bench);
+        windows.push(bench.cwnd());
+    }
+    let steps: Vec<u64> = windows.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(steps.windows(2).all(|pair| pair[1] <= pair[0].max(1)), "concave up to the maximum: {steps:?}");
+    let near = windows.iter().filter(|window| 10 * **window >= 9 * 200).count();
+    assert!(2 * near > windows.len(), "{near} of {} rounds", windows.len());
+    // And convex beyond: each round trip no less than the one before.
+    let beyond: Vec<u64> = (0..30).map(|_| round(&mut bench)).collect();
+    let (first, last) = (beyond.iter().take(15).sum::<u64>(), beyond.iter().skip(15).sum::<u64>());
+    assert!(last > 4 * first, "{beyond:?}");
+    assert!(beyond.iter().all(|step| *step <= MAX_INCREMENT + 1));
+}
+
+/// The search's law: the rest shrinks by a quarter of itself per round trip, all through the round trip. From four
+/// fifths of the maximum to eight segments below it, where the plateau begins, it takes 4 ln(0.2 W / 8) of them;
+/// with the quarter rounded down to whole segments, one and a half less on both sides of the division.
+#[test]
+fn the_search_takes_the_logarithm_of_the_loss() {
+    for w_max in [100, 200, 300] {
+        let mut bench = after_loss(w_max);
+        let mut rounds = 0;
+        while w_max - bench.cwnd() > 8 {
+            round(&mut bench);
+            rounds += 1;
+        }
+        let law = 4.0 * ((0.2 * w_max as f64 - 1.5) / (8.0 - 1.5)).ln();
+        assert!((law..law + 1.0).contains(&f64::from(rounds)), "{w_max}: {rounds} rounds, the law's {law}");
+    }
+}
+
+/// INV-11: counts are sane from one segment to ten million.
+#[test]
+fn extreme_windows() {
+    for last_max in [0, 1, 14, 10_000_000, u64::from(u32::MAX)] {
+        for cwnd in [1, 14, 15, 1_000, 10_000_000] {
+            assert!(search(last_max).count_at(cwnd) >= 1);
+            assert!(search(last_max).cut(cwnd) < cwnd.max(2));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+use super::*;
+use crate::cc::testing::{Bench, MSS, Run, at_ms, ms, sample};
+use crate::cc::{Algorithm, SentKind};
+
+fn at(segments: u64) -> Bench<Vegas> {
+    Bench::new(segments, Vegas::new)
+}
+
+/// One ACK of one segment with this RTT.
+fn ack(bench: &mut Bench<Vegas>, rtt: Duration) {
+    bench.cx.snd_una += MSS;
+    bench.cc.on_ack(&bench.cx, &AckSample { rtt: Some(rtt), ..sample(1) });
+}
+
+/// A round trip's worth of ACKs, all with this RTT; the last of them ends the round.
+fn round(bench: &mut Bench<Vegas>, rtt: Duration) {
+    bench.cx.snd_nxt = bench.cx.snd_una + 10 * MSS;
+    bench.cc.watch.begin_round(bench.cx.snd_una + 9 * MSS);
+    (0..10).for_each(|_| ack(bench, rtt));
+}
+
+/// In congestion avoidance at `segments`, with an empty path's RTT of 100 ms.
+fn avoiding(segments: u64) -> Bench<Vegas> {
+    let mut bench = at(segments);
+    bench.cc.watch.base = Some(ms(100));
+    bench.cc.window.set(segments);
+    assert!(!bench.cc.window.in_slow_start());
+    bench
+}
+
+/// VEG-1 to VEG-3: between two and four segments in the queue the window stays.
+#[test]
+fn veg_1_to_3_one_segment_a_round_trip() {
+    for (rtt, after, diff) in [(110, 44, 4), (112, 43, 5), (102, 45, 0), (105, 44, 2), (104, 45, 1)] {
+        let mut bench = avoiding(44);
+        round(&mut bench, ms(rtt));
+        assert_eq!((bench.cwnd(), bench.cc.diff), (after, diff), "RTT {rtt} ms");
+    }
+}
+
+/// VEG-4: more than one segment in the queue ends slow start at what the path holds.
+#[test]
+fn veg_4_slow_start_ends_before_the_loss() {
+    let mut bench = at(20);
+    bench.cc.watch.base = Some(ms(100));
+    bench.cc.watch.begin_round(bench.cx.snd_una + 9 * MSS);
+    // The last ACK of a round decides; those before it grow the window as slow start does.
+    bench.cx.snd_una += 9 * MSS;
+    bench.cx.snd_nxt = bench.cx.snd_una + 20 * MSS;
+    bench.cc.watch.samples = 9;
+    ack(&mut bench, ms(110));
+    assert_eq!((bench.cwnd(), bench.ssthresh(), bench.cc.diff), (19, 19, 2));
+
+    let mut bench = at(20);
+    bench.cc.watch.base = Some(ms(100));
+    round(&mut bench, ms(104));
+    assert_eq!(bench.cwnd(), 30, "one segment is no queue");
+}
+
+/// Fewer than three samples may all be of delayed ACKs: such a round grows as Reno's.
+#[test]
+fn few_samples_are_not_believed() {
+    let mut bench = avoiding(10);
+    bench.cc.watch.begin_round(bench.cx.snd_una + MSS);
+    ack(&mut bench, ms(300));
+    ack(&mut bench, ms(300));
+    assert_eq!(bench.cwnd(), 10);
+    assert_eq!(bench.cc.window.control().cwnd / MSS, 10, "two of ten segments of credit");
+    assert_eq!(bench.cc.watch.samples, 0, "the next round begins");
+}
+
+/// VEG-10: the least RTT of a round counts, not those of delayed ACKs.
+#[test]
+fn veg_10_delayed_acks_do_not_count() {
+    let mut bench = avoiding(44);
+    bench.cc.watch.begin_round(bench.cx.snd_una + 9 * MSS);
+    for rtt in [140, 140, 140, 105, 140, 140, 140, 140, 140, 140] {
+        ack(&mut bench, ms(rtt));
+    }
+    assert_eq!((bench.cwnd(), bench.cc.diff), (44, 2));
+}
+
+/// A loss halves as Reno's does; RTTs of the repair say nothing, and the rounds begin anew after it.
+#[test]
+fn a_loss_halves_and_suspends() {
+    let mut bench = avoiding(44);
+    bench.signal(Signal::EnterRecovery);
+    assert_eq!((bench.cwnd(), bench.cc.watch.on), (22, false));
+    bench.cx.snd_nxt = bench.cx.snd_una + 22 * MSS;
+    bench.signal(Signal::ExitRecovery);
+    assert!(bench.cc.watch.on);
+    assert_eq!(bench.cc.watch.round_end, bench.cx.snd_nxt);
+
+    bench.cx.inflight = MSS;
+    bench.signal(Signal::Timeout { first: true });
+    assert_eq!((bench.cwnd(), bench.ssthresh(), bench.cc.watch.on), (1, 11, false));
+    assert_eq!(bench.cc.watch.base, Some(ms(100)));
+    // With nothing in flight the path is taken for a new one.
+    bench.cx.inflight = 0;
+    bench.signal(Signal::Timeout { first: false });
+    assert_eq!((bench.cc.watch.base, bench.cc.watch.on), (None, true));
+}
+
+/// After an idle time the path is measured anew, and nothing is decided before a whole flight came back.
+#[test]
+fn idling_forgets_the_path() {
+    let mut bench = avoiding(44);
+    let sent = Sent {
+        offset: 500 * MSS,
+        len: MSS,
+        kind: SentKind::New,
+        first_after_idle: true,
+        departure: bench.cx.now,
+    };
+    bench.cc.on_send(&bench.cx, &sent);
+    assert_eq!((bench.cc.watch.base, bench.cc.watch.round_end), (None, 500 * MSS));
+}
+
+/// INV-2: what is not used does not grow.
+#[test]
+fn inv_2_an_unused_window_stays() {
+    let mut bench = avoiding(44);
+    bench.cx.cwnd_limited = false;
+    round(&mut bench, ms(100));
+    assert_eq!(bench.cwnd(), 44);
+    round(&mut bench, ms(150));
+    assert_eq!(bench.cwnd(), 43, "but it shrinks");
+}
+
+/// INV-1: two segments at the least.
+#[test]
+fn the_window_has_a_floor() {
+    let mut bench = avoiding(3);
+    for _ in 0..5 {
+        round(&mut bench, ms(1_000));
+    }
+    assert_eq!(bench.cwnd(), 2);
+}
+
+/// VEG-9: a longer path looks like a queue. The window goes, a segment a round trip, and does not come back.
+#[test]
+fn veg_9_a_longer_path_passes_for_a_queue() {
+    let mut run = Run::new(Algorithm::Vegas, "10mbit", ms(40), u64::MAX);
+    run.until(at_ms(20_000), |_| ());
+    let before = run.control().cwnd / MSS;
+    assert!((35..=40).contains(&before), "{before}");
+    run.rtt = ms(60);
+    let mut windows = Vec::new();
+    for second in 21..=30 {
+        run.until(at_ms(1_000 * second), |_| ());
+        windows.push(run.control().cwnd / MSS);
+    }
+    assert!(windows.windows(2).all(|pair| pair[1] <= pair[0]), "{windows:?}");
+    // With 1.2 ms for a packet diff is cwnd 20 / 41.2: that is four and a fraction, no more than beta, at ten.
+    assert_eq!(windows.last(), Some(&10), "{windows:?}");
+}
+
+/// INV-11: no overflow at ten seconds and ten million segments, no division by nothing.
+#[test]
+fn extreme_windows_and_times() {
+    for (base, rtt) in
+        [(Duration::ZERO, Duration::from_secs(10)), (Duration::from_secs(10), Duration::from_secs(100))]
+    {
+        let mut bench = avoiding(10_000_000);
+        bench.cc.watch.base = None;
+        bench.cc.watch.add(base);
+        round(&mut bench, rtt);
+        assert_eq!(bench.cwnd(), 9_999_999);
+    }
+}

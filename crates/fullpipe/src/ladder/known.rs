@@ -1,0 +1,209 @@
+//! The ladder of a run of which every part is known: a point of an experiment.
+//!
+//! Nothing is fitted. The path is the run's own with all its elements, and so are the hosts; the remedies alone
+//! change something. So each rung is a run that a kernel can make too ([`proof`](crate::proof)).
+
+use fullpipe_lab::campaign::Progress;
+use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
+use fullpipe_lab::workload::Workload;
+use fullpipe_path::Scope;
+use fullpipe_tcp::buffers::Buffer;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Duration, Rate};
+
+use super::{Effort, HEADERS, Hosts, Ladder, Model, PathModel, climb_model};
+use crate::DiagnoseError;
+use crate::input::InputError;
+
+/// How often each state is simulated where losses are drawn. What is forecast is a measurement: the mean of so
+/// many runs as are made of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeats {
+    /// Measurements; the range of a rung is from the least of them to the greatest.
+    pub measurements: u64,
+    /// Runs in each.
+    pub runs: u64,
+}
+
+/// Climbs the ladder of `scenario`. A rung's lasting rate is the mean over the second half of runs of the scenario's
+/// own length; the seeds count from its own. `progress` is called as runs finish, from any thread.
+///
+/// # Errors
+/// A scenario whose flows differ, end or are held by anything that no remedy of the ladder touches; or a defect
+/// of the simulator.
+pub fn climb_known(
+    scenario: &Scenario,
+    repeats: Repeats,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Ladder, DiagnoseError> {
+    let cc = sender(scenario).map_err(DiagnoseError::Input)?;
+    let half = scenario.duration / 2;
+    let effort = Effort {
+        seeds: repeats.measurements * repeats.runs,
+        together: repeats.runs,
+        seeds_at_ends: 0,
+        duration: half,
+        duration_by_rate: half,
+        shortest: half,
+        packets: u64::MAX,
+        packets_if_more: u64::MAX,
+    };
+    let flows = scenario.flows.len() as u64;
+    let model = Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort);
+    let mut ladder = climb_model(&model.of_known(scenario), None, progress).map_err(DiagnoseError::Defect)?;
+    // Of a fitted path; this one is as it is.
+    ladder.assumptions.clear();
+    Ok(ladder)
+}
+
+/// The congestion control of a run that the ladder has remedies for.
+fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
+    let refuse = |message: &str, hint: &str| Err(InputError::new(message, hint));
+    let (first, host) = (&scenario.flows[0], &scenario.host);
+    if scenario.flows.iter().any(|flow| flow != first) {
+        return refuse("the ladder is climbed by flows of one kind", "leave one [[flow]], with a count");
+    }
+    if first.bytes.is_some() || first.start > Duration::ZERO || first.workload != Workload::default() {
+        return refuse(
+            "the ladder is climbed by flows that always have more to send",
+            "leave bytes, start and app out of [[flow]]",
+        );
+    }
+    let fixed = |buffer: &Buffer| matches!(buffer, Buffer::Fixed(_));
+    let pinned = host.window_clamp.is_some() || fixed(&host.sndbuf) || fixed(&host.rcvbuf);
+    if pinned || first.max_pacing_rate.is_some() {
+        return refuse(
+            "an application's own bounds are not the ladder's to lift",
+            "leave window, max_pacing and fixed buffers out",
+        );
+    }
+    Ok(first.cc)
+}
+
+/// What the rules of the ladder ask of the path: its line, its cap on a flow, its loss.
+fn path(path: &PathSpec, flows: u64) -> PathModel {
+    let DirectionSpec { rate, loss, .. } = path.forward;
+    let limiters = || path.forward.policer.iter().chain(&path.forward.shaper);
+    let least = |scope: Scope| {
+        let rates = limiters().filter(|limiter| limiter.scope == scope).map(|LimiterSpec { rate, .. }| *rate);
+        rates.min().filter(|limit| *limit < rate)
+    };
+    let line = least(Scope::Aggregate).unwrap_or(rate);
+    // Of all flows together, as payload.
+    let cap = least(Scope::PerFlow).map(|rate| rate.mul_div(flows, 1)).filter(|cap| *cap < line);
+    let payload = |rate: Rate| rate.mul_div(path.mtu - HEADERS, path.mtu);
+    PathModel {
+        link: Some(line),
+        cap: cap.map(payload),
+        at_least: line,
+        rtt: path.rtt(),
+        // Lost ACKs are drawn too.
+        loss: loss.max(path.backward.loss),
+        loss_interval: None,
+    }
+}
+
+fn hosts(host: &HostSpec, cc: Algorithm, flows: u64) -> Hosts<'static> {
+    Hosts {
+        cc,
+        flows,
+        kernel: Some(host.kernel),
+        sndbuf: host.sndbuf.limit(),
+        rcvbuf: host.rcvbuf.limit(),
+        rule: host.window_rule,
+        sender: None,
+        sender_buffers: None,
+        receiver_buffers: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Limit;
+    use fullpipe_lab::experiment::Experiment;
+
+    const ONCE: Repeats = Repeats { measurements: 1, runs: 1 };
+
+    /// The only point of an experiment with these lines in its tables, from seed 7.
+    fn scenario(path: &str, host: &str, flow: &str) -> Scenario {
+        let text = format!(
+            "name = 'x'\nduration = '4s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n{path}\n[host]\n{host}\n[[flow]]\n{flow}"
+        );
+        let experiment = Experiment::from_toml(&text).expect("valid");
+        Scenario { seed: 7, ..experiment.points()[0].scenario.clone() }
+    }
+
+    fn climbed(scenario: &Scenario, repeats: Repeats) -> Ladder {
+        climb_known(scenario, repeats, |_| ()).expect("a ladder")
+    }
+
+    #[test]
+    fn nothing_but_the_remedy_changes() {
+        let path =
+            "queue = '3bdp'\nshaper = { rate = '15mbit', burst = '8KiB' }\n[path.backward]\nrate = '5mbit'";
+        let start = scenario(path, "sndbuf = '64KiB'\nrcvbuf = '64KiB'", "cc = 'cubic'");
+        let rungs = climbed(&start, ONCE).rungs;
+        assert_eq!(
+            rungs.iter().map(|rung| rung.limit).collect::<Vec<_>>(),
+            [Limit::Rwnd, Limit::Link, Limit::Link]
+        );
+        assert_eq!(rungs[0].scenario.as_ref(), Some(&start), "the first rung is the run itself");
+        let then = rungs[1].scenario.clone().expect("simulated");
+        let large = |buffer: Buffer| buffer.limit() > start.host.sndbuf.limit();
+        assert!(large(then.host.sndbuf) && large(then.host.rcvbuf), "{:?}", then.host);
+        let host = HostSpec { sndbuf: start.host.sndbuf, rcvbuf: start.host.rcvbuf, ..then.host.clone() };
+        assert_eq!(Scenario { host, ..then }, start);
+        assert_eq!(rungs[2].scenario, None, "the line is nobody's run");
+    }
+
+    /// A limiter for each flow is a cap that several flows pass; one for all of them is the line.
+    #[test]
+    fn a_cap_is_a_flows_and_a_line_everybodys() {
+        let limited = |path: &str, count: u64| {
+            let start = scenario(path, "", &format!("cc = 'cubic'\ncount = {count}"));
+            let rungs = climbed(&start, ONCE).rungs;
+            let last = rungs.last().expect("a line");
+            (rungs[0].limit, last.limit, last.rate)
+        };
+        let payload = |mbit: u64| Rate::from_bps(mbit * 1_000_000).mul_div(1448, 1500);
+        let shaper = |per_flow| format!("shaper = {{ rate = '5mbit', per_flow = {per_flow} }}");
+        assert_eq!(limited(&shaper(true), 1), (Limit::Policer, Limit::Policer, payload(5)));
+        assert_eq!(limited(&shaper(true), 2), (Limit::Policer, Limit::Policer, payload(10)));
+        assert_eq!(limited(&shaper(true), 4), (Limit::Link, Limit::Link, payload(20)), "no cap any more");
+        assert_eq!(limited(&shaper(false), 1), (Limit::Link, Limit::Link, payload(5)));
+    }
+
+    #[test]
+    fn a_range_is_that_of_measurements() {
+        let start = scenario("loss = '1%'", "", "cc = 'reno'");
+        let first = |measurements, runs| climbed(&start, Repeats { measurements, runs }).rungs.remove(0);
+        let one = first(1, 4);
+        assert_eq!((one.low, one.high), (one.steady, one.steady), "one measurement has no range");
+        let ends = |rung: &crate::Rung| (rung.low.expect("low").as_bps(), rung.high.expect("high").as_bps());
+        let (runs, means) = (first(16, 1), first(4, 4));
+        assert_eq!(runs.steady, means.steady, "the same sixteen runs");
+        let ((least, most), (low, high)) = (ends(&runs), ends(&means));
+        assert!(least < low && low < high && high < most, "{runs:?} {means:?}");
+        assert_eq!(one.scenario, Some(start), "the seeds count from its own");
+    }
+
+    #[test]
+    fn what_no_remedy_lifts_is_refused() {
+        let refused = |host: &str, flow: &str| {
+            let error = climb_known(&scenario("", host, flow), ONCE, |_| ()).expect_err("refused");
+            let DiagnoseError::Input(error) = error else { panic!("{error:?}") };
+            assert!(!error.hint.is_empty());
+            error.message
+        };
+        let cubic = "cc = 'cubic'";
+        for host in ["sndbuf = { fixed = '64KiB' }", "rcvbuf = { fixed = '64KiB' }", "window = '64KiB'"] {
+            assert!(refused(host, cubic).contains("own bounds"), "{host}");
+        }
+        assert!(refused("", "cc = 'cubic'\nmax_pacing = '1mbit'").contains("own bounds"));
+        for ends in ["bytes = '1MiB'", "start = '1s'", "app = { write = '1mbit' }"] {
+            assert!(refused("", &format!("{cubic}\n{ends}")).contains("always have more"), "{ends}");
+        }
+        assert!(refused("", "cc = 'cubic'\n[[flow]]\ncc = 'reno'").contains("one kind"));
+    }
+}

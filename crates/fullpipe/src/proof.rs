@@ -1,0 +1,315 @@
+//! The ladder held against a kernel: what each rung foretells, beside what a kernel made of the same run.
+//!
+//! ```text
+//!   scenario ──► climb_known ──► rungs ──► each rung's scenario, on a kernel ──► goodput of the second half
+//!                                  │                                                   │
+//!                                  └── lasting rate, [low, high] ───────► Held ◄───────┘
+//! ```
+//!
+//! What is asked of a rung depends on what it says holds the transfer:
+//!
+//! | limit | asked of the mean of the kernel's runs |
+//! |---|---|
+//! | a window, a buffer, the line | within 15 % of the lasting rate: nothing is left to chance |
+//! | loss, pacing, a cap on a flow | within the rung's range, whose high end is at most twice its low end |
+//!
+//! A range is never narrower than what the simulator itself is held to where nothing but timing differs.
+
+use std::fmt::{self, Write};
+
+use crate::explain::Limit;
+use crate::report::Rung;
+
+/// Deviation allowed where a window or the line holds.
+const WITHIN: f64 = 0.15;
+/// More than this between the ends of a range, and it says too little.
+const WIDEST: f64 = 2.0;
+/// What of the lasting rate a range reaches to either side at least: the bound of `fullpipe fidelity` where nothing is lost.
+const NARROWEST: f64 = 0.05;
+/// The share of the rungs with a range that has to hold.
+const MOST: f64 = 0.8;
+
+/// What is asked of a rung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The kernel's mean deviates by so little.
+    Near,
+    /// It lies within the range.
+    InRange,
+}
+
+impl Asked {
+    /// What is asked of a rung with this limit.
+    pub const fn of(limit: Limit) -> Self {
+        match limit {
+            Limit::Rwnd | Limit::Sndbuf | Limit::Link => Self::Near,
+            _ => Self::InRange,
+        }
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Near => write!(f, "{:.0} %", 100.0 * WITHIN),
+            Self::InRange => f.write_str("in range"),
+        }
+    }
+}
+
+/// A rung and what the kernel made of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held<'l> {
+    /// Name of the run that the ladder begins with.
+    pub cell: &'l str,
+    /// The rung.
+    pub rung: &'l Rung,
+    /// Goodput of all flows over the second half of each of the kernel's runs, in bit/s; at least one.
+    pub kernel: Vec<f64>,
+    /// The simulator's of the same runs, in which the same packets are lost. Nothing is asked of it: where a rung misses,
+    /// it tells an unusual draw from a fault of the simulator.
+    pub paired: Vec<f64>,
+}
+
+impl Held<'_> {
+    /// What is asked.
+    pub const fn asked(&self) -> Asked {
+        Asked::of(self.rung.limit)
+    }
+
+    /// The mean of the kernel's runs, in bit/s.
+    pub fn mean(&self) -> f64 {
+        mean(&self.kernel)
+    }
+
+    /// The least and the most that the rung foretells, in bit/s.
+    pub fn range(&self) -> (f64, f64) {
+        let bps = |rate: fullpipe_units::Rate| rate.as_bps() as f64;
+        let lasting = self.rung.lasting();
+        let (low, high) = (self.rung.low.unwrap_or(lasting), self.rung.high.unwrap_or(lasting));
+        let at_least = |share: f64| bps(lasting) * share;
+        (bps(low).min(at_least(1.0 - NARROWEST)), bps(high).max(at_least(1.0 + NARROWEST)))
+    }
+
+    /// The high end of the range over its low end.
+    pub fn width(&self) -> f64 {
+        let (low, high) = self.range();
+        high / low
+    }
+
+    /// The kernel's mean over the lasting rate, less one.
+    pub fn deviation(&self) -> f64 {
+        self.mean() / self.rung.lasting().as_bps() as f64 - 1.0
+    }
+
+    /// Whether the kernel does as the rung says.
+    pub fn holds(&self) -> bool {
+        let (low, high) = self.range();
+        match self.asked() {
+            Asked::Near => self.deviation().abs() <= WITHIN,
+            Asked::InRange => self.width() <= WIDEST && (low..=high).contains(&self.mean()),
+        }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// How many rungs of each kind hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Rungs of this kind.
+    pub all: usize,
+    /// Those that hold.
+    pub holding: usize,
+}
+
+impl Tally {
+    /// Of the rungs of which `asked` is asked.
+    pub fn of(held: &[Held<'_>], asked: Asked) -> Self {
+        let kind = || held.iter().filter(|held| held.asked() == asked);
+        Self { all: kind().count(), holding: kind().filter(|held| held.holds()).count() }
+    }
+
+    /// The share that holds; all of nothing.
+    pub fn share(self) -> f64 {
+        if self.all == 0 { 1.0 } else { self.holding as f64 / self.all as f64 }
+    }
+}
+
+/// The rungs as a table in Markdown, and how many hold.
+pub fn table(held: &[Held<'_>]) -> String {
+    let mut text = String::from(
+        "| cell | limit | remedy | foretold (low-high) | kernel (each run) | same losses, simulated | asked | |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    let mut before = None;
+    for rung in held {
+        let first = before.replace(rung.cell) != Some(rung.cell);
+        let verdict = if rung.holds() { "holds" } else { "**misses**" };
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {}: {} | {} | {} | {} | {} | {} | {verdict} |",
+            if first { rung.cell } else { "" },
+            rung.rung.limit,
+            rung.rung.what,
+            rung.rung.remedy.as_deref().unwrap_or("as it stands"),
+            foretold(rung),
+            measured(rung),
+            paired(rung),
+            rung.asked(),
+        );
+    }
+    text + "\n" + &summary(held)
+}
+
+fn summary(held: &[Held<'_>]) -> String {
+    let (near, ranged) = (Tally::of(held, Asked::Near), Tally::of(held, Asked::InRange));
+    let widths = held.iter().filter(|held| held.asked() == Asked::InRange).map(Held::width);
+    let widest = widths.fold(1.0, f64::max);
+    let of = |tally: Tally| format!("{} of {} ({:.0} %)", tally.holding, tally.all, 100.0 * tally.share());
+    format!(
+        "Where a window, a buffer or the line holds, {} are within {:.0} % (asked: all). Of the others, {} are in a range whose ends \
+         are at most {WIDEST} apart (asked: {:.0} %); the widest range has {widest:.2}. Asked and met: {}.\n",
+        of(near),
+        100.0 * WITHIN,
+        of(ranged),
+        100.0 * MOST,
+        if is_proven(held) { "yes" } else { "**no**" }
+    )
+}
+
+/// Whether the kernel bears the ladder out: every rung that a window or the line holds, and most of the others.
+pub fn is_proven(held: &[Held<'_>]) -> bool {
+    let (near, ranged) = (Tally::of(held, Asked::Near), Tally::of(held, Asked::InRange));
+    near.holding == near.all && ranged.share() >= MOST
+}
+
+fn foretold(held: &Held<'_>) -> String {
+    let lasting = mbit(held.rung.lasting().as_bps() as f64);
+    match held.asked() {
+        Asked::Near => lasting,
+        Asked::InRange => {
+            let (low, high) = held.range();
+            format!("{lasting} ({}-{})", mbit(low), mbit(high))
+        }
+    }
+}
+
+fn measured(held: &Held<'_>) -> String {
+    let each: Vec<_> = held.kernel.iter().copied().map(mbit).collect();
+    let mean = format!("{} ({:+.1} %)", mbit(held.mean()), 100.0 * held.deviation());
+    if each.len() > 1 { format!("{mean}: {}", each.join(", ")) } else { mean }
+}
+
+/// One run where nothing is lost is the forecast itself.
+fn paired(held: &Held<'_>) -> String {
+    if held.kernel.len() > 1 { mbit(mean(&held.paired)) } else { "-".into() }
+}
+
+fn mbit(bps: f64) -> String {
+    let mbit = bps / 1e6;
+    if mbit < 10.0 { format!("{mbit:.2}") } else { format!("{mbit:.1}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Source;
+    use fullpipe_units::Rate;
+
+    fn mbit(n: f64) -> Rate {
+        Rate::from_bps((n * 1e6) as u64)
+    }
+
+    fn rung(limit: Limit, lasting: f64, low: f64, high: f64) -> Rung {
+        Rung {
+            limit,
+            what: "a limit".into(),
+            rate: mbit(1.0),
+            steady: Some(mbit(lasting)),
+            low: Some(mbit(low)),
+            high: Some(mbit(high)),
+            source: Source::Simulated,
+            remedy: None,
+            commands: Vec::new(),
+            scenario: None,
+        }
+    }
+
+    fn held<'l>(rung: &'l Rung, kernel: &[f64]) -> Held<'l> {
+        let kernel: Vec<f64> = kernel.iter().map(|mbit| mbit * 1e6).collect();
+        Held { cell: "a cell", rung, paired: kernel.iter().map(|bps| 2.0 * bps).collect(), kernel }
+    }
+
+    /// What binds decides what is asked: a window's range does not excuse it, and loss is not asked for 15 %.
+    #[test]
+    fn each_kind_of_limit_has_its_own_bound() {
+        for limit in [Limit::Rwnd, Limit::Sndbuf, Limit::Link] {
+            let rung = rung(limit, 100.0, 50.0, 100.0);
+            assert!(held(&rung, &[85.1]).holds() && held(&rung, &[80.0, 149.0]).holds());
+            assert!(!held(&rung, &[84.0]).holds() && !held(&rung, &[116.0]).holds());
+        }
+        for limit in [Limit::Cwnd, Limit::Pacing, Limit::Policer] {
+            let rung = rung(limit, 100.0, 70.0, 130.0);
+            assert!(held(&rung, &[71.0]).holds() && held(&rung, &[60.0, 199.0]).holds());
+            assert!(!held(&rung, &[69.0]).holds() && !held(&rung, &[131.0]).holds());
+        }
+    }
+
+    #[test]
+    fn a_range_that_says_nothing_is_a_miss() {
+        assert!(held(&rung(Limit::Cwnd, 100.0, 75.0, 150.0), &[100.0]).holds());
+        let wide = rung(Limit::Cwnd, 100.0, 74.0, 150.0);
+        let wide = held(&wide, &[100.0]);
+        assert!(!wide.holds(), "{}", wide.width());
+    }
+
+    #[test]
+    fn where_nothing_is_drawn_the_range_is_the_simulators_own_bound() {
+        let capped = rung(Limit::Policer, 100.0, 100.0, 100.0);
+        assert_eq!(held(&capped, &[1.0]).range(), (95e6, 105e6));
+        assert!(held(&capped, &[95.5]).holds() && !held(&capped, &[94.5]).holds());
+        let drawn = rung(Limit::Cwnd, 100.0, 90.0, 101.0);
+        assert_eq!(held(&drawn, &[1.0]).range(), (90e6, 105e6), "each end by itself");
+    }
+
+    #[test]
+    fn the_table_counts_what_holds() {
+        let (window, cwnd) = (rung(Limit::Rwnd, 100.0, 100.0, 100.0), rung(Limit::Cwnd, 8.0, 6.0, 10.0));
+        let rungs = |kernel: f64| vec![held(&window, &[99.0]), held(&cwnd, &[kernel, 9.0])];
+        let (good, bad) = (rungs(7.0), rungs(1.0));
+        assert_eq!(Tally::of(&good, Asked::InRange), Tally { all: 1, holding: 1 });
+        assert_eq!(Tally::of(&bad, Asked::InRange), Tally { all: 1, holding: 0 });
+        assert!(is_proven(&good) && !is_proven(&bad));
+        let text = table(&bad);
+        assert!(
+            text.contains(
+                "| a cell | rwnd: a limit | as it stands | 100.0 | 99.0 (-1.0 %) | - | 15 % | holds |"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("|  | cwnd: a limit | as it stands | 8.00 (6.00-10.0) | 5.00 (-37.5 %): 1.00, 9.00 | 10.0 | in range | **misses** |"), "{text}");
+        assert!(
+            text.contains("1 of 1 (100 %) are within 15 %") && text.contains("0 of 1 (0 %) are in a range"),
+            "{text}"
+        );
+        assert!(text.contains("the widest range has 1.67. Asked and met: **no**."), "{text}");
+    }
+
+    /// One window that misses is one too many; of the others one in five may.
+    #[test]
+    fn all_windows_and_most_of_the_rest() {
+        let (window, cwnd) = (rung(Limit::Rwnd, 100.0, 100.0, 100.0), rung(Limit::Cwnd, 8.0, 6.0, 10.0));
+        let rungs = |windows: &[f64], others: &[f64]| {
+            let windows = windows.iter().map(|mbit| held(&window, &[*mbit]));
+            windows.chain(others.iter().map(|mbit| held(&cwnd, &[*mbit]))).collect::<Vec<_>>()
+        };
+        assert!(is_proven(&rungs(&[100.0; 2], &[8.0, 8.0, 8.0, 8.0, 1.0])));
+        assert!(!is_proven(&rungs(&[100.0; 2], &[8.0, 8.0, 8.0, 1.0])));
+        assert!(!is_proven(&rungs(&[100.0, 80.0], &[8.0; 9])));
+        assert!(is_proven(&[]));
+    }
+}
