@@ -102,8 +102,10 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
-        if (near.mostly(buffer_is_full) || near.rows.iter().any(buffer_overflows))
-            && !near.mostly(congestion_window_is_full)
+        // A buffer that holds more than it may was filled up while data left: what left may have filled the congestion
+        // window, and yet it is the buffer that keeps the writer waiting then.
+        if near.rows.iter().any(buffer_overflows)
+            || near.mostly(buffer_is_full) && !near.mostly(congestion_window_is_full)
         {
             (Limit::Sndbuf, Certain)
         } else {
