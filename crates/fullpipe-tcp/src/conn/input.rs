@@ -140,8 +140,8 @@ impl Connection {
                 self.window.on_echo(timestamps.echo, clock(now), self.readable());
             }
         }
-        if segment.flags.has(Flags::ACK) {
-            self.on_ack(now, segment, start);
+        if segment.flags.has(Flags::ACK) && !self.on_ack(now, segment, start) {
+            return;
         }
         if end > start {
             self.on_data(now, segment, start, end);
@@ -218,15 +218,15 @@ impl Connection {
         }
     }
 
-    fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64) {
-        let Some(ack) = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una) else {
-            return;
+    /// False if the segment goes no further: what it acknowledges was never sent (TCP-6), or lies further back than any
+    /// window of the peer reached (CH-4, RFC 5961 section 5). Whoever sent it does not know this connection.
+    fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64) -> bool {
+        let ack = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
+        let oldest = self.snd_una.saturating_sub(self.max_snd_wnd);
+        let Some(ack) = ack.filter(|ack| (oldest..=self.snd_nxt).contains(ack)) else {
+            self.challenge(now);
+            return false;
         };
-        if ack > self.snd_nxt {
-            // TCP-6: an ACK of what was never sent.
-            self.acks.demand();
-            return;
-        }
         self.window_probes = 0;
         self.check_app_limited();
         self.update_send_window(segment, start, ack);
@@ -237,6 +237,7 @@ impl Connection {
         } else {
             self.on_news(now, segment, ack);
         }
+        true
     }
 
     /// An ACK of everything below `ack` that may report, end or prove something. Apart from [`Self::on_ack`],
@@ -333,6 +334,7 @@ impl Connection {
         let reopens = start == self.snd_wl1 && (window > self.snd_wnd || window == 0);
         if ack > self.snd_una || (ack == self.snd_una && (start > self.snd_wl1 || reopens)) {
             self.snd_wnd = window;
+            self.max_snd_wnd = self.max_snd_wnd.max(window);
             self.snd_wl1 = start;
         }
     }
