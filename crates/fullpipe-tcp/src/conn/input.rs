@@ -182,11 +182,13 @@ impl Connection {
             self.rcv_mss = len.min(self.mss);
             self.window.on_larger_segment(self.rcv_mss);
         }
-        if segment.flags.has(Flags::FIN) {
+        let before = self.reassembly.rcv_nxt();
+        // A stream ends once: a FIN elsewhere, below what has been received or after another, ends nothing.
+        if segment.flags.has(Flags::FIN) && self.fin_at.is_none() && end > before {
             self.fin_at = Some(end - 1);
         }
-        let before = self.reassembly.rcv_nxt();
-        let limit = self.window.edge().max(before);
+        // What lies behind the end is no data (RFC 9293 section 3.10.7.4).
+        let limit = self.fin_at.map_or(u64::MAX, |fin| fin + 1).min(self.window.edge().max(before));
         let arrival = self.reassembly.insert(start, end.min(limit));
         if arrival.out_of_order {
             self.window.on_out_of_order(self.reassembly.highest() - self.reassembly.rcv_nxt());
