@@ -101,7 +101,10 @@ impl WindowRule {
             Self::ScalingRatio(ratio @ 1..) if len < mss => {
                 let memory = (mss << 8) / ratio as u64 / MEMORY_STEP * MEMORY_STEP;
                 // A window of nothing would never open.
-                let part = if memory == 0 { ratio as u64 } else { (len << 8) / memory };
+                let part = match (len << 8).checked_div(memory) {
+                    Some(part) => part,
+                    None => ratio as u64,
+                };
                 Self::ScalingRatio(if part == 0 { 1 } else { part as u16 })
             }
             rule => rule,
