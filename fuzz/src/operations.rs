@@ -244,7 +244,7 @@ impl World {
                 let application = &mut self.applications[side];
                 match event {
                     Event::Finished => {
-                        assert!(!std::mem::replace(&mut application.finished, true), "finished twice")
+                        assert!(!std::mem::replace(&mut application.finished, true), "finished twice");
                     }
                     Event::PeerClosed => {
                         assert!(
