@@ -61,6 +61,7 @@ fn meet(state: u32, segment: &Segment) {
         window_clamp: None,
         fair_queue: false,
         max_pacing_rate: None,
+        slow_start: None,
         seed: 1,
     };
     let mut conn = if state == 0 { Connection::server(config) } else { Connection::client(config) };

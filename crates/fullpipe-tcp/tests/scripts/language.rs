@@ -127,6 +127,7 @@ impl Default for Setup {
             window_clamp: None,
             fair_queue: false,
             max_pacing_rate: None,
+            slow_start: None,
             seed: 1,
         };
         Self { config, server: false, established: None, reader: false, peer_isn: 7_000, peer_clock: 50_000 }
