@@ -23,6 +23,11 @@ impl Flags {
         self.0 & other.0 == other.0
     }
 
+    /// Eight bits of a header. Those that have no name here (URG, and ECE and CWR of RFC 3168) are kept and mean nothing.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
     /// The bits as they stand in a header.
     pub const fn bits(self) -> u8 {
         self.0
@@ -51,7 +56,7 @@ pub struct Timestamps {
 /// Options that only a SYN carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SynOptions {
-    /// Largest segment the sender takes; TCP options are not deducted (RFC 9293 section 3.7.1).
+    /// Largest segment the sender takes; TCP options are not deducted (RFC 9293 section 3.7.1). Zero: it does not say.
     pub mss: u16,
     /// Shift of the sender's later windows (RFC 7323 section 2.2).
     pub window_scale: Option<u8>,
@@ -130,9 +135,11 @@ impl Segment {
     pub fn header_len(&self) -> u32 {
         let timestamps = if self.timestamps.is_some() { 12 } else { 0 };
         let syn = self.syn_options().map_or(0, |syn| {
-            4 + if syn.window_scale.is_some() { 4 } else { 0 }
-                // With timestamps the two bytes fit where their padding was.
-                + if syn.sack_permitted && self.timestamps.is_none() { 4 } else { 0 }
+            let mss = if syn.mss > 0 { 4 } else { 0 };
+            let window_scale = if syn.window_scale.is_some() { 4 } else { 0 };
+            // With timestamps the two bytes fit where their padding was.
+            let sack_permitted = if syn.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
+            mss + window_scale + sack_permitted
         });
         let sack = if self.sack.is_empty() { 0 } else { 4 + 8 * self.sack.len() as u32 };
         20 + 20 + timestamps + syn + sack
