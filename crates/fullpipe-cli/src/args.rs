@@ -333,6 +333,7 @@ const FIDELITY_EXAMPLE: &str = "\
 Examples:
   fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
   fullpipe fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/LADDER.md
+  fullpipe fidelity experiments/fidelity-quick.toml --out quick --check
 
 Kernel runs take real time and want a machine that has nothing else to do. Each is kept in --out as soon as it is made; the
 same command goes on where it stopped. A path without loss is run with the first seed only, and a run that the machine
@@ -342,7 +343,8 @@ Exit codes:
   0  done
   1  the input cannot be used, or a run went wrong
   2  wrong usage
-  4  this process may not make network namespaces or TUN devices";
+  4  this process may not make network namespaces or TUN devices
+  5  with --check: the two are not as near as is asked";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = FIDELITY_EXAMPLE)]
@@ -361,6 +363,10 @@ pub(crate) struct FidelityArgs {
     /// Also put the table into FILE, a page in Markdown
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
+
+    /// Exit with 5 unless every cell agrees, or the ladder holds
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 const COMPLETIONS_EXAMPLE: &str = "\

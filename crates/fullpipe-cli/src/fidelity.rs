@@ -19,18 +19,18 @@ use std::thread::available_parallelism;
 
 use fullpipe_lab::campaign::{self, Job};
 use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::fidelity;
+use fullpipe_lab::fidelity::{self, Cell};
 use fullpipe_lab::results::{Run, Timed};
 use fullpipe_lab::sim;
 
 use crate::args::FidelityArgs;
-use crate::failure::Failure;
+use crate::failure::{EXPECTATION, Failure};
 use crate::{output, run};
 use kernel::Wanted;
 
 pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     let experiment = run::experiment(&args.file)?;
-    let (title, table) = if args.ladder {
+    let (title, (table, holds)) = if args.ladder {
         ("The ladder against the kernel", ladder::table(&experiment, args)?)
     } else {
         ("Fidelity", cells(&experiment, args)?)
@@ -39,11 +39,11 @@ pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     if let Some(page) = &args.page {
         page::write(page, title, &table)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if args.check && !holds { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
-/// The simulator beside the kernel.
-fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<String, Failure> {
+/// The simulator beside the kernel, and whether all agree.
+fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
     let kernel = kernel::runs(&wanted, &args.out)?;
     let sim = simulated(&wanted)?;
@@ -52,7 +52,9 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<String, Failure
     let published = fidelity::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
     let command = format!("fullpipe fidelity {}", args.file.display());
     let table = kernel.heading(&command) + &fidelity::table(&cells);
-    Ok(table + &published.unwrap_or_default() + &kernel.missing())
+    // A cell without a valid run has shown nothing.
+    let holds = cells.len() == experiment.points().len() && cells.iter().all(Cell::holds);
+    Ok((table + &published.unwrap_or_default() + &kernel.missing(), holds))
 }
 
 /// The runs to make of `points`, by seed. Where nothing but timing differs between runs, one tells as much as many.

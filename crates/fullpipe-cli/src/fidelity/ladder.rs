@@ -17,8 +17,8 @@ use crate::output;
 /// whatever the distribution: four in five.
 const MEASUREMENTS: u64 = 9;
 
-/// The rungs beside what the kernel makes of them.
-pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<String, Failure> {
+/// The rungs beside what the kernel makes of them, and whether all were run and enough hold.
+pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
     let climbed: Vec<Climbed<'_>> =
         experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
     let steps: Vec<Point> = climbed.iter().flat_map(|climbed| climbed.steps.clone()).collect();
@@ -27,7 +27,8 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<Stri
     let (valid, sim) = (kernel.valid(), super::simulated(&wanted)?);
     let held: Vec<Held<'_>> = climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();
     let command = format!("fullpipe fidelity --ladder {}", args.file.display());
-    Ok(kernel.heading(&command) + &proof::table(&held) + &kernel.missing())
+    let holds = held.len() == steps.len() && proof::is_proven(&held);
+    Ok((kernel.heading(&command) + &proof::table(&held) + &kernel.missing(), holds))
 }
 
 /// A point, its ladder, and the runs that its rungs stand for.

@@ -154,6 +154,7 @@ impl Connection {
         // A SYN's own window is never scaled; in SynReceived the segment is an ordinary one.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_scale };
         self.snd_wnd = u64::from(segment.window) << shift;
+        self.max_snd_wnd = self.snd_wnd;
         self.mss = build::bound_to_half_window(self.mss, self.snd_wnd);
         // Karn: a retransmitted SYN gives no sample.
         if self.syn_retries == 0 {

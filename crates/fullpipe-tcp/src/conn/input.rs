@@ -140,8 +140,8 @@ impl Connection {
                 self.window.on_echo(timestamps.echo, clock(now), self.readable());
             }
         }
-        if segment.flags.has(Flags::ACK) {
-            self.on_ack(now, segment, start);
+        if segment.flags.has(Flags::ACK) && !self.on_ack(now, segment, start) {
+            return;
         }
         if end > start {
             self.note_mark(segment);
@@ -183,11 +183,13 @@ impl Connection {
             self.rcv_mss = len.min(self.mss);
             self.window.on_larger_segment(self.rcv_mss);
         }
-        if segment.flags.has(Flags::FIN) {
+        let before = self.reassembly.rcv_nxt();
+        // A stream ends once: a FIN elsewhere, below what has been received or after another, ends nothing.
+        if segment.flags.has(Flags::FIN) && self.fin_at.is_none() && end > before {
             self.fin_at = Some(end - 1);
         }
-        let before = self.reassembly.rcv_nxt();
-        let limit = self.window.edge().max(before);
+        // What lies behind the end is no data (RFC 9293 section 3.10.7.4).
+        let limit = self.fin_at.map_or(u64::MAX, |fin| fin + 1).min(self.window.edge().max(before));
         let arrival = self.reassembly.insert(start, end.min(limit));
         if arrival.out_of_order {
             self.window.on_out_of_order(self.reassembly.highest() - self.reassembly.rcv_nxt());
@@ -219,15 +221,15 @@ impl Connection {
         }
     }
 
-    fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64) {
-        let Some(ack) = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una) else {
-            return;
+    /// False if the segment goes no further: what it acknowledges was never sent (TCP-6), or lies further back than any
+    /// window of the peer reached (CH-4, RFC 5961 section 5). Whoever sent it does not know this connection.
+    fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64) -> bool {
+        let ack = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
+        let oldest = self.snd_una.saturating_sub(self.max_snd_wnd);
+        let Some(ack) = ack.filter(|ack| (oldest..=self.snd_nxt).contains(ack)) else {
+            self.challenge(now);
+            return false;
         };
-        if ack > self.snd_nxt {
-            // TCP-6: an ACK of what was never sent.
-            self.acks.demand();
-            return;
-        }
         self.window_probes = 0;
         self.check_app_limited();
         self.update_send_window(segment, start, ack);
@@ -238,6 +240,7 @@ impl Connection {
         } else {
             self.on_news(now, segment, ack);
         }
+        true
     }
 
     /// An ACK of everything below `ack` that may report, end or prove something. Apart from [`Self::on_ack`],
@@ -336,6 +339,7 @@ impl Connection {
         let reopens = start == self.snd_wl1 && (window > self.snd_wnd || window == 0);
         if ack > self.snd_una || (ack == self.snd_una && (start > self.snd_wl1 || reopens)) {
             self.snd_wnd = window;
+            self.max_snd_wnd = self.max_snd_wnd.max(window);
             self.snd_wl1 = start;
         }
     }

@@ -194,6 +194,8 @@ pub struct Connection {
     /// End of the last short segment sent.
     short_until: u64,
     snd_wnd: u64,
+    /// The largest window that the peer has offered.
+    max_snd_wnd: u64,
     snd_wl1: u64,
     queue: SendQueue,
     fin_sent: bool,
@@ -424,6 +426,7 @@ impl Connection {
             snd_nxt: 0,
             short_until: 0,
             snd_wnd: 0,
+            max_snd_wnd: 0,
             snd_wl1: 0,
             queue,
             fin_sent: false,

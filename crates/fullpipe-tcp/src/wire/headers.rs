@@ -1,38 +1,35 @@
-//! A segment's headers as bytes: IPv4 (RFC 791) and TCP (RFC 9293), options in the order in which Linux writes them.
+//! A segment's headers as bytes: IPv4 (RFC 791) or IPv6 (RFC 8200) and TCP (RFC 9293), options in the order in which
+//! Linux writes them.
 //!
 //! ```text
 //!   SYN      MSS | SACK permitted, timestamps | NOP, window scale
 //!   others   NOP, NOP, timestamps | NOP, NOP, SACK blocks
 //! ```
 
-use std::net::SocketAddrV4;
+use std::net::{SocketAddrV4, SocketAddrV6};
 
 use super::checksum::{fold, sum};
+use super::options::{MSS, NOP, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE};
+use super::packet::{IPV4_HEADER, IPV6_HEADER, TCP};
 use super::{Flags, Segment};
 
-const IP_HEADER: usize = 20;
 /// The data offset has four bits, which count words.
 const MOST_TCP: usize = 60;
-const MOST: usize = IP_HEADER + MOST_TCP;
+const MOST: usize = IPV6_HEADER + MOST_TCP;
 
-const VERSION_AND_LENGTH: u8 = 0x45;
+const VERSION_4_AND_LENGTH: u8 = 0x45;
+const VERSION_6: u8 = 0x60;
 const DONT_FRAGMENT: u8 = 0x40;
-/// Initial time to live (RFC 1700, and Linux).
+/// Initial time to live (RFC 1700, and Linux), and hop limit.
 const TIME_TO_LIVE: u8 = 64;
-const TCP: u8 = 6;
 
-const NOP: u8 = 1;
-const MSS: [u8; 2] = [2, 4];
-const WINDOW_SCALE: [u8; 3] = [NOP, 3, 3];
-const SACK_PERMITTED: [u8; 2] = [4, 2];
-const SACK: u8 = 5;
-const TIMESTAMPS: [u8; 2] = [8, 10];
-
-/// IPv4 and TCP header of one segment.
+/// IP and TCP header of one segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers {
     bytes: [u8; MOST],
     len: usize,
+    /// Where TCP begins.
+    tcp: usize,
 }
 
 impl Headers {
@@ -41,10 +38,31 @@ impl Headers {
     /// Both checksums are right for a payload of zeros. The identification is zero, which a packet that must not be
     /// fragmented may have (RFC 6864). SACK blocks for which the options have no room are left out.
     pub fn of(segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) -> Self {
-        let mut headers = Self { bytes: [0; MOST], len: 0 };
-        headers.ipv4(segment, from, to);
-        headers.tcp(segment, from, to);
-        headers.finish(segment.len);
+        let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV4_HEADER };
+        let ecn = segment.ecn.bits();
+        headers.put(&[VERSION_4_AND_LENGTH, ecn, 0, 0, 0, 0, DONT_FRAGMENT, 0, TIME_TO_LIVE, TCP, 0, 0]);
+        headers.put(&from.ip().octets());
+        headers.put(&to.ip().octets());
+        headers.tcp(segment, from.port(), to.port());
+        let total = (headers.len + segment.len as usize).min(usize::from(u16::MAX));
+        headers.bytes[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+        let checksum = !fold(sum(&headers.bytes[..IPV4_HEADER]));
+        headers.bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
+        headers.tcp_checksum(sum(&headers.bytes[12..20]), total - IPV4_HEADER);
+        headers
+    }
+
+    /// The same over IPv6, whose header has no checksum. The flow label is zero, and of the traffic class all but ECN.
+    pub fn of_v6(segment: &Segment, from: SocketAddrV6, to: SocketAddrV6) -> Self {
+        let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV6_HEADER };
+        // The traffic class, whose lowest bits are those of ECN, straddles the first two octets.
+        headers.put(&[VERSION_6, segment.ecn.bits() << 4, 0, 0, 0, 0, TCP, TIME_TO_LIVE]);
+        headers.put(&from.ip().octets());
+        headers.put(&to.ip().octets());
+        headers.tcp(segment, from.port(), to.port());
+        let length = (headers.len - IPV6_HEADER + segment.len as usize).min(usize::from(u16::MAX));
+        headers.bytes[4..6].copy_from_slice(&(length as u16).to_be_bytes());
+        headers.tcp_checksum(sum(&headers.bytes[8..40]), length);
         headers
     }
 
@@ -53,16 +71,9 @@ impl Headers {
         &self.bytes[..self.len]
     }
 
-    fn ipv4(&mut self, segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) {
-        let ecn = segment.ecn.bits();
-        self.put(&[VERSION_AND_LENGTH, ecn, 0, 0, 0, 0, DONT_FRAGMENT, 0, TIME_TO_LIVE, TCP, 0, 0]);
-        self.put(&from.ip().octets());
-        self.put(&to.ip().octets());
-    }
-
-    fn tcp(&mut self, segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) {
-        self.put(&from.port().to_be_bytes());
-        self.put(&to.port().to_be_bytes());
+    fn tcp(&mut self, segment: &Segment, from: u16, to: u16) {
+        self.put(&from.to_be_bytes());
+        self.put(&to.to_be_bytes());
         self.put(&segment.seq.0.to_be_bytes());
         // Nothing is acknowledged by a first SYN, whatever the field says.
         let ack = if segment.flags.has(Flags::ACK) { segment.ack.0 } else { 0 };
@@ -74,17 +85,17 @@ impl Headers {
     }
 
     fn options(&mut self, segment: &Segment) {
-        if let Some(syn) = segment.syn {
-            self.put(&MSS);
+        if let Some(syn) = segment.syn.filter(|syn| syn.mss > 0) {
+            self.put(&[MSS, 4]);
             self.put(&syn.mss.to_be_bytes());
         }
         let sack_permitted = segment.syn.is_some_and(|syn| syn.sack_permitted);
         if sack_permitted || segment.timestamps.is_some() {
-            self.put(if sack_permitted { &SACK_PERMITTED } else { &[NOP, NOP] });
+            self.put(if sack_permitted { &[SACK_PERMITTED, 2] } else { &[NOP, NOP] });
         }
         match segment.timestamps {
             Some(timestamps) => {
-                self.put(&TIMESTAMPS);
+                self.put(&[TIMESTAMPS, 10]);
                 self.put(&timestamps.value.to_be_bytes());
                 self.put(&timestamps.echo.to_be_bytes());
             }
@@ -92,10 +103,9 @@ impl Headers {
             None => {}
         }
         if let Some(shift) = segment.syn.and_then(|syn| syn.window_scale) {
-            self.put(&WINDOW_SCALE);
-            self.put(&[shift]);
+            self.put(&[NOP, WINDOW_SCALE, 3, shift]);
         }
-        let room = (MOST - self.len).saturating_sub(4) / 8;
+        let room = (self.tcp + MOST_TCP - self.len).saturating_sub(4) / 8;
         let blocks = segment.sack.len().min(room);
         if blocks > 0 {
             self.put(&[NOP, NOP, SACK, 2 + 8 * blocks as u8]);
@@ -106,17 +116,11 @@ impl Headers {
         }
     }
 
-    /// Lengths and checksums, which are known last.
-    fn finish(&mut self, payload: u32) {
-        let Self { bytes, len } = self;
-        let (ip, tcp) = bytes[..*len].split_at_mut(IP_HEADER);
-        let total = (*len + payload as usize).min(usize::from(u16::MAX));
-        ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
-        let checksum = !fold(sum(ip));
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    /// Data offset and checksum, which are known last; `addresses` is the sum of both, `length` that of header and payload.
+    fn tcp_checksum(&mut self, addresses: u64, length: usize) {
+        let tcp = &mut self.bytes[self.tcp..self.len];
         tcp[12] = (tcp.len() as u8 / 4) << 4;
-        let pseudo = sum(&ip[12..20]) + u64::from(TCP) + (total - IP_HEADER) as u64;
-        let checksum = !fold(pseudo + sum(tcp));
+        let checksum = !fold(addresses + u64::from(TCP) + length as u64 + sum(tcp));
         tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
     }
 

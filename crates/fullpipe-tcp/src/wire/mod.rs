@@ -2,9 +2,13 @@
 
 pub mod checksum;
 mod headers;
+mod options;
+mod packet;
 mod segment;
 mod seq;
 
 pub use headers::Headers;
+pub use options::{OptionError, Options};
+pub use packet::{Checksums, Packet, PacketError};
 pub use segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps};
 pub use seq::SeqNum;

@@ -35,6 +35,11 @@ impl Flags {
         self.0 & (Self::SYN.0 | Self::FIN.0 | Self::RST.0) == 0
     }
 
+    /// Eight bits of a header. One that has no name here (URG) is kept and means nothing.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits)
+    }
+
     /// The bits as they stand in a header.
     pub const fn bits(self) -> u8 {
         self.0
@@ -63,7 +68,7 @@ pub struct Timestamps {
 /// Options that only a SYN carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SynOptions {
-    /// Largest segment the sender takes; TCP options are not deducted (RFC 9293 section 3.7.1).
+    /// Largest segment the sender takes; TCP options are not deducted (RFC 9293 section 3.7.1). Zero: it does not say.
     pub mss: u16,
     /// Shift of the sender's later windows (RFC 7323 section 2.2).
     pub window_scale: Option<u8>,
@@ -144,9 +149,11 @@ impl Segment {
     pub fn header_len(&self) -> u32 {
         let timestamps = if self.timestamps.is_some() { 12 } else { 0 };
         let syn = self.syn_options().map_or(0, |syn| {
-            4 + if syn.window_scale.is_some() { 4 } else { 0 }
-                // With timestamps the two bytes fit where their padding was.
-                + if syn.sack_permitted && self.timestamps.is_none() { 4 } else { 0 }
+            let mss = if syn.mss > 0 { 4 } else { 0 };
+            let window_scale = if syn.window_scale.is_some() { 4 } else { 0 };
+            // With timestamps the two bytes fit where their padding was.
+            let sack_permitted = if syn.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
+            mss + window_scale + sack_permitted
         });
         let sack = if self.sack.is_empty() { 0 } else { 4 + 8 * self.sack.len() as u32 };
         20 + 20 + timestamps + syn + sack

@@ -1,0 +1,225 @@
+//! A packet as it arrives: IPv4 (RFC 791) or IPv6 (RFC 8200), then TCP (RFC 9293), as a segment between two sockets.
+//!
+//! ```text
+//!   version 4: length, fragment, checksum ─┐
+//!                                          ├─► TCP: offset, checksum ─► options ─► Segment, where the payload lies
+//!   version 6: length, next header chain ──┘
+//! ```
+//!
+//! Nothing is repaired and nothing guessed: what is cut off, is a fragment or has a wrong checksum is refused with the
+//! reason. Octets behind the packet's own length (an Ethernet frame's padding) are not looked at. The urgent pointer is
+//! not kept: the engine treats urgent data as any other.
+
+use core::fmt;
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::ops::Range;
+
+use fullpipe_units::Ecn;
+
+use super::checksum::{fold, sum};
+use super::options::{OptionError, Options};
+use super::{Flags, Segment, SeqNum, SynOptions};
+
+pub(super) const IPV4_HEADER: usize = 20;
+pub(super) const IPV6_HEADER: usize = 40;
+pub(super) const TCP_HEADER: usize = 20;
+/// Protocol number and next header of TCP.
+pub(super) const TCP: u8 = 6;
+
+/// IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options. (RFC 8200 section 4.1;
+/// all have their length in the second octet, in units of eight beyond the first eight.)
+const EXTENSIONS: [u8; 3] = [0, 43, 60];
+const FRAGMENT: u8 = 44;
+/// More fragments, or an offset.
+const FRAGMENT_BITS: u16 = 0x3fff;
+
+/// Whether checksums are held against what they cover. What a host has still to send through a network card that fills
+/// them in has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// A wrong one is refused.
+    Verify,
+    /// Not looked at.
+    Skip,
+}
+
+/// One TCP packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The sending socket.
+    pub from: SocketAddr,
+    /// The receiving one.
+    pub to: SocketAddr,
+    /// What the headers say.
+    pub segment: Segment,
+    /// Where the payload lies among the octets that were read.
+    pub payload: Range<usize>,
+}
+
+/// Why octets are no TCP packet that could be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketError {
+    /// Shorter than its headers or its own length say.
+    Truncated,
+    /// Neither IPv4 nor IPv6, by the first four bits.
+    Version(u8),
+    /// A header's length is less than a header has, or more than the packet.
+    HeaderLength,
+    /// A part of a packet.
+    Fragment,
+    /// Another protocol, or an IPv6 header that is not known.
+    Protocol(u8),
+    /// The checksum of the IPv4 header.
+    IpChecksum,
+    /// The checksum of TCP header and payload.
+    TcpChecksum,
+    /// A TCP option.
+    Option(OptionError),
+}
+
+impl fmt::Display for PacketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Truncated => f.write_str("the packet is cut off"),
+            Self::Version(version) => write!(f, "IP version {version} is neither 4 nor 6"),
+            Self::HeaderLength => f.write_str("a header cannot have this length"),
+            Self::Fragment => f.write_str("the packet is a fragment"),
+            Self::Protocol(protocol) => write!(f, "protocol {protocol} is not TCP"),
+            Self::IpChecksum => f.write_str("the IPv4 header's checksum is wrong"),
+            Self::TcpChecksum => f.write_str("the TCP checksum is wrong"),
+            Self::Option(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PacketError {}
+
+/// An IP header, as far as TCP needs it.
+struct Ip {
+    from: core::net::IpAddr,
+    to: core::net::IpAddr,
+    /// Where TCP begins, and where the packet ends.
+    tcp: Range<usize>,
+    /// Sum of the addresses, for the pseudo-header.
+    addresses: u64,
+    ecn: Ecn,
+}
+
+impl Packet {
+    /// Reads one packet that begins with its IP header.
+    ///
+    /// # Errors
+    /// What is wrong with it, the outermost header first.
+    pub fn parse(bytes: &[u8], checksums: Checksums) -> Result<Self, PacketError> {
+        let ip = match bytes.first().map(|first| first >> 4) {
+            None => return Err(PacketError::Truncated),
+            Some(4) => ipv4(bytes, checksums)?,
+            Some(6) => ipv6(bytes)?,
+            Some(version) => return Err(PacketError::Version(version)),
+        };
+        let tcp = &bytes[ip.tcp.clone()];
+        if tcp.len() < TCP_HEADER {
+            return Err(PacketError::Truncated);
+        }
+        let offset = usize::from(tcp[12] >> 4) * 4;
+        if !(TCP_HEADER..=tcp.len()).contains(&offset) {
+            return Err(PacketError::HeaderLength);
+        }
+        // A packet of either version is shorter than 2^32.
+        let pseudo = ip.addresses + u64::from(TCP) + tcp.len() as u64;
+        if checksums == Checksums::Verify && fold(pseudo + sum(tcp)) != u16::MAX {
+            return Err(PacketError::TcpChecksum);
+        }
+        let options = Options::parse(&tcp[TCP_HEADER..offset]).map_err(PacketError::Option)?;
+        let payload = ip.tcp.start + offset..ip.tcp.end;
+        Ok(Self {
+            from: SocketAddr::new(ip.from, word(tcp, 0)),
+            to: SocketAddr::new(ip.to, word(tcp, 2)),
+            segment: Segment { ecn: ip.ecn, ..segment(tcp, &options, payload.len()) },
+            payload,
+        })
+    }
+}
+
+fn segment(tcp: &[u8], options: &Options, payload: usize) -> Segment {
+    let flags = Flags::from_bits(tcp[13]);
+    // The three options of a handshake mean nothing elsewhere.
+    let syn = flags.has(Flags::SYN).then(|| SynOptions {
+        mss: options.mss.unwrap_or(0),
+        window_scale: options.window_scale,
+        sack_permitted: options.sack_permitted,
+    });
+    Segment {
+        seq: SeqNum(number(tcp, 4)),
+        ack: SeqNum(number(tcp, 8)),
+        // An IP packet's length has 16 bits.
+        len: payload as u32,
+        window: word(tcp, 14),
+        flags,
+        timestamps: options.timestamps,
+        syn,
+        sack: options.sack,
+        ecn: Ecn::NotEct,
+    }
+}
+
+fn ipv4(bytes: &[u8], checksums: Checksums) -> Result<Ip, PacketError> {
+    if bytes.len() < IPV4_HEADER {
+        return Err(PacketError::Truncated);
+    }
+    let header = usize::from(bytes[0] & 0xf) * 4;
+    let total = usize::from(word(bytes, 2));
+    if header < IPV4_HEADER || header > total {
+        return Err(PacketError::HeaderLength);
+    }
+    if total > bytes.len() {
+        return Err(PacketError::Truncated);
+    }
+    if checksums == Checksums::Verify && fold(sum(&bytes[..header])) != u16::MAX {
+        return Err(PacketError::IpChecksum);
+    }
+    if word(bytes, 6) & FRAGMENT_BITS != 0 {
+        return Err(PacketError::Fragment);
+    }
+    if bytes[9] != TCP {
+        return Err(PacketError::Protocol(bytes[9]));
+    }
+    let address = |at| Ipv4Addr::from_bits(number(bytes, at)).into();
+    let (addresses, ecn) = (sum(&bytes[12..20]), Ecn::from_bits(bytes[1]));
+    Ok(Ip { from: address(12), to: address(16), tcp: header..total, addresses, ecn })
+}
+
+fn ipv6(bytes: &[u8]) -> Result<Ip, PacketError> {
+    let payload = bytes.get(IPV6_HEADER..).ok_or(PacketError::Truncated)?;
+    let total = IPV6_HEADER + usize::from(word(bytes, 4));
+    if total - IPV6_HEADER > payload.len() {
+        return Err(PacketError::Truncated);
+    }
+    let (mut next, mut at) = (bytes[6], IPV6_HEADER);
+    while EXTENSIONS.contains(&next) {
+        let &[following, length, ..] = &bytes[at..total] else { return Err(PacketError::Truncated) };
+        (next, at) = (following, at + 8 + 8 * usize::from(length));
+        if at > total {
+            return Err(PacketError::HeaderLength);
+        }
+    }
+    match next {
+        TCP => {}
+        FRAGMENT => return Err(PacketError::Fragment),
+        other => return Err(PacketError::Protocol(other)),
+    }
+    let address = |at: usize| {
+        let octets: [u8; 16] = core::array::from_fn(|i| bytes[at + i]);
+        Ipv6Addr::from(octets).into()
+    };
+    let (addresses, ecn) = (sum(&bytes[8..40]), Ecn::from_bits(bytes[1] >> 4));
+    Ok(Ip { from: address(8), to: address(24), tcp: at..total, addresses, ecn })
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
