@@ -157,6 +157,38 @@ fn looking_changes_nothing() {
     }
 }
 
+/// The next event is remembered, not asked for: whoever looks only then finds each packet at the moment at which it
+/// leaves, even if somebody else looked inside in between.
+#[test]
+fn the_next_event_is_never_late() {
+    for (name, elements) in paths() {
+        let mut path = Path::new(elements);
+        let mut left = 0;
+        let mut run = |path: &mut Path<u64>, until: Instant| {
+            while path.next_event() <= until && !path.next_event().is_never() {
+                let event = path.next_event();
+                while let Some(exit) = path.pop(event) {
+                    assert_eq!(exit.at, event, "{name}");
+                    left += 1;
+                }
+                assert!(path.next_event() > event, "{name}: what was due is done");
+            }
+        };
+        for (i, (now, packet)) in arrivals().enumerate() {
+            run(&mut path, now);
+            match i % 3 {
+                0 => drop(path.backlog(now)),
+                1 => drop(path.busy(now, 0)),
+                _ => {}
+            }
+            path.push(now, packet, i as u64);
+        }
+        run(&mut path, Instant::from_nanos(Instant::FAR_FUTURE.as_nanos() - 1));
+        assert_eq!(path.in_flight(), 0, "{name}");
+        assert!(left > 3_000, "{name}: {left}");
+    }
+}
+
 /// what was offered or duplicated was delivered, dropped once, or is inside, at every step; and the notes name just
 /// those whose verdict did not.
 #[test]
