@@ -64,7 +64,8 @@ fn a_trace_is_told_by_content_and_climbed() {
     let text = trace("trace-text");
     let (code, stdout, stderr) = diagnose(&text, &["--link", "20mbit"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    assert!(stdout.contains("[sndbuf, 9"), "most of the time: {stdout}");
+    let most = ["[sndbuf, 8", "[sndbuf, 9"].iter().any(|share| stdout.contains(share));
+    assert!(most, "most of the time: {stdout}");
     assert!(stdout.contains("whether the send buffer of 64 KiB was set by a program"), "{stdout}");
     assert!(stdout.contains("To reach "), "{stdout}");
     assert!(stdout.contains("choose with --point") && stdout.contains("choose with --seed"), "{stdout}");
