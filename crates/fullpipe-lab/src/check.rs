@@ -346,7 +346,7 @@ pub struct Verdict<'e> {
 /// Holds every expectation of `experiment` against each of its points.
 ///
 /// A point without any of `runs` is not judged.
-pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[Run]) -> Vec<Verdict<'e>> {
+pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[&Run]) -> Vec<Verdict<'e>> {
     let verdict = |expectation: &'e Expectation, point: usize| {
         let (label, path) = (&experiment.points()[point].label, &experiment.points()[point].scenario.path);
         let of_point = runs.iter().filter(|run| run.point == *label);
@@ -499,7 +499,7 @@ mod tests {
             let experiment = experiment(expect);
             let runs = [(0, 90), (0, 110), (1, 120)]
                 .map(|(point, mbit)| run(&experiment, point, vec![flow(mbit, None)]));
-            let verdicts = evaluate(&experiment, &runs);
+            let verdicts = evaluate(&experiment, &runs.each_ref());
             verdicts.iter().map(|v| (v.point, v.value, v.pass)).collect::<Vec<_>>()
         };
         let both = judge("metric = 'goodput_bps'\nmin = '100mbit'\nmax = '110mbit'");

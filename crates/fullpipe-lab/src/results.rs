@@ -263,9 +263,10 @@ impl Report {
     /// a point is held against what is expected of it once all its seeds are there.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
         let seeds = experiment.seeds().len();
-        let documented = |run| Run::new(experiment, run);
+        let interrupted = runs.len() < experiment.points().len() * seeds;
+        let runs: Vec<Run> = runs.iter().map(|run| Run::new(experiment, run)).collect();
         let complete = runs.chunk_by(|a, b| a.point == b.point).filter(|runs| runs.len() == seeds).flatten();
-        let complete: Vec<_> = complete.map(documented).collect();
+        let expectations = evaluate(experiment, &complete.collect::<Vec<_>>());
         let expect = |verdict: Verdict<'_>| Expect {
             conditions: verdict.expectation.conditions.clone(),
             point: experiment.points()[verdict.point].label.clone(),
@@ -282,9 +283,9 @@ impl Report {
             experiment: experiment.name().into(),
             description: experiment.description().into(),
             world: world.into(),
-            interrupted: runs.len() < experiment.points().len() * seeds,
-            runs: runs.iter().map(documented).collect(),
-            expect: evaluate(experiment, &complete).into_iter().map(expect).collect(),
+            interrupted,
+            runs,
+            expect: expectations.into_iter().map(expect).collect(),
         }
     }
 

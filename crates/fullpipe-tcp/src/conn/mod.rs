@@ -511,7 +511,7 @@ impl Connection {
         // The kernel fills a packet buffer with 64 KiB of whole segments, but no more than half of the peer's window.
         let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, window);
         let cwnd = self.effective_cwnd().saturating_sub(self.board.inflight());
-        let room = cwnd.min((self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt));
+        let room = cwnd.min(self.window_left());
         Outlet {
             nxt: self.snd_nxt,
             room: match self.paced() {
@@ -623,7 +623,7 @@ impl Connection {
             delivered: self.rate.delivered,
             lost: self.board.lost_total(),
             queued,
-            notsent: self.queue.written().saturating_sub(self.snd_nxt),
+            notsent: self.unsent(),
             sndbuf: self.queue.sndbuf(),
             sndbuf_used: self.queue.memory(self.snd_nxt),
             recovering: self.phase != Phase::Open,
@@ -716,7 +716,7 @@ impl Connection {
     /// Marks the samples to come when the application leaves the window unused
     /// (draft-ietf-ccwg-bbr section 4.1.2.4).
     fn check_app_limited(&mut self) {
-        let unsent = self.queue.written().saturating_sub(self.snd_nxt);
+        let unsent = self.unsent();
         let inflight = self.board.inflight();
         if unsent < self.mss && inflight < self.effective_cwnd() && self.board.lost_pending() == 0 {
             self.rate.mark_app_limited(inflight);

@@ -93,7 +93,7 @@ impl Connection {
     fn next_step(&self, lost: Option<RecordNo>, now: Instant) -> Step {
         let inflight = self.board.inflight();
         let cwnd = self.effective_cwnd();
-        let unsent = self.queue.written().saturating_sub(self.snd_nxt);
+        let unsent = self.unsent();
         let fin_pending = self.queue.is_closed() && !self.fin_sent && unsent == 0;
         if lost.is_none() && unsent == 0 && !fin_pending {
             return Step::Stop(if self.queue.is_blocked() { SendLimit::Sndbuf } else { SendLimit::App });
@@ -111,7 +111,7 @@ impl Connection {
         if let Some(number) = lost {
             return Step::Retransmit(number);
         }
-        let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
+        let rwnd = self.window_left();
         // The kernel never fills more than half a window with one transmission.
         let in_window = (cwnd - inflight).min((cwnd / 2).max(self.mss));
         let quantum = match &self.release_basis {
@@ -136,6 +136,18 @@ impl Connection {
             0 => Step::Stop(SendLimit::App),
             len => Step::New { len },
         }
+    }
+
+    /// Bytes that were written and have not been sent.
+    #[inline]
+    pub(super) fn unsent(&self) -> u64 {
+        self.queue.written().saturating_sub(self.snd_nxt)
+    }
+
+    /// Bytes that the peer's window still takes.
+    #[inline]
+    pub(super) fn window_left(&self) -> u64 {
+        (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt)
     }
 
     fn window_limit(&self) -> SendLimit {
@@ -233,8 +245,8 @@ impl Connection {
 
     /// Sends a tail loss probe (new data if there is some, else the newest again), or a window probe.
     fn transmit_probe(&mut self, now: Instant, kind: ProbeKind) -> Option<Transmit> {
-        let unsent = self.queue.written().saturating_sub(self.snd_nxt);
-        let rwnd = (self.snd_una + self.snd_wnd).saturating_sub(self.snd_nxt);
+        let unsent = self.unsent();
+        let rwnd = self.window_left();
         match kind {
             ProbeKind::Window => {
                 let len = unsent.min(rwnd).min(self.mss);
