@@ -320,9 +320,14 @@
       const element = document.getElementById(name);
       if (element) near.observe(element);
     }
-    redraw();
+    redraw(everything);
   };
-  window.addEventListener("load", () => requestAnimationFrame(() => setTimeout(start)));
+  // A script that prints or looks at the page asks for `#all`: it has no frames to wait for, and scrolls nowhere.
+  const everything = window.location.hash === "#all";
+  window.addEventListener("load", () => {
+    if (everything) start();
+    else requestAnimationFrame(() => setTimeout(start));
+  });
   picker?.addEventListener("change", redraw);
   let before = window.innerWidth;
   let pending = 0;
