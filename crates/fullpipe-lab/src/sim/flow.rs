@@ -101,7 +101,7 @@ impl Flow {
             match event {
                 Event::Connected | Event::Writable => self.offer(now),
                 Event::Finished => self.finished_at = Some(now),
-                Event::Readable | Event::PeerClosed | Event::Aborted => {}
+                Event::Readable | Event::PeerClosed | Event::Aborted | Event::Closed => {}
             }
         }
     }

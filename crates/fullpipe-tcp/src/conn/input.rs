@@ -14,7 +14,7 @@ use crate::rx::ack::Received;
 use crate::wire::{Flags, Segment, Timestamps};
 
 /// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
-const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What one ACK delivered, gathered record by record.
 struct Delivery {
@@ -107,7 +107,7 @@ pub(super) fn lost_record(number: RecordNo, record: &SentRecord, cause: LossCaus
 impl Connection {
     /// Handles a segment. Afterwards `poll_transmit`, `poll_event` and `poll_timeout` are worth calling.
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
-        if self.state != State::Established && !self.on_early_segment(now, segment) {
+        if !self.state.carries_data() && !self.on_segment_without_data(now, segment) {
             return;
         }
         let rcv_nxt = self.reassembly.rcv_nxt();
@@ -143,7 +143,7 @@ impl Connection {
         if segment.flags.has(Flags::ACK) && !self.on_ack(now, segment, start) {
             return;
         }
-        if end > start {
+        if end > start && !(self.detached && self.refuses_data(now, segment, start)) {
             self.note_mark(segment);
             self.on_data(now, segment, start, end);
         }
@@ -151,17 +151,23 @@ impl Connection {
 
     /// CH-2: a reset counts only where the next octet is expected; elsewhere in the window the peer is
     /// asked to repeat it, and outside nothing happens.
+    ///
+    /// CH-3: as Linux has it, a peer that has lost its state may also have counted on from what was reported to it last, or
+    /// not have counted its FIN.
     fn on_reset(&mut self, now: Instant, in_window: Option<u64>, rcv_nxt: u64) {
-        match in_window {
-            Some(start) if start == rcv_nxt => self.abort(),
-            Some(start) if start > rcv_nxt => self.challenge(now),
-            _ => {}
+        let Some(start) = in_window else { return };
+        let reported = self.reassembly.recent().iter().map(|&(_, end)| end).max();
+        let behind_fin = matches!(self.state, State::CloseWait | State::Closing | State::LastAck);
+        if start == rcv_nxt || reported == Some(start) || (behind_fin && start + 1 == rcv_nxt) {
+            self.on_valid_reset(now);
+        } else if start > rcv_nxt {
+            self.challenge(now);
         }
     }
 
     /// Answers something out of place with an ACK, at most once in half a second, so that two
     /// connections never talk past each other for ever (CH-5).
-    fn challenge(&mut self, now: Instant) {
+    pub(super) fn challenge(&mut self, now: Instant) {
         let recently = self.challenged_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL);
         if !recently {
             self.challenged_at = Some(now);
@@ -215,8 +221,7 @@ impl Connection {
         if self.reassembly.rcv_nxt() > before {
             self.events.add(Event::Readable);
             if self.fin_at.is_some_and(|fin| self.reassembly.rcv_nxt() > fin && before <= fin) {
-                self.events.add(Event::PeerClosed);
-                self.finish_if_done();
+                self.on_peer_closed(now);
             }
         }
     }
@@ -236,7 +241,7 @@ impl Connection {
         let ack = ack.max(self.snd_una);
         if self.has_nothing_to_hear(segment, ack) {
             self.rearm_after_ack(now, None, false);
-            self.finish_if_done();
+            self.finish_if_done(now);
         } else {
             self.on_news(now, segment, ack);
         }
@@ -318,7 +323,7 @@ impl Connection {
             self.autotune_send_buffer();
         }
         self.rearm_after_ack(now, look_again, delivered > 0);
-        self.finish_if_done();
+        self.finish_if_done(now);
     }
 
     /// Nothing is outstanding, and so no ACK can report, end or prove anything: what the receiving side of a
@@ -569,13 +574,16 @@ impl Connection {
 
     fn rearm_after_ack(&mut self, now: Instant, look_again: Option<Instant>, progress: bool) {
         if self.board.is_empty() {
-            if matches!(self.retransmit_timer, Some((timer, _)) if timer != RetransmitTimer::Persist) {
-                self.retransmit_timer = None;
-            }
-            if self.snd_wnd > 0 && matches!(self.retransmit_timer, Some((RetransmitTimer::Persist, _))) {
-                // ZWP-4: the window reopened; no back-off is left.
-                self.retransmit_timer = None;
-                self.rto.on_valid_sample();
+            match self.retransmit_timer {
+                None => {}
+                Some((RetransmitTimer::Persist, _)) if self.snd_wnd == 0 => {}
+                Some((RetransmitTimer::Persist, _)) => {
+                    // ZWP-4: the window reopened; no back-off is left.
+                    self.retransmit_timer = None;
+                    self.rto.on_valid_sample();
+                }
+                Some((timer, _)) if timer.is_of_silence() => {}
+                Some(_) => self.retransmit_timer = None,
             }
         } else if let Some(at) = look_again {
             self.retransmit_timer = Some((RetransmitTimer::Reordering, at));
@@ -594,11 +602,12 @@ impl Connection {
     }
 
     /// Emits `Finished` once, when the FIN has been acknowledged.
-    pub(super) fn finish_if_done(&mut self) {
+    fn finish_if_done(&mut self, now: Instant) {
         let ours = self.fin_sent && self.snd_una > self.queue.written();
         if ours && !self.finished {
             self.finished = true;
             self.events.add(Event::Finished);
+            self.on_fin_acknowledged(now);
         }
     }
 

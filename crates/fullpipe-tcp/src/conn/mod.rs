@@ -17,6 +17,7 @@
 //!
 //! and after any of them `poll_transmit` until it yields nothing.
 
+mod close;
 mod config;
 mod ecn;
 mod events;
@@ -28,6 +29,7 @@ mod reset;
 mod state;
 #[cfg(test)]
 mod tests;
+mod time_wait;
 mod timers;
 
 use fullpipe_units::{Draws, Instant};
@@ -57,6 +59,7 @@ use report::LimitClock;
 pub use report::{ReceiverSnapshot, Snapshot, Stats};
 pub use reset::reset_for;
 pub use state::State;
+pub use time_wait::{TimeWait, TimeWaitVerdict};
 use timers::RetransmitTimer;
 
 /// A transmission: one segment, or several of `gso_size` bytes that leave together.
@@ -88,6 +91,12 @@ enum Phase {
 pub struct Connection {
     config: Config,
     state: State,
+    /// Nobody reads any more.
+    detached: bool,
+    /// Opened by a SYN of the peer.
+    passive: bool,
+    /// It was there and has ended.
+    over: bool,
     events: Events,
     draws: Draws,
 
@@ -99,6 +108,8 @@ pub struct Connection {
     has_sack: bool,
     peer_scale: u8,
     syn_retries: u32,
+    /// How often a SYN or SYN-ACK was sent, for whatever reason.
+    syn_transmissions: u32,
     syn_pending: bool,
     syn_sent_at: Instant,
     ecn: EcnState,
@@ -161,6 +172,10 @@ pub struct Connection {
     /// When something out of place was last answered.
     challenged_at: Option<Instant>,
 
+    /// A reset to be sent.
+    reset_due: Option<Segment>,
+    time_wait: Option<TimeWait>,
+
     /// The largest window that an autotuned send buffer has followed.
     tuned_for: u64,
 
@@ -218,6 +233,9 @@ impl Connection {
         Self {
             config,
             state,
+            detached: false,
+            passive: state == State::Listen,
+            over: false,
             events: Events::default(),
             draws,
             iss: SeqNum(draws.at(0) as u32),
@@ -227,6 +245,7 @@ impl Connection {
             has_sack: true,
             peer_scale: 0,
             syn_retries: 0,
+            syn_transmissions: 0,
             syn_pending: false,
             syn_sent_at: Instant::ZERO,
             ecn: EcnState::default(),
@@ -272,6 +291,8 @@ impl Connection {
             ts_recent: 0,
             last_ack_sent: 0,
             challenged_at: None,
+            reset_due: None,
+            time_wait: None,
             tuned_for: 0,
             limits: LimitClock::default(),
             stats: Stats::default(),
@@ -331,11 +352,6 @@ impl Connection {
         }
     }
 
-    /// Says that no more will be written.
-    pub fn close(&mut self) {
-        self.queue.close();
-    }
-
     /// Bytes that wait to be read.
     pub fn readable(&self) -> u64 {
         self.received() - self.copied
@@ -358,7 +374,9 @@ impl Connection {
         // An ACK that is due anyway carries the new window.
         if taken > 0 && !self.acks.is_due() {
             let (rcv_nxt, held) = (self.reassembly.rcv_nxt(), self.reassembly.held_bytes());
-            if self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss) {
+            let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
+            // Who has sent everything needs no window.
+            if opens && !self.is_peer_closed() {
                 self.acks.demand();
             }
         }

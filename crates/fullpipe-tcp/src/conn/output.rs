@@ -15,8 +15,8 @@ impl Connection {
     /// The next transmission, or `None` when nothing may be sent now.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        if self.state != State::Established {
-            return self.poll_handshake(now);
+        if !self.state.carries_data() {
+            return self.poll_without_data(now);
         }
         if !self.only_acknowledges()
             && let Some(transmit) = self.poll_data(now)
@@ -31,11 +31,17 @@ impl Connection {
     }
 
     #[cold]
-    fn poll_handshake(&mut self, now: Instant) -> Option<Transmit> {
-        if !matches!(self.state, State::SynSent | State::SynReceived) {
-            return None;
-        }
-        let segment = self.transmit_syn(now)?;
+    fn poll_without_data(&mut self, now: Instant) -> Option<Transmit> {
+        let segment = match (self.reset_due.take(), self.state) {
+            (Some(reset), _) => reset,
+            (None, State::SynSent | State::SynReceived) if self.syn_pending => self.transmit_syn(now)?,
+            (None, State::SynReceived) if self.acks.is_due() => self.segment(now, 0, 0, Flags::ACK),
+            (None, State::TimeWait) if self.acks.is_due() => {
+                self.acks.on_ack_sent();
+                self.time_wait.as_ref()?.acknowledgement(now)
+            }
+            _ => return None,
+        };
         Some(Transmit { segment, gso_size: 0, depart_at: now })
     }
 

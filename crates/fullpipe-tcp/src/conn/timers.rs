@@ -8,11 +8,13 @@
 //!   TailProbe    nothing was delivered for two round trips
 //!   Timeout      nothing was delivered for the RTO
 //!   Persist      the peer's window is closed
+//!   FinWait2     nobody's connection waits for the peer's FIN
+//!   TimeWait     two segment lifetimes
 //! ```
 
 use fullpipe_units::Instant;
 
-use super::{Connection, Phase, ProbeKind, State};
+use super::{Connection, Event, Phase, ProbeKind, State};
 use crate::cc::Signal;
 use crate::recovery::probe::TailProbe;
 
@@ -23,6 +25,15 @@ pub(super) enum RetransmitTimer {
     TailProbe,
     Timeout,
     Persist,
+    FinWait2,
+    TimeWait,
+}
+
+impl RetransmitTimer {
+    /// It does not depend on what is outstanding.
+    pub(super) fn is_of_silence(self) -> bool {
+        matches!(self, Self::FinWait2 | Self::TimeWait)
+    }
 }
 
 /// Expiries without an answer after which a connection gives up (the kernel's `tcp_retries2`).
@@ -50,19 +61,22 @@ impl Connection {
         }
         self.retransmit_timer = None;
         if matches!(self.state, State::SynSent | State::SynReceived) {
-            self.on_syn_timeout();
+            self.on_syn_timeout(now);
             return;
         }
         match timer {
             RetransmitTimer::Reordering => self.on_reordering_timeout(now),
             RetransmitTimer::TailProbe => self.probe_due = Some(ProbeKind::Tail),
             RetransmitTimer::Timeout => self.on_retransmission_timeout(now),
-            RetransmitTimer::Persist if self.window_probes >= MAX_TIMEOUTS => self.abort(),
+            RetransmitTimer::Persist if self.window_probes >= MAX_TIMEOUTS => {
+                self.end(now, Event::Aborted);
+            }
             RetransmitTimer::Persist => {
                 self.window_probes += 1;
                 self.probe_due = Some(ProbeKind::Window);
                 self.rto.on_unanswered_probe();
             }
+            RetransmitTimer::FinWait2 | RetransmitTimer::TimeWait => self.end(now, Event::Closed),
         }
     }
 
@@ -81,7 +95,7 @@ impl Connection {
             return;
         }
         if self.rto.backoff() >= MAX_TIMEOUTS {
-            self.abort();
+            self.end(now, Event::Aborted);
             return;
         }
         self.stats.timeouts += 1;

@@ -60,6 +60,8 @@ pub(crate) enum Statement {
     /// `None`: whatever there is.
     Read(Option<u64>),
     Close,
+    Detach,
+    Abort,
     /// Names of what can be seen, and the values wanted.
     Expect(Vec<(String, String)>),
     Events(Vec<String>),
@@ -243,6 +245,8 @@ fn statement_of(text: &str) -> Parsed<Statement> {
         (">", _) => Statement::Outbound(segment(rest)?),
         ("open", []) => Statement::Open,
         ("close", []) => Statement::Close,
+        ("detach", []) => Statement::Detach,
+        ("abort", []) => Statement::Abort,
         ("nothing", []) => Statement::Nothing,
         ("write", [len]) => Statement::Write(number(len)?, number(len)?),
         ("write", [len, "takes", taken]) => Statement::Write(number(len)?, number(taken)?),
