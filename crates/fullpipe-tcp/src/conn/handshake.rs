@@ -40,10 +40,14 @@ impl Connection {
             return None;
         }
         let answer = self.state == State::SynReceived;
+        if self.syn_transmissions == 0 {
+            self.opened_at = now;
+        }
         self.syn_sent_at = now;
         self.syn_transmissions += 1;
         // An answer that was asked for again does not put off the end of waiting.
         let due = now + self.syn_timeout(answer);
+        let due = self.within_user_timeout(due);
         self.retransmit_timer.get_or_insert((RetransmitTimer::Timeout, due));
         let window = self.window.offer_in_syn(self.mss);
         let ecn = self.ecn.of_syn(answer, self.config.ecn, self.syn_retries > 0);
@@ -74,6 +78,9 @@ impl Connection {
         let most = if self.passive { SYN_ACK_RETRIES } else { SYN_RETRIES };
         if self.syn_retries >= most {
             self.end(now, Event::Aborted);
+            return;
+        }
+        if self.exceeds_user_timeout(now) {
             return;
         }
         self.syn_retries += 1;
@@ -197,7 +204,8 @@ impl Connection {
         // Who has closed in the meantime goes on at once.
         self.state = if self.queue.is_closed() { State::FinWait1 } else { State::Established };
         self.window.on_established(now);
-        self.retransmit_timer = None;
+        self.heard_at = now;
+        self.retransmit_timer = self.silence_timer();
         // A SYN's own window is never scaled; in SynReceived the segment is an ordinary one.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_scale };
         self.snd_wnd = u64::from(segment.window) << shift;

@@ -16,6 +16,9 @@ use crate::wire::{Flags, Segment, Timestamps};
 /// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
 pub(super) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// How long a timestamp of the peer is remembered: half of the way round would be 24.8 days.
+const CLOCK_MEMORY: Duration = Duration::from_secs(24 * 86_400);
+
 /// What one ACK delivered, gathered record by record.
 struct Delivery {
     now: Instant,
@@ -128,12 +131,13 @@ impl Connection {
             self.challenge(now);
             return;
         }
-        if self.is_stale(segment, start) || beyond {
+        if self.is_stale(now, segment, start) || beyond {
             self.acks.demand();
             return;
         }
         if let Some(timestamps) = segment.timestamps {
-            if start <= self.last_ack_sent && (timestamps.value.wrapping_sub(self.ts_recent) as i32) >= 0 {
+            let age = timestamps.value.wrapping_sub(self.ts_recent) as i32;
+            if start <= self.last_ack_sent && (age >= 0 || self.has_outlived_clock(now)) {
                 self.ts_recent = timestamps.value;
             }
             if segment.len > 0 && self.window.is_new_echo(timestamps.echo) {
@@ -176,11 +180,18 @@ impl Connection {
     }
 
     /// PAWS (RFC 7323 section 5): an old timestamp marks a segment from a previous wrap.
-    fn is_stale(&self, segment: &Segment, start: u64) -> bool {
+    fn is_stale(&self, now: Instant, segment: &Segment, start: u64) -> bool {
         let Some(timestamps) = segment.timestamps else { return false };
         let age = timestamps.value.wrapping_sub(self.ts_recent) as i32;
         // A reordered pure ACK is tolerated: it carries nothing that could be misplaced (PAWS-5).
-        age < 0 && segment.len > 0 && start >= self.reassembly.rcv_nxt()
+        age < 0 && segment.len > 0 && start >= self.reassembly.rcv_nxt() && !self.has_outlived_clock(now)
+    }
+
+    /// PAWS-3: after so long a silence the peer's clock of milliseconds may have come round, and says nothing (RFC 7323 section
+    /// 5.5).
+    #[cold]
+    fn has_outlived_clock(&self, now: Instant) -> bool {
+        now.saturating_since(self.last_heard()) > CLOCK_MEMORY
     }
 
     fn on_data(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
@@ -235,11 +246,14 @@ impl Connection {
             self.challenge(now);
             return false;
         };
-        self.window_probes = 0;
+        self.unanswered_probes = 0;
         self.check_app_limited();
         self.update_send_window(segment, start, ack);
         let ack = ack.max(self.snd_una);
         if self.has_nothing_to_hear(segment, ack) {
+            if segment.len == 0 {
+                self.heard_at = now;
+            }
             self.rearm_after_ack(now, None, false);
             self.finish_if_done(now);
         } else {
@@ -276,6 +290,7 @@ impl Connection {
         let delivered = delivery.delivered();
         if delivered > 0 {
             self.rate.on_delivered(now, delivered);
+            self.heard_at = now;
             self.stats.acks += 1;
         }
         self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
@@ -579,11 +594,11 @@ impl Connection {
                 Some((RetransmitTimer::Persist, _)) if self.snd_wnd == 0 => {}
                 Some((RetransmitTimer::Persist, _)) => {
                     // ZWP-4: the window reopened; no back-off is left.
-                    self.retransmit_timer = None;
+                    self.retransmit_timer = self.silence_timer();
                     self.rto.on_valid_sample();
                 }
                 Some((timer, _)) if timer.is_of_silence() => {}
-                Some(_) => self.retransmit_timer = None,
+                Some(_) => self.retransmit_timer = self.silence_timer(),
             }
         } else if let Some(at) = look_again {
             self.retransmit_timer = Some((RetransmitTimer::Reordering, at));

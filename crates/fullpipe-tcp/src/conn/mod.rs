@@ -26,6 +26,7 @@ mod input;
 mod output;
 mod report;
 mod reset;
+mod silence;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,7 @@ use events::Events;
 use report::LimitClock;
 pub use report::{ReceiverSnapshot, Snapshot, Stats};
 pub use reset::reset_for;
+pub use silence::KeepAlive;
 pub use state::State;
 pub use time_wait::{TimeWait, TimeWaitVerdict};
 use timers::RetransmitTimer;
@@ -112,6 +114,8 @@ pub struct Connection {
     syn_transmissions: u32,
     syn_pending: bool,
     syn_sent_at: Instant,
+    /// When the first SYN or SYN-ACK left.
+    opened_at: Instant,
     ecn: EcnState,
 
     // Sending half.
@@ -151,8 +155,10 @@ pub struct Connection {
     /// The timeout's retransmission leaves whatever the window says.
     force_retransmit: bool,
     probe_due: Option<ProbeKind>,
-    /// Window probes since the peer was last heard.
-    window_probes: u32,
+    /// Probes of a closed window or an idle connection since the peer was last heard.
+    unanswered_probes: u32,
+    /// When something outstanding was last acknowledged, or an ACK came that said nothing.
+    heard_at: Instant,
     retransmit_timer: Option<(RetransmitTimer, Instant)>,
     /// When the tail loss probe was armed, if more than one segment was outstanding and nothing was heard since:
     /// what is sent at the same time as that does not move it.
@@ -190,6 +196,8 @@ enum ProbeKind {
     Tail,
     /// Zero-window probe.
     Window,
+    /// Of an idle connection.
+    KeepAlive,
 }
 
 /// Whether the window was used (RFC 7661's spirit, the kernel's bookkeeping): growth is earned only by a
@@ -248,6 +256,7 @@ impl Connection {
             syn_transmissions: 0,
             syn_pending: false,
             syn_sent_at: Instant::ZERO,
+            opened_at: Instant::ZERO,
             ecn: EcnState::default(),
             snd_una: 0,
             snd_nxt: 0,
@@ -278,7 +287,8 @@ impl Connection {
             last_sent_at: None,
             force_retransmit: false,
             probe_due: None,
-            window_probes: 0,
+            unanswered_probes: 0,
+            heard_at: Instant::ZERO,
             retransmit_timer: None,
             probe_armed_at: None,
             lost_scratch: Vec::new(),
