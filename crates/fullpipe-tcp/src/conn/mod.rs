@@ -17,19 +17,26 @@
 //!
 //! and after any of them `poll_transmit` until it yields nothing.
 
+mod close;
+mod config;
 mod ecn;
+mod events;
 mod handshake;
 mod input;
 mod output;
+mod report;
+mod reset;
+mod silence;
+mod state;
 #[cfg(test)]
 mod tests;
+mod time_wait;
 mod timers;
 
-use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
+use fullpipe_units::{Draws, Instant};
 
 use crate::SendLimit;
-use crate::buffers::{Buffer, WindowRule};
-use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, SlowStart, Status};
+use crate::cc::{CongestionControl, Context, Control, Hints, Lost, Recovery};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
 use crate::recovery::probe::TailProbe;
 use crate::recovery::prr::Prr;
@@ -45,35 +52,17 @@ use crate::tx::pacer::Pacer;
 use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
 
+pub use config::Config;
 use ecn::EcnState;
+pub use events::Event;
+use events::Events;
+use report::LimitClock;
+pub use report::{ReceiverSnapshot, Snapshot, Stats};
+pub use reset::reset_for;
+pub use silence::KeepAlive;
+pub use state::State;
+pub use time_wait::{TimeWait, TimeWaitVerdict};
 use timers::RetransmitTimer;
-
-/// What a connection is told before it begins.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Largest packet, IP header included, in bytes.
-    pub mtu: u64,
-    /// Congestion control of the sending half.
-    pub cc: Algorithm,
-    /// What watches its slow start, if not its own.
-    pub slow_start: Option<SlowStart>,
-    /// Send buffer.
-    pub sndbuf: Buffer,
-    /// Receive buffer.
-    pub rcvbuf: Buffer,
-    /// How receive-buffer memory becomes window.
-    pub window_rule: WindowRule,
-    /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
-    pub window_clamp: Option<Bytes>,
-    /// The host paces unpaced algorithms too (the `fq` queueing discipline).
-    pub fair_queue: bool,
-    /// Most that the socket may be paced at (`SO_MAX_PACING_RATE`); it paces every algorithm.
-    pub max_pacing_rate: Option<Rate>,
-    /// The active side asks for ECN (`net.ipv4.tcp_ecn = 1`); the passive side agrees to it in any case, as Linux does.
-    pub ecn: bool,
-    /// Seed of the initial sequence number and of the controller's draws.
-    pub seed: u64,
-}
 
 /// A transmission: one segment, or several of `gso_size` bytes that leave together.
 #[derive(Clone, Debug)]
@@ -84,75 +73,6 @@ pub struct Transmit {
     pub gso_size: u32,
     /// Scheduled departure.
     pub depart_at: Instant,
-}
-
-/// What happened that the application or the driver should know, in the order in which it is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The handshake is complete.
-    Connected,
-    /// A write that found the buffer full can go on.
-    Writable,
-    /// In-order data waits to be read.
-    Readable,
-    /// The peer will send no more, and all it sent has been received.
-    PeerClosed,
-    /// All that was written has been acknowledged, the end included.
-    Finished,
-    /// The connection was reset or gave up.
-    Aborted,
-}
-
-/// What happened and was not told yet. A set: whoever hears that data waits reads all of it, however many
-/// segments brought it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Events(u8);
-
-impl Events {
-    const ORDER: [Event; 6] = [
-        Event::Connected,
-        Event::Writable,
-        Event::Readable,
-        Event::PeerClosed,
-        Event::Finished,
-        Event::Aborted,
-    ];
-
-    fn add(&mut self, event: Event) {
-        self.0 |= 1 << event as u8;
-    }
-
-    #[inline]
-    fn take(&mut self) -> Option<Event> {
-        if self.0 == 0 {
-            return None;
-        }
-        let first = self.0.trailing_zeros();
-        self.0 &= self.0 - 1;
-        Self::ORDER.get(first as usize).copied()
-    }
-}
-
-/// States of RFC 9293 section 3.3.2, as far as they differ for a transfer.
-///
-/// ```text
-///   Listen ──SYN──► SynReceived ──ACK──► Established ──reset, gave up──► Closed
-///   Closed ──open──► SynSent ──SYN-ACK──────►┘
-/// ```
-/// Which of the two FINs came first matters to TIME-WAIT only, which a simulator has no use for: each
-/// half closes by itself, and says so by [`Event::Finished`] and [`Event::PeerClosed`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Waiting for a SYN.
-    Listen,
-    /// SYN sent.
-    SynSent,
-    /// SYN received and answered.
-    SynReceived,
-    /// Data may flow.
-    Established,
-    /// Not opened yet, reset, or given up.
-    Closed,
 }
 
 /// Where loss recovery stands.
@@ -173,6 +93,12 @@ enum Phase {
 pub struct Connection {
     config: Config,
     state: State,
+    /// Nobody reads any more.
+    detached: bool,
+    /// Opened by a SYN of the peer.
+    passive: bool,
+    /// It was there and has ended.
+    over: bool,
     events: Events,
     draws: Draws,
 
@@ -184,8 +110,12 @@ pub struct Connection {
     has_sack: bool,
     peer_scale: u8,
     syn_retries: u32,
+    /// How often a SYN or SYN-ACK was sent, for whatever reason.
+    syn_transmissions: u32,
     syn_pending: bool,
     syn_sent_at: Instant,
+    /// When the first SYN or SYN-ACK left.
+    opened_at: Instant,
     ecn: EcnState,
 
     // Sending half.
@@ -225,8 +155,10 @@ pub struct Connection {
     /// The timeout's retransmission leaves whatever the window says.
     force_retransmit: bool,
     probe_due: Option<ProbeKind>,
-    /// Window probes since the peer was last heard.
-    window_probes: u32,
+    /// Probes of a closed window or an idle connection since the peer was last heard.
+    unanswered_probes: u32,
+    /// When something outstanding was last acknowledged, or an ACK came that said nothing.
+    heard_at: Instant,
     retransmit_timer: Option<(RetransmitTimer, Instant)>,
     /// When the tail loss probe was armed, if more than one segment was outstanding and nothing was heard since:
     /// what is sent at the same time as that does not move it.
@@ -246,6 +178,10 @@ pub struct Connection {
     /// When something out of place was last answered.
     challenged_at: Option<Instant>,
 
+    /// A reset to be sent.
+    reset_due: Option<Segment>,
+    time_wait: Option<TimeWait>,
+
     /// The largest window that an autotuned send buffer has followed.
     tuned_for: u64,
 
@@ -260,6 +196,8 @@ enum ProbeKind {
     Tail,
     /// Zero-window probe.
     Window,
+    /// Of an idle connection.
+    KeepAlive,
 }
 
 /// Whether the window was used (RFC 7661's spirit, the kernel's bookkeeping): growth is earned only by a
@@ -279,113 +217,6 @@ impl WindowUsage {
             self.round_end = snd_nxt;
         }
     }
-}
-
-/// Counts for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Data segments sent, retransmissions included.
-    pub segments_sent: u64,
-    /// Bytes sent, retransmissions included.
-    pub bytes_sent: u64,
-    /// Segments sent again.
-    pub retransmits: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
-    /// Tail loss probes.
-    pub probes: u64,
-    /// Fast recoveries.
-    pub recoveries: u64,
-    /// Reductions because the peer echoed a congestion mark.
-    pub ecn_reductions: u64,
-    /// ACKs that delivered something.
-    pub acks: u64,
-    /// Looks at records of sent segments, whatever for: work, not behaviour.
-    pub records_visited: u64,
-}
-
-/// Time spent stopped by each limit.
-#[derive(Clone, Debug)]
-struct LimitClock {
-    current: SendLimit,
-    since: Instant,
-    spent: [Duration; SendLimit::ALL.len()],
-}
-
-impl LimitClock {
-    fn set(&mut self, now: Instant, limit: SendLimit) {
-        if limit != self.current {
-            self.spent[self.current as usize] += now.saturating_since(self.since);
-            self.current = limit;
-            self.since = now;
-        }
-    }
-
-    fn spent(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
-        let mut spent = self.spent;
-        spent[self.current as usize] += now.saturating_since(self.since);
-        spent
-    }
-}
-
-/// What a trace row shows of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Snapshot {
-    /// Congestion window in force, in bytes.
-    pub cwnd: u64,
-    /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
-    pub ssthresh: u64,
-    /// Bytes in the network.
-    pub inflight: u64,
-    /// Bytes sent and not cumulatively acknowledged: FlightSize (RFC 5681 section 2).
-    pub flight_size: u64,
-    /// The peer's window in bytes.
-    pub rwnd: u64,
-    /// Payload bytes of a full segment.
-    pub mss: u64,
-    /// Pacing rate in force.
-    pub pacing_rate: Option<Rate>,
-    /// The last delivery-rate sample that tells of the path.
-    pub delivery_rate: Option<Rate>,
-    /// That sample was taken while the application left the window unused.
-    pub app_limited: bool,
-    /// Smoothed RTT.
-    pub srtt: Option<Duration>,
-    /// Smallest RTT.
-    pub min_rtt: Option<Duration>,
-    /// Bytes delivered.
-    pub delivered: u64,
-    /// Bytes marked lost.
-    pub lost: u64,
-    /// Written and not acknowledged, in bytes.
-    pub queued: u64,
-    /// Written and not sent yet, in bytes.
-    pub notsent: u64,
-    /// Memory the send buffer may take now, in bytes.
-    pub sndbuf: u64,
-    /// Memory the send buffer takes, in bytes.
-    pub sndbuf_used: u64,
-    /// In fast recovery, or repairing after a timeout.
-    pub recovering: bool,
-    /// What stops the sender now.
-    pub limit: SendLimit,
-    /// The controller's phase.
-    pub status: Status,
-    /// Counts so far.
-    pub stats: Stats,
-}
-
-/// What a trace row shows of a receiving half.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiverSnapshot {
-    /// In-order payload bytes received.
-    pub received: u64,
-    /// Of these, bytes that the application has not read.
-    pub unread: u64,
-    /// Memory the receive buffer may take now, in bytes.
-    pub rcvbuf: u64,
-    /// The most it may grow to.
-    pub rcvbuf_limit: u64,
 }
 
 impl Connection {
@@ -410,6 +241,9 @@ impl Connection {
         Self {
             config,
             state,
+            detached: false,
+            passive: state == State::Listen,
+            over: false,
             events: Events::default(),
             draws,
             iss: SeqNum(draws.at(0) as u32),
@@ -419,8 +253,10 @@ impl Connection {
             has_sack: true,
             peer_scale: 0,
             syn_retries: 0,
+            syn_transmissions: 0,
             syn_pending: false,
             syn_sent_at: Instant::ZERO,
+            opened_at: Instant::ZERO,
             ecn: EcnState::default(),
             snd_una: 0,
             snd_nxt: 0,
@@ -451,7 +287,8 @@ impl Connection {
             last_sent_at: None,
             force_retransmit: false,
             probe_due: None,
-            window_probes: 0,
+            unanswered_probes: 0,
+            heard_at: Instant::ZERO,
             retransmit_timer: None,
             probe_armed_at: None,
             lost_scratch: Vec::new(),
@@ -464,12 +301,10 @@ impl Connection {
             ts_recent: 0,
             last_ack_sent: 0,
             challenged_at: None,
+            reset_due: None,
+            time_wait: None,
             tuned_for: 0,
-            limits: LimitClock {
-                current: SendLimit::App,
-                since: Instant::ZERO,
-                spent: [Duration::ZERO; SendLimit::ALL.len()],
-            },
+            limits: LimitClock::default(),
             stats: Stats::default(),
             rtts: RttHistogram::default(),
         }
@@ -527,11 +362,6 @@ impl Connection {
         }
     }
 
-    /// Says that no more will be written.
-    pub fn close(&mut self) {
-        self.queue.close();
-    }
-
     /// Bytes that wait to be read.
     pub fn readable(&self) -> u64 {
         self.received() - self.copied
@@ -554,7 +384,9 @@ impl Connection {
         // An ACK that is due anyway carries the new window.
         if taken > 0 && !self.acks.is_due() {
             let (rcv_nxt, held) = (self.reassembly.rcv_nxt(), self.reassembly.held_bytes());
-            if self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss) {
+            let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
+            // Who has sent everything needs no window.
+            if opens && !self.is_peer_closed() {
                 self.acks.demand();
             }
         }
@@ -588,59 +420,6 @@ impl Connection {
         self.board.check();
         assert!(self.snd_una <= self.snd_nxt);
         assert!(self.board.oldest().is_none_or(|record| record.offset == self.snd_una), "una and the board");
-    }
-
-    /// Time spent stopped by each limit, in the order of [`SendLimit::ALL`].
-    pub fn limit_times(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
-        self.limits.spent(now)
-    }
-
-    /// Counts so far.
-    pub fn stats(&self) -> Stats {
-        Stats { records_visited: self.board.visited(), ..self.stats }
-    }
-
-    /// Round-trip times as the segments saw them, one sample an ACK.
-    pub fn rtts(&self) -> &RttHistogram {
-        &self.rtts
-    }
-
-    /// What a trace row shows.
-    pub fn snapshot(&self) -> Snapshot {
-        let queued = self.queue.written().saturating_sub(self.snd_una);
-        Snapshot {
-            cwnd: self.effective_cwnd(),
-            ssthresh: self.control.ssthresh,
-            inflight: self.board.inflight(),
-            flight_size: self.snd_nxt - self.snd_una,
-            rwnd: self.snd_wnd,
-            mss: self.mss,
-            pacing_rate: self.release().rate,
-            delivery_rate: self.rate.last().map(|sample| sample.rate()),
-            app_limited: self.rate.last().is_some_and(|sample| sample.app_limited),
-            srtt: self.rtt.srtt(),
-            min_rtt: self.rtt.min_rtt(),
-            delivered: self.rate.delivered,
-            lost: self.board.lost_total(),
-            queued,
-            notsent: self.unsent(),
-            sndbuf: self.queue.sndbuf(),
-            sndbuf_used: self.queue.memory(self.snd_nxt),
-            recovering: self.phase != Phase::Open,
-            limit: self.limits.current,
-            status: self.cc.status(),
-            stats: self.stats(),
-        }
-    }
-
-    /// What a trace row shows of the receiving half.
-    pub fn receiver_snapshot(&self) -> ReceiverSnapshot {
-        ReceiverSnapshot {
-            received: self.received(),
-            unread: self.readable(),
-            rcvbuf: self.window.rcvbuf(),
-            rcvbuf_limit: self.config.rcvbuf.limit().get(),
-        }
     }
 
     /// The window in force: the controller's, or PRR's during fast recovery.
