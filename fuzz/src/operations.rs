@@ -101,6 +101,7 @@ fn config(input: &mut Input<'_>) -> Config {
         max_pacing_rate: (b & 192 == 192).then_some(Rate::from_bps(100_000 + 100_000 * u64::from(seed))),
         slow_start: None,
         ecn: a & 32 != 0,
+        sack: seed & 7 != 7,
         seed: seed.into(),
     }
 }

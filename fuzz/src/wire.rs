@@ -63,6 +63,7 @@ fn meet(state: u32, segment: &Segment) {
         max_pacing_rate: None,
         slow_start: None,
         ecn: false,
+        sack: true,
         seed: 1,
     };
     let mut conn = if state == 0 { Connection::server(config) } else { Connection::client(config) };

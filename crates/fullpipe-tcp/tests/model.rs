@@ -80,6 +80,7 @@ impl Weather {
             fair_queue: pick(7, 2) == 0,
             max_pacing_rate: (pick(8, 4) == 0).then(|| Rate::from_bps(100_000 + pick(9, 50_000_000))),
             ecn: pick(10, 2) == 0,
+            sack: pick(11, 4) != 0,
             seed: self.seed,
         }
     }

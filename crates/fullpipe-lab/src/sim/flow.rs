@@ -54,6 +54,7 @@ impl Flow {
             fair_queue: host.fair_queue,
             max_pacing_rate: spec.max_pacing_rate,
             ecn: host.ecn,
+            sack: host.sack,
             seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         };
         let starts_at = Instant::ZERO + spec.start;

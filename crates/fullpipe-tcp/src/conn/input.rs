@@ -17,22 +17,22 @@ use crate::wire::{Flags, Segment, Timestamps};
 const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What one ACK delivered, gathered record by record.
-struct Delivery {
+pub(super) struct Delivery {
     now: Instant,
     /// The smallest RTT before this ACK.
     min_rtt: Option<Duration>,
-    cum_acked: u64,
-    sacked: u64,
-    segments: u64,
+    pub(super) cum_acked: u64,
+    pub(super) sacked: u64,
+    pub(super) segments: u64,
     /// Snapshot of the newest delivered record, which dates the rate sample.
     newest: Option<Newest>,
     /// Departures of the first and last record acknowledged cumulatively, if none was sent again.
     acked: Option<(Instant, Instant)>,
     /// Karn: what is acknowledged includes a retransmission, so the delay may be that of its original.
-    ambiguous: bool,
+    pub(super) ambiguous: bool,
     /// The same of what was newly reported selectively and never sent again.
     reported: Option<(Instant, Instant)>,
-    spurious_timeout: bool,
+    pub(super) spurious_timeout: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -203,7 +203,8 @@ impl Connection {
                 len,
                 mss: self.rcv_mss,
                 disorder: arrival.out_of_order || reassembly.has_holes(),
-                crowded: arrival.crowded,
+                // Without SACK each ACK is all the news there is, and is not held back.
+                crowded: arrival.crowded || !self.has_sack,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
                 rcv_nxt: reassembly.rcv_nxt(),
                 window_opened,
@@ -232,13 +233,13 @@ impl Connection {
         };
         self.window_probes = 0;
         self.check_app_limited();
-        self.update_send_window(segment, start, ack);
+        let window_changed = self.update_send_window(segment, start, ack);
         let ack = ack.max(self.snd_una);
         if self.has_nothing_to_hear(segment, ack) {
             self.rearm_after_ack(now, None, false);
             self.finish_if_done();
         } else {
-            self.on_news(now, segment, ack);
+            self.on_news(now, segment, ack, window_changed);
         }
         true
     }
@@ -246,7 +247,7 @@ impl Connection {
     /// An ACK of everything below `ack` that may report, end or prove something. Apart from [`Self::on_ack`],
     /// so that the segments of a pure sender, which have nothing to say here, do not pay for its size.
     #[inline(never)]
-    fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64) {
+    fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64, window_changed: bool) {
         self.probe_armed_at = None;
         let prior_inflight = self.board.inflight();
         let lost_before = self.board.lost_total();
@@ -268,6 +269,9 @@ impl Connection {
         let una_advanced = ack > self.snd_una;
         self.snd_una = ack;
         let duplicate = self.take_sacks(segment, &mut delivery);
+        if !self.has_sack {
+            self.hear_without_sack(segment, una_advanced, window_changed, &mut delivery);
+        }
         let delivered = delivery.delivered();
         if delivered > 0 {
             self.rate.on_delivered(now, delivered);
@@ -294,8 +298,14 @@ impl Connection {
             spurious |= self.on_late_original();
         }
         self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
-        let look_again =
-            if delivered > 0 || self.board.sacked_segments() > 0 { self.detect_losses(now) } else { None };
+        let look_again = match self.has_sack {
+            true if delivered > 0 || self.board.sacked_segments() > 0 => self.detect_losses(now),
+            true => None,
+            false => {
+                self.detect_without_sack(now, una_advanced);
+                None
+            }
+        };
 
         self.note_echo(now, segment);
 
@@ -317,7 +327,7 @@ impl Connection {
         if una_advanced {
             self.autotune_send_buffer();
         }
-        self.rearm_after_ack(now, look_again, delivered > 0);
+        self.rearm_after_ack(now, look_again, if self.has_sack { delivered > 0 } else { una_advanced });
         self.finish_if_done();
     }
 
@@ -334,14 +344,18 @@ impl Connection {
     /// TCP-5: only a segment that is newer than the last one consulted may change the window. One that
     /// acknowledges more always does, even if it repeats old data: the window counts from what it
     /// acknowledges, and yesterday's would reach too far.
-    fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) {
+    ///
+    /// True if it says another window than before.
+    fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer_scale;
+        let changed = window != self.snd_wnd;
         let reopens = start == self.snd_wl1 && (window > self.snd_wnd || window == 0);
         if ack > self.snd_una || (ack == self.snd_una && (start > self.snd_wl1 || reopens)) {
             self.snd_wnd = window;
             self.max_snd_wnd = self.max_snd_wnd.max(window);
             self.snd_wl1 = start;
         }
+        changed
     }
 
     /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate.
@@ -439,6 +453,7 @@ impl Connection {
             Phase::Recovery { until } => {
                 if spurious {
                     self.board.unmark_all_lost();
+                    self.newreno.forget(&mut self.board);
                     self.phase = Phase::Open;
                     self.signal(now, Signal::SpuriousRecovery);
                 } else if self.snd_una >= until {
@@ -448,6 +463,7 @@ impl Connection {
             Phase::Loss => {
                 if delivery.spurious_timeout || spurious {
                     self.board.unmark_all_lost();
+                    self.newreno.forget(&mut self.board);
                     self.force_retransmit = false;
                     self.rto.end_repair();
                     self.undo.end();
@@ -496,7 +512,7 @@ impl Connection {
 
     /// Something was marked, or is left from the last recovery: that is reason to recover.
     #[inline(never)]
-    fn on_losses(&mut self, now: Instant, lost_before: u64) {
+    pub(super) fn on_losses(&mut self, now: Instant, lost_before: u64) {
         self.still_lost = false;
         if self.phase == Phase::Open {
             self.undo.begin(self.snd_una, self.board.resent_in_network());
@@ -504,6 +520,7 @@ impl Connection {
             self.stats.recoveries += 1;
             self.prr.enter(self.control.cwnd);
             self.phase = Phase::Recovery { until: self.snd_nxt };
+            self.newreno.begin(self.snd_nxt);
             self.ecn.on_reduced(self.snd_nxt);
             self.signal(now, Signal::EnterRecovery);
         }

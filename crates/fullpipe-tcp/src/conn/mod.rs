@@ -24,6 +24,7 @@ mod output;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod without_sack;
 
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
@@ -31,6 +32,7 @@ use crate::SendLimit;
 use crate::buffers::{Buffer, WindowRule};
 use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, SlowStart, Status};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
+use crate::recovery::newreno::NewReno;
 use crate::recovery::probe::TailProbe;
 use crate::recovery::prr::Prr;
 use crate::recovery::rack::Rack;
@@ -71,6 +73,8 @@ pub struct Config {
     pub max_pacing_rate: Option<Rate>,
     /// The active side asks for ECN (`net.ipv4.tcp_ecn = 1`); the passive side agrees to it in any case, as Linux does.
     pub ecn: bool,
+    /// Offers selective acknowledgement (`net.ipv4.tcp_sack`); it takes both ends.
+    pub sack: bool,
     /// Seed of the initial sequence number and of the controller's draws.
     pub seed: u64,
 }
@@ -202,6 +206,8 @@ pub struct Connection {
     finished: bool,
     board: Scoreboard,
     rack: Rack,
+    /// In RACK's place without SACK.
+    newreno: NewReno,
     rto: Rto,
     /// The last time the timeout was restarted by progress.
     rto_base: Instant,
@@ -407,6 +413,7 @@ impl Connection {
         let cx = Context::fresh(mss, draws);
         let cc = config.cc.build(&cx, &Hints::default());
         let control = cc.control();
+        let has_sack = config.sack;
         Self {
             config,
             state,
@@ -416,7 +423,7 @@ impl Connection {
             irs: SeqNum::default(),
             mss,
             has_timestamps: true,
-            has_sack: true,
+            has_sack,
             peer_scale: 0,
             syn_retries: 0,
             syn_pending: false,
@@ -433,6 +440,7 @@ impl Connection {
             finished: false,
             board: Scoreboard::default(),
             rack: Rack::default(),
+            newreno: NewReno::default(),
             rto: Rto::default(),
             rto_base: Instant::ZERO,
             probe: TailProbe::default(),

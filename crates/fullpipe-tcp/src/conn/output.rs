@@ -229,7 +229,9 @@ impl Connection {
             .map_or((self.snd_una, 0, false), |record| (record.offset, record.len, record.fin));
         let snapshot = self.rate.on_send(now, inflight, u64::from(len), self.board.lost_total());
         self.board.on_resent(number, now, snapshot, kind != SentKind::Retransmission);
-        self.rack.on_resent(number, now);
+        if self.has_sack {
+            self.rack.on_resent(number, now);
+        }
         self.undo.on_retransmission(super::input::clock(now));
         self.stats.retransmits += 1;
         let sent = Sent { offset, len: len.into(), kind, first_after_idle: false, departure: now };

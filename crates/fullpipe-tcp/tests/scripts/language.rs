@@ -129,6 +129,7 @@ impl Default for Setup {
             max_pacing_rate: None,
             slow_start: None,
             ecn: false,
+            sack: true,
             seed: 1,
         };
         Self { config, server: false, established: None, reader: false, peer_isn: 7_000, peer_clock: 50_000 }
@@ -185,6 +186,7 @@ impl Setup {
             "window-clamp" => config.window_clamp = Some(Bytes::new(number(value)?)),
             "window-ratio" => config.window_rule = WindowRule::ScalingRatio(number(value)?),
             "fair-queue" => config.fair_queue = true,
+            "no-sack" => config.sack = false,
             "pace" => config.max_pacing_rate = Some(Rate::from_str(value).map_err(|why| why.to_string())?),
             "seed" => config.seed = number(value)?,
             "reader" => self.reader = true,

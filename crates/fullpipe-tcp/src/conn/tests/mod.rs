@@ -22,6 +22,7 @@ mod rate;
 mod receiver;
 mod spurious;
 mod timers;
+mod without_sack;
 
 use fullpipe_units::{Bytes, Duration, Ecn, Instant};
 
@@ -55,6 +56,7 @@ fn config(cc: Algorithm) -> Config {
         fair_queue: false,
         max_pacing_rate: None,
         ecn: false,
+        sack: true,
         seed: 1,
     }
 }
