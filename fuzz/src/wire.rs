@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, SackBlocks, Segment, SeqNum};
-use fullpipe_tcp::{Config, Connection};
+use fullpipe_tcp::{Config, Connection, Tunables};
 use fullpipe_units::{Bytes, Instant};
 
 const FROM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 1);
@@ -64,6 +64,7 @@ fn meet(state: u32, segment: &Segment) {
         slow_start: None,
         ecn: false,
         sack: true,
+        tunables: Tunables::LINUX,
         seed: 1,
     };
     let mut conn = if state == 0 { Connection::server(config) } else { Connection::client(config) };

@@ -2,6 +2,7 @@
 
 mod rig;
 
+use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
 use rig::{PACKET, link, lossy, ms, run};
@@ -29,4 +30,25 @@ fn one_percent_without_sack() {
             assert!((least..=most).contains(&share), "{cc}, seed {seed}: {without} of {with}");
         }
     }
+}
+
+/// ECN-5: on a path that marks and hardly ever drops BBRv3 takes marks for congestion: it probes less far into the queue than where nobody
+/// marks, and keeps the line.
+#[test]
+fn ecn_5_bbr3_heeds_marks() {
+    let outcome = |ecn: bool| {
+        let file = format!(
+            "name = \"marks\"\nduration = \"30s\"\n[path]\nrate = \"100mbit\"\nrtt = \"40ms\"\n\
+             queue = {{ size = \"4bdp\", aqm = \"step\", threshold = \"0.05bdp\" }}\n\
+             [host]\nsndbuf = \"64MiB\"\nrcvbuf = \"64MiB\"\necn = {ecn}\n[[flow]]\ncc = \"bbr3\"\ncount = 2\n"
+        );
+        let experiment = Experiment::from_toml(&file).expect("an experiment");
+        run(&Scenario { seed: 1, ..experiment.points()[0].scenario.clone() })
+    };
+    let (marked, unmarked) = (outcome(true), outcome(false));
+    let path = marked.outcome.path;
+    assert!(path.marked > 0 && path.queue_drops + path.aqm_drops == 0, "{path:?}");
+    assert!(marked.utilisation("100mbit", 10.0) > 0.95);
+    let queue = |run: &rig::Run| run.mean(10.0, |row| rig::queue_of(row) as f64);
+    assert!(10.0 * queue(&marked) < queue(&unmarked), "{} and {}", queue(&marked), queue(&unmarked));
 }

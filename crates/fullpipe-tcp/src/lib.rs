@@ -26,8 +26,10 @@ mod limit;
 mod ranges;
 pub mod recovery;
 mod rx;
+mod tunables;
 mod tx;
 pub mod wire;
 
 pub use conn::{Config, Connection, Event, ReceiverSnapshot, Snapshot, State, Stats, Transmit};
 pub use limit::SendLimit;
+pub use tunables::{RtoRule, Tunables};

@@ -4,7 +4,7 @@ use fullpipe_units::{Duration, Instant};
 
 use super::timers::RetransmitTimer;
 use super::{Connection, Event, Phase, State};
-use crate::cc::{AckSample, LossCause, Lost, Recovery, Signal};
+use crate::cc::{AckSample, LossCause, Lost, Signal};
 use crate::estimate::{RateSample, RateSnapshot, RttEstimator};
 use crate::recovery::probe::ProbeEnd;
 use crate::recovery::rack::{Patience, Rack};
@@ -33,6 +33,9 @@ pub(super) struct Delivery {
     /// The same of what was newly reported selectively and never sent again.
     reported: Option<(Instant, Instant)>,
     pub(super) spurious_timeout: bool,
+    /// Segments that the peer has twice, because they were sent again in vain. They crossed the path too, and count as delivered
+    /// (draft-ietf-ccwg-bbr section 2, `C.delivered`), though they bring nothing.
+    repeated: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -262,6 +265,7 @@ impl Connection {
             ambiguous: false,
             reported: None,
             spurious_timeout: false,
+            repeated: 0,
         };
         // Ascending offsets, as they were sent: a lower delivery after a higher one within one ACK would
         // pass for reordering.
@@ -272,7 +276,8 @@ impl Connection {
         if !self.has_sack {
             self.hear_without_sack(segment, una_advanced, window_changed, &mut delivery);
         }
-        let delivered = delivery.delivered();
+        let news = delivery.delivered() > 0;
+        let delivered = delivery.delivered() + delivery.repeated * self.mss;
         if delivered > 0 {
             self.rate.on_delivered(now, delivered);
             self.stats.acks += 1;
@@ -299,7 +304,7 @@ impl Connection {
         }
         self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
         let look_again = match self.has_sack {
-            true if delivered > 0 || self.board.sacked_segments() > 0 => self.detect_losses(now),
+            true if news || self.board.sacked_segments() > 0 => self.detect_losses(now),
             true => None,
             false => {
                 self.detect_without_sack(now, una_advanced);
@@ -310,7 +315,7 @@ impl Connection {
         self.note_echo(now, segment);
 
         let newly_lost = self.board.lost_total() - lost_before.min(self.board.lost_total());
-        if let (Phase::Recovery { .. }, Recovery::Prr) = (self.phase, self.control.recovery) {
+        if self.reduces_by_prr() {
             let inflight = self.board.inflight();
             let progress = una_advanced && newly_lost == 0;
             self.prr.on_ack(delivered, inflight, self.control.ssthresh, self.mss, progress);
@@ -327,7 +332,7 @@ impl Connection {
         if una_advanced {
             self.autotune_send_buffer();
         }
-        self.rearm_after_ack(now, look_again, if self.has_sack { delivered > 0 } else { una_advanced });
+        self.rearm_after_ack(now, look_again, if self.has_sack { news } else { una_advanced });
         self.finish_if_done();
     }
 
@@ -358,7 +363,7 @@ impl Connection {
         changed
     }
 
-    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate.
+    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate of what was sent again.
     fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
         if segment.sack.is_empty() {
             return None;
@@ -377,16 +382,27 @@ impl Connection {
         // RFC 2883 section 4: a first block below the cumulative ACK, or inside the second, reports a
         // duplicate.
         let duplicate = match *blocks {
-            [(from, to), ..] if to <= una => Some(from),
-            [(from, to), (outer_from, outer_to), ..] if outer_from <= from && to <= outer_to => Some(from),
+            [(from, to), ..] if to <= una => Some((from, to)),
+            [(from, to), (outer_from, outer_to), ..] if outer_from <= from && to <= outer_to => {
+                Some((from, to))
+            }
             _ => None,
         };
+        let duplicate = duplicate.filter(|&(from, to)| {
+            // No range is longer than the window it was sent into.
+            let octets = to.saturating_sub(from);
+            if octets == 0 || octets > self.max_snd_wnd {
+                return false;
+            }
+            delivery.repeated = self.undo.spurious_segments(octets, self.mss);
+            delivery.repeated > 0
+        });
         blocks.sort_unstable();
         let Self { board, rack, rto, snd_nxt, .. } = self;
         for &(from, to) in blocks.iter().filter(|&&(from, to)| from >= una && from < to && to <= *snd_nxt) {
             board.sack(from, to, |run| delivery.take(run, true, rack, rto));
         }
-        duplicate
+        duplicate.map(|(from, _)| from)
     }
 
     fn take_cumulative(&mut self, ack: u64, delivery: &mut Delivery) {
@@ -495,15 +511,18 @@ impl Connection {
     /// again.
     pub(super) fn detect_losses(&mut self, now: Instant) -> Option<Instant> {
         let lost_before = self.board.lost_total();
+        let (mut again, since) = (false, self.reduced_at);
         let Self { rack, board, lost_scratch, rtt, phase, .. } = self;
         let look_again = rack.detect(
             now,
             board,
             || patience(rtt, *phase),
             |number, record| {
+                again |= record.transmissions > 1 && record.sent_at >= since;
                 lost_scratch.push(lost_record(number, record, LossCause::Rack));
             },
         );
+        self.lost_again = again;
         if !self.lost_scratch.is_empty() || self.still_lost {
             self.on_losses(now, lost_before);
         }
@@ -514,17 +533,37 @@ impl Connection {
     #[inline(never)]
     pub(super) fn on_losses(&mut self, now: Instant, lost_before: u64) {
         self.still_lost = false;
-        if self.phase == Phase::Open {
-            self.undo.begin(self.snd_una, self.board.resent_in_network());
-            self.probe.cancel();
-            self.stats.recoveries += 1;
-            self.prr.enter(self.control.cwnd);
-            self.phase = Phase::Recovery { until: self.snd_nxt };
-            self.newreno.begin(self.snd_nxt);
-            self.ecn.on_reduced(self.snd_nxt);
-            self.signal(now, Signal::EnterRecovery);
+        let again = std::mem::take(&mut self.lost_again);
+        let begins = match self.phase {
+            Phase::Open => true,
+            Phase::Recovery { .. } => again && self.config.tunables.lost_retransmission_reduces,
+            // What the timeout sent again is lost too: fast recovery is there for it, and a reduction of its own.
+            Phase::Loss => again,
+        };
+        if begins {
+            self.begin_recovery(now);
         }
         self.report_losses(now, lost_before);
+    }
+
+    fn begin_recovery(&mut self, now: Instant) {
+        self.reduced_at = now;
+        self.rto.end_repair();
+        self.undo.begin(self.snd_una, self.board.resent_in_network());
+        self.probe.cancel();
+        self.stats.recoveries += 1;
+        self.newreno.begin(self.snd_nxt);
+        if self.phase == Phase::Open
+            && let Some(until) = self.ecn.hand_over()
+        {
+            // A mark has paid for this window of data (RFC 3168 section 6.1.2): PRR goes on as it is.
+            self.phase = Phase::Recovery { until };
+            return;
+        }
+        self.prr.enter(self.control.cwnd);
+        self.phase = Phase::Recovery { until: self.snd_nxt };
+        self.ecn.on_reduced(self.snd_nxt);
+        self.signal(now, Signal::EnterRecovery);
     }
 
     /// Tells the controller of each marked record.
@@ -564,7 +603,7 @@ impl Connection {
         AckSample {
             cum_acked: delivery.cum_acked,
             sacked: delivery.sacked,
-            acked_segments: delivery.segments,
+            acked_segments: delivery.segments + delivery.repeated,
             una_advanced,
             newly_lost,
             prior_inflight,

@@ -29,6 +29,7 @@ mod without_sack;
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
 use crate::SendLimit;
+use crate::Tunables;
 use crate::buffers::{Buffer, WindowRule};
 use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, SlowStart, Status};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
@@ -75,6 +76,8 @@ pub struct Config {
     pub ecn: bool,
     /// Offers selective acknowledgement (`net.ipv4.tcp_sack`); it takes both ends.
     pub sack: bool,
+    /// What stacks differ in.
+    pub tunables: Tunables,
     /// Seed of the initial sequence number and of the controller's draws.
     pub seed: u64,
 }
@@ -163,7 +166,8 @@ pub enum State {
 ///
 /// ```text
 ///   Open ──marked lost──► Recovery(until) ──una >= until──► Open, or Recovery again if more is lost
-///     └────timeout────► Loss ──una >= snd_nxt then──► Open      (Recovery ──timeout──► Loss)
+///     └────timeout────► Loss ──una >= snd_nxt then──► Open      (Recovery ──timeout──► Loss,
+///                                                                Loss ──lost retransmission──► Recovery)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -217,6 +221,9 @@ pub struct Connection {
     phase: Phase,
     /// A recovery has just ended and left losses that are younger than it.
     still_lost: bool,
+    /// When the window was last reduced for a loss, and that a retransmission sent since then is lost as well.
+    reduced_at: Instant,
+    lost_again: bool,
     rtt: RttEstimator,
     rate: DeliveryRate,
     pacer: Pacer,
@@ -414,6 +421,7 @@ impl Connection {
         let cc = config.cc.build(&cx, &Hints::default());
         let control = cc.control();
         let has_sack = config.sack;
+        let rtt = RttEstimator::new(config.tunables.rto);
         Self {
             config,
             state,
@@ -448,7 +456,9 @@ impl Connection {
             undo: Undo::default(),
             phase: Phase::Open,
             still_lost: false,
-            rtt: RttEstimator::default(),
+            reduced_at: Instant::ZERO,
+            lost_again: false,
+            rtt,
             rate: DeliveryRate::default(),
             pacer: Pacer::default(),
             cc,
@@ -651,11 +661,21 @@ impl Connection {
         }
     }
 
-    /// The window in force: the controller's, or PRR's during fast recovery.
+    /// The window in force: the controller's, or PRR's while it is reduced.
     fn effective_cwnd(&self) -> u64 {
-        match (self.phase, self.control.recovery) {
-            (Phase::Recovery { .. }, Recovery::Prr) => self.prr.cwnd(),
-            _ => self.control.cwnd,
+        if self.reduces_by_prr() { self.prr.cwnd() } else { self.control.cwnd }
+    }
+
+    /// In fast recovery, or in the reduction for a mark, that the controller leaves to PRR.
+    fn reduces_by_prr(&self) -> bool {
+        self.control.recovery == Recovery::Prr && self.is_reducing()
+    }
+
+    fn is_reducing(&self) -> bool {
+        match self.phase {
+            Phase::Recovery { .. } => true,
+            Phase::Open => self.ecn.is_reducing(),
+            Phase::Loss => false,
         }
     }
 
@@ -679,7 +699,7 @@ impl Connection {
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min_rtt(),
             rwnd: self.snd_wnd,
-            in_recovery: matches!(self.phase, Phase::Recovery { .. }),
+            in_recovery: self.is_reducing(),
             in_loss: self.phase == Phase::Loss,
             has_sack: self.has_sack,
             has_timestamps: self.has_timestamps,

@@ -152,6 +152,7 @@ impl Connection {
 
     fn window_limit(&self) -> SendLimit {
         match self.phase {
+            _ if self.is_reducing() => SendLimit::Recovery,
             Phase::Recovery { .. } | Phase::Loss => SendLimit::Recovery,
             Phase::Open if self.control.cwnd < self.control.ssthresh => SendLimit::SlowStart,
             Phase::Open => SendLimit::Cwnd,
@@ -291,7 +292,7 @@ impl Connection {
         self.stats.segments_sent += segments;
         self.stats.bytes_sent += sent.len;
         self.last_sent_at = Some(now);
-        if matches!(self.phase, Phase::Recovery { .. }) {
+        if self.is_reducing() {
             self.prr.on_send(sent.len);
         }
         let rate = if self.paced() { self.release().rate } else { None };

@@ -53,6 +53,8 @@ impl Connection {
             self.on_syn_timeout();
             return;
         }
+        // The same question as at a write and at an ACK (draft-ietf-ccwg-bbr section 4.1.2.4).
+        self.check_app_limited();
         match timer {
             RetransmitTimer::Reordering => self.on_reordering_timeout(now),
             RetransmitTimer::TailProbe => self.probe_due = Some(ProbeKind::Tail),
@@ -93,6 +95,7 @@ impl Connection {
         }
         self.phase = Phase::Loss;
         self.newreno.begin(self.snd_nxt);
+        self.reduced_at = now;
         let lost_before = self.board.lost_total();
         if self.has_sack {
             let patience = super::input::patience(&self.rtt, self.phase);

@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use fullpipe_tcp::Config;
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::Flags;
+use fullpipe_tcp::{Config, Tunables};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 /// One script.
@@ -130,6 +130,7 @@ impl Default for Setup {
             slow_start: None,
             ecn: false,
             sack: true,
+            tunables: Tunables::LINUX,
             seed: 1,
         };
         Self { config, server: false, established: None, reader: false, peer_isn: 7_000, peer_clock: 50_000 }
@@ -187,6 +188,13 @@ impl Setup {
             "window-ratio" => config.window_rule = WindowRule::ScalingRatio(number(value)?),
             "fair-queue" => config.fair_queue = true,
             "no-sack" => config.sack = false,
+            "profile" => {
+                config.tunables = match value {
+                    "linux" => Tunables::LINUX,
+                    "rfc" => Tunables::RFC,
+                    other => return Err(format!("no profile '{other}'")),
+                }
+            }
             "pace" => config.max_pacing_rate = Some(Rate::from_str(value).map_err(|why| why.to_string())?),
             "seed" => config.seed = number(value)?,
             "reader" => self.reader = true,

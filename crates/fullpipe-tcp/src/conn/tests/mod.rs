@@ -28,6 +28,7 @@ use fullpipe_units::{Bytes, Duration, Ecn, Instant};
 
 use super::input::clock;
 use super::{Config, Connection, Event, State};
+use crate::Tunables;
 use crate::buffers::{Buffer, WindowRule};
 use crate::cc::Algorithm;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
@@ -57,6 +58,7 @@ fn config(cc: Algorithm) -> Config {
         max_pacing_rate: None,
         ecn: false,
         sack: true,
+        tunables: Tunables::LINUX,
         seed: 1,
     }
 }
