@@ -26,6 +26,7 @@ mod limit;
 mod ranges;
 pub mod recovery;
 mod rx;
+mod tunables;
 mod tx;
 pub mod wire;
 
@@ -33,3 +34,4 @@ pub use conn::{
     Config, Connection, Event, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats, Transmit, reset_for,
 };
 pub use limit::SendLimit;
+pub use tunables::{RtoRule, Tunables};

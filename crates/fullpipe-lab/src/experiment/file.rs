@@ -112,6 +112,7 @@ swept_table! {
         fair_queue: bool,
         rx_merge: Duration,
         ecn: bool,
+        sack: bool,
     }
 }
 
