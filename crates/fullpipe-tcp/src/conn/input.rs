@@ -282,6 +282,7 @@ impl Connection {
             if delivery.newest_rtt().is_some() || self.has_timestamps {
                 self.rto.on_valid_sample();
             }
+            self.rto.on_progress();
             self.rto_base = now;
         }
 
@@ -380,7 +381,8 @@ impl Connection {
             return;
         }
         let Self { board, rack, rto, .. } = self;
-        board.acknowledge(ack, |run| delivery.take(run, false, rack, rto));
+        let part = board.acknowledge(ack, |run| delivery.take(run, false, rack, rto));
+        delivery.cum_acked += part;
     }
 
     /// Takes the samples of an ACK; `answer` are its timestamps if it acknowledged something.

@@ -80,7 +80,7 @@ impl Connection {
         if self.board.is_empty() {
             return;
         }
-        if self.rto.backoff() >= MAX_TIMEOUTS {
+        if self.rto.expiries() >= MAX_TIMEOUTS {
             self.abort();
             return;
         }
@@ -88,6 +88,12 @@ impl Connection {
         self.probe.cancel();
         let recovering = matches!(self.phase, Phase::Recovery { .. });
         let first = self.rto.on_expiry(now, self.snd_una, self.snd_nxt, recovering);
+        let reneged = self.board.is_reneged();
+        if reneged {
+            // What the peer has dropped, or only some of it: nothing that it reports now says that the path was late.
+            self.board.forget_sacks();
+            self.rto.confirm();
+        }
         if self.phase == Phase::Open {
             self.undo.begin(self.snd_una, self.board.resent_in_network());
         }
@@ -95,7 +101,7 @@ impl Connection {
         let patience = super::input::patience(&self.rtt, self.phase);
         let lost_before = self.board.lost_total();
         let Self { rack, board, lost_scratch, .. } = self;
-        rack.mark_on_timeout(now, board, patience, |number, record| {
+        rack.mark_on_timeout(now, board, patience, reneged, |number, record| {
             lost_scratch.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
         });
         self.report_losses(now, lost_before);
