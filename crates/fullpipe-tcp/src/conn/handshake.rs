@@ -80,7 +80,7 @@ impl Connection {
     pub(super) fn on_early_segment(&mut self, now: Instant, segment: &Segment) -> bool {
         match self.state {
             State::Closed => {}
-            State::Listen => self.on_segment_in_listen(segment),
+            State::Listen => self.on_segment_in_listen(now, segment),
             State::SynSent => self.on_segment_in_syn_sent(now, segment),
             State::SynReceived => return self.on_segment_in_syn_received(now, segment),
             State::Established => return true,
@@ -89,9 +89,9 @@ impl Connection {
     }
 
     /// A segment in `Listen`: only a SYN means anything.
-    fn on_segment_in_listen(&mut self, segment: &Segment) {
+    fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::RST) {
-            self.agree(segment);
+            self.agree(now, segment);
             self.state = State::SynReceived;
             self.syn_pending = true;
         }
@@ -106,7 +106,7 @@ impl Connection {
         if segment.flags.has(Flags::RST) {
             self.abort();
         } else if segment.flags.has(Flags::SYN) {
-            self.agree(segment);
+            self.agree(now, segment);
             self.establish(now, segment);
             self.acks.demand();
         }
@@ -127,7 +127,7 @@ impl Connection {
     }
 
     /// Takes what the peer's SYN says. An option counts only if both sides sent it.
-    fn agree(&mut self, segment: &Segment) {
+    fn agree(&mut self, now: Instant, segment: &Segment) {
         self.irs = segment.seq;
         self.ecn.agree(segment, self.config.ecn);
         let Some(options) = segment.syn else { return };
@@ -139,6 +139,7 @@ impl Connection {
         }
         if let Some(timestamps) = segment.timestamps {
             self.ts_recent = timestamps.value;
+            self.ts_recent_at = now;
         }
         // Absent, or absurd: RFC 9293's default and the kernel's floor (MSS-2, MSS-3).
         let peer_mss = u64::from(if options.mss == 0 { 536 } else { options.mss }).max(88);

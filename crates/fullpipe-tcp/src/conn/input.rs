@@ -16,6 +16,9 @@ use crate::wire::{Flags, Segment, Timestamps};
 /// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
 const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 
+/// How long a timestamp of the peer is good for comparing, without another (RFC 7323 section 5.5).
+const TIMESTAMP_VALID_FOR: Duration = Duration::from_secs(24 * 86_400);
+
 /// What one ACK delivered, gathered record by record.
 struct Delivery {
     now: Instant,
@@ -128,13 +131,16 @@ impl Connection {
             self.challenge(now);
             return;
         }
-        if self.is_stale(segment, start) || beyond {
+        if self.is_stale(now, segment, start) || beyond {
             self.acks.demand();
             return;
         }
         if let Some(timestamps) = segment.timestamps {
-            if start <= self.last_ack_sent && (timestamps.value.wrapping_sub(self.ts_recent) as i32) >= 0 {
+            // The same once more, as in a copy that was long on its way, does not show that the peer's clock goes on.
+            let is_news = timestamps.value != self.ts_recent && !self.is_older(now, timestamps.value);
+            if is_news && start <= self.last_ack_sent {
                 self.ts_recent = timestamps.value;
+                self.ts_recent_at = now;
             }
             if segment.len > 0 && self.window.is_new_echo(timestamps.echo) {
                 self.window.on_echo(timestamps.echo, clock(now), self.readable());
@@ -170,11 +176,17 @@ impl Connection {
     }
 
     /// PAWS (RFC 7323 section 5): an old timestamp marks a segment from a previous wrap.
-    fn is_stale(&self, segment: &Segment, start: u64) -> bool {
+    fn is_stale(&self, now: Instant, segment: &Segment, start: u64) -> bool {
         let Some(timestamps) = segment.timestamps else { return false };
-        let age = timestamps.value.wrapping_sub(self.ts_recent) as i32;
         // A reordered pure ACK is tolerated: it carries nothing that could be misplaced (PAWS-5).
-        age < 0 && segment.len > 0 && start >= self.reassembly.rcv_nxt()
+        segment.len > 0 && start >= self.reassembly.rcv_nxt() && self.is_older(now, timestamps.value)
+    }
+
+    /// The peer's clock said so before what was noted of it last; unless that was so long ago that the clock has gone
+    /// round halfway (PAWS-3, RFC 7323 section 5.5).
+    fn is_older(&self, now: Instant, value: u32) -> bool {
+        (value.wrapping_sub(self.ts_recent) as i32) < 0
+            && now.saturating_since(self.ts_recent_at) < TIMESTAMP_VALID_FOR
     }
 
     fn on_data(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
