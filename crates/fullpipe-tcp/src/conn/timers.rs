@@ -102,7 +102,7 @@ impl Connection {
             return;
         }
         let most = if self.detached { ORPHAN_TIMEOUTS } else { MAX_TIMEOUTS };
-        if self.rto.backoff() >= most {
+        if self.rto.expiries() >= most {
             self.end(now, Event::Aborted);
             return;
         }
@@ -113,6 +113,12 @@ impl Connection {
         self.probe.cancel();
         let recovering = matches!(self.phase, Phase::Recovery { .. });
         let first = self.rto.on_expiry(now, self.snd_una, self.snd_nxt, recovering);
+        let reneged = self.board.is_reneged();
+        if reneged {
+            // What the peer has dropped, or only some of it: nothing that it reports now says that the path was late.
+            self.board.forget_sacks();
+            self.rto.confirm();
+        }
         if self.phase == Phase::Open {
             self.undo.begin(self.snd_una, self.board.resent_in_network());
         }
@@ -123,7 +129,7 @@ impl Connection {
         if self.has_sack {
             let patience = super::input::patience(&self.rtt, self.phase);
             let Self { rack, board, lost_scratch, .. } = self;
-            rack.mark_on_timeout(now, board, patience, |number, record| {
+            rack.mark_on_timeout(now, board, patience, reneged, |number, record| {
                 lost_scratch.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
             });
         } else {

@@ -203,19 +203,20 @@ impl Rack {
     }
 
     /// Marks what a retransmission timeout implies: the oldest record, and whatever was sent longer ago
-    /// than a round trip (RFC 8985 section 6.3).
+    /// than a round trip (RFC 8985 section 6.3); everything if the peer has `reneged`.
     pub fn mark_on_timeout(
         &mut self,
         now: Instant,
         board: &mut Scoreboard,
         patience: Patience,
+        reneged: bool,
         mut lost: impl FnMut(RecordNo, &SentRecord),
     ) {
         let allowance = self.rtt + self.reo_wnd(patience, board.sacked_segments());
         let oldest = board.base();
         for number in board.numbers() {
             let Some(record) = board.visit(number) else { continue };
-            if number == oldest || record.sent_at + allowance <= now {
+            if number == oldest || reneged || record.sent_at + allowance <= now {
                 Self::mark(board, number, &mut lost);
             }
         }

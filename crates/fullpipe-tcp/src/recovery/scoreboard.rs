@@ -276,9 +276,28 @@ impl Scoreboard {
         }
     }
 
+    /// Whether the peer has taken back what it reported: it would have acknowledged the oldest record if it still had it.
+    pub fn is_reneged(&self) -> bool {
+        self.oldest().is_some_and(|record| record.state == RecordState::Sacked)
+    }
+
+    /// Forgets all that was reported selectively: it counts as in the network again (RFC 2018 section 8).
+    pub fn forget_sacks(&mut self) {
+        let Self { records, inflight, resent_in_network, .. } = self;
+        for record in records.iter_mut().filter(|record| record.state == RecordState::Sacked) {
+            record.state = if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
+            *inflight += u64::from(record.len);
+            *resent_in_network += record.resent();
+        }
+        self.visited += self.records.len() as u64;
+        self.sacked_segments = 0;
+        self.sacked = RangeSet::default();
+    }
+
     /// Handles a cumulative acknowledgement of everything below `offset`. `newly` gets what was not known to be
-    /// delivered before, in offset order.
-    pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) {
+    /// delivered before, in offset order. Returns the octets of a record of which only a part is acknowledged, if they
+    /// were not known to be delivered either: of these there is no news but their number.
+    pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) -> u64 {
         let outstanding = self.records.len();
         while let Some(first) = self.records.front().filter(|record| record.end() <= offset) {
             let (mut segments, mut octets) = (1, u64::from(first.len));
@@ -310,28 +329,26 @@ impl Scoreboard {
         let gone = (outstanding - self.records.len()) as u64;
         self.visited += gone;
         self.base += gone;
-        if let Some(record) = self.records.front()
-            && record.offset < offset
-        {
-            // The peer took a part only, as after a window shrunk under our feet.
-            let part = u32::try_from(offset - record.offset).unwrap_or(record.len);
-            self.trim_front(part);
-        }
+        let part = self.trim_front(offset);
         if !self.sacked.is_empty() {
             self.sacked.remove_below(offset);
         }
+        part
     }
 
-    fn trim_front(&mut self, part: u32) {
-        let Some(record) = self.records.front_mut() else { return };
-        record.offset += u64::from(part);
-        record.len -= part;
-        let part = u64::from(part);
+    /// The peer took a part of a segment only, as after a window shrunk under our feet, or acknowledges in pieces.
+    fn trim_front(&mut self, offset: u64) -> u64 {
+        let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
+        let part = offset - record.offset;
+        record.offset = offset;
+        // Less than the whole record, or it would be gone.
+        record.len -= part as u32;
         match record.state {
-            RecordState::Sacked => {}
+            RecordState::Sacked => return 0,
             RecordState::Lost => self.lost_pending -= part,
             RecordState::InFlight | RecordState::Resent => self.inflight -= part,
         }
+        part
     }
 
     /// Handles one SACK block. `newly` gets what it newly covers, in offset order.
