@@ -42,7 +42,7 @@ fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> S
     let timed = Timed { outcome: sim::run(scenario), wall_s: 0.0, validity: Some(validity) };
     let mut run = serde_json::to_value(Run::of(label.into(), scenario.seed, &timed)).expect("JSON");
     if identified {
-        run["scenario"] = format!("{scenario:?}").into();
+        run["scenario"] = scenario.identity().into();
     }
     format!("{run}\n")
 }

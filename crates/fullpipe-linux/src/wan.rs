@@ -148,6 +148,14 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// Has connections to the receiver begin with a window of so many segments: to be called inside the sender's namespace.
+///
+/// Beside the route that came with the address, and closer: the kernel takes it for the peer alone.
+pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
+    let netlink = Netlink::new()?;
+    netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
+}
+
 /// Sets up one end: to be called inside its namespace.
 fn host(address: Ipv4Addr, config: &WanConfig<'_>) -> Result<Tun, Error> {
     const LOOPBACK: u32 = 1;

@@ -63,17 +63,12 @@ impl Wanted {
     pub(super) fn run(&self, timed: &Timed) -> Run {
         Run::of(self.point.label.clone(), self.seed(), timed)
     }
-
-    /// Everything that determines the run, as text.
-    fn identity(&self) -> String {
-        format!("{:?}", self.point.scenario)
-    }
 }
 
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 struct Kept {
-    /// [`Wanted::identity`]; a line of before there was one is known by point and seed.
+    /// [`Scenario::identity`]; a line of before there was one is known by point and seed.
     #[serde(default)]
     scenario: Option<String>,
     #[serde(flatten)]
@@ -83,7 +78,7 @@ struct Kept {
 impl Kept {
     fn is(&self, wanted: &Wanted) -> bool {
         match &self.scenario {
-            Some(scenario) => *scenario == wanted.identity(),
+            Some(scenario) => *scenario == wanted.scenario().identity(),
             None => self.run.point == wanted.label() && self.run.seed == wanted.seed(),
         }
     }
@@ -154,7 +149,7 @@ pub(super) fn runs<'w>(wanted: &'w [Wanted], dir: &Path) -> Result<Runs<'w>, Fai
                 bar.suspend(|| eprintln!("not valid: {label}, seed {seed}: {problems}"));
                 continue;
             }
-            keep(&file, Kept { scenario: Some(wanted.identity()), run: run.clone() })?;
+            keep(&file, Kept { scenario: Some(wanted.scenario().identity()), run: run.clone() })?;
             *made = Some(run);
             bar.inc(1);
         }
