@@ -284,7 +284,8 @@ The command runs in a network namespace of its own with the address 198.18.0.1
 (FULLPIPE_ADDR). All it sends crosses the path to a second namespace, 198.18.0.2
 (FULLPIPE_PEER), where --serve runs; nothing else can be reached from there. Loss and
 the queue are those of the direction to the peer. Under sudo both commands run as the
-user who called it.
+user who called it. What they leave running ends with them, and with fullpipe however it
+ends: each has a PID namespace, in which it is process 2 and sees no others.
 
 Exit codes:
   that of the command, 128 + N when signal N ended it, or

@@ -17,14 +17,16 @@
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`command`] | any command behind a path |
+//! | `contained` | that command, with all that descends from it |
 //!
 //! Nothing needs `netem`, `fq`, a kernel module or a command of the system. Unsafe code is in `sys.rs` and
-//! `tcp_info.rs`, a call each.
+//! `tcp_info.rs`, a call each, and in `contained.rs`, which forks.
 #![cfg(target_os = "linux")]
 
 mod arena;
 mod clock;
 pub mod command;
+mod contained;
 pub mod emu;
 mod error;
 mod flows;
