@@ -1,5 +1,6 @@
 //! Results as text and JSON, to the terminal and to files.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
@@ -69,7 +70,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to standard output: {e}"), ""))
+            Err(cannot_write(Path::new("standard output"), &e, "give it somewhere to write to"))
         }
         _ => Ok(()),
     }
@@ -110,9 +111,15 @@ pub(crate) fn write_atomically(dir: &Path, name: &str, content: impl Display) ->
         write!(file, "{content}")?;
         file.commit()
     };
-    write().map_err(|e| {
-        Failure::new(format!("cannot write {}: {e}", target.display()), "give a place you may write to")
-    })
+    write().map_err(|e| cannot_write(&target, &e, "give a place you may write to"))
+}
+
+/// A file that cannot be written; `otherwise` is what to do unless it is for want of room.
+pub(crate) fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Failure {
+    let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
+    let hint =
+        if full.contains(&error.kind()) { "make room there, or give another place" } else { otherwise };
+    Failure::new(format!("cannot write {}: {error}", target.display()), hint)
 }
 
 /// A file that is in its place whole or not at all: written beside it under another name, and gone unless committed.
@@ -134,6 +141,7 @@ impl AtomicFile {
         let dir = target.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(dir)?;
         let temporary = dir.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+        remove_abandoned(dir, name);
         let file = BufWriter::new(File::create(&temporary)?);
         Ok(Self { file, temporary, target: target.to_owned() })
     }
@@ -143,6 +151,26 @@ impl AtomicFile {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
         fs::rename(&self.temporary, &self.target)
+    }
+}
+
+/// Removes what processes that were killed have left of `name`: who wrote it is not there any more. Where processes cannot
+/// be looked up nothing is removed.
+fn remove_abandoned(dir: &Path, name: &OsStr) {
+    let processes = Path::new("/proc");
+    if !processes.join("self").exists() {
+        return;
+    }
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let prefix = format!(".{}.", name.to_string_lossy());
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let writer = file.to_str().and_then(|file| file.strip_prefix(&prefix)?.strip_suffix(".tmp"));
+        let writer = writer.filter(|writer| writer.bytes().all(|digit| digit.is_ascii_digit()));
+        if writer.is_some_and(|writer| !processes.join(writer).exists()) {
+            // Who may not remove it leaves it as it was.
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 
