@@ -10,7 +10,7 @@ use fullpipe::Look;
 use fullpipe::report::html::Made;
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::{Expect, Report, Spread, Summary};
+use fullpipe_lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Color;
@@ -255,10 +255,24 @@ fn validity(report: &Report) -> String {
         ["", "point", "late ms p50", "p99", "p99.9", "max", "TUN drops", "resent/dropped+twice", "CPU"];
     let (valid, all) = (rows.len() - report.invalid().count(), rows.len());
     let mut text = format!("\n{}\n{valid} of {all} runs valid\n", aligned(&header, rows));
+    text += &hosts(report).unwrap_or_default();
     for (run, measured) in report.invalid() {
         text += &format!("'{}' with seed {}: {}\n", run.point, run.seed, measured.problems.join("; "));
     }
     text
+}
+
+/// How the hosts kept up in the worst of the runs; the document has each.
+fn hosts(report: &Report) -> Option<String> {
+    let worst = |of: fn(&RunValidity) -> Option<LatenessMs>| {
+        let measured = report.runs.iter().filter_map(|run| of(run.validity.as_ref()?));
+        measured.reduce(|a, b| LatenessMs { p99: a.p99.max(b.p99), max: a.max.max(b.max), ..a })
+    };
+    let (woken, answered) = (worst(|run| run.woken_ms)?, worst(|run| run.answered_ms)?);
+    Some(format!(
+        "hosts at worst, not judged: woken late by p99 {:.2} ms, at most {:.1}; answered after p99 {:.2} ms, at most {:.1}\n",
+        woken.p99, woken.max, answered.p99, answered.max
+    ))
 }
 
 fn expectation(expect: &Expect) -> Vec<String> {

@@ -12,7 +12,7 @@ use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Run, Timed};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
-use fullpipe_lab::validity::{LatenessQuantiles, Validity};
+use fullpipe_lab::validity::{LatenessQuantiles, Stalls, Validity};
 use fullpipe_units::Duration;
 use process::{folder, fullpipe, refusal};
 
@@ -38,6 +38,7 @@ fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> S
         drops: 0,
         duplicates: 0,
         cpu: 0.1,
+        stalls: Stalls::default(),
     };
     let timed = Timed { outcome: sim::run(scenario), wall_s: 0.0, validity: Some(validity) };
     let mut run = serde_json::to_value(Run::of(label.into(), scenario.seed, &timed)).expect("JSON");

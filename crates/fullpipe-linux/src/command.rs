@@ -84,6 +84,7 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
         drops: report.forward.data_drops,
         duplicates: 0,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
+        stalls: report.stalls,
     };
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(Ended { status: code.unwrap_or(1) as u8, report, validity })

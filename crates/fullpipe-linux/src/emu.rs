@@ -154,6 +154,7 @@ fn make(
         drops: report.forward.data_drops,
         duplicates,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
+        stalls: report.stalls,
     };
     let outcome = watch.outcome(&report.forward, &report.backward, sink);
     let logs = report.forward.log.zip(report.backward.log).map(|(forward, backward)| [forward, backward]);

@@ -13,6 +13,7 @@
 //! | [`namespace`] | network namespaces that live as long as this process and no longer |
 //! | `netlink`, `tun` | addresses and devices in them |
 //! | [`link`] | the loop: one thread a direction, the same path as the simulator, the kernel's clock |
+//! | `hosts` | whether applications and kernels at the ends kept up |
 //! | [`wan`] | two namespaces and a link between them |
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
@@ -30,6 +31,7 @@ mod contained;
 pub mod emu;
 mod error;
 mod flows;
+mod hosts;
 pub mod link;
 pub mod namespace;
 mod netlink;
