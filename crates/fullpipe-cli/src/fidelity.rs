@@ -50,6 +50,12 @@ pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     Ok(if args.check && !holds { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
+/// What makes the same table again, with the runs that are kept.
+fn command(mode: &str, args: &FidelityArgs) -> String {
+    let repeat = args.repeat.map(|repeat| format!(" --repeat {repeat}")).unwrap_or_default();
+    format!("fullpipe fidelity {mode}{}{repeat}", args.file.display())
+}
+
 /// The simulator beside the kernel, and whether all agree.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
@@ -58,7 +64,7 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
     let valid = kernel.valid();
     let cells = fidelity::cells(experiment, &sim, &valid);
     let published = fidelity::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
-    let command = format!("fullpipe fidelity {}", args.file.display());
+    let command = command("", args);
     let table = kernel.heading(&command) + &fidelity::table(&cells);
     // A cell without a valid run has shown nothing.
     let holds = cells.len() == experiment.points().len() && cells.iter().all(Cell::holds);

@@ -26,7 +26,7 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let kernel = kernel::runs(&wanted, &args.out, Asked::Figures)?;
     let (valid, sim) = (kernel.valid(), super::simulated(&wanted)?);
     let held: Vec<Held<'_>> = climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();
-    let command = format!("fullpipe fidelity --ladder {}", args.file.display());
+    let command = super::command("--ladder ", args);
     let holds = held.len() == steps.len() && proof::is_proven(&held);
     Ok((kernel.heading(&command) + &proof::table(&held) + &kernel.missing(), holds))
 }

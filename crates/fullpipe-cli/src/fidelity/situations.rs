@@ -18,7 +18,7 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let kernel = kernel::runs(&wanted, &args.out, Asked::Limit)?;
     let situation = |(point, expected)| Situation { point, expected, named: kernel.named(&point.label) };
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
-    let command = format!("fullpipe fidelity --situations {}", args.file.display());
+    let command = super::command("--situations ", args);
     // A run that is missing has shown nothing.
     let holds = situations::holds(&situations) && kernel.valid().len() == wanted.len();
     Ok((kernel.heading(&command) + &situations::table(&situations) + &kernel.missing(), holds))
