@@ -10,8 +10,9 @@
 //! | segments sent again against data packets dropped on the path, and segments that arrived twice | within 5 or 3 %, whichever is more |
 //!
 //! The greatest lateness is shown and not judged: one pause of the machine in a minute says little. Neither are the stalls
-//! of the hosts themselves ([`Stalls`]): a receiver may have reasons of its own to answer late, such as a window that has
-//! not opened or an application that reads slowly, and which answers a busy machine has held up is not told by their time.
+//! of the hosts themselves ([`Stalls`]): a receiver has reasons of its own to answer late, such as a window that has not
+//! opened, an application that reads slowly or SACKs that it gathers, so that which answers a busy machine has held up is
+//! not told by their time.
 
 use std::fmt;
 
@@ -76,7 +77,8 @@ pub struct Stalls {
     /// How late a thread of ordinary priority woke: what an application waits for a processor.
     pub woken: LatenessQuantiles,
     /// From the second unanswered data packet, written to the receiver's device, to the next packet read from it: what its
-    /// kernel takes to answer, delayed ACKs included.
+    /// kernel takes to answer. ACKs that it delays are in it, and SACKs, which Linux gathers for 1 ms
+    /// (`tcp_comp_sack_delay_ns`): half of the answers to BBR at 2 % loss take that long.
     pub answered: LatenessQuantiles,
 }
 
