@@ -27,6 +27,17 @@ pub struct Scenario {
     pub sample_every: Duration,
 }
 
+/// Fields that came later, as a scenario without them says so.
+const UNSET: [&str; 2] = [", sack: true", ", initcwnd: None"];
+
+impl Scenario {
+    /// The scenario as text, by which a kept run is known again. A field that came later stands in it only where it is set:
+    /// runs from before there was one are the same runs.
+    pub fn identity(&self) -> String {
+        UNSET.iter().fold(format!("{self:?}"), |text, unset| text.replace(unset, ""))
+    }
+}
+
 /// The two directions of a path. They share no state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
@@ -157,6 +168,8 @@ pub struct HostSpec {
     pub ecn: bool,
     /// Both ends report selectively what arrived (`net.ipv4.tcp_sack`).
     pub sack: bool,
+    /// Initial window of senders in segments, set by route (`ip route ... initcwnd`); the kernel's ten if not.
+    pub initcwnd: Option<u32>,
 }
 
 /// One flow.
@@ -174,4 +187,23 @@ pub struct FlowSpec {
     pub max_pacing_rate: Option<Rate>,
     /// What the applications at its ends do.
     pub workload: Workload,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::Experiment;
+
+    /// Runs that were kept before there was a field are found again, and one that sets it is another run.
+    #[test]
+    fn a_field_that_came_later_is_named_where_it_is_set() {
+        let identity = |host: &str| {
+            let text = format!(
+                "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '1ms'\n[host]\n{host}\n[[flow]]\ncc = 'reno'"
+            );
+            Experiment::from_toml(&text).expect("valid").points()[0].scenario.identity()
+        };
+        let (unset, set) = (identity(""), identity("initcwnd = 30"));
+        assert!(unset.contains("ecn: false }, flows: ["), "{unset}");
+        assert_eq!(set, unset.replace("ecn: false", "ecn: false, initcwnd: Some(30)"));
+    }
 }

@@ -31,7 +31,7 @@ use crate::link::{FlowNumbers, LinkReport, Log, Noted, Sampling, WAITING};
 use crate::poll::Stop;
 use crate::sys;
 use crate::tcp_info;
-use crate::wan::{Wan, WanConfig};
+use crate::wan::{Wan, WanConfig, set_initcwnd};
 
 pub use settings::check;
 
@@ -121,6 +121,7 @@ fn make(
     })?;
     let flows = wan.sender.run(|| {
         impose(&scenario.host)?;
+        scenario.host.initcwnd.map_or(Ok(()), set_initcwnd)?;
         Flow::all(scenario)
     })?;
 
@@ -153,6 +154,7 @@ fn make(
         drops: report.forward.data_drops,
         duplicates,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
+        stalls: report.stalls,
     };
     let outcome = watch.outcome(&report.forward, &report.backward, sink);
     let logs = report.forward.log.zip(report.backward.log).map(|(forward, backward)| [forward, backward]);

@@ -12,7 +12,9 @@ use super::ExperimentError;
 use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
 use super::swept::{Swept, Written, refuse};
-use super::value::{Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Value, WinScale};
+use super::value::{
+    Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Segments, Value, WinScale,
+};
 use crate::check::{Metric, Over};
 
 #[derive(Debug, serde::Deserialize)]
@@ -113,6 +115,7 @@ swept_table! {
         rx_merge: Duration,
         ecn: bool,
         sack: bool,
+        initcwnd: Segments,
     }
 }
 

@@ -345,6 +345,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     let rx_merge = picker.pick("rx_merge", file.rx_merge.as_ref()).unwrap_or(Duration::ZERO);
     let ecn = picker.pick("ecn", file.ecn.as_ref()).unwrap_or(false);
     let sack = picker.pick("sack", file.sack.as_ref()).unwrap_or(true);
+    let initcwnd = picker.pick("initcwnd", file.initcwnd.as_ref()).map(|segments| segments.0);
 
     let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
     if scale.is_some() && measured {
@@ -370,6 +371,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         rx_merge,
         ecn,
         sack,
+        initcwnd,
     })
 }
 

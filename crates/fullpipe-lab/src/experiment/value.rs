@@ -467,6 +467,22 @@ impl Value for Count {
     }
 }
 
+/// A window in segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segments(pub(super) u32);
+
+impl Value for Segments {
+    const EXAMPLE: &'static str = "write initcwnd = 30";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        whole_number("initcwnd", text, 1, 10_000).map(|segments| Self(segments as u32))
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Some(lerp(from.0.into(), to.0.into(), step, last).to_string())
+    }
+}
+
 /// `tcp_adv_win_scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WinScale(pub(super) i8);
@@ -536,6 +552,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "sndbuf" | "rcvbuf" => equal::<BufferSize>(a, b),
         "mtu" => equal::<Mtu>(a, b),
         "count" => equal::<Count>(a, b),
+        "initcwnd" => equal::<Segments>(a, b),
         "cc" => equal::<Algorithm>(a, b),
         "slow_start" => equal::<SlowStart>(a, b),
         "app" => equal::<App>(a, b),

@@ -5,7 +5,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use super::KeepAlive;
 use crate::Tunables;
 use crate::buffers::{Buffer, KernelVersion, WindowRule};
-use crate::cc::{Algorithm, SlowStart};
+use crate::cc::{Algorithm, INITIAL_SEGMENTS, SlowStart};
 
 /// What a connection is told before it begins.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct Config {
     pub cc: Algorithm,
     /// What watches its slow start, if not its own.
     pub slow_start: Option<SlowStart>,
+    /// Initial window in segments, as a route sets it (`ip route ... initcwnd`); RFC 6928's ten when `None`.
+    pub initcwnd: Option<u32>,
     /// Send buffer.
     pub sndbuf: Buffer,
     /// Receive buffer.
@@ -45,6 +47,13 @@ pub struct Config {
     pub seed: u64,
 }
 
+impl Config {
+    /// The initial window in bytes.
+    pub(super) fn initial_window(&self, mss: u64) -> u64 {
+        self.initcwnd.map_or(INITIAL_SEGMENTS, u64::from) * mss
+    }
+}
+
 impl Default for Config {
     /// A Linux 6.18 host with a gigabyte of memory or more as it is installed: `tcp_wmem[2]` of 4 MiB and `tcp_rmem[2]` of
     /// 32 MiB, CUBIC, an Ethernet path.
@@ -53,6 +62,7 @@ impl Default for Config {
             mtu: 1500,
             cc: Algorithm::Cubic,
             slow_start: None,
+            initcwnd: None,
             sndbuf: Buffer::Auto { max: Bytes::from_mib(4) },
             rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) },
             window_rule: WindowRule::of(KernelVersion::new(6, 18), None),

@@ -220,7 +220,7 @@ impl Connection {
         }
         self.rate.delivered_time = now;
         // TCP-10: a SYN lost more than once is a sign of congestion; begin with one segment.
-        let initial_cwnd = if self.syn_retries > 1 { self.mss } else { 10 * self.mss };
+        let initial_cwnd = if self.syn_retries > 1 { self.mss } else { self.config.initial_window(self.mss) };
         let slow_start = self.config.slow_start;
         let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
         let cx = self.context(now);

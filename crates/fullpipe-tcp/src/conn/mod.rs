@@ -243,7 +243,7 @@ impl Connection {
     fn new(config: Config, state: State) -> Self {
         let draws = Draws::new(config.seed, 0x7463_7000);
         let mss = config.mtu.saturating_sub(40 + 12).max(48);
-        let queue = SendQueue::new(config.sndbuf, 10 * mss, mss);
+        let queue = SendQueue::new(config.sndbuf, config.initial_window(mss), mss);
         let window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
         let cx = Context::fresh(mss, draws);
         let cc = config.cc.build(&cx, &Hints::default());
