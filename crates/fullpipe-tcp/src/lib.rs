@@ -29,5 +29,5 @@ mod rx;
 mod tx;
 pub mod wire;
 
-pub use conn::{Config, Connection, Event, ReceiverSnapshot, Snapshot, State, Stats, Transmit};
+pub use conn::{Config, Connection, Event, ReceiverSnapshot, Snapshot, State, Stats, Transmit, reset_for};
 pub use limit::SendLimit;

@@ -21,6 +21,7 @@ mod ecn;
 mod handshake;
 mod input;
 mod output;
+mod reset;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -46,6 +47,7 @@ use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
 
 use ecn::EcnState;
+pub use reset::reset_for;
 use timers::RetransmitTimer;
 
 /// What a connection is told before it begins.
