@@ -17,6 +17,7 @@
 //!
 //! and after any of them `poll_transmit` until it yields nothing.
 
+mod carried;
 mod ecn;
 mod handshake;
 mod input;
@@ -46,6 +47,7 @@ use crate::tx::pacer::Pacer;
 use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
 
+pub use carried::Accepted;
 use ecn::EcnState;
 pub use reset::reset_for;
 use timers::RetransmitTimer;
@@ -105,21 +107,18 @@ pub enum Event {
     Aborted,
 }
 
+impl Event {
+    /// All of them, in their order.
+    pub const ORDER: [Self; 6] =
+        [Self::Connected, Self::Writable, Self::Readable, Self::PeerClosed, Self::Finished, Self::Aborted];
+}
+
 /// What happened and was not told yet. A set: whoever hears that data waits reads all of it, however many
 /// segments brought it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Events(u8);
 
 impl Events {
-    const ORDER: [Event; 6] = [
-        Event::Connected,
-        Event::Writable,
-        Event::Readable,
-        Event::PeerClosed,
-        Event::Finished,
-        Event::Aborted,
-    ];
-
     fn add(&mut self, event: Event) {
         self.0 |= 1 << event as u8;
     }
@@ -131,7 +130,7 @@ impl Events {
         }
         let first = self.0.trailing_zeros();
         self.0 &= self.0 - 1;
-        Self::ORDER.get(first as usize).copied()
+        Event::ORDER.get(first as usize).copied()
     }
 }
 
@@ -237,6 +236,8 @@ pub struct Connection {
 
     // Receiving half.
     reassembly: Reassembly,
+    /// What was taken of the segment handled last.
+    accepted: Accepted,
     acks: AckPolicy,
     window: ReceiveWindow,
     rcv_mss: u64,
@@ -458,6 +459,7 @@ impl Connection {
             probe_armed_at: None,
             lost_scratch: Vec::new(),
             reassembly: Reassembly::default(),
+            accepted: Accepted::default(),
             acks: AckPolicy::default(),
             window,
             rcv_mss: mss.min(536),
