@@ -31,7 +31,7 @@ use crate::link::{FlowNumbers, LinkReport, Log, Noted, Sampling, WAITING};
 use crate::poll::Stop;
 use crate::sys;
 use crate::tcp_info;
-use crate::wan::{Wan, WanConfig};
+use crate::wan::{End, Wan, WanConfig};
 
 pub use settings::check;
 
@@ -109,6 +109,7 @@ fn make(
         datapath: options.datapath,
         lead: SETUP + SETUP_PER_FLOW.mul_div(flows as u64, 1),
         logged: options.logged,
+        ends: [End::Kernel; 2],
     };
     let end = Instant::ZERO + scenario.duration;
     let sampling = Sampling { every: scenario.sample_every, until: end, flows: flows as u32 };

@@ -1,0 +1,96 @@
+//! Fullpipe's TCP against the kernel's, as root: every byte is checked. What they protect: that what the engine calls a
+//! segment is one to another TCP, and that payload is where its offset says.
+#![cfg(target_os = "linux")]
+
+mod exchange;
+mod rights;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use exchange::{Done, Exchange, Opens};
+use fullpipe_lab::capture::{RECEIVER, SENDER};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_linux::namespace::Namespace;
+use fullpipe_linux::stack_loop::Port;
+use fullpipe_linux::wan::{End, Wan, WanConfig, WanReport};
+use fullpipe_linux::{Clock, Datapath};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration};
+
+const KERNEL: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const OURS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+
+/// On a device, with nothing between: either side connects, packets as segments and as super-packets.
+#[test]
+fn bytes_cross_a_device() {
+    let Some(_alone) = rights::alone() else { return };
+    for datapath in [Datapath::Plain, Datapath::Offload] {
+        for opens in [Opens::Ours, Opens::Kernel] {
+            let namespace = Namespace::new().expect("allowed");
+            let port = Port::device(&namespace, KERNEL, datapath, 1_500).expect("allowed");
+            let exchange = Exchange {
+                opens,
+                ours: SocketAddr::from((OURS, 40_000)),
+                kernel: SocketAddr::from((KERNEL, 5_201)),
+                bytes: [3 << 20, 3 << 20],
+                cc: Algorithm::Cubic,
+                buffers: Bytes::from_mib(4),
+                mtu: 1_500,
+            };
+            let done = exchange.run(&port, &namespace, Clock::starting_in(Duration::ZERO));
+            assert_eq!(done.refused, 0, "{datapath:?}: a checksum was wrong");
+            assert_eq!(done.report.write_errors, 0);
+            eprintln!("{datapath:?}, {opens:?} connects: {done:?}");
+        }
+    }
+}
+
+/// Ours at one end of the path, the kernel's at the other.
+fn across(path: &str, datapath: Datapath, ours: usize, exchange: Exchange) -> (Done, WanReport) {
+    let text = format!("name = 'x'\nduration = '1s'\n[path]\n{path}\n[[flow]]\ncc = 'cubic'\n");
+    let experiment = Experiment::from_toml(&text).unwrap_or_else(|error| panic!("{error}"));
+    let mut ends = [End::Kernel; 2];
+    ends[ours] = End::Ours;
+    let path = &experiment.points()[0].scenario.path;
+    let config = WanConfig { path, seed: 7, datapath, lead: Duration::ZERO, logged: false, ends };
+    let wan = Wan::new(&config).expect("allowed");
+    let namespace = if ours == 0 { &wan.receiver } else { &wan.sender };
+    let done = exchange.run(wan.port(ours).expect("asked for"), namespace, wan.clock);
+    (done, wan.finish().unwrap_or_else(|error| panic!("{error}")))
+}
+
+const HOSTILE: &str = "rate = '200mbit'\nrtt = '10ms'\nqueue = '500KiB'\nloss = '3%'\nduplicate = '2%'\n\
+                       jitter = { up_to = '3ms', share = '10%', order = false }\n\
+                       backward = { loss = '3%', duplicate = '2%', jitter = { up_to = '3ms', share = '10%', order = false } }";
+
+/// Loss of 3 %, reordering and duplication in both directions: all of it is met, and every byte arrives once and in order.
+#[test]
+fn bytes_cross_a_hostile_path() {
+    let Some(_alone) = rights::alone() else { return };
+    for (ours, datapath, opens, cc) in [
+        (0, Datapath::Plain, Opens::Ours, Algorithm::Bbr1),
+        (1, Datapath::Offload, Opens::Kernel, Algorithm::Cubic),
+    ] {
+        let addresses = [SENDER, RECEIVER];
+        let exchange = Exchange {
+            opens,
+            ours: SocketAddr::from((addresses[ours], 5_201)),
+            kernel: SocketAddr::from((addresses[1 - ours], 5_202)),
+            bytes: [4 << 20, 2 << 20],
+            cc,
+            buffers: Bytes::from_mib(4),
+            mtu: 1_500,
+        };
+        let (done, report) = across(HOSTILE, datapath, ours, exchange);
+        eprintln!("{datapath:?}, {opens:?} connects: {done:?}");
+        for counters in [report.forward.counters, report.backward.counters] {
+            eprintln!("{counters:?}");
+            assert!(
+                counters.random_drops > 10 && counters.duplicated > 10 && counters.reordered > 10,
+                "{counters:?}"
+            );
+        }
+        assert_eq!((done.refused, report.tun_drops), (0, 0));
+        assert!(done.stats.retransmits > 20, "{done:?}");
+    }
+}
