@@ -15,7 +15,7 @@ use fullpipe_linux::stack_loop::Port;
 use fullpipe_linux::wan::{End, Wan, WanConfig, WanReport};
 use fullpipe_linux::{Clock, Datapath};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration};
+use fullpipe_units::{Bytes, Duration, Instant};
 
 const KERNEL: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const OURS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
@@ -34,6 +34,7 @@ fn bytes_cross_a_device() {
                 kernel: SocketAddr::from((KERNEL, 5_201)),
                 bytes: [3 << 20, 3 << 20],
                 cc: Algorithm::Cubic,
+                kernel_cc: None,
                 buffers: Bytes::from_mib(4),
                 mtu: 1_500,
             };
@@ -78,6 +79,7 @@ fn bytes_cross_a_hostile_path() {
             kernel: SocketAddr::from((addresses[1 - ours], 5_202)),
             bytes: [4 << 20, 2 << 20],
             cc,
+            kernel_cc: None,
             buffers: Bytes::from_mib(4),
             mtu: 1_500,
         };
@@ -92,5 +94,41 @@ fn bytes_cross_a_hostile_path() {
         }
         assert_eq!((done.refused, report.tun_drops), (0, 0));
         assert!(done.stats.retransmits > 20, "{done:?}");
+    }
+}
+
+/// The longer run: `FULLPIPE_STACK_BYTES` in total (10 GB if it does not say), half of it each way at the same time, half with our
+/// end as the sender's and half as the receiver's. Its outcome is in `docs/STACK.md`.
+#[test]
+#[ignore = "takes minutes: cargo test --release -p fullpipe-linux --test stack -- --ignored --nocapture"]
+fn ten_gigabytes_cross_a_hostile_path() {
+    let Some(_alone) = rights::alone() else { return };
+    let total =
+        std::env::var("FULLPIPE_STACK_BYTES").map_or(10_000_000_000, |text| text.parse().expect("a number"));
+    let path =
+        HOSTILE.replace("200mbit", "400mbit").replace("10ms'\nqueue", "4ms'\nqueue").replace("3ms", "1ms");
+    for (ours, datapath, opens) in [(0, Datapath::Plain, Opens::Ours), (1, Datapath::Offload, Opens::Kernel)]
+    {
+        let addresses = [SENDER, RECEIVER];
+        let exchange = Exchange {
+            opens,
+            ours: SocketAddr::from((addresses[ours], 5_201)),
+            kernel: SocketAddr::from((addresses[1 - ours], 5_202)),
+            bytes: [total / 4, total / 4],
+            cc: Algorithm::Bbr1,
+            // Loss-based ones take an hour at 3 %.
+            kernel_cc: Some("bbr"),
+            buffers: Bytes::from_mib(16),
+            mtu: 1_500,
+        };
+        let begun = Clock::starting_in(Duration::ZERO);
+        let (done, report) = across(&path, datapath, ours, exchange);
+        let took = begun.now().saturating_since(Instant::ZERO);
+        eprintln!(
+            "{datapath:?}, {opens:?} connects: {:?} bytes each way in {took}: {done:?}",
+            exchange.bytes
+        );
+        eprintln!("there {:?}\nback {:?}", report.forward.counters, report.backward.counters);
+        assert_eq!((done.refused, report.tun_drops), (0, 0));
     }
 }

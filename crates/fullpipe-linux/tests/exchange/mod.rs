@@ -60,6 +60,8 @@ pub(crate) struct Exchange {
     /// From our TCP to the kernel's, and back.
     pub(crate) bytes: [u64; 2],
     pub(crate) cc: Algorithm,
+    /// The kernel's name of its end's; its own choice if `None`.
+    pub(crate) kernel_cc: Option<&'static str>,
     pub(crate) buffers: Bytes,
     pub(crate) mtu: u64,
 }
@@ -135,6 +137,10 @@ impl Exchange {
                 None => inside(namespace, || TcpStream::connect(self.ours).expect("a connection")),
             };
             // When the other end fails, this one does too.
+            if let Some(cc) = self.kernel_cc {
+                let set = socket2::SockRef::from(&socket).set_tcp_congestion(cc.as_bytes());
+                set.unwrap_or_else(|error| panic!("this kernel has no {cc}: {error}"));
+            }
             socket.set_read_timeout(Some(SILENCE)).expect("a socket");
             socket.set_write_timeout(Some(SILENCE)).expect("a socket");
             let writes = scope.spawn({
