@@ -99,9 +99,9 @@ fn config(input: &mut Input<'_>) -> Config {
         window_clamp: (b & 24 == 24).then_some(Bytes::new(200 + 100 * u64::from(seed))),
         fair_queue: b & 32 != 0,
         max_pacing_rate: (b & 192 == 192).then_some(Rate::from_bps(100_000 + 100_000 * u64::from(seed))),
-        slow_start: None,
         ecn: a & 32 != 0,
         seed: seed.into(),
+        ..Config::default()
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use fullpipe_tcp::buffers::{Buffer, WindowRule};
-use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, SackBlocks, Segment, SeqNum};
 use fullpipe_tcp::{Config, Connection};
 use fullpipe_units::{Bytes, Instant};
@@ -53,17 +52,9 @@ pub fn read_again(segment: &Segment) {
 /// Any segment may arrive at any time: in `Listen`, in `SynSent`, on a connection with data under way.
 fn meet(state: u32, segment: &Segment) {
     let config = Config {
-        mtu: 1500,
-        cc: Algorithm::Cubic,
         sndbuf: Buffer::Fixed(Bytes::from_mib(1)),
         rcvbuf: Buffer::Auto { max: Bytes::from_mib(6) },
-        window_rule: WindowRule::ScalingRatio(160),
-        window_clamp: None,
-        fair_queue: false,
-        max_pacing_rate: None,
-        slow_start: None,
-        ecn: false,
-        seed: 1,
+        ..Config::default()
     };
     let mut conn = if state == 0 { Connection::server(config) } else { Connection::client(config) };
     let mut now = Instant::ZERO;

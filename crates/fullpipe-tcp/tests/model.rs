@@ -68,7 +68,6 @@ impl Weather {
         Config {
             mtu: [1500, 1500, 576, 9000][pick(0, 4) as usize],
             cc: Algorithm::ALL[pick(1, Algorithm::ALL.len() as u64) as usize],
-            slow_start: None,
             sndbuf: buffer(2),
             rcvbuf: buffer(3),
             window_rule: if pick(4, 2) == 0 {
@@ -81,6 +80,7 @@ impl Weather {
             max_pacing_rate: (pick(8, 4) == 0).then(|| Rate::from_bps(100_000 + pick(9, 50_000_000))),
             ecn: pick(10, 2) == 0,
             seed: self.seed,
+            ..Config::default()
         }
     }
 }

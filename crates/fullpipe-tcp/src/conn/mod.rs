@@ -18,20 +18,23 @@
 //! and after any of them `poll_transmit` until it yields nothing.
 
 mod carried;
+mod config;
 mod ecn;
+mod events;
 mod handshake;
 mod input;
 mod output;
+mod report;
 mod reset;
+mod state;
 #[cfg(test)]
 mod tests;
 mod timers;
 
-use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
+use fullpipe_units::{Draws, Instant};
 
 use crate::SendLimit;
-use crate::buffers::{Buffer, WindowRule};
-use crate::cc::{Algorithm, CongestionControl, Context, Control, Hints, Lost, Recovery, SlowStart, Status};
+use crate::cc::{CongestionControl, Context, Control, Hints, Lost, Recovery};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
 use crate::recovery::probe::TailProbe;
 use crate::recovery::prr::Prr;
@@ -48,36 +51,15 @@ use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
 
 pub use carried::Accepted;
+pub use config::Config;
 use ecn::EcnState;
+pub use events::Event;
+use events::Events;
+use report::LimitClock;
+pub use report::{ReceiverSnapshot, Snapshot, Stats};
 pub use reset::reset_for;
+pub use state::State;
 use timers::RetransmitTimer;
-
-/// What a connection is told before it begins.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Largest packet, IP header included, in bytes.
-    pub mtu: u64,
-    /// Congestion control of the sending half.
-    pub cc: Algorithm,
-    /// What watches its slow start, if not its own.
-    pub slow_start: Option<SlowStart>,
-    /// Send buffer.
-    pub sndbuf: Buffer,
-    /// Receive buffer.
-    pub rcvbuf: Buffer,
-    /// How receive-buffer memory becomes window.
-    pub window_rule: WindowRule,
-    /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
-    pub window_clamp: Option<Bytes>,
-    /// The host paces unpaced algorithms too (the `fq` queueing discipline).
-    pub fair_queue: bool,
-    /// Most that the socket may be paced at (`SO_MAX_PACING_RATE`); it paces every algorithm.
-    pub max_pacing_rate: Option<Rate>,
-    /// The active side asks for ECN (`net.ipv4.tcp_ecn = 1`); the passive side agrees to it in any case, as Linux does.
-    pub ecn: bool,
-    /// Seed of the initial sequence number and of the controller's draws.
-    pub seed: u64,
-}
 
 /// A transmission: one segment, or several of `gso_size` bytes that leave together.
 #[derive(Clone, Debug)]
@@ -88,72 +70,6 @@ pub struct Transmit {
     pub gso_size: u32,
     /// Scheduled departure.
     pub depart_at: Instant,
-}
-
-/// What happened that the application or the driver should know, in the order in which it is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The handshake is complete.
-    Connected,
-    /// A write that found the buffer full can go on.
-    Writable,
-    /// In-order data waits to be read.
-    Readable,
-    /// The peer will send no more, and all it sent has been received.
-    PeerClosed,
-    /// All that was written has been acknowledged, the end included.
-    Finished,
-    /// The connection was reset or gave up.
-    Aborted,
-}
-
-impl Event {
-    /// All of them, in their order.
-    pub const ORDER: [Self; 6] =
-        [Self::Connected, Self::Writable, Self::Readable, Self::PeerClosed, Self::Finished, Self::Aborted];
-}
-
-/// What happened and was not told yet. A set: whoever hears that data waits reads all of it, however many
-/// segments brought it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Events(u8);
-
-impl Events {
-    fn add(&mut self, event: Event) {
-        self.0 |= 1 << event as u8;
-    }
-
-    #[inline]
-    fn take(&mut self) -> Option<Event> {
-        if self.0 == 0 {
-            return None;
-        }
-        let first = self.0.trailing_zeros();
-        self.0 &= self.0 - 1;
-        Event::ORDER.get(first as usize).copied()
-    }
-}
-
-/// States of RFC 9293 section 3.3.2, as far as they differ for a transfer.
-///
-/// ```text
-///   Listen ──SYN──► SynReceived ──ACK──► Established ──reset, gave up──► Closed
-///   Closed ──open──► SynSent ──SYN-ACK──────►┘
-/// ```
-/// Which of the two FINs came first matters to TIME-WAIT only, which a simulator has no use for: each
-/// half closes by itself, and says so by [`Event::Finished`] and [`Event::PeerClosed`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Waiting for a SYN.
-    Listen,
-    /// SYN sent.
-    SynSent,
-    /// SYN received and answered.
-    SynReceived,
-    /// Data may flow.
-    Established,
-    /// Not opened yet, reset, or given up.
-    Closed,
 }
 
 /// Where loss recovery stands.
@@ -284,113 +200,6 @@ impl WindowUsage {
     }
 }
 
-/// Counts for reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Data segments sent, retransmissions included.
-    pub segments_sent: u64,
-    /// Bytes sent, retransmissions included.
-    pub bytes_sent: u64,
-    /// Segments sent again.
-    pub retransmits: u64,
-    /// Retransmission timeouts.
-    pub timeouts: u64,
-    /// Tail loss probes.
-    pub probes: u64,
-    /// Fast recoveries.
-    pub recoveries: u64,
-    /// Reductions because the peer echoed a congestion mark.
-    pub ecn_reductions: u64,
-    /// ACKs that delivered something.
-    pub acks: u64,
-    /// Looks at records of sent segments, whatever for: work, not behaviour.
-    pub records_visited: u64,
-}
-
-/// Time spent stopped by each limit.
-#[derive(Clone, Debug)]
-struct LimitClock {
-    current: SendLimit,
-    since: Instant,
-    spent: [Duration; SendLimit::ALL.len()],
-}
-
-impl LimitClock {
-    fn set(&mut self, now: Instant, limit: SendLimit) {
-        if limit != self.current {
-            self.spent[self.current as usize] += now.saturating_since(self.since);
-            self.current = limit;
-            self.since = now;
-        }
-    }
-
-    fn spent(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
-        let mut spent = self.spent;
-        spent[self.current as usize] += now.saturating_since(self.since);
-        spent
-    }
-}
-
-/// What a trace row shows of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Snapshot {
-    /// Congestion window in force, in bytes.
-    pub cwnd: u64,
-    /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
-    pub ssthresh: u64,
-    /// Bytes in the network.
-    pub inflight: u64,
-    /// Bytes sent and not cumulatively acknowledged: FlightSize (RFC 5681 section 2).
-    pub flight_size: u64,
-    /// The peer's window in bytes.
-    pub rwnd: u64,
-    /// Payload bytes of a full segment.
-    pub mss: u64,
-    /// Pacing rate in force.
-    pub pacing_rate: Option<Rate>,
-    /// The last delivery-rate sample that tells of the path.
-    pub delivery_rate: Option<Rate>,
-    /// That sample was taken while the application left the window unused.
-    pub app_limited: bool,
-    /// Smoothed RTT.
-    pub srtt: Option<Duration>,
-    /// Smallest RTT.
-    pub min_rtt: Option<Duration>,
-    /// Bytes delivered.
-    pub delivered: u64,
-    /// Bytes marked lost.
-    pub lost: u64,
-    /// Written and not acknowledged, in bytes.
-    pub queued: u64,
-    /// Written and not sent yet, in bytes.
-    pub notsent: u64,
-    /// Memory the send buffer may take now, in bytes.
-    pub sndbuf: u64,
-    /// Memory the send buffer takes, in bytes.
-    pub sndbuf_used: u64,
-    /// In fast recovery, or repairing after a timeout.
-    pub recovering: bool,
-    /// What stops the sender now.
-    pub limit: SendLimit,
-    /// The controller's phase.
-    pub status: Status,
-    /// Counts so far.
-    pub stats: Stats,
-}
-
-/// What a trace row shows of a receiving half.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReceiverSnapshot {
-    /// In-order payload bytes received.
-    pub received: u64,
-    /// Of these, bytes that the application has not read.
-    pub unread: u64,
-    /// Memory the receive buffer may take now, in bytes.
-    pub rcvbuf: u64,
-    /// The most it may grow to.
-    pub rcvbuf_limit: u64,
-}
-
 impl Connection {
     /// The side that connects. Call [`Connection::open`] to begin.
     pub fn client(config: Config) -> Self {
@@ -469,11 +278,7 @@ impl Connection {
             last_ack_sent: 0,
             challenged_at: None,
             tuned_for: 0,
-            limits: LimitClock {
-                current: SendLimit::App,
-                since: Instant::ZERO,
-                spent: [Duration::ZERO; SendLimit::ALL.len()],
-            },
+            limits: LimitClock::default(),
             stats: Stats::default(),
             rtts: RttHistogram::default(),
         }
@@ -592,59 +397,6 @@ impl Connection {
         self.board.check();
         assert!(self.snd_una <= self.snd_nxt);
         assert!(self.board.oldest().is_none_or(|record| record.offset == self.snd_una), "una and the board");
-    }
-
-    /// Time spent stopped by each limit, in the order of [`SendLimit::ALL`].
-    pub fn limit_times(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
-        self.limits.spent(now)
-    }
-
-    /// Counts so far.
-    pub fn stats(&self) -> Stats {
-        Stats { records_visited: self.board.visited(), ..self.stats }
-    }
-
-    /// Round-trip times as the segments saw them, one sample an ACK.
-    pub fn rtts(&self) -> &RttHistogram {
-        &self.rtts
-    }
-
-    /// What a trace row shows.
-    pub fn snapshot(&self) -> Snapshot {
-        let queued = self.queue.written().saturating_sub(self.snd_una);
-        Snapshot {
-            cwnd: self.effective_cwnd(),
-            ssthresh: self.control.ssthresh,
-            inflight: self.board.inflight(),
-            flight_size: self.snd_nxt - self.snd_una,
-            rwnd: self.snd_wnd,
-            mss: self.mss,
-            pacing_rate: self.release().rate,
-            delivery_rate: self.rate.last().map(|sample| sample.rate()),
-            app_limited: self.rate.last().is_some_and(|sample| sample.app_limited),
-            srtt: self.rtt.srtt(),
-            min_rtt: self.rtt.min_rtt(),
-            delivered: self.rate.delivered,
-            lost: self.board.lost_total(),
-            queued,
-            notsent: self.unsent(),
-            sndbuf: self.queue.sndbuf(),
-            sndbuf_used: self.queue.memory(self.snd_nxt),
-            recovering: self.phase != Phase::Open,
-            limit: self.limits.current,
-            status: self.cc.status(),
-            stats: self.stats(),
-        }
-    }
-
-    /// What a trace row shows of the receiving half.
-    pub fn receiver_snapshot(&self) -> ReceiverSnapshot {
-        ReceiverSnapshot {
-            received: self.received(),
-            unread: self.readable(),
-            rcvbuf: self.window.rcvbuf(),
-            rcvbuf_limit: self.config.rcvbuf.limit().get(),
-        }
     }
 
     /// The window in force: the controller's, or PRR's during fast recovery.

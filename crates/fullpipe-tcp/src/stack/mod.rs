@@ -165,8 +165,10 @@ struct Entry {
     armed: Instant,
     /// It stands in the queue of those that may have something to send.
     ready: bool,
-    /// Events that are queued, or that wait for an owner: a bit each.
-    told: u8,
+    /// Events that are queued or kept: a bit each.
+    told: u16,
+    /// Events that wait for an owner, one of each kind.
+    kept: Vec<Event>,
     finished: bool,
     peer_closed: bool,
     /// When it is forgotten.
@@ -267,11 +269,7 @@ impl Stack {
         let entry = slots[id.slot as usize].1.as_mut()?;
         entry.owner = Owner::Application;
         // What happened in the meantime.
-        for event in Event::ORDER {
-            if entry.told & 1 << event as u8 != 0 {
-                events.push_back((id, event));
-            }
-        }
+        events.extend(entry.kept.drain(..).map(|event| (id, event)));
         Some(id)
     }
 
@@ -349,7 +347,7 @@ impl Stack {
         loop {
             let (id, event) = self.events.pop_front()?;
             if let Some(entry) = self.entry_mut(id) {
-                entry.told &= !(1 << event as u8);
+                entry.told &= !(1 << event as u16);
                 if entry.owner == Owner::Application {
                     return Some((id, event));
                 }
@@ -523,11 +521,12 @@ impl Stack {
         while let Some(event) = entry.connection.poll_event() {
             entry.finished |= event == Event::Finished;
             entry.peer_closed |= event == Event::PeerClosed;
-            let bit = 1 << event as u8;
+            let bit = 1 << event as u16;
             if entry.told & bit == 0 {
                 entry.told |= bit;
-                if entry.owner == Owner::Application {
-                    events.push_back((entry.id, event));
+                match entry.owner {
+                    Owner::Application => events.push_back((entry.id, event)),
+                    _ => entry.kept.push(event),
                 }
             }
         }
@@ -597,6 +596,7 @@ impl Stack {
             armed: Instant::FAR_FUTURE,
             ready: false,
             told: 0,
+            kept: Vec::new(),
             finished: false,
             peer_closed: false,
             forgotten_at: Instant::FAR_FUTURE,

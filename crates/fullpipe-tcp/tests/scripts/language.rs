@@ -119,17 +119,10 @@ pub(crate) fn parse(text: &str) -> Result<Script, (usize, String)> {
 impl Default for Setup {
     fn default() -> Self {
         let config = Config {
-            mtu: 1500,
             cc: Algorithm::Reno,
             sndbuf: Buffer::Fixed(Bytes::from_mib(256)),
-            rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) },
             window_rule: WindowRule::ScalingRatio(160),
-            window_clamp: None,
-            fair_queue: false,
-            max_pacing_rate: None,
-            slow_start: None,
-            ecn: false,
-            seed: 1,
+            ..Config::default()
         };
         Self { config, server: false, established: None, reader: false, peer_isn: 7_000, peer_clock: 50_000 }
     }

@@ -45,17 +45,11 @@ fn ms(ms: u64) -> Duration {
 
 fn config(cc: Algorithm) -> Config {
     Config {
-        mtu: 1500,
         cc,
-        slow_start: None,
         sndbuf: Buffer::Fixed(Bytes::from_mib(256)),
         rcvbuf: Buffer::Fixed(Bytes::from_mib(256)),
         window_rule: WindowRule::ScalingRatio(160),
-        window_clamp: None,
-        fair_queue: false,
-        max_pacing_rate: None,
-        ecn: false,
-        seed: 1,
+        ..Config::default()
     }
 }
 

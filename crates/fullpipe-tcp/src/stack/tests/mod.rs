@@ -91,7 +91,8 @@ impl Pair {
                 self.longest = self.longest.max(packet.len());
                 self.sent += 1;
                 let strikes = |kind: usize| {
-                    self.hostile[kind] > 0 && draw(self.sent, kind as u64, 7) % self.hostile[kind] == 0
+                    self.hostile[kind] > 0
+                        && draw(self.sent, kind as u64, 7).is_multiple_of(self.hostile[kind])
                 };
                 if strikes(0) {
                     continue;

@@ -1,0 +1,53 @@
+//! What a connection is told before it begins.
+
+use fullpipe_units::{Bytes, Rate};
+
+use crate::buffers::{Buffer, KernelVersion, WindowRule};
+use crate::cc::{Algorithm, SlowStart};
+
+/// What a connection is told before it begins.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest packet, IP header included, in bytes.
+    pub mtu: u64,
+    /// Congestion control of the sending half.
+    pub cc: Algorithm,
+    /// What watches its slow start, if not its own.
+    pub slow_start: Option<SlowStart>,
+    /// Send buffer.
+    pub sndbuf: Buffer,
+    /// Receive buffer.
+    pub rcvbuf: Buffer,
+    /// How receive-buffer memory becomes window.
+    pub window_rule: WindowRule,
+    /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
+    pub window_clamp: Option<Bytes>,
+    /// The host paces unpaced algorithms too (the `fq` queueing discipline).
+    pub fair_queue: bool,
+    /// Most that the socket may be paced at (`SO_MAX_PACING_RATE`); it paces every algorithm.
+    pub max_pacing_rate: Option<Rate>,
+    /// The active side asks for ECN (`net.ipv4.tcp_ecn = 1`); the passive side agrees to it in any case, as Linux does.
+    pub ecn: bool,
+    /// Seed of the initial sequence number and of the controller's draws.
+    pub seed: u64,
+}
+
+impl Default for Config {
+    /// A Linux 6.18 host with a gigabyte of memory or more as it is installed: `tcp_wmem[2]` of 4 MiB and `tcp_rmem[2]` of
+    /// 32 MiB, CUBIC, an Ethernet path.
+    fn default() -> Self {
+        Self {
+            mtu: 1500,
+            cc: Algorithm::Cubic,
+            slow_start: None,
+            sndbuf: Buffer::Auto { max: Bytes::from_mib(4) },
+            rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) },
+            window_rule: WindowRule::of(KernelVersion::new(6, 18), None),
+            window_clamp: None,
+            fair_queue: false,
+            max_pacing_rate: None,
+            ecn: false,
+            seed: 1,
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What can be seen of a connection from outside: counts, times, and what a trace row shows.
+
+use fullpipe_units::{Duration, Instant, Rate};
+
+use super::{Connection, Phase};
+use crate::SendLimit;
+use crate::cc::Status;
+use crate::estimate::RttHistogram;
+
+/// Counts for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Data segments sent, retransmissions included.
+    pub segments_sent: u64,
+    /// Bytes sent, retransmissions included.
+    pub bytes_sent: u64,
+    /// Segments sent again.
+    pub retransmits: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Tail loss probes.
+    pub probes: u64,
+    /// Fast recoveries.
+    pub recoveries: u64,
+    /// Reductions because the peer echoed a congestion mark.
+    pub ecn_reductions: u64,
+    /// ACKs that delivered something.
+    pub acks: u64,
+    /// Looks at records of sent segments, whatever for: work, not behaviour.
+    pub records_visited: u64,
+}
+
+/// Time spent stopped by each limit.
+#[derive(Clone, Debug)]
+pub(super) struct LimitClock {
+    pub(super) current: SendLimit,
+    since: Instant,
+    spent: [Duration; SendLimit::ALL.len()],
+}
+
+impl Default for LimitClock {
+    fn default() -> Self {
+        Self { current: SendLimit::App, since: Instant::ZERO, spent: [Duration::ZERO; SendLimit::ALL.len()] }
+    }
+}
+
+impl LimitClock {
+    pub(super) fn set(&mut self, now: Instant, limit: SendLimit) {
+        if limit != self.current {
+            self.spent[self.current as usize] += now.saturating_since(self.since);
+            self.current = limit;
+            self.since = now;
+        }
+    }
+
+    pub(super) fn spent(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
+        let mut spent = self.spent;
+        spent[self.current as usize] += now.saturating_since(self.since);
+        spent
+    }
+}
+
+/// What a trace row shows of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Snapshot {
+    /// Congestion window in force, in bytes.
+    pub cwnd: u64,
+    /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
+    pub ssthresh: u64,
+    /// Bytes in the network.
+    pub inflight: u64,
+    /// Bytes sent and not cumulatively acknowledged: FlightSize (RFC 5681 section 2).
+    pub flight_size: u64,
+    /// The peer's window in bytes.
+    pub rwnd: u64,
+    /// Payload bytes of a full segment.
+    pub mss: u64,
+    /// Pacing rate in force.
+    pub pacing_rate: Option<Rate>,
+    /// The last delivery-rate sample that tells of the path.
+    pub delivery_rate: Option<Rate>,
+    /// That sample was taken while the application left the window unused.
+    pub app_limited: bool,
+    /// Smoothed RTT.
+    pub srtt: Option<Duration>,
+    /// Smallest RTT.
+    pub min_rtt: Option<Duration>,
+    /// Bytes delivered.
+    pub delivered: u64,
+    /// Bytes marked lost.
+    pub lost: u64,
+    /// Written and not acknowledged, in bytes.
+    pub queued: u64,
+    /// Written and not sent yet, in bytes.
+    pub notsent: u64,
+    /// Memory the send buffer may take now, in bytes.
+    pub sndbuf: u64,
+    /// Memory the send buffer takes, in bytes.
+    pub sndbuf_used: u64,
+    /// In fast recovery, or repairing after a timeout.
+    pub recovering: bool,
+    /// What stops the sender now.
+    pub limit: SendLimit,
+    /// The controller's phase.
+    pub status: Status,
+    /// Counts so far.
+    pub stats: Stats,
+}
+
+/// What a trace row shows of a receiving half.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverSnapshot {
+    /// In-order payload bytes received.
+    pub received: u64,
+    /// Of these, bytes that the application has not read.
+    pub unread: u64,
+    /// Memory the receive buffer may take now, in bytes.
+    pub rcvbuf: u64,
+    /// The most it may grow to.
+    pub rcvbuf_limit: u64,
+}
+
+impl Connection {
+    /// Time spent stopped by each limit, in the order of [`SendLimit::ALL`].
+    pub fn limit_times(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
+        self.limits.spent(now)
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> Stats {
+        Stats { records_visited: self.board.visited(), ..self.stats }
+    }
+
+    /// Round-trip times as the segments saw them, one sample an ACK.
+    pub fn rtts(&self) -> &RttHistogram {
+        &self.rtts
+    }
+
+    /// What a trace row shows.
+    pub fn snapshot(&self) -> Snapshot {
+        let queued = self.queue.written().saturating_sub(self.snd_una);
+        Snapshot {
+            cwnd: self.effective_cwnd(),
+            ssthresh: self.control.ssthresh,
+            inflight: self.board.inflight(),
+            flight_size: self.snd_nxt - self.snd_una,
+            rwnd: self.snd_wnd,
+            mss: self.mss,
+            pacing_rate: self.release().rate,
+            delivery_rate: self.rate.last().map(|sample| sample.rate()),
+            app_limited: self.rate.last().is_some_and(|sample| sample.app_limited),
+            srtt: self.rtt.srtt(),
+            min_rtt: self.rtt.min_rtt(),
+            delivered: self.rate.delivered,
+            lost: self.board.lost_total(),
+            queued,
+            notsent: self.unsent(),
+            sndbuf: self.queue.sndbuf(),
+            sndbuf_used: self.queue.memory(self.snd_nxt),
+            recovering: self.phase != Phase::Open,
+            limit: self.limits.current,
+            status: self.cc.status(),
+            stats: self.stats(),
+        }
+    }
+
+    /// What a trace row shows of the receiving half.
+    pub fn receiver_snapshot(&self) -> ReceiverSnapshot {
+        ReceiverSnapshot {
+            received: self.received(),
+            unread: self.readable(),
+            rcvbuf: self.window.rcvbuf(),
+            rcvbuf_limit: self.config.rcvbuf.limit().get(),
+        }
+    }
+}
