@@ -10,6 +10,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use exchange::{Done, Exchange, Opens};
 use fullpipe_lab::capture::{RECEIVER, SENDER};
 use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::trace::Row;
+use fullpipe_linux::emu::{Options, check, run};
 use fullpipe_linux::namespace::Namespace;
 use fullpipe_linux::stack_loop::Port;
 use fullpipe_linux::wan::{End, Wan, WanConfig, WanReport};
@@ -95,6 +98,62 @@ fn bytes_cross_a_hostile_path() {
         assert_eq!((done.refused, report.tun_drops), (0, 0));
         assert!(done.stats.retransmits > 20, "{done:?}");
     }
+}
+
+/// `stack` in an experiment: the outcome and the rows are those of kernel flows, and where our end sends they say what
+/// stopped it.
+#[test]
+fn an_experiment_has_our_tcp_at_either_end() {
+    let Some(_alone) = rights::alone() else { return };
+    for (stack, datapath) in [
+        ("fullpipe", Datapath::Plain),
+        ("fullpipe", Datapath::Offload),
+        ("kernel-to-fullpipe", Datapath::Plain),
+        ("kernel-to-fullpipe", Datapath::Offload),
+    ] {
+        let text = format!(
+            "name = 'x'\nduration = '800ms'\n[path]\nrate = '100mbit'\nrtt = '10ms'\nloss = '1%'\nqueue = '60KiB'\n\
+             [[flow]]\ncc = 'cubic'\nbytes = '300kB'\ncount = 2\nstack = '{stack}'\n[[sample]]\nevery = '50ms'\n"
+        );
+        let experiment = Experiment::from_toml(&text).expect("valid");
+        let scenario = Scenario { seed: 7, ..experiment.points()[0].scenario.clone() };
+        let mut rows: Vec<Row> = Vec::new();
+        let options = Options { datapath, logged: false };
+        let ran = run(&scenario, options, &mut rows).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(rows.len(), 2 * 16, "{stack}, {datapath:?}");
+        for flow in &ran.outcome.flows {
+            assert_eq!(flow.bytes.get(), 300_000, "{stack}, {datapath:?}");
+            let finished = flow.finished.expect("it fits");
+            assert!(finished.as_secs_f64() > 0.034, "no faster than the line: {finished}");
+        }
+        for last in &rows[rows.len() - 2..] {
+            assert_eq!(last.received().map(|bytes| bytes.get()), Some(300_000));
+            assert_eq!((last.sender.mss.get(), last.sender.notsent.get()), (1_448, 0));
+            assert_eq!(last.truth.is_some(), stack == "fullpipe");
+            let spent = last
+                .truth
+                .as_ref()
+                .map(|truth| truth.limit_times.iter().map(|t| t.as_secs_f64()).sum::<f64>());
+            assert!(spent.is_none_or(|spent| spent > 0.7), "{spent:?}");
+        }
+        let resent = ran.validity.retransmits.expect("our sockets");
+        assert!(ran.validity.drops > 0 && resent >= ran.validity.drops, "{:?}", ran.validity);
+        assert_eq!(ran.validity.tun_drops, 0);
+    }
+}
+
+/// All flows of a run share the ends of one path.
+#[test]
+fn a_run_has_one_stack() {
+    let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '100mbit'\nrtt = '10ms'\n\
+                [[flow]]\ncc = 'cubic'\nstack = 'fullpipe'\n[[flow]]\ncc = 'cubic'\n";
+    let experiment = Experiment::from_toml(text).expect("valid");
+    let error = check(&experiment.points()[0], Datapath::Plain).expect_err("two stacks");
+    assert!(
+        error
+            .message
+            .ends_with("flows of one run have different stacks, and here an end of the path has one")
+    );
 }
 
 /// The longer run: `FULLPIPE_STACK_BYTES` in total (10 GB if it does not say), half of it each way at the same time, half with our

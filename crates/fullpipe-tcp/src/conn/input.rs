@@ -288,6 +288,7 @@ impl Connection {
 
         let mut spurious = false;
         if let Some(start) = duplicate {
+            self.stats.duplicates += 1;
             self.rack.on_dsack(self.snd_una, self.snd_nxt);
             spurious = self.undo.on_duplicate(start);
         }
