@@ -6,7 +6,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::{Experiment, ExperimentError};
-use crate::scenario::LossPattern;
+use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
 /// A file with `path`, `host` and `flow` as the bodies of those tables, and `rest` after them.
