@@ -6,7 +6,7 @@
 //!
 //! - counters agree with what they count (`Connection::check`), nothing transmits for ever, no timer lies in the past;
 //! - nothing arrives that was not written, nothing is acknowledged that did not arrive (unless it was forged);
-//! - both streams arrive as a whole, or a connection has given up.
+//! - both streams arrive as a whole and both connections end, or one has given up.
 
 use std::collections::VecDeque;
 
@@ -44,6 +44,7 @@ struct Application {
     closed: bool,
     finished: bool,
     peer_closed: bool,
+    aborted: bool,
 }
 
 struct World {
@@ -254,7 +255,12 @@ impl World {
                             "the peer closed twice"
                         );
                     }
-                    Event::Connected | Event::Readable | Event::Writable | Event::Aborted => {}
+                    Event::Aborted => application.aborted = true,
+                    Event::Closed => {
+                        assert_eq!(self.conns[side].state(), State::Closed);
+                        assert!(!application.aborted, "both over and aborted");
+                    }
+                    Event::Connected | Event::Readable | Event::Writable => {}
                 }
             }
         }
@@ -285,11 +291,11 @@ impl World {
     }
 
     fn done(&self) -> bool {
-        let complete = |side: usize| {
-            let application = &self.applications[side];
-            application.finished && application.peer_closed && self.conns[side].readable() == 0
-        };
-        (complete(0) && complete(1)) || self.conns.iter().any(|conn| conn.state() == State::Closed)
+        self.is_aborted() || self.conns.iter().all(|conn| conn.state() == State::Closed)
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.applications.iter().any(|application| application.aborted)
     }
 
     /// The applications read all and write no more, and nothing is lost any longer.
@@ -322,7 +328,7 @@ impl World {
             steps += 1;
             assert!(steps < MOST_STEPS, "takes for ever");
         }
-        if self.forged || self.conns.iter().any(|conn| conn.state() == State::Closed) {
+        if self.forged || self.is_aborted() {
             return;
         }
         for side in 0..2 {

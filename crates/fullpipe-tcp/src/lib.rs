@@ -32,6 +32,7 @@ mod tx;
 pub mod wire;
 
 pub use conn::{
-    Accepted, Config, Connection, Event, ReceiverSnapshot, Snapshot, State, Stats, Transmit, reset_for,
+    Accepted, Config, Connection, Event, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats, Transmit,
+    reset_for,
 };
 pub use limit::SendLimit;

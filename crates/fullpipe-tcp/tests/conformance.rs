@@ -200,14 +200,14 @@ fn drift_is_noticed() {
         ("| RK-2 |", "| RK-1 |", "RK-1 has two rows"),
         ("| RK-2 |", "| RKX-2 |", "keeps RK-2, which has no row"),
         (
-            "| deviates: nothing is reset, only ignored |",
+            "| deviates: 22 ACKs are immediate and not 20, as the window opens twice more; the delays are met |",
             "| met |",
-            "handshake/stray-answers deviates, and no row",
+            "ack/g-8-delayed deviates, and no row",
         ),
-        ("| deviates: nothing is reset, only ignored |", "| deviates |", "a reason"),
-        ("| open: not modelled (decision 0004) |", "| open |", "open, without a reason"),
-        ("| open: not modelled (decision 0004) |", "| met |", "met, by no test"),
-        ("| open: not modelled (decision 0004) |", "| later |", "no status: later"),
+        ("| deviates: the FIN is a segment of its own |", "| deviates |", "a reason"),
+        ("| open: the profile ns3 does not exist |", "| open |", "open, without a reason"),
+        ("| open: the profile ns3 does not exist |", "| met |", "met, by no test"),
+        ("| open: the profile ns3 does not exist |", "| later |", "no status: later"),
     ] {
         assert!(table.contains(from), "{from}");
         let found = faults(&table.replacen(from, to, 1), &sources, &scripts);

@@ -55,6 +55,7 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         max_pacing_rate: spec.max_pacing_rate,
         ecn: host.ecn,
         seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
+        ..Config::default()
     }
 }
 
@@ -106,7 +107,7 @@ impl Flow {
             match event {
                 Event::Connected | Event::Writable => self.offer(now),
                 Event::Finished => self.finished_at = Some(now),
-                Event::Readable | Event::PeerClosed | Event::Aborted => {}
+                Event::Readable | Event::PeerClosed | Event::Aborted | Event::Closed => {}
             }
         }
     }

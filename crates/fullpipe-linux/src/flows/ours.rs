@@ -120,7 +120,7 @@ impl<'a> Senders<'a> {
             let mut short = offered == 0;
             while offered > 0 {
                 let block = offered.min(WRITE as u64) as usize;
-                let taken = stack.write(now, id, &ZEROS[..block]);
+                let taken = stack.write(id, &ZEROS[..block]);
                 writer.wrote(block as u64, taken as u64);
                 short = taken < block;
                 offered = if short { 0 } else { offered - block as u64 };
@@ -130,7 +130,7 @@ impl<'a> Senders<'a> {
             }
         }
         if writer.is_done() {
-            stack.shutdown(now, id);
+            stack.shutdown(id);
         }
     }
 
@@ -225,7 +225,7 @@ impl<'a> Receivers<'a> {
         let unread = stack.connection(id).map_or(0, Connection::readable);
         if self.ended[number] && unread == 0 {
             // Closing tells the sender that everything was read.
-            stack.shutdown(now, id);
+            stack.shutdown(id);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fullpipe_linux::namespace::Namespace;
 use fullpipe_linux::stack_loop::{Application, LoopReport, Port, run};
 use fullpipe_linux::{Clock, Stop};
-use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
+use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::stack::siphash::Key;
 use fullpipe_tcp::stack::{ConnId, IsnClock, Stack, StackConfig};
@@ -79,15 +79,9 @@ impl Exchange {
         Config {
             mtu: self.mtu,
             cc: self.cc,
-            slow_start: None,
             sndbuf: Buffer::Auto { max: self.buffers },
             rcvbuf: Buffer::Auto { max: self.buffers },
-            window_rule: WindowRule::of(KernelVersion::new(6, 18), None),
-            window_clamp: None,
-            fair_queue: false,
-            max_pacing_rate: None,
-            ecn: false,
-            seed: 1,
+            ..Config::default()
         }
     }
 
@@ -230,14 +224,14 @@ impl Application for Ours<'_> {
         let Some(id) = self.id else { return Instant::FAR_FUTURE };
         while self.written < bytes[0] {
             let block = self.sends.at(self.written, bytes[0] - self.written);
-            let taken = stack.write(now, id, block);
+            let taken = stack.write(id, block);
             self.written += taken as u64;
             if taken < block.len() {
                 break;
             }
         }
         if self.written == bytes[0] {
-            stack.shutdown(now, id);
+            stack.shutdown(id);
         }
         loop {
             let got = stack.read(now, id, &mut self.buffer);

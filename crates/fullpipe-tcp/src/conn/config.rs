@@ -1,6 +1,8 @@
 //! What a connection is told before it begins.
 
-use fullpipe_units::{Bytes, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
+
+use super::KeepAlive;
 
 use crate::buffers::{Buffer, KernelVersion, WindowRule};
 use crate::cc::{Algorithm, SlowStart};
@@ -28,6 +30,13 @@ pub struct Config {
     pub max_pacing_rate: Option<Rate>,
     /// The active side asks for ECN (`net.ipv4.tcp_ecn = 1`); the passive side agrees to it in any case, as Linux does.
     pub ecn: bool,
+    /// A short segment leaves although another one is under way (`TCP_NODELAY`).
+    pub nodelay: bool,
+    /// Probes of an idle connection; off unless asked for (RFC 9293 MUST-25).
+    pub keep_alive: Option<KeepAlive>,
+    /// Most time that what was written may wait for the peer, in the network or for its window (`TCP_USER_TIMEOUT`; RFC 5482
+    /// without its option). Without it the number of retransmissions decides.
+    pub user_timeout: Option<Duration>,
     /// Seed of the initial sequence number and of the controller's draws.
     pub seed: u64,
 }
@@ -47,6 +56,9 @@ impl Default for Config {
             fair_queue: false,
             max_pacing_rate: None,
             ecn: false,
+            nodelay: false,
+            keep_alive: None,
+            user_timeout: None,
             seed: 1,
         }
     }

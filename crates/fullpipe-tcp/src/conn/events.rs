@@ -13,8 +13,11 @@ pub enum Event {
     PeerClosed,
     /// All that was written has been acknowledged, the end included.
     Finished,
-    /// The connection was reset or gave up.
+    /// The connection was reset or gave up: nothing of it needs to be kept.
     Aborted,
+    /// The connection is over, after both sides have closed or once nobody waits for the peer any more: nothing of it needs
+    /// to be kept.
+    Closed,
 }
 
 /// What happened and was not told yet. A set: whoever hears that data waits reads all of it, however many
@@ -23,13 +26,14 @@ pub enum Event {
 pub(super) struct Events(u8);
 
 impl Events {
-    const ORDER: [Event; 6] = [
+    const ORDER: [Event; 7] = [
         Event::Connected,
         Event::Writable,
         Event::Readable,
         Event::PeerClosed,
         Event::Finished,
         Event::Aborted,
+        Event::Closed,
     ];
 
     pub(super) fn add(&mut self, event: Event) {

@@ -1,14 +1,17 @@
 //! The three-way handshake (RFC 9293 section 3.5) and the options it agrees on.
 //!
 //! ```text
-//!   client                          server
-//!   SynSent      ── SYN ──►         Listen
-//!                ◄─ SYN-ACK ──      SynReceived
-//!   Established  ── ACK ──►         Established
+//!   client                          server               both at once
+//!   SynSent      ── SYN ──►         Listen               SynSent      ── SYN ──►  ◄── SYN ──      SynSent
+//!                ◄─ SYN-ACK ──      SynReceived          SynReceived  ─ SYN-ACK ─►◄─ SYN-ACK ─    SynReceived
+//!   Established  ── ACK ──►         Established          Established                              Established
 //! ```
+//!
+//! What acknowledges a SYN that was not sent is answered with a reset: the peer takes us for somebody who is gone.
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
+use super::reset::reset_for;
 use super::timers::RetransmitTimer;
 use super::{Connection, Event, State};
 use crate::cc::Hints;
@@ -25,7 +28,7 @@ const SYN_ACK_RETRIES: u32 = 5;
 impl Connection {
     /// Begins to connect: the next transmission is a SYN.
     pub fn open(&mut self) {
-        if self.state == State::Closed && self.stats.segments_sent == 0 {
+        if self.state == State::Closed && !self.over {
             self.state = State::SynSent;
             self.syn_pending = true;
         }
@@ -37,8 +40,15 @@ impl Connection {
             return None;
         }
         let answer = self.state == State::SynReceived;
+        if self.syn_transmissions == 0 {
+            self.opened_at = now;
+        }
         self.syn_sent_at = now;
-        self.retransmit_timer = Some((RetransmitTimer::Timeout, now + self.syn_timeout(answer)));
+        self.syn_transmissions += 1;
+        // An answer that was asked for again does not put off the end of waiting.
+        let due = now + self.syn_timeout(answer);
+        let due = self.within_user_timeout(due);
+        self.retransmit_timer.get_or_insert((RetransmitTimer::Timeout, due));
         let window = self.window.offer_in_syn(self.mss);
         let ecn = self.ecn.of_syn(answer, self.config.ecn, self.syn_retries > 0);
         Some(Segment {
@@ -64,66 +74,109 @@ impl Connection {
     }
 
     /// The SYN or SYN-ACK was not answered in time.
-    pub(super) fn on_syn_timeout(&mut self) {
-        let most = if self.state == State::SynReceived { SYN_ACK_RETRIES } else { SYN_RETRIES };
+    pub(super) fn on_syn_timeout(&mut self, now: Instant) {
+        let most = if self.passive { SYN_ACK_RETRIES } else { SYN_RETRIES };
         if self.syn_retries >= most {
-            self.abort();
+            self.end(now, Event::Aborted);
+            return;
+        }
+        if self.exceeds_user_timeout(now) {
             return;
         }
         self.syn_retries += 1;
         self.syn_pending = true;
     }
 
-    /// A segment before the connection is there. True when it is there now, and the segment is to be handled
-    /// further.
+    /// A segment before the connection is there, or after it. True when it is there now, and the segment is to be
+    /// handled further.
     #[cold]
-    pub(super) fn on_early_segment(&mut self, now: Instant, segment: &Segment) -> bool {
+    pub(super) fn on_segment_without_data(&mut self, now: Instant, segment: &Segment) -> bool {
         match self.state {
-            State::Closed => {}
+            State::Closed => self.reset_due = reset_for(segment),
             State::Listen => self.on_segment_in_listen(segment),
             State::SynSent => self.on_segment_in_syn_sent(now, segment),
             State::SynReceived => return self.on_segment_in_syn_received(now, segment),
-            State::Established => return true,
+            State::TimeWait => self.on_segment_in_time_wait(now, segment),
+            _ => return true,
         }
         false
     }
 
-    /// A segment in `Listen`: only a SYN means anything.
+    /// A segment in `Listen`: a SYN opens, an ACK is of a connection that is not known (TCP-3).
     fn on_segment_in_listen(&mut self, segment: &Segment) {
-        if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::RST) {
+        if segment.flags.has(Flags::ACK) {
+            self.reset_due = reset_for(segment);
+        } else if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST) {
             self.agree(segment);
             self.state = State::SynReceived;
             self.syn_pending = true;
         }
     }
 
-    /// A segment in `SynSent`: the SYN-ACK, if it acknowledges our SYN (TCP-2).
+    /// A segment in `SynSent`: the SYN-ACK, if it acknowledges our SYN, or the SYN of a peer that opens at the same time
+    /// (TCP-1). What acknowledges anything else is reset (TCP-2).
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {
-        let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.iss.plus(1);
-        if !acknowledges {
-            return;
-        }
-        if segment.flags.has(Flags::RST) {
-            self.abort();
+        let acknowledges = segment.flags.has(Flags::ACK);
+        if acknowledges && segment.ack != self.iss.plus(1) {
+            self.reset_due = reset_for(segment);
+        } else if segment.flags.has(Flags::RST) {
+            // Without an ACK anybody could have guessed it.
+            if acknowledges {
+                self.end(now, Event::Aborted);
+            }
         } else if segment.flags.has(Flags::SYN) {
             self.agree(segment);
-            self.establish(now, segment);
-            self.acks.demand();
+            if acknowledges {
+                self.establish(now, segment);
+                self.acks.demand();
+            } else {
+                self.state = State::SynReceived;
+                self.retransmit_timer = None;
+                self.syn_pending = true;
+            }
         }
     }
 
     /// A segment in `SynReceived`. True when it completes the handshake and is to be handled further.
     fn on_segment_in_syn_received(&mut self, now: Instant, segment: &Segment) -> bool {
-        if segment.flags.has(Flags::SYN) {
-            // The SYN-ACK was lost, or is late.
-            self.syn_pending = true;
-            return false;
-        }
-        if segment.flags.has(Flags::ACK) && segment.ack == self.iss.plus(1) {
+        let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.iss.plus(1);
+        let offset = segment.seq.offset_near(self.irs.plus(1), 0);
+        let in_window = offset.is_some_and(|offset| offset <= self.window.edge());
+        if segment.flags.has(Flags::RST) {
+            match offset {
+                Some(0) => self.on_refusal(now),
+                _ if in_window => self.challenge(now),
+                _ => {}
+            }
+        } else if segment.flags.has(Flags::SYN) && segment.seq == self.irs {
+            if acknowledges && !self.passive {
+                // Both have opened at the same time: their SYN-ACK acknowledges ours.
+                self.establish(now, segment);
+            } else {
+                // The SYN-ACK was lost, or is late.
+                self.syn_pending = true;
+            }
+        } else if segment.flags.has(Flags::SYN) || !in_window {
+            self.challenge(now);
+        } else if acknowledges {
             self.establish(now, segment);
             return true;
+        } else if segment.flags.has(Flags::ACK) {
+            self.reset_due = reset_for(segment);
         }
         false
+    }
+
+    /// The peer does not want the connection. Who was opened by a SYN waits for the next one (RFC 9293 MUST-11), and nobody
+    /// is told.
+    fn on_refusal(&mut self, now: Instant) {
+        if !self.passive || self.detached {
+            self.end(now, Event::Aborted);
+            return;
+        }
+        let fresh = Self::new(self.config.clone(), State::Listen);
+        // Numbers of the next attempt do not overlap with those of this one.
+        *self = Self { iss: self.iss.plus(65_537), queue: self.queue.clone(), ..fresh };
     }
 
     /// Takes what the peer's SYN says. An option counts only if both sides sent it.
@@ -148,16 +201,18 @@ impl Connection {
     }
 
     fn establish(&mut self, now: Instant, segment: &Segment) {
-        self.state = State::Established;
+        // Who has closed in the meantime goes on at once.
+        self.state = if self.queue.is_closed() { State::FinWait1 } else { State::Established };
         self.window.on_established(now);
-        self.retransmit_timer = None;
+        self.heard_at = now;
+        self.retransmit_timer = self.silence_timer();
         // A SYN's own window is never scaled; in SynReceived the segment is an ordinary one.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_scale };
         self.snd_wnd = u64::from(segment.window) << shift;
         self.max_snd_wnd = self.snd_wnd;
         self.mss = build::bound_to_half_window(self.mss, self.snd_wnd);
-        // Karn: a retransmitted SYN gives no sample.
-        if self.syn_retries == 0 {
+        // Karn: a SYN that was sent again gives no sample.
+        if self.syn_transmissions == 1 {
             let rtt = now.saturating_since(self.syn_sent_at);
             self.rtt.on_sample(rtt, 0, 0);
             self.rtt.on_min_sample(rtt, now);
@@ -172,11 +227,5 @@ impl Connection {
         self.refresh_control(&cx);
         self.queue.autotune(self.control.cwnd, self.mss, 2);
         self.events.add(Event::Connected);
-    }
-
-    pub(super) fn abort(&mut self) {
-        self.state = State::Closed;
-        self.retransmit_timer = None;
-        self.events.add(Event::Aborted);
     }
 }

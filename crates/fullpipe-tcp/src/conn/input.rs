@@ -14,7 +14,10 @@ use crate::rx::ack::Received;
 use crate::wire::{Flags, Segment, Timestamps};
 
 /// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
-const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
+pub(super) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long a timestamp of the peer is remembered: half of the way round would be 24.8 days.
+const CLOCK_MEMORY: Duration = Duration::from_secs(24 * 86_400);
 
 /// What one ACK delivered, gathered record by record.
 struct Delivery {
@@ -107,7 +110,7 @@ pub(super) fn lost_record(number: RecordNo, record: &SentRecord, cause: LossCaus
 impl Connection {
     /// Handles a segment. Afterwards `poll_transmit`, `poll_event` and `poll_timeout` are worth calling.
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
-        if self.state != State::Established && !self.on_early_segment(now, segment) {
+        if !self.state.carries_data() && !self.on_segment_without_data(now, segment) {
             return;
         }
         let rcv_nxt = self.reassembly.rcv_nxt();
@@ -128,12 +131,13 @@ impl Connection {
             self.challenge(now);
             return;
         }
-        if self.is_stale(segment, start) || beyond {
+        if self.is_stale(now, segment, start) || beyond {
             self.acks.demand();
             return;
         }
         if let Some(timestamps) = segment.timestamps {
-            if start <= self.last_ack_sent && (timestamps.value.wrapping_sub(self.ts_recent) as i32) >= 0 {
+            let age = timestamps.value.wrapping_sub(self.ts_recent) as i32;
+            if start <= self.last_ack_sent && (age >= 0 || self.has_outlived_clock(now)) {
                 self.ts_recent = timestamps.value;
             }
             if segment.len > 0 && self.window.is_new_echo(timestamps.echo) {
@@ -143,7 +147,7 @@ impl Connection {
         if segment.flags.has(Flags::ACK) && !self.on_ack(now, segment, start) {
             return;
         }
-        if end > start {
+        if end > start && !(self.detached && self.refuses_data(now, segment, start)) {
             self.note_mark(segment);
             self.on_data(now, segment, start, end);
         }
@@ -151,17 +155,23 @@ impl Connection {
 
     /// CH-2: a reset counts only where the next octet is expected; elsewhere in the window the peer is
     /// asked to repeat it, and outside nothing happens.
+    ///
+    /// CH-3: as Linux has it, a peer that has lost its state may also have counted on from what was reported to it last, or
+    /// not have counted its FIN.
     fn on_reset(&mut self, now: Instant, in_window: Option<u64>, rcv_nxt: u64) {
-        match in_window {
-            Some(start) if start == rcv_nxt => self.abort(),
-            Some(start) if start > rcv_nxt => self.challenge(now),
-            _ => {}
+        let Some(start) = in_window else { return };
+        let reported = self.reassembly.recent().iter().map(|&(_, end)| end).max();
+        let behind_fin = matches!(self.state, State::CloseWait | State::Closing | State::LastAck);
+        if start == rcv_nxt || reported == Some(start) || (behind_fin && start + 1 == rcv_nxt) {
+            self.on_valid_reset(now);
+        } else if start > rcv_nxt {
+            self.challenge(now);
         }
     }
 
     /// Answers something out of place with an ACK, at most once in half a second, so that two
     /// connections never talk past each other for ever (CH-5).
-    fn challenge(&mut self, now: Instant) {
+    pub(super) fn challenge(&mut self, now: Instant) {
         let recently = self.challenged_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL);
         if !recently {
             self.challenged_at = Some(now);
@@ -170,11 +180,18 @@ impl Connection {
     }
 
     /// PAWS (RFC 7323 section 5): an old timestamp marks a segment from a previous wrap.
-    fn is_stale(&self, segment: &Segment, start: u64) -> bool {
+    fn is_stale(&self, now: Instant, segment: &Segment, start: u64) -> bool {
         let Some(timestamps) = segment.timestamps else { return false };
         let age = timestamps.value.wrapping_sub(self.ts_recent) as i32;
         // A reordered pure ACK is tolerated: it carries nothing that could be misplaced (PAWS-5).
-        age < 0 && segment.len > 0 && start >= self.reassembly.rcv_nxt()
+        age < 0 && segment.len > 0 && start >= self.reassembly.rcv_nxt() && !self.has_outlived_clock(now)
+    }
+
+    /// PAWS-3: after so long a silence the peer's clock of milliseconds may have come round, and says nothing (RFC 7323 section
+    /// 5.5).
+    #[cold]
+    fn has_outlived_clock(&self, now: Instant) -> bool {
+        now.saturating_since(self.last_heard()) > CLOCK_MEMORY
     }
 
     fn on_data(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
@@ -216,8 +233,7 @@ impl Connection {
         if self.reassembly.rcv_nxt() > before {
             self.events.add(Event::Readable);
             if self.fin_at.is_some_and(|fin| self.reassembly.rcv_nxt() > fin && before <= fin) {
-                self.events.add(Event::PeerClosed);
-                self.finish_if_done();
+                self.on_peer_closed(now);
             }
         }
     }
@@ -231,13 +247,16 @@ impl Connection {
             self.challenge(now);
             return false;
         };
-        self.window_probes = 0;
+        self.unanswered_probes = 0;
         self.check_app_limited();
         self.update_send_window(segment, start, ack);
         let ack = ack.max(self.snd_una);
         if self.has_nothing_to_hear(segment, ack) {
+            if segment.len == 0 {
+                self.heard_at = now;
+            }
             self.rearm_after_ack(now, None, false);
-            self.finish_if_done();
+            self.finish_if_done(now);
         } else {
             self.on_news(now, segment, ack);
         }
@@ -272,6 +291,7 @@ impl Connection {
         let delivered = delivery.delivered();
         if delivered > 0 {
             self.rate.on_delivered(now, delivered);
+            self.heard_at = now;
             self.stats.acks += 1;
         }
         self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
@@ -320,7 +340,7 @@ impl Connection {
             self.autotune_send_buffer();
         }
         self.rearm_after_ack(now, look_again, delivered > 0);
-        self.finish_if_done();
+        self.finish_if_done(now);
     }
 
     /// Nothing is outstanding, and so no ACK can report, end or prove anything: what the receiving side of a
@@ -571,13 +591,16 @@ impl Connection {
 
     fn rearm_after_ack(&mut self, now: Instant, look_again: Option<Instant>, progress: bool) {
         if self.board.is_empty() {
-            if matches!(self.retransmit_timer, Some((timer, _)) if timer != RetransmitTimer::Persist) {
-                self.retransmit_timer = None;
-            }
-            if self.snd_wnd > 0 && matches!(self.retransmit_timer, Some((RetransmitTimer::Persist, _))) {
-                // ZWP-4: the window reopened; no back-off is left.
-                self.retransmit_timer = None;
-                self.rto.on_valid_sample();
+            match self.retransmit_timer {
+                None => {}
+                Some((RetransmitTimer::Persist, _)) if self.snd_wnd == 0 => {}
+                Some((RetransmitTimer::Persist, _)) => {
+                    // ZWP-4: the window reopened; no back-off is left.
+                    self.retransmit_timer = self.silence_timer();
+                    self.rto.on_valid_sample();
+                }
+                Some((timer, _)) if timer.is_of_silence() => {}
+                Some(_) => self.retransmit_timer = self.silence_timer(),
             }
         } else if let Some(at) = look_again {
             self.retransmit_timer = Some((RetransmitTimer::Reordering, at));
@@ -596,11 +619,12 @@ impl Connection {
     }
 
     /// Emits `Finished` once, when the FIN has been acknowledged.
-    pub(super) fn finish_if_done(&mut self) {
+    fn finish_if_done(&mut self, now: Instant) {
         let ours = self.fin_sent && self.snd_una > self.queue.written();
         if ours && !self.finished {
             self.finished = true;
             self.events.add(Event::Finished);
+            self.on_fin_acknowledged(now);
         }
     }
 

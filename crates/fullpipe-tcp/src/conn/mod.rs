@@ -18,6 +18,7 @@
 //! and after any of them `poll_transmit` until it yields nothing.
 
 mod carried;
+mod close;
 mod config;
 mod ecn;
 mod events;
@@ -26,9 +27,11 @@ mod input;
 mod output;
 mod report;
 mod reset;
+mod silence;
 mod state;
 #[cfg(test)]
 mod tests;
+mod time_wait;
 mod timers;
 
 use fullpipe_units::{Draws, Instant};
@@ -58,7 +61,9 @@ use events::Events;
 use report::LimitClock;
 pub use report::{ReceiverSnapshot, Snapshot, Stats};
 pub use reset::reset_for;
+pub use silence::KeepAlive;
 pub use state::State;
+pub use time_wait::{TimeWait, TimeWaitVerdict};
 use timers::RetransmitTimer;
 
 /// A transmission: one segment, or several of `gso_size` bytes that leave together.
@@ -90,6 +95,12 @@ enum Phase {
 pub struct Connection {
     config: Config,
     state: State,
+    /// Nobody reads any more.
+    detached: bool,
+    /// Opened by a SYN of the peer.
+    passive: bool,
+    /// It was there and has ended.
+    over: bool,
     events: Events,
     draws: Draws,
 
@@ -101,8 +112,12 @@ pub struct Connection {
     has_sack: bool,
     peer_scale: u8,
     syn_retries: u32,
+    /// How often a SYN or SYN-ACK was sent, for whatever reason.
+    syn_transmissions: u32,
     syn_pending: bool,
     syn_sent_at: Instant,
+    /// When the first SYN or SYN-ACK left.
+    opened_at: Instant,
     ecn: EcnState,
 
     // Sending half.
@@ -142,8 +157,10 @@ pub struct Connection {
     /// The timeout's retransmission leaves whatever the window says.
     force_retransmit: bool,
     probe_due: Option<ProbeKind>,
-    /// Window probes since the peer was last heard.
-    window_probes: u32,
+    /// Probes of a closed window or an idle connection since the peer was last heard.
+    unanswered_probes: u32,
+    /// When something outstanding was last acknowledged, or an ACK came that said nothing.
+    heard_at: Instant,
     retransmit_timer: Option<(RetransmitTimer, Instant)>,
     /// When the tail loss probe was armed, if more than one segment was outstanding and nothing was heard since:
     /// what is sent at the same time as that does not move it.
@@ -165,6 +182,10 @@ pub struct Connection {
     /// When something out of place was last answered.
     challenged_at: Option<Instant>,
 
+    /// A reset to be sent.
+    reset_due: Option<Segment>,
+    time_wait: Option<TimeWait>,
+
     /// The largest window that an autotuned send buffer has followed.
     tuned_for: u64,
 
@@ -179,6 +200,8 @@ enum ProbeKind {
     Tail,
     /// Zero-window probe.
     Window,
+    /// Of an idle connection.
+    KeepAlive,
 }
 
 /// Whether the window was used (RFC 7661's spirit, the kernel's bookkeeping): growth is earned only by a
@@ -222,6 +245,9 @@ impl Connection {
         Self {
             config,
             state,
+            detached: false,
+            passive: state == State::Listen,
+            over: false,
             events: Events::default(),
             draws,
             iss: SeqNum(draws.at(0) as u32),
@@ -231,8 +257,10 @@ impl Connection {
             has_sack: true,
             peer_scale: 0,
             syn_retries: 0,
+            syn_transmissions: 0,
             syn_pending: false,
             syn_sent_at: Instant::ZERO,
+            opened_at: Instant::ZERO,
             ecn: EcnState::default(),
             snd_una: 0,
             snd_nxt: 0,
@@ -263,7 +291,8 @@ impl Connection {
             last_sent_at: None,
             force_retransmit: false,
             probe_due: None,
-            window_probes: 0,
+            unanswered_probes: 0,
+            heard_at: Instant::ZERO,
             retransmit_timer: None,
             probe_armed_at: None,
             lost_scratch: Vec::new(),
@@ -277,6 +306,8 @@ impl Connection {
             ts_recent: 0,
             last_ack_sent: 0,
             challenged_at: None,
+            reset_due: None,
+            time_wait: None,
             tuned_for: 0,
             limits: LimitClock::default(),
             stats: Stats::default(),
@@ -336,11 +367,6 @@ impl Connection {
         }
     }
 
-    /// Says that no more will be written.
-    pub fn close(&mut self) {
-        self.queue.close();
-    }
-
     /// Bytes that wait to be read.
     pub fn readable(&self) -> u64 {
         self.received() - self.copied
@@ -363,7 +389,9 @@ impl Connection {
         // An ACK that is due anyway carries the new window.
         if taken > 0 && !self.acks.is_due() {
             let (rcv_nxt, held) = (self.reassembly.rcv_nxt(), self.reassembly.held_bytes());
-            if self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss) {
+            let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
+            // Who has sent everything needs no window.
+            if opens && !self.is_peer_closed() {
                 self.acks.demand();
             }
         }

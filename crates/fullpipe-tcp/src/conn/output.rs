@@ -15,8 +15,8 @@ impl Connection {
     /// The next transmission, or `None` when nothing may be sent now.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        if self.state != State::Established {
-            return self.poll_handshake(now);
+        if !self.state.carries_data() {
+            return self.poll_without_data(now);
         }
         if !self.only_acknowledges()
             && let Some(transmit) = self.poll_data(now)
@@ -31,11 +31,17 @@ impl Connection {
     }
 
     #[cold]
-    fn poll_handshake(&mut self, now: Instant) -> Option<Transmit> {
-        if !matches!(self.state, State::SynSent | State::SynReceived) {
-            return None;
-        }
-        let segment = self.transmit_syn(now)?;
+    fn poll_without_data(&mut self, now: Instant) -> Option<Transmit> {
+        let segment = match (self.reset_due.take(), self.state) {
+            (Some(reset), _) => reset,
+            (None, State::SynSent | State::SynReceived) if self.syn_pending => self.transmit_syn(now)?,
+            (None, State::SynReceived) if self.acks.is_due() => self.segment(now, 0, 0, Flags::ACK),
+            (None, State::TimeWait) if self.acks.is_due() => {
+                self.acks.on_ack_sent();
+                self.time_wait.as_ref()?.acknowledgement(now)
+            }
+            _ => return None,
+        };
         Some(Transmit { segment, gso_size: 0, depart_at: now })
     }
 
@@ -196,7 +202,7 @@ impl Connection {
             self.board.push_new(at - u64::from(piece), piece, false, now, snapshot);
         }
         self.snd_nxt = end;
-        if len < segments * self.mss {
+        if len < segments * self.mss && !self.config.nodelay {
             self.short_until = end;
         }
         let sent = Sent { offset, len, kind: SentKind::New, first_after_idle, departure: now };
@@ -256,13 +262,10 @@ impl Connection {
                     self.rto.on_valid_sample();
                     return Some(self.transmit_new(now, len));
                 }
-                // ZWP-1: an octet that the peer has already acknowledged: it must answer.
                 self.arm_persist(now);
-                let before_una = self.iss.plus(self.snd_una);
-                let mut segment = self.segment(now, self.snd_nxt, 0, Flags::ACK);
-                segment.seq = before_una;
-                Some(Transmit { segment, gso_size: 0, depart_at: now })
+                Some(self.question(now))
             }
+            ProbeKind::KeepAlive => Some(self.question(now)),
             ProbeKind::Tail => {
                 self.stats.probes += 1;
                 let len = unsent.min(self.mss);
@@ -283,6 +286,13 @@ impl Connection {
                 Some(transmit)
             }
         }
+    }
+
+    /// An octet that the peer has already acknowledged, and none (ZWP-1, KA-3): it must answer.
+    fn question(&mut self, now: Instant) -> Transmit {
+        let seq = self.iss.plus(self.snd_una);
+        let segment = self.segment(now, self.snd_nxt, 0, Flags::ACK);
+        Transmit { segment: Segment { seq, ..segment }, gso_size: 0, depart_at: now }
     }
 
     fn on_sent(&mut self, now: Instant, sent: Sent, segments: u64) {
@@ -315,28 +325,32 @@ impl Connection {
     }
 
     fn rearm_after_send(&mut self, now: Instant, was_idle: bool) {
+        use RetransmitTimer::{KeepAlive, Persist, TailProbe, Timeout};
         if was_idle {
             self.rto_base = now;
         }
         match self.retransmit_timer {
-            Some((RetransmitTimer::TailProbe, _)) if self.probe_armed_at == Some(now) => {}
-            None | Some((RetransmitTimer::TailProbe | RetransmitTimer::Persist, _)) => {
+            Some((TailProbe, _)) if self.probe_armed_at == Some(now) => {}
+            None | Some((TailProbe | Persist | KeepAlive, _)) => {
                 self.arm_probe_or_timeout(now);
             }
-            Some((RetransmitTimer::Timeout, _)) if was_idle => self.arm_probe_or_timeout(now),
+            Some((Timeout, _)) if was_idle => self.arm_probe_or_timeout(now),
             Some(_) => {}
         }
     }
 
     /// With the peer's window closed and nothing in flight, only a probe can learn that it reopened.
     fn guard_closed_window(&mut self, now: Instant, limit: SendLimit) {
-        if limit == SendLimit::Rwnd && self.board.is_empty() && self.retransmit_timer.is_none() {
+        let idle = self.retransmit_timer.is_none_or(|(timer, _)| timer.is_of_silence());
+        if limit == SendLimit::Rwnd && self.board.is_empty() && idle {
+            self.rto_base = now;
             self.arm_persist(now);
         }
     }
 
     fn arm_persist(&mut self, now: Instant) {
-        self.retransmit_timer = Some((RetransmitTimer::Persist, now + self.rto.timeout(&self.rtt)));
+        let due = now + self.rto.timeout(&self.rtt);
+        self.retransmit_timer = Some((RetransmitTimer::Persist, self.within_user_timeout(due)));
     }
 
     fn data_segment(&mut self, now: Instant, offset: u64, len: u64, flags: Flags) -> Transmit {

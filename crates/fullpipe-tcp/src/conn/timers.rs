@@ -8,12 +8,16 @@
 //!   TailProbe    nothing was delivered for two round trips
 //!   Timeout      nothing was delivered for the RTO
 //!   Persist      the peer's window is closed
+//!   KeepAlive    nothing is outstanding, and nothing is heard
+//!   FinWait2     nobody's connection waits for the peer's FIN
+//!   TimeWait     two segment lifetimes
 //! ```
 
 use fullpipe_units::Instant;
 
-use super::{Connection, Phase, ProbeKind, State};
+use super::{Connection, Event, Phase, ProbeKind, State};
 use crate::cc::Signal;
+use crate::estimate::RTO_MAX;
 use crate::recovery::probe::TailProbe;
 
 /// What the sending side's timer stands for.
@@ -23,10 +27,22 @@ pub(super) enum RetransmitTimer {
     TailProbe,
     Timeout,
     Persist,
+    KeepAlive,
+    FinWait2,
+    TimeWait,
+}
+
+impl RetransmitTimer {
+    /// It runs while nothing is outstanding, and gives way to whatever is.
+    pub(super) fn is_of_silence(self) -> bool {
+        matches!(self, Self::KeepAlive | Self::FinWait2 | Self::TimeWait)
+    }
 }
 
 /// Expiries without an answer after which a connection gives up (the kernel's `tcp_retries2`).
 const MAX_TIMEOUTS: u32 = 15;
+/// The same where nobody uses the connection any more (`tcp_orphan_retries`).
+const ORPHAN_TIMEOUTS: u32 = 8;
 
 impl Connection {
     /// When `handle_timeout` is to be called; [`Instant::FAR_FUTURE`] for never.
@@ -50,19 +66,22 @@ impl Connection {
         }
         self.retransmit_timer = None;
         if matches!(self.state, State::SynSent | State::SynReceived) {
-            self.on_syn_timeout();
+            self.on_syn_timeout(now);
             return;
         }
         match timer {
             RetransmitTimer::Reordering => self.on_reordering_timeout(now),
             RetransmitTimer::TailProbe => self.probe_due = Some(ProbeKind::Tail),
             RetransmitTimer::Timeout => self.on_retransmission_timeout(now),
-            RetransmitTimer::Persist if self.window_probes >= MAX_TIMEOUTS => self.abort(),
+            RetransmitTimer::Persist if self.gives_up_on_window() => self.end(now, Event::Aborted),
+            RetransmitTimer::Persist if self.exceeds_user_timeout(now) => {}
             RetransmitTimer::Persist => {
-                self.window_probes += 1;
+                self.unanswered_probes += 1;
                 self.probe_due = Some(ProbeKind::Window);
                 self.rto.on_unanswered_probe();
             }
+            RetransmitTimer::KeepAlive => self.on_keep_alive_timeout(now),
+            RetransmitTimer::FinWait2 | RetransmitTimer::TimeWait => self.end(now, Event::Closed),
         }
     }
 
@@ -80,8 +99,12 @@ impl Connection {
         if self.board.is_empty() {
             return;
         }
-        if self.rto.backoff() >= MAX_TIMEOUTS {
-            self.abort();
+        let most = if self.detached { ORPHAN_TIMEOUTS } else { MAX_TIMEOUTS };
+        if self.rto.backoff() >= most {
+            self.end(now, Event::Aborted);
+            return;
+        }
+        if self.exceeds_user_timeout(now) {
             return;
         }
         self.stats.timeouts += 1;
@@ -105,12 +128,25 @@ impl Connection {
         self.refresh_control(&cx);
         self.force_retransmit = true;
         self.arm_timeout(now);
+        if let Some((_, at)) = self.retransmit_timer {
+            self.retransmit_timer = Some((RetransmitTimer::Timeout, self.within_user_timeout(at)));
+        }
+    }
+
+    /// Nothing answers the probes of a closed window; or, if nobody uses the connection any more, the window has been closed
+    /// until the back-off came to its end, whatever answers.
+    fn gives_up_on_window(&self) -> bool {
+        let orphan = self.detached && self.rto.timeout(&self.rtt) >= RTO_MAX;
+        orphan || self.unanswered_probes >= MAX_TIMEOUTS
     }
 
     /// Restarts the retransmission timeout from `now`.
     pub(super) fn arm_timeout(&mut self, now: Instant) {
-        self.retransmit_timer =
-            (!self.board.is_empty()).then(|| (RetransmitTimer::Timeout, now + self.rto.timeout(&self.rtt)));
+        self.retransmit_timer = if self.board.is_empty() {
+            self.silence_timer()
+        } else {
+            Some((RetransmitTimer::Timeout, now + self.rto.timeout(&self.rtt)))
+        };
     }
 
     /// Arms the tail loss probe if its conditions hold (RFC 8985 section 7.2), else the timeout.

@@ -140,6 +140,11 @@ impl AckPolicy {
         }
     }
 
+    /// When data last arrived.
+    pub(crate) fn last_arrival(&self) -> Option<Instant> {
+        self.last_arrival
+    }
+
     /// When an ACK must go out at the latest; [`Instant::FAR_FUTURE`] when none is owed.
     pub(crate) fn deadline(&self) -> Instant {
         self.delayed_until.unwrap_or(Instant::FAR_FUTURE)

@@ -38,10 +38,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-use fullpipe_units::{Duration, Instant};
+use fullpipe_units::Instant;
 
 use crate::conn::{Config, Connection, Event, State};
-use crate::wire::{Checksums, Flags, Packet, Segment};
+use crate::wire::{Checksums, Flags, Packet, Segment, SeqNum};
 
 pub use isn::IsnClock;
 use listener::Listener;
@@ -56,9 +56,6 @@ pub const MOST_REPLIES: usize = 256;
 const BEGUN: u64 = 64 << 10;
 /// Bytes by which IPv6's header is longer than IPv4's, with which a connection counts.
 const LONGER_HEADER: u64 = 20;
-/// How long a connection is remembered when both its halves have ended, or when its application has left and the peer
-/// does not end (Linux: TIME-WAIT and `tcp_fin_timeout`).
-const LINGER: Duration = Duration::from_secs(60);
 
 /// Both ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,10 +166,8 @@ struct Entry {
     told: u16,
     /// Events that wait for an owner, one of each kind.
     kept: Vec<Event>,
-    finished: bool,
-    peer_closed: bool,
-    /// When it is forgotten.
-    forgotten_at: Instant,
+    /// Nothing of it needs to be kept once a last reset has left and its application has let go of it.
+    over: bool,
 }
 
 /// Connections, listeners and their packets.
@@ -258,7 +253,7 @@ impl Stack {
         connection.start_at(iss);
         connection.open();
         let slot = self.insert(tuple, connection, Owner::Application).ok_or(ConnectError::TooMany)?;
-        self.touched(now, slot);
+        self.touched(slot);
         Ok(self.id(slot))
     }
 
@@ -285,7 +280,7 @@ impl Stack {
 
     /// Writes as much of `data` as the send buffer takes; returns how much. When it took less, [`Event::Writable`] says
     /// when to go on.
-    pub fn write(&mut self, now: Instant, id: ConnId, data: &[u8]) -> usize {
+    pub fn write(&mut self, id: ConnId, data: &[u8]) -> usize {
         let Some(entry) = self.entry_mut(id) else { return 0 };
         let most = (data.len() as u64).min(entry.sending.room());
         let taken = entry.connection.write(most) as usize;
@@ -294,7 +289,7 @@ impl Stack {
         if taken < data.len() {
             entry.connection.wait_for_room();
         }
-        self.touched(now, id.slot);
+        self.touched(id.slot);
         taken
     }
 
@@ -320,25 +315,34 @@ impl Stack {
         let Some(entry) = self.entry_mut(id) else { return 0 };
         let taken = entry.connection.read(now, len);
         entry.receiving.advance(entry.connection.read_offset());
-        self.touched(now, id.slot);
+        self.touched(id.slot);
         taken
     }
 
     /// Says that no more will be written; what was written is still sent.
-    pub fn shutdown(&mut self, now: Instant, id: ConnId) {
+    pub fn shutdown(&mut self, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.close();
-            self.touched(now, id.slot);
+            self.touched(id.slot);
         }
     }
 
-    /// Lets go of a connection: its writing ends, what still arrives is dropped, and nothing more is told of it.
+    /// Lets go of a connection ([`Connection::detach`]): what was written is still sent, what still arrives is reset, and nothing
+    /// more is told of it.
     pub fn release(&mut self, now: Instant, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
-            entry.connection.close();
+            entry.connection.detach(now);
             entry.owner = Owner::Nobody;
-            entry.forgotten_at = entry.forgotten_at.min(now + LINGER);
-            self.touched(now, id.slot);
+            self.touched(id.slot);
+        }
+    }
+
+    /// Resets a connection and lets go of it.
+    pub fn abort(&mut self, now: Instant, id: ConnId) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.connection.abort(now);
+            entry.owner = Owner::Nobody;
+            self.touched(id.slot);
         }
     }
 
@@ -385,8 +389,35 @@ impl Stack {
             counters.accept_overflows += 1;
             return;
         }
+        // TW-3: a SYN that is surely new ends the wait, if there is somebody to take it.
+        let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
+        if let Some(least) = least
+            && entry.owner == Owner::Nobody
+            && listeners
+                .get(&entry.tuple.local)
+                .is_some_and(|listener| !listener.is_full() && !listener.is_flooded())
+        {
+            let tuple = entry.tuple;
+            self.remove(slot);
+            self.half_open(now, tuple, segment, Some(least));
+            return;
+        }
         entry.take(now, segment, payload);
-        self.touched(now, slot);
+        self.touched(slot);
+    }
+
+    /// Keeps a SYN; its connection begins no lower than `least`.
+    fn half_open(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, least: Option<SeqNum>) {
+        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
+        listener.half_open += 1;
+        let config = listener.config.clone();
+        let mut connection = Connection::server(self.sized(config, &tuple));
+        let isn = self.config.isn_clock.isn(now, &tuple, self.config.key);
+        connection.start_at(least.filter(|least| isn.distance_from(*least) < 0).unwrap_or(isn));
+        connection.handle_segment(now, syn);
+        if let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) {
+            self.touched(slot);
+        }
     }
 
     /// A segment between two sockets that have no connection.
@@ -426,14 +457,7 @@ impl Stack {
             self.answer_with_cookie(now, tuple, segment);
             return;
         }
-        listener.half_open += 1;
-        let config = listener.config.clone();
-        let mut connection = Connection::server(self.sized(config, &tuple));
-        connection.start_at(self.config.isn_clock.isn(now, &tuple, self.config.key));
-        connection.handle_segment(now, segment);
-        if let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) {
-            self.touched(now, slot);
-        }
+        self.half_open(now, tuple, segment, None);
     }
 
     /// Answers a SYN and keeps nothing of it.
@@ -456,7 +480,7 @@ impl Stack {
     fn resume(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, answer: &Segment, payload: &[u8]) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         let config = listener.config.clone();
-        let iss = crate::wire::SeqNum(answer.ack.0.wrapping_sub(1));
+        let iss = SeqNum(answer.ack.0.wrapping_sub(1));
         let connection = Connection::resumed(self.sized(config, &tuple), now, iss, syn);
         let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) else { return };
         if let Some(listener) = self.listeners.get_mut(&tuple.local) {
@@ -483,7 +507,7 @@ impl Stack {
             if entry.connection.poll_timeout() <= now {
                 entry.connection.handle_timeout(now);
             }
-            self.touched(now, slot);
+            self.touched(slot);
         }
     }
 
@@ -498,7 +522,7 @@ impl Stack {
     }
 
     /// Follows what became of a connection: its owner, events, rings, the queue of those that send, and its end.
-    fn touched(&mut self, now: Instant, slot: u32) {
+    fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
         let Some(entry) = slots[slot as usize].1.as_mut() else { return };
         let state = entry.connection.state();
@@ -506,21 +530,22 @@ impl Stack {
             && let Some(listener) = listeners.get_mut(&local)
         {
             match state {
-                State::Established => {
+                State::SynReceived => {}
+                // A failed passive open goes back to listening: the listener never ceased to (MUST-11).
+                State::Closed | State::Listen => {
+                    listener.half_open -= 1;
+                    entry.owner = Owner::Nobody;
+                    entry.over = true;
+                }
+                _ => {
                     listener.half_open -= 1;
                     listener.waiting.push_back(entry.id);
                     entry.owner = Owner::Waiting;
                 }
-                State::Closed => {
-                    listener.half_open -= 1;
-                    entry.owner = Owner::Nobody;
-                }
-                _ => {}
             }
         }
         while let Some(event) = entry.connection.poll_event() {
-            entry.finished |= event == Event::Finished;
-            entry.peer_closed |= event == Event::PeerClosed;
+            entry.over |= matches!(event, Event::Aborted | Event::Closed);
             let bit = 1 << event as u16;
             if entry.told & bit == 0 {
                 entry.told |= bit;
@@ -531,21 +556,11 @@ impl Stack {
             }
         }
         entry.sending.advance(entry.connection.acknowledged());
-        if entry.owner == Owner::Nobody {
-            let rest = entry.connection.readable();
-            entry.connection.read(now, rest);
-            entry.receiving.advance(entry.connection.read_offset());
-        }
-        let gone = state == State::Closed;
-        if gone || (entry.finished && entry.peer_closed) {
+        if entry.over || state == State::TimeWait {
             entry.sending.release();
-            let forgotten_at = if gone { now } else { now + LINGER };
-            entry.forgotten_at = entry.forgotten_at.min(forgotten_at);
         }
-        let unheld = matches!(entry.owner, Owner::Nobody);
-        if unheld && entry.forgotten_at <= now {
-            self.remove(slot);
-            return;
+        if entry.owner == Owner::Nobody {
+            entry.receiving.release();
         }
         if !entry.ready {
             entry.ready = true;
@@ -556,9 +571,7 @@ impl Stack {
     /// Puts a connection among the timers, no later than what it waits for.
     fn arm(&mut self, slot: u32) {
         let Some(entry) = self.slots[slot as usize].1.as_mut() else { return };
-        let forgotten_at =
-            if entry.owner == Owner::Nobody { entry.forgotten_at } else { Instant::FAR_FUTURE };
-        let due = entry.connection.poll_timeout().min(forgotten_at);
+        let due = entry.connection.poll_timeout();
         // One that moves away is looked at when it would have been due: cheaper than moving it with each packet.
         if due < entry.armed {
             self.timers.remove(&(entry.armed, slot));
@@ -597,9 +610,7 @@ impl Stack {
             ready: false,
             told: 0,
             kept: Vec::new(),
-            finished: false,
-            peer_closed: false,
-            forgotten_at: Instant::FAR_FUTURE,
+            over: false,
         }));
         self.by_tuple.insert(tuple, slot);
         Some(slot)

@@ -1,6 +1,6 @@
 //! What leaves: answers without a connection first, then each connection in turn, a transmission at a time.
 
-use super::{ConnId, FourTuple, MOST_REPLIES, Stack};
+use super::{ConnId, FourTuple, MOST_REPLIES, Owner, Stack};
 use crate::wire::{Flags, Headers, Segment};
 use fullpipe_units::Instant;
 
@@ -81,7 +81,11 @@ impl Stack {
                 return Some(Cutting { id: entry.id, segment: transmit.segment, gso_size, offset });
             }
             entry.ready = false;
-            self.arm(slot);
+            if entry.over && entry.owner == Owner::Nobody {
+                self.remove(slot);
+            } else {
+                self.arm(slot);
+            }
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use fullpipe_tcp::Config;
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::Flags;
+use fullpipe_tcp::{Config, KeepAlive};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 /// One script.
@@ -60,6 +60,8 @@ pub(crate) enum Statement {
     /// `None`: whatever there is.
     Read(Option<u64>),
     Close,
+    Detach,
+    Abort,
     /// Names of what can be seen, and the values wanted.
     Expect(Vec<(String, String)>),
     Events(Vec<String>),
@@ -180,6 +182,9 @@ impl Setup {
             "fair-queue" => config.fair_queue = true,
             "pace" => config.max_pacing_rate = Some(Rate::from_str(value).map_err(|why| why.to_string())?),
             "seed" => config.seed = number(value)?,
+            "nodelay" => config.nodelay = true,
+            "keep-alive" => config.keep_alive = Some(KeepAlive::default()),
+            "user-timeout" => config.user_timeout = Some(seconds(value)?),
             "reader" => self.reader = true,
             "peer-isn" => self.peer_isn = number(value)?,
             "peer-clock" => self.peer_clock = number(value)?,
@@ -243,6 +248,8 @@ fn statement_of(text: &str) -> Parsed<Statement> {
         (">", _) => Statement::Outbound(segment(rest)?),
         ("open", []) => Statement::Open,
         ("close", []) => Statement::Close,
+        ("detach", []) => Statement::Detach,
+        ("abort", []) => Statement::Abort,
         ("nothing", []) => Statement::Nothing,
         ("write", [len]) => Statement::Write(number(len)?, number(len)?),
         ("write", [len, "takes", taken]) => Statement::Write(number(len)?, number(taken)?),

@@ -149,6 +149,14 @@ impl World {
                 self.conn.close();
                 self.flush()
             }
+            Statement::Detach => {
+                self.conn.detach(self.now);
+                self.flush()
+            }
+            Statement::Abort => {
+                self.conn.abort(self.now);
+                self.flush()
+            }
             Statement::Expect(pairs) => pairs.iter().try_for_each(|(name, wanted)| self.expect(name, wanted)),
             Statement::Events(wanted) => {
                 let events = std::iter::from_fn(|| self.conn.poll_event());

@@ -83,3 +83,101 @@ fn half_close() {
     assert_eq!(seen(&pair, Side::Client, Event::PeerClosed), 1);
     assert_eq!(seen(&pair, Side::Server, Event::Finished), 1);
 }
+
+fn states(pair: &Pair) -> (State, State) {
+    (pair.client.state(), pair.server.state())
+}
+
+/// TCP-1: both open and both close at the same time, and one after the other, with sequence numbers that wrap on the way. Every
+/// state is passed through, and in the end nothing is left.
+#[test]
+fn tcp_1_every_state_across_the_wrap() {
+    for iss in [SeqNum(7), SeqNum(u32::MAX - 4), SeqNum(u32::MAX - 2)] {
+        for together in [false, true] {
+            let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
+            if together {
+                pair.server = Connection::client(config(Algorithm::Reno));
+                pair.server.open();
+            }
+            (pair.client.iss, pair.server.iss) = (iss, iss);
+            pair.client.open();
+            pair.run(60);
+            let halfway = if together { State::SynReceived } else { State::SynSent };
+            assert_eq!(states(&pair), (halfway, State::SynReceived));
+            pair.run(1_000);
+            assert_eq!(states(&pair), (State::Established, State::Established), "{together}");
+
+            pair.write(Side::Client, 3);
+            pair.client.close();
+            if together {
+                pair.server.close();
+            }
+            pair.run(1_060);
+            if together {
+                assert_eq!(states(&pair), (State::Closing, State::Closing));
+                pair.run(1_500);
+                assert_eq!(states(&pair), (State::TimeWait, State::TimeWait));
+            } else {
+                assert_eq!(states(&pair), (State::FinWait1, State::CloseWait));
+                pair.run(1_160);
+                assert_eq!(states(&pair), (State::FinWait2, State::CloseWait));
+                pair.write(Side::Server, 50 * MSS);
+                pair.server.close();
+                assert_eq!(pair.server.state(), State::LastAck);
+                pair.run(2_500);
+                assert_eq!(states(&pair), (State::TimeWait, State::Closed));
+                assert_eq!(pair.client.received(), 50 * MSS);
+            }
+            pair.run(100_000);
+            assert_eq!(states(&pair), (State::Closed, State::Closed));
+            assert_eq!(pair.server.received(), 3);
+            for side in [Side::Client, Side::Server] {
+                assert_eq!(seen(&pair, side, Event::Closed), 1);
+                assert_eq!(seen(&pair, side, Event::Aborted), 0);
+            }
+            assert_eq!(pair.client.stats().retransmits + pair.server.stats().retransmits, 0);
+        }
+    }
+}
+
+/// CH-6: two connections that have been told different stories by a third answer each other for a moment and fall silent; so
+/// do one in TIME-WAIT and one that is gone.
+#[test]
+fn ch_6_forged_segments_start_no_loop() {
+    for flags in
+        [Flags::ACK, Flags::SYN, Flags::RST, Flags::FIN.with(Flags::ACK), Flags::SYN.with(Flags::ACK)]
+    {
+        for len in [0, 100] {
+            for distance in [-5_000_i64, -1, 0, 1, 5_000, 1 << 30] {
+                for closed in [false, true] {
+                    let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
+                    pair.client.open();
+                    pair.run(1_000);
+                    if closed {
+                        pair.client.close();
+                        pair.server.close();
+                        pair.run(2_000);
+                    }
+                    // Each is told something in the other's name.
+                    let forged = |to: &Connection, from: &Connection| Segment {
+                        len,
+                        flags,
+                        ..super::super::reset::bare(
+                            from.iss.plus(1).plus((from.snd_nxt as i64 + distance) as u64),
+                            Some(to.iss.plus(1).plus((to.snd_nxt as i64 + distance) as u64)),
+                        )
+                    };
+                    let (a, b) = (forged(&pair.client, &pair.server), forged(&pair.server, &pair.client));
+                    pair.client.handle_segment(pair.now, &a);
+                    pair.server.handle_segment(pair.now, &b);
+                    pair.log.clear();
+                    pair.run(60_000);
+                    let (name, count) = (format!("{flags:?} {len} at {distance}, {closed}"), pair.log.len());
+                    assert!(count <= 8, "{name}: {count} segments");
+                    let last = pair.log.last().map_or(0, |(at, ..)| *at);
+                    assert!(last < 10_000, "{name}: still talking at {last} ms");
+                }
+            }
+        }
+    }
+}

@@ -27,19 +27,23 @@ fn tcp_1_handshake_across_the_wrap() {
         assert_eq!(pair.server.received(), 100 * MSS, "iss {iss:?}");
         assert_eq!(pair.client.acknowledged(), 100 * MSS);
         assert_eq!(pair.client.stats().retransmits, 0);
-        assert_eq!(pair.server.state(), State::Established);
+        assert_eq!(pair.server.state(), State::CloseWait);
     }
 }
 
-/// TCP-2: in SYN-SENT only the acknowledgement of our SYN means anything.
+/// TCP-2: in SYN-SENT only the acknowledgement of our SYN means anything; another is reset, and a reset that acknowledges
+/// another is nothing.
 #[test]
-fn tcp_2_a_stray_syn_ack_is_ignored() {
+fn tcp_2_a_stray_syn_ack_is_reset() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
     script.conn.open();
     script.flush();
     let stray = Segment { ack: script.conn.iss.plus(2), ..script.syn_ack(Some(7), Some(1460), true, true) };
+    script.clear();
     script.inject(&stray);
+    script.sent(&["0 ms rst 1"]);
     script.inject(&Segment { flags: Flags::RST.with(Flags::ACK), ..stray });
+    script.sent(&[]);
     assert_eq!(script.conn.state(), State::SynSent);
     let refusal = script.syn_ack(Some(7), Some(1460), true, true);
     script.inject(&Segment { flags: Flags::RST.with(Flags::ACK), ..refusal });

@@ -5,26 +5,17 @@ mod transfer;
 
 use std::collections::BTreeMap;
 
-use fullpipe_units::{Bytes, draw};
+use fullpipe_units::{Bytes, Duration, draw};
 
 use super::*;
-use crate::buffers::{Buffer, KernelVersion, WindowRule};
-use crate::cc::Algorithm;
+use crate::buffers::Buffer;
 use crate::wire::SeqNum;
 
 pub(super) fn config() -> Config {
     Config {
-        mtu: 1_500,
-        cc: Algorithm::Cubic,
-        slow_start: None,
         sndbuf: Buffer::Auto { max: Bytes::from_mib(1) },
         rcvbuf: Buffer::Auto { max: Bytes::from_mib(1) },
-        window_rule: WindowRule::of(KernelVersion::new(6, 18), None),
-        window_clamp: None,
-        fair_queue: false,
-        max_pacing_rate: None,
-        ecn: false,
-        seed: 1,
+        ..Config::default()
     }
 }
 
@@ -157,14 +148,14 @@ pub(super) fn transfer(pair: &mut Pair, len: u64, until: Instant) {
             while written[end] < len {
                 let piece: Vec<u8> =
                     (0..(len - written[end]).min(7_777)).map(|i| pattern(written[end] + i)).collect();
-                let taken = pair.ends[end].write(pair.now, id, &piece);
+                let taken = pair.ends[end].write(id, &piece);
                 written[end] += taken as u64;
                 if taken < piece.len() {
                     break;
                 }
             }
             if written[end] == len {
-                pair.ends[end].shutdown(pair.now, id);
+                pair.ends[end].shutdown(id);
             }
             loop {
                 let got = pair.ends[end].read(pair.now, id, &mut buffer);

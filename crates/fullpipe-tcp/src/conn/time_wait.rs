@@ -1,0 +1,218 @@
+//! TIME-WAIT (RFC 9293 section 3.6.1): the side that closed first stays for two segment lifetimes, to acknowledge a FIN that
+//! comes again and to keep what is still on its way from a new connection between the same two sockets.
+//!
+//! ```text
+//!   FIN again, old data      acknowledged, and the time begins anew
+//!   RST at RCV.NXT           the end (as in Linux; RFC 1337 would ignore it)
+//!   SYN that is surely new   may open the next connection (RFC 6191): its number, or its timestamp, is higher
+//!   SYN that may be old      acknowledged: who sent it resets what it does not know
+//! ```
+
+use fullpipe_units::{Duration, Ecn, Instant};
+
+use super::input::{CHALLENGE_INTERVAL, clock};
+use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
+
+/// Two segment lifetimes: Linux's `TCP_TIMEWAIT_LEN`. (RFC 9293's 240 s are a matter of engineering, as it says itself; no
+/// packet lives for a minute on today's paths.)
+const LENGTH: Duration = Duration::from_secs(60);
+/// How far beyond the old numbers the new ones begin: no window without scaling reaches over it.
+const ISS_STEP: u64 = 65_537;
+
+/// What has to be remembered of a connection that is over: a host may keep this and drop the rest.
+#[derive(Clone, Debug)]
+pub struct TimeWait {
+    snd_nxt: SeqNum,
+    rcv_nxt: SeqNum,
+    window: u16,
+    /// The peer's last timestamp, if timestamps were agreed on.
+    ts_recent: Option<u32>,
+    until: Instant,
+    answered_at: Option<Instant>,
+}
+
+/// What a segment means in TIME-WAIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeWaitVerdict {
+    /// Nothing.
+    Ignored,
+    /// [`TimeWait::acknowledgement`] is to be sent.
+    Acknowledged,
+    /// It is over.
+    Ended,
+}
+
+impl TimeWait {
+    pub(super) fn new(
+        now: Instant,
+        snd_nxt: SeqNum,
+        rcv_nxt: SeqNum,
+        window: u16,
+        ts_recent: Option<u32>,
+    ) -> Self {
+        Self { snd_nxt, rcv_nxt, window, ts_recent, until: now + LENGTH, answered_at: None }
+    }
+
+    /// When it is over.
+    pub fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// The least initial sequence number of a connection that `segment` opens in place of this one; `None` if it opens none,
+    /// because it is no SYN, or may be an old one (TW-3, TW-4).
+    pub fn reopened_by(&self, segment: &Segment) -> Option<SeqNum> {
+        let flags = segment.flags;
+        let syn = flags.has(Flags::SYN) && !flags.has(Flags::ACK) && !flags.has(Flags::RST);
+        let age = self.age(segment);
+        let newer = segment.seq.distance_from(self.rcv_nxt) > 0 || age.is_some_and(|age| age > 0);
+        (syn && newer && age.is_none_or(|age| age >= 0)).then(|| self.snd_nxt.plus(ISS_STEP))
+    }
+
+    /// Handles a segment that opens no new connection.
+    pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
+        let reset = segment.flags.has(Flags::RST);
+        let stale = self.age(segment).is_some_and(|age| age < 0);
+        if !stale && segment.seq == self.rcv_nxt && (reset || segment.seq_len() == 0) {
+            if reset {
+                return TimeWaitVerdict::Ended;
+            }
+            self.ts_recent = self.ts_recent.and(segment.timestamps.map(|ts| ts.value)).or(self.ts_recent);
+            self.until = now + LENGTH;
+            return TimeWaitVerdict::Ignored;
+        }
+        if reset {
+            return TimeWaitVerdict::Ignored;
+        }
+        // A SYN without an ACK may be a new connection that only looks old: it must not keep this one alive.
+        if stale || segment.flags.has(Flags::ACK) {
+            self.until = now + LENGTH;
+        }
+        // CH-6: what carries data is no part of a loop of ACKs; all else is answered twice a second.
+        let may_loop = segment.flags.has(Flags::SYN) || segment.seq_len() == 0;
+        if may_loop && self.answered_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL) {
+            return TimeWaitVerdict::Ignored;
+        }
+        if may_loop {
+            self.answered_at = Some(now);
+        }
+        TimeWaitVerdict::Acknowledged
+    }
+
+    /// The ACK of all that was received.
+    pub fn acknowledgement(&self, now: Instant) -> Segment {
+        Segment {
+            seq: self.snd_nxt,
+            ack: self.rcv_nxt,
+            len: 0,
+            window: self.window,
+            flags: Flags::ACK,
+            timestamps: self.ts_recent.map(|echo| Timestamps { value: clock(now), echo }),
+            syn: None,
+            sack: SackBlocks::default(),
+            ecn: Ecn::NotEct,
+        }
+    }
+
+    /// By how much the segment's timestamp is newer than the last; `None` without timestamps.
+    fn age(&self, segment: &Segment) -> Option<i32> {
+        Some(segment.timestamps?.value.wrapping_sub(self.ts_recent?) as i32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RCV_NXT: SeqNum = SeqNum(u32::MAX - 1);
+    const SND_NXT: SeqNum = SeqNum(u32::MAX - 10);
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn time_wait(ts_recent: Option<u32>) -> TimeWait {
+        TimeWait::new(at(0), SND_NXT, RCV_NXT, 100, ts_recent)
+    }
+
+    fn segment(flags: Flags, distance: i64, len: u32, value: Option<u32>) -> Segment {
+        Segment {
+            seq: RCV_NXT.plus(distance as u64),
+            len,
+            flags,
+            timestamps: value.map(|value| Timestamps { value, echo: 0 }),
+            ..time_wait(None).acknowledgement(at(0))
+        }
+    }
+
+    /// TW-1: a FIN that comes again is acknowledged each time, and the time begins anew.
+    #[test]
+    fn tw_1_a_repeated_fin() {
+        let mut wait = time_wait(Some(500));
+        let fin = segment(Flags::FIN.with(Flags::ACK), -1, 0, Some(500));
+        for second in [10, 10, 69] {
+            assert_eq!(wait.on_segment(at(second), &fin), TimeWaitVerdict::Acknowledged);
+            assert_eq!(wait.until(), at(second + 60));
+        }
+        let ack = wait.acknowledgement(at(69));
+        assert_eq!((ack.seq, ack.ack, ack.flags, ack.len), (SND_NXT, RCV_NXT, Flags::ACK, 0));
+        assert_eq!(ack.timestamps, Some(Timestamps { value: clock(at(69)), echo: 500 }));
+    }
+
+    /// TW-2: a reset ends it exactly at the next octet, and is nothing elsewhere or with an old timestamp.
+    #[test]
+    fn tw_2_resets() {
+        for (distance, value, verdict) in [
+            (0, Some(500), TimeWaitVerdict::Ended),
+            (0, None, TimeWaitVerdict::Ended),
+            (0, Some(499), TimeWaitVerdict::Ignored),
+            (1, Some(500), TimeWaitVerdict::Ignored),
+            (-1, Some(500), TimeWaitVerdict::Ignored),
+        ] {
+            let rst = segment(Flags::RST, distance, 0, value);
+            assert_eq!(time_wait(Some(500)).on_segment(at(1), &rst), verdict, "{distance} {value:?}");
+        }
+    }
+
+    /// TW-3, TW-4: a SYN opens a new connection if its number or its timestamp is newer and neither is older than it may be;
+    /// every other is acknowledged and changes nothing.
+    #[test]
+    fn tw_3_and_4_a_new_syn() {
+        for (distance, recent, value, opens) in [
+            (1, None, None, true),
+            (0, None, None, false),
+            (-1, None, None, false),
+            (i64::from(i32::MAX), None, None, true),
+            (1, Some(500), Some(500), true),
+            (-100, Some(500), Some(501), true),
+            (-100, Some(500), Some(500), false),
+            (100, Some(500), Some(499), false),
+            (-100, Some(u32::MAX), Some(2), true),
+        ] {
+            let mut wait = time_wait(recent);
+            let syn = segment(Flags::SYN, distance, 0, value);
+            let opened = wait.reopened_by(&syn);
+            assert_eq!(opened, opens.then(|| SND_NXT.plus(65_537)), "{distance} {recent:?} {value:?}");
+            if !opens {
+                let (before, stale) = (wait.until(), value < recent);
+                assert_eq!(wait.on_segment(at(5), &syn), TimeWaitVerdict::Acknowledged);
+                assert_eq!(wait.until() > before, stale, "only what is surely old keeps it");
+            }
+        }
+        for flags in [Flags::SYN.with(Flags::ACK), Flags::SYN.with(Flags::RST), Flags::ACK] {
+            assert_eq!(time_wait(None).reopened_by(&segment(flags, 1, 0, None)), None);
+        }
+    }
+
+    /// CH-6: ACKs that are out of place are answered twice a second, so two ends in TIME-WAIT fall silent.
+    #[test]
+    fn ch_6_no_loop_of_acks() {
+        let (mut wait, ack) = (time_wait(None), segment(Flags::ACK, 5, 0, None));
+        let mut answers = 0;
+        for i in 0..100 {
+            let now = at(0) + Duration::from_millis(10 * i);
+            answers += u32::from(wait.on_segment(now, &ack) == TimeWaitVerdict::Acknowledged);
+        }
+        assert_eq!(answers, 2);
+        assert_eq!(wait.on_segment(at(1), &segment(Flags::ACK, 0, 0, None)), TimeWaitVerdict::Ignored);
+    }
+}
