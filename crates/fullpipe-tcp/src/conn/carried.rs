@@ -59,6 +59,11 @@ impl Connection {
         segment.seq.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una)
     }
 
+    /// Its initial sequence number.
+    pub fn iss(&self) -> SeqNum {
+        self.iss
+    }
+
     /// The most memory that its send and its receive buffer ever take.
     pub fn buffer_limits(&self) -> (Bytes, Bytes) {
         (self.config.sndbuf.limit(), self.config.rcvbuf.limit())

@@ -30,3 +30,30 @@ fn every_byte_arrives_over_a_hostile_path() {
     transfer(&mut pair, 2_000_000, until(600));
     assert!(pair.ends[0].counters().refused == 0);
 }
+
+/// The end that closed first stays in TIME-WAIT; a new connection between the same sockets takes its place (TW-3), with
+/// numbers beyond the old ones.
+#[test]
+fn a_pair_of_sockets_is_used_again() {
+    let mut pair = Pair::v4();
+    pair.listen(8);
+    let mut last = None;
+    for round in 0..3 {
+        let client = pair.connect();
+        let begun = pair.now;
+        while pair.step(begun + Duration::from_millis(100)) {}
+        let server = pair.ends[1].accept(pair.addresses[1]).expect("connected");
+        let iss = pair.ends[1].connection(server).expect("there").iss();
+        assert!(last.is_none_or(|last| iss.distance_from(last) > 0), "round {round}");
+        last = Some(iss);
+        pair.ends[1].release(pair.now, server);
+        while pair.step(begun + Duration::from_millis(200)) {}
+        pair.ends[0].release(pair.now, client);
+        while pair.step(begun + Duration::from_millis(300)) {}
+        pair.now = begun + Duration::from_millis(300);
+        assert_eq!([pair.ends[0].connections(), pair.ends[1].connections()], [0, 1], "round {round}");
+        while pair.ends.iter_mut().any(|end| end.poll_event().is_some()) {}
+    }
+    while pair.step(until(600)) {}
+    assert_eq!(pair.ends[1].connections(), 0);
+}
