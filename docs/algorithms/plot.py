@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws congestion windows over time as SVG, from the trace of experiments/cwnd-pictures.toml.
+"""Draws congestion windows over time as SVG, from the trace of experiments/cwnd-pictures.toml or slow-start.toml.
 
     python3 docs/algorithms/plot.py TRACE.csv DIRECTORY
 
@@ -9,16 +9,24 @@ import csv
 import sys
 from pathlib import Path
 
+# By what tells the points of an experiment apart, and then by name: the lines, the queue's size in BDP, the height in
+# packets and the time in seconds that are shown. A first overshoot may leave the picture: what matters is what comes after it.
 PICTURES = {
-    "reno": ["reno"],
-    "bic": ["bic"],
-    "cubic": ["cubic"],
-    "vegas": ["vegas"],
-    "bbr1": ["bbr1"],
-    "bbr3": ["bbr3"],
-    "reno-cubic": ["reno", "cubic"],
-    "cubic-reno-bbr": ["cubic", "reno", "bbr1"],
-    "bbr1-bbr3": ["bbr1", "bbr3"],
+    "cc": {
+        name: (lines, 1, 1000, 60)
+        for name, lines in {
+            "reno": ["reno"],
+            "bic": ["bic"],
+            "cubic": ["cubic"],
+            "vegas": ["vegas"],
+            "bbr1": ["bbr1"],
+            "bbr3": ["bbr3"],
+            "reno-cubic": ["reno", "cubic"],
+            "cubic-reno-bbr": ["cubic", "reno", "bbr1"],
+            "bbr1-bbr3": ["bbr1", "bbr3"],
+        }.items()
+    },
+    "slow_start": {"slow-start": (["standard", "hystart", "hystart++"], 2, 2000, 3)},
 }
 COLOURS = ["#0072b2", "#d55e00", "#009e73"]
 PACKET = 1500
@@ -28,36 +36,35 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 92, 34, 40
 
 
 def read(path):
-    """Rows of seconds, window and queue in packets, by congestion control."""
+    """What tells the points apart; and for each point rows of seconds, window and queue in packets."""
     series = {}
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
+            swept, value = row["point"].split("=", 1)
             window = int(row["cwnd_bytes"]) / int(row["mss_bytes"])
             queue = int(row["queue_bytes"] or 0) / PACKET
-            series.setdefault(row["cc"], []).append((float(row["t_s"]), window, queue))
-    return series
+            series.setdefault(value, []).append((float(row["t_s"]), window, queue))
+    return swept, series
 
 
 def points(rows, column, x, y):
     return " ".join(f"{x(row[0]):.1f},{y(row[column]):.1f}" for row in rows)
 
 
-def draw(names, series):
-    last = max(rows[-1][0] for rows in series.values())
-    # A first overshoot may leave the picture: what matters is what comes after it.
-    top = 1000
+def draw(names, series, queue, top, last):
+    series = {name: [row for row in rows if row[0] <= last] for name, rows in series.items()}
     x = lambda t: LEFT + (WIDTH - LEFT - RIGHT) * t / last
     y = lambda n: TOP + (HEIGHT - TOP - BOTTOM) * (1 - min(n, top) / top)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
     ]
-    for n in range(0, top + 1, 200):
+    for n in range(0, top + 1, top // 5):
         out.append(f'<line x1="{LEFT}" y1="{y(n):.1f}" x2="{WIDTH - RIGHT}" y2="{y(n):.1f}" stroke="#e4e4e4"/>')
         out.append(f'<text x="{LEFT - 6}" y="{y(n) + 4:.1f}" text-anchor="end" fill="#444">{n}</text>')
-    for t in range(0, int(last) + 1, 10):
+    for t in range(0, last + 1, max(last // 6, 1)):
         out.append(f'<text x="{x(t):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle" fill="#444">{t}</text>')
-    for level, name in ((BDP, "BDP"), (2 * BDP, "BDP + queue")):
+    for level, name in ((BDP, "BDP"), ((1 + queue) * BDP, "BDP + queue")):
         out.append(
             f'<line x1="{LEFT}" y1="{y(level):.1f}" x2="{WIDTH - RIGHT}" y2="{y(level):.1f}" stroke="#888" stroke-dasharray="5 4"/>'
         )
@@ -69,7 +76,7 @@ def draw(names, series):
         out.append(f'<polyline fill="none" stroke="{colour}" stroke-width="1.4" points="{points(series[name], 1, x, y)}"/>')
         out.append(f'<line x1="{legend}" y1="16" x2="{legend + 22}" y2="16" stroke="{colour}" stroke-width="3"/>')
         out.append(f'<text x="{legend + 28}" y="20" fill="#222">cwnd of {name}</text>')
-        legend += 130
+        legend += 150
     if len(names) == 1:
         out.append(f'<line x1="{legend}" y1="16" x2="{legend + 22}" y2="16" stroke="#b0b0b0" stroke-width="3"/>')
         out.append(f'<text x="{legend + 28}" y="20" fill="#222">queue</text>')
@@ -82,9 +89,9 @@ def draw(names, series):
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__.strip())
-    series, directory = read(sys.argv[1]), Path(sys.argv[2])
-    for picture, names in PICTURES.items():
-        (directory / f"{picture}.svg").write_text(draw(names, series))
+    (swept, series), directory = read(sys.argv[1]), Path(sys.argv[2])
+    for picture, (names, queue, top, last) in PICTURES[swept].items():
+        (directory / f"{picture}.svg").write_text(draw(names, series, queue, top, last))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
-use fullpipe_tcp::{Config, Connection, Event, State};
+use fullpipe_tcp::{Config, Connection, Event, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 /// More operations show nothing new.
@@ -101,6 +101,8 @@ fn config(input: &mut Input<'_>) -> Config {
         fair_queue: b & 32 != 0,
         max_pacing_rate: (b & 192 == 192).then_some(Rate::from_bps(100_000 + 100_000 * u64::from(seed))),
         ecn: a & 32 != 0,
+        sack: seed & 7 != 7,
+        tunables: if seed & 8 == 0 { Tunables::LINUX } else { Tunables::RFC },
         seed: seed.into(),
         ..Config::default()
     }

@@ -155,6 +155,8 @@ pub struct HostSpec {
     pub rx_merge: Duration,
     /// Senders ask for ECN (`net.ipv4.tcp_ecn = 1`); receivers agree to it in any case.
     pub ecn: bool,
+    /// Both ends report selectively what arrived (`net.ipv4.tcp_sack`).
+    pub sack: bool,
 }
 
 /// One flow.

@@ -28,6 +28,7 @@ mod ranges;
 pub mod recovery;
 mod rx;
 pub mod stack;
+mod tunables;
 mod tx;
 pub mod wire;
 
@@ -36,3 +37,4 @@ pub use conn::{
     reset_for,
 };
 pub use limit::SendLimit;
+pub use tunables::{RtoRule, Tunables};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::{Flags, Segment};
-use fullpipe_tcp::{Config, Connection, Event, State};
+use fullpipe_tcp::{Config, Connection, Event, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Ecn, Instant, Rate, draw};
 
 const SEEDS: u64 = 4000;
@@ -79,6 +79,8 @@ impl Weather {
             fair_queue: pick(7, 2) == 0,
             max_pacing_rate: (pick(8, 4) == 0).then(|| Rate::from_bps(100_000 + pick(9, 50_000_000))),
             ecn: pick(10, 2) == 0,
+            sack: pick(11, 4) != 0,
+            tunables: if pick(12, 4) == 0 { Tunables::RFC } else { Tunables::LINUX },
             seed: self.seed,
             ..Config::default()
         }

@@ -113,6 +113,7 @@ swept_table! {
         fair_queue: bool,
         rx_merge: Duration,
         ecn: bool,
+        sack: bool,
     }
 }
 

@@ -344,6 +344,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     let fair_queue = picker.pick("fair_queue", file.fair_queue.as_ref()).unwrap_or(false);
     let rx_merge = picker.pick("rx_merge", file.rx_merge.as_ref()).unwrap_or(Duration::ZERO);
     let ecn = picker.pick("ecn", file.ecn.as_ref()).unwrap_or(false);
+    let sack = picker.pick("sack", file.sack.as_ref()).unwrap_or(true);
 
     let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
     if scale.is_some() && measured {
@@ -368,6 +369,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         fair_queue,
         rx_merge,
         ecn,
+        sack,
     })
 }
 

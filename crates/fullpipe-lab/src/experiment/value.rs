@@ -552,7 +552,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),
         "window_ratio" => equal::<Ratio>(a, b),
-        "fair_queue" | "ecn" => equal::<bool>(a, b),
+        "fair_queue" | "ecn" | "sack" => equal::<bool>(a, b),
         "point" => Ok(a == b),
         _ => Err(ExperimentError::new(
             format!("'{key}' is no field of a point"),

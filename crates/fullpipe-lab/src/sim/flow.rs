@@ -1,7 +1,7 @@
 //! One flow: two connections, the applications at both ends, and what is remembered for the outcome.
 
 use fullpipe_tcp::wire::{Flags, Segment};
-use fullpipe_tcp::{Config, Connection, Event};
+use fullpipe_tcp::{Config, Connection, Event, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, draw};
 
 use crate::history::{Ended, History, Moment};
@@ -54,6 +54,8 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         fair_queue: host.fair_queue,
         max_pacing_rate: spec.max_pacing_rate,
         ecn: host.ecn,
+        sack: host.sack,
+        tunables: Tunables::LINUX,
         seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
         ..Config::default()
     }

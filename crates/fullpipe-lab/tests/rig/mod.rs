@@ -41,6 +41,7 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
             fair_queue: false,
             rx_merge: Duration::ZERO,
             ecn: false,
+            sack: true,
         },
         flows: vec![FlowSpec {
             cc,

@@ -34,6 +34,7 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     };
     // Asked for or not; agreed to in either case, as is the kernel's own default.
     set_sysctl("net/ipv4/tcp_ecn", if host.ecn { "1" } else { "2" })?;
+    set_sysctl("net/ipv4/tcp_sack", if host.sack { "1" } else { "0" })?;
     limit("net/ipv4/tcp_wmem", host.sndbuf, WMEM_DEFAULT)?;
     limit("net/ipv4/tcp_rmem", host.rcvbuf, RMEM_DEFAULT)
 }

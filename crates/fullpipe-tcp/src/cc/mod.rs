@@ -104,7 +104,7 @@ pub struct Context {
     pub min_rtt: Option<Duration>,
     /// The peer's receive window in bytes.
     pub rwnd: u64,
-    /// Fast recovery is under way (not the slow start after a timeout).
+    /// Fast recovery is under way (not the slow start after a timeout), or the round trip over which PRR reduces for a mark.
     pub in_recovery: bool,
     /// A retransmission timeout is being recovered from.
     pub in_loss: bool,

@@ -3,7 +3,7 @@
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::KeepAlive;
-
+use crate::Tunables;
 use crate::buffers::{Buffer, KernelVersion, WindowRule};
 use crate::cc::{Algorithm, SlowStart};
 
@@ -30,6 +30,8 @@ pub struct Config {
     pub max_pacing_rate: Option<Rate>,
     /// The active side asks for ECN (`net.ipv4.tcp_ecn = 1`); the passive side agrees to it in any case, as Linux does.
     pub ecn: bool,
+    /// Offers selective acknowledgement (`net.ipv4.tcp_sack`); it takes both ends.
+    pub sack: bool,
     /// A short segment leaves although another one is under way (`TCP_NODELAY`).
     pub nodelay: bool,
     /// Probes of an idle connection; off unless asked for (RFC 9293 MUST-25).
@@ -37,6 +39,8 @@ pub struct Config {
     /// Most time that what was written may wait for the peer, in the network or for its window (`TCP_USER_TIMEOUT`; RFC 5482
     /// without its option). Without it the number of retransmissions decides.
     pub user_timeout: Option<Duration>,
+    /// What stacks differ in.
+    pub tunables: Tunables,
     /// Seed of the initial sequence number and of the controller's draws.
     pub seed: u64,
 }
@@ -56,9 +60,11 @@ impl Default for Config {
             fair_queue: false,
             max_pacing_rate: None,
             ecn: false,
+            sack: true,
             nodelay: false,
             keep_alive: None,
             user_timeout: None,
+            tunables: Tunables::LINUX,
             seed: 1,
         }
     }

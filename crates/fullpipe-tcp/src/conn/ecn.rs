@@ -5,18 +5,14 @@
 //!   sender                        queue            receiver
 //!     ── data, ECT(0) ──────────── CE ────────────►  begins to echo
 //!     ◄──────────────────────── ACK, ECE ──────────
-//!   reduces
+//!   reduces, by PRR over the round trip that follows (the kernel's state CWR): nothing grows meanwhile
 //!     ── new data, CWR ────────────────────────────►  ends to echo, unless this was marked too
 //! ```
-//!
-//! Linux spreads the reduction over the round trip that follows (its state CWR); here the window is cut at once, and
-//! nothing is sent until what is in flight fits into it. ACKs that echo also count for growth, which section 6.1.2 advises
-//! against: at most one segment in the round trip after the cut.
 
 use fullpipe_units::{Ecn, Instant};
 
 use super::{Connection, Phase};
-use crate::cc::Signal;
+use crate::cc::{Recovery, Signal};
 use crate::wire::{Flags, Segment};
 
 const ECE_CWR: Flags = Flags::ECE.with(Flags::CWR);
@@ -32,6 +28,8 @@ pub(super) struct EcnState {
     reduced: bool,
     /// Sender: what was outstanding at the last reduction; echoes of it are of the same congestion.
     until: u64,
+    /// That reduction is under way: PRR walks down to the threshold until something newer is acknowledged.
+    reducing: bool,
 }
 
 impl EcnState {
@@ -70,6 +68,17 @@ impl EcnState {
     pub(super) fn on_reduced(&mut self, snd_nxt: u64) {
         self.reduced = self.agreed;
         self.until = snd_nxt;
+        self.reducing = false;
+    }
+
+    /// A reduction for a mark is under way.
+    pub(super) fn is_reducing(self) -> bool {
+        self.reducing
+    }
+
+    /// Fast recovery goes on with the reduction that is under way, if one is, up to this offset.
+    pub(super) fn hand_over(&mut self) -> Option<u64> {
+        std::mem::take(&mut self.reducing).then_some(self.until)
     }
 }
 
@@ -90,13 +99,18 @@ impl Connection {
 
     /// The sending half's part of an ACK (section 6.1.2): one reduction for a window of data, none beside that for a loss.
     pub(super) fn note_echo(&mut self, now: Instant, segment: &Segment) {
+        if self.ecn.reducing && self.snd_una > self.ecn.until {
+            self.ecn.reducing = false;
+        }
         let echoed = self.ecn.agreed && segment.flags.has(Flags::ECE);
-        if !echoed || self.phase != Phase::Open || self.snd_una < self.ecn.until {
+        if !echoed || self.phase != Phase::Open || self.ecn.reducing || self.snd_una < self.ecn.until {
             return;
         }
+        self.prr.enter(self.control.cwnd);
         self.ecn.on_reduced(self.snd_nxt);
         self.stats.ecn_reductions += 1;
         self.signal(now, Signal::EcnEcho);
+        self.ecn.reducing = self.control.recovery == Recovery::Prr;
         let cx = self.context(now);
         self.refresh_control(&cx);
     }

@@ -4,7 +4,7 @@ use fullpipe_units::{Duration, Instant};
 
 use super::timers::RetransmitTimer;
 use super::{Accepted, Connection, Event, Phase, State};
-use crate::cc::{AckSample, LossCause, Lost, Recovery, Signal};
+use crate::cc::{AckSample, LossCause, Lost, Signal};
 use crate::estimate::{RateSample, RateSnapshot, RttEstimator};
 use crate::recovery::probe::ProbeEnd;
 use crate::recovery::rack::{Patience, Rack};
@@ -20,22 +20,25 @@ pub(super) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 const CLOCK_MEMORY: Duration = Duration::from_secs(24 * 86_400);
 
 /// What one ACK delivered, gathered record by record.
-struct Delivery {
+pub(super) struct Delivery {
     now: Instant,
     /// The smallest RTT before this ACK.
     min_rtt: Option<Duration>,
-    cum_acked: u64,
-    sacked: u64,
-    segments: u64,
+    pub(super) cum_acked: u64,
+    pub(super) sacked: u64,
+    pub(super) segments: u64,
     /// Snapshot of the newest delivered record, which dates the rate sample.
     newest: Option<Newest>,
     /// Departures of the first and last record acknowledged cumulatively, if none was sent again.
     acked: Option<(Instant, Instant)>,
     /// Karn: what is acknowledged includes a retransmission, so the delay may be that of its original.
-    ambiguous: bool,
+    pub(super) ambiguous: bool,
     /// The same of what was newly reported selectively and never sent again.
     reported: Option<(Instant, Instant)>,
-    spurious_timeout: bool,
+    pub(super) spurious_timeout: bool,
+    /// Segments that the peer has twice, because they were sent again in vain. They crossed the path too, and count as delivered
+    /// (draft-ietf-ccwg-bbr section 2, `C.delivered`), though they bring nothing.
+    repeated: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -221,7 +224,8 @@ impl Connection {
                 len,
                 mss: self.rcv_mss,
                 disorder: arrival.out_of_order || reassembly.has_holes(),
-                crowded: arrival.crowded,
+                // Without SACK each ACK is all the news there is, and is not held back.
+                crowded: arrival.crowded || !self.has_sack,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
                 rcv_nxt: reassembly.rcv_nxt(),
                 window_opened,
@@ -249,7 +253,7 @@ impl Connection {
         };
         self.unanswered_probes = 0;
         self.check_app_limited();
-        self.update_send_window(segment, start, ack);
+        let window_changed = self.update_send_window(segment, start, ack);
         let ack = ack.max(self.snd_una);
         if self.has_nothing_to_hear(segment, ack) {
             if segment.len == 0 {
@@ -258,7 +262,7 @@ impl Connection {
             self.rearm_after_ack(now, None, false);
             self.finish_if_done(now);
         } else {
-            self.on_news(now, segment, ack);
+            self.on_news(now, segment, ack, window_changed);
         }
         true
     }
@@ -266,7 +270,7 @@ impl Connection {
     /// An ACK of everything below `ack` that may report, end or prove something. Apart from [`Self::on_ack`],
     /// so that the segments of a pure sender, which have nothing to say here, do not pay for its size.
     #[inline(never)]
-    fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64) {
+    fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64, window_changed: bool) {
         self.probe_armed_at = None;
         let prior_inflight = self.board.inflight();
         let lost_before = self.board.lost_total();
@@ -281,6 +285,7 @@ impl Connection {
             ambiguous: false,
             reported: None,
             spurious_timeout: false,
+            repeated: 0,
         };
         // Ascending offsets, as they were sent: a lower delivery after a higher one within one ACK would
         // pass for reordering.
@@ -288,7 +293,11 @@ impl Connection {
         let una_advanced = ack > self.snd_una;
         self.snd_una = ack;
         let duplicate = self.take_sacks(segment, &mut delivery);
-        let delivered = delivery.delivered();
+        if !self.has_sack {
+            self.hear_without_sack(segment, una_advanced, window_changed, &mut delivery);
+        }
+        let news = delivery.delivered() > 0;
+        let delivered = delivery.delivered() + delivery.repeated * self.mss;
         if delivered > 0 {
             self.rate.on_delivered(now, delivered);
             self.heard_at = now;
@@ -316,13 +325,19 @@ impl Connection {
             spurious |= self.on_late_original();
         }
         self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
-        let look_again =
-            if delivered > 0 || self.board.sacked_segments() > 0 { self.detect_losses(now) } else { None };
+        let look_again = match self.has_sack {
+            true if news || self.board.sacked_segments() > 0 => self.detect_losses(now),
+            true => None,
+            false => {
+                self.detect_without_sack(now, una_advanced);
+                None
+            }
+        };
 
         self.note_echo(now, segment);
 
         let newly_lost = self.board.lost_total() - lost_before.min(self.board.lost_total());
-        if let (Phase::Recovery { .. }, Recovery::Prr) = (self.phase, self.control.recovery) {
+        if self.reduces_by_prr() {
             let inflight = self.board.inflight();
             let progress = una_advanced && newly_lost == 0;
             self.prr.on_ack(delivered, inflight, self.control.ssthresh, self.mss, progress);
@@ -339,7 +354,7 @@ impl Connection {
         if una_advanced {
             self.autotune_send_buffer();
         }
-        self.rearm_after_ack(now, look_again, delivered > 0);
+        self.rearm_after_ack(now, look_again, if self.has_sack { news } else { una_advanced });
         self.finish_if_done(now);
     }
 
@@ -356,17 +371,21 @@ impl Connection {
     /// TCP-5: only a segment that is newer than the last one consulted may change the window. One that
     /// acknowledges more always does, even if it repeats old data: the window counts from what it
     /// acknowledges, and yesterday's would reach too far.
-    fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) {
+    ///
+    /// True if it says another window than before.
+    fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer_scale;
+        let changed = window != self.snd_wnd;
         let reopens = start == self.snd_wl1 && (window > self.snd_wnd || window == 0);
         if ack > self.snd_una || (ack == self.snd_una && (start > self.snd_wl1 || reopens)) {
             self.snd_wnd = window;
             self.max_snd_wnd = self.max_snd_wnd.max(window);
             self.snd_wl1 = start;
         }
+        changed
     }
 
-    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate.
+    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate of what was sent again.
     fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
         if segment.sack.is_empty() {
             return None;
@@ -385,16 +404,27 @@ impl Connection {
         // RFC 2883 section 4: a first block below the cumulative ACK, or inside the second, reports a
         // duplicate.
         let duplicate = match *blocks {
-            [(from, to), ..] if to <= una => Some(from),
-            [(from, to), (outer_from, outer_to), ..] if outer_from <= from && to <= outer_to => Some(from),
+            [(from, to), ..] if to <= una => Some((from, to)),
+            [(from, to), (outer_from, outer_to), ..] if outer_from <= from && to <= outer_to => {
+                Some((from, to))
+            }
             _ => None,
         };
+        let duplicate = duplicate.filter(|&(from, to)| {
+            // No range is longer than the window it was sent into.
+            let octets = to.saturating_sub(from);
+            if octets == 0 || octets > self.max_snd_wnd {
+                return false;
+            }
+            delivery.repeated = self.undo.spurious_segments(octets, self.mss);
+            delivery.repeated > 0
+        });
         blocks.sort_unstable();
         let Self { board, rack, rto, snd_nxt, .. } = self;
         for &(from, to) in blocks.iter().filter(|&&(from, to)| from >= una && from < to && to <= *snd_nxt) {
             board.sack(from, to, |run| delivery.take(run, true, rack, rto));
         }
-        duplicate
+        duplicate.map(|(from, _)| from)
     }
 
     fn take_cumulative(&mut self, ack: u64, delivery: &mut Delivery) {
@@ -461,6 +491,7 @@ impl Connection {
             Phase::Recovery { until } => {
                 if spurious {
                     self.board.unmark_all_lost();
+                    self.newreno.forget(&mut self.board);
                     self.phase = Phase::Open;
                     self.signal(now, Signal::SpuriousRecovery);
                 } else if self.snd_una >= until {
@@ -470,6 +501,7 @@ impl Connection {
             Phase::Loss => {
                 if delivery.spurious_timeout || spurious {
                     self.board.unmark_all_lost();
+                    self.newreno.forget(&mut self.board);
                     self.force_retransmit = false;
                     self.rto.end_repair();
                     self.undo.end();
@@ -501,15 +533,18 @@ impl Connection {
     /// again.
     pub(super) fn detect_losses(&mut self, now: Instant) -> Option<Instant> {
         let lost_before = self.board.lost_total();
+        let (mut again, since) = (false, self.reduced_at);
         let Self { rack, board, lost_scratch, rtt, phase, .. } = self;
         let look_again = rack.detect(
             now,
             board,
             || patience(rtt, *phase),
             |number, record| {
+                again |= record.transmissions > 1 && record.sent_at >= since;
                 lost_scratch.push(lost_record(number, record, LossCause::Rack));
             },
         );
+        self.lost_again = again;
         if !self.lost_scratch.is_empty() || self.still_lost {
             self.on_losses(now, lost_before);
         }
@@ -518,18 +553,39 @@ impl Connection {
 
     /// Something was marked, or is left from the last recovery: that is reason to recover.
     #[inline(never)]
-    fn on_losses(&mut self, now: Instant, lost_before: u64) {
+    pub(super) fn on_losses(&mut self, now: Instant, lost_before: u64) {
         self.still_lost = false;
-        if self.phase == Phase::Open {
-            self.undo.begin(self.snd_una, self.board.resent_in_network());
-            self.probe.cancel();
-            self.stats.recoveries += 1;
-            self.prr.enter(self.control.cwnd);
-            self.phase = Phase::Recovery { until: self.snd_nxt };
-            self.ecn.on_reduced(self.snd_nxt);
-            self.signal(now, Signal::EnterRecovery);
+        let again = std::mem::take(&mut self.lost_again);
+        let begins = match self.phase {
+            Phase::Open => true,
+            Phase::Recovery { .. } => again && self.config.tunables.lost_retransmission_reduces,
+            // What the timeout sent again is lost too: fast recovery is there for it, and a reduction of its own.
+            Phase::Loss => again,
+        };
+        if begins {
+            self.begin_recovery(now);
         }
         self.report_losses(now, lost_before);
+    }
+
+    fn begin_recovery(&mut self, now: Instant) {
+        self.reduced_at = now;
+        self.rto.end_repair();
+        self.undo.begin(self.snd_una, self.board.resent_in_network());
+        self.probe.cancel();
+        self.stats.recoveries += 1;
+        self.newreno.begin(self.snd_nxt);
+        if self.phase == Phase::Open
+            && let Some(until) = self.ecn.hand_over()
+        {
+            // A mark has paid for this window of data (RFC 3168 section 6.1.2): PRR goes on as it is.
+            self.phase = Phase::Recovery { until };
+            return;
+        }
+        self.prr.enter(self.control.cwnd);
+        self.phase = Phase::Recovery { until: self.snd_nxt };
+        self.ecn.on_reduced(self.snd_nxt);
+        self.signal(now, Signal::EnterRecovery);
     }
 
     /// Tells the controller of each marked record.
@@ -569,7 +625,7 @@ impl Connection {
         AckSample {
             cum_acked: delivery.cum_acked,
             sacked: delivery.sacked,
-            acked_segments: delivery.segments,
+            acked_segments: delivery.segments + delivery.repeated,
             una_advanced,
             newly_lost,
             prior_inflight,

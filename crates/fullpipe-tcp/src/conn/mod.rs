@@ -33,12 +33,14 @@ mod state;
 mod tests;
 mod time_wait;
 mod timers;
+mod without_sack;
 
 use fullpipe_units::{Draws, Instant};
 
 use crate::SendLimit;
 use crate::cc::{CongestionControl, Context, Control, Hints, Lost, Recovery};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
+use crate::recovery::newreno::NewReno;
 use crate::recovery::probe::TailProbe;
 use crate::recovery::prr::Prr;
 use crate::recovery::rack::Rack;
@@ -81,7 +83,8 @@ pub struct Transmit {
 ///
 /// ```text
 ///   Open ──marked lost──► Recovery(until) ──una >= until──► Open, or Recovery again if more is lost
-///     └────timeout────► Loss ──una >= snd_nxt then──► Open      (Recovery ──timeout──► Loss)
+///     └────timeout────► Loss ──una >= snd_nxt then──► Open      (Recovery ──timeout──► Loss,
+///                                                                Loss ──lost retransmission──► Recovery)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -134,6 +137,8 @@ pub struct Connection {
     finished: bool,
     board: Scoreboard,
     rack: Rack,
+    /// In RACK's place without SACK.
+    newreno: NewReno,
     rto: Rto,
     /// The last time the timeout was restarted by progress.
     rto_base: Instant,
@@ -143,6 +148,9 @@ pub struct Connection {
     phase: Phase,
     /// A recovery has just ended and left losses that are younger than it.
     still_lost: bool,
+    /// When the window was last reduced for a loss, and that a retransmission sent since then is lost as well.
+    reduced_at: Instant,
+    lost_again: bool,
     rtt: RttEstimator,
     rate: DeliveryRate,
     pacer: Pacer,
@@ -242,6 +250,8 @@ impl Connection {
         let cx = Context::fresh(mss, draws);
         let cc = config.cc.build(&cx, &Hints::default());
         let control = cc.control();
+        let has_sack = config.sack;
+        let rtt = RttEstimator::new(config.tunables.rto);
         Self {
             config,
             state,
@@ -254,7 +264,7 @@ impl Connection {
             irs: SeqNum::default(),
             mss,
             has_timestamps: true,
-            has_sack: true,
+            has_sack,
             peer_scale: 0,
             syn_retries: 0,
             syn_transmissions: 0,
@@ -273,6 +283,7 @@ impl Connection {
             finished: false,
             board: Scoreboard::default(),
             rack: Rack::default(),
+            newreno: NewReno::default(),
             rto: Rto::default(),
             rto_base: Instant::ZERO,
             probe: TailProbe::default(),
@@ -280,7 +291,9 @@ impl Connection {
             undo: Undo::default(),
             phase: Phase::Open,
             still_lost: false,
-            rtt: RttEstimator::default(),
+            reduced_at: Instant::ZERO,
+            lost_again: false,
+            rtt,
             rate: DeliveryRate::default(),
             pacer: Pacer::default(),
             cc,
@@ -427,11 +440,21 @@ impl Connection {
         assert!(self.board.oldest().is_none_or(|record| record.offset == self.snd_una), "una and the board");
     }
 
-    /// The window in force: the controller's, or PRR's during fast recovery.
+    /// The window in force: the controller's, or PRR's while it is reduced.
     fn effective_cwnd(&self) -> u64 {
-        match (self.phase, self.control.recovery) {
-            (Phase::Recovery { .. }, Recovery::Prr) => self.prr.cwnd(),
-            _ => self.control.cwnd,
+        if self.reduces_by_prr() { self.prr.cwnd() } else { self.control.cwnd }
+    }
+
+    /// In fast recovery, or in the reduction for a mark, that the controller leaves to PRR.
+    fn reduces_by_prr(&self) -> bool {
+        self.control.recovery == Recovery::Prr && self.is_reducing()
+    }
+
+    fn is_reducing(&self) -> bool {
+        match self.phase {
+            Phase::Recovery { .. } => true,
+            Phase::Open => self.ecn.is_reducing(),
+            Phase::Loss => false,
         }
     }
 
@@ -455,7 +478,7 @@ impl Connection {
             rttvar: self.rtt.rttvar(),
             min_rtt: self.rtt.min_rtt(),
             rwnd: self.snd_wnd,
-            in_recovery: matches!(self.phase, Phase::Recovery { .. }),
+            in_recovery: self.is_reducing(),
             in_loss: self.phase == Phase::Loss,
             has_sack: self.has_sack,
             has_timestamps: self.has_timestamps,

@@ -158,6 +158,7 @@ impl Connection {
 
     fn window_limit(&self) -> SendLimit {
         match self.phase {
+            _ if self.is_reducing() => SendLimit::Recovery,
             Phase::Recovery { .. } | Phase::Loss => SendLimit::Recovery,
             Phase::Open if self.control.cwnd < self.control.ssthresh => SendLimit::SlowStart,
             Phase::Open => SendLimit::Cwnd,
@@ -235,7 +236,9 @@ impl Connection {
             .map_or((self.snd_una, 0, false), |record| (record.offset, record.len, record.fin));
         let snapshot = self.rate.on_send(now, inflight, u64::from(len), self.board.lost_total());
         self.board.on_resent(number, now, snapshot, kind != SentKind::Retransmission);
-        self.rack.on_resent(number, now);
+        if self.has_sack {
+            self.rack.on_resent(number, now);
+        }
         self.undo.on_retransmission(super::input::clock(now));
         self.stats.retransmits += 1;
         let sent = Sent { offset, len: len.into(), kind, first_after_idle: false, departure: now };
@@ -299,7 +302,7 @@ impl Connection {
         self.stats.segments_sent += segments;
         self.stats.bytes_sent += sent.len;
         self.last_sent_at = Some(now);
-        if matches!(self.phase, Phase::Recovery { .. }) {
+        if self.is_reducing() {
             self.prr.on_send(sent.len);
         }
         let rate = if self.paced() { self.release().rate } else { None };

@@ -69,6 +69,8 @@ impl Connection {
             self.on_syn_timeout(now);
             return;
         }
+        // The same question as at a write and at an ACK (draft-ietf-ccwg-bbr section 4.1.2.4).
+        self.check_app_limited();
         match timer {
             RetransmitTimer::Reordering => self.on_reordering_timeout(now),
             RetransmitTimer::TailProbe => self.probe_due = Some(ProbeKind::Tail),
@@ -115,12 +117,18 @@ impl Connection {
             self.undo.begin(self.snd_una, self.board.resent_in_network());
         }
         self.phase = Phase::Loss;
-        let patience = super::input::patience(&self.rtt, self.phase);
+        self.newreno.begin(self.snd_nxt);
+        self.reduced_at = now;
         let lost_before = self.board.lost_total();
-        let Self { rack, board, lost_scratch, .. } = self;
-        rack.mark_on_timeout(now, board, patience, |number, record| {
-            lost_scratch.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
-        });
+        if self.has_sack {
+            let patience = super::input::patience(&self.rtt, self.phase);
+            let Self { rack, board, lost_scratch, .. } = self;
+            rack.mark_on_timeout(now, board, patience, |number, record| {
+                lost_scratch.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
+            });
+        } else {
+            self.mark_on_timeout_without_sack();
+        }
         self.report_losses(now, lost_before);
         self.ecn.on_reduced(self.snd_nxt);
         self.signal(now, Signal::Timeout { first });

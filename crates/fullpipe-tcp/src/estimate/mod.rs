@@ -6,4 +6,4 @@ mod rtt;
 
 pub use histogram::RttHistogram;
 pub use rate::{DeliveryRate, RateSample, RateSnapshot};
-pub use rtt::{RTO_INITIAL, RTO_MAX, RTO_MIN, RttEstimator};
+pub use rtt::{RTO_INITIAL, RTO_MAX, RttEstimator};

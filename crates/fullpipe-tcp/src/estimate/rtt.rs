@@ -3,12 +3,12 @@
 //! The kernel's floor enters through the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`, and not as
 //! `max(200 ms, SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its round trip. A fall of
 //! the RTT moves the deviation with a quarter of the usual gain, so that a queue that drains does not
-//! look like jitter; the variance itself only decays once per round trip.
+//! look like jitter; the variance itself only decays once per round trip. [`RtoRule`] has the RFC's own form beside it.
 
 use fullpipe_units::{Duration, Instant};
 
-/// Smallest `4 RTTVAR` that enters the timeout.
-pub const RTO_MIN: Duration = Duration::from_millis(200);
+use crate::RtoRule;
+
 /// Largest timeout, back-off included.
 pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Timeout before the first sample (RFC 6298 section 2.1).
@@ -19,6 +19,7 @@ const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 /// SRTT, RTTVAR, the RTO and the windowed minimum.
 #[derive(Clone, Debug, Default)]
 pub struct RttEstimator {
+    rule: RtoRule,
     srtt: Option<Duration>,
     /// Mean deviation, times four.
     mdev4: u64,
@@ -31,10 +32,18 @@ pub struct RttEstimator {
 }
 
 impl RttEstimator {
+    /// For a timeout by `rule`.
+    pub fn new(rule: RtoRule) -> Self {
+        Self { rule, ..Self::default() }
+    }
+
     /// Takes a sample for the timeout: the RTT of the *oldest* segment that an ACK delivered, which
     /// includes the peer's ACK delay.
     pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
-        let floor = RTO_MIN.as_nanos();
+        let floor = match self.rule {
+            RtoRule::Slack { floor } => floor.as_nanos(),
+            RtoRule::Rfc6298 { .. } => return self.on_plain_sample(rtt),
+        };
         let m = rtt.as_nanos().max(1);
         let Some(srtt) = self.srtt else {
             self.srtt = Some(rtt);
@@ -69,6 +78,22 @@ impl RttEstimator {
         }
     }
 
+    /// RFC 6298 section 2.
+    fn on_plain_sample(&mut self, rtt: Duration) {
+        let r = rtt.as_nanos().max(1);
+        match self.srtt.map(Duration::as_nanos) {
+            None => {
+                self.srtt = Some(rtt);
+                self.var4 = 2 * r;
+            }
+            Some(srtt) => {
+                // RTTVAR := 3/4 RTTVAR + 1/4 |SRTT - R|, kept times four, and with the SRTT before this sample.
+                self.var4 = self.var4 - self.var4 / 4 + r.abs_diff(srtt);
+                self.srtt = Some(Duration::from_nanos(srtt - srtt / 8 + r / 8));
+            }
+        }
+    }
+
     /// Takes a sample for the minimum: the RTT of the *newest* segment that an ACK delivered.
     pub fn on_min_sample(&mut self, rtt: Duration, now: Instant) {
         match self.min_rtt {
@@ -96,7 +121,14 @@ impl RttEstimator {
     pub fn rto(&self) -> Duration {
         match self.srtt {
             None => RTO_INITIAL,
-            Some(srtt) => (srtt + Duration::from_nanos(self.var4)).min(RTO_MAX),
+            Some(srtt) => {
+                let slack = Duration::from_nanos(self.var4);
+                let rto = match self.rule {
+                    RtoRule::Slack { .. } => srtt + slack,
+                    RtoRule::Rfc6298 { floor, granularity } => (srtt + slack.max(granularity)).max(floor),
+                };
+                rto.min(RTO_MAX)
+            }
         }
     }
 }
@@ -123,6 +155,32 @@ mod tests {
         assert_eq!(feed(&[100; 50]).rto().as_micros(), 300_000);
         assert_eq!(feed(&[210; 100]).rto().as_micros(), 410_000);
         assert_eq!(feed(&[]).rto(), RTO_INITIAL);
+    }
+
+    /// RTO-1, profile rfc: 300, 250, 325 and 282.8 ms without a floor, one second with the RFC's.
+    #[test]
+    fn rto_1_the_numbers_of_the_rfc() {
+        let granularity = MS(1);
+        for (floor, expected) in [(MS(0), [300_000, 250_000, 325_000, 282_812]), (MS(1_000), [1_000_000; 4])]
+        {
+            let mut estimator = RttEstimator::new(RtoRule::Rfc6298 { floor, granularity });
+            assert_eq!(estimator.rto(), RTO_INITIAL);
+            for (ms, micros) in [100, 100, 200, 100].into_iter().zip(expected) {
+                estimator.on_sample(MS(ms), 0, 0);
+                assert_eq!(estimator.rto().as_micros(), micros);
+            }
+        }
+    }
+
+    /// RTO-6, profile rfc: at a constant RTT the variation vanishes, and the clock's tick is left.
+    #[test]
+    fn rto_6_a_tick_is_left() {
+        let rule = RtoRule::Rfc6298 { floor: Duration::ZERO, granularity: MS(1) };
+        let mut estimator = RttEstimator::new(rule);
+        for _ in 0..200 {
+            estimator.on_sample(MS(100), 0, 0);
+        }
+        assert_eq!(estimator.rto(), MS(101));
     }
 
     /// RTO-6: with a constant RTT the variance falls to its floor and nothing underflows.

@@ -89,6 +89,8 @@ pub struct Scoreboard {
     sacked_segments: u64,
     /// Octets in the network: in flight or resent.
     inflight: u64,
+    /// Of these, octets that have arrived to all appearance, though nothing says which (`newreno.rs`).
+    presumed: u64,
     lost_pending: u64,
     lost_queue: BinaryHeap<Reverse<RecordNo>>,
     /// Octets marked lost since the start.
@@ -122,7 +124,12 @@ impl SentRecord {
 impl Scoreboard {
     /// Octets believed to be in the network (RFC 6675's `pipe`).
     pub fn inflight(&self) -> u64 {
-        self.inflight
+        self.inflight.saturating_sub(self.presumed)
+    }
+
+    /// So many octets of those in the network have arrived: duplicate ACKs without SACK say so.
+    pub fn presume_delivered(&mut self, octets: u64) {
+        self.presumed = octets;
     }
 
     /// Octets marked lost and not yet sent again.

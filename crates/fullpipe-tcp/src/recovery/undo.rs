@@ -13,6 +13,9 @@ pub struct Undo {
     sent: u64,
     /// Timestamp of the first retransmission.
     first_sent: Option<u32>,
+    /// Segments sent again since the start, and reported as duplicates.
+    sent_in_all: u64,
+    reported_in_all: u64,
 }
 
 impl Undo {
@@ -20,11 +23,12 @@ impl Undo {
     /// duplicates yet, and their timestamps are no older than the first of them.
     pub fn begin(&mut self, snd_una: u64, under_way: u64) {
         let first_sent = self.first_sent.filter(|_| under_way > 0);
-        *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent };
+        *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent, ..*self };
     }
 
     /// A segment was sent again with this timestamp.
     pub fn on_retransmission(&mut self, timestamp: u32) {
+        self.sent_in_all += 1;
         self.first_sent.get_or_insert(timestamp);
         if self.marker.is_some() {
             self.unanswered += 1;
@@ -37,6 +41,14 @@ impl Undo {
     pub fn is_late_original(&self, timestamp: u32) -> bool {
         self.marker.is_some()
             && self.first_sent.is_some_and(|first| (timestamp.wrapping_sub(first) as i32) < 0)
+    }
+
+    /// The peer reported `octets` as a duplicate: how many of our segments of `mss` octets that is. None, if there are more reports
+    /// than retransmissions: the network has made copies, which tell nothing of us.
+    pub fn spurious_segments(&mut self, octets: u64, mss: u64) -> u64 {
+        let segments = octets.div_ceil(mss.max(1));
+        self.reported_in_all += segments;
+        if self.reported_in_all > self.sent_in_all { 0 } else { segments }
     }
 
     /// The peer reported octets from `start` as a duplicate. True when that was the last unanswered
@@ -74,6 +86,16 @@ mod tests {
         assert!(!undo.on_duplicate(1000));
         assert!(undo.on_duplicate(1100));
         assert!(!undo.on_duplicate(1100));
+    }
+
+    /// Copies that the network makes are no spurious retransmissions.
+    #[test]
+    fn copies_of_the_network_are_excluded() {
+        let mut undo = Undo::default();
+        assert_eq!(undo.spurious_segments(100, 100), 0);
+        (0..3).for_each(|_| undo.on_retransmission(1));
+        undo.begin(0, 0);
+        assert_eq!((undo.spurious_segments(150, 100), undo.spurious_segments(100, 100)), (2, 0));
     }
 
     /// UN-1, Eifel: only an echo from before the first retransmission speaks for the original.

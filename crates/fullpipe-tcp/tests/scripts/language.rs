@@ -5,7 +5,7 @@ use std::str::FromStr;
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::Flags;
-use fullpipe_tcp::{Config, KeepAlive};
+use fullpipe_tcp::{Config, KeepAlive, Tunables};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 /// One script.
@@ -180,6 +180,14 @@ impl Setup {
             "window-clamp" => config.window_clamp = Some(Bytes::new(number(value)?)),
             "window-ratio" => config.window_rule = WindowRule::ScalingRatio(number(value)?),
             "fair-queue" => config.fair_queue = true,
+            "no-sack" => config.sack = false,
+            "profile" => {
+                config.tunables = match value {
+                    "linux" => Tunables::LINUX,
+                    "rfc" => Tunables::RFC,
+                    other => return Err(format!("no profile '{other}'")),
+                }
+            }
             "pace" => config.max_pacing_rate = Some(Rate::from_str(value).map_err(|why| why.to_string())?),
             "seed" => config.seed = number(value)?,
             "nodelay" => config.nodelay = true,

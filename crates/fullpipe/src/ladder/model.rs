@@ -317,6 +317,7 @@ impl<'a> Model<'a> {
                 fair_queue: false,
                 rx_merge: Duration::ZERO,
                 ecn: false,
+                sack: true,
             },
             flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
             duration: self.duration(state.cc) * 2,

@@ -153,9 +153,8 @@ pub struct Bbr1 {
     has_seen_rtt: bool,
     /// Nothing was in flight a moment ago: a low RTT must not be hidden by a needless ProbeRTT.
     idle_restart: bool,
-    /// What was sent between these amounts of delivered data was sent in ProbeRTT, with a window that
-    /// says nothing of the bandwidth.
-    probe_rtt_marks: Option<(u64, u64)>,
+    /// The last ACK came in ProbeRTT: what is sent behind it says nothing of the bandwidth.
+    window_is_low: bool,
     /// How many random numbers were used.
     draws: u64,
 }
@@ -185,7 +184,7 @@ impl Bbr1 {
             conserving: false,
             has_seen_rtt: rtt.is_some(),
             idle_restart: false,
-            probe_rtt_marks: None,
+            window_is_low: false,
             draws: 0,
         }
     }
@@ -259,7 +258,7 @@ impl Bbr1 {
 
     // ---- the model ----
 
-    fn update_bandwidth(&mut self, cx: &Context, sample: &AckSample, app_limited: bool) {
+    fn update_bandwidth(&mut self, cx: &Context, sample: &AckSample) {
         self.round_start = false;
         let Some(interval) = sample.interval.filter(|interval| !interval.is_zero()) else {
             return;
@@ -270,10 +269,10 @@ impl Bbr1 {
             self.round_start = true;
             self.conserving = false;
         }
-        self.update_policer(cx, sample.newly_lost > 0, app_limited);
+        self.update_policer(cx, sample.newly_lost > 0, sample.app_limited);
         // A slow application makes low samples, but no sample is higher than the path is fast.
         let bw = rate_of(sample.delivered, interval);
-        if !app_limited || bw >= self.bw.get() {
+        if !sample.app_limited || bw >= self.bw.get() {
             self.bw.update(self.round, bw);
         }
     }
@@ -295,7 +294,6 @@ impl Bbr1 {
         }
         if expired && !self.idle_restart && !matches!(self.mode, Mode::ProbeRtt(_)) {
             self.save_cwnd();
-            self.probe_rtt_marks = Some((cx.delivered, cx.delivered));
             self.enter(Mode::ProbeRtt(ProbeRtt::default()));
         }
         self.update_probe_rtt(cx);
@@ -373,12 +371,10 @@ impl Bbr1 {
 
     fn update_probe_rtt(&mut self, cx: &Context) {
         let round_start = self.round_start;
+        self.window_is_low = matches!(self.mode, Mode::ProbeRtt(_));
         let Mode::ProbeRtt(probe) = &mut self.mode else {
             return;
         };
-        if let Some((_, until)) = &mut self.probe_rtt_marks {
-            *until = cx.delivered + cx.inflight;
-        }
         if probe.done_at.is_none() {
             if cx.inflight.div_ceil(self.mss) <= MIN_CWND {
                 probe.done_at = Some(cx.now + PROBE_RTT_TIME);
@@ -480,11 +476,6 @@ impl Bbr1 {
             self.prior_cwnd = self.prior_cwnd.max(self.cwnd);
         }
     }
-
-    fn is_app_limited(&self, sample: &AckSample) -> bool {
-        let in_probe_rtt = |(from, until)| (from..=until).contains(&sample.prior_delivered);
-        sample.app_limited || self.probe_rtt_marks.is_some_and(in_probe_rtt)
-    }
 }
 
 impl CongestionControl for Bbr1 {
@@ -533,11 +524,10 @@ impl CongestionControl for Bbr1 {
     }
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
-        let app_limited = self.is_app_limited(sample);
-        self.update_bandwidth(cx, sample, app_limited);
+        self.update_bandwidth(cx, sample);
         self.aggregation.update(cx, sample, self.bandwidth(), self.round_start, self.cwnd);
         self.update_cycle(cx, sample);
-        if self.round_start && !app_limited {
+        if self.round_start && !sample.app_limited {
             self.full_pipe.update(self.bw.get());
         }
         self.update_drain(cx);
@@ -555,7 +545,7 @@ impl CongestionControl for Bbr1 {
             pacing: Pacing::Rate(self.pacing_rate),
             send_quantum: SendQuantum::FromRate { min_segments: self.min_tso_segments() },
             recovery: Recovery::Own,
-            mark_app_limited: false,
+            mark_app_limited: self.window_is_low,
         }
     }
 

@@ -118,21 +118,67 @@ fn ecn_2_one_reduction_for_a_window() {
     let mut script = agreed();
     script.write(200 * MSS);
     assert_eq!(script.data_segments(), 10);
-    echo(&mut script, 100, MSS);
-    assert_eq!(script.windows(), (5, 5));
-    for n in 2..=9 {
+    let mut sends = Vec::new();
+    for n in 1..=9 {
+        let before = script.segments.len();
         echo(&mut script, 100, n * MSS);
+        sends.push(script.segments.len() - before);
     }
-    // Grown by one since: 5 segments were acknowledged.
-    assert_eq!((script.conn.stats().ecn_reductions, script.windows()), (1, (6, 5)));
+    // ECN-1: every other ACK releases a segment, as in recovery, and the window ends at the threshold: no growth meanwhile.
+    assert_eq!(sends, [1, 0, 1, 0, 1, 0, 1, 0, 0]);
+    assert_eq!((script.conn.stats().ecn_reductions, script.conn.control.ssthresh), (1, 5 * MSS));
+    assert_eq!(script.conn.control.cwnd, 5 * MSS);
     let new: Vec<_> = script.segments.iter().map(|(_, s)| s).filter(|s| s.len > 0).collect();
     let cwr: Vec<_> = new.iter().map(|segment| ecn_bits(segment).1).collect();
     assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
     assert!(new.iter().all(|segment| segment.ecn == Ecn::Ect0));
-    // The tenth was outstanding when it was reduced, what follows was not.
+    // The tenth was outstanding when it was reduced, what follows was not: the kernel's rule wants that acknowledged.
     echo(&mut script, 100, 10 * MSS);
+    assert_eq!((script.conn.stats().ecn_reductions, script.windows()), (1, (5, 5)));
+    echo(&mut script, 200, 11 * MSS);
     assert_eq!(script.conn.stats().ecn_reductions, 2);
     assert_eq!((script.conn.stats().retransmits, script.conn.stats().recoveries), (0, 0));
+}
+
+/// ECN-3: marks without end leave two segments a round trip, as in Linux; the RFC goes on to one for each timeout.
+#[test]
+fn ecn_3_two_segments_are_the_least() {
+    let mut script = agreed();
+    script.write(200 * MSS);
+    let mut una = 0;
+    for round in 1..12 {
+        while una < script.conn.snd_nxt && script.segments.len() < 300 {
+            una += MSS;
+            echo(&mut script, 100 * round, una);
+            if una.is_multiple_of(4 * MSS) {
+                break;
+            }
+        }
+    }
+    assert!(script.conn.stats().ecn_reductions >= 3);
+    assert_eq!(script.conn.control.cwnd, 2 * MSS);
+    assert_eq!(script.conn.control.ssthresh, 2 * MSS);
+}
+
+/// A loss in the round trip that a mark reduces: PRR goes on, and nothing is cut twice.
+#[test]
+fn a_loss_behind_a_mark_is_paid_for() {
+    let mut script = agreed();
+    script.write(200 * MSS);
+    echo(&mut script, 100, MSS);
+    assert_eq!(script.conn.stats().ecn_reductions, 1);
+    for n in 2..=4 {
+        script.ack(101, MSS, &[(2 * MSS, (n + 1) * MSS)]);
+    }
+    assert_eq!((script.conn.stats().recoveries, script.conn.stats().retransmits), (1, 0));
+    // It takes its turn.
+    script.ack(101, MSS, &[(2 * MSS, 6 * MSS)]);
+    assert_eq!((script.conn.stats().recoveries, script.conn.stats().retransmits), (1, 1));
+    assert_eq!(script.conn.control.ssthresh, 5 * MSS);
+    script.ack(200, 10 * MSS, &[]);
+    assert_eq!(script.conn.phase, super::super::Phase::Open);
+    // One segment more by now: recovery is over.
+    assert_eq!((script.windows(), script.conn.stats().ecn_reductions), ((6, 5), 1));
 }
 
 /// Section 6.1.2: a loss and a mark in one window are one congestion, and CWR is said for it too. Section 6.1.5: what is
@@ -156,4 +202,23 @@ fn a_loss_and_a_mark_are_one_reduction() {
     script.ack(200, 10 * MSS, &[]);
     let new = script.segments.iter().map(|(_, s)| s).filter(|s| s.len > 0 && s.ecn == Ecn::Ect0);
     assert_eq!(new.filter(|s| ecn_bits(s).1).count(), 1);
+}
+
+/// ECN-6: marks that are taken away on the path never come back as echoes. A queue that overflows then drops, what is dropped is missed
+/// like any other segment, and the sender goes on.
+#[test]
+fn ecn_6_marks_that_never_come_back() {
+    let mut script = agreed();
+    script.write(200 * MSS);
+    // Ten were marked, and arrived as if they had not been; the first of the next flight is dropped.
+    script.ack(100, 10 * MSS, &[]);
+    for n in 11..14 {
+        script.ack(200, 10 * MSS, &[(11 * MSS, (n + 1) * MSS)]);
+    }
+    assert_eq!((script.conn.stats().recoveries, script.conn.stats().ecn_reductions), (1, 0));
+    script.ack(300, 30 * MSS, &[]);
+    script.clear();
+    script.ack(400, 34 * MSS, &[]);
+    assert!(script.data_segments() > 0);
+    assert_eq!(script.conn.stats().timeouts, 0);
 }

@@ -74,6 +74,84 @@ fn rk_5_a_lost_retransmission() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
+/// A flight of twenty whose first segment is lost, and lost again: the script after the SACK that tells, and the times of its
+/// transmissions since.
+fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
+    let mut script = Script::client(Config { tunables, ..config(Algorithm::Reno) });
+    script.write(10 * MSS);
+    for i in 1..=10 {
+        script.ack(RTT, i * MSS, &[]);
+    }
+    script.write(1000 * MSS);
+    let (start, una) = (RTT, 10 * MSS);
+    for i in 1..20 {
+        script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
+    }
+    assert_eq!((script.windows().1, script.conn.stats().recoveries), (10, 1));
+    // What was sent behind the repair arrives, the repair does not.
+    script.ack(start + 205, una, &[(una + MSS, una + 23 * MSS)]);
+    assert_eq!(script.conn.stats().retransmits, 2);
+    (script, start, una)
+}
+
+/// PRR-7. Profile rfc: a lost retransmission is a new episode, and one only for all that is lost within the round trip. Profile linux:
+/// fast recovery goes on as it was.
+#[test]
+fn prr_7_a_lost_retransmission_reduces_again() {
+    for (tunables, episodes, ssthresh) in [(Tunables::LINUX, 1, 10), (Tunables::RFC, 2, 5)] {
+        let (mut script, start, una) = lost_twice(tunables);
+        let state = |script: &Script| (script.conn.stats().recoveries, script.windows().1);
+        assert_eq!(state(&script), (episodes, ssthresh));
+        // 23 is missing too, and so far was sent once: the same round trip's losses.
+        script.ack(start + 215, una, &[(una + 24 * MSS, una + 27 * MSS), (una + MSS, una + 23 * MSS)]);
+        assert_eq!(script.conn.stats().retransmits, 3);
+        assert_eq!(state(&script), (episodes, ssthresh));
+        let end = script.conn.snd_nxt;
+        script.ack(start + 320, end, &[]);
+        assert_eq!((script.conn.phase, script.conn.stats().timeouts), (Phase::Open, 0));
+    }
+}
+
+/// What a timeout sends again and loses again is fast recovery's, with a reduction of its own: so it is in Linux, where a path of
+/// some per cent loss keeps small windows small.
+#[test]
+fn a_retransmission_lost_after_a_timeout_begins_recovery() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let at = |i: u64| una + i * MSS;
+    script.write(20 * MSS);
+    // All are lost, the probe with them; the timeout sends the first.
+    script.run(start + 502);
+    script.ack(start + 602, at(1), &[]);
+    script.ack(start + 702, at(2), &[]);
+    assert_eq!((script.conn.phase, script.windows().1), (Phase::Loss, 10));
+    // Of those that are sent again now the first is lost, and those behind it arrive.
+    let sent = script.conn.board.inflight() / MSS;
+    assert!(sent >= 2, "{sent}");
+    script.write(100 * MSS);
+    script.ack(start + 802, at(2), &[(at(3), at(4))]);
+    script.run(start + 830);
+    assert!(matches!(script.conn.phase, Phase::Recovery { .. }));
+    assert_eq!((script.conn.stats().recoveries, script.windows().1), (1, 2));
+    assert_eq!(script.conn.stats().timeouts, 1);
+}
+
+/// SK-2, SK-4, profile linux: RACK alone decides what is lost. What it has marked goes first, the lowest before the others, then new data;
+/// nothing is sent again for a hole that nothing condemns, not even for want of anything else.
+#[test]
+fn sk_4_what_is_sent_next() {
+    let mut script = Script::warm(Algorithm::Cubic, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let at = |i: u64| una + i * MSS;
+    script.write(30 * MSS);
+    script.clear();
+    // 2 and 0 are missing, 19 is not heard of.
+    script.ack(start + 100, una, &[(at(3), at(19)), (at(1), at(2))]);
+    let data = |i: u64| format!("{} ms data {}..{}", start + 100, at(i), at(i + 1));
+    assert_eq!(script.lines[..3], [data(0), data(2), data(20)]);
+    assert!(!script.lines.contains(&data(19)), "{:?}", script.lines);
+}
+
 /// FR-1: the first two duplicate ACKs send one new segment each and leave the window alone.
 #[test]
 fn fr_1_limited_transmit() {

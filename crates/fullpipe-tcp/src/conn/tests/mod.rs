@@ -22,11 +22,13 @@ mod rate;
 mod receiver;
 mod spurious;
 mod timers;
+mod without_sack;
 
 use fullpipe_units::{Bytes, Duration, Ecn, Instant};
 
 use super::input::clock;
 use super::{Config, Connection, Event, State};
+use crate::Tunables;
 use crate::buffers::{Buffer, WindowRule};
 use crate::cc::Algorithm;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};

@@ -87,9 +87,11 @@ impl Pair {
                     Side::Client => self.server.handle_segment(self.now, &segment),
                     Side::Server => self.client.handle_segment(self.now, &segment),
                 }
-            } else {
-                self.client.handle_timeout(self.now);
-                self.server.handle_timeout(self.now);
+            }
+            for conn in [&mut self.client, &mut self.server] {
+                if conn.poll_timeout() <= self.now {
+                    conn.handle_timeout(self.now);
+                }
             }
             self.flush();
             steps += 1;

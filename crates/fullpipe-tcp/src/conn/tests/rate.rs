@@ -64,6 +64,22 @@ fn dr_9_a_stretch_ack() {
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
 
+/// DR-12: the question is put on a write, on an ACK, and when a timer strikes: what the tail loss probe measures is what the
+/// application left to measure.
+#[test]
+fn dr_12_a_timer_asks_too() {
+    let mut script = Script::warm(Algorithm::Reno, 20);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    script.write(20 * MSS);
+    // At the start of this ACK the window was full; behind it there is room, and nothing to fill it with.
+    script.ack(start + 100, una + 10 * MSS, &[]);
+    assert!(!script.conn.rate.is_app_limited());
+    script.run(start + 310);
+    assert_eq!(script.conn.stats().probes, 1);
+    assert!(script.conn.rate.is_app_limited());
+    assert!(script.conn.board.newest().expect("the probe").snapshot.app_limited);
+}
+
 /// DR-10: what is reported selectively and acknowledged later is delivered once.
 #[test]
 fn dr_10_counted_once() {

@@ -106,6 +106,37 @@ fn un_1_and_3_all_duplicates() {
     }
 }
 
+/// UN-5: a D-SACK below the cumulative ACK and one above it, inside the block that follows, are both read: the segment that was
+/// sent again in vain has crossed the path too and counts as delivered. A copy that the network made does not.
+#[test]
+fn un_5_spurious_retransmissions_are_delivered() {
+    for above in [false, true] {
+        let (mut script, start, una) = late_flight();
+        let at = |i: u64| una + i * MSS;
+        let delivered = |script: &Script| script.conn.snapshot().delivered / MSS;
+        // A copy of what was sent once.
+        script.ack(start + 100, una, &[(at(4), at(5)), (at(4), at(5))]);
+        let before = delivered(&script);
+        script.ack(start + 100, una, &[(at(4), at(5)), (at(4), at(5))]);
+        assert_eq!(delivered(&script), before);
+        for i in 5..20 {
+            script.ack(start + 100, una, &[(at(4), at(i + 1))]);
+        }
+        assert_eq!(script.conn.stats().retransmits, 4, "0 to 3");
+        let before = delivered(&script);
+        if above {
+            // 0 is still missing; 1 to 3 are there, and 1 twice.
+            script.ack(start + 110, una, &[(at(1), at(2)), (at(1), at(20))]);
+            assert_eq!(delivered(&script) - before, 3 + 1);
+        } else {
+            script.ack(start + 110, at(20), &[]);
+            assert_eq!(delivered(&script) - before, 4);
+            script.ack(start + 200, at(20), &[(at(0), at(1))]);
+            assert_eq!(delivered(&script) - before, 4 + 1);
+        }
+    }
+}
+
 /// UN-1 by timestamps (Eifel): the ACK that fills the hole echoes a time before the retransmission. One
 /// that echoes the retransmission proves nothing.
 #[test]

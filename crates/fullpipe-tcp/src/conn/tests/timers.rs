@@ -95,6 +95,16 @@ fn rto_7_loss_window() {
     assert_eq!(script.windows(), (4, 10));
 }
 
+/// RTO-1, profile rfc: a round trip of 100 ms has a timeout of one second; the probe is not concerned.
+#[test]
+fn rto_1_a_second_at_least() {
+    let mut script = Script::client(Config { tunables: Tunables::RFC, ..config(Algorithm::Reno) });
+    script.write(5 * MSS);
+    script.clear();
+    script.run(4_300);
+    script.sent(&["202 ms data 5792..7240", "1202 ms data 0..1448", "3202 ms data 0..1448"]);
+}
+
 /// RTO-3: the timeout doubles to 120 s; after fifteen in vain the connection gives up. TCP-8: 924.6 s
 /// for a timeout of 200 ms; ours began at 300 ms, behind a probe.
 #[test]

@@ -1,0 +1,54 @@
+//! Loss recovery on paths: what a controller gets when its peer reports less, or its marks are taken away.
+
+mod rig;
+
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
+use rig::{PACKET, link, lossy, ms, run};
+
+fn without_sack(mut scenario: Scenario) -> Scenario {
+    scenario.host.sack = false;
+    scenario
+}
+
+/// A bulk flow at 50 Mbit/s and 40 ms with a queue of two BDP, 1 % of its packets lost.
+fn one_percent(cc: Algorithm, seed: u64) -> Scenario {
+    lossy(link(cc, "50mbit", ms(40), 2 * 250_000 / PACKET, 60), 10_000, seed)
+}
+
+/// RFC 6582: where the peer does not report selectively a loss in a hundred is repaired by duplicate ACKs, and costs loss-based controllers
+/// next to nothing more. BBR has several holes in each window, and one of them is repaired a round trip: it keeps a third.
+#[test]
+fn one_percent_without_sack() {
+    for (cc, least, most) in [(Reno, 0.95, 1.02), (Cubic, 0.95, 1.02), (Bbr1, 0.25, 0.45)] {
+        for seed in [1, 2] {
+            let goodput = |scenario| run(&scenario).goodput(0, 5.0);
+            let with = goodput(one_percent(cc, seed));
+            let without = goodput(without_sack(one_percent(cc, seed)));
+            let share = without / with;
+            assert!((least..=most).contains(&share), "{cc}, seed {seed}: {without} of {with}");
+        }
+    }
+}
+
+/// ECN-5: on a path that marks and hardly ever drops BBRv3 takes marks for congestion: it probes less far into the queue than where nobody
+/// marks, and keeps the line.
+#[test]
+fn ecn_5_bbr3_heeds_marks() {
+    let outcome = |ecn: bool| {
+        let file = format!(
+            "name = \"marks\"\nduration = \"30s\"\n[path]\nrate = \"100mbit\"\nrtt = \"40ms\"\n\
+             queue = {{ size = \"4bdp\", aqm = \"step\", threshold = \"0.05bdp\" }}\n\
+             [host]\nsndbuf = \"64MiB\"\nrcvbuf = \"64MiB\"\necn = {ecn}\n[[flow]]\ncc = \"bbr3\"\ncount = 2\n"
+        );
+        let experiment = Experiment::from_toml(&file).expect("an experiment");
+        run(&Scenario { seed: 1, ..experiment.points()[0].scenario.clone() })
+    };
+    let (marked, unmarked) = (outcome(true), outcome(false));
+    let path = marked.outcome.path;
+    assert!(path.marked > 0 && path.queue_drops + path.aqm_drops == 0, "{path:?}");
+    assert!(marked.utilisation("100mbit", 10.0) > 0.95);
+    let queue = |run: &rig::Run| run.mean(10.0, |row| rig::queue_of(row) as f64);
+    assert!(10.0 * queue(&marked) < queue(&unmarked), "{} and {}", queue(&marked), queue(&unmarked));
+}
