@@ -50,7 +50,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             emu::prepare(experiment.points().iter().map(|point| (point, datapath)))?;
             attended(&experiment, args, |watch| emu::runs(&experiment, args, capture.as_mut(), watch))?
         }
-        World::Sim | World::Live => attended(&experiment, args, |watch| simulate(&experiment, args, watch))?,
+        World::Sim | World::Live => {
+            experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
+            attended(&experiment, args, |watch| simulate(&experiment, args, watch))?
+        }
     };
     let split = |RunResult { point, seed, value: (timed, trace) }| {
         (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })

@@ -187,6 +187,33 @@ pub struct FlowSpec {
     pub max_pacing_rate: Option<Rate>,
     /// What the applications at its ends do.
     pub workload: Workload,
+    /// Whose TCP is at its ends; the world's own when `None`.
+    pub stack: Option<Stack>,
+}
+
+/// Whose TCP is at the ends of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// Fullpipe's sends. In the simulator it also receives; in the emulator the receiver is a kernel's.
+    Fullpipe,
+    /// A kernel's at both ends.
+    Kernel,
+    /// A kernel's sends and fullpipe's receives.
+    KernelToFullpipe,
+}
+
+impl Stack {
+    /// All, in the words of an experiment.
+    pub const KNOWN: &'static str = "known: fullpipe, kernel, kernel-to-fullpipe";
+
+    /// The word for it in an experiment.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fullpipe => "fullpipe",
+            Self::Kernel => "kernel",
+            Self::KernelToFullpipe => "kernel-to-fullpipe",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -65,7 +65,14 @@ pub struct Ended {
 /// When the path cannot be built or one of the two does not start.
 pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Result<Ended, Error> {
     let Behind { path, seed, datapath } = *behind;
-    let wan = Wan::new(&WanConfig { path, seed, datapath, lead: Duration::ZERO, logged: false })?;
+    let wan = Wan::new(&WanConfig {
+        path,
+        seed,
+        datapath,
+        lead: Duration::ZERO,
+        logged: false,
+        ends: Default::default(),
+    })?;
     let clock = wan.clock;
     let server = serve.map(|text| Server::start(&wan.receiver, text, clock)).transpose()?;
     let status = in_front(&wan.sender, command);

@@ -1,4 +1,4 @@
-//! A scenario with kernel flows on an emulated path: the simulator's outcome, and whether it is to be believed.
+//! A scenario with kernel flows on an emulated path, or with flows of which our own TCP has one end: the simulator's outcome, and whether it is to be believed.
 //!
 //! ```text
 //!   setup ─► zero of the clock ─► flows, rows on the grid ─► end: outcome ─► drain ─► reconciliation
@@ -9,29 +9,29 @@
 
 mod settings;
 
-use std::os::fd::AsFd;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use fullpipe_lab::capture::Capture;
 use fullpipe_lab::history::{Ended, History};
 use fullpipe_lab::outcome::{Outcome, PathOutcome, RttOutcome, Work};
 use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::trace::{Digest, Row, Sink, TcpInfo};
+use fullpipe_lab::trace::{Digest, Row, Sink};
 use fullpipe_lab::validity::Validity;
 use fullpipe_tcp::estimate::RttHistogram;
+use fullpipe_tcp::stack::Stack;
 use fullpipe_units::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Datapath;
 use crate::clock::Clock;
-use crate::error::Error;
-use crate::flows::{FIRST_PORT, Flow, impose, listening, receive, send};
+use crate::error::{Doing, Error};
+use crate::flows::{FIRST_PORT, Flow, Receivers, Senders, impose, listening, receive, send, stack};
 use crate::link::{FlowNumbers, LinkReport, Log, Noted, Sampling, WAITING};
 use crate::poll::Stop;
-use crate::sys;
-use crate::tcp_info;
-use crate::wan::{Wan, WanConfig, set_initcwnd};
+use crate::stack_loop::{self, Port, locked};
+use crate::wan::{End, Wan, WanConfig, set_initcwnd};
 
 pub use settings::check;
 
@@ -56,7 +56,7 @@ pub struct Options {
 /// What a run yields.
 #[derive(Clone, Debug)]
 pub struct EmuRun {
-    /// As the simulator's. Kernels do not tell what stopped their senders: those shares are all zero.
+    /// As the simulator's. Kernels do not tell what stopped their senders: where they send those shares are all zero.
     pub outcome: Outcome,
     /// What was measured of the run itself.
     pub validity: Validity,
@@ -109,36 +109,53 @@ fn make(
         datapath: options.datapath,
         lead: SETUP + SETUP_PER_FLOW.mul_div(flows as u64, 1),
         logged: options.logged,
+        ends: Default::default(),
     };
     let end = Instant::ZERO + scenario.duration;
     let sampling = Sampling { every: scenario.sample_every, until: end, flows: flows as u32 };
     let by_port = |which| FlowNumbers::ByPort { which, first: FIRST_PORT };
+    let ends = settings::ends(scenario)?;
+    let config = WanConfig { ends, ..config };
     let wan = Wan::build(&config, [by_port(0), by_port(1)], Some(sampling), noted)?;
     let clock = wan.clock;
-    let listener = wan.receiver.run(|| {
-        impose(&scenario.host)?;
-        listening(&scenario.host)
+    let stack_at = |side| wan.port(side).map(|port| Arc::new(Mutex::new(stack(scenario, side, port.cut()))));
+    let stacks = [stack_at(0), stack_at(1)];
+    let listener = wan.receiver.run(|| match ends[1] {
+        End::Ours => Ok(None),
+        End::Kernel => {
+            impose(&scenario.host)?;
+            listening(&scenario.host).map(Some)
+        }
     })?;
     let flows = wan.sender.run(|| {
         impose(&scenario.host)?;
         scenario.host.initcwnd.map_or(Ok(()), set_initcwnd)?;
-        Flow::all(scenario)
+        Flow::all(scenario, &stacks)
     })?;
+    let ours = OurEnds::new(&wan, &stacks, &flows, scenario)?;
 
     let (stop_sending, stop_receiving) = (Stop::new()?, Stop::new()?);
     let mut watch = Watch::new(scenario, &flows);
     let (retransmits, duplicates) = thread::scope(|scope| {
-        let sending = scope.spawn(|| send(&flows, &scenario.flows, clock, &stop_sending));
-        let receiving = scope.spawn(|| receive(&flows, scenario, &listener, clock, &stop_receiving));
+        let sending = (ends[0] == End::Kernel)
+            .then(|| scope.spawn(|| send(&flows, &scenario.flows, clock, &stop_sending)));
+        let receiving = listener.as_ref().map(|listener| {
+            let (flows, stop) = (&flows, &stop_receiving);
+            scope.spawn(move || receive(flows, scenario, listener, clock, stop))
+        });
+        // Its senders stop by themselves; the rest goes on until all is acknowledged.
+        let looping = scope.spawn(|| ours.run(clock, &stop_receiving));
         let watched = watch.until(end, clock);
         stop_sending.stop();
-        let sent = joined(sending);
+        let sent = sending.map_or(Ok(()), joined);
         if watched.is_ok() && sent.is_ok() {
             drain(&flows, clock, end + DRAIN + scenario.path.rtt().mul_div(DRAIN_ROUND_TRIPS, 1));
         }
         stop_receiving.stop();
-        joined(receiving).and(sent).and(watched)?;
-        let sums = flows.iter().map(repeats).collect::<Result<Vec<_>, Error>>()?;
+        let received = receiving.map_or(Ok(()), joined);
+        joined(looping).and(received).and(sent).and(watched)?;
+        let sums = flows.iter().map(|flow| flow.sender.repeats()).collect::<Result<Vec<_>, _>>();
+        let sums = sums.doing("read TCP_INFO")?;
         Ok::<_, Error>(sums.iter().fold((0, 0), |sum, flow| (sum.0 + flow.0, sum.1 + flow.1)))
     })?;
     let elapsed = clock.now().saturating_since(Instant::ZERO);
@@ -178,16 +195,48 @@ fn allow_files(flows: u64) {
 
 /// Waits until everything that was written is acknowledged, or `until`.
 fn drain(flows: &[Flow], clock: Clock, until: Instant) {
-    let outstanding =
-        || flows.iter().any(|flow| sys::unacknowledged(flow.sender.as_fd()).is_ok_and(|n| n > 0));
+    let outstanding = || flows.iter().any(|flow| flow.sender.unacknowledged() > 0);
     while clock.now() < until && outstanding() {
         clock.sleep_until(clock.now() + DRAIN_POLL);
     }
 }
 
-/// Segments sent again, and those that the receiver got twice.
-fn repeats(flow: &Flow) -> Result<(u64, u64), Error> {
-    tcp_info::repeats(flow.sender.as_fd()).map_err(|error| Error::system("read TCP_INFO", error))
+/// What runs where an end of the path is ours; nothing where both are kernels'.
+enum OurEnds<'a> {
+    None,
+    Sending(&'a Port, &'a Mutex<Stack>, Senders<'a>),
+    Receiving(&'a Port, &'a Mutex<Stack>, Receivers<'a>),
+}
+
+impl<'a> OurEnds<'a> {
+    fn new(
+        wan: &'a Wan,
+        stacks: &'a [Option<Arc<Mutex<Stack>>>; 2],
+        flows: &'a [Flow],
+        scenario: &'a Scenario,
+    ) -> Result<Self, Error> {
+        Ok(match ([wan.port(0), wan.port(1)], stacks) {
+            ([Some(port), _], [Some(stack), _]) => Self::Sending(port, stack, Senders::new(flows, scenario)),
+            ([_, Some(port)], [_, Some(stack)]) => {
+                let receivers = Receivers::new(flows, scenario, &mut locked(stack))?;
+                Self::Receiving(port, stack, receivers)
+            }
+            _ => Self::None,
+        })
+    }
+
+    fn run(self, clock: Clock, stop: &Stop) -> Result<(), Error> {
+        match self {
+            Self::None => Ok(()),
+            Self::Sending(port, stack, mut senders) => {
+                stack_loop::run(port, stack, clock, &mut senders, stop)?;
+                senders.failed.map_or(Ok(()), Err)
+            }
+            Self::Receiving(port, stack, mut receivers) => {
+                stack_loop::run(port, stack, clock, &mut receivers, stop).map(drop)
+            }
+        }
+    }
 }
 
 /// Looks at the sockets on the grid.
@@ -230,13 +279,10 @@ impl<'a> Watch<'a> {
     fn look(&mut self, number: usize, clock: Clock) -> Result<(), Error> {
         let flow = &self.flows[number];
         let spec = &self.scenario.flows[number];
-        let paced = spec.cc.goes_by_rate() || self.scenario.host.fair_queue || spec.max_pacing_rate.is_some();
-        let failed = |error| Error::system("read TCP_INFO", error);
-        let told = tcp_info::sender(flow.sender.as_fd(), paced).map_err(failed)?;
-        let sender = TcpInfo { cc: Some(self.scenario.flows[number].cc), ..told };
-        let receiver = flow.receiver.get().map(|socket| tcp_info::receiver(socket.as_fd()));
-        let receiver = receiver.transpose().map_err(failed)?;
-        let row = Row { at: clock.now(), flow: number as u32, sender, receiver, path: None, truth: None };
+        let told = flow.sender.sender(clock.now(), spec, &self.scenario.host);
+        let (sender, truth) = told.doing("read TCP_INFO")?;
+        let receiver = flow.receiver.receiver().doing("read TCP_INFO")?;
+        let row = Row { at: clock.now(), flow: number as u32, sender, receiver, path: None, truth };
         if flow.finished.get().is_none() {
             self.histories[number].remember(row.sender.cwnd, (&row).into());
             if let Some(srtt) = row.sender.srtt {

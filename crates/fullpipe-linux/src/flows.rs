@@ -1,19 +1,29 @@
-//! Kernel sockets at both ends: one thread sends for all flows, one receives.
+//! Kernel sockets at the ends of flows, one thread that sends for all of them and one that receives; or our own TCP at one
+//! end, with its loop.
 //!
 //! The applications are those of the simulator: a sender that always has more, or a number of bytes, and a receiver
 //! that reads at once. Neither touches payload: the receiver discards what arrived in the kernel.
 
+mod ours;
 mod receiver;
 mod sender;
 mod sockets;
 
-use std::sync::OnceLock;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, OnceLock};
 
-use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::scenario::{FlowSpec, HostSpec, Scenario};
+use fullpipe_lab::trace::{ReceiverInfo, SenderTruth, TcpInfo};
+use fullpipe_tcp::stack::Stack;
 use fullpipe_units::Instant;
 use socket2::Socket;
 
+use crate::error::Error;
+use crate::{sys, tcp_info};
+
 pub(crate) use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT};
+pub(crate) use ours::{Ours, Receivers, Senders, stack};
 pub(crate) use receiver::receive;
 pub(crate) use sender::send;
 pub(crate) use sockets::{connecting, impose, listening};
@@ -21,22 +31,111 @@ pub(crate) use sockets::{connecting, impose, listening};
 /// Both ends of a flow, shared by those who move its bytes and those who watch.
 #[derive(Debug)]
 pub(crate) struct Flow {
-    pub(crate) sender: Socket,
-    /// Once the connection was accepted.
-    pub(crate) receiver: OnceLock<Socket>,
+    pub(crate) sender: Half,
+    pub(crate) receiver: Half,
     /// When the receiver had got everything, for a flow of limited size.
     pub(crate) finished: OnceLock<Instant>,
 }
 
+/// One end of a flow.
+#[derive(Debug)]
+pub(crate) enum Half {
+    /// On a kernel socket; the receiver's is there once the connection was accepted.
+    Kernel(OnceLock<Socket>),
+    /// On our own TCP.
+    Ours(Ours),
+}
+
 impl Flow {
-    /// Sockets for every flow of `scenario`, unconnected: to be made inside the sender's namespace.
-    pub(crate) fn all(scenario: &Scenario) -> Result<Vec<Self>, crate::Error> {
+    /// Sockets for every flow of `scenario`, unconnected: to be made inside the sender's namespace. Where there is a stack of
+    /// ours at an end, the flows have that end on it.
+    pub(crate) fn all(
+        scenario: &Scenario,
+        stacks: &[Option<Arc<Mutex<Stack>>>; 2],
+    ) -> Result<Vec<Self>, Error> {
+        let half = |number: usize, side: usize| {
+            let stack = stacks[side].as_ref()?;
+            Some(Half::Ours(Ours::new(stack, scenario, number, side as u64)))
+        };
         let numbered = scenario.flows.iter().enumerate();
         numbered
             .map(|(number, spec)| {
-                let sender = connecting(&scenario.host, spec, FIRST_PORT + number as u16)?;
-                Ok(Self { sender, receiver: OnceLock::new(), finished: OnceLock::new() })
+                let sender = match half(number, 0) {
+                    Some(ours) => ours,
+                    None => {
+                        let socket = connecting(&scenario.host, spec, FIRST_PORT + number as u16)?;
+                        Half::Kernel(OnceLock::from(socket))
+                    }
+                };
+                let receiver = half(number, 1).unwrap_or(Half::Kernel(OnceLock::new()));
+                Ok(Self { sender, receiver, finished: OnceLock::new() })
             })
             .collect()
+    }
+}
+
+impl Half {
+    /// The kernel socket, if this end is on one and it is there.
+    pub(crate) fn socket(&self) -> Option<&Socket> {
+        match self {
+            Self::Kernel(socket) => socket.get(),
+            Self::Ours(_) => None,
+        }
+    }
+
+    pub(crate) fn ours(&self) -> Option<&Ours> {
+        match self {
+            Self::Kernel(_) => None,
+            Self::Ours(ours) => Some(ours),
+        }
+    }
+
+    /// What the sending end of `spec` tells of itself; the truth too, if it is ours.
+    pub(crate) fn sender(
+        &self,
+        now: Instant,
+        spec: &FlowSpec,
+        host: &HostSpec,
+    ) -> io::Result<(TcpInfo, Option<SenderTruth>)> {
+        match self {
+            Self::Ours(ours) => {
+                let (info, truth) = ours.sender(now, spec);
+                Ok((info, Some(truth)))
+            }
+            Self::Kernel(socket) => {
+                let paced = spec.cc.goes_by_rate() || host.fair_queue || spec.max_pacing_rate.is_some();
+                let socket = socket.get().ok_or(io::ErrorKind::NotConnected)?;
+                let told = tcp_info::sender(socket.as_fd(), paced)?;
+                Ok((TcpInfo { cc: Some(spec.cc), ..told }, None))
+            }
+        }
+    }
+
+    /// What the receiving end tells of itself, once it is there.
+    pub(crate) fn receiver(&self) -> io::Result<Option<ReceiverInfo>> {
+        match self {
+            Self::Ours(ours) => Ok(ours.receiver()),
+            Self::Kernel(socket) => socket.get().map(|socket| tcp_info::receiver(socket.as_fd())).transpose(),
+        }
+    }
+
+    /// Bytes that were written and are not acknowledged.
+    pub(crate) fn unacknowledged(&self) -> u64 {
+        match self {
+            Self::Ours(ours) => ours.unacknowledged(),
+            Self::Kernel(socket) => {
+                socket.get().and_then(|socket| sys::unacknowledged(socket.as_fd()).ok()).unwrap_or(0)
+            }
+        }
+    }
+
+    /// Segments that the sending end has sent again, and those that its peer got twice.
+    pub(crate) fn repeats(&self) -> io::Result<(u64, u64)> {
+        match self {
+            Self::Ours(ours) => Ok(ours.repeats()),
+            Self::Kernel(socket) => {
+                socket.get().map_or(Ok((0, 0)), |socket| tcp_info::repeats(socket.as_fd()))
+            }
+        }
     }
 }

@@ -17,6 +17,7 @@
 //! | [`wan`] | two namespaces and a link between them |
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
+//! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
 //! | [`command`] | any command behind a path |
 //! | `contained` | that command, with all that descends from it |
 //!
@@ -38,6 +39,7 @@ mod netlink;
 mod packet;
 mod poll;
 pub mod rights;
+pub mod stack_loop;
 mod sys;
 mod tcp_info;
 mod tun;
@@ -45,4 +47,5 @@ pub mod wan;
 
 pub use clock::Clock;
 pub use error::{Error, Kind};
+pub use poll::Stop;
 pub use tun::Datapath;

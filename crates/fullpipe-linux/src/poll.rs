@@ -26,6 +26,7 @@ pub(crate) enum Awaited {
     Data,
     /// Room in the send buffer.
     Room,
+    DataAndRoom,
 }
 
 /// An epoll instance; each descriptor is known by a number.
@@ -61,6 +62,7 @@ impl Poll {
             Awaited::Nothing => EventFlags::empty(),
             Awaited::Data => EventFlags::IN,
             Awaited::Room => EventFlags::OUT,
+            Awaited::DataAndRoom => EventFlags::IN | EventFlags::OUT,
         };
         epoll::modify(&self.fd, fd, EventData::new_u64(number), events).doing("watch a file descriptor")
     }
@@ -114,15 +116,20 @@ impl AsFd for Alarm {
 
 /// Ends every loop that watches it.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(Arc<OwnedFd>);
+pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
-    pub(crate) fn new() -> Result<Self, Error> {
+    /// Nobody has said it yet.
+    ///
+    /// # Errors
+    /// When the process may open no more files.
+    pub fn new() -> Result<Self, Error> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("make an eventfd")?;
         Ok(Self(Arc::new(fd)))
     }
 
-    pub(crate) fn stop(&self) {
+    /// Says it.
+    pub fn stop(&self) {
         // Cannot fail: the counter is far from full.
         let _ = write(&self.0, &1u64.to_ne_bytes());
     }

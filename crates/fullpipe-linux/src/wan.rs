@@ -15,6 +15,7 @@ use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Noted, Sampling, Ta
 use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::{DeviceCounts, Netlink};
 use crate::poll::Stop;
+use crate::stack_loop::Port;
 use crate::tun::{DEVICE, Datapath, Tun};
 
 pub use fullpipe_lab::capture::{RECEIVER, SENDER};
@@ -38,6 +39,18 @@ pub struct WanConfig<'a> {
     pub lead: Duration,
     /// Whether to log every packet.
     pub logged: bool,
+    /// Whose TCP is at the sender's end and at the receiver's.
+    pub ends: [End; 2],
+}
+
+/// Whose TCP is at an end of the path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// The kernel's, behind a TUN device in a namespace.
+    #[default]
+    Kernel,
+    /// Fullpipe's, which takes its packets from the link itself: [`Wan::port`].
+    Ours,
 }
 
 /// Two namespaces, a TUN device in each, a thread for each direction, and one that watches how the machine keeps up.
@@ -49,6 +62,8 @@ pub struct Wan {
     pub receiver: Namespace,
     /// The time that all threads share.
     pub clock: Clock,
+    ends: [End; 2],
+    ports: [Option<Port>; 2],
     stop: Stop,
     threads: Option<[JoinHandle<Result<LinkReport, Error>>; 2]>,
     watch: Option<JoinHandle<Result<Lateness, Error>>>,
@@ -86,8 +101,16 @@ impl Wan {
         noted: Option<SyncSender<Noted>>,
     ) -> Result<Self, Error> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
-        let tun_of = |namespace: &Namespace, address| namespace.run(|| host(address, config));
-        let (near, far) = (tun_of(&sender, SENDER)?, tun_of(&receiver, RECEIVER)?);
+        let end_of = |namespace: &Namespace, address, end| match end {
+            End::Kernel => {
+                // At most 65 535.
+                let mtu = config.path.mtu as u32;
+                namespace.run(|| host(address, config.datapath, mtu)).map(|tun| (tun, None))
+            }
+            End::Ours => Tun::pair(config.datapath).map(|[link, ours]| (link, Some(Port(ours)))),
+        };
+        let (near, near_port) = end_of(&sender, SENDER, config.ends[0])?;
+        let (far, far_port) = end_of(&receiver, RECEIVER, config.ends[1])?;
         let stop = Stop::new()?;
         // Namespaces and devices can take long on a busy machine: the clock begins behind them.
         let clock = Clock::starting_in(config.lead);
@@ -113,7 +136,14 @@ impl Wan {
         let backward = start("link backward", &far, &near, 1, backward_flows, None)?;
         let watching = stop.clone();
         let watch = Some(named("watch", move || wakes(clock, &watching))?);
-        Ok(Self { sender, receiver, clock, stop, threads: Some([forward, backward]), watch, answers })
+        let threads = Some([forward, backward]);
+        let (ends, ports) = (config.ends, [near_port, far_port]);
+        Ok(Self { sender, receiver, clock, ends, ports, stop, threads, watch, answers })
+    }
+
+    /// Where fullpipe's TCP takes its packets from at the sender's end (0) or the receiver's (1), if it is there.
+    pub fn port(&self, end: usize) -> Option<&Port> {
+        self.ports.get(end)?.as_ref()
     }
 
     /// Ends both directions.
@@ -122,13 +152,14 @@ impl Wan {
     /// When a direction had ended before because a system call failed.
     pub fn finish(mut self) -> Result<WanReport, Error> {
         // The devices disappear with the threads.
-        let dropped = |namespace: &Namespace| {
-            namespace.run(|| {
+        let dropped = |namespace: &Namespace, end| match end {
+            End::Kernel => namespace.run(|| {
                 let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(DEVICE)?;
                 Ok(tx_dropped + rx_dropped)
-            })
+            }),
+            End::Ours => Ok(0),
         };
-        let tun_drops = dropped(&self.sender)? + dropped(&self.receiver)?;
+        let tun_drops = dropped(&self.sender, self.ends[0])? + dropped(&self.receiver, self.ends[1])?;
         self.stop.stop();
         let [forward, backward] = self
             .threads
@@ -173,7 +204,7 @@ pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
 }
 
 /// Sets up one end: to be called inside its namespace.
-fn host(address: Ipv4Addr, config: &WanConfig<'_>) -> Result<Tun, Error> {
+pub(crate) fn host(address: Ipv4Addr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     const LOOPBACK: u32 = 1;
     // Router solicitations and the like are packets that nobody sent.
     if std::path::Path::new("/proc/sys/net/ipv6").exists() {
@@ -182,11 +213,11 @@ fn host(address: Ipv4Addr, config: &WanConfig<'_>) -> Result<Tun, Error> {
     }
     // A run must not inherit what an earlier one learned of the path.
     set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
-    let tun = Tun::new(config.datapath)?;
+    let tun = Tun::new(datapath)?;
     let netlink = Netlink::new()?;
     let index = netlink.index(DEVICE)?;
     netlink.up(LOOPBACK, None)?;
-    netlink.up(index, Some((config.path.mtu as u32, TX_QUEUE)))?;
+    netlink.up(index, Some((mtu, TX_QUEUE)))?;
     // No default route: what is not at the other end is unreachable at once, a resolver's servers for instance, instead of
     // after a time-out.
     netlink.add_address(index, address, PREFIX_LEN)?;

@@ -13,6 +13,7 @@
 //! | [`recovery`] | what arrived, what is lost, how fast to repair |
 //! | [`cc`] | congestion control: facts in, decision out |
 //! | [`estimate`] | round-trip time and delivery rate |
+//! | [`stack`] | many connections behind addresses: packets in, packets out |
 //! | [`buffers`] | how a kernel turns buffer bytes into window and back |
 //!
 //! The profile is that of Linux 6.18 where RFCs leave room; deviations are named where they are made.
@@ -26,12 +27,14 @@ mod limit;
 mod ranges;
 pub mod recovery;
 mod rx;
+pub mod stack;
 mod tunables;
 mod tx;
 pub mod wire;
 
 pub use conn::{
-    Config, Connection, Event, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats, Transmit, reset_for,
+    Accepted, Config, Connection, Event, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats, Transmit,
+    reset_for,
 };
 pub use limit::SendLimit;
 pub use tunables::{RtoRule, Tunables};

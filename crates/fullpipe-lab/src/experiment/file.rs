@@ -16,6 +16,7 @@ use super::value::{
     Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Segments, Value, WinScale,
 };
 use crate::check::{Metric, Over};
+use crate::scenario::Stack;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,13 +129,9 @@ swept_table! {
         start: Duration,
         max_pacing: Rate,
         app: App,
+        stack: Stack,
     }
-    own { stack: Stack }
 }
-
-/// Whose TCP a flow runs on. Left out, it is the world's own.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stack;
 
 impl PathFile {
     /// The traces that it names.
@@ -144,26 +141,6 @@ impl PathFile {
             LinkRate::Trace(name) => Some(name.as_str()),
             LinkRate::Constant(_) => None,
         })
-    }
-}
-
-impl Stack {
-    fn overlaid(self, _: &Self) -> Self {
-        self
-    }
-}
-
-impl<'de> Deserialize<'de> for Stack {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let problem = match String::deserialize(deserializer)?.as_str() {
-            "fullpipe" => return Ok(Self),
-            "kernel" => ExperimentError::new(
-                "the simulator has no kernel TCP",
-                "leave stack out: each world then takes its own, the simulator fullpipe's",
-            ),
-            other => ExperimentError::new(format!("unknown stack '{other}'"), "known: fullpipe"),
-        };
-        Err(refuse(&problem))
     }
 }
 

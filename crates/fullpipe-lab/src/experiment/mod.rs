@@ -52,6 +52,15 @@
 //! | `ack_thinning = 4` | one pure ACK in four passes; `[path.backward]` or `[path.forward]` only |
 //! | `aggregation = { within = "5ms", packets = 32 }` | packets are held and let go together; likewise |
 //!
+//! `stack` in a `[[flow]]` says whose TCP its ends have; left out, it is the world's own (fullpipe's in the simulator, the kernel's
+//! in the emulator):
+//!
+//! | `stack` | means |
+//! |---|---|
+//! | `"fullpipe"` | fullpipe's TCP sends; in the emulator a kernel's receives |
+//! | `"kernel"` | a kernel's TCP at both ends; emulator only |
+//! | `"kernel-to-fullpipe"` | a kernel's sends and fullpipe's receives; emulator only |
+//!
 //! All of the file is checked when it is read: what [`Experiment::from_toml`] accepts can be run.
 
 mod error;
@@ -73,7 +82,7 @@ use impairments::Traces;
 pub use value::Amount;
 
 use crate::check::{Metric, Over};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Stack};
 
 /// An experiment, checked and spread out into its points.
 #[derive(Clone, Debug)]
@@ -123,6 +132,23 @@ pub struct Expectation {
 pub const MOST_REPEATS: u64 = 10_000;
 
 impl Experiment {
+    /// Whether the simulator can run all of it.
+    ///
+    /// # Errors
+    /// When a flow wants a kernel's TCP, which it does not have.
+    pub fn check_simulated(&self) -> Result<(), ExperimentError> {
+        let kernels = |point: &&Point| {
+            point.scenario.flows.iter().any(|flow| flow.stack.is_some_and(|stack| stack != Stack::Fullpipe))
+        };
+        match self.points.iter().find(kernels) {
+            None => Ok(()),
+            Some(point) => Err(ExperimentError::new(
+                format!("point '{}' wants a kernel's TCP, which the simulator has not", point.label),
+                "leave stack out: each world then takes its own; or run it with --world emu",
+            )),
+        }
+    }
+
     /// Reads an experiment that names no other file.
     ///
     /// # Errors

@@ -397,5 +397,6 @@ fn flows(
             "leave slow_start out for the others",
         ));
     }
-    Ok(vec![FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload }; count as usize])
+    let stack = picker.pick(&key("stack"), file.stack.as_ref());
+    Ok(vec![FlowSpec { cc, slow_start, start, bytes, max_pacing_rate, workload, stack }; count as usize])
 }

@@ -6,7 +6,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::{Experiment, ExperimentError};
-use crate::scenario::LossPattern;
+use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
 /// A file with `path`, `host` and `flow` as the bodies of those tables, and `rest` after them.
@@ -348,9 +348,9 @@ fn mistakes_are_named_in_one_line() {
             "leave slow_start out for the others",
         ),
         (
-            f(PATH, "", "cc = 'reno'\nstack = 'kernel'", ""),
-            "line 10, column 9: the simulator has no kernel TCP",
-            "leave stack out: each world then takes its own, the simulator fullpipe's",
+            f(PATH, "", "cc = 'reno'\nstack = 'windows'", ""),
+            "line 10, column 9: unknown stack 'windows'",
+            "known: fullpipe, kernel, kernel-to-fullpipe",
         ),
         (
             f(PATH, "", "cc = 'reno'\napp = { wright = '1mbit' }", ""),
@@ -563,4 +563,16 @@ fn applications_are_read() {
         assert!(error.message.ends_with(message), "{app}: {}", error.message);
         assert!(!error.hint.is_empty(), "{app}");
     }
+}
+
+/// What a kernel has to do is no run of the simulator; found out before the first.
+#[test]
+fn a_kernels_tcp_is_not_simulated() {
+    let of = |flow| read("rate = '1gbit'\nrtt = '10ms'", "", flow, "");
+    assert_eq!(of("cc = 'reno'\nstack = 'fullpipe'").check_simulated().map_err(|e| e.message), Ok(()));
+    let experiment = of("cc = 'reno'\nstack = ['fullpipe', 'kernel']");
+    let stacks: Vec<_> = experiment.points().iter().map(|point| point.scenario.flows[0].stack).collect();
+    assert_eq!(stacks, [Some(Stack::Fullpipe), Some(Stack::Kernel)]);
+    let error = experiment.check_simulated().expect_err("a kernel's");
+    assert_eq!(error.message, "point 'stack=kernel' wants a kernel's TCP, which the simulator has not");
 }

@@ -13,7 +13,7 @@ use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 use super::ExperimentError;
 use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
-use crate::scenario::LossPattern;
+use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
 /// A type that a field can have.
@@ -331,6 +331,16 @@ impl Value for Algorithm {
     fn read(text: &str) -> Result<Self, ExperimentError> {
         text.parse()
             .map_err(|_| ExperimentError::new(format!("unknown congestion control '{text}'"), Self::EXAMPLE))
+    }
+}
+
+impl Value for Stack {
+    const EXAMPLE: &'static str = Self::KNOWN;
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        let known = [Self::Fullpipe, Self::Kernel, Self::KernelToFullpipe];
+        let named = known.into_iter().find(|stack| stack.name() == text);
+        named.ok_or_else(|| ExperimentError::new(format!("unknown stack '{text}'"), Self::EXAMPLE))
     }
 }
 

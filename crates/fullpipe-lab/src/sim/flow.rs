@@ -40,26 +40,31 @@ struct Merge {
     held: Option<(Segment, Instant)>,
 }
 
+/// What the connection at the sender's end (side 0) or the receiver's (1) of flow `number` is told.
+pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64) -> Config {
+    let host = &scenario.host;
+    Config {
+        mtu: scenario.path.mtu,
+        cc: spec.cc,
+        slow_start: spec.slow_start,
+        initcwnd: host.initcwnd,
+        sndbuf: host.sndbuf,
+        rcvbuf: host.rcvbuf,
+        window_rule: host.window_rule,
+        window_clamp: host.window_clamp,
+        fair_queue: host.fair_queue,
+        max_pacing_rate: spec.max_pacing_rate,
+        ecn: host.ecn,
+        sack: host.sack,
+        tunables: Tunables::LINUX,
+        seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
+        ..Config::default()
+    }
+}
+
 impl Flow {
     pub(crate) fn new(scenario: &Scenario, spec: &FlowSpec, number: usize) -> Self {
-        let host = &scenario.host;
-        let config = |side: u64| Config {
-            mtu: scenario.path.mtu,
-            cc: spec.cc,
-            slow_start: spec.slow_start,
-            initcwnd: host.initcwnd,
-            sndbuf: host.sndbuf,
-            rcvbuf: host.rcvbuf,
-            window_rule: host.window_rule,
-            window_clamp: host.window_clamp,
-            fair_queue: host.fair_queue,
-            max_pacing_rate: spec.max_pacing_rate,
-            ecn: host.ecn,
-            sack: host.sack,
-            tunables: Tunables::LINUX,
-            seed: draw(scenario.seed, 0x666c_6f77, 2 * number as u64 + side),
-            ..Config::default()
-        };
+        let config = |side| connection(scenario, spec, number, side);
         let starts_at = Instant::ZERO + spec.start;
         Self {
             sender: Connection::client(config(0)),
@@ -75,7 +80,7 @@ impl Flow {
             read_at: starts_at,
             arrived: 0,
             history: History::new(starts_at),
-            merge: Merge { within: host.rx_merge, held: None },
+            merge: Merge { within: scenario.host.rx_merge, held: None },
         }
     }
 
@@ -237,12 +242,7 @@ impl Flow {
             sender: TcpInfo::of(&sender, self.spec.cc, self.spec.max_pacing_rate),
             receiver: Some(self.receiver.receiver_snapshot().into()),
             path: Some(path),
-            truth: Some(SenderTruth {
-                send_limit: sender.limit,
-                limit_times: self.sender.limit_times(now),
-                lost: Bytes::new(sender.lost),
-                status: sender.status,
-            }),
+            truth: Some(SenderTruth::of(&self.sender, now)),
         }
     }
 

@@ -28,6 +28,7 @@ use crate::outcome::{Outcome, PathOutcome, Work};
 use crate::scenario::{DirectionSpec, LossPattern, Scenario};
 use crate::trace::{Digest, NoTrace, PathState, Sink};
 use flow::Flow;
+pub use flow::connection;
 use schedule::Schedule;
 
 /// Runs a scenario to its end.

@@ -20,7 +20,7 @@ pub use record::{Csv, Record};
 
 use fullpipe_path::Path;
 use fullpipe_tcp::cc::{Algorithm, Status};
-use fullpipe_tcp::{ReceiverSnapshot, SendLimit, Snapshot};
+use fullpipe_tcp::{Connection, ReceiverSnapshot, SendLimit, Snapshot};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 /// One flow at one moment.
@@ -147,6 +147,19 @@ impl TcpInfo {
             notsent: Bytes::new(sender.notsent),
             sndbuf: Bytes::new(sender.sndbuf),
             sndbuf_used: Bytes::new(sender.sndbuf_used),
+        }
+    }
+}
+
+impl SenderTruth {
+    /// The part of a connection's state that no kernel would show.
+    pub fn of(sender: &Connection, now: Instant) -> Self {
+        let snapshot = sender.snapshot();
+        Self {
+            send_limit: snapshot.limit,
+            limit_times: sender.limit_times(now),
+            lost: Bytes::new(snapshot.lost),
+            status: snapshot.status,
         }
     }
 }

@@ -51,6 +51,7 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
             bytes: None,
             max_pacing_rate: None,
             workload: Workload::default(),
+            stack: None,
         }],
         duration: Duration::from_secs(seconds),
         seed: 1,

@@ -1,15 +1,34 @@
 //! What of an experiment a real kernel can be told, and what it cannot.
 
 use fullpipe_lab::experiment::Point;
-use fullpipe_lab::scenario::LossPattern;
+use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
 use fullpipe_tcp::buffers::KernelVersion;
 use rustix::system::uname;
 
 use crate::Datapath;
 use crate::error::Error;
+use crate::wan::End;
 
 /// The least window that the kernel takes for `TCP_WINDOW_CLAMP`: half the memory of the smallest packet.
 const LEAST_WINDOW: u64 = 1_152;
+
+/// Whose TCP is at either end of the path: all flows of a run share the ends of one.
+pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
+    let of = |stack| match stack {
+        None | Some(Stack::Kernel) => [End::Kernel; 2],
+        Some(Stack::Fullpipe) => [End::Ours, End::Kernel],
+        Some(Stack::KernelToFullpipe) => [End::Kernel, End::Ours],
+    };
+    let mut ends = scenario.flows.iter().map(|flow| of(flow.stack));
+    let first = ends.next().unwrap_or_default();
+    if ends.any(|other| other != first) {
+        return Err(Error::settings(
+            "flows of one run have different stacks, and here an end of the path has one",
+            "give all [[flow]] of a point the same stack; a list of stacks makes a point of each",
+        ));
+    }
+    Ok(first)
+}
 
 /// Notes on what of `point` is done in another way here.
 ///
@@ -26,6 +45,8 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
             "leave kernel out, or run it in the simulator: --world sim",
         ));
     }
+    let ends = ends(&point.scenario)
+        .map_err(|error| Error { message: format!("point '{}': {}", point.label, error.message), ..error })?;
     let path = &point.scenario.path;
     let whole = [&path.forward, &path.backward].iter().any(|d| d.loss_pattern == LossPattern::SuperPackets);
     if whole && datapath == Datapath::Plain {
@@ -48,7 +69,7 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
             }
         });
     }
-    if point.scenario.host.fair_queue {
+    if point.scenario.host.fair_queue && ends[0] == End::Kernel {
         notes.push("fair_queue: TCP paces by itself, as it would under fq".into());
     }
     if let Some(window) = point.scenario.host.window_clamp.filter(|window| window.get() < LEAST_WINDOW) {

@@ -10,7 +10,7 @@ use socket2::Socket;
 
 use super::sender::again;
 use super::sockets::clamp;
-use super::{FIRST_PORT, Flow};
+use super::{FIRST_PORT, Flow, Half};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Awaited, Poll, Stop};
@@ -40,7 +40,7 @@ pub(crate) fn receive(
         let now = clock.now();
         for (number, receiver) in receivers.iter_mut().enumerate() {
             if receiver.wakes_at() <= now
-                && let Some(socket) = flows[number].receiver.get()
+                && let Some(socket) = flows[number].receiver.socket()
             {
                 receiver.read(socket, number, window_clamp, now, &poll)?;
             }
@@ -57,7 +57,7 @@ pub(crate) fn receive(
                 continue;
             }
             let number = event as usize;
-            let Some(socket) = flows[number].receiver.get() else { continue };
+            let Some(socket) = flows[number].receiver.socket() else { continue };
             receivers[number].read(socket, number, window_clamp, clock.now(), &poll)?;
         }
     }
@@ -131,9 +131,9 @@ fn accept(flows: &[Flow], listener: &Socket, poll: &Poll) -> Result<(), Error> {
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
     let port = peer.as_socket().map_or(0, |peer| peer.port());
     let number = usize::from(port.wrapping_sub(FIRST_PORT));
-    if let Some(flow) = flows.get(number) {
+    if let Some(Half::Kernel(receiver)) = flows.get(number).map(|flow| &flow.receiver) {
         poll.watch(socket.as_fd(), number as u64)?;
-        let _ = flow.receiver.set(socket);
+        let _ = receiver.set(socket);
     }
     Ok(())
 }

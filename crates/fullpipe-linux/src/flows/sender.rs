@@ -36,12 +36,15 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
     loop {
         let now = clock.now();
         while let Some((_, number)) = waiting.next_if(|&(start, _)| start <= now) {
-            connect(&flows[number])?;
-            poll.watch_writes(flows[number].sender.as_fd(), number as u64)?;
+            let Some(socket) = flows[number].sender.socket() else { continue };
+            connect(socket)?;
+            poll.watch_writes(socket.as_fd(), number as u64)?;
         }
         for (number, sender) in senders.iter_mut().enumerate() {
-            if sender.wakes_at() <= now {
-                sender.write(&flows[number], number, now, &poll)?;
+            if sender.wakes_at() <= now
+                && let Some(socket) = flows[number].sender.socket()
+            {
+                sender.write(socket, number, now, &poll)?;
             }
         }
         let wakes = senders.iter().map(Sender::wakes_at).min();
@@ -54,12 +57,13 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
             }
             let number = event as usize;
             let (flow, sender) = (&flows[number], &mut senders[number]);
+            let Some(mut socket) = flow.sender.socket() else { continue };
             if !sender.writer.is_done() {
-                sender.write(flow, number, clock.now(), &poll)?;
-            } else if !matches!((&flow.sender).read(&mut [0]), Err(error) if again(error.kind())) {
+                sender.write(socket, number, clock.now(), &poll)?;
+            } else if !matches!(socket.read(&mut [0]), Err(error) if again(error.kind())) {
                 // The receiver has closed: it has everything, and its last acknowledgement is here.
                 let _ = flow.finished.set(clock.now());
-                poll.forget(flow.sender.as_fd())?;
+                poll.forget(socket.as_fd())?;
             }
         }
     }
@@ -81,21 +85,21 @@ impl Sender {
         if self.writer.is_done() { Instant::FAR_FUTURE } else { self.writer.wakes_at() }
     }
 
-    fn write(&mut self, flow: &Flow, number: usize, now: Instant, poll: &Poll) -> Result<(), Error> {
+    fn write(&mut self, socket: &Socket, number: usize, now: Instant, poll: &Poll) -> Result<(), Error> {
         let offered = self.writer.offers(now);
-        let taken = fill(&flow.sender, offered)
+        let taken = fill(socket, offered)
             .map_err(|error| Error::system(format_args!("write to flow {number}"), error))?;
         self.writer.wrote(offered, taken);
         let awaited = if taken < offered || self.writer.has_more() {
             Awaited::Room
         } else if self.writer.is_done() {
-            flow.sender.shutdown(std::net::Shutdown::Write).doing("end a flow")?;
+            socket.shutdown(std::net::Shutdown::Write).doing("end a flow")?;
             Awaited::Data
         } else {
             Awaited::Nothing
         };
         if awaited != self.awaited {
-            poll.watch_instead(flow.sender.as_fd(), number as u64, awaited)?;
+            poll.watch_instead(socket.as_fd(), number as u64, awaited)?;
             self.awaited = awaited;
         }
         Ok(())
@@ -122,8 +126,8 @@ fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
     Ok(taken)
 }
 
-fn connect(flow: &Flow) -> Result<(), Error> {
-    match flow.sender.connect(&SocketAddrV4::new(RECEIVER, LISTEN_PORT).into()) {
+fn connect(socket: &Socket) -> Result<(), Error> {
+    match socket.connect(&SocketAddrV4::new(RECEIVER, LISTEN_PORT).into()) {
         Ok(()) => Ok(()),
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => Ok(()),
         Err(error) => Err(Error::system("connect", error)),

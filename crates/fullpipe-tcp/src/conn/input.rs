@@ -3,7 +3,7 @@
 use fullpipe_units::{Duration, Instant};
 
 use super::timers::RetransmitTimer;
-use super::{Connection, Event, Phase, State};
+use super::{Accepted, Connection, Event, Phase, State};
 use crate::cc::{AckSample, LossCause, Lost, Signal};
 use crate::estimate::{RateSample, RateSnapshot, RttEstimator};
 use crate::recovery::probe::ProbeEnd;
@@ -215,6 +215,7 @@ impl Connection {
         // What lies behind the end is no data (RFC 9293 section 3.10.7.4).
         let limit = self.fin_at.map_or(u64::MAX, |fin| fin + 1).min(self.window.edge().max(before));
         let arrival = self.reassembly.insert(start, end.min(limit));
+        self.accepted = Accepted { start, range: before.max(start)..end.min(limit) };
         if arrival.out_of_order {
             self.window.on_out_of_order(self.reassembly.highest() - self.reassembly.rcv_nxt());
         }
@@ -321,6 +322,7 @@ impl Connection {
 
         let mut spurious = false;
         if let Some(start) = duplicate {
+            self.stats.duplicates += 1;
             self.rack.on_dsack(self.snd_una, self.snd_nxt);
             spurious = self.undo.on_duplicate(start);
         }

@@ -17,6 +17,7 @@
 //!
 //! and after any of them `poll_transmit` until it yields nothing.
 
+mod carried;
 mod close;
 mod config;
 mod ecn;
@@ -54,6 +55,7 @@ use crate::tx::pacer::Pacer;
 use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
 
+pub use carried::Accepted;
 pub use config::Config;
 use ecn::EcnState;
 pub use events::Event;
@@ -175,6 +177,8 @@ pub struct Connection {
 
     // Receiving half.
     reassembly: Reassembly,
+    /// What was taken of the segment handled last.
+    accepted: Accepted,
     acks: AckPolicy,
     window: ReceiveWindow,
     rcv_mss: u64,
@@ -308,6 +312,7 @@ impl Connection {
             probe_armed_at: None,
             lost_scratch: Vec::new(),
             reassembly: Reassembly::default(),
+            accepted: Accepted::default(),
             acks: AckPolicy::default(),
             window,
             rcv_mss: mss.min(536),

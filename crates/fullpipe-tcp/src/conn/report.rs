@@ -24,6 +24,8 @@ pub struct Stats {
     pub recoveries: u64,
     /// Reductions because the peer echoed a congestion mark.
     pub ecn_reductions: u64,
+    /// Ranges that the peer reported to have got twice (RFC 2883).
+    pub duplicates: u64,
     /// ACKs that delivered something.
     pub acks: u64,
     /// Looks at records of sent segments, whatever for: work, not behaviour.

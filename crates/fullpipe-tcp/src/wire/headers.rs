@@ -6,7 +6,7 @@
 //!   others   NOP, NOP, timestamps | NOP, NOP, SACK blocks
 //! ```
 
-use std::net::{SocketAddrV4, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::checksum::{fold, sum};
 use super::options::{MSS, NOP, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE};
@@ -16,6 +16,8 @@ use super::{Flags, Segment};
 /// The data offset has four bits, which count words.
 const MOST_TCP: usize = 60;
 const MOST: usize = IPV6_HEADER + MOST_TCP;
+/// Where a TCP header has its checksum.
+const CHECKSUM: usize = 16;
 
 const VERSION_4_AND_LENGTH: u8 = 0x45;
 const VERSION_6: u8 = 0x60;
@@ -64,6 +66,43 @@ impl Headers {
         headers.bytes[4..6].copy_from_slice(&(length as u16).to_be_bytes());
         headers.tcp_checksum(sum(&headers.bytes[8..40]), length);
         headers
+    }
+
+    /// The same over the version that the addresses have; `None` if they differ in it.
+    pub fn between(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Option<Self> {
+        match (from, to) {
+            (SocketAddr::V4(from), SocketAddr::V4(to)) => Some(Self::of(segment, from, to)),
+            (SocketAddr::V6(from), SocketAddr::V6(to)) => Some(Self::of_v6(segment, from, to)),
+            _ => None,
+        }
+    }
+
+    /// Makes the checksum right for a payload that lies in two parts.
+    pub fn cover(&mut self, [first, second]: [&[u8]; 2]) {
+        let behind = sum(second);
+        // Behind an odd number of octets the words of the second part lie across: RFC 1071 section 2 (B).
+        let behind = if first.len() % 2 == 1 { u64::from(fold(behind).swap_bytes()) } else { behind };
+        let field = self.tcp + CHECKSUM..self.tcp + CHECKSUM + 2;
+        let zeros = u16::from_be_bytes([self.bytes[field.start], self.bytes[field.start + 1]]);
+        let checksum = !fold(u64::from(!zeros) + sum(first) + behind);
+        self.bytes[field].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// Leaves the checksum to whoever sends the packet on, as a kernel does to a network card: the field gets the sum of
+    /// the pseudo-header, not complemented.
+    pub fn leave_checksum(&mut self) {
+        let (ip, tcp) = self.bytes[..self.len].split_at_mut(self.tcp);
+        let (addresses, length) = match ip.len() {
+            IPV4_HEADER => (&ip[12..20], u16::from_be_bytes([ip[2], ip[3]]) - IPV4_HEADER as u16),
+            _ => (&ip[8..40], u16::from_be_bytes([ip[4], ip[5]])),
+        };
+        let pseudo = fold(sum(addresses) + u64::from(TCP) + u64::from(length));
+        tcp[CHECKSUM..CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
+    }
+
+    /// Where the TCP header begins.
+    pub const fn tcp_at(&self) -> usize {
+        self.tcp
     }
 
     /// The bytes, IP header first.
@@ -121,7 +160,7 @@ impl Headers {
         let tcp = &mut self.bytes[self.tcp..self.len];
         tcp[12] = (tcp.len() as u8 / 4) << 4;
         let checksum = !fold(addresses + u64::from(TCP) + length as u64 + sum(tcp));
-        tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+        tcp[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 
     fn put(&mut self, bytes: &[u8]) {

@@ -300,6 +300,7 @@ impl<'a> Model<'a> {
             bytes: None,
             max_pacing_rate: None,
             workload: Workload::default(),
+            stack: None,
         };
         Scenario {
             path: PathSpec {

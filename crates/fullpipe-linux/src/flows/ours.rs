@@ -1,0 +1,258 @@
+//! Flows on fullpipe's own TCP: the applications at its end of the path, for all flows.
+//!
+//! They are those of kernel sockets, on a [`Stack`] instead: what they want to write and read is asked of the same
+//! workloads.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use fullpipe_lab::scenario::{FlowSpec, Scenario};
+use fullpipe_lab::sim::connection;
+use fullpipe_lab::trace::{ReceiverInfo, SenderTruth, TcpInfo};
+use fullpipe_lab::workload::{Reader, Writer};
+use fullpipe_tcp::stack::siphash::Key;
+use fullpipe_tcp::stack::{ConnId, Cut, IsnClock, Stack, StackConfig};
+use fullpipe_tcp::{Config, Connection, Event};
+use fullpipe_units::{Instant, draw};
+
+use super::{FIRST_PORT, Flow, LISTEN_PORT};
+use crate::error::Error;
+use crate::stack_loop::{Application, locked};
+use crate::wan::{RECEIVER, SENDER};
+
+/// Most that is written at once, as by kernel flows.
+const WRITE: usize = 128 << 10;
+static ZEROS: [u8; WRITE] = [0; WRITE];
+/// Stream of the draws that make the stack's secret: the same seed, the same initial sequence numbers.
+const KEY_STREAM: u64 = 0x6b65_7900;
+
+/// An end of a flow on a stack of ours.
+#[derive(Debug)]
+pub(crate) struct Ours {
+    stack: Arc<Mutex<Stack>>,
+    config: Config,
+    /// Once it connects, or was accepted.
+    id: OnceLock<ConnId>,
+}
+
+/// A stack for the flows of `scenario` at the sender's end (0) or the receiver's (1).
+pub(crate) fn stack(scenario: &Scenario, side: usize, cut: Cut) -> Stack {
+    let secret = [0, 1].map(|half| draw(scenario.seed, KEY_STREAM + side as u64, half));
+    let mut octets = [0; 16];
+    octets[..8].copy_from_slice(&secret[0].to_le_bytes());
+    octets[8..].copy_from_slice(&secret[1].to_le_bytes());
+    let mut stack = Stack::new(StackConfig {
+        key: Key::new(octets),
+        isn_clock: IsnClock::Linux,
+        max_connections: 2 * scenario.flows.len(),
+        cut,
+    });
+    stack.add_address([SENDER, RECEIVER][side].into());
+    stack
+}
+
+impl Ours {
+    pub(super) fn new(stack: &Arc<Mutex<Stack>>, scenario: &Scenario, number: usize, side: u64) -> Self {
+        let config = connection(scenario, &scenario.flows[number], number, side);
+        Self { stack: stack.clone(), config, id: OnceLock::new() }
+    }
+
+    /// What `look` sees of the connection, or of one that has not been opened.
+    fn see<T>(&self, look: impl Fn(&Connection) -> T) -> T {
+        let stack = locked(&self.stack);
+        match self.id.get().and_then(|&id| stack.connection(id)) {
+            Some(connection) => look(connection),
+            None => look(&Connection::client(self.config.clone())),
+        }
+    }
+
+    pub(super) fn sender(&self, now: Instant, spec: &FlowSpec) -> (TcpInfo, SenderTruth) {
+        self.see(|connection| {
+            let info = TcpInfo::of(&connection.snapshot(), spec.cc, spec.max_pacing_rate);
+            (info, SenderTruth::of(connection, now))
+        })
+    }
+
+    pub(super) fn receiver(&self) -> Option<ReceiverInfo> {
+        self.id.get().map(|_| self.see(|connection| connection.receiver_snapshot().into()))
+    }
+
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.see(|connection| connection.snapshot().queued)
+    }
+
+    pub(super) fn repeats(&self) -> (u64, u64) {
+        self.see(|connection| (connection.stats().retransmits, connection.stats().duplicates))
+    }
+}
+
+/// The sending application of all flows.
+pub(crate) struct Senders<'a> {
+    flows: &'a [Flow],
+    specs: &'a [FlowSpec],
+    writers: Vec<Writer>,
+    numbers: BTreeMap<ConnId, usize>,
+    /// Nobody writes any more from now on.
+    end: Instant,
+    /// What went wrong first.
+    pub(crate) failed: Option<Error>,
+}
+
+impl<'a> Senders<'a> {
+    pub(crate) fn new(flows: &'a [Flow], scenario: &'a Scenario) -> Self {
+        let specs = &scenario.flows;
+        Self {
+            flows,
+            specs,
+            writers: specs.iter().map(|spec| Writer::new(spec.workload.writing, spec.bytes)).collect(),
+            numbers: BTreeMap::new(),
+            end: Instant::ZERO + scenario.duration,
+            failed: None,
+        }
+    }
+
+    fn write(&mut self, now: Instant, stack: &mut Stack, number: usize) {
+        let Some(&id) = self.flows[number].sender.ours().and_then(|ours| ours.id.get()) else { return };
+        let writer = &mut self.writers[number];
+        loop {
+            let mut offered = writer.offers(now);
+            let mut short = offered == 0;
+            while offered > 0 {
+                let block = offered.min(WRITE as u64) as usize;
+                let taken = stack.write(id, &ZEROS[..block]);
+                writer.wrote(block as u64, taken as u64);
+                short = taken < block;
+                offered = if short { 0 } else { offered - block as u64 };
+            }
+            if short || !writer.has_more() {
+                break;
+            }
+        }
+        if writer.is_done() {
+            stack.shutdown(id);
+        }
+    }
+
+    fn connect(&mut self, now: Instant, stack: &mut Stack, number: usize) {
+        let Some(ours) = self.flows[number].sender.ours() else { return };
+        let local = SocketAddr::from((SENDER, FIRST_PORT + number as u16));
+        match stack.connect(now, local, SocketAddr::from((RECEIVER, LISTEN_PORT)), ours.config.clone()) {
+            Ok(id) => {
+                let _ = ours.id.set(id);
+                self.numbers.insert(id, number);
+            }
+            Err(error) => {
+                let problem = Error::system("connect", std::io::Error::other(error));
+                self.failed.get_or_insert(problem);
+            }
+        }
+    }
+}
+
+impl Application for Senders<'_> {
+    fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant {
+        let begun = |flow: &Flow| flow.sender.ours().is_some_and(|ours| ours.id.get().is_some());
+        let mut wakes = Instant::FAR_FUTURE;
+        for number in 0..self.specs.len() {
+            let start = Instant::ZERO + self.specs[number].start;
+            match begun(&self.flows[number]) {
+                false if start <= now && self.failed.is_none() => self.connect(now, stack, number),
+                false => wakes = wakes.min(start),
+                true => {}
+            }
+        }
+        while let Some((id, event)) = stack.poll_event() {
+            let Some(&number) = self.numbers.get(&id) else { continue };
+            match event {
+                Event::Connected | Event::Writable if now < self.end => self.write(now, stack, number),
+                // The receiver has closed: it has everything, and its last acknowledgement is here.
+                Event::PeerClosed => {
+                    let _ = self.flows[number].finished.set(now);
+                }
+                Event::Aborted => {
+                    let gone = std::io::Error::from(std::io::ErrorKind::ConnectionAborted);
+                    self.failed.get_or_insert(Error::system(format_args!("carry flow {number}"), gone));
+                }
+                _ => {}
+            }
+        }
+        for number in 0..self.writers.len() {
+            if self.writers[number].wakes_at() <= now && now < self.end {
+                self.write(now, stack, number);
+            }
+        }
+        let writes = self.writers.iter().filter(|writer| !writer.is_done()).map(Writer::wakes_at).min();
+        if now < self.end { wakes.min(writes.unwrap_or(Instant::FAR_FUTURE)) } else { Instant::FAR_FUTURE }
+    }
+}
+
+/// The receiving application of all flows.
+pub(crate) struct Receivers<'a> {
+    flows: &'a [Flow],
+    readers: Vec<Reader>,
+    numbers: BTreeMap<ConnId, usize>,
+    ended: Vec<bool>,
+    local: SocketAddr,
+}
+
+impl<'a> Receivers<'a> {
+    /// Listens on `stack` at once: the first SYN may come before the loop runs.
+    pub(crate) fn new(flows: &'a [Flow], scenario: &Scenario, stack: &mut Stack) -> Result<Self, Error> {
+        let local = SocketAddr::from((RECEIVER, LISTEN_PORT));
+        let config = connection(scenario, &scenario.flows[0], 0, 1);
+        let listening = stack.listen(local, config, scenario.flows.len());
+        listening.map_err(|error| Error::system("listen", std::io::Error::other(error)))?;
+        let reader = |spec: &FlowSpec| Reader::new(spec.workload.reading, Instant::ZERO + spec.start);
+        Ok(Self {
+            flows,
+            readers: scenario.flows.iter().map(reader).collect(),
+            numbers: BTreeMap::new(),
+            ended: vec![false; scenario.flows.len()],
+            local,
+        })
+    }
+
+    fn read(&mut self, now: Instant, stack: &mut Stack, id: ConnId, number: usize) {
+        let reader = &mut self.readers[number];
+        loop {
+            let taken = stack.discard(now, id, reader.takes(now));
+            if taken == 0 {
+                break;
+            }
+            reader.took(now, taken);
+        }
+        let unread = stack.connection(id).map_or(0, Connection::readable);
+        if self.ended[number] && unread == 0 {
+            // Closing tells the sender that everything was read.
+            stack.shutdown(id);
+        }
+    }
+}
+
+impl Application for Receivers<'_> {
+    fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant {
+        while let Some(id) = stack.accept(self.local) {
+            let port = stack.tuple(id).map_or(0, |tuple| tuple.remote.port());
+            let number = usize::from(port.wrapping_sub(FIRST_PORT));
+            if let Some(ours) = self.flows.get(number).and_then(|flow| flow.receiver.ours()) {
+                let _ = ours.id.set(id);
+                self.numbers.insert(id, number);
+            }
+        }
+        while let Some((id, event)) = stack.poll_event() {
+            let Some(&number) = self.numbers.get(&id) else { continue };
+            self.ended[number] |= event == Event::PeerClosed;
+            if matches!(event, Event::Readable | Event::PeerClosed) {
+                self.read(now, stack, id, number);
+            }
+        }
+        let due: Vec<(ConnId, usize)> = self.numbers.iter().map(|(&id, &number)| (id, number)).collect();
+        for (id, number) in due {
+            if self.readers[number].wakes_at() <= now {
+                self.read(now, stack, id, number);
+            }
+        }
+        self.readers.iter().map(Reader::wakes_at).min().unwrap_or(Instant::FAR_FUTURE)
+    }
+}

@@ -1,0 +1,193 @@
+//! Fullpipe's TCP against the kernel's, as root: every byte is checked. What they protect: that what the engine calls a
+//! segment is one to another TCP, and that payload is where its offset says.
+#![cfg(target_os = "linux")]
+
+mod exchange;
+mod rights;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use exchange::{Done, Exchange, Opens};
+use fullpipe_lab::capture::{RECEIVER, SENDER};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::trace::Row;
+use fullpipe_linux::emu::{Options, check, run};
+use fullpipe_linux::namespace::Namespace;
+use fullpipe_linux::stack_loop::Port;
+use fullpipe_linux::wan::{End, Wan, WanConfig, WanReport};
+use fullpipe_linux::{Clock, Datapath};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant};
+
+const KERNEL: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const OURS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+
+/// On a device, with nothing between: either side connects, packets as segments and as super-packets.
+#[test]
+fn bytes_cross_a_device() {
+    let Some(_alone) = rights::alone() else { return };
+    for datapath in [Datapath::Plain, Datapath::Offload] {
+        for opens in [Opens::Ours, Opens::Kernel] {
+            let namespace = Namespace::new().expect("allowed");
+            let port = Port::device(&namespace, KERNEL, datapath, 1_500).expect("allowed");
+            let exchange = Exchange {
+                opens,
+                ours: SocketAddr::from((OURS, 40_000)),
+                kernel: SocketAddr::from((KERNEL, 5_201)),
+                bytes: [3 << 20, 3 << 20],
+                cc: Algorithm::Cubic,
+                kernel_cc: None,
+                buffers: Bytes::from_mib(4),
+                mtu: 1_500,
+            };
+            let done = exchange.run(&port, &namespace, Clock::starting_in(Duration::ZERO));
+            assert_eq!(done.refused, 0, "{datapath:?}: a checksum was wrong");
+            assert_eq!(done.report.write_errors, 0);
+            eprintln!("{datapath:?}, {opens:?} connects: {done:?}");
+        }
+    }
+}
+
+/// Ours at one end of the path, the kernel's at the other.
+fn across(path: &str, datapath: Datapath, ours: usize, exchange: Exchange) -> (Done, WanReport) {
+    let text = format!("name = 'x'\nduration = '1s'\n[path]\n{path}\n[[flow]]\ncc = 'cubic'\n");
+    let experiment = Experiment::from_toml(&text).unwrap_or_else(|error| panic!("{error}"));
+    let mut ends = [End::Kernel; 2];
+    ends[ours] = End::Ours;
+    let path = &experiment.points()[0].scenario.path;
+    let config = WanConfig { path, seed: 7, datapath, lead: Duration::ZERO, logged: false, ends };
+    let wan = Wan::new(&config).expect("allowed");
+    let namespace = if ours == 0 { &wan.receiver } else { &wan.sender };
+    let done = exchange.run(wan.port(ours).expect("asked for"), namespace, wan.clock);
+    (done, wan.finish().unwrap_or_else(|error| panic!("{error}")))
+}
+
+const HOSTILE: &str = "rate = '200mbit'\nrtt = '10ms'\nqueue = '500KiB'\nloss = '3%'\nduplicate = '2%'\n\
+                       jitter = { up_to = '3ms', share = '10%', order = false }\n\
+                       backward = { loss = '3%', duplicate = '2%', jitter = { up_to = '3ms', share = '10%', order = false } }";
+
+/// Loss of 3 %, reordering and duplication in both directions: all of it is met, and every byte arrives once and in order.
+#[test]
+fn bytes_cross_a_hostile_path() {
+    let Some(_alone) = rights::alone() else { return };
+    for (ours, datapath, opens, cc) in [
+        (0, Datapath::Plain, Opens::Ours, Algorithm::Bbr1),
+        (1, Datapath::Offload, Opens::Kernel, Algorithm::Cubic),
+    ] {
+        let addresses = [SENDER, RECEIVER];
+        let exchange = Exchange {
+            opens,
+            ours: SocketAddr::from((addresses[ours], 5_201)),
+            kernel: SocketAddr::from((addresses[1 - ours], 5_202)),
+            bytes: [4 << 20, 2 << 20],
+            cc,
+            kernel_cc: None,
+            buffers: Bytes::from_mib(4),
+            mtu: 1_500,
+        };
+        let (done, report) = across(HOSTILE, datapath, ours, exchange);
+        eprintln!("{datapath:?}, {opens:?} connects: {done:?}");
+        for counters in [report.forward.counters, report.backward.counters] {
+            eprintln!("{counters:?}");
+            assert!(
+                counters.random_drops > 10 && counters.duplicated > 10 && counters.reordered > 10,
+                "{counters:?}"
+            );
+        }
+        assert_eq!((done.refused, report.tun_drops), (0, 0));
+        assert!(done.stats.retransmits > 20, "{done:?}");
+    }
+}
+
+/// `stack` in an experiment: the outcome and the rows are those of kernel flows, and where our end sends they say what
+/// stopped it.
+#[test]
+fn an_experiment_has_our_tcp_at_either_end() {
+    let Some(_alone) = rights::alone() else { return };
+    for (stack, datapath) in [
+        ("fullpipe", Datapath::Plain),
+        ("fullpipe", Datapath::Offload),
+        ("kernel-to-fullpipe", Datapath::Plain),
+        ("kernel-to-fullpipe", Datapath::Offload),
+    ] {
+        let text = format!(
+            "name = 'x'\nduration = '800ms'\n[path]\nrate = '100mbit'\nrtt = '10ms'\nloss = '1%'\nqueue = '60KiB'\n\
+             [[flow]]\ncc = 'cubic'\nbytes = '300kB'\ncount = 2\nstack = '{stack}'\n[[sample]]\nevery = '50ms'\n"
+        );
+        let experiment = Experiment::from_toml(&text).expect("valid");
+        let scenario = Scenario { seed: 7, ..experiment.points()[0].scenario.clone() };
+        let mut rows: Vec<Row> = Vec::new();
+        let options = Options { datapath, logged: false };
+        let ran = run(&scenario, options, &mut rows).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(rows.len(), 2 * 16, "{stack}, {datapath:?}");
+        for flow in &ran.outcome.flows {
+            assert_eq!(flow.bytes.get(), 300_000, "{stack}, {datapath:?}");
+            let finished = flow.finished.expect("it fits");
+            assert!(finished.as_secs_f64() > 0.034, "no faster than the line: {finished}");
+        }
+        for last in &rows[rows.len() - 2..] {
+            assert_eq!(last.received().map(|bytes| bytes.get()), Some(300_000));
+            assert_eq!((last.sender.mss.get(), last.sender.notsent.get()), (1_448, 0));
+            assert_eq!(last.truth.is_some(), stack == "fullpipe");
+            let spent = last
+                .truth
+                .as_ref()
+                .map(|truth| truth.limit_times.iter().map(|t| t.as_secs_f64()).sum::<f64>());
+            assert!(spent.is_none_or(|spent| spent > 0.7), "{spent:?}");
+        }
+        let resent = ran.validity.retransmits.expect("our sockets");
+        assert!(ran.validity.drops > 0 && resent >= ran.validity.drops, "{:?}", ran.validity);
+        assert_eq!(ran.validity.tun_drops, 0);
+    }
+}
+
+/// All flows of a run share the ends of one path.
+#[test]
+fn a_run_has_one_stack() {
+    let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '100mbit'\nrtt = '10ms'\n\
+                [[flow]]\ncc = 'cubic'\nstack = 'fullpipe'\n[[flow]]\ncc = 'cubic'\n";
+    let experiment = Experiment::from_toml(text).expect("valid");
+    let error = check(&experiment.points()[0], Datapath::Plain).expect_err("two stacks");
+    assert!(
+        error
+            .message
+            .ends_with("flows of one run have different stacks, and here an end of the path has one")
+    );
+}
+
+/// The longer run: `FULLPIPE_STACK_BYTES` in total (10 GB if it does not say), half of it each way at the same time, half with our
+/// end as the sender's and half as the receiver's. Its outcome is in `docs/STACK.md`.
+#[test]
+#[ignore = "takes minutes: cargo test --release -p fullpipe-linux --test stack -- --ignored --nocapture"]
+fn ten_gigabytes_cross_a_hostile_path() {
+    let Some(_alone) = rights::alone() else { return };
+    let total =
+        std::env::var("FULLPIPE_STACK_BYTES").map_or(10_000_000_000, |text| text.parse().expect("a number"));
+    let path =
+        HOSTILE.replace("200mbit", "400mbit").replace("10ms'\nqueue", "4ms'\nqueue").replace("3ms", "1ms");
+    for (ours, datapath, opens) in [(0, Datapath::Plain, Opens::Ours), (1, Datapath::Offload, Opens::Kernel)]
+    {
+        let addresses = [SENDER, RECEIVER];
+        let exchange = Exchange {
+            opens,
+            ours: SocketAddr::from((addresses[ours], 5_201)),
+            kernel: SocketAddr::from((addresses[1 - ours], 5_202)),
+            bytes: [total / 4, total / 4],
+            cc: Algorithm::Bbr1,
+            // Loss-based ones take an hour at 3 %.
+            kernel_cc: Some("bbr"),
+            buffers: Bytes::from_mib(16),
+            mtu: 1_500,
+        };
+        let begun = Clock::starting_in(Duration::ZERO);
+        let (done, report) = across(&path, datapath, ours, exchange);
+        let took = begun.now().saturating_since(Instant::ZERO);
+        eprintln!(
+            "{datapath:?}, {opens:?} connects: {:?} bytes each way in {took}: {done:?}",
+            exchange.bytes
+        );
+        eprintln!("there {:?}\nback {:?}", report.forward.counters, report.backward.counters);
+        assert_eq!((done.refused, report.tun_drops), (0, 0));
+    }
+}

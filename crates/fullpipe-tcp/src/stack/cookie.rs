@@ -1,0 +1,117 @@
+//! SYN cookies: a SYN is answered and forgotten, for the answer's sequence number says what is to be known of it.
+//!
+//! ```text
+//!   cookie = H1(sockets) + peer's ISN + (minute << 24) + ((H2(sockets, minute) + index of the MSS) mod 2^24)
+//!   low six bits of the SYN-ACK's timestamp:   ECN | SACK | window scale (15: none)
+//! ```
+//!
+//! The form is Linux's (`net/ipv4/syncookies.c`; the idea is Bernstein's of 1996, RFC 4987 section 3.6). What has no room is lost: the MSS
+//! is rounded down to one of four, and without timestamps there is neither window scale nor SACK nor ECN.
+
+use fullpipe_units::Instant;
+
+use super::FourTuple;
+use super::isn::{Purpose, hash};
+use super::siphash::Key;
+use crate::wire::{Flags, Segment, SeqNum, SynOptions};
+
+/// The tick of the clock within cookies.
+const MINUTE_NANOS: u64 = 60_000_000_000;
+/// Ticks after which a cookie is refused: it is then between one and two minutes old.
+const MAX_AGE: u32 = 2;
+const COUNT_SHIFT: u32 = 24;
+const LOW_BITS: u32 = (1 << COUNT_SHIFT) - 1;
+
+/// Values of the MSS that a cookie can hold, ascending.
+const MSS_V4: [u16; 4] = [536, 1_300, 1_440, 1_460];
+const MSS_V6: [u16; 4] = [1_220, 1_420, 1_440, 8_940];
+
+/// In the timestamp.
+const SCALE_BITS: u32 = 0xf;
+const NO_SCALE: u32 = 0xf;
+const SACK_BIT: u32 = 1 << 4;
+const ECN_BIT: u32 = 1 << 5;
+const OPTION_BITS: u32 = (1 << 6) - 1;
+
+fn table(tuple: &FourTuple) -> &'static [u16; 4] {
+    if tuple.local.is_ipv4() { &MSS_V4 } else { &MSS_V6 }
+}
+
+fn minute(now: Instant) -> u32 {
+    // 2^32 minutes are eight thousand years.
+    (now.as_nanos() / MINUTE_NANOS) as u32
+}
+
+/// The part of a peer's SYN that a cookie brings back: what [`decode`] will yield for it.
+pub(super) fn reduced(tuple: &FourTuple, syn: &Segment) -> Segment {
+    let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
+    // An MSS that is not said is the protocol's default, the lowest of the table.
+    let mss = table(tuple).iter().rev().find(|&&mss| mss <= options.mss).unwrap_or(&table(tuple)[0]);
+    let has_timestamps = syn.timestamps.is_some();
+    let options = SynOptions {
+        mss: *mss,
+        window_scale: options.window_scale.filter(|_| has_timestamps).map(|shift| shift.min(14)),
+        sack_permitted: options.sack_permitted && has_timestamps,
+    };
+    let ecn = Flags::ECE.with(Flags::CWR);
+    let asks_for_ecn = syn.flags.has(ecn) && has_timestamps;
+    let flags = if asks_for_ecn { Flags::SYN.with(ecn) } else { Flags::SYN };
+    Segment { syn: Some(options), flags, len: 0, ..syn.clone() }
+}
+
+/// The cookie for a SYN that has been [`reduced`].
+pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -> SeqNum {
+    let mss = syn.syn.map_or(0, |options| options.mss);
+    let index = table(tuple).iter().rposition(|&known| known <= mss).unwrap_or(0) as u32;
+    let minute = minute(now);
+    let low = hash(key, tuple, Purpose::CookieCount, minute).wrapping_add(index) & LOW_BITS;
+    let cookie = hash(key, tuple, Purpose::Cookie, 0)
+        .wrapping_add(syn.seq.0)
+        .wrapping_add(minute << COUNT_SHIFT)
+        .wrapping_add(low);
+    SeqNum(cookie)
+}
+
+/// The timestamp of the SYN-ACK, at most 64 ticks behind `clock`, with what was agreed in its low bits.
+pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
+    let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
+    let mut bits = options.window_scale.map_or(NO_SCALE, u32::from);
+    bits |= if options.sack_permitted { SACK_BIT } else { 0 };
+    bits |= if syn.flags.has(Flags::ECE) { ECN_BIT } else { 0 };
+    let stamp = clock & !OPTION_BITS | bits;
+    if stamp > clock { stamp.wrapping_sub(OPTION_BITS + 1) } else { stamp }
+}
+
+/// The SYN that `answer` must have followed, if what it acknowledges is a cookie that is young enough.
+pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment) -> Option<Segment> {
+    let irs = SeqNum(answer.seq.0.wrapping_sub(1));
+    let cookie = answer.ack.0.wrapping_sub(1);
+    let rest = cookie.wrapping_sub(hash(key, tuple, Purpose::Cookie, 0)).wrapping_sub(irs.0);
+    let now = minute(now);
+    // Eight bits of the minute are in it.
+    let age = now.wrapping_sub(rest >> COUNT_SHIFT) & (u32::MAX >> COUNT_SHIFT);
+    if age >= MAX_AGE {
+        return None;
+    }
+    let low = hash(key, tuple, Purpose::CookieCount, now.wrapping_sub(age));
+    let index = rest.wrapping_sub(low) & LOW_BITS;
+    let mss = *table(tuple).get(index as usize)?;
+    let echo = answer.timestamps.map(|timestamps| timestamps.echo);
+    let scale = echo.map(|echo| echo & SCALE_BITS).filter(|&scale| scale != NO_SCALE);
+    let has = |bit| echo.is_some_and(|echo| echo & bit != 0);
+    let ecn = if has(ECN_BIT) { Flags::ECE.with(Flags::CWR) } else { Flags::default() };
+    Some(Segment {
+        seq: irs,
+        ack: SeqNum::default(),
+        len: 0,
+        flags: Flags::SYN.with(ecn),
+        syn: Some(SynOptions {
+            mss,
+            // At most fifteen.
+            window_scale: scale.map(|scale| scale as u8),
+            sack_permitted: has(SACK_BIT),
+        }),
+        sack: Default::default(),
+        ..answer.clone()
+    })
+}

@@ -1,0 +1,664 @@
+//! Many connections behind some addresses: packets in, packets out, still without I/O.
+//!
+//! ```text
+//!   handle_packet ─► parse ─► connection by its two sockets ─► payload into its ring ─► events
+//!                               │ none                                                    │
+//!                               ├─► listener: half-open connection, or a SYN cookie       ▼
+//!                               └─► reset                               read, write, shutdown, accept
+//!                                                                                         │
+//!   poll_packet  ◄─ headers, checksum, payload ◄─ cut ◄─ connections that are ready ◄─────┘
+//! ```
+//!
+//! A connection knows offsets; the bytes lie in two [`stream`] rings beside it. The driver moves packets, keeps the clock, and
+//!
+//! 1. calls `handle_packet` when one arrives, `handle_timeout` when `poll_timeout` is due, and `read` or `write` when
+//!    an event says that it can,
+//! 2. and after any of them `poll_packet` until it yields nothing.
+//!
+//! ## What a stranger can make it keep
+//!
+//! | what | at most |
+//! |---|---|
+//! | connections, of any state | [`StackConfig::max_connections`] |
+//! | half-open connections of a listener; established ones that nobody has accepted | its backlog, each |
+//! | answers without a connection (resets, cookies) that wait to be sent | [`MOST_REPLIES`] |
+//! | payload received of a connection | the window offered, which its receive buffer bounds |
+//! | payload written of a connection | its send buffer and 64 KiB |
+//! | events that wait to be told | one of each kind for a connection |
+
+mod cookie;
+mod isn;
+mod listener;
+mod output;
+pub mod siphash;
+pub mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use fullpipe_units::Instant;
+
+use crate::conn::{Config, Connection, Event, State};
+use crate::wire::{Checksums, Flags, Packet, Segment, SeqNum};
+
+pub use isn::IsnClock;
+use listener::Listener;
+pub use output::{Cut, Outgoing};
+use output::{Cutting, Reply};
+use siphash::Key;
+use stream::Ring;
+
+/// Answers without a connection that wait to be sent; further ones are not given.
+pub const MOST_REPLIES: usize = 256;
+/// Room in a send ring beyond the send buffer: a packet buffer that has been begun is filled whatever the buffer allows.
+const BEGUN: u64 = 64 << 10;
+/// Bytes by which IPv6's header is longer than IPv4's, with which a connection counts.
+const LONGER_HEADER: u64 = 20;
+
+/// Both ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FourTuple {
+    /// Ours.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+}
+
+/// A connection of a stack. It stays another's name when the connection has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnId {
+    slot: u32,
+    generation: u32,
+}
+
+/// What a stack is told before it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct StackConfig {
+    /// Secret of initial sequence numbers and SYN cookies: random wherever strangers can reach it.
+    pub key: Key,
+    /// How fast initial sequence numbers grow.
+    pub isn_clock: IsnClock,
+    /// Most connections at a time, those that are ending included.
+    pub max_connections: usize,
+    /// In what packets transmissions leave.
+    pub cut: Cut,
+}
+
+/// Why a connection was not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectError {
+    /// The local address is none of the stack's.
+    NotOurs,
+    /// There is a connection between the two sockets, or a listener on the local one.
+    InUse,
+    /// There are as many connections as there may be.
+    TooMany,
+    /// One address is IPv4 and the other IPv6.
+    MixedVersions,
+}
+
+impl core::fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::NotOurs => "the local address is none of this stack's",
+            Self::InUse => "the local socket is in use",
+            Self::TooMany => "there are too many connections",
+            Self::MixedVersions => "one address is IPv4 and the other IPv6",
+        })
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+/// What a stack has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that reached a connection or a listener.
+    pub packets_in: u64,
+    /// Packets that were sent.
+    pub packets_out: u64,
+    /// What was no TCP packet, or had a wrong checksum.
+    pub refused: u64,
+    /// Packets for others, or from an address that cannot be answered.
+    pub ignored: u64,
+    /// Resets for packets of no connection.
+    pub resets: u64,
+    /// SYN cookies sent.
+    pub cookies_sent: u64,
+    /// Connections that a cookie brought back.
+    pub cookies_accepted: u64,
+    /// ACKs that answered none of our cookies.
+    pub cookies_refused: u64,
+    /// SYNs and final ACKs dropped because nobody accepts connections.
+    pub accept_overflows: u64,
+    /// Answers that were not given because too many waited.
+    pub replies_dropped: u64,
+}
+
+/// How a connection came to be, and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// An application holds it.
+    Application,
+    /// Half-open, of the listener on this address.
+    HalfOpen(SocketAddr),
+    /// Established; waits there to be accepted.
+    Waiting,
+    /// The application has let go of it.
+    Nobody,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: ConnId,
+    tuple: FourTuple,
+    connection: Connection,
+    owner: Owner,
+    sending: Ring,
+    receiving: Ring,
+    /// The time under which it stands in the timers; never later than what it waits for.
+    armed: Instant,
+    /// It stands in the queue of those that may have something to send.
+    ready: bool,
+    /// Events that are queued or kept: a bit each.
+    told: u16,
+    /// Events that wait for an owner, one of each kind.
+    kept: Vec<Event>,
+    /// Nothing of it needs to be kept once a last reset has left and its application has let go of it.
+    over: bool,
+}
+
+/// Connections, listeners and their packets.
+#[derive(Debug)]
+pub struct Stack {
+    config: StackConfig,
+    addresses: BTreeSet<IpAddr>,
+    slots: Vec<(u32, Option<Box<Entry>>)>,
+    free: Vec<u32>,
+    by_tuple: BTreeMap<FourTuple, u32>,
+    listeners: BTreeMap<SocketAddr, Listener>,
+    timers: BTreeSet<(Instant, u32)>,
+    ready: VecDeque<u32>,
+    events: VecDeque<(ConnId, Event)>,
+    replies: VecDeque<Reply>,
+    cutting: Option<Cutting>,
+    counters: Counters,
+}
+
+impl Stack {
+    /// Without addresses and connections.
+    pub fn new(config: StackConfig) -> Self {
+        Self {
+            config,
+            addresses: BTreeSet::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_tuple: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            ready: VecDeque::new(),
+            events: VecDeque::new(),
+            replies: VecDeque::new(),
+            cutting: None,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Packets to `address` are for this stack.
+    pub fn add_address(&mut self, address: IpAddr) {
+        self.addresses.insert(address);
+    }
+
+    /// Accepts connections on `local`, an address of the stack, as `config` says: at most `backlog` half-open ones, and as many that
+    /// nobody has accepted yet.
+    ///
+    /// # Errors
+    /// When it is not the stack's, or has a listener.
+    pub fn listen(&mut self, local: SocketAddr, config: Config, backlog: usize) -> Result<(), ConnectError> {
+        if !self.addresses.contains(&local.ip()) {
+            return Err(ConnectError::NotOurs);
+        }
+        if self.listeners.contains_key(&local) {
+            return Err(ConnectError::InUse);
+        }
+        self.listeners.insert(local, Listener::new(config, backlog));
+        Ok(())
+    }
+
+    /// Begins to connect; [`Event::Connected`] or [`Event::Aborted`] tells how it went.
+    ///
+    /// # Errors
+    /// When the sockets cannot be used so.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        config: Config,
+    ) -> Result<ConnId, ConnectError> {
+        let tuple = FourTuple { local, remote };
+        if local.is_ipv4() != remote.is_ipv4() {
+            return Err(ConnectError::MixedVersions);
+        }
+        if !self.addresses.contains(&local.ip()) {
+            return Err(ConnectError::NotOurs);
+        }
+        if self.by_tuple.contains_key(&tuple) || self.listeners.contains_key(&local) {
+            return Err(ConnectError::InUse);
+        }
+        let iss = self.config.isn_clock.isn(now, &tuple, self.config.key);
+        let mut connection = Connection::client(self.sized(config, &tuple));
+        connection.start_at(iss);
+        connection.open();
+        let slot = self.insert(tuple, connection, Owner::Application).ok_or(ConnectError::TooMany)?;
+        self.touched(slot);
+        Ok(self.id(slot))
+    }
+
+    /// The next connection that has been established on `local`; its events follow.
+    pub fn accept(&mut self, local: SocketAddr) -> Option<ConnId> {
+        let id = self.listeners.get_mut(&local)?.waiting.pop_front()?;
+        let Self { slots, events, .. } = self;
+        let entry = slots[id.slot as usize].1.as_mut()?;
+        entry.owner = Owner::Application;
+        // What happened in the meantime.
+        events.extend(entry.kept.drain(..).map(|event| (id, event)));
+        Some(id)
+    }
+
+    /// The connection itself, to look at.
+    pub fn connection(&self, id: ConnId) -> Option<&Connection> {
+        self.entry(id).map(|entry| &entry.connection)
+    }
+
+    /// Its two sockets.
+    pub fn tuple(&self, id: ConnId) -> Option<FourTuple> {
+        self.entry(id).map(|entry| entry.tuple)
+    }
+
+    /// Writes as much of `data` as the send buffer takes; returns how much. When it took less, [`Event::Writable`] says
+    /// when to go on.
+    pub fn write(&mut self, id: ConnId, data: &[u8]) -> usize {
+        let Some(entry) = self.entry_mut(id) else { return 0 };
+        let most = (data.len() as u64).min(entry.sending.room());
+        let taken = entry.connection.write(most) as usize;
+        let end = entry.sending.end();
+        entry.sending.write(end, &data[..taken]);
+        if taken < data.len() {
+            entry.connection.wait_for_room();
+        }
+        self.touched(id.slot);
+        taken
+    }
+
+    /// Reads in-order bytes into `data`; returns how many there were. May open the window.
+    pub fn read(&mut self, now: Instant, id: ConnId, data: &mut [u8]) -> usize {
+        let Some(entry) = self.entry_mut(id) else { return 0 };
+        let from = entry.connection.read_offset();
+        let len = entry.connection.readable().min(data.len() as u64);
+        let mut at = 0;
+        for part in entry.receiving.read(from, len) {
+            data[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        self.took(now, id, len) as usize
+    }
+
+    /// Reads up to `most` bytes and drops them; returns how many there were.
+    pub fn discard(&mut self, now: Instant, id: ConnId, most: u64) -> u64 {
+        self.took(now, id, most)
+    }
+
+    fn took(&mut self, now: Instant, id: ConnId, len: u64) -> u64 {
+        let Some(entry) = self.entry_mut(id) else { return 0 };
+        let taken = entry.connection.read(now, len);
+        entry.receiving.advance(entry.connection.read_offset());
+        self.touched(id.slot);
+        taken
+    }
+
+    /// Says that no more will be written; what was written is still sent.
+    pub fn shutdown(&mut self, id: ConnId) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.connection.close();
+            self.touched(id.slot);
+        }
+    }
+
+    /// Lets go of a connection ([`Connection::detach`]): what was written is still sent, what still arrives is reset, and nothing
+    /// more is told of it.
+    pub fn release(&mut self, now: Instant, id: ConnId) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.connection.detach(now);
+            entry.owner = Owner::Nobody;
+            self.touched(id.slot);
+        }
+    }
+
+    /// Resets a connection and lets go of it.
+    pub fn abort(&mut self, now: Instant, id: ConnId) {
+        if let Some(entry) = self.entry_mut(id) {
+            entry.connection.abort(now);
+            entry.owner = Owner::Nobody;
+            self.touched(id.slot);
+        }
+    }
+
+    /// What happened next, and to whom.
+    pub fn poll_event(&mut self) -> Option<(ConnId, Event)> {
+        loop {
+            let (id, event) = self.events.pop_front()?;
+            if let Some(entry) = self.entry_mut(id) {
+                entry.told &= !(1 << event as u16);
+                if entry.owner == Owner::Application {
+                    return Some((id, event));
+                }
+            }
+        }
+    }
+
+    /// Takes a packet, IP header first.
+    pub fn handle_packet(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
+        let Ok(packet) = Packet::parse(bytes, checksums) else {
+            self.counters.refused += 1;
+            return;
+        };
+        if !self.addresses.contains(&packet.to.ip()) || !can_be_answered(packet.from) {
+            self.counters.ignored += 1;
+            return;
+        }
+        self.counters.packets_in += 1;
+        let tuple = FourTuple { local: packet.to, remote: packet.from };
+        match self.by_tuple.get(&tuple) {
+            Some(&slot) => self.deliver(now, slot, &packet.segment, &bytes[packet.payload]),
+            None => self.without_connection(now, tuple, &packet.segment, &bytes[packet.payload]),
+        }
+    }
+
+    fn deliver(&mut self, now: Instant, slot: u32, segment: &Segment, payload: &[u8]) {
+        let Self { slots, listeners, counters, .. } = self;
+        let Some(entry) = slots[slot as usize].1.as_mut() else { return };
+        if let Owner::HalfOpen(local) = entry.owner
+            && completes(segment)
+            && listeners.get(&local).is_none_or(Listener::is_full)
+        {
+            // SYN-6: the peer believes itself connected. What it sends goes unanswered until there is room; the
+            // SYN-ACK that is repeated meanwhile keeps it trying.
+            counters.accept_overflows += 1;
+            return;
+        }
+        // TW-3: a SYN that is surely new ends the wait, if there is somebody to take it.
+        let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
+        if let Some(least) = least
+            && entry.owner == Owner::Nobody
+            && listeners
+                .get(&entry.tuple.local)
+                .is_some_and(|listener| !listener.is_full() && !listener.is_flooded())
+        {
+            let tuple = entry.tuple;
+            self.remove(slot);
+            self.half_open(now, tuple, segment, Some(least));
+            return;
+        }
+        entry.take(now, segment, payload);
+        self.touched(slot);
+    }
+
+    /// Keeps a SYN; its connection begins no lower than `least`.
+    fn half_open(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, least: Option<SeqNum>) {
+        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
+        listener.half_open += 1;
+        let config = listener.config.clone();
+        let mut connection = Connection::server(self.sized(config, &tuple));
+        let isn = self.config.isn_clock.isn(now, &tuple, self.config.key);
+        connection.start_at(least.filter(|least| isn.distance_from(*least) < 0).unwrap_or(isn));
+        connection.handle_segment(now, syn);
+        if let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) {
+            self.touched(slot);
+        }
+    }
+
+    /// A segment between two sockets that have no connection.
+    fn without_connection(&mut self, now: Instant, tuple: FourTuple, segment: &Segment, payload: &[u8]) {
+        let Some(listener) = self.listeners.get_mut(&tuple.local) else {
+            self.reset(tuple, segment);
+            return;
+        };
+        let flags = segment.flags;
+        if flags.has(Flags::RST) {
+            return;
+        }
+        if flags.has(Flags::ACK) {
+            let syn = if listener.expects_cookies(now) && completes(segment) {
+                let syn = cookie::decode(self.config.key, now, &tuple, segment);
+                self.counters.cookies_refused += u64::from(syn.is_none());
+                syn
+            } else {
+                None
+            };
+            match syn {
+                Some(_) if listener.is_full() => self.counters.accept_overflows += 1,
+                Some(syn) => self.resume(now, tuple, &syn, segment, payload),
+                None => self.reset(tuple, segment),
+            }
+            return;
+        }
+        if !flags.has(Flags::SYN) {
+            return;
+        }
+        if listener.is_full() {
+            self.counters.accept_overflows += 1;
+            return;
+        }
+        if listener.is_flooded() || self.by_tuple.len() >= self.config.max_connections {
+            listener.cookie_sent(now);
+            self.answer_with_cookie(now, tuple, segment);
+            return;
+        }
+        self.half_open(now, tuple, segment, None);
+    }
+
+    /// Answers a SYN and keeps nothing of it.
+    fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
+        let Some(listener) = self.listeners.get(&tuple.local) else { return };
+        let syn = cookie::reduced(&tuple, syn);
+        let mut connection = Connection::server(self.sized(listener.config.clone(), &tuple));
+        connection.start_at(cookie::encode(self.config.key, now, &tuple, &syn));
+        connection.handle_segment(now, &syn);
+        let Some(transmit) = connection.poll_transmit(now) else { return };
+        let mut answer = transmit.segment;
+        if let Some(timestamps) = &mut answer.timestamps {
+            timestamps.value = cookie::stamp(timestamps.value, &syn);
+        }
+        self.counters.cookies_sent += 1;
+        self.reply(tuple, answer);
+    }
+
+    /// A cookie came back: the connection is there as if its SYN had been kept.
+    fn resume(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, answer: &Segment, payload: &[u8]) {
+        let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
+        let config = listener.config.clone();
+        let iss = SeqNum(answer.ack.0.wrapping_sub(1));
+        let connection = Connection::resumed(self.sized(config, &tuple), now, iss, syn);
+        let Some(slot) = self.insert(tuple, connection, Owner::HalfOpen(tuple.local)) else { return };
+        if let Some(listener) = self.listeners.get_mut(&tuple.local) {
+            listener.half_open += 1;
+        }
+        self.counters.cookies_accepted += 1;
+        self.deliver(now, slot, answer, payload);
+    }
+
+    /// When `handle_timeout` is to be called; [`Instant::FAR_FUTURE`] for never.
+    pub fn poll_timeout(&self) -> Instant {
+        self.timers.first().map_or(Instant::FAR_FUTURE, |&(at, _)| at)
+    }
+
+    /// Handles whatever is due at `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, slot)) = self.timers.first() {
+            if at > now {
+                return;
+            }
+            self.timers.pop_first();
+            let Some(entry) = self.slots[slot as usize].1.as_mut() else { continue };
+            entry.armed = Instant::FAR_FUTURE;
+            if entry.connection.poll_timeout() <= now {
+                entry.connection.handle_timeout(now);
+            }
+            self.touched(slot);
+        }
+    }
+
+    /// What has been counted.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Connections of any state.
+    pub fn connections(&self) -> usize {
+        self.by_tuple.len()
+    }
+
+    /// Follows what became of a connection: its owner, events, rings, the queue of those that send, and its end.
+    fn touched(&mut self, slot: u32) {
+        let Self { slots, listeners, events, ready, .. } = self;
+        let Some(entry) = slots[slot as usize].1.as_mut() else { return };
+        let state = entry.connection.state();
+        if let Owner::HalfOpen(local) = entry.owner
+            && let Some(listener) = listeners.get_mut(&local)
+        {
+            match state {
+                State::SynReceived => {}
+                // A failed passive open goes back to listening: the listener never ceased to (MUST-11).
+                State::Closed | State::Listen => {
+                    listener.half_open -= 1;
+                    entry.owner = Owner::Nobody;
+                    entry.over = true;
+                }
+                _ => {
+                    listener.half_open -= 1;
+                    listener.waiting.push_back(entry.id);
+                    entry.owner = Owner::Waiting;
+                }
+            }
+        }
+        while let Some(event) = entry.connection.poll_event() {
+            entry.over |= matches!(event, Event::Aborted | Event::Closed);
+            let bit = 1 << event as u16;
+            if entry.told & bit == 0 {
+                entry.told |= bit;
+                match entry.owner {
+                    Owner::Application => events.push_back((entry.id, event)),
+                    _ => entry.kept.push(event),
+                }
+            }
+        }
+        entry.sending.advance(entry.connection.acknowledged());
+        if entry.over || state == State::TimeWait {
+            entry.sending.release();
+        }
+        if entry.owner == Owner::Nobody {
+            entry.receiving.release();
+        }
+        if !entry.ready {
+            entry.ready = true;
+            ready.push_back(slot);
+        }
+    }
+
+    /// Puts a connection among the timers, no later than what it waits for.
+    fn arm(&mut self, slot: u32) {
+        let Some(entry) = self.slots[slot as usize].1.as_mut() else { return };
+        let due = entry.connection.poll_timeout();
+        // One that moves away is looked at when it would have been due: cheaper than moving it with each packet.
+        if due < entry.armed {
+            self.timers.remove(&(entry.armed, slot));
+            entry.armed = due;
+            self.timers.insert((due, slot));
+        }
+    }
+
+    /// `config` for a connection between these sockets.
+    fn sized(&self, config: Config, tuple: &FourTuple) -> Config {
+        let longer = if tuple.local.is_ipv6() { LONGER_HEADER } else { 0 };
+        let chance = isn::hash(self.config.key, tuple, isn::Purpose::Chance, 0);
+        Config { mtu: config.mtu.saturating_sub(longer), seed: config.seed ^ u64::from(chance), ..config }
+    }
+
+    fn insert(&mut self, tuple: FourTuple, connection: Connection, owner: Owner) -> Option<u32> {
+        if self.by_tuple.len() >= self.config.max_connections {
+            return None;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push((0, None));
+            // As many as there may be connections.
+            (self.slots.len() - 1) as u32
+        });
+        let (generation, place) = &mut self.slots[slot as usize];
+        let id = ConnId { slot, generation: *generation };
+        let (sndbuf, rcvbuf) = connection.buffer_limits();
+        *place = Some(Box::new(Entry {
+            id,
+            tuple,
+            connection,
+            owner,
+            sending: Ring::new(sndbuf.get().saturating_add(BEGUN)),
+            receiving: Ring::new(rcvbuf.get().max(u64::from(u16::MAX))),
+            armed: Instant::FAR_FUTURE,
+            ready: false,
+            told: 0,
+            kept: Vec::new(),
+            over: false,
+        }));
+        self.by_tuple.insert(tuple, slot);
+        Some(slot)
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let (generation, place) = &mut self.slots[slot as usize];
+        let Some(entry) = place.take() else { return };
+        *generation = generation.wrapping_add(1);
+        self.timers.remove(&(entry.armed, slot));
+        self.by_tuple.remove(&entry.tuple);
+        self.free.push(slot);
+    }
+
+    fn id(&self, slot: u32) -> ConnId {
+        ConnId { slot, generation: self.slots[slot as usize].0 }
+    }
+
+    fn entry(&self, id: ConnId) -> Option<&Entry> {
+        let (generation, entry) = self.slots.get(id.slot as usize)?;
+        entry.as_deref().filter(|_| *generation == id.generation)
+    }
+
+    fn entry_mut(&mut self, id: ConnId) -> Option<&mut Entry> {
+        let (generation, entry) = self.slots.get_mut(id.slot as usize)?;
+        entry.as_deref_mut().filter(|_| *generation == id.generation)
+    }
+}
+
+impl Entry {
+    fn take(&mut self, now: Instant, segment: &Segment, payload: &[u8]) {
+        self.connection.handle_segment(now, segment);
+        let Some(accepted) = self.connection.take_accepted() else { return };
+        let from = (accepted.range.start - accepted.start) as usize;
+        let to = (accepted.range.end - accepted.start) as usize;
+        if let Some(payload) = payload.get(from..to.min(payload.len())) {
+            self.receiving.write(accepted.range.start, payload);
+        }
+    }
+}
+
+/// An ACK that can complete a handshake.
+fn completes(segment: &Segment) -> bool {
+    segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST)
+}
+
+/// RFC 9293 section 3.9.2.3 (MUST-57, MUST-63): nothing is answered that did not come from one host.
+fn can_be_answered(from: SocketAddr) -> bool {
+    let broadcast = matches!(from.ip(), IpAddr::V4(address) if address.is_broadcast());
+    !from.ip().is_unspecified() && !from.ip().is_multicast() && !broadcast && from.port() != 0
+}

@@ -1,0 +1,163 @@
+//! Payload by its offset in the stream: the bytes of which a connection knows only where they are.
+//!
+//! ```text
+//!   sending     base = snd_una                     receiving    base = what the application reads next
+//!               end  = written                                  end  = highest octet that arrived
+//! ```
+//!
+//! A ring of a power of two of bytes; it doubles when its range outgrows it and never exceeds `limit`, which is what the
+//! connection's buffer or window bounds the range to.
+
+/// What a ring begins with.
+const LEAST: usize = 4 << 10;
+
+/// Bytes at offsets `base..end`, of which some may not have been written yet.
+#[derive(Clone, Debug, Default)]
+pub struct Ring {
+    bytes: Vec<u8>,
+    base: u64,
+    end: u64,
+    limit: u64,
+}
+
+impl Ring {
+    /// For ranges of at most `limit` bytes.
+    pub fn new(limit: u64) -> Self {
+        Self { bytes: Vec::new(), base: 0, end: 0, limit }
+    }
+
+    /// Lowest offset that is kept.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Offset behind the highest byte.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes that may still be appended.
+    pub fn room(&self) -> u64 {
+        self.limit - (self.end - self.base)
+    }
+
+    /// Memory it takes, in bytes: at most twice the limit.
+    pub fn memory(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Writes at `offset`. What lies below the base or beyond the limit is left out.
+    pub fn write(&mut self, offset: u64, data: &[u8]) {
+        let from = offset.max(self.base);
+        let to = (offset + data.len() as u64).min(self.base + self.limit);
+        if from >= to {
+            return;
+        }
+        let data = &data[(from - offset) as usize..(to - offset) as usize];
+        self.reserve(to);
+        let at = self.index(from);
+        let first = data.len().min(self.bytes.len() - at);
+        self.bytes[at..at + first].copy_from_slice(&data[..first]);
+        self.bytes[..data.len() - first].copy_from_slice(&data[first..]);
+        self.end = self.end.max(to);
+    }
+
+    /// The bytes from `offset` on, at most `len`, in the two parts in which they lie.
+    pub fn read(&self, offset: u64, len: u64) -> [&[u8]; 2] {
+        let from = offset.clamp(self.base, self.end);
+        let len = (offset.saturating_add(len).min(self.end)).saturating_sub(from) as usize;
+        if len == 0 {
+            return [&[], &[]];
+        }
+        let at = self.index(from);
+        let first = len.min(self.bytes.len() - at);
+        [&self.bytes[at..at + first], &self.bytes[..len - first]]
+    }
+
+    /// Forgets what lies below `base`.
+    pub fn advance(&mut self, base: u64) {
+        self.base = self.base.max(base);
+        self.end = self.end.max(self.base);
+    }
+
+    /// Forgets everything, and its memory.
+    pub fn release(&mut self) {
+        *self = Self { bytes: Vec::new(), base: self.end, ..*self };
+    }
+
+    fn reserve(&mut self, end: u64) {
+        let needed = (end.max(self.end) - self.base) as usize;
+        if needed <= self.bytes.len() {
+            return;
+        }
+        let mut larger = vec![0; needed.next_power_of_two().max(LEAST)];
+        let kept = self.read(self.base, self.end - self.base);
+        let mask = larger.len() - 1;
+        let mut at = self.base as usize & mask;
+        for part in kept {
+            let first = part.len().min(larger.len() - at);
+            larger[at..at + first].copy_from_slice(&part[..first]);
+            larger[..part.len() - first].copy_from_slice(&part[first..]);
+            at = (at + part.len()) & mask;
+        }
+        self.bytes = larger;
+    }
+
+    /// Where `offset` lies; there are bytes.
+    fn index(&self, offset: u64) -> usize {
+        // A mask takes the lower bits whatever the width.
+        offset as usize & (self.bytes.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::draw;
+
+    use super::*;
+
+    /// Against a plain vector that is never cut: writes at any offset, reads, growth and wrap.
+    #[test]
+    fn a_ring_keeps_what_lies_in_its_range() {
+        let limit = 20_000;
+        let mut ring = Ring::new(limit);
+        let mut model: Vec<Option<u8>> = Vec::new();
+        for step in 0..20_000 {
+            let random = |stream, below: u64| draw(step, stream, 0) % below;
+            let offset = (ring.base() + random(1, 3_000)).saturating_sub(500);
+            let data: Vec<u8> = (0..random(2, 3_000)).map(|i| (step + i) as u8).collect();
+            ring.write(offset, &data);
+            for (i, byte) in data.iter().enumerate() {
+                let at = offset as usize + i;
+                model.resize(model.len().max(at + 1), None);
+                if (ring.base()..ring.base() + limit).contains(&(at as u64)) {
+                    model[at] = Some(*byte);
+                }
+            }
+            let (from, len) = (ring.base() + random(3, 4_000), random(4, 4_000));
+            let read = ring.read(from, len).concat();
+            for (i, byte) in read.iter().enumerate() {
+                if let Some(expected) = model[from as usize + i] {
+                    assert_eq!(*byte, expected, "step {step}, offset {}", from as usize + i);
+                }
+            }
+            assert!(read.len() as u64 <= len && ring.end() - ring.base() <= limit);
+            ring.advance(ring.base() + random(5, 1_000));
+            assert!(ring.memory() <= (2 * limit) as usize, "{}", ring.memory());
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_the_limit_is_left_out() {
+        let mut ring = Ring::new(10);
+        ring.write(5, &[1; 20]);
+        assert_eq!((ring.end(), ring.room()), (10, 0));
+        ring.write(11, &[2; 5]);
+        assert_eq!(ring.end(), 10);
+        ring.advance(8);
+        ring.write(0, &[3; 9]);
+        assert_eq!(ring.read(8, 10).concat(), [3, 1]);
+        ring.release();
+        assert_eq!((ring.memory(), ring.base(), ring.end()), (0, 10, 10));
+    }
+}

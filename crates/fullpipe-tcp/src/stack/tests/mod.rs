@@ -1,0 +1,198 @@
+//! Stacks against each other, packet by packet in virtual time.
+
+mod flood;
+mod transfer;
+
+use std::collections::BTreeMap;
+
+use fullpipe_units::{Bytes, Duration, draw};
+
+use super::*;
+use crate::buffers::Buffer;
+
+pub(super) fn config() -> Config {
+    Config {
+        sndbuf: Buffer::Auto { max: Bytes::from_mib(1) },
+        rcvbuf: Buffer::Auto { max: Bytes::from_mib(1) },
+        ..Config::default()
+    }
+}
+
+pub(super) fn stack(address: IpAddr, key: u8) -> Stack {
+    let mut stack = Stack::new(StackConfig {
+        key: Key::new([key; 16]),
+        isn_clock: IsnClock::Linux,
+        max_connections: 1_000,
+        cut: Cut::Segments,
+    });
+    stack.add_address(address);
+    stack
+}
+
+/// The next packet as bytes.
+pub(super) fn packet(stack: &mut Stack, now: Instant) -> Option<Vec<u8>> {
+    let packet = stack.poll_packet(now)?;
+    assert!(packet.gso_size.is_none() && !packet.is_empty());
+    Some([packet.headers.as_bytes(), packet.payload[0], packet.payload[1]].concat())
+}
+
+/// What a byte of a stream must be.
+pub(super) fn pattern(offset: u64) -> u8 {
+    (offset ^ offset >> 8 ^ offset >> 16) as u8
+}
+
+/// Two stacks, packets in flight between them, and what the hostile part of the path does.
+pub(super) struct Pair {
+    pub(super) now: Instant,
+    pub(super) ends: [Stack; 2],
+    pub(super) addresses: [SocketAddr; 2],
+    flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
+    sent: u64,
+    /// One in so many packets is lost, comes twice, comes late; never where zero.
+    pub(super) hostile: [u64; 3],
+    /// Packets larger than this were seen.
+    pub(super) longest: usize,
+}
+
+const DELAY: Duration = Duration::from_millis(10);
+
+impl Pair {
+    pub(super) fn new(addresses: [SocketAddr; 2]) -> Self {
+        let ends = [stack(addresses[0].ip(), 1), stack(addresses[1].ip(), 2)];
+        Self {
+            now: Instant::ZERO,
+            ends,
+            addresses,
+            flying: BTreeMap::new(),
+            sent: 0,
+            hostile: [0; 3],
+            longest: 0,
+        }
+    }
+
+    pub(super) fn v4() -> Self {
+        Self::new([SocketAddr::from(([198, 18, 0, 1], 40_000)), SocketAddr::from(([198, 18, 0, 2], 5_201))])
+    }
+
+    /// Sends what either end has.
+    pub(super) fn send(&mut self) {
+        for from in 0..2 {
+            while let Some(packet) = packet(&mut self.ends[from], self.now) {
+                self.longest = self.longest.max(packet.len());
+                self.sent += 1;
+                let strikes = |kind: usize| {
+                    self.hostile[kind] > 0
+                        && draw(self.sent, kind as u64, 7).is_multiple_of(self.hostile[kind])
+                };
+                if strikes(0) {
+                    continue;
+                }
+                if strikes(1) {
+                    self.flying.insert((self.now + DELAY * 2, 2 * self.sent + 1), (1 - from, packet.clone()));
+                }
+                let late = if strikes(2) { Duration::from_millis(5) } else { Duration::ZERO };
+                self.flying.insert((self.now + DELAY + late, 2 * self.sent), (1 - from, packet));
+            }
+        }
+    }
+
+    /// Goes on to the next thing that happens; false when nothing will, or not before `until`.
+    pub(super) fn step(&mut self, until: Instant) -> bool {
+        self.send();
+        let arrival = self.flying.keys().next().map_or(Instant::FAR_FUTURE, |&(at, _)| at);
+        let next = arrival.min(self.ends[0].poll_timeout()).min(self.ends[1].poll_timeout());
+        if next > until || next.is_never() {
+            return false;
+        }
+        self.now = self.now.max(next);
+        while let Some(entry) = self.flying.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let (to, bytes) = entry.remove();
+            self.ends[to].handle_packet(self.now, &bytes, Checksums::Verify);
+        }
+        self.ends.iter_mut().for_each(|end| end.handle_timeout(self.now));
+        self.send();
+        true
+    }
+
+    /// The client's end of a connection that is being opened.
+    pub(super) fn connect(&mut self) -> ConnId {
+        let [near, far] = self.addresses;
+        self.ends[0].connect(self.now, near, far, config()).expect("free")
+    }
+
+    pub(super) fn listen(&mut self, backlog: usize) {
+        self.ends[1].listen(self.addresses[1], config(), backlog).expect("free");
+    }
+}
+
+/// Both ends of a transfer of `len` bytes each way, every byte checked, until both have closed.
+pub(super) fn transfer(pair: &mut Pair, len: u64, until: Instant) {
+    pair.listen(8);
+    let client = pair.connect();
+    let mut ids = [Some(client), None];
+    let (mut written, mut read, mut closed) = ([0; 2], [0; 2], [false; 2]);
+    let mut buffer = vec![0; 10_000];
+    while !(closed[0] && closed[1]) {
+        assert!(pair.step(until), "stalled at {}: written {written:?}, read {read:?}", pair.now);
+        ids[1] = ids[1].or_else(|| pair.ends[1].accept(pair.addresses[1]));
+        for end in 0..2 {
+            while let Some((id, event)) = pair.ends[end].poll_event() {
+                assert_eq!(Some(id), ids[end]);
+                assert_ne!(event, Event::Aborted);
+                closed[end] |= event == Event::PeerClosed;
+            }
+            let Some(id) = ids[end] else { continue };
+            while written[end] < len {
+                let piece: Vec<u8> =
+                    (0..(len - written[end]).min(7_777)).map(|i| pattern(written[end] + i)).collect();
+                let taken = pair.ends[end].write(id, &piece);
+                written[end] += taken as u64;
+                if taken < piece.len() {
+                    break;
+                }
+            }
+            if written[end] == len {
+                pair.ends[end].shutdown(id);
+            }
+            loop {
+                let got = pair.ends[end].read(pair.now, id, &mut buffer);
+                for byte in &buffer[..got] {
+                    assert_eq!(*byte, pattern(read[end]), "offset {}", read[end]);
+                    read[end] += 1;
+                }
+                if got == 0 {
+                    break;
+                }
+            }
+        }
+    }
+    assert_eq!(read, [len; 2]);
+    for (end, id) in ids.iter().enumerate() {
+        pair.ends[end].release(pair.now, id.expect("accepted"));
+    }
+    // Nothing is left of it once it can be forgotten.
+    while pair.step(until + Duration::from_secs(600)) {}
+    assert_eq!([pair.ends[0].connections(), pair.ends[1].connections()], [0, 0]);
+}
+
+pub(super) fn syn(port: u16, seq: u32, timestamps: bool) -> (SocketAddr, Segment) {
+    let segment = Segment {
+        seq: SeqNum(seq),
+        ack: SeqNum(0),
+        len: 0,
+        window: 64_240,
+        flags: Flags::SYN,
+        timestamps: timestamps.then_some(crate::wire::Timestamps { value: 1_000, echo: 0 }),
+        syn: Some(crate::wire::SynOptions { mss: 1_460, window_scale: Some(7), sack_permitted: true }),
+        sack: Default::default(),
+        ecn: fullpipe_units::Ecn::NotEct,
+    };
+    (SocketAddr::from(([10, 0, (port >> 8) as u8, port as u8], port)), segment)
+}
+
+/// `segment` from `from`, as bytes.
+pub(super) fn bytes(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    crate::wire::Headers::between(segment, from, to).expect("one version").as_bytes().to_vec()
+}

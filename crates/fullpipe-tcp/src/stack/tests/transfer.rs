@@ -1,0 +1,59 @@
+//! Bytes through both stacks.
+
+use std::net::SocketAddr;
+
+use fullpipe_units::{Duration, Instant};
+
+use super::{Pair, transfer};
+
+fn until(seconds: u64) -> Instant {
+    Instant::ZERO + Duration::from_secs(seconds)
+}
+
+/// Payload is where it belongs, each way, over IPv4 and IPv6; no packet is longer than the MTU.
+#[test]
+fn every_byte_arrives_where_it_belongs() {
+    let mut pair = Pair::v4();
+    transfer(&mut pair, 300_000, until(10));
+    assert_eq!(pair.longest, 1_500);
+    let v6 = |host, port| SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, host], port));
+    let mut pair = Pair::new([v6(1, 40_000), v6(2, 5_201)]);
+    transfer(&mut pair, 300_000, until(10));
+    assert_eq!(pair.longest, 1_500);
+}
+
+/// The same where packets are lost, come twice and come late.
+#[test]
+fn every_byte_arrives_over_a_hostile_path() {
+    let mut pair = Pair::v4();
+    pair.hostile = [30, 50, 20];
+    transfer(&mut pair, 2_000_000, until(600));
+    assert!(pair.ends[0].counters().refused == 0);
+}
+
+/// The end that closed first stays in TIME-WAIT; a new connection between the same sockets takes its place (TW-3), with
+/// numbers beyond the old ones.
+#[test]
+fn a_pair_of_sockets_is_used_again() {
+    let mut pair = Pair::v4();
+    pair.listen(8);
+    let mut last = None;
+    for round in 0..3 {
+        let client = pair.connect();
+        let begun = pair.now;
+        while pair.step(begun + Duration::from_millis(100)) {}
+        let server = pair.ends[1].accept(pair.addresses[1]).expect("connected");
+        let iss = pair.ends[1].connection(server).expect("there").iss();
+        assert!(last.is_none_or(|last| iss.distance_from(last) > 0), "round {round}");
+        last = Some(iss);
+        pair.ends[1].release(pair.now, server);
+        while pair.step(begun + Duration::from_millis(200)) {}
+        pair.ends[0].release(pair.now, client);
+        while pair.step(begun + Duration::from_millis(300)) {}
+        pair.now = begun + Duration::from_millis(300);
+        assert_eq!([pair.ends[0].connections(), pair.ends[1].connections()], [0, 1], "round {round}");
+        while pair.ends.iter_mut().any(|end| end.poll_event().is_some()) {}
+    }
+    while pair.step(until(600)) {}
+    assert_eq!(pair.ends[1].connections(), 0);
+}
