@@ -31,7 +31,8 @@ mod tx;
 pub mod wire;
 
 pub use conn::{
-    Config, Connection, Event, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats, Transmit, reset_for,
+    Config, Connection, Event, IpVersion, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats, Transmit,
+    reset_for,
 };
 pub use limit::SendLimit;
 pub use tunables::{RtoRule, Tunables};
