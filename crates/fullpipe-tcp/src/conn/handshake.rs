@@ -98,7 +98,7 @@ impl Connection {
     pub(super) fn on_segment_without_data(&mut self, now: Instant, segment: &Segment) -> bool {
         match self.state {
             State::Closed => self.reset_due = reset_for(segment),
-            State::Listen => self.on_segment_in_listen(segment),
+            State::Listen => self.on_segment_in_listen(now, segment),
             State::SynSent => self.on_segment_in_syn_sent(now, segment),
             State::SynReceived => return self.on_segment_in_syn_received(now, segment),
             State::TimeWait => self.on_segment_in_time_wait(now, segment),
@@ -108,11 +108,11 @@ impl Connection {
     }
 
     /// A segment in `Listen`: a SYN opens, an ACK is of a connection that is not known (TCP-3).
-    fn on_segment_in_listen(&mut self, segment: &Segment) {
+    fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
             self.reset_due = reset_for(segment);
         } else if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST) {
-            self.agree(segment);
+            self.agree(now, segment);
             self.state = State::SynReceived;
             self.syn_pending = true;
         }
@@ -130,7 +130,7 @@ impl Connection {
                 self.end(now, Event::Aborted);
             }
         } else if segment.flags.has(Flags::SYN) {
-            self.agree(segment);
+            self.agree(now, segment);
             if acknowledges {
                 self.establish(now, segment);
                 self.acks.demand();
@@ -185,7 +185,7 @@ impl Connection {
     }
 
     /// Takes what the peer's SYN says. An option counts only if both sides sent it.
-    fn agree(&mut self, segment: &Segment) {
+    fn agree(&mut self, now: Instant, segment: &Segment) {
         self.irs = segment.seq;
         self.ecn.agree(segment, self.config.ecn);
         let Some(options) = segment.syn else { return };
@@ -197,6 +197,7 @@ impl Connection {
         }
         if let Some(timestamps) = segment.timestamps {
             self.ts_recent = timestamps.value;
+            self.ts_recent_at = now;
         }
         // Absent, or absurd: RFC 9293's default and the kernel's floor (MSS-2, MSS-3).
         let default = self.config.ip.default_mss();

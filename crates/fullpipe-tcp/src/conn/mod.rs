@@ -199,6 +199,8 @@ pub struct Connection {
     /// Bytes handed to the application.
     copied: u64,
     ts_recent: u32,
+    /// When it was noted.
+    ts_recent_at: Instant,
     last_ack_sent: u64,
     /// When something out of place was last answered.
     challenged_at: Option<Instant>,
@@ -333,6 +335,7 @@ impl Connection {
             fin_at: None,
             copied: 0,
             ts_recent: 0,
+            ts_recent_at: Instant::ZERO,
             last_ack_sent: 0,
             challenged_at: None,
             reset_due: None,
