@@ -188,6 +188,9 @@ fn table_and_tests_agree() {
 #[test]
 fn drift_is_noticed() {
     let (table, sources, scripts) = (table(), all_sources(), scripts());
+    // A row that is open and names no test, whichever it is.
+    let open = table.lines().find_map(|line| line.split_once(" |  | open: "));
+    let open = format!("|  | open: {}", open.expect("not everything is met").1);
     for (from, to, why) in [
         (
             "conn/tests/loss::rk_2_three_sacks",
@@ -205,21 +208,9 @@ fn drift_is_noticed() {
             "ack/g-8-delayed deviates, and no row",
         ),
         ("| deviates: the FIN is a segment of its own |", "| deviates |", "a reason"),
-        (
-            "| open: the profile ns3 does not exist; nothing here is compared with ns-3 |",
-            "| open |",
-            "open, without a reason",
-        ),
-        (
-            "| open: the profile ns3 does not exist; nothing here is compared with ns-3 |",
-            "| met |",
-            "met, by no test",
-        ),
-        (
-            "| open: the profile ns3 does not exist; nothing here is compared with ns-3 |",
-            "| later |",
-            "no status: later",
-        ),
+        (&open, "|  | open |", "open, without a reason"),
+        (&open, "|  | met |", "met, by no test"),
+        (&open, "|  | later |", "no status: later"),
     ] {
         assert!(table.contains(from), "{from}");
         let found = faults(&table.replacen(from, to, 1), &sources, &scripts);

@@ -7,11 +7,44 @@ use crate::Tunables;
 use crate::buffers::{Buffer, KernelVersion, WindowRule};
 use crate::cc::{Algorithm, INITIAL_SEGMENTS, SlowStart};
 
+/// Version of the Internet protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IpVersion {
+    /// IPv4 (RFC 791).
+    #[default]
+    V4,
+    /// IPv6 (RFC 8200).
+    V6,
+}
+
+impl IpVersion {
+    /// Bytes of an IP and a TCP header without options.
+    pub const fn headers(self) -> u64 {
+        match self {
+            Self::V4 => 40,
+            Self::V6 => 60,
+        }
+    }
+
+    /// What a peer takes that does not say (RFC 9293 MUST-15).
+    pub(super) const fn default_mss(self) -> u16 {
+        match self {
+            Self::V4 => 536,
+            Self::V6 => 1220,
+        }
+    }
+}
+
 /// What a connection is told before it begins.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Largest packet, IP header included, in bytes.
     pub mtu: u64,
+    /// What carries the segments: headers take 40 or 60 bytes of a packet.
+    pub ip: IpVersion,
+    /// Segments become smaller after three timeouts in a row, in case a router drops what is too big and says nothing
+    /// (`net.ipv4.tcp_mtu_probing = 1`, without its search upwards).
+    pub mtu_probing: bool,
     /// Congestion control of the sending half.
     pub cc: Algorithm,
     /// What watches its slow start, if not its own.
@@ -60,6 +93,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             mtu: 1500,
+            ip: IpVersion::V4,
+            mtu_probing: false,
             cc: Algorithm::Cubic,
             slow_start: None,
             initcwnd: None,

@@ -59,13 +59,18 @@ impl Connection {
             flags: if answer { Flags::SYN.with(Flags::ACK) } else { Flags::SYN }.with(ecn),
             timestamps: self.has_timestamps.then(|| self.timestamps(now)),
             syn: Some(SynOptions {
-                mss: u16::try_from(self.config.mtu.saturating_sub(40)).unwrap_or(u16::MAX),
+                mss: u16::try_from(self.own_mss()).unwrap_or(u16::MAX),
                 window_scale: Some(self.window.scale()),
                 sack_permitted: self.has_sack,
             }),
             sack: SackBlocks::default(),
             ecn: Ecn::NotEct,
         })
+    }
+
+    /// Payload of the largest packet if it had no options (RFC 9293 section 3.7.1).
+    fn own_mss(&self) -> u64 {
+        self.config.mtu.saturating_sub(self.config.ip.headers())
     }
 
     fn syn_timeout(&self, answer: bool) -> Duration {
@@ -195,10 +200,9 @@ impl Connection {
             self.ts_recent_at = now;
         }
         // Absent, or absurd: RFC 9293's default and the kernel's floor (MSS-2, MSS-3).
-        let peer_mss = u64::from(if options.mss == 0 { 536 } else { options.mss }).max(88);
-        let own_mss = self.config.mtu.saturating_sub(40);
-        let option_bytes = if self.has_timestamps { 12 } else { 0 };
-        self.mss = own_mss.min(peer_mss).saturating_sub(option_bytes).max(48);
+        let default = self.config.ip.default_mss();
+        let peer_mss = u64::from(if options.mss == 0 { default } else { options.mss }).max(88);
+        self.mss = self.own_mss().min(peer_mss).saturating_sub(self.option_bytes()).max(48);
     }
 
     fn establish(&mut self, now: Instant, segment: &Segment) {
@@ -213,7 +217,7 @@ impl Connection {
         self.max_snd_wnd = self.snd_wnd;
         self.mss = build::bound_to_half_window(self.mss, self.snd_wnd);
         // Karn: a SYN that was sent again gives no sample.
-        if self.syn_transmissions == 1 {
+        if self.syn_transmissions == 1 && self.syn_retries == 0 {
             let rtt = now.saturating_since(self.syn_sent_at);
             self.rtt.on_sample(rtt, 0, 0);
             self.rtt.on_min_sample(rtt, now);

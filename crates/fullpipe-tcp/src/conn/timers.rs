@@ -15,6 +15,7 @@
 
 use fullpipe_units::Instant;
 
+use super::mtu::BLACK_HOLE_TIMEOUTS;
 use super::{Connection, Event, Phase, ProbeKind, State};
 use crate::cc::Signal;
 use crate::estimate::RTO_MAX;
@@ -108,6 +109,9 @@ impl Connection {
         }
         if self.exceeds_user_timeout(now) {
             return;
+        }
+        if self.config.mtu_probing && self.rto.backoff() >= BLACK_HOLE_TIMEOUTS {
+            self.suspect_black_hole(now);
         }
         self.stats.timeouts += 1;
         self.probe.cancel();

@@ -257,6 +257,16 @@ impl Scoreboard {
         true
     }
 
+    /// Marks whatever is in the network and larger than `len`: the path does not take it. The one search through all records.
+    #[cold]
+    pub fn mark_larger_than(&mut self, len: u64) {
+        for number in self.numbers() {
+            if self.get(number).is_some_and(|record| u64::from(record.len) > len) {
+                self.mark_lost(number);
+            }
+        }
+    }
+
     /// Takes back every loss mark that has not been acted upon: the timeout was spurious.
     pub fn unmark_all_lost(&mut self) {
         while let Some(number) = self.next_lost() {
@@ -353,6 +363,10 @@ impl Scoreboard {
 
     /// Handles one SACK block. `newly` gets what it newly covers, in offset order.
     pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(Run<'_>)) {
+        // No honest peer holds more ranges than there are segments; another shall not be remembered octet by octet.
+        if self.sacked.len() > self.records.len() {
+            return;
+        }
         let Self { records, sacked, sacked_segments, inflight, lost_pending, .. } = self;
         let (resent_in_network, visited) = (&mut self.resent_in_network, &mut self.visited);
         sacked.insert(start, end, |gap_start, gap_end| {
@@ -409,6 +423,7 @@ impl Scoreboard {
         assert_eq!(self.lost_pending, sum(|state| state == RecordState::Lost), "lost");
         let sacked = self.records.iter().filter(|record| record.state == RecordState::Sacked).count();
         assert_eq!(self.sacked_segments, sacked as u64, "sacked");
+        assert!(self.sacked.len() <= self.records.len() + 1, "more ranges than records");
         let resent: u64 = self.records.iter().map(SentRecord::resent).sum();
         assert_eq!(self.resent_in_network, resent, "resent");
         let contiguous = |(a, b): (&SentRecord, &SentRecord)| a.offset + u64::from(a.len) == b.offset;
@@ -558,5 +573,31 @@ mod tests {
             offset += u64::from(len);
         }
         assert_eq!(delivered(&mut board, &[(240, 347)]), [3, 4]);
+    }
+
+    /// What a peer reports takes no more memory than what was sent: blocks of an octet each are remembered up to the number of
+    /// records, and a record that is lost again and again waits in the queue twice at most.
+    #[test]
+    fn memory_is_bounded_by_what_was_sent() {
+        let mut board = board(50);
+        for octet in (1..5_000).step_by(2) {
+            board.sack(octet, octet + 1, |_| {});
+            board.check();
+        }
+        assert_eq!(board.sacked.len(), 51);
+        board.acknowledge(4_900, |_| {});
+        assert_eq!((board.records.len(), board.sacked.len()), (1, 0));
+
+        let mut board = self::board(50);
+        for round in 0..100 {
+            for number in 0..50 {
+                board.mark_lost(number);
+            }
+            while let Some(number) = board.next_lost() {
+                board.on_resent(number, Instant::from_nanos(round), RateSnapshot::default(), false);
+                assert!(board.lost_queue.len() <= 100);
+            }
+        }
+        assert!(board.lost_queue.is_empty());
     }
 }
