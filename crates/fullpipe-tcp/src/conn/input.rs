@@ -221,6 +221,8 @@ impl Connection {
         }
         let occupied = self.reassembly.held_bytes() + self.readable();
         let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
+        let window_shrinks =
+            self.acks.is_second(len, self.rcv_mss) && self.window.shrinks(occupied, self.last_ack_sent);
         let Self { acks, window, rtt, reassembly, .. } = self;
         acks.on_data(
             now,
@@ -233,6 +235,7 @@ impl Connection {
                 urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
                 rcv_nxt: reassembly.rcv_nxt(),
                 window_opened,
+                window_shrinks,
                 window: window.remaining(reassembly.rcv_nxt()),
                 rtt: window.rtt().or(rtt.srtt()),
             },

@@ -270,6 +270,11 @@ impl Connection {
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
             .unwrap_or(usize::MAX)
             .max(LEAST_RANGES);
+        let window = if state == State::Listen {
+            window
+        } else {
+            window.before_timestamps(config.mtu.saturating_sub(config.ip.headers()).max(48))
+        };
         let cx = Context::fresh(mss, draws);
         let cc = config.cc.build(&cx, &Hints::default());
         let control = cc.control();
@@ -427,8 +432,8 @@ impl Connection {
         if taken > 0 && !self.acks.is_due() {
             let (rcv_nxt, held) = (self.reassembly.rcv_nxt(), self.reassembly.held_bytes());
             let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
-            // Who has sent everything needs no window.
-            if opens && !self.is_peer_closed() {
+            // Who has sent everything needs no window. A second segment waited for a reader (G-9).
+            if (opens && !self.is_peer_closed()) || self.acks.is_second(0, self.rcv_mss) {
                 self.acks.demand();
             }
         }
