@@ -3,7 +3,7 @@
 //! An experiment file is for people: it has defaults, multiples of the BDP and lists. A scenario is one
 //! point of it with every value known.
 
-use fullpipe_path::{AggregatorConfig, Discipline, JitterConfig, Opportunities, Scope};
+use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -71,7 +71,7 @@ impl PathSpec {
 }
 
 /// One direction, in the order in which packets meet it: loss, duplication, thinning of ACKs, a policer, a shaper, a hop of
-/// queue, link and delay, aggregation, jitter.
+/// queue, link and delay, a detour, aggregation, jitter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionSpec {
     /// Bottleneck rate in IP bits; [`Rate::MAX`] for none. The mean, where there is a trace.
@@ -96,6 +96,8 @@ pub struct DirectionSpec {
     pub queue: Bytes,
     /// Who manages them.
     pub discipline: Discipline,
+    /// A longer way for a time.
+    pub detour: Option<DetourConfig>,
     /// How packets are gathered behind the link.
     pub aggregation: Option<AggregatorConfig>,
     /// Delay that differs from packet to packet.
@@ -117,6 +119,7 @@ impl DirectionSpec {
             shaper: None,
             queue,
             discipline: Discipline::DropTail,
+            detour: None,
             aggregation: None,
             jitter: None,
         }

@@ -53,6 +53,8 @@ struct Weather {
     write: u64,
     /// Segments are octets on the way.
     wire: Option<Wire>,
+    /// The path takes ECN's bits out of every packet (ECN-6).
+    bleached: bool,
     /// Percent of packets of which a copy comes weeks later.
     straggler_percent: u64,
     /// The writer pauses so long after each fifth of its data.
@@ -87,6 +89,7 @@ impl Weather {
                 damage_percent: pick(12, &[0, 1, 10]),
                 checksums: if pick(13, &[0, 0, 0, 1]) == 1 { Checksums::Skip } else { Checksums::Verify },
             }),
+            bleached: pick(16, &[0, 0, 1]) == 1,
             straggler_percent: pick(14, &[0, 0, 0, 2]),
             pause: Duration::from_secs(pick(15, &[0, 0, 0, 0, 0, 3, 20 * DAY, 30 * DAY, 70 * DAY])),
         }
@@ -316,10 +319,15 @@ impl World {
         let mut at = 0;
         loop {
             let len = (segment.len - at).min(size);
-            let ecn = if segment.ecn.is_capable() && self.percent(self.weather.loss_percent) {
-                Ecn::Ce
-            } else {
-                segment.ecn
+            let ecn = match segment.ecn {
+                ecn if self.weather.bleached || !ecn.is_capable() => Ecn::NotEct,
+                ecn => {
+                    if self.percent(self.weather.loss_percent) {
+                        Ecn::Ce
+                    } else {
+                        ecn
+                    }
+                }
             };
             let flags = if at > 0 { segment.flags.without(Flags::CWR) } else { segment.flags };
             let piece = Segment { seq: segment.seq.plus(at.into()), len, ecn, flags, ..segment.clone() };

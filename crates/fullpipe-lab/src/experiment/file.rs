@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ExperimentError;
-use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning};
+use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
 use super::swept::{Swept, Written, refuse};
 use super::value::{
@@ -81,7 +81,7 @@ macro_rules! swept_table {
 }
 
 swept_table! {
-    PathFile { rate: LinkRate, rtt: Delay, loss: Loss, queue: Queue, duplicate: Share, jitter: JitterSpec, mtu: Mtu }
+    PathFile { rate: LinkRate, rtt: Delay, loss: Loss, queue: Queue, duplicate: Share, detour: Detour, jitter: JitterSpec, mtu: Mtu }
     own { forward: DirectionFile, backward: DirectionFile, policer: LimiterFile, shaper: LimiterFile }
 }
 
@@ -92,6 +92,7 @@ swept_table! {
         queue: Queue,
         delay: Delay,
         duplicate: Share,
+        detour: Detour,
         jitter: JitterSpec,
         ack_thinning: Thinning,
         aggregation: Aggregation,

@@ -295,7 +295,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(&format!("{PATH}\nlost = '1%'"), "", FLOW, ""),
             "line 6, column 1: unknown key 'lost'",
-            "allowed here: rate, rtt, loss, queue, duplicate, jitter, mtu, forward, backward, policer, shaper",
+            "allowed here: rate, rtt, loss, queue, duplicate, detour, jitter, mtu, forward, backward, policer, shaper",
         ),
         (
             f(&format!("{PATH}\nqueue = {{ from = '1bdp', to = '2bdp' }}"), "", FLOW, ""),

@@ -11,7 +11,7 @@ use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
 use super::ExperimentError;
-use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning};
+use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
@@ -555,6 +555,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "per_flow" => equal::<bool>(a, b),
         "queue" => equal::<Queue>(a, b),
         "duplicate" => equal::<Share>(a, b),
+        "detour" => equal::<Detour>(a, b),
         "jitter" => equal::<JitterSpec>(a, b),
         "ack_thinning" => equal::<Thinning>(a, b),
         "aggregation" => equal::<Aggregation>(a, b),
