@@ -1,12 +1,12 @@
 //! Devices, addresses and routes, told to the kernel over a netlink socket.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
@@ -82,13 +82,18 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(message), 0).doing("bring a device up")
     }
 
-    pub(crate) fn add_address(&self, index: u32, address: Ipv4Addr, prefix_len: u8) -> Result<(), Error> {
+    pub(crate) fn add_address(&self, index: u32, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
         let mut message = AddressMessage::default();
-        message.header.family = AddressFamily::Inet;
+        message.header.family = match address {
+            IpAddr::V4(_) => AddressFamily::Inet,
+            IpAddr::V6(_) => AddressFamily::Inet6,
+        };
+        // Nobody else is there who could have it: an IPv6 address is used without asking first.
+        message.header.flags = AddressHeaderFlags::Nodad;
         message.header.prefix_len = prefix_len;
         message.header.index = index;
-        message.attributes.push(AddressAttribute::Local(IpAddr::V4(address)));
-        message.attributes.push(AddressAttribute::Address(IpAddr::V4(address)));
+        message.attributes.push(AddressAttribute::Local(address));
+        message.attributes.push(AddressAttribute::Address(address));
         let change = self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL);
         change.doing(format_args!("add the address {address}"))
     }

@@ -11,7 +11,7 @@
 //! between two rounds. With offload a super-packet goes in one write and the kernel, or the path, cuts it.
 
 use std::io::IoSlice;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -75,14 +75,14 @@ pub struct LoopReport {
 pub struct Port(pub(crate) Tun);
 
 impl Port {
-    /// A TUN device in `namespace`, whose kernel has `kernel` in a network of four addresses: the stack may take the
-    /// other one.
+    /// A TUN device in `namespace`, whose kernel has `kernel` in a network of four addresses (a prefix of 30 or 126
+    /// bits): the stack may take another of them.
     ///
     /// # Errors
     /// When the process may not, or a system call fails.
     pub fn device(
         namespace: &Namespace,
-        kernel: Ipv4Addr,
+        kernel: IpAddr,
         datapath: Datapath,
         mtu: u32,
     ) -> Result<Self, Error> {

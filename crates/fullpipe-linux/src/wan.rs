@@ -1,6 +1,6 @@
 //! Two namespaces and a path between them.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
@@ -22,6 +22,7 @@ pub use fullpipe_lab::capture::{RECEIVER, SENDER};
 
 /// Both are in one subnet.
 const PREFIX_LEN: u8 = 30;
+const PREFIX_LEN_V6: u8 = 126;
 /// Packets that a device holds until the link reads them. A sender that opens a window of tens of megabytes at once fills
 /// it, and the default of 500 would drop silently.
 const TX_QUEUE: u32 = 100_000;
@@ -109,8 +110,8 @@ impl Wan {
             }
             End::Ours => Tun::pair(config.datapath).map(|[link, ours]| (link, Some(Port(ours)))),
         };
-        let (near, near_port) = end_of(&sender, SENDER, config.ends[0])?;
-        let (far, far_port) = end_of(&receiver, RECEIVER, config.ends[1])?;
+        let (near, near_port) = end_of(&sender, SENDER.into(), config.ends[0])?;
+        let (far, far_port) = end_of(&receiver, RECEIVER.into(), config.ends[1])?;
         let stop = Stop::new()?;
         // Namespaces and devices can take long on a busy machine: the clock begins behind them.
         let clock = Clock::starting_in(config.lead);
@@ -204,10 +205,10 @@ pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
 }
 
 /// Sets up one end: to be called inside its namespace.
-pub(crate) fn host(address: Ipv4Addr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
+pub(crate) fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     const LOOPBACK: u32 = 1;
     // Router solicitations and the like are packets that nobody sent.
-    if std::path::Path::new("/proc/sys/net/ipv6").exists() {
+    if address.is_ipv4() && std::path::Path::new("/proc/sys/net/ipv6").exists() {
         set_sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
         set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
     }
@@ -220,6 +221,7 @@ pub(crate) fn host(address: Ipv4Addr, datapath: Datapath, mtu: u32) -> Result<Tu
     netlink.up(index, Some((mtu, TX_QUEUE)))?;
     // No default route: what is not at the other end is unreachable at once, a resolver's servers for instance, instead of
     // after a time-out.
-    netlink.add_address(index, address, PREFIX_LEN)?;
+    let prefix_len = if address.is_ipv4() { PREFIX_LEN } else { PREFIX_LEN_V6 };
+    netlink.add_address(index, address, prefix_len)?;
     Ok(tun)
 }

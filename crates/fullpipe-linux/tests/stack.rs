@@ -4,8 +4,10 @@
 
 mod exchange;
 mod rights;
+mod web;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 
 use exchange::{Done, Exchange, Opens};
 use fullpipe_lab::capture::{RECEIVER, SENDER};
@@ -20,32 +22,78 @@ use fullpipe_linux::{Clock, Datapath};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant};
 
-const KERNEL: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-const OURS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// The kernel's address on a device, and ours.
+fn neighbours(v6: bool) -> [IpAddr; 2] {
+    let v6_of = |host| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, host]);
+    if v6 { [v6_of(1), v6_of(2)] } else { [SENDER.into(), RECEIVER.into()] }
+}
 
-/// On a device, with nothing between: either side connects, packets as segments and as super-packets.
+/// On a device, with nothing between: either side connects, packets as segments and as super-packets, IPv4 and IPv6.
 #[test]
 fn bytes_cross_a_device() {
     let Some(_alone) = rights::alone() else { return };
-    for datapath in [Datapath::Plain, Datapath::Offload] {
-        for opens in [Opens::Ours, Opens::Kernel] {
-            let namespace = Namespace::new().expect("allowed");
-            let port = Port::device(&namespace, KERNEL, datapath, 1_500).expect("allowed");
-            let exchange = Exchange {
-                opens,
-                ours: SocketAddr::from((OURS, 40_000)),
-                kernel: SocketAddr::from((KERNEL, 5_201)),
-                bytes: [3 << 20, 3 << 20],
-                cc: Algorithm::Cubic,
-                kernel_cc: None,
-                buffers: Bytes::from_mib(4),
-                mtu: 1_500,
-            };
-            let done = exchange.run(&port, &namespace, Clock::starting_in(Duration::ZERO));
-            assert_eq!(done.refused, 0, "{datapath:?}: a checksum was wrong");
-            assert_eq!(done.report.write_errors, 0);
-            eprintln!("{datapath:?}, {opens:?} connects: {done:?}");
-        }
+    for (datapath, opens, v6) in [
+        (Datapath::Plain, Opens::Ours, false),
+        (Datapath::Plain, Opens::Kernel, false),
+        (Datapath::Offload, Opens::Ours, false),
+        (Datapath::Offload, Opens::Kernel, false),
+        (Datapath::Plain, Opens::Kernel, true),
+        (Datapath::Offload, Opens::Ours, true),
+    ] {
+        let [kernel, ours] = neighbours(v6);
+        let namespace = Namespace::new().expect("allowed");
+        let port = Port::device(&namespace, kernel, datapath, 1_500).expect("allowed");
+        let exchange = Exchange {
+            opens,
+            ours: SocketAddr::from((ours, 40_000)),
+            kernel: SocketAddr::from((kernel, 5_201)),
+            bytes: [3 << 20, 3 << 20],
+            cc: Algorithm::Cubic,
+            kernel_cc: None,
+            buffers: Bytes::from_mib(4),
+            mtu: 1_500,
+        };
+        let done = exchange.run(&port, &namespace, Clock::starting_in(Duration::ZERO));
+        // A kernel with IPv6 asks for routers and groups, which is no TCP.
+        assert!(v6 || done.refused == 0, "{datapath:?}: a checksum was wrong");
+        assert_eq!(done.report.write_errors, 0);
+        eprintln!("{datapath:?}, {opens:?} connects: {done:?}");
+    }
+}
+
+/// A program that knows nothing of us: `curl` takes files over several connections of its own, each byte checked.
+#[test]
+fn curl_takes_files() {
+    let Some(_alone) = rights::alone() else { return };
+    if Command::new("curl").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no curl");
+        return;
+    }
+    let [kernel, ours] = neighbours(false);
+    let namespace = Namespace::new().expect("allowed");
+    let port = Port::device(&namespace, kernel, Datapath::Offload, 1_500).expect("allowed");
+    let fetched =
+        web::served(&port, SocketAddr::from((ours, 80)), Clock::starting_in(Duration::ZERO), || {
+            let url = format!("http://{ours}/[1-8]");
+            let folder = std::env::temp_dir().join(format!("fullpipe-stack-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let output = folder.join("#1");
+            let status = namespace.run(|| {
+                let mut curl = Command::new("curl");
+                curl.args(["-sS", "--http1.0", "--max-time", "20", "-Z", "--parallel-immediate", "-o"])
+                    .arg(&output)
+                    .arg(&url);
+                Ok(curl.status().expect("it starts"))
+            });
+            assert!(status.expect("a namespace").success());
+            let files = (1..=8)
+                .map(|n| std::fs::read(folder.join(n.to_string())).expect("taken"))
+                .collect::<Vec<_>>();
+            std::fs::remove_dir_all(&folder).expect("it goes");
+            files
+        });
+    for file in fetched {
+        assert!(file == web::file(), "{} bytes", file.len());
     }
 }
 
@@ -80,7 +128,7 @@ fn bytes_cross_a_hostile_path() {
             opens,
             ours: SocketAddr::from((addresses[ours], 5_201)),
             kernel: SocketAddr::from((addresses[1 - ours], 5_202)),
-            bytes: [4 << 20, 2 << 20],
+            bytes: [4 << 20, 1 << 20],
             cc,
             kernel_cc: None,
             buffers: Bytes::from_mib(4),
