@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
-use fullpipe_tcp::{Config, Connection, Event, State, Tunables};
+use fullpipe_tcp::{Config, Connection, Event, IpVersion, KeepAlive, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 /// More operations show nothing new.
@@ -103,6 +103,11 @@ fn config(input: &mut Input<'_>) -> Config {
         ecn: a & 32 != 0,
         sack: seed & 7 != 7,
         tunables: if seed & 8 == 0 { Tunables::LINUX } else { Tunables::RFC },
+        mtu_probing: seed & 16 != 0,
+        nodelay: seed & 32 != 0,
+        ip: if seed & 64 == 0 { IpVersion::V4 } else { IpVersion::V6 },
+        keep_alive: (seed & 128 != 0).then(KeepAlive::default),
+        user_timeout: (seed & 0x31 == 0x31).then_some(Duration::from_secs(20)),
         seed: seed.into(),
         ..Config::default()
     }
@@ -112,6 +117,13 @@ impl World {
     fn operate(&mut self, input: &mut Input<'_>, may_forge: bool) {
         let operation = input.next();
         let side = usize::from(operation >> 7);
+        // Ends of all kinds are rare, or nothing else would be seen.
+        match operation & 127 {
+            0x71 => return self.conns[side].detach(self.now),
+            0x72 => return self.conns[side].abort(self.now),
+            0x73 => return self.narrow(side, input),
+            _ => {}
+        }
         match operation & 15 {
             0 => self.write(side, input.next().into()),
             1 => self.write(side, u64::from(input.next()) * 4_096),
@@ -139,6 +151,14 @@ impl World {
             _ if may_forge => self.forge(side, input),
             _ => self.arrive(side, 2),
         }
+    }
+
+    /// A router complains about the packet that `side` sent last, or about one near it.
+    fn narrow(&mut self, side: usize, input: &mut Input<'_>) {
+        let Some(last) = &self.last[side] else { return };
+        let quoted = last.seq.plus(u64::from(input.next()));
+        self.conns[side].on_packet_too_big(self.now, input.word().into(), quoted);
+        self.conns[side].check();
     }
 
     fn write(&mut self, side: usize, len: u64) {
@@ -293,7 +313,8 @@ impl World {
     }
 
     fn done(&self) -> bool {
-        self.is_aborted() || self.conns.iter().all(|conn| conn.state() == State::Closed)
+        self.is_aborted()
+            || self.conns.iter().all(|conn| matches!(conn.state(), State::Closed | State::Listen))
     }
 
     fn is_aborted(&self) -> bool {
@@ -330,7 +351,9 @@ impl World {
             steps += 1;
             assert!(steps < MOST_STEPS, "takes for ever");
         }
-        if self.forged || self.is_aborted() {
+        // Who went away before there was a connection leaves the other listening.
+        let unopened = self.conns.iter().any(|conn| conn.state() == State::Listen);
+        if self.forged || unopened || self.is_aborted() {
             return;
         }
         for side in 0..2 {

@@ -284,7 +284,8 @@ The command runs in a network namespace of its own with the address 198.18.0.1
 (FULLPIPE_ADDR). All it sends crosses the path to a second namespace, 198.18.0.2
 (FULLPIPE_PEER), where --serve runs; nothing else can be reached from there. Loss and
 the queue are those of the direction to the peer. Under sudo both commands run as the
-user who called it.
+user who called it. What they leave running ends with them, and with fullpipe however it
+ends: each has a PID namespace, in which it is process 2 and sees no others.
 
 Exit codes:
   that of the command, 128 + N when signal N ended it, or
@@ -333,18 +334,19 @@ const FIDELITY_EXAMPLE: &str = "\
 Examples:
   fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
   fullpipe fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/LADDER.md
+  fullpipe fidelity --situations experiments/kernel-situations.toml --out situations --page docs/SITUATIONS.md
   fullpipe fidelity experiments/fidelity-quick.toml --out quick --check
 
 Kernel runs take real time and want a machine that has nothing else to do. Each is kept in --out as soon as it is made; the
-same command goes on where it stopped. A path without loss is run with the first seed only, and a run that the machine
-disturbed is made again at the end.
+same command goes on where it stopped, whether Ctrl-C, a full disk or a crash had ended it. A path without loss is run with
+the first seed only (but for --situations), and a run that the machine disturbed is made again at the end.
 
 Exit codes:
   0  done
   1  the input cannot be used, or a run went wrong
   2  wrong usage
   4  this process may not make network namespaces or TUN devices
-  5  with --check: the two are not as near as is asked";
+  5  with --check: the two are not as near as is asked, or the right limit is not named often enough";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = FIDELITY_EXAMPLE)]
@@ -356,6 +358,14 @@ pub(crate) struct FidelityArgs {
     #[arg(long)]
     pub(crate) ladder: bool,
 
+    /// Have the classifier name the limit of each run, and compare with that in the name of its point
+    #[arg(long, conflicts_with = "ladder")]
+    pub(crate) situations: bool,
+
+    /// Seeds per point, instead of the file's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) repeat: Option<u64>,
+
     /// Keep the kernel's runs in DIR, and take those that are there
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
@@ -364,7 +374,7 @@ pub(crate) struct FidelityArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
 
-    /// Exit with 5 unless every cell agrees, or the ladder holds
+    /// Exit with 5 unless every cell agrees, the ladder holds, or 95 % of the limits are right
     #[arg(long)]
     pub(crate) check: bool,
 }

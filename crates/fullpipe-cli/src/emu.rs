@@ -99,10 +99,10 @@ pub(crate) fn emu(args: &EmuArgs) -> Result<ExitCode, Failure> {
     let behind = Behind { path: &path, seed: args.seed, datapath: args.datapath.into() };
     let Ended { status, report, validity } = command::run(&behind, &args.command, args.serve.as_deref())?;
     let (forward, backward) = (report.forward.counters, report.backward.counters);
-    let late = validity.lateness;
+    let (late, stalls) = (validity.lateness, validity.stalls);
     eprintln!(
         "path: {} packets to the peer ({} lost, {} found the queue full), {} back; written late by p50 {}, p99 {}, \
-         p99.9 {}, at most {}",
+         p99.9 {}, at most {}; hosts: woken late by p99 {}, at most {}, answered after p99 {}, at most {}",
         forward.offered,
         forward.random_drops,
         forward.queue_drops,
@@ -110,7 +110,11 @@ pub(crate) fn emu(args: &EmuArgs) -> Result<ExitCode, Failure> {
         late.p50,
         late.p99,
         late.p999,
-        late.max
+        late.max,
+        stalls.woken.p99,
+        stalls.woken.max,
+        stalls.answered.p99,
+        stalls.answered.max
     );
     for problem in validity.problems() {
         eprintln!("not valid: {problem}");

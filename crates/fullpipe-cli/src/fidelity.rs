@@ -5,6 +5,8 @@
 //!      └─────► kernel runs, kept in --out ────┴──► one cell a point                     (docs/FIDELITY.md)
 //!   points ──► ladders, simulated ────────────┐
 //!                └──► kernel runs of each rung┴──► one line a rung, with --ladder       (docs/LADDER.md)
+//!   points ──► the limits in their names ─────┐
+//!      └─► kernel runs ─► the classifier ─────┴──► one line a point, with --situations  (docs/SITUATIONS.md)
 //! ```
 //!
 //! The order of kernel runs is by seed, then by cell, so that a page of half of the runs has all cells.
@@ -12,6 +14,7 @@
 mod kernel;
 mod ladder;
 mod page;
+mod situations;
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -26,12 +29,17 @@ use fullpipe_lab::sim;
 use crate::args::FidelityArgs;
 use crate::failure::{EXPECTATION, Failure};
 use crate::{output, run};
-use kernel::Wanted;
+use kernel::{Asked, Wanted};
 
 pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
-    let experiment = run::experiment(&args.file)?;
+    let mut experiment = run::experiment(&args.file)?;
+    if let Some(repeat) = args.repeat {
+        experiment = experiment.with_repeat(repeat);
+    }
     let (title, (table, holds)) = if args.ladder {
         ("The ladder against the kernel", ladder::table(&experiment, args)?)
+    } else if args.situations {
+        ("Situations on the kernel", situations::table(&experiment, args)?)
     } else {
         ("Fidelity", cells(&experiment, args)?)
     };
@@ -42,15 +50,21 @@ pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     Ok(if args.check && !holds { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
+/// What makes the same table again, with the runs that are kept.
+fn command(mode: &str, args: &FidelityArgs) -> String {
+    let repeat = args.repeat.map(|repeat| format!(" --repeat {repeat}")).unwrap_or_default();
+    format!("fullpipe fidelity {mode}{}{repeat}", args.file.display())
+}
+
 /// The simulator beside the kernel, and whether all agree.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
-    let kernel = kernel::runs(&wanted, &args.out)?;
+    let kernel = kernel::runs(&wanted, &args.out, Asked::Figures)?;
     let sim = simulated(&wanted)?;
     let valid = kernel.valid();
     let cells = fidelity::cells(experiment, &sim, &valid);
     let published = fidelity::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
-    let command = format!("fullpipe fidelity {}", args.file.display());
+    let command = command("", args);
     let table = kernel.heading(&command) + &fidelity::table(&cells);
     // A cell without a valid run has shown nothing.
     let holds = cells.len() == experiment.points().len() && cells.iter().all(Cell::holds);

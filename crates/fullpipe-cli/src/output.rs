@@ -1,5 +1,6 @@
 //! Results as text and JSON, to the terminal and to files.
 
+use std::ffi::OsStr;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
@@ -9,7 +10,7 @@ use fullpipe::Look;
 use fullpipe::report::html::Made;
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::{Expect, Report, Spread, Summary};
+use fullpipe_lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Color;
@@ -69,7 +70,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write to standard output: {e}"), ""))
+            Err(cannot_write(Path::new("standard output"), &e, "give it somewhere to write to"))
         }
         _ => Ok(()),
     }
@@ -110,9 +111,15 @@ pub(crate) fn write_atomically(dir: &Path, name: &str, content: impl Display) ->
         write!(file, "{content}")?;
         file.commit()
     };
-    write().map_err(|e| {
-        Failure::new(format!("cannot write {}: {e}", target.display()), "give a place you may write to")
-    })
+    write().map_err(|e| cannot_write(&target, &e, "give a place you may write to"))
+}
+
+/// A file that cannot be written; `otherwise` is what to do unless it is for want of room.
+pub(crate) fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Failure {
+    let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
+    let hint =
+        if full.contains(&error.kind()) { "make room there, or give another place" } else { otherwise };
+    Failure::new(format!("cannot write {}: {error}", target.display()), hint)
 }
 
 /// A file that is in its place whole or not at all: written beside it under another name, and gone unless committed.
@@ -134,6 +141,7 @@ impl AtomicFile {
         let dir = target.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(dir)?;
         let temporary = dir.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
+        remove_abandoned(dir, name);
         let file = BufWriter::new(File::create(&temporary)?);
         Ok(Self { file, temporary, target: target.to_owned() })
     }
@@ -143,6 +151,26 @@ impl AtomicFile {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
         fs::rename(&self.temporary, &self.target)
+    }
+}
+
+/// Removes what processes that were killed have left of `name`: who wrote it is not there any more. Where processes cannot
+/// be looked up nothing is removed.
+fn remove_abandoned(dir: &Path, name: &OsStr) {
+    let processes = Path::new("/proc");
+    if !processes.join("self").exists() {
+        return;
+    }
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let prefix = format!(".{}.", name.to_string_lossy());
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let file = entry.file_name();
+        let writer = file.to_str().and_then(|file| file.strip_prefix(&prefix)?.strip_suffix(".tmp"));
+        let writer = writer.filter(|writer| writer.bytes().all(|digit| digit.is_ascii_digit()));
+        if writer.is_some_and(|writer| !processes.join(writer).exists()) {
+            // Who may not remove it leaves it as it was.
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -227,10 +255,24 @@ fn validity(report: &Report) -> String {
         ["", "point", "late ms p50", "p99", "p99.9", "max", "TUN drops", "resent/dropped+twice", "CPU"];
     let (valid, all) = (rows.len() - report.invalid().count(), rows.len());
     let mut text = format!("\n{}\n{valid} of {all} runs valid\n", aligned(&header, rows));
+    text += &hosts(report).unwrap_or_default();
     for (run, measured) in report.invalid() {
         text += &format!("'{}' with seed {}: {}\n", run.point, run.seed, measured.problems.join("; "));
     }
     text
+}
+
+/// How the hosts kept up in the worst of the runs; the document has each.
+fn hosts(report: &Report) -> Option<String> {
+    let worst = |of: fn(&RunValidity) -> Option<LatenessMs>| {
+        let measured = report.runs.iter().filter_map(|run| of(run.validity.as_ref()?));
+        measured.reduce(|a, b| LatenessMs { p99: a.p99.max(b.p99), max: a.max.max(b.max), ..a })
+    };
+    let (woken, answered) = (worst(|run| run.woken_ms)?, worst(|run| run.answered_ms)?);
+    Some(format!(
+        "hosts at worst, not judged: woken late by p99 {:.2} ms, at most {:.1}; answered after p99 {:.2} ms, at most {:.1}\n",
+        woken.p99, woken.max, answered.p99, answered.max
+    ))
 }
 
 fn expectation(expect: &Expect) -> Vec<String> {

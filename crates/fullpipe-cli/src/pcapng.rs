@@ -18,7 +18,7 @@ use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeade
 use pcap_file::{DataLink, Endianness, PcapError};
 
 use crate::failure::Failure;
-use crate::output::AtomicFile;
+use crate::output::{self, AtomicFile};
 
 /// `if_tsresol`: times are in units of 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
@@ -122,9 +122,9 @@ fn fate(verdict: Verdict) -> Option<&'static str> {
 }
 
 fn cannot_write(path: &Path, error: &PcapError) -> Failure {
-    let what = match error {
-        PcapError::IoError(error) => error.to_string(),
-        other => other.to_string(),
-    };
-    Failure::new(format!("cannot write {}: {what}", path.display()), "give --pcapng a place you may write to")
+    const HINT: &str = "give --pcapng a place you may write to";
+    match error {
+        PcapError::IoError(error) => output::cannot_write(path, error, HINT),
+        other => Failure::new(format!("cannot write {}: {other}", path.display()), HINT),
+    }
 }

@@ -5,46 +5,9 @@
 mod process;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
 
-use process::{folder, fullpipe, refusal};
-
-const PATH: [&str; 5] = ["emu", "--rate", "10mbit", "--rtt", "20ms"];
-
-/// Whether the process may; asked of the command itself, whose exit code for "may not" is 4.
-fn allowed() -> bool {
-    let (code, _, stderr) = fullpipe(&[&PATH[..], &["--", "true"]].concat());
-    if code == 0 {
-        return true;
-    }
-    assert_eq!(code, 4, "{stderr}");
-    assert!(stderr.contains("\nhint: "), "{stderr}");
-    let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
-    assert!(!required, "FULLPIPE_REQUIRE_NETNS=1, and {stderr}");
-    eprintln!("skipped: {stderr}");
-    false
-}
-
-fn start(script: &str) -> (Child, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-        .args([&PATH[..], &["--", "sh", "-c", script]].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("it starts");
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    (child, line.trim().into())
-}
-
-fn signal(child: &Child, name: &str) {
-    let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
-    assert!(sent.expect("a shell").success());
-}
+use process::emulated::{PATH, allowed, start};
+use process::{folder, fullpipe, refusal, signal};
 
 #[test]
 fn the_command_answers_for_itself() {
@@ -55,6 +18,8 @@ fn the_command_answers_for_itself() {
     let (code, stdout, stderr) = emu(&["sh", "-c", "echo $FULLPIPE_ADDR $FULLPIPE_PEER; exit 7"]);
     assert_eq!((code, stdout.as_str()), (7, "198.18.0.1 198.18.0.2\n"), "{stderr}");
     assert!(stderr.starts_with("path: "), "{stderr}");
+    // Also from a session of its own.
+    assert_eq!(emu(&["setsid", "sh", "-c", "exit 7"]).0, 7);
     let (error, _) = refusal(127, emu(&["no-such-command"]));
     assert!(error.starts_with("cannot run 'no-such-command': "), "{error}");
     refusal(2, fullpipe(&PATH));
@@ -69,38 +34,26 @@ fn an_interrupt_reaches_the_command_and_its_answer_counts() {
     assert_eq!(ready, "ready");
     signal(&child, "INT");
     assert_eq!(child.wait().expect("it ends").code(), Some(9));
+    // And a command that has no answer of its own ends by the signal.
+    let (mut child, _) = start("echo ready; exec sleep 60");
+    signal(&child, "TERM");
+    assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
 }
 
-/// Nothing can be tidied up after SIGKILL: there must be nothing to tidy up.
+/// The command sees itself where it looks, and nobody else: it is alone with what it starts.
 #[test]
-fn a_killed_run_leaves_nothing_behind() {
+fn the_command_is_alone() {
     if !allowed() {
         return;
     }
-    let namespaces = || fs::read_dir("/run/netns").map_or(0, Iterator::count);
-    let before = namespaces();
-    let (mut child, pid) = start("echo $$; exec sleep 60");
-    let process = Path::new("/proc").join(&pid);
-    assert!(process.exists(), "{pid}");
-    signal(&child, "KILL");
-    child.wait().expect("it ends");
-    let gone = || {
-        // A zombie until whoever inherits it looks.
-        fs::read_to_string(process.join("stat")).map_or(true, |stat| stat.contains(") Z "))
-    };
-    for _ in 0..200 {
-        if gone() {
-            break;
-        }
-        wait();
-    }
-    assert!(gone(), "{pid} outlived the command");
-    assert_eq!(namespaces(), before);
-}
-
-#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
-fn wait() {
-    thread::sleep(Duration::from_millis(10));
+    let script =
+        "sleep 60 & readlink /proc/self/exe | grep -c readlink; cat /proc/$$/comm; echo /proc/[0-9]* | wc -w";
+    let (code, stdout, stderr) = fullpipe(&[&PATH[..], &["--", "sh", "-c", script]].concat());
+    let lines: Vec<&str> = stdout.lines().collect();
+    let [_, shell, processes] = lines[..] else { panic!("{stdout}{stderr}") };
+    assert_eq!((code, shell), (0, "sh"), "{stderr}");
+    // The first one, the shell, sleep, and those of the last pipeline.
+    assert!((4..=6).contains(&processes.parse().unwrap_or(0)), "{stdout}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Run, Timed};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
-use fullpipe_lab::validity::{LatenessQuantiles, Validity};
+use fullpipe_lab::validity::{LatenessQuantiles, Stalls, Validity};
 use fullpipe_units::Duration;
 use process::{folder, fullpipe, refusal};
 
@@ -38,11 +38,12 @@ fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> S
         drops: 0,
         duplicates: 0,
         cpu: 0.1,
+        stalls: Stalls::default(),
     };
     let timed = Timed { outcome: sim::run(scenario), wall_s: 0.0, validity: Some(validity) };
     let mut run = serde_json::to_value(Run::of(label.into(), scenario.seed, &timed)).expect("JSON");
     if identified {
-        run["scenario"] = format!("{scenario:?}").into();
+        run["scenario"] = scenario.identity().into();
     }
     format!("{run}\n")
 }
@@ -135,6 +136,38 @@ fn cells_are_compared_with_kept_runs() {
     }
 }
 
+/// A kept run that nobody has classified is made again; one that has been is taken, and every seed counts.
+#[test]
+fn situations_are_told_by_kept_runs() {
+    let dir = folder("situations-kept");
+    let text = CELLS
+        .replace("'small'", "'rwnd: a small one'")
+        .replace("duration = '2s'", "duration = '2s'\nrepeat = 2");
+    let file = write(&dir, "situations.toml", &text);
+    let experiment = Experiment::from_toml(&text).expect("valid");
+    let point = &experiment.points()[0];
+    let of = |seed: u64, named: &str| {
+        let scenario = Scenario { seed, ..point.scenario.clone() };
+        let line = line(&point.label, &scenario, true, Duration::ZERO);
+        line.replacen('{', &format!("{{{named}"), 1)
+    };
+    let named = |limit: &str| format!("\"named\":{{\"limit\":\"{limit}\",\"share\":0.75}},");
+    let told = |lines: &str, more: &[&str]| {
+        let (_, name) = out(&dir, lines);
+        fullpipe(&[&["fidelity", "--situations", &file, "--out", &name], more].concat())
+    };
+    let (error, _) = refusal(1, told(&(of(1, &named("rwnd")) + &of(2, "")), &[]));
+    assert!(error.contains("wants kernel 4.15"), "{error}");
+
+    let one_wrong = of(1, &named("rwnd")) + &of(2, &named("app"));
+    let (code, stdout, stderr) = told(&one_wrong, &["--check"]);
+    assert_eq!((code, stderr.as_str()), (5, ""), "{stdout}");
+    assert!(stdout.contains("2 valid runs of 2; `fullpipe fidelity --situations "), "{stdout}");
+    assert!(stdout.contains("| rwnd: a small one | 2 | 1 | app 1 | 75 % (75 %) |"), "{stdout}");
+    let (code, stdout, _) = told(&one_wrong, &["--check", "--repeat", "1"]);
+    assert!(code == 0 && stdout.contains("in 1 of 1 runs (100.0 %). Asked is 95 %; met: yes."), "{stdout}");
+}
+
 #[test]
 fn what_cannot_be_used_is_said() {
     let dir = folder("fidelity-refused");
@@ -151,6 +184,14 @@ fn what_cannot_be_used_is_said() {
     let (error, hint) = refused(&[&fixed, "--out", &name]);
     assert!(error.contains("'small'") && error.contains("own bounds"), "{error}");
     assert!(hint.contains("fixed"), "{hint}");
+
+    let situations = ["fidelity", "--situations", &file, "--out", &name];
+    let (error, hint) = refusal(1, fullpipe(&situations));
+    assert_eq!(error, "the name of point 'small' does not begin with a limit");
+    assert!(
+        hint.ends_with("limits: app, receiver_app, rwnd, sndbuf, cwnd, slow_start, pacing, policer, link"),
+        "{hint}"
+    );
 
     let whole: String = runs.iter().map(|run| line("small", run, true, Duration::ZERO)).collect();
     let (_, name) = out(&dir, &whole);

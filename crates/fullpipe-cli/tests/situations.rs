@@ -2,7 +2,7 @@
 //! the process may not make namespaces and TUN devices; `FULLPIPE_REQUIRE_NETNS=1` makes a skip a failure.
 #![cfg(target_os = "linux")]
 
-use fullpipe::classify::{HostFacts, classify, share};
+use fullpipe::situations::{expected, named};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::Row;
@@ -26,15 +26,10 @@ fn the_classifier_names_the_limit_of_kernel_flows() {
         let scenario = Scenario { seed: 1, ..point.scenario.clone() };
         let mut rows: Vec<Row> = Vec::new();
         run(&scenario, Options::default(), &mut rows).unwrap_or_else(|e| panic!("{}: {e}", point.label));
-        let seen: Vec<Row> = rows.iter().map(Row::observed).collect();
-        let host = HostFacts { line: Some(scenario.path.forward.rate), ..HostFacts::default() };
-        let intervals = classify(&seen, &host).intervals;
-        let expected = point.label.split(':').next().unwrap_or_default();
-        let limits = intervals.iter().map(|interval| (interval.limit, share(&intervals, interval.limit)));
-        let (limit, part) = limits.max_by(|a, b| a.1.total_cmp(&b.1)).expect("something is classified");
-        println!("{}: {limit} {part:.2}", point.label);
-        if limit.name() != expected {
-            missed.push(format!("{}: {limit} for {part:.2} of the time", point.label));
+        let named = named(&rows, &scenario).expect("something is classified");
+        println!("{}: {} {:.2}", point.label, named.limit, named.share);
+        if Some(named.limit) != expected(point) {
+            missed.push(format!("{}: {} for {:.2} of the time", point.label, named.limit, named.share));
         }
     }
     assert_eq!(experiment.points().len(), 11);

@@ -11,7 +11,7 @@ use crate::campaign::RunResult;
 use crate::check::{Metric, Verdict, evaluate, mean};
 use crate::experiment::Experiment;
 use crate::outcome::{FlowOutcome, Outcome, WireOutcome};
-use crate::validity::Validity;
+use crate::validity::{LatenessQuantiles, Validity};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "fullpipe.run/1";
@@ -90,6 +90,12 @@ pub struct RunValidity {
     pub duplicates: u64,
     /// Processor time of the path over real time; 1 is a whole core.
     pub cpu: f64,
+    /// How late a thread of ordinary priority woke, in milliseconds; absent from runs kept before it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woken_ms: Option<LatenessMs>,
+    /// How long the receiver's kernel took to answer, in milliseconds; absent as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered_ms: Option<LatenessMs>,
 }
 
 /// Lateness in milliseconds.
@@ -306,24 +312,31 @@ impl Report {
     }
 }
 
+impl From<LatenessQuantiles> for LatenessMs {
+    fn from(lateness: LatenessQuantiles) -> Self {
+        let millis = |time: Duration| time.as_millis_f64();
+        Self {
+            p50: millis(lateness.p50),
+            p99: millis(lateness.p99),
+            p999: millis(lateness.p999),
+            max: millis(lateness.max),
+        }
+    }
+}
+
 impl From<&Validity> for RunValidity {
     fn from(validity: &Validity) -> Self {
-        let millis = |time: Duration| time.as_millis_f64();
-        let lateness = validity.lateness;
         Self {
             valid: validity.is_valid(),
             problems: validity.problems().iter().map(ToString::to_string).collect(),
-            lateness_ms: LatenessMs {
-                p50: millis(lateness.p50),
-                p99: millis(lateness.p99),
-                p999: millis(lateness.p999),
-                max: millis(lateness.max),
-            },
+            lateness_ms: validity.lateness.into(),
             tun_drops: validity.tun_drops,
             retransmits: validity.retransmits,
             drops: validity.drops,
             duplicates: validity.duplicates,
             cpu: validity.cpu,
+            woken_ms: Some(validity.stalls.woken.into()),
+            answered_ms: Some(validity.stalls.answered.into()),
         }
     }
 }
@@ -682,7 +695,7 @@ mod tests {
     /// A run in real time that was late met its expectations by chance.
     #[test]
     fn an_invalid_run_is_marked_and_nothing_holds() {
-        use crate::validity::{LatenessQuantiles, Validity};
+        use crate::validity::{LatenessQuantiles, Stalls, Validity};
         let ms = Duration::from_millis;
         let measured = |p99| Validity {
             rtt: ms(10),
@@ -692,6 +705,10 @@ mod tests {
             drops: 12,
             duplicates: 0,
             cpu: 0.25,
+            stalls: Stalls {
+                woken: LatenessQuantiles { p50: ms(0), p99: ms(1), p999: ms(1), max: ms(3) },
+                answered: LatenessQuantiles { p50: ms(0), p99: ms(2), p999: ms(2), max: ms(41) },
+            },
         };
         let report = |p99| {
             let mut runs = runs();
@@ -706,6 +723,8 @@ mod tests {
             "valid": false, "problems": ["1 % of the packets were written more than 2ms late (bound 1ms)"],
             "lateness_ms": { "p50": 0.0, "p99": 2.0, "p999": 9.0, "max": 40.0 },
             "tun_drops": 0, "retransmits": 12, "drops": 12, "duplicates": 0, "cpu": 0.25,
+            "woken_ms": { "p50": 0.0, "p99": 1.0, "p999": 1.0, "max": 3.0 },
+            "answered_ms": { "p50": 0.0, "p99": 2.0, "p999": 2.0, "max": 41.0 },
         });
         assert_eq!(document["runs"][1]["validity"], expected);
         assert_eq!(document["runs"][0].get("validity"), None, "time was virtual");

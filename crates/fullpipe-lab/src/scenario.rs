@@ -3,7 +3,7 @@
 //! An experiment file is for people: it has defaults, multiples of the BDP and lists. A scenario is one
 //! point of it with every value known.
 
-use fullpipe_path::{AggregatorConfig, Discipline, JitterConfig, Opportunities, Scope};
+use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -25,6 +25,17 @@ pub struct Scenario {
     pub seed: u64,
     /// Distance between trace rows.
     pub sample_every: Duration,
+}
+
+/// Fields that came later, as a scenario without them says so.
+const UNSET: [&str; 2] = [", sack: true", ", initcwnd: None"];
+
+impl Scenario {
+    /// The scenario as text, by which a kept run is known again. A field that came later stands in it only where it is set:
+    /// runs from before there was one are the same runs.
+    pub fn identity(&self) -> String {
+        UNSET.iter().fold(format!("{self:?}"), |text, unset| text.replace(unset, ""))
+    }
 }
 
 /// The two directions of a path. They share no state.
@@ -60,7 +71,7 @@ impl PathSpec {
 }
 
 /// One direction, in the order in which packets meet it: loss, duplication, thinning of ACKs, a policer, a shaper, a hop of
-/// queue, link and delay, aggregation, jitter.
+/// queue, link and delay, a detour, aggregation, jitter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionSpec {
     /// Bottleneck rate in IP bits; [`Rate::MAX`] for none. The mean, where there is a trace.
@@ -85,6 +96,8 @@ pub struct DirectionSpec {
     pub queue: Bytes,
     /// Who manages them.
     pub discipline: Discipline,
+    /// A longer way for a time.
+    pub detour: Option<DetourConfig>,
     /// How packets are gathered behind the link.
     pub aggregation: Option<AggregatorConfig>,
     /// Delay that differs from packet to packet.
@@ -106,6 +119,7 @@ impl DirectionSpec {
             shaper: None,
             queue,
             discipline: Discipline::DropTail,
+            detour: None,
             aggregation: None,
             jitter: None,
         }
@@ -157,6 +171,8 @@ pub struct HostSpec {
     pub ecn: bool,
     /// Both ends report selectively what arrived (`net.ipv4.tcp_sack`).
     pub sack: bool,
+    /// Initial window of senders in segments, set by route (`ip route ... initcwnd`); the kernel's ten if not.
+    pub initcwnd: Option<u32>,
 }
 
 /// One flow.
@@ -200,5 +216,24 @@ impl Stack {
             Self::Kernel => "kernel",
             Self::KernelToFullpipe => "kernel-to-fullpipe",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experiment::Experiment;
+
+    /// Runs that were kept before there was a field are found again, and one that sets it is another run.
+    #[test]
+    fn a_field_that_came_later_is_named_where_it_is_set() {
+        let identity = |host: &str| {
+            let text = format!(
+                "name = 'x'\nduration = '1s'\n[path]\nrate = '1mbit'\nrtt = '1ms'\n[host]\n{host}\n[[flow]]\ncc = 'reno'"
+            );
+            Experiment::from_toml(&text).expect("valid").points()[0].scenario.identity()
+        };
+        let (unset, set) = (identity(""), identity("initcwnd = 30"));
+        assert!(unset.contains("ecn: false }, flows: ["), "{unset}");
+        assert_eq!(set, unset.replace("ecn: false", "ecn: false, initcwnd: Some(30)"));
     }
 }

@@ -9,7 +9,10 @@
 //! | packets that a device dropped beside the path | none |
 //! | segments sent again against data packets dropped on the path, and segments that arrived twice | within 5 or 3 %, whichever is more |
 //!
-//! The greatest lateness is shown and not judged: one pause of the machine in a minute says little.
+//! The greatest lateness is shown and not judged: one pause of the machine in a minute says little. Neither are the stalls
+//! of the hosts themselves ([`Stalls`]): a receiver has reasons of its own to answer late, such as a window that has not
+//! opened, an application that reads slowly or SACKs that it gathers, so that which answers a busy machine has held up is
+//! not told by their time.
 
 use std::fmt;
 
@@ -67,6 +70,18 @@ pub struct LatenessQuantiles {
     pub max: Duration,
 }
 
+/// How well the ends of the path kept up, which a path that kept its times does not show: its threads run before the
+/// applications and may run before the kernel's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stalls {
+    /// How late a thread of ordinary priority woke: what an application waits for a processor.
+    pub woken: LatenessQuantiles,
+    /// From the second unanswered data packet, written to the receiver's device, to the next packet read from it: what its
+    /// kernel takes to answer. ACKs that it delays are in it, and SACKs, which Linux gathers for 1 ms
+    /// (`tcp_comp_sack_delay_ns`): half of the answers to BBR at 2 % loss take that long.
+    pub answered: LatenessQuantiles,
+}
+
 /// What was measured of a run in real time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Validity {
@@ -86,6 +101,8 @@ pub struct Validity {
     pub duplicates: u64,
     /// Processor time of the two loops over real time: 1 is a whole core.
     pub cpu: f64,
+    /// Of the hosts; not judged.
+    pub stalls: Stalls,
 }
 
 /// What makes a run invalid.
@@ -150,7 +167,16 @@ mod tests {
     fn measured(p99: Duration, tun_drops: u64, retransmits: u64, drops: u64) -> Validity {
         let lateness = LatenessQuantiles { p99, max: Duration::from_secs(1), ..LatenessQuantiles::default() };
         let rtt = Duration::from_millis(210);
-        Validity { rtt, lateness, tun_drops, retransmits: Some(retransmits), drops, duplicates: 0, cpu: 0.5 }
+        Validity {
+            rtt,
+            lateness,
+            tun_drops,
+            retransmits: Some(retransmits),
+            drops,
+            duplicates: 0,
+            cpu: 0.5,
+            stalls: Stalls::default(),
+        }
     }
 
     #[test]

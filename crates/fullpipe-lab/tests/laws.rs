@@ -95,6 +95,23 @@ fn a_13_flow_completion() {
     }
 }
 
+/// RFC 6928's ten segments, or what the route says: so many leave before anything is acknowledged, and no more.
+#[test]
+fn the_first_flight_is_the_initial_window() {
+    for (initcwnd, segments) in [(None, 10), (Some(30), 30), (Some(3), 3)] {
+        for cc in Algorithm::ALL {
+            let mut scenario = link(cc, "100mbit", ms(100), 1_000, 1);
+            scenario.host.initcwnd = initcwnd;
+            scenario.sample_every = ms(5);
+            // The handshake takes 100 ms; what was sent first is acknowledged after 200 ms and its own 3.6 ms at most.
+            let ran = run(&scenario);
+            let flight = ran.rows.iter().filter(|row| row.at > at(0.1) && row.at <= at(0.2));
+            let most = flight.map(|row| row.sender.flight_size.get()).max();
+            assert_eq!(most, Some(segments * MSS), "{cc} {initcwnd:?}");
+        }
+    }
+}
+
 /// a slow start into a short queue: the window at detection is about twice the one that first
 /// dropped (2B, or D + B when the queue is long), and about that window is lost. First-order laws: a
 /// tenth of slack for the peak.

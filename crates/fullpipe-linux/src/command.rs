@@ -1,7 +1,8 @@
 //! Any command behind a path.
 //!
-//! The command runs in the sender's namespace and a server, if there is one, in the receiver's. Both are children that
-//! the kernel kills with this process; namespaces and devices vanish with the last of them.
+//! The command runs in the sender's namespace and a server, if there is one, in the receiver's. Both are contained: with
+//! the command, with the server and with this process ends all that descends from them, and namespaces and devices vanish
+//! with the last of them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,10 +24,10 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use crate::Datapath;
 use crate::clock::Clock;
+use crate::contained::contain;
 use crate::error::{Doing, Error, Kind};
 use crate::namespace::Namespace;
 use crate::rights::Caller;
-use crate::sys;
 use crate::wan::{RECEIVER, SENDER, Wan, WanConfig, WanReport};
 
 /// How long a server may take until it listens; one that never does (a client of something) is not waited for longer.
@@ -90,6 +91,7 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
         drops: report.forward.data_drops,
         duplicates: 0,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
+        stalls: report.stalls,
     };
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(Ended { status: code.unwrap_or(1) as u8, report, validity })
@@ -112,7 +114,7 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
             }
         });
         let status = namespace.run(|| {
-            let mut command = child(program, SENDER, RECEIVER);
+            let mut command = child(program, SENDER, RECEIVER)?;
             let mut child = command.args(arguments).spawn().map_err(|error| cannot_run(program, error))?;
             // Nobody receives when the signals' thread has ended, which it has not.
             let _ = started.send(pid_of(&child));
@@ -148,15 +150,12 @@ fn cannot_run(program: &OsString, error: io::Error) -> Error {
     }
 }
 
-/// A child that belongs to the caller, knows where it is, and does not outlive this process.
-fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) -> Command {
+/// A child that belongs to the caller, knows where it is, and does not outlive this process, nor do its children.
+fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Command, Error> {
     let mut command = Command::new(program);
     command.env("FULLPIPE_ADDR", own.to_string()).env("FULLPIPE_PEER", peer.to_string());
-    if let Some(caller) = Caller::behind_privileges() {
-        command.uid(caller.user).gid(caller.group);
-    }
-    sys::die_with_parent(&mut command);
-    command
+    contain(&mut command, Caller::behind_privileges()).doing("make a PID namespace")?;
+    Ok(command)
 }
 
 fn pid_of(child: &Child) -> Pid {
@@ -213,7 +212,7 @@ impl Server {
 /// Starts a server in the calling thread's namespace and waits until it listens.
 fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     let shell = OsString::from("sh");
-    let mut command = child(&shell, RECEIVER, SENDER);
+    let mut command = child(&shell, RECEIVER, SENDER)?;
     // Standard output is the command's alone. In a group of its own a terminal's signals do not end the server first.
     command.arg("-c").arg(text).process_group(0).stdin(Stdio::null()).stdout(io::stderr());
     let mut child = command.spawn().map_err(|error| cannot_run(&shell, error))?;

@@ -31,7 +31,7 @@ use crate::flows::{FIRST_PORT, Flow, Receivers, Senders, impose, listening, rece
 use crate::link::{FlowNumbers, LinkReport, Log, Noted, Sampling, WAITING};
 use crate::poll::Stop;
 use crate::stack_loop::{self, Port, locked};
-use crate::wan::{End, Wan, WanConfig};
+use crate::wan::{End, Wan, WanConfig, set_initcwnd};
 
 pub use settings::check;
 
@@ -129,6 +129,7 @@ fn make(
     })?;
     let flows = wan.sender.run(|| {
         impose(&scenario.host)?;
+        scenario.host.initcwnd.map_or(Ok(()), set_initcwnd)?;
         Flow::all(scenario, &stacks)
     })?;
     let ours = OurEnds::new(&wan, &stacks, &flows, scenario)?;
@@ -170,6 +171,7 @@ fn make(
         drops: report.forward.data_drops,
         duplicates,
         cpu: cpu.as_secs_f64() / elapsed.as_secs_f64(),
+        stalls: report.stalls,
     };
     let outcome = watch.outcome(&report.forward, &report.backward, sink);
     let logs = report.forward.log.zip(report.backward.log).map(|(forward, backward)| [forward, backward]);

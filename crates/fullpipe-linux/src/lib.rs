@@ -13,22 +13,26 @@
 //! | [`namespace`] | network namespaces that live as long as this process and no longer |
 //! | `netlink`, `tun` | addresses and devices in them |
 //! | [`link`] | the loop: one thread a direction, the same path as the simulator, the kernel's clock |
+//! | `hosts` | whether applications and kernels at the ends kept up |
 //! | [`wan`] | two namespaces and a link between them |
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
 //! | [`command`] | any command behind a path |
+//! | `contained` | that command, with all that descends from it |
 //!
 //! Nothing needs `netem`, `fq`, a kernel module or a command of the system. Unsafe code is in `sys.rs` and
-//! `tcp_info.rs`, a call each.
+//! `tcp_info.rs`, a call each, and in `contained.rs`, which forks.
 #![cfg(target_os = "linux")]
 
 mod arena;
 mod clock;
 pub mod command;
+mod contained;
 pub mod emu;
 mod error;
 mod flows;
+mod hosts;
 pub mod link;
 pub mod namespace;
 mod netlink;

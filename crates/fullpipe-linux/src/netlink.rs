@@ -1,4 +1,4 @@
-//! Devices and addresses, told to the kernel over a netlink socket.
+//! Devices, addresses and routes, told to the kernel over a netlink socket.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,6 +8,10 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+    RouteType,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -92,6 +96,22 @@ impl Netlink {
         message.attributes.push(AddressAttribute::Address(address));
         let change = self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL);
         change.doing(format_args!("add the address {address}"))
+    }
+
+    /// Adds a route to `host` by a device, on which connections begin with a window of so many segments (`RTAX_INITCWND`).
+    pub(crate) fn add_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.destination_prefix_length = Ipv4Addr::BITS as u8;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.scope = RouteScope::Link;
+        message.header.kind = RouteType::Unicast;
+        message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(host)));
+        message.attributes.push(RouteAttribute::Oif(index));
+        message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::InitCwnd(initcwnd)]));
+        let change = self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL);
+        change.doing(format_args!("add a route to {host}"))
     }
 
     fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 fn check(result: libc::c_int) -> io::Result<()> {
@@ -55,11 +55,104 @@ pub(crate) fn run_in_real_time() -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &parameters) })
 }
 
-/// The kernel kills the child that `command` makes when the thread that makes it ends.
-pub(crate) fn die_with_parent(command: &mut Command) {
-    let ask = || set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
-    // SAFETY: between fork and exec only a system call is made; no memory is allocated and no lock taken.
-    unsafe { command.pre_exec(ask) };
+/// The next children of the calling thread begin a PID namespace: the first of them is its first process.
+pub(crate) fn unshare_processes() -> io::Result<()> {
+    // SAFETY: unshare is unsafe where it parts file descriptors; this flag does not touch them.
+    unsafe { unshare_unsafe(UnshareFlags::NEWPID) }.map_err(Into::into)
+}
+
+/// Gives the calling process a `/proc` of its own PID namespace, which nobody outside sees.
+pub(crate) fn own_proc() -> io::Result<()> {
+    const NOTHING: *const libc::c_void = std::ptr::null();
+    // SAFETY: as above, for a process with one thread.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
+    let down = libc::MS_REC | libc::MS_SLAVE;
+    // SAFETY: the kernel reads strings that end in zero, and looks at no others with these flags.
+    check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), down, NOTHING) })?;
+    let plain = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let name = c"proc".as_ptr();
+    // SAFETY: as above.
+    check(unsafe { libc::mount(name, c"/proc".as_ptr(), name, plain, NOTHING) })
+}
+
+/// Does `work` in the child that `command` makes, before it becomes the command.
+///
+/// # Safety
+/// As for [`CommandExt::pre_exec`]: only what may be done between fork and exec of a program with threads.
+pub(crate) unsafe fn before_exec(
+    command: &mut Command,
+    work: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
+) {
+    // SAFETY: the caller's.
+    unsafe { command.pre_exec(work) };
+}
+
+/// A second process that goes on from here; `None` in it.
+///
+/// # Safety
+/// As for [`before_exec`].
+pub(crate) unsafe fn fork() -> io::Result<Option<Pid>> {
+    // SAFETY: the caller's.
+    let pid = unsafe { libc::fork() };
+    check(pid)?;
+    Ok(Pid::from_raw(pid))
+}
+
+/// Ends the process without what a program does at its end, which is its parent's.
+pub(crate) fn exit_at_once(status: libc::c_int) -> ! {
+    // SAFETY: it has no preconditions and does not come back.
+    unsafe { libc::_exit(status) }
+}
+
+/// Closes every file descriptor but the first three.
+pub(crate) fn close_all_but_standard() {
+    // SAFETY: the calling process, between fork and exec, uses none of them any more.
+    let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    if closed == 0 {
+        return;
+    }
+    // Kernels before 5.9.
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20).min(1 << 20) as libc::c_int;
+    for fd in 3..most {
+        // SAFETY: as above.
+        unsafe { libc::close(fd) };
+    }
+}
+
+/// Has all signals wait from now on; returns those that waited before.
+pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
+    let mut all = no_signals();
+    let mut before = no_signals();
+    // SAFETY: both sets outlive the calls.
+    check(unsafe { libc::sigfillset(&mut all) })?;
+    check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &all, &mut before) })?;
+    Ok(before)
+}
+
+/// Has those signals wait and no others.
+pub(crate) fn set_signal_mask(mask: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: the set outlives the call, and nobody asks for the old one.
+    check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) })
+}
+
+/// Waits for a signal; its number if a process of another PID namespace has sent it, and nothing if it was one of this
+/// namespace or the kernel.
+pub(crate) fn next_signal_from_outside() -> Option<libc::c_int> {
+    let mut all = no_signals();
+    // SAFETY: the set outlives the call.
+    unsafe { libc::sigfillset(&mut all) };
+    // SAFETY: integers and pointers that nobody follows.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: both outlive the call.
+    let signal = unsafe { libc::sigwaitinfo(&all, &mut info) };
+    // SAFETY: what a process sends has its number, which is zero from where it has none in here.
+    let from_outside = signal > 0 && info.si_code == libc::SI_USER && unsafe { info.si_pid() } == 0;
+    from_outside.then_some(signal)
+}
+
+fn no_signals() -> libc::sigset_t {
+    // SAFETY: a set is plain bits; the empty one is all zero on Linux.
+    unsafe { std::mem::zeroed() }
 }
 
 /// Reads a plain-data socket option into `value`; returns how many bytes the kernel knew.

@@ -5,10 +5,12 @@ use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 
 use fullpipe_lab::scenario::PathSpec;
+use fullpipe_lab::validity::{Lateness, Stalls};
 use fullpipe_units::Duration;
 
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::hosts::{Answers, wakes};
 use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Noted, Sampling, Tap};
 use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::{DeviceCounts, Netlink};
@@ -52,7 +54,7 @@ pub enum End {
     Ours,
 }
 
-/// Two namespaces, a TUN device in each, and a thread for each direction.
+/// Two namespaces, a TUN device in each, a thread for each direction, and one that watches how the machine keeps up.
 #[derive(Debug)]
 pub struct Wan {
     /// Where data comes from.
@@ -65,6 +67,8 @@ pub struct Wan {
     ports: [Option<Port>; 2],
     stop: Stop,
     threads: Option<[JoinHandle<Result<LinkReport, Error>>; 2]>,
+    watch: Option<JoinHandle<Result<Lateness, Error>>>,
+    answers: Answers,
 }
 
 /// What both directions did.
@@ -76,6 +80,8 @@ pub struct WanReport {
     pub backward: LinkReport,
     /// Packets that the kernel dropped at the devices, between its TCP and the path.
     pub tun_drops: u64,
+    /// How the hosts kept up.
+    pub stalls: Stalls,
 }
 
 impl Wan {
@@ -109,6 +115,7 @@ impl Wan {
         let stop = Stop::new()?;
         // Namespaces and devices can take long on a busy machine: the clock begins behind them.
         let clock = Clock::starting_in(config.lead);
+        let answers = Answers::default();
         let start = |name: &str, input: &Tun, output: &Tun, number, flows, sampling| {
             let link = Link::new(LinkConfig {
                 input: input.clone(),
@@ -121,17 +128,18 @@ impl Wan {
                 sampling,
                 logged: config.logged,
                 tap: noted.clone().map(|to| Tap { to, outbound: number == 0 }),
+                answers: answers.clone(),
             });
             let stop = stop.clone();
-            thread::Builder::new()
-                .name(name.into())
-                .spawn(move || link.run(&stop))
-                .map_err(|e| Error::system("start a thread", e))
+            named(name, move || link.run(&stop))
         };
         let forward = start("link forward", &near, &far, 0, forward_flows, sampling)?;
         let backward = start("link backward", &far, &near, 1, backward_flows, None)?;
+        let watching = stop.clone();
+        let watch = Some(named("watch", move || wakes(clock, &watching))?);
         let threads = Some([forward, backward]);
-        Ok(Self { sender, receiver, clock, ends: config.ends, ports: [near_port, far_port], stop, threads })
+        let (ends, ports) = (config.ends, [near_port, far_port]);
+        Ok(Self { sender, receiver, clock, ends, ports, stop, threads, watch, answers })
     }
 
     /// Where fullpipe's TCP takes its packets from at the sender's end (0) or the receiver's (1), if it is there.
@@ -165,7 +173,8 @@ impl Wan {
             .unwrap_or_else(|_| unreachable!("two directions"));
         let (forward, backward) = (forward?, backward?);
         let tun_drops = tun_drops + forward.write_errors + backward.write_errors;
-        Ok(WanReport { forward, backward, tun_drops })
+        let woken = self.watch.take().map_or(Ok(Lateness::default()), join)?;
+        Ok(WanReport { forward, backward, tun_drops, stalls: self.answers.stalls(&woken) })
     }
 }
 
@@ -175,8 +184,24 @@ impl Drop for Wan {
     }
 }
 
+fn named<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
+    let started = thread::Builder::new().name(name.into()).spawn(work);
+    started.map_err(|e| Error::system("start a thread", e))
+}
+
 fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Has connections to the receiver begin with a window of so many segments: to be called inside the sender's namespace.
+///
+/// Beside the route that came with the address, and closer: the kernel takes it for the peer alone.
+pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
+    let netlink = Netlink::new()?;
+    netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
 }
 
 /// Sets up one end: to be called inside its namespace.

@@ -11,6 +11,7 @@ use fullpipe_linux::Datapath;
 use fullpipe_linux::emu::{EmuRun, Options, run};
 use fullpipe_path::{PacketKind, Verdict};
 use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Duration;
 
 /// Half a second on a short path, with everything that can drop and hold.
 fn scenario(flow: &str) -> Scenario {
@@ -163,6 +164,26 @@ fn buffers_and_windows_are_imposed() {
     // A window of 20 kB each 20 ms: 8 Mbit/s, whatever the link carries.
     let goodput = 8.0 * last.received().expect("watched").get() as f64 / last.at.as_secs_f64();
     assert!(goodput < 8.5e6, "{goodput} bit/s");
+}
+
+/// A route says with how many segments connections begin; that many leave before anything is acknowledged.
+#[test]
+fn the_first_flight_has_as_many_segments_as_the_route_says() {
+    let Some(_alone) = rights::alone() else { return };
+    for (line, segments) in [("", 10), ("initcwnd = 30", 30), ("initcwnd = 3", 3)] {
+        let text = format!(
+            "name = 'x'\nduration = '400ms'\n[path]\nrate = '100mbit'\nrtt = '100ms'\n[host]\n{line}\n\
+             [[flow]]\ncc = 'cubic'\n"
+        );
+        let experiment = Experiment::from_toml(&text).expect("valid");
+        let ran = logged(&experiment.points()[0].scenario, Datapath::Plain);
+        let [forward, _] = ran.logs.expect("asked for");
+        let data: Vec<_> = forward.arrivals.iter().filter(|a| a.packet.kind == PacketKind::Data).collect();
+        let acknowledged = data.first().expect("data").at + Duration::from_millis(100);
+        let flight = data.iter().take_while(|arrival| arrival.at < acknowledged);
+        assert_eq!(flight.clone().count(), segments, "{line}");
+        assert!(flight.clone().all(|arrival| arrival.packet.len == 1_500), "{line}");
+    }
 }
 
 /// A limit that is the machine's own must not pass for the experiment's. How much payload a send buffer holds is left to

@@ -6,7 +6,8 @@ use crate::ledger::Ledger;
 use crate::packet::{PacketInfo, Verdict};
 use crate::path::Busy;
 use crate::{
-    AckThinning, Aggregator, BurstLoss, Duplication, Hop, IidLoss, Jitter, ManagedHop, Policer, Shaper,
+    AckThinning, Aggregator, BurstLoss, Detour, Duplication, Hop, IidLoss, Jitter, ManagedHop, Policer,
+    Shaper,
 };
 
 /// One element.
@@ -30,6 +31,8 @@ pub enum Element<T> {
     ManagedHop(Box<ManagedHop<T>>),
     /// Holder: gathers packets into batches.
     Aggregator(Aggregator<T>),
+    /// Holder: a longer way for a time.
+    Detour(Detour<T>),
     /// Holder: a delay by chance.
     Jitter(Box<Jitter<T>>),
 }
@@ -59,6 +62,7 @@ impl<T> Element<T> {
             Self::ManagedHop(hop) => hop.next_event(),
             Self::Shaper(shaper) => shaper.next_exit(),
             Self::Aggregator(aggregator) => aggregator.next_exit(),
+            Self::Detour(detour) => detour.next_exit(),
             Self::Jitter(jitter) => jitter.next_exit(),
             _ => Instant::FAR_FUTURE,
         }
@@ -73,6 +77,7 @@ impl<T> Element<T> {
             }
             Self::ManagedHop(hop) => hop.pop(now, ledger),
             Self::Aggregator(aggregator) => aggregator.pop(now),
+            Self::Detour(detour) => detour.pop(now),
             Self::Jitter(jitter) => {
                 let (exit, packet, payload, reordered) = jitter.pop(now)?;
                 ledger.counters.reordered += u64::from(reordered);
@@ -97,6 +102,10 @@ impl<T> Element<T> {
             Self::ManagedHop(hop) => hop.push(now, packet, payload, ledger),
             Self::Aggregator(aggregator) => {
                 aggregator.push(now, packet, payload);
+                Verdict::Accepted
+            }
+            Self::Detour(detour) => {
+                detour.push(now, packet, payload);
                 Verdict::Accepted
             }
             Self::Jitter(jitter) => {
@@ -133,6 +142,7 @@ impl<T> Element<T> {
             Self::ManagedHop(hop) => hop.len(),
             Self::Shaper(shaper) => shaper.len(),
             Self::Aggregator(aggregator) => aggregator.len(),
+            Self::Detour(detour) => detour.len(),
             Self::Jitter(jitter) => jitter.len(),
             _ => 0,
         }

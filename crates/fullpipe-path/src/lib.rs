@@ -20,6 +20,7 @@ mod aggregate;
 mod aqm;
 mod bucket;
 mod chance;
+mod detour;
 mod element;
 mod hop;
 mod jitter;
@@ -35,6 +36,7 @@ mod verdicts;
 
 pub use aggregate::{Aggregator, AggregatorConfig};
 pub use aqm::{CodelConfig, Discipline, FqCodelConfig, PieConfig, RedConfig};
+pub use detour::{Detour, DetourConfig};
 pub use element::Element;
 pub use fullpipe_units::Ecn;
 pub use hop::{Hop, HopConfig};

@@ -2,10 +2,10 @@
 //! order unless disorder is asked for.
 
 use fullpipe_path::{
-    AckThinning, Aggregator, AggregatorConfig, CodelConfig, Counters, Discipline, Duplication, Ecn, Element,
-    FqCodelConfig, Hop, HopConfig, IidLoss, Jitter, JitterConfig, LossUnit, ManagedHop, ManagedHopConfig,
-    Note, Opportunities, PacketInfo, PacketKind, Path, PieConfig, RedConfig, Scope, Service, Shaper,
-    ShaperConfig, Spread, Verdict,
+    AckThinning, Aggregator, AggregatorConfig, CodelConfig, Counters, Detour, DetourConfig, Discipline,
+    Duplication, Ecn, Element, FqCodelConfig, Hop, HopConfig, IidLoss, Jitter, JitterConfig, LossUnit,
+    ManagedHop, ManagedHopConfig, Note, Opportunities, PacketInfo, PacketKind, Path, PieConfig, RedConfig,
+    Scope, Service, Shaper, ShaperConfig, Spread, Verdict,
 };
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Probability, Rate};
 
@@ -92,6 +92,8 @@ fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     paths.push(("overtaking".into(), vec![hop(10_000_000, 30_000), jitter(false)]));
     paths.push(("thinning".into(), vec![thinning(), hop(10_000_000, 30_000)]));
     paths.push(("aggregation".into(), vec![aggregator()]));
+    let detour = Element::Detour(Detour::new(DetourConfig { by: ms(40), from: ms(1_000), until: ms(3_000) }));
+    paths.push(("detour".into(), vec![hop(10_000_000, 30_000), detour]));
     paths.push(("aggregation behind a hop".into(), vec![thinning(), hop(10_000_000, 30_000), aggregator()]));
     paths
 }

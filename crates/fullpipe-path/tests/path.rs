@@ -170,25 +170,40 @@ fn lengths_may_change_on_a_busy_link() {
 /// packets at load 0.8 the mean wait is 2.40 ms (M/D/1).
 #[test]
 fn waiting_follows_queueing_theory() {
+    // M/D/1: rho s / 2 (1 - rho); M/M/1 with exponential lengths: twice that.
+    let mean_ms = mean_wait_ms(|_| 1_500);
+    assert!((mean_ms - 2.4).abs() < 0.05, "mean wait {mean_ms} ms, expected 2.40");
+    let lengths = Draws::new(12, 4);
+    let mean_ms = mean_wait_ms(|i| (1_500.0 * exponential(lengths.at(i))).round().max(1.0) as u32);
+    assert!((mean_ms - 4.8).abs() < 0.1, "mean wait {mean_ms} ms, expected 4.80");
+}
+
+/// Of mean one.
+fn exponential(draw: u64) -> f64 {
+    let uniform = (draw >> 11) as f64 / (1u64 << 53) as f64;
+    -(1.0 - uniform).ln()
+}
+
+/// Mean wait of a million packets with these lengths, which arrive as a Poisson process that loads 10 Mbit/s to 0.8.
+fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     let mut path = Path::new(vec![hop(10_000_000, Duration::ZERO, u64::MAX)]);
     let draws = Draws::new(11, 4);
-    let service = Duration::from_micros(1_200);
     let (mut now, mut total_wait) = (Instant::ZERO, 0.0);
     let n = 1_000_000;
     for i in 0..n {
-        let uniform = (draws.at(i) >> 11) as f64 / (1u64 << 53) as f64;
-        now += Duration::from_secs_f64(-(1.0 - uniform).ln() * 0.0012 / 0.8);
-        path.push(now, data(1500), now.as_nanos());
+        now += Duration::from_secs_f64(exponential(draws.at(i)) * 0.0012 / 0.8);
+        let len = len(i);
+        // What is left when its own service is taken off is its wait.
+        let service = Duration::from_nanos(u64::from(len) * 800);
+        path.push(now, data(len), (now + service).as_nanos());
         while let Some(exit) = path.pop(now) {
-            total_wait +=
-                (exit.at.saturating_since(Instant::from_nanos(exit.payload)) - service).as_secs_f64();
+            total_wait += exit.at.saturating_since(Instant::from_nanos(exit.payload)).as_secs_f64();
         }
     }
-    for (exit, arrived) in drain(&mut path) {
-        total_wait += (exit.saturating_since(Instant::from_nanos(arrived)) - service).as_secs_f64();
+    for (exit, unhindered) in drain(&mut path) {
+        total_wait += exit.saturating_since(Instant::from_nanos(unhindered)).as_secs_f64();
     }
-    let mean_ms = total_wait / n as f64 * 1e3;
-    assert!((mean_ms - 2.4).abs() < 0.05, "mean wait {mean_ms} ms, expected 2.40");
+    total_wait / n as f64 * 1e3
 }
 
 /// gaps between losses are geometric with mean 1/p (chi-square over ten classes of equal

@@ -33,8 +33,8 @@ mod tx;
 pub mod wire;
 
 pub use conn::{
-    Accepted, Config, Connection, Event, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats, Transmit,
-    reset_for,
+    Accepted, Config, Connection, Event, IpVersion, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats,
+    Transmit, reset_for,
 };
 pub use limit::SendLimit;
 pub use tunables::{RtoRule, Tunables};

@@ -19,6 +19,17 @@ impl RangeSet {
         self.covered
     }
 
+    /// How many ranges there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// A range begins or ends in, or around, `start..end`: adding that makes none more.
+    pub(crate) fn touches(&self, start: u64, end: u64) -> bool {
+        let next = self.ranges.partition_point(|&(_, range_end)| range_end < start);
+        self.ranges.get(next).is_some_and(|&(range_start, _)| range_start <= end)
+    }
+
     /// Nothing is in it.
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()

@@ -188,6 +188,9 @@ fn table_and_tests_agree() {
 #[test]
 fn drift_is_noticed() {
     let (table, sources, scripts) = (table(), all_sources(), scripts());
+    // A row that is open and names no test, whichever it is.
+    let open = table.lines().find_map(|line| line.split_once(" |  | open: "));
+    let open = format!("|  | open: {}", open.expect("not everything is met").1);
     for (from, to, why) in [
         (
             "conn/tests/loss::rk_2_three_sacks",
@@ -199,15 +202,11 @@ fn drift_is_noticed() {
         ("script loss/rack-three", "script loss/rack-quarter", "does not say that it keeps [\"RK-2\"]"),
         ("| RK-2 |", "| RK-1 |", "RK-1 has two rows"),
         ("| RK-2 |", "| RKX-2 |", "keeps RK-2, which has no row"),
-        (
-            "| deviates: 22 ACKs are immediate and not 20, as the window opens twice more; the delays are met |",
-            "| met |",
-            "ack/g-8-delayed deviates, and no row",
-        ),
         ("| deviates: the FIN is a segment of its own |", "| deviates |", "a reason"),
-        ("| open: the profile ns3 does not exist |", "| open |", "open, without a reason"),
-        ("| open: the profile ns3 does not exist |", "| met |", "met, by no test"),
-        ("| open: the profile ns3 does not exist |", "| later |", "no status: later"),
+        (&open, "|  | open |", "open, without a reason"),
+        (&open, "|  | met |", "met, by no test"),
+        (&open, "|  | later |", "no status: later"),
+        ("| deviates: the FIN is a segment of its own |", "| met |", "nagle/end deviates, and no row"),
     ] {
         assert!(table.contains(from), "{from}");
         let found = faults(&table.replacen(from, to, 1), &sources, &scripts);

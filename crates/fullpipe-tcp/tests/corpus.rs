@@ -53,6 +53,7 @@ fn random(seed: u64) -> Vec<u8> {
         } else {
             [7, 8, 1, 3, 5, 8, 9, 10][(bits >> 8) as usize & 7]
         };
+        let operation = if bits >> 56 == 0 { 0x71 + (bits >> 32) as u8 % 3 } else { operation };
         bytes.push(operation | (bits >> 16) as u8 & 0x80);
         bytes.push((bits >> 24) as u8);
     }

@@ -1,20 +1,34 @@
 //! Two connections over a hostile path, against a model of what TCP promises: every byte arrives, once
 //! and in order; no more is sent than both windows admit; something always happens next.
 //!
-//! A plain driver over many seeds: each seed draws a path (loss, duplication, reordering, jitter), buffers,
-//! and the rhythm of both applications. A failure names its seed.
+//! A plain driver over many seeds: each seed draws a path (loss, duplication, reordering, jitter, copies that come back
+//! weeks later, damage), buffers, and the rhythm of both applications, which may pause for weeks. Every second seed has
+//! its segments as octets on the way, with their payload, and every byte is looked at when it is read. A failure names
+//! its seed.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_tcp::wire::{Flags, Segment};
+use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment};
 use fullpipe_tcp::{Config, Connection, Event, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Ecn, Instant, Rate, draw};
 
 const SEEDS: u64 = 4000;
 /// No run may take longer, in virtual time: the worst ones back off for minutes.
-const LIMIT: Duration = Duration::from_secs(40_000);
+const LIMIT: Duration = Duration::from_secs(200_000);
+/// Nor those whose applications pause.
+const LIMIT_WITH_PAUSES: Duration = Duration::from_secs(900 * DAY);
+/// Of runs whose headers are damaged unnoticed so much is looked at; nothing can be expected of them.
+const BLIND: Duration = Duration::from_secs(600);
+const DAY: u64 = 86_400;
+/// Seconds after which a copy may still come. A clock of 32 bits in milliseconds tells what is old from what is new as long
+/// as that is 24.8 days.
+const OLDEST_COPY: u64 = 21 * DAY;
+/// Counters are recounted at every step up to so many bytes in flight, above at one step in [`SAMPLED`].
+const SMALL_FLIGHT: u64 = 100_000;
+const SAMPLED: u64 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -37,6 +51,22 @@ struct Weather {
     read: u64,
     read_every: Duration,
     write: u64,
+    /// Segments are octets on the way.
+    wire: Option<Wire>,
+    /// The path takes ECN's bits out of every packet (ECN-6).
+    bleached: bool,
+    /// Percent of packets of which a copy comes weeks later.
+    straggler_percent: u64,
+    /// The writer pauses so long after each fifth of its data.
+    pause: Duration,
+}
+
+#[derive(Debug)]
+struct Wire {
+    v6: bool,
+    /// Percent of packets of which one octet is wrong, and whether checksums are looked at.
+    damage_percent: u64,
+    checksums: Checksums,
 }
 
 impl Weather {
@@ -54,6 +84,32 @@ impl Weather {
             read: pick(7, &[u64::MAX, u64::MAX, 100_000, 4_000]),
             read_every: Duration::from_micros(pick(8, &[0, 0, 1_000, 200_000])),
             write: pick(9, &[u64::MAX, u64::MAX, 700, 20_000]),
+            wire: (pick(10, &[0, 1]) == 1).then(|| Wire {
+                v6: pick(11, &[0, 1]) == 1,
+                damage_percent: pick(12, &[0, 1, 10]),
+                checksums: if pick(13, &[0, 0, 0, 1]) == 1 { Checksums::Skip } else { Checksums::Verify },
+            }),
+            bleached: pick(16, &[0, 0, 1]) == 1,
+            straggler_percent: pick(14, &[0, 0, 0, 2]),
+            pause: Duration::from_secs(pick(15, &[0, 0, 0, 0, 0, 3, 20 * DAY, 30 * DAY, 70 * DAY])),
+        }
+    }
+
+    /// Damage goes unnoticed.
+    fn is_blind(&self) -> bool {
+        self.wire.as_ref().is_some_and(|wire| wire.damage_percent > 0 && wire.checksums == Checksums::Skip)
+    }
+
+    /// Percent of packets that do not get there in time.
+    fn lost_percent(&self) -> u64 {
+        self.loss_percent + self.wire.as_ref().map_or(0, |wire| wire.damage_percent)
+    }
+
+    fn limit(&self) -> Duration {
+        match (self.is_blind(), self.pause.is_zero()) {
+            (true, _) => BLIND,
+            (_, true) => LIMIT,
+            (_, false) => LIMIT_WITH_PAUSES,
         }
     }
 
@@ -87,11 +143,27 @@ impl Weather {
     }
 }
 
+/// The octet at `offset` of what `side` sends.
+fn octet(side: Side, offset: u64) -> u8 {
+    (draw(side as u64, 5, offset >> 3) >> (offset & 7)) as u8
+}
+
+/// What is on the way.
+enum Load {
+    Segment(Segment),
+    Octets(Vec<u8>),
+}
+
 struct Host {
     conn: Connection,
     to_write: u64,
+    next_write: Instant,
+    /// Written between two pauses.
+    chunk: u64,
     read: u64,
     next_read: Instant,
+    /// The peer's octets that have arrived, wherever in its stream, if they are octets on the way.
+    arrived: Vec<Option<u8>>,
     closed: bool,
     finished: bool,
     peer_closed: bool,
@@ -105,7 +177,7 @@ struct World {
     weather: Weather,
     now: Instant,
     hosts: [Host; 2],
-    path: BTreeMap<(Instant, u64), (Side, Segment)>,
+    path: BTreeMap<(Instant, u64), (Side, Load)>,
     ordinal: u64,
     scale: [Option<u8>; 2],
     isn: [u32; 2],
@@ -114,11 +186,14 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let weather = Weather::of(seed);
-        let host = |conn, to_write| Host {
+        let host = |conn, to_write, expected: u64| Host {
             conn,
             to_write,
+            next_write: Instant::ZERO,
+            chunk: to_write.div_ceil(5),
             read: 0,
             next_read: Instant::ZERO,
+            arrived: vec![None; if weather.wire.is_some() { expected as usize } else { 0 }],
             closed: false,
             finished: false,
             peer_closed: false,
@@ -127,8 +202,8 @@ impl World {
             edge: 0,
         };
         let hosts = [
-            host(Connection::client(weather.config(0)), weather.bytes),
-            host(Connection::server(weather.config(1)), weather.reply),
+            host(Connection::client(weather.config(0)), weather.bytes, weather.reply),
+            host(Connection::server(weather.config(1)), weather.reply, weather.bytes),
         ];
         let mut world = Self {
             weather,
@@ -149,7 +224,7 @@ impl World {
     }
 
     fn applications(&mut self) {
-        for host in &mut self.hosts {
+        for (host, peer) in self.hosts.iter_mut().zip([Side::Server, Side::Client]) {
             while let Some(event) = host.conn.poll_event() {
                 match event {
                     Event::Finished => {
@@ -165,15 +240,33 @@ impl World {
                 }
             }
             if host.conn.readable() > 0 && self.now >= host.next_read {
-                host.read += host.conn.read(self.now, self.weather.read);
+                let taken = host.conn.read(self.now, self.weather.read);
+                if self.weather.wire.is_some() && !self.weather.is_blind() {
+                    for offset in host.read..host.read + taken {
+                        assert_eq!(
+                            host.arrived[offset as usize],
+                            Some(octet(peer, offset)),
+                            "octet {offset}"
+                        );
+                    }
+                }
+                host.read += taken;
                 host.next_read = self.now + self.weather.read_every;
             }
             if matches!(host.conn.state(), State::Established | State::CloseWait) && !host.closed {
-                while host.to_write > 0 {
-                    let taken = host.conn.write(host.to_write.min(self.weather.write));
+                while host.to_write > 0 && self.now >= host.next_write {
+                    let piece = host.to_write.min(self.weather.write);
+                    let piece = if self.weather.pause.is_zero() { piece } else { piece.min(host.chunk) };
+                    let taken = host.conn.write(piece);
                     host.to_write -= taken;
                     if taken == 0 {
                         break;
+                    }
+                    host.chunk -= taken.min(host.chunk);
+                    if host.chunk == 0 {
+                        host.chunk =
+                            host.to_write.min(self.weather.bytes.max(self.weather.reply).div_ceil(5)).max(1);
+                        host.next_write = self.now + self.weather.pause;
                     }
                 }
                 if host.to_write == 0 {
@@ -226,10 +319,15 @@ impl World {
         let mut at = 0;
         loop {
             let len = (segment.len - at).min(size);
-            let ecn = if segment.ecn.is_capable() && self.percent(self.weather.loss_percent) {
-                Ecn::Ce
-            } else {
-                segment.ecn
+            let ecn = match segment.ecn {
+                ecn if self.weather.bleached || !ecn.is_capable() => Ecn::NotEct,
+                ecn => {
+                    if self.percent(self.weather.loss_percent) {
+                        Ecn::Ce
+                    } else {
+                        ecn
+                    }
+                }
             };
             let flags = if at > 0 { segment.flags.without(Flags::CWR) } else { segment.flags };
             let piece = Segment { seq: segment.seq.plus(at.into()), len, ecn, flags, ..segment.clone() };
@@ -243,14 +341,82 @@ impl World {
                     }
                     self.ordinal += 1;
                     delay += draw(self.weather.seed, 10, self.ordinal) % (self.weather.jitter_us + 1);
-                    let due = self.now + Duration::from_micros(delay);
-                    self.path.insert((due, self.ordinal), (side, piece.clone()));
+                    self.put(side, &piece, Duration::from_micros(delay));
+                }
+                if self.percent(self.weather.straggler_percent) {
+                    let weeks = Duration::from_secs(draw(self.weather.seed, 11, self.ordinal) % OLDEST_COPY);
+                    self.put(side, &piece, weeks);
                 }
             }
             if at >= segment.len {
                 return;
             }
         }
+    }
+
+    fn put(&mut self, side: Side, segment: &Segment, delay: Duration) {
+        let load = match &self.weather.wire {
+            Some(wire) => {
+                let (v6, damage) = (wire.v6, wire.damage_percent);
+                Load::Octets(self.octets(side, segment, v6, damage))
+            }
+            None => Load::Segment(segment.clone()),
+        };
+        self.ordinal += 1;
+        self.path.insert((self.now + delay, self.ordinal), (side, load));
+    }
+
+    /// The packet as it is on the way, perhaps with an octet that is not what it was.
+    fn octets(&mut self, side: Side, segment: &Segment, v6: bool, damage: u64) -> Vec<u8> {
+        let (from, to) = sockets(side, v6);
+        let headers = match (from, to) {
+            (SocketAddr::V4(from), SocketAddr::V4(to)) => Headers::of(segment, from, to),
+            (SocketAddr::V6(from), SocketAddr::V6(to)) => Headers::of_v6(segment, from, to),
+            _ => unreachable!("both of one version"),
+        };
+        let mut octets = headers.as_bytes().to_vec();
+        let first = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));
+        octets.extend((first..first + u64::from(segment.len)).map(|offset| octet(side, offset)));
+        // The headers' checksum is for a payload of zeros: the sum of the payload is taken off it.
+        let tcp = if v6 { 40 } else { 20 };
+        let sum = octets[headers.as_bytes().len()..].chunks(2).fold(0u64, |sum, pair| {
+            sum + u64::from(pair[0]) * 256 + pair.get(1).map_or(0, |low| u64::from(*low))
+        });
+        let checksum = &mut octets[tcp + 16..tcp + 18];
+        let mut folded = u64::from(!u16::from_be_bytes([checksum[0], checksum[1]])) + sum;
+        while folded > 0xffff {
+            folded = (folded & 0xffff) + (folded >> 16);
+        }
+        checksum.copy_from_slice(&(!(folded as u16)).to_be_bytes());
+        if self.percent(damage) {
+            self.ordinal += 1;
+            let chance = draw(self.weather.seed, 12, self.ordinal);
+            // Headers, where damage does most, as often as not.
+            let span = if chance & 1 == 0 { headers.as_bytes().len() } else { octets.len() };
+            octets[(chance >> 16) as usize % span] ^= 1 << ((chance >> 8) & 7);
+        }
+        octets
+    }
+
+    /// A host takes a packet in: what is damaged, and what is for others, it drops.
+    fn receive(&mut self, from: Side, load: Load) {
+        let (octets, wire) = match (load, &self.weather.wire) {
+            (Load::Segment(segment), _) => return self.arrive(from, &segment),
+            (Load::Octets(octets), Some(wire)) => (octets, wire),
+            (Load::Octets(_), None) => unreachable!("octets need a wire"),
+        };
+        let Ok(packet) = Packet::parse(&octets, wire.checksums) else { return };
+        if (packet.from, packet.to) != sockets(from, wire.v6) {
+            return;
+        }
+        let seq = packet.segment.seq.0.wrapping_sub(self.isn[from as usize]).wrapping_sub(1);
+        let host = &mut self.hosts[1 - from as usize];
+        for (i, octet) in octets[packet.payload.clone()].iter().enumerate() {
+            if let Some(slot) = host.arrived.get_mut(seq as usize + i) {
+                *slot = Some(*octet);
+            }
+        }
+        self.arrive(from, &packet.segment);
     }
 
     fn arrive(&mut self, from: Side, segment: &Segment) {
@@ -287,24 +453,35 @@ impl World {
                 if host.conn.readable() > 0 {
                     next = next.min(host.next_read.max(self.now));
                 }
+                if host.to_write > 0 && host.next_write > self.now {
+                    next = next.min(host.next_write);
+                }
             }
             if self.done() {
+                break;
+            }
+            if next.is_never() && self.weather.is_blind() {
                 break;
             }
             assert!(!next.is_never(), "stalled: nothing will ever happen");
             assert!(next >= self.now, "time runs backwards");
             self.now = next;
-            assert!(self.now.saturating_since(Instant::ZERO) < LIMIT, "takes for ever");
+            if self.now.saturating_since(Instant::ZERO) >= self.weather.limit() {
+                assert!(self.weather.is_blind(), "takes for ever");
+                break;
+            }
             if arrival == next
-                && let Some((_, (from, segment))) = self.path.pop_first()
+                && let Some((_, (from, load))) = self.path.pop_first()
             {
-                self.arrive(from, &segment);
+                self.receive(from, load);
             }
             for host in &mut self.hosts {
                 if host.conn.poll_timeout() <= self.now {
                     host.conn.handle_timeout(self.now);
                 }
-                host.conn.check();
+                if host.conn.snapshot().flight_size <= SMALL_FLIGHT || u64::is_multiple_of(steps, SAMPLED) {
+                    host.conn.check();
+                }
             }
             steps += 1;
             assert!(steps < 3_000_000, "a busy loop");
@@ -315,18 +492,38 @@ impl World {
     }
 }
 
+fn sockets(from: Side, v6: bool) -> (SocketAddr, SocketAddr) {
+    let socket = |side: Side| {
+        let last = 1 + side as u16;
+        match v6 {
+            false => SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, last as u8), 7_000 + last)),
+            true => SocketAddr::V6(SocketAddrV6::new(
+                Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last),
+                7_000 + last,
+                0,
+                0,
+            )),
+        }
+    };
+    let to = if from == Side::Client { Side::Server } else { Side::Client };
+    (socket(from), socket(to))
+}
+
 #[test]
 fn every_byte_arrives_once_and_in_order() {
     let mut given_up = 0;
     for seed in 0..SEEDS {
         let result = std::panic::catch_unwind(|| World::new(seed).run());
         let Ok(world) = result else { panic!("seed {seed}: {:?}", Weather::of(seed)) };
+        if world.weather.is_blind() {
+            continue;
+        }
         let [client, server] = &world.hosts;
         if client.aborted || server.aborted {
             // Fifteen losses in a row happen to SYNs at 30 %, and half a dozen to the last ACKs: the other end has left
             // TIME-WAIT when it is asked again.
             given_up += 1;
-            assert!(world.weather.loss_percent >= 15, "seed {seed} gave up: {:?}", world.weather);
+            assert!(world.weather.lost_percent() >= 15, "seed {seed} gave up: {:?}", world.weather);
             continue;
         }
         assert_eq!((server.read, client.read), (world.weather.bytes, world.weather.reply), "seed {seed}");

@@ -9,7 +9,7 @@
 //! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
 //! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
 //! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an experiment's point,
-//! and [`proof`] holds it against a kernel.
+//! and [`proof`] holds it against a kernel. [`situations`] does the same for the classifier.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -21,6 +21,7 @@ pub mod laws;
 pub mod offered;
 pub mod proof;
 pub mod report;
+pub mod situations;
 pub mod stats;
 pub mod whatif;
 

@@ -7,13 +7,14 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use fullpipe::situations::{self, Named};
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::results::{Run, Timed};
 use fullpipe_lab::scenario::{LossPattern, Scenario};
-use fullpipe_lab::trace::NoTrace;
+use fullpipe_lab::trace::Row;
 use serde::{Deserialize, Serialize};
 
 use crate::args::DatapathName;
@@ -63,29 +64,40 @@ impl Wanted {
     pub(super) fn run(&self, timed: &Timed) -> Run {
         Run::of(self.point.label.clone(), self.seed(), timed)
     }
-
-    /// Everything that determines the run, as text.
-    fn identity(&self) -> String {
-        format!("{:?}", self.point.scenario)
-    }
 }
 
 /// A line of the file.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 struct Kept {
-    /// [`Wanted::identity`]; a line of before there was one is known by point and seed.
+    /// [`Scenario::identity`]; a line of before there was one is known by point and seed.
     #[serde(default)]
     scenario: Option<String>,
+    /// What the classifier says of it, where it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    named: Option<Named>,
     #[serde(flatten)]
     run: Run,
+}
+
+/// What is asked of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Its figures.
+    Figures,
+    /// Also what the classifier names as its limit.
+    Limit,
 }
 
 impl Kept {
     fn is(&self, wanted: &Wanted) -> bool {
         match &self.scenario {
-            Some(scenario) => *scenario == wanted.identity(),
+            Some(scenario) => *scenario == wanted.scenario().identity(),
             None => self.run.point == wanted.label() && self.run.seed == wanted.seed(),
         }
+    }
+
+    fn answers(&self, asked: Asked) -> bool {
+        is_valid(&self.run) && (asked == Asked::Figures || self.named.is_some())
     }
 }
 
@@ -93,13 +105,23 @@ impl Kept {
 pub(super) struct Runs<'w> {
     wanted: &'w [Wanted],
     /// One for each that is wanted; `None` where every attempt was disturbed.
-    made: Vec<Option<Run>>,
+    made: Vec<Option<Kept>>,
 }
 
 impl Runs<'_> {
     /// The valid runs, in the order in which they were wanted.
     pub(super) fn valid(&self) -> Vec<Run> {
-        self.made.iter().flatten().cloned().collect()
+        let made = self.wanted.iter().zip(&self.made);
+        let called = made.filter_map(|(wanted, made)| {
+            Some(Run { point: wanted.label().into(), ..made.as_ref()?.run.clone() })
+        });
+        called.collect()
+    }
+
+    /// What the classifier names in the valid runs of the point called `label`.
+    pub(super) fn named(&self, label: &str) -> Vec<Named> {
+        let of_point = self.wanted.iter().zip(&self.made).filter(|(wanted, _)| wanted.label() == label);
+        of_point.filter_map(|(_, made)| made.as_ref()?.named).collect()
     }
 
     /// What a table begins with.
@@ -128,14 +150,12 @@ impl Runs<'_> {
 }
 
 /// The runs of `wanted`: those kept in `dir` from earlier, and those still to be made, which it then keeps.
-pub(super) fn runs<'w>(wanted: &'w [Wanted], dir: &Path) -> Result<Runs<'w>, Failure> {
+pub(super) fn runs<'w>(wanted: &'w [Wanted], dir: &Path, asked: Asked) -> Result<Runs<'w>, Failure> {
     let file = dir.join(KEPT);
     let kept = kept(&file)?;
-    let known = |wanted: &Wanted| {
-        let kept = kept.iter().rev().find(|kept| is_valid(&kept.run) && kept.is(wanted))?;
-        Some(Run { point: wanted.label().into(), ..kept.run.clone() })
-    };
-    let mut made: Vec<Option<Run>> = wanted.iter().map(known).collect();
+    let known =
+        |wanted: &Wanted| kept.iter().rev().find(|kept| kept.answers(asked) && kept.is(wanted)).cloned();
+    let mut made: Vec<Option<Kept>> = wanted.iter().map(known).collect();
     let missing = made.iter().filter(|run| run.is_none()).count();
     if missing == 0 {
         return Ok(Runs { wanted, made });
@@ -147,15 +167,21 @@ pub(super) fn runs<'w>(wanted: &'w [Wanted], dir: &Path) -> Result<Runs<'w>, Fai
     let bar = progress_bar(missing);
     for _ in 0..ATTEMPTS {
         for (wanted, made) in wanted.iter().zip(&mut made).filter(|(_, made)| made.is_none()) {
-            let timed = emu::one(&wanted.point, wanted.seed(), wanted.datapath(), &mut NoTrace, None)?;
+            let mut rows: Vec<Row> = Vec::new();
+            let timed = emu::one(&wanted.point, wanted.seed(), wanted.datapath(), &mut rows, None)?;
             let run = wanted.run(&timed);
             if let Some(validity) = run.validity.as_ref().filter(|validity| !validity.valid) {
                 let (label, seed, problems) = (wanted.label(), wanted.seed(), validity.problems.join("; "));
                 bar.suspend(|| eprintln!("not valid: {label}, seed {seed}: {problems}"));
                 continue;
             }
-            keep(&file, Kept { scenario: Some(wanted.identity()), run: run.clone() })?;
-            *made = Some(run);
+            let named = match asked {
+                Asked::Figures => None,
+                Asked::Limit => situations::named(&rows, wanted.scenario()),
+            };
+            let kept = Kept { scenario: Some(wanted.scenario().identity()), named, run };
+            keep(&file, &kept)?;
+            *made = Some(kept);
             bar.inc(1);
         }
     }
@@ -167,27 +193,37 @@ fn is_valid(run: &Run) -> bool {
     run.validity.as_ref().is_some_and(|validity| validity.valid)
 }
 
-/// Adds a line.
-fn keep(file: &PathBuf, kept: Kept) -> Result<(), Failure> {
-    let line = output::json_line(&kept)?;
-    let opened = OpenOptions::new().create(true).append(true).open(file);
-    opened.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|e| cannot_write(file, &e))
+/// Adds a line, or nothing where there is no room for all of it.
+fn keep(file: &PathBuf, kept: &Kept) -> Result<(), Failure> {
+    let line = output::json_line(kept)?;
+    let add = || -> io::Result<()> {
+        let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+        let before = file.metadata()?.len();
+        file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).inspect_err(|_| {
+            // The next call would take it out as well.
+            let _ = file.set_len(before);
+        })
+    };
+    add().map_err(|e| cannot_write(file, &e))
 }
 
 /// The runs in a file of earlier ones. A last line that was cut off is a run that was not finished: it is taken
-/// out, so that the next line stands by itself.
+/// out, so that the next line stands by itself. The file is shortened and never written anew: an interruption here
+/// would lose them all.
 fn kept(file: &Path) -> Result<Vec<Kept>, Failure> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     if whole.len() < text.len() {
-        fs::write(file, whole).map_err(|e| cannot_write(file, &e))?;
+        let shortened = OpenOptions::new().write(true).open(file);
+        let shortened = shortened.and_then(|file| file.set_len(whole.len() as u64));
+        shortened.map_err(|e| cannot_write(file, &e))?;
     }
     let runs = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>();
     runs.map_err(|e| Failure::new(format!("{} has no runs: {e}", file.display()), "give another --out"))
 }
 
 fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("cannot write {}: {error}", file.display()), "give another --out")
+    output::cannot_write(file, error, "give another --out")
 }
 
 fn release() -> String {

@@ -7,7 +7,7 @@ use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::results::Run;
 use fullpipe_lab::scenario::Scenario;
 
-use super::kernel;
+use super::kernel::{self, Asked};
 use crate::args::FidelityArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -23,10 +23,10 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
         experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
     let steps: Vec<Point> = climbed.iter().flat_map(|climbed| climbed.steps.clone()).collect();
     let wanted = super::wanted(&steps, &experiment.seeds());
-    let kernel = kernel::runs(&wanted, &args.out)?;
+    let kernel = kernel::runs(&wanted, &args.out, Asked::Figures)?;
     let (valid, sim) = (kernel.valid(), super::simulated(&wanted)?);
     let held: Vec<Held<'_>> = climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();
-    let command = format!("fullpipe fidelity --ladder {}", args.file.display());
+    let command = super::command("--ladder ", args);
     let holds = held.len() == steps.len() && proof::is_proven(&held);
     Ok((kernel.heading(&command) + &proof::table(&held) + &kernel.missing(), holds))
 }

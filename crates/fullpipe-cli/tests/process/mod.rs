@@ -1,10 +1,14 @@
 //! Starts the command and gathers what it says.
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
+#[cfg(target_os = "linux")]
+pub(crate) mod emulated;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 /// Exit code, standard output, standard error.
 pub(crate) type Said = (i32, String, String);
@@ -41,6 +45,24 @@ pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> Said {
     let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("an exit code"), text(stdout), text(stderr))
+}
+
+/// Sends a signal, `name` as `kill` has it.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
+    assert!(sent.expect("a shell").success());
+}
+
+/// Waits until `happened`, at most a minute; whether it did.
+#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
+pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
+    let tries = || std::thread::sleep(Duration::from_millis(10));
+    (0..6_000).any(|_| {
+        happened() || {
+            tries();
+            false
+        }
+    })
 }
 
 /// What went wrong and what to do instead: one line each and nothing else, with `code` as the exit code.

@@ -9,10 +9,12 @@ use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::ExperimentError;
-use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning};
+use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
 use super::swept::{Swept, Written, refuse};
-use super::value::{Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Value, WinScale};
+use super::value::{
+    Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Segments, Value, WinScale,
+};
 use crate::check::{Metric, Over};
 use crate::scenario::Stack;
 
@@ -79,7 +81,7 @@ macro_rules! swept_table {
 }
 
 swept_table! {
-    PathFile { rate: LinkRate, rtt: Delay, loss: Loss, queue: Queue, duplicate: Share, jitter: JitterSpec, mtu: Mtu }
+    PathFile { rate: LinkRate, rtt: Delay, loss: Loss, queue: Queue, duplicate: Share, detour: Detour, jitter: JitterSpec, mtu: Mtu }
     own { forward: DirectionFile, backward: DirectionFile, policer: LimiterFile, shaper: LimiterFile }
 }
 
@@ -90,6 +92,7 @@ swept_table! {
         queue: Queue,
         delay: Delay,
         duplicate: Share,
+        detour: Detour,
         jitter: JitterSpec,
         ack_thinning: Thinning,
         aggregation: Aggregation,
@@ -114,6 +117,7 @@ swept_table! {
         rx_merge: Duration,
         ecn: bool,
         sack: bool,
+        initcwnd: Segments,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fullpipe_path::{AggregatorConfig, JitterConfig, Opportunities, Spread};
+use fullpipe_path::{AggregatorConfig, DetourConfig, JitterConfig, Opportunities, Spread};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::ExperimentError;
@@ -152,6 +152,32 @@ impl Value for JitterSpec {
     }
 }
 
+/// A longer way for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Detour(pub(super) DetourConfig);
+
+impl Value for Detour {
+    const EXAMPLE: &'static str =
+        "write { by = \"40ms\", at = \"20s\", until = \"60s\" }; until may be left out";
+    const KEYS: &'static [&'static str] = &["by", "at", "until"];
+
+    /// `by=40ms,at=20s,until=60s`.
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        let fields = fields::<Self>("detour", text)?;
+        let time = |key| -> Result<Option<Duration>, ExperimentError> {
+            fields.get(key).map(|text| Duration::read(text)).transpose()
+        };
+        let (Some(by), Some(from)) = (fields.get("by"), time("at")?) else {
+            return Err(ExperimentError::new("a detour needs by and at", Self::EXAMPLE));
+        };
+        let until = time("until")?.unwrap_or(Duration::MAX);
+        if until <= from {
+            return Err(ExperimentError::new("a detour ends before it begins", Self::EXAMPLE));
+        }
+        Ok(Self(DetourConfig { by: Delay::read(by)?.0, from, until }))
+    }
+}
+
 /// How long packets are gathered, or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aggregation(pub(super) AggregatorConfig);
@@ -219,7 +245,7 @@ mod tests {
     #[test]
     fn impairments_hang_on_a_direction() {
         let experiment = with_path(
-            "rate = '10mbit'\njitter = '5ms'\nduplicate = '1%'\n[path.backward]\nrate = '1mbit'\nack_thinning = 4\n\
+            "rate = '10mbit'\njitter = '5ms'\nduplicate = '1%'\ndetour = { by = '40ms', at = '20s' }\n[path.backward]\nrate = '1mbit'\nack_thinning = 4\n\
              aggregation = { within = '5ms', packets = 32 }\n\
              jitter = { up_to = '8ms', spread = 'normal', share = '5%', order = false }",
         )
@@ -240,6 +266,8 @@ mod tests {
             (Probability::from_ppm(10_000), Probability::ZERO)
         );
         assert_eq!((path.forward.ack_thinning, path.backward.ack_thinning), (1, 4));
+        let detour = DetourConfig { by: ms(40), from: ms(20_000), until: Duration::MAX };
+        assert_eq!((path.forward.detour, path.backward.detour), (Some(detour), None));
         let aggregation = AggregatorConfig { within: ms(5), packets: 32 };
         assert_eq!((path.forward.aggregation, path.backward.aggregation), (None, Some(aggregation)));
     }
@@ -275,6 +303,11 @@ mod tests {
             (
                 "rate = '1mbit'\njitter = { up_to = '1ms', spread = 'pareto' }",
                 "unknown spread 'pareto' of jitter",
+            ),
+            ("rate = '1mbit'\ndetour = { by = '1ms' }", "a detour needs by and at"),
+            (
+                "rate = '1mbit'\ndetour = { by = '1ms', at = '3s', until = '3s' }",
+                "a detour ends before it begins",
             ),
             ("rate = '1mbit'\njitter = '200s'", "time '200s' is out of range"),
             ("rate = '1mbit'\nack_thinning = 2", "unknown key 'ack_thinning'"),

@@ -48,6 +48,7 @@
 //! | `rate = { trace = "cellular.trace" }` | delivery opportunities of 1500 bytes in Mahimahi's format, from a file beside the experiment |
 //! | `jitter = "10ms"` | up to so much more delay, evenly spread; packets stay in order |
 //! | `jitter = { up_to = "10ms", spread = "normal", share = "5%", order = false }` | a bell (or `"fixed"`), for a share of packets, which others then overtake |
+//! | `detour = { by = "40ms", at = "20s", until = "60s" }` | a longer way for a time; packets stay in order; without `until` for the rest of the run |
 //! | `duplicate = "1%"` | so many packets come twice |
 //! | `ack_thinning = 4` | one pure ACK in four passes; `[path.backward]` or `[path.forward]` only |
 //! | `aggregation = { within = "5ms", packets = 32 }` | packets are held and let go together; likewise |

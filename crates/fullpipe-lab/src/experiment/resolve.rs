@@ -7,7 +7,7 @@ use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rme
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile};
-use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning, Traces};
+use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning, Traces};
 use super::queue::Queue;
 use super::swept::{Choice, Picker, Swept};
 use super::value::{Amount, App, BufferSize, Loss, Value};
@@ -162,6 +162,7 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
     let loss = picker.pick("loss", file.loss.as_ref());
     let queue = picker.pick("queue", file.queue.as_ref());
     let duplicate = picker.pick("duplicate", file.duplicate.as_ref());
+    let detour = picker.pick("detour", file.detour.as_ref());
     let jitter = picker.pick("jitter", file.jitter.as_ref());
     let mtu = picker.pick("mtu", file.mtu.as_ref()).map_or(1500, |mtu| mtu.0);
     let policer = limiter("policer", &file.policer, picker);
@@ -182,6 +183,7 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
         loss: forward.loss.or(loss),
         queue: Some(forward.queue.or(queue).unwrap_or(Queue::ONE_BDP)),
         duplicate: forward.duplicate.or(duplicate),
+        detour: forward.detour.or(detour),
         jitter: forward.jitter.or(jitter),
         policer: forward.policer.or(policer),
         shaper: forward.shaper.or(shaper),
@@ -202,6 +204,7 @@ struct Direction {
     queue: Option<Queue>,
     delay: Option<Duration>,
     duplicate: Option<Share>,
+    detour: Option<Detour>,
     jitter: Option<JitterSpec>,
     ack_thinning: Option<Thinning>,
     aggregation: Option<Aggregation>,
@@ -243,6 +246,7 @@ impl Direction {
             queue,
             discipline,
             aggregation: self.aggregation.map(|aggregation| aggregation.0),
+            detour: self.detour.map(|detour| detour.0),
             jitter: self.jitter.map(|jitter| jitter.0),
         })
     }
@@ -301,6 +305,7 @@ fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction
         queue: pick(picker, name, "queue", file.queue.as_ref()),
         delay: pick(picker, name, "delay", file.delay.as_ref()).map(|delay| delay.0),
         duplicate: pick(picker, name, "duplicate", file.duplicate.as_ref()),
+        detour: pick(picker, name, "detour", file.detour.as_ref()),
         jitter: pick(picker, name, "jitter", file.jitter.as_ref()),
         ack_thinning: pick(picker, name, "ack_thinning", file.ack_thinning.as_ref()),
         aggregation: pick(picker, name, "aggregation", file.aggregation.as_ref()),
@@ -345,6 +350,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     let rx_merge = picker.pick("rx_merge", file.rx_merge.as_ref()).unwrap_or(Duration::ZERO);
     let ecn = picker.pick("ecn", file.ecn.as_ref()).unwrap_or(false);
     let sack = picker.pick("sack", file.sack.as_ref()).unwrap_or(true);
+    let initcwnd = picker.pick("initcwnd", file.initcwnd.as_ref()).map(|segments| segments.0);
 
     let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
     if scale.is_some() && measured {
@@ -370,6 +376,7 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         rx_merge,
         ecn,
         sack,
+        initcwnd,
     })
 }
 

@@ -11,7 +11,7 @@ use fullpipe_tcp::cc::{Algorithm, SlowStart};
 use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
 use super::ExperimentError;
-use super::impairments::{Aggregation, JitterSpec, LinkRate, Share, Thinning};
+use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
@@ -477,6 +477,22 @@ impl Value for Count {
     }
 }
 
+/// A window in segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Segments(pub(super) u32);
+
+impl Value for Segments {
+    const EXAMPLE: &'static str = "write initcwnd = 30";
+
+    fn read(text: &str) -> Result<Self, ExperimentError> {
+        whole_number("initcwnd", text, 1, 10_000).map(|segments| Self(segments as u32))
+    }
+
+    fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
+        Some(lerp(from.0.into(), to.0.into(), step, last).to_string())
+    }
+}
+
 /// `tcp_adv_win_scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WinScale(pub(super) i8);
@@ -539,6 +555,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "per_flow" => equal::<bool>(a, b),
         "queue" => equal::<Queue>(a, b),
         "duplicate" => equal::<Share>(a, b),
+        "detour" => equal::<Detour>(a, b),
         "jitter" => equal::<JitterSpec>(a, b),
         "ack_thinning" => equal::<Thinning>(a, b),
         "aggregation" => equal::<Aggregation>(a, b),
@@ -546,6 +563,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "sndbuf" | "rcvbuf" => equal::<BufferSize>(a, b),
         "mtu" => equal::<Mtu>(a, b),
         "count" => equal::<Count>(a, b),
+        "initcwnd" => equal::<Segments>(a, b),
         "cc" => equal::<Algorithm>(a, b),
         "slow_start" => equal::<SlowStart>(a, b),
         "app" => equal::<App>(a, b),

@@ -47,6 +47,7 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         mtu: scenario.path.mtu,
         cc: spec.cc,
         slow_start: spec.slow_start,
+        initcwnd: host.initcwnd,
         sndbuf: host.sndbuf,
         rcvbuf: host.rcvbuf,
         window_rule: host.window_rule,

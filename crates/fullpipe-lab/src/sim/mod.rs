@@ -15,8 +15,8 @@ mod flow;
 mod schedule;
 
 use fullpipe_path::{
-    AckThinning, Aggregator, BurstLoss, Discipline, Duplication, Element, Hop, HopConfig, IidLoss, Jitter,
-    LossUnit, ManagedHop, ManagedHopConfig, PacketInfo, PacketKind, Path, Policer, Service, Shaper,
+    AckThinning, Aggregator, BurstLoss, Detour, Discipline, Duplication, Element, Hop, HopConfig, IidLoss,
+    Jitter, LossUnit, ManagedHop, ManagedHopConfig, PacketInfo, PacketKind, Path, Policer, Service, Shaper,
     ShaperConfig, Verdict,
 };
 use fullpipe_tcp::Connection;
@@ -281,6 +281,9 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path
         })));
     }
     elements.push(hop(spec, seed, draws(2)));
+    if let Some(detour) = spec.detour {
+        elements.push(Element::Detour(Detour::new(detour)));
+    }
     if let Some(aggregation) = spec.aggregation {
         elements.push(Element::Aggregator(Aggregator::new(aggregation)));
     }

@@ -42,6 +42,7 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
             rx_merge: Duration::ZERO,
             ecn: false,
             sack: true,
+            initcwnd: None,
         },
         flows: vec![FlowSpec {
             cc,

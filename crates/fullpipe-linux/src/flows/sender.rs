@@ -106,25 +106,21 @@ impl Sender {
     }
 }
 
-/// Writes what is offered, or as much of it as the socket takes.
+/// Writes what is offered as iperf3 does: block by block, each until it is written or the kernel refuses, and after a refusal
+/// the rest of that block counts as the next one. What is offered bounds how often that is.
 ///
-/// A short write is the end of it. To go on until the kernel refuses would be too much: the kernel looks at the buffer
-/// when it begins a packet and not when it adds to one. While the packet at the end of the queue is sent bit by bit
-/// from its front it goes on taking data at its back, so each write adds what the congestion window lets out, and
-/// 64 KiB more, whatever the buffer allows.
+/// A refusal is not the end of it, for the kernel looks at the buffer when it begins a packet and not when it adds to one. While
+/// the packet at the end of the queue is sent bit by bit from its front, it takes data at its back again.
 fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
     let mut taken = 0;
-    while taken < offered {
-        let most = (offered - taken).min(WRITE as u64) as usize;
-        match socket.write(&ZEROS[..most]) {
-            Ok(written) => {
-                taken += written as u64;
-                if written < most {
-                    break;
-                }
+    for _ in 0..offered.div_ceil(WRITE as u64) {
+        let mut rest = offered.min((taken / WRITE as u64 + 1) * WRITE as u64) - taken;
+        while rest > 0 {
+            match socket.write(&ZEROS[..rest as usize]) {
+                Ok(written) => (taken, rest) = (taken + written as u64, rest - written as u64),
+                Err(error) if again(error.kind()) => break,
+                Err(error) => return Err(error),
             }
-            Err(error) if again(error.kind()) => break,
-            Err(error) => return Err(error),
         }
     }
     Ok(taken)

@@ -17,6 +17,7 @@ use super::{Arrival, Departure, FlowNumbers, LinkReport, Log, PathSample, Sampli
 use crate::arena::{Arena, Slot};
 use crate::clock::{Clock, thread_cpu};
 use crate::error::Error;
+use crate::hosts::Answers;
 use crate::packet::{MOST_HEADERS, Segments, merged_headers, parse, set_ecn};
 use crate::poll::{Alarm, Poll, Stop};
 use crate::sys;
@@ -59,6 +60,8 @@ pub(crate) struct LinkConfig<'a> {
     pub(crate) sampling: Option<Sampling>,
     pub(crate) logged: bool,
     pub(crate) tap: Option<Tap>,
+    /// How fast the receiver answers; data goes to it in direction 0.
+    pub(crate) answers: Answers,
 }
 
 pub(crate) struct Link {
@@ -76,6 +79,9 @@ pub(crate) struct Link {
     /// Segments that are due, to be written now.
     due: Vec<Exit<Piece>>,
     tap: Option<Tap>,
+    answers: Answers,
+    /// It leads to the receiver.
+    to_receiver: bool,
     report: LinkReport,
 }
 
@@ -101,6 +107,8 @@ impl Link {
             arrivals: 0,
             due: Vec::new(),
             tap: config.tap,
+            answers: config.answers,
+            to_receiver: config.number == 0,
             report: LinkReport {
                 counters: Counters::default(),
                 data_drops: 0,
@@ -161,6 +169,9 @@ impl Link {
                 Err(error) => return Err(Error::system("read from a TUN device", error)),
             };
             let now = self.clock.now();
+            if !self.to_receiver {
+                self.answers.answered(now);
+            }
             if len > header {
                 self.push(now, len);
             }
@@ -263,6 +274,10 @@ impl Link {
         }
         let parsed = parse(packet);
         let segments = Segments::of(virtio, packet, &parsed);
+        // Before it is written: the kernel answers within the call.
+        if self.to_receiver && info.kind == PacketKind::Data {
+            self.answers.asked(now, group.len() as u32);
+        }
         let marked = info.ecn != parsed.ecn;
         let uncut = virtio.is_empty() || group.len() as u32 == segments.count;
         let result = if uncut && !marked {

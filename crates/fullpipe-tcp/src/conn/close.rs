@@ -35,11 +35,15 @@ impl Connection {
     /// data that was not read, or that comes from now on, is answered with a reset, so that the peer learns of its loss
     /// (RFC 9293 SHLD-3). No peer keeps such a connection for ever: see [`Event::Closed`].
     pub fn detach(&mut self, now: Instant) {
-        if self.detached {
+        if self.detached || self.over {
             return;
         }
         self.detached = true;
         match self.state {
+            // There is nobody to send it to.
+            State::Closed | State::Listen | State::SynSent if self.queue.written() > 0 => {
+                self.end(now, Event::Aborted);
+            }
             State::Closed | State::Listen | State::SynSent => self.end(now, Event::Closed),
             State::SynReceived | State::TimeWait => self.queue.close(),
             _ if self.readable() > 0 => self.abort(now),

@@ -5,17 +5,52 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use super::KeepAlive;
 use crate::Tunables;
 use crate::buffers::{Buffer, KernelVersion, WindowRule};
-use crate::cc::{Algorithm, SlowStart};
+use crate::cc::{Algorithm, INITIAL_SEGMENTS, SlowStart};
+
+/// Version of the Internet protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IpVersion {
+    /// IPv4 (RFC 791).
+    #[default]
+    V4,
+    /// IPv6 (RFC 8200).
+    V6,
+}
+
+impl IpVersion {
+    /// Bytes of an IP and a TCP header without options.
+    pub const fn headers(self) -> u64 {
+        match self {
+            Self::V4 => 40,
+            Self::V6 => 60,
+        }
+    }
+
+    /// What a peer takes that does not say (RFC 9293 MUST-15).
+    pub(super) const fn default_mss(self) -> u16 {
+        match self {
+            Self::V4 => 536,
+            Self::V6 => 1220,
+        }
+    }
+}
 
 /// What a connection is told before it begins.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Largest packet, IP header included, in bytes.
     pub mtu: u64,
+    /// What carries the segments: headers take 40 or 60 bytes of a packet.
+    pub ip: IpVersion,
+    /// Segments become smaller after three timeouts in a row, in case a router drops what is too big and says nothing
+    /// (`net.ipv4.tcp_mtu_probing = 1`, without its search upwards).
+    pub mtu_probing: bool,
     /// Congestion control of the sending half.
     pub cc: Algorithm,
     /// What watches its slow start, if not its own.
     pub slow_start: Option<SlowStart>,
+    /// Initial window in segments, as a route sets it (`ip route ... initcwnd`); RFC 6928's ten when `None`.
+    pub initcwnd: Option<u32>,
     /// Send buffer.
     pub sndbuf: Buffer,
     /// Receive buffer.
@@ -45,14 +80,24 @@ pub struct Config {
     pub seed: u64,
 }
 
+impl Config {
+    /// The initial window in bytes.
+    pub(super) fn initial_window(&self, mss: u64) -> u64 {
+        self.initcwnd.map_or(INITIAL_SEGMENTS, u64::from) * mss
+    }
+}
+
 impl Default for Config {
     /// A Linux 6.18 host with a gigabyte of memory or more as it is installed: `tcp_wmem[2]` of 4 MiB and `tcp_rmem[2]` of
     /// 32 MiB, CUBIC, an Ethernet path.
     fn default() -> Self {
         Self {
             mtu: 1500,
+            ip: IpVersion::V4,
+            mtu_probing: false,
             cc: Algorithm::Cubic,
             slow_start: None,
+            initcwnd: None,
             sndbuf: Buffer::Auto { max: Bytes::from_mib(4) },
             rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) },
             window_rule: WindowRule::of(KernelVersion::new(6, 18), None),

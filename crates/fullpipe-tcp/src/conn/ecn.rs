@@ -103,7 +103,7 @@ impl Connection {
             self.ecn.reducing = false;
         }
         let echoed = self.ecn.agreed && segment.flags.has(Flags::ECE);
-        if !echoed || self.phase != Phase::Open || self.ecn.reducing || self.snd_una < self.ecn.until {
+        if !echoed || self.phase != Phase::Open || self.ecn.reducing || self.snd_una <= self.ecn.until {
             return;
         }
         self.prr.enter(self.control.cwnd);

@@ -59,13 +59,18 @@ impl Connection {
             flags: if answer { Flags::SYN.with(Flags::ACK) } else { Flags::SYN }.with(ecn),
             timestamps: self.has_timestamps.then(|| self.timestamps(now)),
             syn: Some(SynOptions {
-                mss: u16::try_from(self.config.mtu.saturating_sub(40)).unwrap_or(u16::MAX),
+                mss: u16::try_from(self.own_mss()).unwrap_or(u16::MAX),
                 window_scale: Some(self.window.scale()),
                 sack_permitted: self.has_sack,
             }),
             sack: SackBlocks::default(),
             ecn: Ecn::NotEct,
         })
+    }
+
+    /// Payload of the largest packet if it had no options (RFC 9293 section 3.7.1).
+    fn own_mss(&self) -> u64 {
+        self.config.mtu.saturating_sub(self.config.ip.headers())
     }
 
     fn syn_timeout(&self, answer: bool) -> Duration {
@@ -93,7 +98,7 @@ impl Connection {
     pub(super) fn on_segment_without_data(&mut self, now: Instant, segment: &Segment) -> bool {
         match self.state {
             State::Closed => self.reset_due = reset_for(segment),
-            State::Listen => self.on_segment_in_listen(segment),
+            State::Listen => self.on_segment_in_listen(now, segment),
             State::SynSent => self.on_segment_in_syn_sent(now, segment),
             State::SynReceived => return self.on_segment_in_syn_received(now, segment),
             State::TimeWait => self.on_segment_in_time_wait(now, segment),
@@ -103,11 +108,11 @@ impl Connection {
     }
 
     /// A segment in `Listen`: a SYN opens, an ACK is of a connection that is not known (TCP-3).
-    fn on_segment_in_listen(&mut self, segment: &Segment) {
+    fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
             self.reset_due = reset_for(segment);
         } else if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST) {
-            self.agree(segment);
+            self.agree(now, segment);
             self.state = State::SynReceived;
             self.syn_pending = true;
         }
@@ -125,7 +130,7 @@ impl Connection {
                 self.end(now, Event::Aborted);
             }
         } else if segment.flags.has(Flags::SYN) {
-            self.agree(segment);
+            self.agree(now, segment);
             if acknowledges {
                 self.establish(now, segment);
                 self.acks.demand();
@@ -180,7 +185,7 @@ impl Connection {
     }
 
     /// Takes what the peer's SYN says. An option counts only if both sides sent it.
-    fn agree(&mut self, segment: &Segment) {
+    fn agree(&mut self, now: Instant, segment: &Segment) {
         self.irs = segment.seq;
         self.ecn.agree(segment, self.config.ecn);
         let Some(options) = segment.syn else { return };
@@ -192,12 +197,12 @@ impl Connection {
         }
         if let Some(timestamps) = segment.timestamps {
             self.ts_recent = timestamps.value;
+            self.ts_recent_at = now;
         }
         // Absent, or absurd: RFC 9293's default and the kernel's floor (MSS-2, MSS-3).
-        let peer_mss = u64::from(if options.mss == 0 { 536 } else { options.mss }).max(88);
-        let own_mss = self.config.mtu.saturating_sub(40);
-        let option_bytes = if self.has_timestamps { 12 } else { 0 };
-        self.mss = own_mss.min(peer_mss).saturating_sub(option_bytes).max(48);
+        let default = self.config.ip.default_mss();
+        let peer_mss = u64::from(if options.mss == 0 { default } else { options.mss }).max(88);
+        self.mss = self.own_mss().min(peer_mss).saturating_sub(self.option_bytes()).max(48);
     }
 
     fn establish(&mut self, now: Instant, segment: &Segment) {
@@ -212,14 +217,14 @@ impl Connection {
         self.max_snd_wnd = self.snd_wnd;
         self.mss = build::bound_to_half_window(self.mss, self.snd_wnd);
         // Karn: a SYN that was sent again gives no sample.
-        if self.syn_transmissions == 1 {
+        if self.syn_transmissions == 1 && self.syn_retries == 0 {
             let rtt = now.saturating_since(self.syn_sent_at);
             self.rtt.on_sample(rtt, 0, 0);
             self.rtt.on_min_sample(rtt, now);
         }
         self.rate.delivered_time = now;
         // TCP-10: a SYN lost more than once is a sign of congestion; begin with one segment.
-        let initial_cwnd = if self.syn_retries > 1 { self.mss } else { 10 * self.mss };
+        let initial_cwnd = if self.syn_retries > 1 { self.mss } else { self.config.initial_window(self.mss) };
         let slow_start = self.config.slow_start;
         let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
         let cx = self.context(now);

@@ -16,8 +16,8 @@ use crate::wire::{Flags, Segment, Timestamps};
 /// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
 pub(super) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a timestamp of the peer is remembered: half of the way round would be 24.8 days.
-const CLOCK_MEMORY: Duration = Duration::from_secs(24 * 86_400);
+/// How long a timestamp of the peer is good for comparing, without another (RFC 7323 section 5.5).
+const TIMESTAMP_VALID_FOR: Duration = Duration::from_secs(24 * 86_400);
 
 /// What one ACK delivered, gathered record by record.
 pub(super) struct Delivery {
@@ -139,9 +139,14 @@ impl Connection {
             return;
         }
         if let Some(timestamps) = segment.timestamps {
-            let age = timestamps.value.wrapping_sub(self.ts_recent) as i32;
-            if start <= self.last_ack_sent && (age >= 0 || self.has_outlived_clock(now)) {
+            // The same once more, as in a copy that was long on its way, does not show that the peer's clock goes on.
+            let is_news = timestamps.value != self.ts_recent && !self.is_older(now, timestamps.value);
+            if is_news && start <= self.last_ack_sent {
                 self.ts_recent = timestamps.value;
+                // What was received before may have been on its way for weeks.
+                if start >= self.reassembly.rcv_nxt() {
+                    self.ts_recent_at = now;
+                }
             }
             if segment.len > 0 && self.window.is_new_echo(timestamps.echo) {
                 self.window.on_echo(timestamps.echo, clock(now), self.readable());
@@ -185,16 +190,15 @@ impl Connection {
     /// PAWS (RFC 7323 section 5): an old timestamp marks a segment from a previous wrap.
     fn is_stale(&self, now: Instant, segment: &Segment, start: u64) -> bool {
         let Some(timestamps) = segment.timestamps else { return false };
-        let age = timestamps.value.wrapping_sub(self.ts_recent) as i32;
         // A reordered pure ACK is tolerated: it carries nothing that could be misplaced (PAWS-5).
-        age < 0 && segment.len > 0 && start >= self.reassembly.rcv_nxt() && !self.has_outlived_clock(now)
+        segment.len > 0 && start >= self.reassembly.rcv_nxt() && self.is_older(now, timestamps.value)
     }
 
-    /// PAWS-3: after so long a silence the peer's clock of milliseconds may have come round, and says nothing (RFC 7323 section
-    /// 5.5).
-    #[cold]
-    fn has_outlived_clock(&self, now: Instant) -> bool {
-        now.saturating_since(self.last_heard()) > CLOCK_MEMORY
+    /// The peer's clock said so before what was noted of it last; unless that was so long ago that the clock has gone
+    /// round halfway (PAWS-3, RFC 7323 section 5.5).
+    fn is_older(&self, now: Instant, value: u32) -> bool {
+        (value.wrapping_sub(self.ts_recent) as i32) < 0
+            && now.saturating_since(self.ts_recent_at) < TIMESTAMP_VALID_FOR
     }
 
     fn on_data(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
@@ -217,6 +221,8 @@ impl Connection {
         }
         let occupied = self.reassembly.held_bytes() + self.readable();
         let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
+        let window_shrinks =
+            self.acks.is_second(len, self.rcv_mss) && self.window.shrinks(occupied, self.last_ack_sent);
         let Self { acks, window, rtt, reassembly, .. } = self;
         acks.on_data(
             now,
@@ -229,6 +235,7 @@ impl Connection {
                 urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
                 rcv_nxt: reassembly.rcv_nxt(),
                 window_opened,
+                window_shrinks,
                 window: window.remaining(reassembly.rcv_nxt()),
                 rtt: window.rtt().or(rtt.srtt()),
             },
@@ -312,6 +319,7 @@ impl Connection {
             if delivery.newest_rtt().is_some() || self.has_timestamps {
                 self.rto.on_valid_sample();
             }
+            self.rto.on_progress();
             self.rto_base = now;
         }
 
@@ -432,7 +440,8 @@ impl Connection {
             return;
         }
         let Self { board, rack, rto, .. } = self;
-        board.acknowledge(ack, |run| delivery.take(run, false, rack, rto));
+        let part = board.acknowledge(ack, |run| delivery.take(run, false, rack, rto));
+        delivery.cum_acked += part;
     }
 
     /// Takes the samples of an ACK; `answer` are its timestamps if it acknowledged something.

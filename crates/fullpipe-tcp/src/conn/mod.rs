@@ -16,6 +16,18 @@
 //! 2. `handle_timeout` when `poll_timeout` is due,
 //!
 //! and after any of them `poll_transmit` until it yields nothing.
+//!
+//! A peer cannot make a connection remember without bound, whatever it sends (`tests/limits.rs`):
+//!
+//! | what | most |
+//! |---|---|
+//! | payload received and not read, holes counted | the window that was offered, which the receive buffer bounds |
+//! | ranges above holes | one for each 832 bytes of receive buffer, 64 at least |
+//! | ranges and duplicates that are reported | 4 and 1 |
+//! | records of segments sent | what was written: the send buffer, in segments of 48 bytes at least |
+//! | ranges that the peer reports | one more than there are records |
+//! | losses that wait, retransmissions that are timed | two for each record |
+//! | resets and ACKs that are due | one each; out of place, an ACK in half a second |
 
 mod carried;
 mod close;
@@ -24,6 +36,7 @@ mod ecn;
 mod events;
 mod handshake;
 mod input;
+mod mtu;
 mod output;
 mod report;
 mod reset;
@@ -38,6 +51,7 @@ mod without_sack;
 use fullpipe_units::{Draws, Instant};
 
 use crate::SendLimit;
+use crate::buffers::PACKET_BUFFER_MEMORY;
 use crate::cc::{CongestionControl, Context, Control, Hints, Lost, Recovery};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
 use crate::recovery::newreno::NewReno;
@@ -56,7 +70,7 @@ use crate::tx::queue::{Outlet, SendQueue};
 use crate::wire::{Segment, SeqNum};
 
 pub use carried::Accepted;
-pub use config::Config;
+pub use config::{Config, IpVersion};
 use ecn::EcnState;
 pub use events::Event;
 use events::Events;
@@ -78,6 +92,9 @@ pub struct Transmit {
     /// Scheduled departure.
     pub depart_at: Instant,
 }
+
+/// Ranges that are held above holes however small the receive buffer is.
+const LEAST_RANGES: usize = 64;
 
 /// Where loss recovery stands.
 ///
@@ -186,6 +203,8 @@ pub struct Connection {
     /// Bytes handed to the application.
     copied: u64,
     ts_recent: u32,
+    /// When it was noted.
+    ts_recent_at: Instant,
     last_ack_sent: u64,
     /// When something out of place was last answered.
     challenged_at: Option<Instant>,
@@ -244,9 +263,18 @@ impl Connection {
 
     fn new(config: Config, state: State) -> Self {
         let draws = Draws::new(config.seed, 0x7463_7000);
-        let mss = config.mtu.saturating_sub(40 + 12).max(48);
-        let queue = SendQueue::new(config.sndbuf, 10 * mss, mss);
+        let mss = config.mtu.saturating_sub(config.ip.headers() + 12).max(48);
+        let queue = SendQueue::new(config.sndbuf, config.initial_window(mss), mss);
         let window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
+        // What arrives out of order takes a packet buffer in a kernel, which bounds how much of it there can be; so here.
+        let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
+            .unwrap_or(usize::MAX)
+            .max(LEAST_RANGES);
+        let window = if state == State::Listen {
+            window
+        } else {
+            window.before_timestamps(config.mtu.saturating_sub(config.ip.headers()).max(48))
+        };
         let cx = Context::fresh(mss, draws);
         let cc = config.cc.build(&cx, &Hints::default());
         let control = cc.control();
@@ -309,7 +337,7 @@ impl Connection {
             retransmit_timer: None,
             probe_armed_at: None,
             lost_scratch: Vec::new(),
-            reassembly: Reassembly::default(),
+            reassembly: Reassembly::new(most_ranges),
             accepted: Accepted::default(),
             acks: AckPolicy::default(),
             window,
@@ -317,6 +345,7 @@ impl Connection {
             fin_at: None,
             copied: 0,
             ts_recent: 0,
+            ts_recent_at: Instant::ZERO,
             last_ack_sent: 0,
             challenged_at: None,
             reset_due: None,
@@ -403,8 +432,8 @@ impl Connection {
         if taken > 0 && !self.acks.is_due() {
             let (rcv_nxt, held) = (self.reassembly.rcv_nxt(), self.reassembly.held_bytes());
             let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
-            // Who has sent everything needs no window.
-            if opens && !self.is_peer_closed() {
+            // Who has sent everything needs no window. A second segment waited for a reader (G-9).
+            if (opens && !self.is_peer_closed()) || self.acks.is_second(0, self.rcv_mss) {
                 self.acks.demand();
             }
         }
@@ -436,6 +465,7 @@ impl Connection {
     #[doc(hidden)]
     pub fn check(&self) {
         self.board.check();
+        self.reassembly.check();
         assert!(self.snd_una <= self.snd_nxt);
         assert!(self.board.oldest().is_none_or(|record| record.offset == self.snd_una), "una and the board");
     }

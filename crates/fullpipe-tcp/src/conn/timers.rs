@@ -15,6 +15,7 @@
 
 use fullpipe_units::Instant;
 
+use super::mtu::BLACK_HOLE_TIMEOUTS;
 use super::{Connection, Event, Phase, ProbeKind, State};
 use crate::cc::Signal;
 use crate::estimate::RTO_MAX;
@@ -102,17 +103,26 @@ impl Connection {
             return;
         }
         let most = if self.detached { ORPHAN_TIMEOUTS } else { MAX_TIMEOUTS };
-        if self.rto.backoff() >= most {
+        if self.rto.expiries() >= most {
             self.end(now, Event::Aborted);
             return;
         }
         if self.exceeds_user_timeout(now) {
             return;
         }
+        if self.config.mtu_probing && self.rto.backoff() >= BLACK_HOLE_TIMEOUTS {
+            self.suspect_black_hole(now);
+        }
         self.stats.timeouts += 1;
         self.probe.cancel();
         let recovering = matches!(self.phase, Phase::Recovery { .. });
         let first = self.rto.on_expiry(now, self.snd_una, self.snd_nxt, recovering);
+        let reneged = self.board.is_reneged();
+        if reneged {
+            // What the peer has dropped, or only some of it: nothing that it reports now says that the path was late.
+            self.board.forget_sacks();
+            self.rto.confirm();
+        }
         if self.phase == Phase::Open {
             self.undo.begin(self.snd_una, self.board.resent_in_network());
         }
@@ -123,7 +133,7 @@ impl Connection {
         if self.has_sack {
             let patience = super::input::patience(&self.rtt, self.phase);
             let Self { rack, board, lost_scratch, .. } = self;
-            rack.mark_on_timeout(now, board, patience, |number, record| {
+            rack.mark_on_timeout(now, board, patience, reneged, |number, record| {
                 lost_scratch.push(super::input::lost_record(number, record, crate::cc::LossCause::Rto));
             });
         } else {

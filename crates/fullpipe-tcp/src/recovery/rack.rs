@@ -181,11 +181,7 @@ impl Rack {
         }
 
         while let Some(&(number, sent_at)) = self.resent.front() {
-            // Gone, or sent once more since: another entry speaks for it.
-            let current = board.visit(number).filter(|record| {
-                record.sent_at == sent_at
-                    && matches!(record.state, RecordState::InFlight | RecordState::Resent)
-            });
+            let current = board.visit(number).filter(|record| speaks_for(record, sent_at));
             if let Some(record) = current {
                 if !self.precedes(record) {
                     break;
@@ -203,22 +199,32 @@ impl Rack {
     }
 
     /// Marks what a retransmission timeout implies: the oldest record, and whatever was sent longer ago
-    /// than a round trip (RFC 8985 section 6.3).
+    /// than a round trip (RFC 8985 section 6.3); everything if the peer has `reneged`.
     pub fn mark_on_timeout(
         &mut self,
         now: Instant,
         board: &mut Scoreboard,
         patience: Patience,
+        reneged: bool,
         mut lost: impl FnMut(RecordNo, &SentRecord),
     ) {
         let allowance = self.rtt + self.reo_wnd(patience, board.sacked_segments());
         let oldest = board.base();
         for number in board.numbers() {
             let Some(record) = board.visit(number) else { continue };
-            if number == oldest || record.sent_at + allowance <= now {
+            if number == oldest || reneged || record.sent_at + allowance <= now {
                 Self::mark(board, number, &mut lost);
             }
         }
+        // Whoever acknowledges an octet for each timeout would make the list grow with timeouts.
+        self.resent
+            .retain(|&(number, sent_at)| board.get(number).is_some_and(|record| speaks_for(record, sent_at)));
+    }
+
+    /// Retransmissions that are remembered.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.resent.len()
     }
 
     fn mark(board: &mut Scoreboard, number: RecordNo, lost: &mut impl FnMut(RecordNo, &SentRecord)) {
@@ -228,6 +234,12 @@ impl Rack {
             lost(number, record);
         }
     }
+}
+
+/// The transmission at `sent_at` is the record's last and still in the network; if not, the record is gone, or another entry
+/// speaks for it.
+fn speaks_for(record: &SentRecord, sent_at: Instant) -> bool {
+    record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)
 }
 
 #[cfg(test)]

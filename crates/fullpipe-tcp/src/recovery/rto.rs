@@ -12,8 +12,10 @@ use crate::estimate::{RTO_MAX, RttEstimator};
 /// State of the timeout.
 #[derive(Clone, Debug, Default)]
 pub struct Rto {
-    /// Expiries since the last progress.
+    /// How often the timeout has doubled: expiries, and unanswered probes, since the last valid RTT sample.
     backoff: u32,
+    /// Expiries since the last progress.
+    expiries: u32,
     /// The repair after a timeout ends when this offset is acknowledged.
     repair_until: Option<u64>,
     /// When the timeout expired that may yet prove spurious.
@@ -36,6 +38,7 @@ impl Rto {
         let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
         let again = self.backoff > 0 && self.suspect_since.is_some();
         self.backoff += 1;
+        self.expiries += 1;
         self.suspect_since = (again || (first && !recovering)).then_some(now);
         self.asked_at = None;
         self.repair_until = Some(snd_nxt);
@@ -45,6 +48,11 @@ impl Rto {
     /// A window probe went unanswered so far: the next one waits longer.
     pub fn on_unanswered_probe(&mut self) {
         self.backoff += 1;
+    }
+
+    /// Something was acknowledged. By Karn's rule that need not end the back-off, but there is somebody to wait for.
+    pub fn on_progress(&mut self) {
+        self.expiries = 0;
     }
 
     /// A valid RTT sample: the path answers, the back-off is over.
@@ -107,9 +115,14 @@ impl Rto {
         self.repair_until.is_some()
     }
 
-    /// Expiries since the last progress.
+    /// How often the timeout has doubled.
     pub fn backoff(&self) -> u32 {
         self.backoff
+    }
+
+    /// Expiries since the last progress.
+    pub fn expiries(&self) -> u32 {
+        self.expiries
     }
 
     /// The timeout no longer counts as possibly spurious.

@@ -257,6 +257,16 @@ impl Scoreboard {
         true
     }
 
+    /// Marks whatever is in the network and larger than `len`: the path does not take it. The one search through all records.
+    #[cold]
+    pub fn mark_larger_than(&mut self, len: u64) {
+        for number in self.numbers() {
+            if self.get(number).is_some_and(|record| u64::from(record.len) > len) {
+                self.mark_lost(number);
+            }
+        }
+    }
+
     /// Takes back every loss mark that has not been acted upon: the timeout was spurious.
     pub fn unmark_all_lost(&mut self) {
         while let Some(number) = self.next_lost() {
@@ -276,9 +286,28 @@ impl Scoreboard {
         }
     }
 
+    /// Whether the peer has taken back what it reported: it would have acknowledged the oldest record if it still had it.
+    pub fn is_reneged(&self) -> bool {
+        self.oldest().is_some_and(|record| record.state == RecordState::Sacked)
+    }
+
+    /// Forgets all that was reported selectively: it counts as in the network again (RFC 2018 section 8).
+    pub fn forget_sacks(&mut self) {
+        let Self { records, inflight, resent_in_network, .. } = self;
+        for record in records.iter_mut().filter(|record| record.state == RecordState::Sacked) {
+            record.state = if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
+            *inflight += u64::from(record.len);
+            *resent_in_network += record.resent();
+        }
+        self.visited += self.records.len() as u64;
+        self.sacked_segments = 0;
+        self.sacked = RangeSet::default();
+    }
+
     /// Handles a cumulative acknowledgement of everything below `offset`. `newly` gets what was not known to be
-    /// delivered before, in offset order.
-    pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) {
+    /// delivered before, in offset order. Returns the octets of a record of which only a part is acknowledged, if they
+    /// were not known to be delivered either: of these there is no news but their number.
+    pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) -> u64 {
         let outstanding = self.records.len();
         while let Some(first) = self.records.front().filter(|record| record.end() <= offset) {
             let (mut segments, mut octets) = (1, u64::from(first.len));
@@ -310,32 +339,34 @@ impl Scoreboard {
         let gone = (outstanding - self.records.len()) as u64;
         self.visited += gone;
         self.base += gone;
-        if let Some(record) = self.records.front()
-            && record.offset < offset
-        {
-            // The peer took a part only, as after a window shrunk under our feet.
-            let part = u32::try_from(offset - record.offset).unwrap_or(record.len);
-            self.trim_front(part);
-        }
+        let part = self.trim_front(offset);
         if !self.sacked.is_empty() {
             self.sacked.remove_below(offset);
         }
+        part
     }
 
-    fn trim_front(&mut self, part: u32) {
-        let Some(record) = self.records.front_mut() else { return };
-        record.offset += u64::from(part);
-        record.len -= part;
-        let part = u64::from(part);
+    /// The peer took a part of a segment only, as after a window shrunk under our feet, or acknowledges in pieces.
+    fn trim_front(&mut self, offset: u64) -> u64 {
+        let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
+        let part = offset - record.offset;
+        record.offset = offset;
+        // Less than the whole record, or it would be gone.
+        record.len -= part as u32;
         match record.state {
-            RecordState::Sacked => {}
+            RecordState::Sacked => return 0,
             RecordState::Lost => self.lost_pending -= part,
             RecordState::InFlight | RecordState::Resent => self.inflight -= part,
         }
+        part
     }
 
     /// Handles one SACK block. `newly` gets what it newly covers, in offset order.
     pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(Run<'_>)) {
+        // No honest peer holds more ranges than there are segments; another shall not be remembered octet by octet.
+        if self.sacked.len() > self.records.len() {
+            return;
+        }
         let Self { records, sacked, sacked_segments, inflight, lost_pending, .. } = self;
         let (resent_in_network, visited) = (&mut self.resent_in_network, &mut self.visited);
         sacked.insert(start, end, |gap_start, gap_end| {
@@ -392,6 +423,7 @@ impl Scoreboard {
         assert_eq!(self.lost_pending, sum(|state| state == RecordState::Lost), "lost");
         let sacked = self.records.iter().filter(|record| record.state == RecordState::Sacked).count();
         assert_eq!(self.sacked_segments, sacked as u64, "sacked");
+        assert!(self.sacked.len() <= self.records.len() + 1, "more ranges than records");
         let resent: u64 = self.records.iter().map(SentRecord::resent).sum();
         assert_eq!(self.resent_in_network, resent, "resent");
         let contiguous = |(a, b): (&SentRecord, &SentRecord)| a.offset + u64::from(a.len) == b.offset;
@@ -541,5 +573,31 @@ mod tests {
             offset += u64::from(len);
         }
         assert_eq!(delivered(&mut board, &[(240, 347)]), [3, 4]);
+    }
+
+    /// What a peer reports takes no more memory than what was sent: blocks of an octet each are remembered up to the number of
+    /// records, and a record that is lost again and again waits in the queue twice at most.
+    #[test]
+    fn memory_is_bounded_by_what_was_sent() {
+        let mut board = board(50);
+        for octet in (1..5_000).step_by(2) {
+            board.sack(octet, octet + 1, |_| {});
+            board.check();
+        }
+        assert_eq!(board.sacked.len(), 51);
+        board.acknowledge(4_900, |_| {});
+        assert_eq!((board.records.len(), board.sacked.len()), (1, 0));
+
+        let mut board = self::board(50);
+        for round in 0..100 {
+            for number in 0..50 {
+                board.mark_lost(number);
+            }
+            while let Some(number) = board.next_lost() {
+                board.on_resent(number, Instant::from_nanos(round), RateSnapshot::default(), false);
+                assert!(board.lost_queue.len() <= 100);
+            }
+        }
+        assert!(board.lost_queue.is_empty());
     }
 }

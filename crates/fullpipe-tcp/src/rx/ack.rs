@@ -1,6 +1,6 @@
 //! When to acknowledge (RFC 5681 section 4.2, in the kernel's form).
 //!
-//! At least every second full segment, at once for anything out of order; otherwise after a delay that
+//! At least every second full segment, at once if somebody reads or the window can move, at once for anything out of order; otherwise after a delay that
 //! follows the spacing of arrivals. A new connection acknowledges everything at first ("quick ACKs"),
 //! because the sender's slow start lives on ACKs. Above a hole, after three duplicate ACKs, further
 //! ones are held for up to a millisecond: the sender needs the news, not every repetition of it.
@@ -52,6 +52,8 @@ pub(crate) struct Received {
     pub(crate) rcv_nxt: u64,
     /// The window opened with it.
     pub(crate) window_opened: bool,
+    /// An ACK now would offer less window than the last one did: who reads can ask for it, and else the delay is soon enough.
+    pub(crate) window_shrinks: bool,
     /// Present receive window in bytes.
     pub(crate) window: u64,
     /// Smoothed RTT as this side sees it.
@@ -72,7 +74,7 @@ impl AckPolicy {
             self.now = true;
         } else if received.disorder {
             self.on_disorder(now, received);
-        } else if self.unacked > received.mss || self.quick_left > 0 {
+        } else if (self.unacked > received.mss && !received.window_shrinks) || self.quick_left > 0 {
             self.now = true;
         } else if !self.now {
             let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
@@ -122,6 +124,11 @@ impl AckPolicy {
             let due = now + share.min(COMPRESSION_DELAY);
             self.delayed_until = Some(self.delayed_until.map_or(due, |earlier| earlier.min(due)));
         }
+    }
+
+    /// With `len` octets more there is a second full segment to acknowledge.
+    pub(crate) fn is_second(&self, len: u64, mss: u64) -> bool {
+        self.unacked + len > mss
     }
 
     /// An ACK is owed at once, whatever arrives (FIN, window update, challenge).
@@ -180,6 +187,7 @@ mod tests {
             urgent: false,
             rcv_nxt: 0,
             window_opened: false,
+            window_shrinks: false,
             window: 65_160,
             rtt: Some(Duration::from_millis(100)),
         }

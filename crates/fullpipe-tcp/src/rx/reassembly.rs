@@ -21,9 +21,11 @@ pub(crate) struct Arrival {
 }
 
 /// The receive side's positions.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reassembly {
     rcv_nxt: u64,
+    /// Most ranges that are held.
+    most: usize,
     held: RangeSet,
     /// Ranges to report, newest change first.
     recent: Vec<(u64, u64)>,
@@ -32,6 +34,17 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
+    /// Holds up to `most` ranges. One more is not taken: it was not reported either, so the sender sends it again. A peer that
+    /// sends every second octet cannot make it hold more; segments of an ordinary size are fewer.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { rcv_nxt: 0, most, held: RangeSet::default(), recent: Vec::new(), duplicate: None }
+    }
+
+    /// Every range counts for memory that is bounded, for tests.
+    pub(crate) fn check(&self) {
+        assert!(self.held.len() <= self.most && self.recent.len() <= REMEMBERED, "too much is held");
+    }
+
     /// The next offset expected.
     pub(crate) fn rcv_nxt(&self) -> u64 {
         self.rcv_nxt
@@ -70,6 +83,10 @@ impl Reassembly {
             arrival.new = end - start;
             arrival.advanced = true;
             self.rcv_nxt = end;
+            return arrival;
+        }
+        if self.held.len() >= self.most && start > self.rcv_nxt && !self.held.touches(start, end) {
+            arrival.out_of_order = true;
             return arrival;
         }
         if self.held.covers(start, end) {
@@ -129,7 +146,7 @@ mod tests {
     /// SK-1: the first block holds the newest segment, the others repeat recent changes.
     #[test]
     fn the_newest_change_is_reported_first() {
-        let mut rx = Reassembly::default();
+        let mut rx = Reassembly::new(100);
         assert!(rx.insert(0, 100).advanced);
         for start in [200, 400, 600, 800, 1000] {
             assert!(rx.insert(start, start + 100).out_of_order);
@@ -145,7 +162,7 @@ mod tests {
     /// ACK-5: a fully duplicate segment is reported as exactly that range, once.
     #[test]
     fn duplicates_are_reported_once() {
-        let mut rx = Reassembly::default();
+        let mut rx = Reassembly::new(100);
         rx.insert(0, 300);
         assert_eq!(rx.insert(100, 200).new, 0);
         assert_eq!(rx.take_duplicate(), Some((100, 200)));
@@ -157,10 +174,30 @@ mod tests {
 
     #[test]
     fn filling_the_last_hole_is_noticed() {
-        let mut rx = Reassembly::default();
+        let mut rx = Reassembly::new(100);
         rx.insert(100, 200);
         assert!(rx.insert(0, 100).filled_last_hole);
         assert_eq!(rx.rcv_nxt(), 200);
         assert!(rx.recent().is_empty());
+    }
+
+    /// A peer that sends every second octet is held to so many ranges: what comes beyond is not taken and not reported. What fits
+    /// to what is held is, and holes are filled.
+    #[test]
+    fn ranges_are_bounded() {
+        let mut rx = Reassembly::new(8);
+        for i in 1..10_000 {
+            let arrival = rx.insert(2 * i, 2 * i + 1);
+            assert_eq!((arrival.new, arrival.out_of_order), (u64::from(i <= 8), true));
+            rx.check();
+        }
+        assert_eq!((rx.held_bytes(), rx.highest()), (8, 17));
+        assert_eq!(rx.insert(17, 18).new, 1, "at an end");
+        assert_eq!(rx.insert(5, 6).new, 1, "between two");
+        assert_eq!(rx.insert(0, 2).new, 2);
+        assert_eq!((rx.rcv_nxt(), rx.held.len()), (3, 6));
+        assert_eq!(rx.insert(100, 101).new, 1, "there is room for one again");
+        assert_eq!(rx.insert(3, 200).new, 200 - 3 - 9 - 1);
+        assert_eq!((rx.rcv_nxt(), rx.held_bytes()), (200, 0));
     }
 }

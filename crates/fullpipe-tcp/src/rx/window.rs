@@ -86,6 +86,13 @@ impl ReceiveWindow {
         }
     }
 
+    /// The window of the side that connects, whose SYN does not know yet that timestamps will take their part of each segment.
+    pub(crate) fn before_timestamps(mut self, mss: u64) -> Self {
+        let first = self.full.min(INITIAL_WINDOW).min(self.clamp);
+        self.rcv_ssthresh = if first > mss { first / mss * mss } else { first };
+        self
+    }
+
     /// The shift offered in the SYN. (WS-1: fixed for the life of the connection.)
     pub(crate) fn scale(&self) -> u8 {
         self.scale
@@ -191,6 +198,16 @@ impl ReceiveWindow {
             self.rcv_ssthresh = (self.rcv_ssthresh + (2 * mss).max(2 * len)).min(allowed);
         }
         opens
+    }
+
+    /// With `occupied` bytes in the buffer less would be offered than was at `acknowledged`, when it was offered last.
+    pub(crate) fn shrinks(&mut self, occupied: u64, acknowledged: u64) -> bool {
+        if self.free_with.0 != occupied {
+            self.free_with = (occupied, self.free(occupied));
+        }
+        // Offers are rounded up to what the shift can express.
+        let window = self.free_with.1.min(self.rcv_ssthresh).min(self.clamp);
+        window.next_multiple_of(1 << self.scale) < self.remaining(acknowledged)
     }
 
     /// The last segment did not echo the same timestamp: there is a sample to take.

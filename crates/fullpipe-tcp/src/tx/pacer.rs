@@ -65,6 +65,18 @@ mod tests {
         }
     }
 
+    /// PC-2: what is sent at a new rate counts at it; the wait that an earlier rate has set is not changed.
+    #[test]
+    fn a_new_rate_counts_from_the_next_packet() {
+        let mut pacer = warm();
+        pacer.on_send(Instant::ZERO, 1500, 1, Some(RATE));
+        assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(1));
+        pacer.on_send(pacer.next_departure(), 1500, 1, Some(Rate::from_bps(3_000_000)));
+        assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(5));
+        pacer.on_send(pacer.next_departure(), 1500, 1, Some(RATE));
+        assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(6));
+    }
+
     /// PC-3: after ten idle seconds there is no credit beyond half an interval.
     #[test]
     fn idle_time_is_not_saved_up() {

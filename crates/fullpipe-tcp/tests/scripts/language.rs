@@ -5,7 +5,7 @@ use std::str::FromStr;
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::Flags;
-use fullpipe_tcp::{Config, KeepAlive, Tunables};
+use fullpipe_tcp::{Config, IpVersion, KeepAlive, Tunables};
 use fullpipe_units::{Bytes, Duration, Rate};
 
 /// One script.
@@ -62,6 +62,8 @@ pub(crate) enum Statement {
     Close,
     Detach,
     Abort,
+    /// An ICMP message: the link's MTU, and the sequence number quoted.
+    TooBig(u64, i64),
     /// Names of what can be seen, and the values wanted.
     Expect(Vec<(String, String)>),
     Events(Vec<String>),
@@ -190,6 +192,8 @@ impl Setup {
             }
             "pace" => config.max_pacing_rate = Some(Rate::from_str(value).map_err(|why| why.to_string())?),
             "seed" => config.seed = number(value)?,
+            "ipv6" => config.ip = IpVersion::V6,
+            "mtu-probing" => config.mtu_probing = true,
             "nodelay" => config.nodelay = true,
             "keep-alive" => config.keep_alive = Some(KeepAlive::default()),
             "user-timeout" => config.user_timeout = Some(seconds(value)?),
@@ -258,6 +262,7 @@ fn statement_of(text: &str) -> Parsed<Statement> {
         ("close", []) => Statement::Close,
         ("detach", []) => Statement::Detach,
         ("abort", []) => Statement::Abort,
+        ("too-big", [mtu, "quotes", seq]) => Statement::TooBig(number(mtu)?, number(seq)?),
         ("nothing", []) => Statement::Nothing,
         ("write", [len]) => Statement::Write(number(len)?, number(len)?),
         ("write", [len, "takes", taken]) => Statement::Write(number(len)?, number(taken)?),

@@ -153,6 +153,11 @@ impl World {
                 self.conn.detach(self.now);
                 self.flush()
             }
+            Statement::TooBig(mtu, quoted) => {
+                let quoted = relative(self.isn.unwrap_or_default(), *quoted);
+                self.conn.on_packet_too_big(self.now, *mtu, quoted);
+                self.flush()
+            }
             Statement::Abort => {
                 self.conn.abort(self.now);
                 self.flush()

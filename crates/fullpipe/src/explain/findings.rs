@@ -3,13 +3,13 @@
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::classify::Classified;
 use crate::stats::LossEstimate;
 
 /// What holds a transfer back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// The sending application offers no more.
@@ -34,6 +34,19 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// All there are.
+    pub const ALL: [Self; 9] = [
+        Self::App,
+        Self::ReceiverApp,
+        Self::Rwnd,
+        Self::Sndbuf,
+        Self::Cwnd,
+        Self::SlowStart,
+        Self::Pacing,
+        Self::Policer,
+        Self::Link,
+    ];
+
     /// The name in reports and JSON.
     pub const fn name(self) -> &'static str {
         match self {

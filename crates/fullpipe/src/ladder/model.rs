@@ -318,6 +318,7 @@ impl<'a> Model<'a> {
                 rx_merge: Duration::ZERO,
                 ecn: false,
                 sack: true,
+                initcwnd: None,
             },
             flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
             duration: self.duration(state.cc) * 2,

@@ -16,6 +16,7 @@ mod close;
 mod ecn;
 mod flow;
 mod handshake;
+mod limits;
 mod loss;
 mod pair;
 mod rate;

@@ -1,0 +1,209 @@
+//! Closed forms of one flow over time: on paths that change, with marks instead of losses, and what it measures of them.
+//!
+//! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
+
+mod rig;
+
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_path::{AggregatorConfig, CodelConfig, DetourConfig, Discipline, Opportunities};
+use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Cubic, Reno, Vegas};
+use fullpipe_units::{Bytes, Duration, Probability};
+use rig::*;
+
+/// Share of `rate` that the link carried between two moments, headers counted.
+fn used(run: &Run, rate: f64, from: f64, to: f64) -> f64 {
+    let rows: Vec<_> = run.rows_of(0, from).take_while(|row| row.at <= at(to)).collect();
+    let (first, last) = (rows[0], rows[rows.len() - 1]);
+    let bits = 8.0 * (received(last) - received(first)) as f64 * PACKET as f64 / MSS as f64;
+    bits / last.at.saturating_since(first.at).as_secs_f64() / rate
+}
+
+/// PFTK, RTT 140 ms, T0 = 0.3 s, 1460 bytes: SACK and RACK need fewer timeouts than it assumes, and end between it
+/// and Mathis, which independent loss raises by 7 %.
+#[test]
+fn a_19_pftk() {
+    for (ppm, pftk) in [(15_000, 0.778e6), (30_000, 0.514e6)] {
+        let of = |seed| {
+            let mut scenario = lossy(link(Reno, "max", ms(140), 1 << 30, 200), ppm, seed);
+            scenario.path.mtu = 1_512;
+            run(&scenario).goodput(0, 5.0)
+        };
+        let rate = (1..=8).map(of).sum::<f64>() / 8.0;
+        let mathis = 1_460.0 * 8.0 * (1.5e6 / ppm as f64).sqrt() / 0.14;
+        assert_near(rate, pftk, 0.20, &format!("{ppm} ppm"));
+        assert!(rate >= pftk && rate <= 1.07 * mathis, "{ppm} ppm: {rate:.0} of {pftk:.0} to {mathis:.0}");
+    }
+}
+
+/// Reno's sawtooth over a queue of D: the RTT that the segments of a cycle see is 1.56 times the least.
+#[test]
+fn a_27_the_mean_rtt_of_a_sawtooth() {
+    for (rate, rtt, queue) in [("48mbit", 50, 200), ("10mbit", 40, 33)] {
+        let measured = run(&link(Reno, rate, ms(rtt), queue, 400)).outcome.flows[0].rtt.expect("measured");
+        let ratio = measured.mean.as_secs_f64() / measured.min.as_secs_f64();
+        assert_near(ratio, 14.0 / 9.0, 0.02, rate);
+    }
+}
+
+/// RENO-7 at a twentieth of its rate: 50 Mbit/s and 210 ms are 875 packets, with the queue 895; from half of that Reno needs
+/// as many round trips as there are segments missing, 94 s. (At 1 Gbit/s these are 1888.)
+#[test]
+fn reno_7_half_a_window_of_round_trips() {
+    let mut scenario = link(Reno, "50mbit", ms(210), 20, 340);
+    scenario.host.fair_queue = true;
+    scenario.sample_every = ms(100);
+    let run = run(&scenario);
+    let (mut last, mut cuts) = (0, Vec::new());
+    for row in run.rows_of(0, 20.0) {
+        let window = row.sender.cwnd.get();
+        // The last of the steps in which PRR brings it down.
+        if row.sender.recovering && window < last {
+            cuts.push(row.at.saturating_since(at(0.0)).as_secs_f64());
+        }
+        last = window;
+    }
+    cuts.dedup_by(|later, earlier| *later - *earlier < 10.0);
+    assert!(cuts.len() >= 3, "{cuts:?}");
+    for pair in cuts.windows(2).skip(1) {
+        assert_near(pair[1] - pair[0], 447.0 * 0.2102, 0.03, "between two cuts");
+    }
+}
+
+/// INV-7: a tenth of the capacity is there to be used within five seconds, and ten times the capacity within seven, whatever
+/// controls the flow; the queue is a BDP of the faster link.
+#[test]
+fn inv_7_capacity_changes() {
+    for cc in Algorithm::ALL {
+        let mut scenario = link(cc, "50mbit", ms(40), 170, 100);
+        scenario.path.forward.trace = Some(link_of(&[(20, 50_000_000), (40, 5_000_000), (40, 50_000_000)]));
+        scenario.sample_every = ms(20);
+        let run = run(&scenario);
+        for (rate, from, to) in [(50e6, 10.0, 20.0), (5e6, 25.0, 60.0), (50e6, 67.0, 100.0)] {
+            let used = used(&run, rate, from, to);
+            // What waited behind a hole counts when that is filled: a queue of it, at an edge.
+            assert!((0.94..1.02).contains(&used), "{cc} from {from} s: {used:.4}");
+        }
+    }
+}
+
+/// A link of these rates for so many seconds each.
+fn link_of(parts: &[(u64, u64)]) -> Opportunities {
+    let (mut times, mut start) = (Vec::new(), 0);
+    for &(seconds, rate) in parts {
+        let packets = seconds * rate / 8 / PACKET;
+        times.extend((1..=packets).map(|i| start + i * seconds * 1_000_000_000 / packets));
+        start += seconds * 1_000_000_000;
+    }
+    let times = times.into_iter().map(Duration::from_nanos).collect();
+    Opportunities::new(times, Duration::from_nanos(start), Bytes::new(PACKET)).expect("a link")
+}
+
+/// the way becomes 40 ms longer: version 1 has taken the new RTT for its own after ten seconds and ProbeRTT, version 3
+/// after ten; in no second meanwhile is less than half of the link in use.
+#[test]
+fn a_37_a_longer_way() {
+    for cc in [Bbr1, Bbr3] {
+        let mut scenario = link(cc, "50mbit", ms(40), 170, 50);
+        scenario.path.forward.detour =
+            Some(DetourConfig { by: ms(40), from: ms(20_000), until: Duration::MAX });
+        scenario.sample_every = ms(10);
+        let run = run(&scenario);
+        let model = |row: &fullpipe_lab::trace::Row| {
+            let values = truth(row).status.values;
+            values.iter().find(|(name, _)| *name == "min_rtt").expect("it has one").1
+        };
+        let adopted = run.rows_of(0, 20.0).find(|row| model(row) > 80.0).expect("it is adopted");
+        assert!(adopted.at < at(if cc == Bbr1 { 30.5 } else { 30.0 }), "{cc}: {:?}", adopted.at);
+        for tenth in 200..300 {
+            let from = f64::from(tenth) / 10.0;
+            let used = used(&run, 50e6, from, from + 1.0);
+            assert!(used >= 0.5, "{cc} at {from} s: {used:.3}");
+        }
+        assert!(used(&run, 50e6, 35.0, 50.0) > 0.93);
+    }
+}
+
+/// marks give the windows that drops give, and nothing is sent again: CoDel with either.
+#[test]
+fn a_39_marks_are_as_good_as_drops() {
+    for cc in [Reno, Cubic] {
+        let window = |ecn| {
+            let mut scenario = link(cc, "48mbit", ms(50), 1_000, 200);
+            scenario.host.ecn = ecn;
+            scenario.path.forward.discipline = Discipline::Codel(CodelConfig { ecn, ..CodelConfig::RFC8289 });
+            let run = run(&scenario);
+            assert_eq!(run.outcome.flows[0].retransmits == 0, ecn, "{cc}");
+            run.mean(20.0, |row| row.sender.cwnd.get() as f64)
+        };
+        assert_near(window(true), window(false), 0.02, cc.name());
+    }
+}
+
+/// ECN-5: version 3 takes marks for congestion: with a threshold it keeps less than half of the queue it keeps without, and
+/// the link as full. Version 1 does not look at them.
+#[test]
+fn ecn_5_bbr3_on_a_path_with_marks() {
+    let of = |cc, ecn| {
+        let mut scenario = link(cc, "100mbit", ms(40), 1_000, 60);
+        scenario.host.ecn = ecn;
+        scenario.path.forward.discipline = Discipline::Step(Bytes::new(40 * PACKET));
+        let run = run(&scenario);
+        (run.mean(20.0, |row| queue_of(row) as f64) / PACKET as f64, run.utilisation("100mbit", 20.0))
+    };
+    let ((without, full), (with, as_full)) = (of(Bbr3, false), of(Bbr3, true));
+    assert!(with < 0.5 * without, "{with:.1} of {without:.1} packets");
+    assert!(as_full > full - 0.005, "{as_full:.4} of {full:.4}");
+    let ((without, _), (with, _)) = (of(Bbr1, false), of(Bbr1, true));
+    assert_near(with, without, 0.1, "version 1");
+}
+
+/// Delivery rates over the capacity of a link of 10 Mbit/s, a row each 3 ms, of samples that tell of the path; the most.
+fn most_measured(cc: Algorithm, path: impl Fn(&mut Scenario)) -> f64 {
+    let mut scenario = link(cc, "10mbit", ms(40), 33, 30);
+    scenario.sample_every = ms(3);
+    path(&mut scenario);
+    let run = run(&scenario);
+    let rates =
+        run.rows_of(0, 3.0).filter(|row| !row.sender.app_limited).filter_map(|row| row.sender.delivery_rate);
+    rates.map(|rate| rate.as_bps() as f64 * PACKET as f64 / MSS as f64 / 10e6).fold(0.0, f64::max)
+}
+
+/// DR-3: no sample exceeds the link by more than a packet an interval, and the maximum is the link's rate within 1 %.
+#[test]
+fn dr_3_the_maximum_is_the_link() {
+    for cc in [Bbr1, Bbr3, Cubic] {
+        assert_near(most_measured(cc, |_| {}), 1.0, 0.01, cc.name());
+    }
+}
+
+/// DR-4: all ACKs of 20 ms at once: what arrives in a burst was not sent in one, and no sample exceeds what was sent. Version 1
+/// stays at the link's rate, version 3 below the 1.25 at which it probes.
+#[test]
+fn dr_4_aggregated_acks() {
+    let gathered = |cc| {
+        most_measured(cc, |scenario| {
+            scenario.path.backward.aggregation = Some(AggregatorConfig { within: ms(20), packets: u32::MAX });
+        })
+    };
+    assert_near(gathered(Bbr1), 1.0, 0.01, "version 1");
+    assert!((0.99..1.25).contains(&gathered(Bbr3)));
+}
+
+/// DR-5: half of the ACKs are lost, and the maximum stays.
+#[test]
+fn dr_5_lost_acks() {
+    for cc in [Bbr1, Bbr3, Cubic] {
+        let half = |scenario: &mut Scenario| scenario.path.backward.loss = Probability::from_ppm(500_000);
+        assert_near(most_measured(cc, half), 1.0, 0.02, cc.name());
+    }
+}
+
+/// VEG-9 on a path: a longer way passes for a queue, and the window goes down to its floor.
+#[test]
+fn veg_9_a_longer_way() {
+    let mut scenario = link(Vegas, "10mbit", ms(40), 100, 90);
+    scenario.path.forward.detour = Some(DetourConfig { by: ms(40), from: ms(20_000), until: Duration::MAX });
+    let run = run(&scenario);
+    assert!(used(&run, 10e6, 10.0, 20.0) > 0.99);
+    assert!(run.rows_of(0, 80.0).all(|row| row.sender.cwnd.get() <= 5 * MSS));
+}

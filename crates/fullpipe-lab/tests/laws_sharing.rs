@@ -1,0 +1,164 @@
+//! Closed forms of several flows on one path: how they come to share it, and what of.
+//!
+//! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
+
+mod rig;
+
+use std::collections::BTreeMap;
+
+use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
+use rig::*;
+
+/// n flows fill a link from a queue of D / sqrt(n) on, if they do not lose together. CUBIC's do not: 16 need no more
+/// than 0.43 D / 4. Reno's flows of one RTT do, as they do behind drop-tail elsewhere, and get what one flow would get of
+/// a queue of three quarters of that.
+#[test]
+fn a_26_many_flows() {
+    // D = 400 packets.
+    let utilisation =
+        |cc, queue| run(&flows(link(cc, "96mbit", ms(50), queue, 60), 16)).utilisation("96mbit", 20.0);
+    let cubic = utilisation(Cubic, 100);
+    assert!(cubic > 0.995, "CUBIC at D / 4: {cubic:.4}");
+    let cubic = utilisation(Cubic, 43);
+    assert!(cubic > 0.97, "CUBIC at 0.43 D / 4: {cubic:.4}");
+    let reno = utilisation(Reno, 100);
+    assert!((0.87..0.95).contains(&reno), "Reno at D / 4: {reno:.4}");
+}
+
+/// The times at which `flow` cut its window, and the threshold from then on, in segments.
+fn cuts(run: &Run, flow: u32, from: f64) -> Vec<(f64, i64)> {
+    let mut last = None;
+    let mut cuts = Vec::new();
+    for row in run.rows_of(flow, from) {
+        let now = row.sender.ssthresh.map(|ssthresh| (ssthresh.get() / MSS) as i64);
+        if now != last
+            && let (Some(now), true) = (now, last.is_some())
+        {
+            cuts.push((row.at.saturating_since(at(0.0)).as_secs_f64(), now));
+        }
+        last = now;
+    }
+    cuts
+}
+
+/// while two Reno flows lose together each loss halves the gap between them: 70/30, 60/40, 55/45, ...
+#[test]
+fn a_29_the_gap_halves() {
+    for late in [30_777, 31_554, 32_331] {
+        let mut scenario = flows(link(Reno, "48mbit", ms(50), 200, 80), 2);
+        scenario.flows[1].start = ms(late);
+        scenario.sample_every = ms(50);
+        let run = run(&scenario);
+        let (first, second) = (cuts(&run, 0, 33.0), cuts(&run, 1, 33.0));
+        // Of the same moment, to two rows.
+        let gaps: Vec<i64> = first
+            .iter()
+            .flat_map(|&(time, own)| {
+                second
+                    .iter()
+                    .filter(move |(other, _)| (other - time).abs() < 0.11)
+                    .map(move |&(_, other)| own - other)
+            })
+            .take(5)
+            .collect();
+        assert!(gaps.len() == 5 && gaps[0].abs() > 25, "{gaps:?}");
+        for pair in gaps.windows(2) {
+            // Halves are rounded, and a flow may be a segment ahead when it loses.
+            assert!((pair[1].abs() - pair[0].abs() / 2).abs() <= 2, "started at {late} ms: {gaps:?}");
+        }
+    }
+}
+
+/// A-30 for the same loss: Reno's rate goes with 1 / RTT, CUBIC's with the RTT's fourth root. (Where both lose together it
+/// would be the square and the first power; flows of different RTTs on one path there are none here.)
+#[test]
+fn a_30_rtt_bias() {
+    let rate = |cc, rtt, ppm, seconds| {
+        let of = |seed| run(&lossy(link(cc, "max", ms(rtt), 1 << 30, seconds), ppm, seed)).goodput(0, 10.0);
+        (1..=3).map(of).sum::<f64>() / 3.0
+    };
+    let reno = rate(Reno, 20, 1_000, 50) / rate(Reno, 80, 1_000, 200);
+    assert_near(reno, 4.0, 0.05, "Reno, 20 and 80 ms");
+    // Far enough from where CUBIC is Reno: 266 and 754 segments, where Reno would have 120.
+    let cubic = rate(Cubic, 160, 100, 300) / rate(Cubic, 640, 100, 1_200);
+    assert_near(cubic, 1.414, 0.08, "CUBIC, 160 and 640 ms");
+}
+
+/// what n Reno flows have to lose to share a link: p = 1.5 / W^2, W the mean window. (One flow alone loses two
+/// segments at a time in a short queue, of which it notices one cut.)
+#[test]
+fn a_31_the_loss_that_flows_need() {
+    for n in [2, 5, 10] {
+        let run = run(&flows(link(Reno, "100mbit", ms(50), 40, 60), n));
+        let drops = |row: &fullpipe_lab::trace::Row| row.path.expect("the path is ours").queue_drops;
+        let (first, last) = (run.rows_of(0, 20.0).next(), run.rows_of(0, 20.0).last());
+        let (first, last) = (first.expect("rows"), last.expect("rows"));
+        let seconds = last.at.saturating_since(first.at).as_secs_f64();
+        let sent: f64 =
+            (0..n as u32).map(|flow| run.goodput(flow, 20.0)).sum::<f64>() / 8.0 / MSS as f64 * seconds;
+        let p = (drops(last) - drops(first)) as f64 / sent;
+        let windows =
+            run.rows.iter().filter(|row| row.at >= at(20.0)).map(|row| row.sender.cwnd.get() as f64);
+        let (sum, count) = windows.fold((0.0, 0.0), |(sum, count), window| (sum + window, count + 1.0));
+        let window = sum / count / MSS as f64;
+        assert_near(p, 1.5 / (window * window), 0.10, &format!("{n} flows"));
+    }
+}
+
+/// two flows of BBRv1 overestimate their shares and are held by their windows: 2 D in flight, D of it in the queue,
+/// an RTT of twice the least, 2.5 at most. With four and eight the filters overlap by more: up to 2.3 D, and 2.8 for
+/// moments.
+#[test]
+fn a_34_bbr_flows_against_each_other() {
+    for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 2.8), (8, 2.4, 2.8)] {
+        let mut scenario = flows(link(Bbr1, "100mbit", ms(40), 666, 60), n);
+        scenario.sample_every = ms(10);
+        let run = run(&scenario);
+        let mut sums = BTreeMap::new();
+        let mut srtt = 0.0f64;
+        for row in run.rows.iter().filter(|row| row.at >= at(20.0)) {
+            *sums.entry(row.at).or_insert(0.0) += row.sender.inflight.get() as f64 / MSS as f64 / 333.0;
+            srtt = srtt.max(row.sender.srtt.expect("measured").as_secs_f64() / 0.04);
+        }
+        let mean = sums.values().sum::<f64>() / sums.len() as f64;
+        let queue = run.mean(20.0, |row| queue_of(row) as f64) / PACKET as f64 / 333.0;
+        assert!((1.9..in_flight).contains(&mean), "{n}: {mean:.2} D in flight");
+        assert!((queue - (mean - 1.0)).abs() < 0.1, "{n}: {queue:.2} D in the queue, {mean:.2} in flight");
+        assert!(srtt < longest, "{n}: {srtt:.2} RTT");
+    }
+}
+
+/// B1-13: of two flows the second starts ten seconds later; from thirty seconds after that each has half of the link within a
+/// fifth, and they look for the least RTT together.
+#[test]
+fn b1_13_the_second_flow() {
+    for seed in 1..=3 {
+        let mut scenario = flows(link(Bbr1, "100mbit", ms(40), 333, 100), 2);
+        scenario.flows[0].start = ms(0);
+        scenario.flows[1].start = ms(10_000);
+        scenario.seed = seed;
+        scenario.sample_every = ms(10);
+        let run = run(&scenario);
+        let share = run.goodput(0, 40.0) / (run.goodput(0, 40.0) + run.goodput(1, 40.0));
+        assert!((0.4..0.6).contains(&share), "seed {seed}: {share:.3}");
+        let entered = |flow| {
+            let mut inside = true;
+            let mut times = Vec::new();
+            for row in run.rows_of(flow, 40.0) {
+                let now = truth(row).status.phase == "ProbeRTT";
+                if now && !inside {
+                    times.push(row.at);
+                }
+                inside = now;
+            }
+            times
+        };
+        let (first, second) = (entered(0), entered(1));
+        assert!(first.len() >= 4, "{first:?}");
+        for time in first {
+            let nearest =
+                second.iter().map(|other| time.max(*other).saturating_since(time.min(*other))).min();
+            assert!(nearest.is_some_and(|apart| apart <= ms(200)), "seed {seed}: {time:?} of {second:?}");
+        }
+    }
+}

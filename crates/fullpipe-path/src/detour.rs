@@ -1,0 +1,96 @@
+//! A detour: for a time packets take a longer way, as after a change of route.
+//!
+//! ```text
+//!   delay                ┌─────── by ───────┐
+//!          ──────────────┘                  └──────────────      by the time at which a packet enters
+//!                      from               until
+//! ```
+//!
+//! Packets keep their order: who enters the short way just after the end leaves with the last of the long one.
+
+use std::collections::VecDeque;
+
+use fullpipe_units::{Duration, Instant};
+
+use crate::packet::PacketInfo;
+
+/// The parameters of a [`Detour`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DetourConfig {
+    /// How much longer the way takes.
+    pub by: Duration,
+    /// From when on, after the start of the run.
+    pub from: Duration,
+    /// Until when, after the start of the run; [`Duration::MAX`] for the rest of it.
+    pub until: Duration,
+}
+
+/// A delay for a time.
+#[derive(Clone, Debug)]
+pub struct Detour<T> {
+    by: Duration,
+    from: Instant,
+    until: Instant,
+    held: VecDeque<(Instant, PacketInfo, T)>,
+}
+
+impl<T> Detour<T> {
+    /// Nobody on the way yet.
+    pub fn new(config: DetourConfig) -> Self {
+        let at = |time: Duration| Instant::from_nanos(time.as_nanos());
+        Self { by: config.by, from: at(config.from), until: at(config.until), held: VecDeque::new() }
+    }
+
+    pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {
+        let longer = if (self.from..self.until).contains(&now) { self.by } else { Duration::ZERO };
+        let before = self.held.back().map_or(Instant::ZERO, |(exit, ..)| *exit);
+        self.held.push_back(((now + longer).max(before), packet, payload));
+    }
+
+    /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    pub fn next_exit(&self) -> Instant {
+        self.held.front().map_or(Instant::FAR_FUTURE, |(exit, ..)| *exit)
+    }
+
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
+        if self.next_exit() > now {
+            return None;
+        }
+        self.held.pop_front()
+    }
+
+    /// Packets inside.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Nothing is inside.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PacketKind;
+
+    #[test]
+    fn the_longer_way_is_for_those_who_enter_in_its_time() {
+        let ms = Duration::from_millis;
+        let mut detour = Detour::new(DetourConfig { by: ms(40), from: ms(100), until: ms(200) });
+        let at = |time| Instant::ZERO + ms(time);
+        let packet = PacketInfo {
+            flow: 0,
+            len: 1_500,
+            kind: PacketKind::Data,
+            continues: false,
+            ecn: crate::Ecn::NotEct,
+        };
+        for time in [99, 100, 199, 200, 240] {
+            detour.push(at(time), packet, time);
+        }
+        let exits: Vec<_> = std::iter::from_fn(|| detour.pop(at(1_000))).map(|(exit, ..)| exit).collect();
+        assert_eq!(exits, [at(99), at(140), at(239), at(239), at(240)]);
+    }
+}

@@ -1,0 +1,70 @@
+//! The largest packet that the path takes (RFC 1191, RFC 8201).
+//!
+//! ```text
+//!   ICMP "too big" ──quotes what is outstanding──► smaller segments; what was larger is sent again, and no window pays for it
+//!   no answer to three timeouts ──if asked for──► smaller segments, in case a router swallows what is too big and says nothing
+//! ```
+//!
+//! A path's MTU is never taken to have grown again while the connection lasts: there is no search upwards (RFC 4821).
+
+use fullpipe_units::Instant;
+
+use super::{Connection, IpVersion};
+use crate::cc::Signal;
+use crate::wire::SeqNum;
+
+/// No path is believed to be narrower (`net.ipv4.route.min_pmtu`): a forged message shall not make segments of nothing.
+const LEAST_IPV4: u64 = 552;
+/// Every path for IPv6 takes as much (RFC 8200 section 5).
+const LEAST_IPV6: u64 = 1280;
+/// Where packets seem to vanish: the payload tried first, then half of it and so on (`tcp_base_mss`, `tcp_mtu_probe_floor`).
+const BLACK_HOLE_MSS: u64 = 1024;
+const BLACK_HOLE_FLOOR: u64 = 48;
+/// Timeouts in a row that make a black hole likely (`tcp_retries1`).
+pub(super) const BLACK_HOLE_TIMEOUTS: u32 = 3;
+
+impl Connection {
+    /// A router says that a packet of this connection exceeds the `mtu` of its link, in bytes with the IP header; `quoted` is the
+    /// sequence number in the part of the packet that it quotes. True if that is believed: only whoever sees our packets knows
+    /// what is outstanding (RFC 5927 section 7.2), and a message can only make packets smaller, down to a floor.
+    pub fn on_packet_too_big(&mut self, now: Instant, mtu: u64, quoted: SeqNum) -> bool {
+        let offset = quoted.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
+        let outstanding = offset.is_some_and(|offset| (self.snd_una..self.snd_nxt).contains(&offset));
+        let mtu = match self.config.ip {
+            IpVersion::V4 => mtu.max(LEAST_IPV4),
+            IpVersion::V6 if mtu < LEAST_IPV6 => return false,
+            IpVersion::V6 => mtu,
+        };
+        let mss = mtu.saturating_sub(self.config.ip.headers() + self.option_bytes());
+        let smaller = self.state.carries_data() && outstanding && mss < self.mss;
+        if smaller {
+            self.cut_segments_to(now, mss);
+        }
+        smaller
+    }
+
+    /// PMTU-4: nothing was answered, and perhaps because of its size.
+    #[cold]
+    pub(super) fn suspect_black_hole(&mut self, now: Instant) {
+        let half = (self.mss / 2).max(BLACK_HOLE_FLOOR);
+        let mss = if self.mss > BLACK_HOLE_MSS { BLACK_HOLE_MSS } else { half };
+        if mss < self.mss {
+            self.cut_segments_to(now, mss);
+        }
+    }
+
+    /// What is larger than `mss` and outstanding is sent again, in pieces. It was not lost to congestion: the windows stay, in
+    /// segments as in Linux.
+    fn cut_segments_to(&mut self, now: Instant, mss: u64) {
+        self.mss = mss;
+        self.board.mark_larger_than(mss);
+        self.signal(now, Signal::MssChanged);
+        let cx = self.context(now);
+        self.refresh_control(&cx);
+    }
+
+    /// Bytes of options in every segment.
+    pub(super) fn option_bytes(&self) -> u64 {
+        if self.has_timestamps { 12 } else { 0 }
+    }
+}

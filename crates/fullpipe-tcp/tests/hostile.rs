@@ -1,0 +1,483 @@
+//! One sender against peers that do what a peer should not: take back windows and SACKs, acknowledge in pieces or in
+//! lumps, acknowledge what never came. The peer is the plainest receiver there is, a byte map without a TCP.
+//!
+//! What a peer may do, however rude, must not stall a transfer or bend the sender's windows. A peer that lies about
+//! what it has gets what it asks for, and no more than both windows admit.
+//!
+//! Cases are drawn by proptest, the same on every machine; a failure is cut down to the simplest peer that shows it.
+
+use std::collections::BTreeMap;
+
+use fullpipe_tcp::buffers::{Buffer, WindowRule};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_tcp::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
+use fullpipe_tcp::{Config, Connection, Event, Snapshot, State};
+use fullpipe_units::{Bytes, Draws, Duration, Ecn, Instant};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::RngSeed;
+
+/// When the peer acknowledges.
+#[derive(Clone, Copy, Debug)]
+enum Acks {
+    Each,
+    /// Every so many segments, or when time passes.
+    Every(u32),
+    /// In so many pieces, inside segments too.
+    Pieces(u64),
+}
+
+/// Acknowledgements of what has not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Optimism {
+    None,
+    /// Of what was never sent: it must be ignored.
+    BeyondSent,
+    /// Of what is under way: the peer loses that.
+    UnderWay,
+}
+
+/// Everything that a case decides. The first choice of each is the harmless one.
+#[derive(Clone, Debug)]
+struct Peer {
+    seed: u64,
+    cc: Algorithm,
+    acks: Acks,
+    /// Each ACK so many times.
+    copies: u64,
+    sack: bool,
+    timestamps: bool,
+    /// The window is drawn anew for each ACK, from zero to this.
+    moody_window: Option<u64>,
+    /// Percent of arrivals on which all that is held out of order is dropped.
+    renege: u64,
+    /// Percent of ACKs with a SACK block of what did not come.
+    lying_sacks: u64,
+    optimism: Optimism,
+    loss: u64,
+    reorder: u64,
+    delay_us: u64,
+    bytes: u64,
+}
+
+fn peers() -> impl Strategy<Value = Peer> {
+    let rude = (
+        select(vec![Acks::Each, Acks::Every(2), Acks::Every(9), Acks::Pieces(2), Acks::Pieces(7)]),
+        select(vec![1, 1, 2, 5]),
+        select(vec![true, true, true, false]),
+        select(vec![true, false]),
+        select(vec![None, None, Some(60_000), Some(4_000)]),
+        select(vec![0, 0, 2, 30]),
+        select(vec![0, 0, 0, 5]),
+        select(vec![
+            Optimism::None,
+            Optimism::None,
+            Optimism::None,
+            Optimism::BeyondSent,
+            Optimism::UnderWay,
+        ]),
+    );
+    let path = (
+        select(vec![0, 0, 2, 15]),
+        select(vec![0, 0, 5, 30]),
+        select(vec![10_000, 100, 200_000]),
+        select(vec![20_000, 1, 150_000, 400_000]),
+    );
+    (any::<u64>().no_shrink(), select(Algorithm::ALL.to_vec()), rude, path).prop_map(
+        |(
+            seed,
+            cc,
+            (acks, copies, sack, timestamps, moody_window, renege, lying_sacks, optimism),
+            (loss, reorder, delay_us, bytes),
+        )| Peer {
+            seed,
+            cc,
+            acks,
+            copies,
+            sack,
+            timestamps,
+            moody_window,
+            renege,
+            lying_sacks,
+            optimism,
+            loss,
+            reorder,
+            delay_us,
+            bytes,
+        },
+    )
+}
+
+impl Peer {
+    /// It acknowledges only what it has got.
+    fn is_honest(&self) -> bool {
+        self.optimism != Optimism::UnderWay
+    }
+
+    /// What it has reported once it keeps, and says so. Of whom the last piece of an ACK is lost behind SACKs it looks as
+    /// if it had taken the rest back.
+    fn keeps(&self) -> bool {
+        let in_pieces = matches!(self.acks, Acks::Pieces(_)) && self.sack && self.loss > 0;
+        self.is_honest() && self.renege == 0 && self.lying_sacks == 0 && !in_pieces
+    }
+}
+
+const PEER_ISS: SeqNum = SeqNum(u32::MAX - 20_000);
+const SHIFT: u8 = 2;
+/// No honest run may take longer.
+const LIMIT: Duration = Duration::from_secs(40_000);
+/// What is sampled of a run with a liar, of whom nothing can be expected.
+const WITH_LIARS: Duration = Duration::from_secs(30);
+/// Invariants are recounted at every step up to this many segments in flight, above at one step in so many.
+const SMALL_FLIGHT: u64 = 64;
+
+struct World {
+    peer: Peer,
+    draws: Draws,
+    ordinal: u64,
+    now: Instant,
+    conn: Connection,
+    to_write: u64,
+    finished: bool,
+    iss: SeqNum,
+    /// Highest octet sent so far, and the highest right edge offered.
+    sent_to: u64,
+    edge: u64,
+    /// What the peer has: every octet up to the FIN's.
+    have: Vec<bool>,
+    got: u64,
+    /// Growth of the congestion window outside of recovery.
+    grown: u64,
+    rcv_nxt: u64,
+    /// What it has told to have.
+    told: u64,
+    newest: (u64, u64),
+    since_ack: u32,
+    echo: u32,
+    path: BTreeMap<(Instant, u64), (bool, Segment)>,
+}
+
+impl World {
+    fn new(peer: Peer) -> Self {
+        let config = Config {
+            cc: peer.cc,
+            sndbuf: Buffer::Fixed(Bytes::from_mib(1)),
+            rcvbuf: Buffer::Fixed(Bytes::from_mib(1)),
+            window_rule: WindowRule::ScalingRatio(160),
+            seed: peer.seed,
+            ..Config::default()
+        };
+        let mut conn = Connection::client(config);
+        conn.open();
+        Self {
+            draws: Draws::new(peer.seed, 77),
+            ordinal: 0,
+            now: Instant::ZERO,
+            conn,
+            to_write: peer.bytes,
+            finished: false,
+            iss: SeqNum(0),
+            sent_to: 0,
+            edge: 0,
+            have: vec![false; peer.bytes as usize + 1],
+            got: 0,
+            grown: 0,
+            rcv_nxt: 0,
+            told: 0,
+            newest: (0, 0),
+            since_ack: 0,
+            echo: 0,
+            path: BTreeMap::new(),
+            peer,
+        }
+    }
+
+    fn draw(&mut self, n: u64) -> u64 {
+        self.ordinal += 1;
+        self.draws.at(self.ordinal) % n
+    }
+
+    fn percent(&mut self, percent: u64) -> bool {
+        self.draw(100) < percent
+    }
+
+    fn send(&mut self, to_peer: bool, segment: Segment) {
+        if self.percent(self.peer.loss) {
+            return;
+        }
+        let mut delay = self.peer.delay_us;
+        if self.percent(self.peer.reorder) {
+            delay += self.draw(2 * delay);
+        }
+        self.ordinal += 1;
+        self.path.insert((self.now + Duration::from_micros(delay), self.ordinal), (to_peer, segment));
+    }
+
+    // The sender.
+
+    fn application(&mut self) {
+        while let Some(event) = self.conn.poll_event() {
+            if event == Event::Finished {
+                assert!(!self.finished, "finished twice");
+                self.finished = true;
+            }
+        }
+        if self.conn.state() == State::Established && self.to_write > 0 {
+            self.to_write -= self.conn.write(self.to_write);
+            if self.to_write == 0 {
+                self.conn.close();
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        let mut count = 0;
+        loop {
+            let before = self.conn.snapshot();
+            let Some(transmit) = self.conn.poll_transmit(self.now) else { break };
+            count += 1;
+            assert!(count < 2_000, "transmits for ever");
+            let segment = transmit.segment;
+            if segment.flags.has(Flags::SYN) {
+                self.iss = segment.seq;
+                self.send(true, segment);
+                continue;
+            }
+            let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
+            let end = offset + u64::from(segment.len);
+            if segment.len > 0 && end > self.sent_to {
+                // DESIGN's invariant 3: new data stays within both windows, but for the one segment of a probe.
+                assert!(offset <= self.sent_to, "new data leaves a gap");
+                assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
+                assert!(
+                    before.flight_size + u64::from(segment.len) <= before.rwnd,
+                    "beyond the present window"
+                );
+                let allowed = before.cwnd.max(before.inflight + before.mss);
+                assert!(before.inflight + u64::from(segment.len) <= allowed, "beyond cwnd");
+                self.sent_to = end;
+            }
+            let size = if transmit.gso_size == 0 { u32::MAX } else { transmit.gso_size };
+            let mut at = 0;
+            loop {
+                let len = (segment.len - at).min(size);
+                self.send(true, Segment { seq: segment.seq.plus(at.into()), len, ..segment.clone() });
+                at += len;
+                if at >= segment.len {
+                    break;
+                }
+            }
+        }
+        assert!(self.conn.poll_timeout() > self.now, "a timer is due after everything was handled");
+    }
+
+    // The peer.
+
+    fn arrives(&mut self, segment: &Segment) {
+        if segment.flags.has(Flags::SYN) {
+            let syn = SynOptions { mss: 1_460, window_scale: Some(SHIFT), sack_permitted: self.peer.sack };
+            let answer = Segment { syn: Some(syn), ..self.segment(0, 65_535, segment.timestamps) };
+            let flags = Flags::SYN.with(Flags::ACK);
+            self.edge = 65_535;
+            self.send(false, Segment { seq: PEER_ISS, flags, ..answer });
+            return;
+        }
+        if let Some(timestamps) = segment.timestamps {
+            self.echo = timestamps.value;
+        }
+        let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
+        let end = offset + segment.seq_len();
+        if self.percent(self.peer.renege) {
+            self.have[self.rcv_nxt as usize..].fill(false);
+        }
+        // A probe of a closed window lies one octet below everything.
+        let is_probe = end == offset && offset.wrapping_add(1) == self.told & u64::from(u32::MAX);
+        if end > offset && !is_probe {
+            assert!(end <= self.have.len() as u64, "octets that were never written");
+            let new = &mut self.have[offset as usize..end as usize];
+            self.got += new.iter().filter(|had| !**had).count() as u64;
+            new.fill(true);
+            while self.have.get(self.rcv_nxt as usize) == Some(&true) {
+                self.rcv_nxt += 1;
+            }
+            self.newest = (offset, end);
+        }
+        self.since_ack += 1;
+        match self.peer.acks {
+            Acks::Every(n) => {
+                if self.since_ack >= n || end == offset || self.percent(60) {
+                    self.acknowledge(self.rcv_nxt);
+                }
+            }
+            Acks::Pieces(n) => {
+                let (from, step) = (self.told, (self.rcv_nxt.saturating_sub(self.told) / n).max(1));
+                for i in 1..n {
+                    self.acknowledge((from + i * step).min(self.rcv_nxt));
+                }
+                self.acknowledge(self.rcv_nxt);
+            }
+            Acks::Each => self.acknowledge(self.rcv_nxt),
+        }
+    }
+
+    fn acknowledge(&mut self, mut ack: u64) {
+        self.since_ack = 0;
+        match self.peer.optimism {
+            Optimism::None => {}
+            Optimism::BeyondSent => {
+                if self.percent(20) {
+                    ack = self.peer.bytes + 2 + self.draw(1 << 30);
+                }
+            }
+            Optimism::UnderWay => {
+                if self.percent(20) && self.sent_to > ack {
+                    ack += self.draw(self.sent_to - ack);
+                    self.rcv_nxt = self.rcv_nxt.max(ack);
+                }
+            }
+        }
+        self.told = self.told.max(ack.min(self.rcv_nxt));
+        let window = self.peer.moody_window.map_or(200_000, |most| self.draw(most + 1));
+        // Below a fixed window the edge stands; a moody one moves back as well.
+        let mut segment = self.segment(ack, (window >> SHIFT) as u16, self.peer.timestamps.then_some(ECHO));
+        if ack <= self.rcv_nxt {
+            self.edge = self.edge.max(ack + (u64::from(segment.window) << SHIFT));
+        }
+        if self.peer.sack {
+            segment.sack = self.blocks();
+        }
+        for _ in 0..self.peer.copies {
+            self.send(false, segment.clone());
+        }
+    }
+
+    /// What is held out of order around the newest arrival, and perhaps a lie.
+    fn blocks(&mut self) -> SackBlocks {
+        let mut blocks = SackBlocks::default();
+        let has = |at: u64| self.have.get(at as usize) == Some(&true);
+        let (mut start, mut end) = self.newest;
+        if start > self.rcv_nxt && has(start) {
+            while start > self.rcv_nxt && has(start - 1) {
+                start -= 1;
+            }
+            while has(end) {
+                end += 1;
+            }
+            blocks.push(self.iss.plus(1 + start), self.iss.plus(1 + end));
+        }
+        if self.percent(self.peer.lying_sacks) && self.sent_to > self.rcv_nxt + 2 {
+            let room = self.sent_to - self.rcv_nxt - 1;
+            let (a, b) = (self.draw(room), self.draw(room));
+            let from = self.rcv_nxt + 1;
+            blocks.push(self.iss.plus(1 + from + a.min(b)), self.iss.plus(1 + from + a.max(b)));
+        }
+        blocks
+    }
+
+    fn segment(&self, ack: u64, window: u16, timestamps: Option<Timestamps>) -> Segment {
+        let value = (self.now.as_nanos() / 1_000_000) as u32 + 1;
+        let echo = if timestamps == Some(ECHO) { self.echo } else { timestamps.map_or(0, |them| them.value) };
+        Segment {
+            seq: PEER_ISS.plus(1),
+            ack: self.iss.plus(1 + ack),
+            len: 0,
+            window,
+            flags: Flags::ACK,
+            timestamps: self.peer.timestamps.then_some(Timestamps { value, echo }),
+            syn: None,
+            sack: SackBlocks::default(),
+            ecn: Ecn::NotEct,
+        }
+    }
+
+    // Both.
+
+    fn hear(&mut self, segment: &Segment) {
+        let before = self.conn.snapshot();
+        self.conn.handle_segment(self.now, segment);
+        let after = self.conn.snapshot();
+        if segment.flags.has(Flags::SYN) || !self.peer.keeps() {
+            return;
+        }
+        // What was sent again in vain and reported so was delivered as well (UN-5); without SACK a copy's ACK looks like
+        // that of a segment behind a hole, to the kernel too.
+        let again = after.stats.retransmits * after.mss;
+        if self.peer.sack {
+            assert!(after.delivered <= self.got + again, "more is delivered than the peer has");
+        }
+        if !before.recovering && !after.recovering {
+            self.grown += after.cwnd.saturating_sub(before.cwnd);
+        }
+        // Windows grow by what is delivered, however many ACKs tell of it; a few short segments and the FIN count whole.
+        if !self.peer.cc.goes_by_rate() && self.peer.moody_window.is_none() {
+            let most = self.got + again + 4 * after.mss;
+            assert!(self.grown <= most, "{} bytes grow the window by {}", self.got, self.grown);
+        }
+    }
+
+    fn run(&mut self) {
+        let limit = if self.peer.is_honest() { LIMIT } else { WITH_LIARS };
+        let mut steps = 0u64;
+        while !self.finished && self.conn.state() != State::Closed {
+            self.application();
+            self.transmit();
+            if self.finished {
+                break;
+            }
+            let arrival = self.path.first_key_value().map_or(Instant::FAR_FUTURE, |((at, _), _)| *at);
+            let next = arrival.min(self.conn.poll_timeout());
+            assert!(!next.is_never(), "stalled: nothing will ever happen");
+            assert!(next >= self.now, "time runs backwards");
+            self.now = next;
+            if self.now.saturating_since(Instant::ZERO) > limit {
+                assert!(!self.peer.is_honest(), "takes for ever");
+                return;
+            }
+            if arrival == next
+                && let Some((_, (to_peer, segment))) = self.path.pop_first()
+            {
+                if to_peer { self.arrives(&segment) } else { self.hear(&segment) }
+            }
+            if self.conn.poll_timeout() <= self.now {
+                self.conn.handle_timeout(self.now);
+            }
+            steps += 1;
+            if self.conn.snapshot().flight_size < SMALL_FLIGHT * 1_448 || steps.is_multiple_of(SMALL_FLIGHT) {
+                self.conn.check();
+            }
+            assert!(steps < 2_000_000, "a busy loop");
+        }
+    }
+}
+
+/// Stands for "whatever was heard last".
+const ECHO: Timestamps = Timestamps { value: 0, echo: 0 };
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 3_000,
+        rng_seed: RngSeed::Fixed(9293),
+        failure_persistence: None,
+        max_shrink_iters: 2_000,
+        ..Default::default()
+    })]
+
+    /// Every byte arrives at a peer that acknowledges only what it has, whatever else it does.
+    #[test]
+    fn no_peer_stalls_or_bends_the_sender(peer in peers()) {
+        let mut world = World::new(peer);
+        world.run();
+        let World { peer, conn, .. } = &world;
+        if peer.is_honest() {
+            prop_assert_eq!(conn.state(), State::FinWait2, "gave up");
+            prop_assert!(world.have.iter().all(|had| *had), "not everything came");
+            prop_assert_eq!(conn.acknowledged(), peer.bytes);
+        }
+        if peer.keeps() {
+            let Snapshot { delivered, stats, mss, .. } = conn.snapshot();
+            let whole = peer.bytes + 1..=peer.bytes + 1 + stats.retransmits * mss;
+            let counted = !peer.sack || whole.contains(&delivered);
+            prop_assert!(counted, "{} are counted, {:?} should be", delivered, whole);
+        }
+    }
+}

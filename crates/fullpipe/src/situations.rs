@@ -1,0 +1,163 @@
+//! The classifier held against runs whose limit is known, because they were built to have it.
+//!
+//! A kernel keeps no record of what stopped its senders, so nothing that it says can be compared with what
+//! [`classify`] says. But an experiment can be built so that one thing limits it, and say so: each
+//! of its points begins with the name of a limit. A run is right when that limit is named for the longest time.
+//!
+//! ```text
+//!   point "rwnd: 256 KiB set by hand" ──► expected: rwnd ──────────────────────┐
+//!       └─► a kernel's run ──► rows ──► classify ──► the limit of most time ───┴─► right or wrong
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use fullpipe_lab::experiment::Point;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::trace::Row;
+use serde::{Deserialize, Serialize};
+
+use crate::Limit;
+use crate::classify::{HostFacts, classify, share};
+
+/// Share of the runs in which the right limit has to be named.
+pub const ASKED: f64 = 0.95;
+
+/// The limit that was named for the longest time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Named {
+    /// The limit.
+    pub limit: Limit,
+    /// Share of the time, 0 to 1.
+    pub share: f64,
+}
+
+/// The limit in the name of a point, which is what stands before a colon.
+pub fn expected(point: &Point) -> Option<Limit> {
+    let (name, _) = point.label.split_once(':')?;
+    Limit::ALL.into_iter().find(|limit| limit.name() == name)
+}
+
+/// What the classifier names for the longest time in the rows of a run's first flow; `None` when nothing was sent.
+/// It sees what sockets tell, and is told the rate of the line.
+pub fn named(rows: &[Row], scenario: &Scenario) -> Option<Named> {
+    let seen: Vec<Row> = rows.iter().filter(|row| row.flow == 0).map(Row::observed).collect();
+    let host = HostFacts { line: Some(scenario.path.forward.rate), ..HostFacts::default() };
+    let intervals = classify(&seen, &host).intervals;
+    let shares = intervals.iter().map(|interval| interval.limit);
+    let named = shares.map(|limit| Named { limit, share: share(&intervals, limit) });
+    named.max_by(|a, b| a.share.total_cmp(&b.share))
+}
+
+/// A situation and what was named in its runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Situation<'p> {
+    /// The point.
+    pub point: &'p Point,
+    /// What has to be named.
+    pub expected: Limit,
+    /// What was, run by run.
+    pub named: Vec<Named>,
+}
+
+impl Situation<'_> {
+    /// Runs in which the right limit was named.
+    pub fn right(&self) -> usize {
+        self.named.iter().filter(|named| named.limit == self.expected).count()
+    }
+
+    /// What was named instead, and how often.
+    fn wrong(&self) -> BTreeMap<Limit, usize> {
+        let mut wrong = BTreeMap::new();
+        for named in self.named.iter().filter(|named| named.limit != self.expected) {
+            *wrong.entry(named.limit).or_default() += 1;
+        }
+        wrong
+    }
+
+    /// Mean and least share of the time that the right limit had, of the runs in which it was named.
+    fn time(&self) -> Option<(f64, f64)> {
+        let right = self.named.iter().filter(|named| named.limit == self.expected);
+        let shares: Vec<f64> = right.map(|named| named.share).collect();
+        let least = shares.iter().copied().min_by(f64::total_cmp)?;
+        Some((shares.iter().sum::<f64>() / shares.len() as f64, least))
+    }
+}
+
+/// Whether the right limit is named in at least [`ASKED`] of all runs.
+pub fn holds(situations: &[Situation<'_>]) -> bool {
+    let (right, runs) = sums(situations);
+    runs > 0 && right as f64 >= ASKED * runs as f64
+}
+
+fn sums(situations: &[Situation<'_>]) -> (usize, usize) {
+    situations.iter().fold((0, 0), |(right, runs), of| (right + of.right(), runs + of.named.len()))
+}
+
+/// The situations as a table in Markdown, and the share of all runs.
+pub fn table(situations: &[Situation<'_>]) -> String {
+    let mut text = String::from(
+        "| situation | runs | right | named instead | time of the right limit, mean (least) |\n|---|---|---|---|---|\n",
+    );
+    for situation in situations {
+        let wrong = situation.wrong();
+        let wrong: Vec<String> = wrong.iter().map(|(limit, runs)| format!("{limit} {runs}")).collect();
+        let wrong = if wrong.is_empty() { "-".into() } else { wrong.join(", ") };
+        let time = situation
+            .time()
+            .map_or("-".into(), |(mean, least)| format!("{:.0} % ({:.0} %)", 100.0 * mean, 100.0 * least));
+        // Writing to a string does not fail.
+        let (label, runs, right) = (&situation.point.label, situation.named.len(), situation.right());
+        let _ = writeln!(text, "| {label} | {runs} | {right} | {wrong} | {time} |");
+    }
+    let (right, runs) = sums(situations);
+    let percent = if runs == 0 { 0.0 } else { 100.0 * right as f64 / runs as f64 };
+    let met = if holds(situations) { "yes" } else { "no" };
+    let _ = writeln!(
+        text,
+        "\nThe right limit is named in {right} of {runs} runs ({percent:.1} %). Asked is {:.0} %; met: {met}.",
+        100.0 * ASKED
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_lab::experiment::Experiment;
+    use fullpipe_lab::sim;
+
+    use super::*;
+
+    fn experiment() -> Experiment {
+        let text = "name = 'x'\nduration = '4s'\n[path]\nrate = '50mbit'\nrtt = '40ms'\n[[flow]]\ncc = 'cubic'\n\
+                    [[point]]\nname = 'rwnd: set by hand'\nhost = { rcvbuf = { fixed = '128KiB' } }\n\
+                    [[point]]\nname = 'no limit'\nflow = { count = 2 }";
+        Experiment::from_toml(text).expect("valid")
+    }
+
+    #[test]
+    fn a_point_says_what_limits_it_and_the_rows_do_too() {
+        let experiment = experiment();
+        let [first, second] = experiment.points() else { panic!("two points") };
+        assert_eq!((expected(first), expected(second)), (Some(Limit::Rwnd), None));
+        let mut rows: Vec<Row> = Vec::new();
+        sim::run_traced(&first.scenario, &mut rows);
+        let named = named(&rows, &first.scenario).expect("something is classified");
+        assert!(named.limit == Limit::Rwnd && named.share > 0.9, "{named:?}");
+        assert_eq!(super::named(&[], &first.scenario), None);
+    }
+
+    #[test]
+    fn nineteen_of_twenty_are_enough() {
+        let experiment = experiment();
+        let named = |limit, share| Named { limit, share };
+        let of = |right: usize, wrong: usize| {
+            let runs = [vec![named(Limit::Rwnd, 0.75); right], vec![named(Limit::App, 0.9); wrong]].concat();
+            [Situation { point: &experiment.points()[0], expected: Limit::Rwnd, named: runs }]
+        };
+        assert!(holds(&of(19, 1)) && !holds(&of(18, 1)) && !holds(&of(0, 0)));
+        let text = table(&of(18, 1));
+        assert!(text.contains("| rwnd: set by hand | 19 | 18 | app 1 | 75 % (75 %) |"), "{text}");
+        assert!(text.ends_with("18 of 19 runs (94.7 %). Asked is 95 %; met: no.\n"), "{text}");
+    }
+}
