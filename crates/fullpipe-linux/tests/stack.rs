@@ -13,7 +13,7 @@ use exchange::{Done, Exchange, Opens};
 use fullpipe_lab::capture::{RECEIVER, SENDER};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::trace::Row;
+use fullpipe_lab::trace::{NoTrace, Row};
 use fullpipe_linux::emu::{Options, check, run};
 use fullpipe_linux::namespace::Namespace;
 use fullpipe_linux::stack_loop::Port;
@@ -238,4 +238,54 @@ fn ten_gigabytes_cross_a_hostile_path() {
         eprintln!("there {:?}\nback {:?}", report.forward.counters, report.backward.counters);
         assert_eq!((done.refused, report.tun_drops), (0, 0));
     }
+}
+
+/// `experiments/stack.toml`: each congestion control on our TCP gets what it gets on the kernel's, within 10 %; the mean of all seeds of
+/// which both runs kept their times. Its outcome is in `docs/STACK.md`.
+#[test]
+#[ignore = "takes minutes, and a machine that has nothing else to do"]
+fn goodput_is_that_of_the_kernels_tcp() {
+    let Some(_alone) = rights::alone() else { return };
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/stack.toml");
+    let experiment = Experiment::from_toml(&std::fs::read_to_string(file).expect("a file")).expect("valid");
+    let repeat = std::env::var("FULLPIPE_STACK_REPEAT").ok().map(|text| text.parse().expect("a number"));
+    let experiment = repeat.map_or(experiment.clone(), |repeat| experiment.with_repeat(repeat));
+    let goodput = |label: &str, seed| {
+        let point = experiment.points().iter().find(|point| point.label == label).expect("its pair");
+        let scenario = Scenario { seed, ..point.scenario.clone() };
+        let options = Options { datapath: Datapath::Offload, logged: false };
+        let ran = run(&scenario, options, &mut NoTrace).unwrap_or_else(|error| panic!("{error}"));
+        let flow = &ran.outcome.flows[0];
+        eprintln!(
+            "{label}, seed {seed}: {}, {} sent again, {:?}",
+            flow.goodput,
+            flow.retransmits,
+            ran.validity.problems()
+        );
+        ran.validity.is_valid().then_some(flow.goodput.as_bps() as f64)
+    };
+    let mut misses = Vec::new();
+    let ours = experiment.points().iter().filter(|point| point.label.contains("stack=fullpipe"));
+    for label in ours.map(|point| &point.label) {
+        let kernels = label.replace("stack=fullpipe", "stack=kernel");
+        let mut sums = [0.0; 2];
+        let mut pairs = 0;
+        for seed in experiment.seeds() {
+            if let (Some(theirs), Some(ours)) = (goodput(&kernels, seed), goodput(label, seed)) {
+                sums = [sums[0] + theirs, sums[1] + ours];
+                pairs += 1;
+            }
+        }
+        let ratio = sums[1] / sums[0];
+        let mean = |sum: f64| sum / f64::from(pairs) / 1e6;
+        eprintln!(
+            "{label}: {:.1} Mbit/s, kernel {:.1}, {pairs} pairs: {ratio:.3}",
+            mean(sums[1]),
+            mean(sums[0])
+        );
+        if !(0.9..=1.1).contains(&ratio) {
+            misses.push(format!("{label}: {ratio:.3}"));
+        }
+    }
+    assert!(misses.is_empty(), "{misses:?}");
 }
