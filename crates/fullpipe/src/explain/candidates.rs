@@ -150,10 +150,13 @@ impl Explainer<'_> {
         let first_fits = flat && findings.first().is_some_and(|f| f.limit != Limit::Link);
         findings.insert(usize::from(first_fits), cwnd);
         let (lacks, test) = match self.facts.log.role {
-            Role::Receiver => (
+            Role::Receiver if self.facts.capture.is_none() => (
                 "a receiver's log shows neither Cwnd nor retransmissions",
                 "take the log on the sending host: iperf3 -c HOST without -R",
             ),
+            _ if self.facts.capture.is_some() => {
+                ("a capture shows no Cwnd", "look at the sender's socket during the transfer: ss -tmi")
+            }
             _ => ("this log shows no Cwnd", "repeat with iperf3 3.1 or newer on Linux, which tells Cwnd"),
         };
         for finding in &mut findings {
