@@ -68,7 +68,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// The output of iperf3 on the sending host, a trace of fullpipe run, or - for standard input
+    /// The output of iperf3 on the sending host, a capture (pcap, pcapng), a trace of fullpipe run, or - for standard input
     pub(crate) file: String,
 
     /// Rate of the line, as 1gbit
@@ -104,7 +104,8 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "SEED")]
     pub(crate) seed: Option<u64>,
 
-    /// Of a run with several flows, the one with this number; the first when left out
+    /// Of a run with several flows or a capture with several connections, the one with this number; the first
+    /// when left out, and the largest connection
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 

@@ -1,14 +1,17 @@
 //! `fullpipe diagnose`: a log, its limits, the ladder.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
+use fullpipe::input::capture::is_capture;
 use fullpipe::input::decode;
 use fullpipe::input::trace::Choice;
 use fullpipe::report::html::render_diagnosis;
-use fullpipe::{DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, Trace, render_text};
+use fullpipe::{
+    Capture, DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, Trace, render_text,
+};
 use fullpipe_units::Bytes;
 
 use crate::args::{DiagnoseArgs, Format};
@@ -42,30 +45,17 @@ const LOCAL_SETTINGS: [&str; 15] = [
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let name = if args.file == "-" { "standard input" } else { &args.file };
-    let text = read(&args.file)?;
-    let about = |e: InputError| Failure::from(e).about(name);
-    let choice = Choice { point: args.point.as_deref(), seed: args.seed, flow: args.flow };
-    let trace = match Kind::of(&text) {
-        Kind::Trace => Some(Trace::parse(&text, &choice).map_err(about)?),
-        _ if choice != Choice::default() => {
-            let message = format!("{name}: --point, --seed and --flow choose in a trace, and this is none");
-            return Err(Failure::new(message, "leave them out"));
-        }
-        _ => None,
-    };
-    let log = trace.as_ref().map_or_else(|| Iperf3Log::parse(&text), |trace| Ok(trace.log().clone()));
-    let log = log.map_err(about)?;
+    let input = Input::read(args, name)?;
     let sysctl = args.sysctl.as_deref().map(settings).transpose()?;
     let peer_sysctl = args.peer_sysctl.as_deref().map(settings).transpose()?;
     let facts = Facts {
-        trace: trace.as_ref(),
         rtt: args.rtt,
         link: args.link,
         sysctl: sysctl.as_ref(),
         peer_sysctl: peer_sysctl.as_ref(),
         kernel: args.kernel,
         control: args.control,
-        ..Facts::of(&log)
+        ..input.facts()
     };
     let demand = args.demand.demand(|| {
         // The queue is where the application is: on the sender.
@@ -91,21 +81,73 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
+/// What there is to explain, told apart by its content.
+enum Input {
+    Log(Iperf3Log),
+    Trace(Trace),
+    Capture(Capture),
+}
+
+impl Input {
+    fn read(args: &DiagnoseArgs, name: &str) -> Result<Self, Failure> {
+        let about = |e: InputError| Failure::from(e).about(name);
+        let mut source = open(&args.file)?;
+        let beginning = source.fill_buf().map_err(|e| unreadable(&args.file, &e))?;
+        if is_capture(beginning) {
+            if args.point.is_some() || args.seed.is_some() {
+                let message = format!("{name}: --point and --seed choose in a trace, and this is a capture");
+                return Err(Failure::new(message, "leave them out; --flow chooses a connection"));
+            }
+            let number = args.flow.map(|flow| flow as usize);
+            return Capture::read(source, number).map(Self::Capture).map_err(about);
+        }
+        let text = whole(&args.file, source)?;
+        let choice = Choice { point: args.point.as_deref(), seed: args.seed, flow: args.flow };
+        match Kind::of(&text) {
+            Kind::Trace => Trace::parse(&text, &choice).map(Self::Trace).map_err(about),
+            _ if choice != Choice::default() => {
+                let message =
+                    format!("{name}: --point, --seed and --flow choose in a trace, and this is none");
+                Err(Failure::new(message, "leave them out"))
+            }
+            _ => Iperf3Log::parse(&text).map(Self::Log).map_err(about),
+        }
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        match self {
+            Self::Log(log) => Facts::of(log),
+            Self::Trace(trace) => Facts::of_trace(trace),
+            Self::Capture(capture) => Facts::of_capture(capture),
+        }
+    }
+}
+
+/// `file`, or standard input for `-`.
+fn open(file: &str) -> Result<Box<dyn BufRead>, Failure> {
+    if file == "-" {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let opened = File::open(file).map_err(|e| unreadable(file, &e))?;
+    Ok(Box::new(BufReader::new(opened)))
+}
+
+fn unreadable(file: &str, error: &io::Error) -> Failure {
+    Failure::new(format!("cannot read {file}: {error}"), "give a file, or - to read standard input")
+}
+
 /// The text of `file`, or of standard input for `-`.
 fn read(file: &str) -> Result<String, Failure> {
+    whole(file, open(file)?)
+}
+
+fn whole(file: &str, source: impl Read) -> Result<String, Failure> {
     let mut bytes = Vec::new();
-    let reading = if file == "-" {
-        io::stdin().take(LARGEST_INPUT + 1).read_to_end(&mut bytes)
-    } else {
-        File::open(file).and_then(|file| file.take(LARGEST_INPUT + 1).read_to_end(&mut bytes))
-    };
-    reading.map_err(|e| {
-        Failure::new(format!("cannot read {file}: {e}"), "give a file, or - to read standard input")
-    })?;
+    source.take(LARGEST_INPUT + 1).read_to_end(&mut bytes).map_err(|e| unreadable(file, &e))?;
     if bytes.len() as u64 > LARGEST_INPUT {
         return Err(Failure::new(
             format!("{file} is larger than 64 MiB"),
-            "give the log of one test, not a capture or an archive",
+            "give the log of one test, not an archive",
         ));
     }
     Ok(decode(&bytes))

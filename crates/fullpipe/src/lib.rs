@@ -27,6 +27,7 @@ pub mod whatif;
 
 pub use advice::Command;
 pub use explain::{Facts, Finding, Findings, Limit, explain};
+pub use input::capture::Capture;
 pub use input::iperf3::Iperf3Log;
 pub use input::sysctl::HostSettings;
 pub use input::trace::Trace;
@@ -57,6 +58,9 @@ pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result
     let Ladder { rungs, assumptions, notes } =
         climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?;
     findings.assumptions.extend(assumptions);
+    if let Some(capture) = facts.capture {
+        findings.notes.extend(capture.notes().iter().cloned());
+    }
     findings.notes.extend(notes);
     Ok(Diagnosis::new(facts, findings, rungs))
 }

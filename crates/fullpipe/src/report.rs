@@ -17,6 +17,7 @@ use crate::classify::Classified;
 use crate::explain::{
     self, BufferSource, Excluded, Facts, Finding, Findings, Limit, RttSource, Sender, SettingsSource,
 };
+use crate::input::capture::Connection;
 use crate::input::iperf3::Protocol;
 use crate::input::sysctl::HostSettings;
 use crate::offered::{Demand, Offered};
@@ -40,6 +41,8 @@ pub struct Diagnosis {
     pub path: PathSummary,
     /// What a UDP test says; null for TCP.
     pub udp: Option<UdpSummary>,
+    /// What a capture counts; null without one.
+    pub capture: Option<CaptureSummary>,
     /// Both hosts, as far as they are known.
     pub hosts: HostsSummary,
     /// What holds the transfer back, ranked; the first is the answer.
@@ -61,7 +64,7 @@ pub struct Diagnosis {
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InputSummary {
-    /// `iperf3_text`, `iperf3_json`, `iperf3_json_stream` or `trace`.
+    /// `iperf3_text`, `iperf3_json`, `iperf3_json_stream`, `trace` or `capture`.
     pub kind: &'static str,
     /// `tcp` or `udp`; over UDP all windows and buffers below are zero.
     pub protocol: &'static str,
@@ -78,6 +81,15 @@ pub struct InputSummary {
     /// What the other direction of a test both ways carried: key `opposite_bps`.
     #[serde(rename = "opposite_bps", serialize_with = "optional_bps")]
     pub opposite: Option<Rate>,
+}
+
+/// A capture.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaptureSummary {
+    /// The number of the connection that is explained.
+    pub chosen: usize,
+    /// Every connection with data, the largest first.
+    pub connections: Vec<Connection>,
 }
 
 /// The path and the transfer on it.
@@ -317,6 +329,10 @@ impl Diagnosis {
                 truncated: facts.log.truncated,
                 opposite: facts.log.opposite.as_ref().map(|opposite| opposite.mean_rate()),
             },
+            capture: facts.capture.map(|capture| CaptureSummary {
+                chosen: capture.chosen(),
+                connections: capture.connections().to_vec(),
+            }),
             path: PathSummary {
                 link: facts.link,
                 mean: measured.mean,

@@ -111,13 +111,27 @@ impl Packet {
     /// # Errors
     /// What is wrong with it, the outermost header first.
     pub fn parse(bytes: &[u8], checksums: Checksums) -> Result<Self, PacketError> {
+        Self::parse_of(bytes, bytes.len(), checksums)
+    }
+
+    /// Reads one packet of `len` octets of which only the first are here, as captures keep them: all headers have to be. Its
+    /// checksums are not looked at. A super-segment that is too long for IPv4's length field says zero there
+    /// (Linux's BIG TCP); then `len` counts.
+    ///
+    /// # Errors
+    /// As [`Packet::parse`].
+    pub fn parse_cut(bytes: &[u8], len: usize) -> Result<Self, PacketError> {
+        Self::parse_of(bytes, len.max(bytes.len()), Checksums::Skip)
+    }
+
+    fn parse_of(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Self, PacketError> {
         let ip = match bytes.first().map(|first| first >> 4) {
             None => return Err(PacketError::Truncated),
-            Some(4) => ipv4(bytes, checksums)?,
-            Some(6) => ipv6(bytes)?,
+            Some(4) => ipv4(bytes, len, checksums)?,
+            Some(6) => ipv6(bytes, len)?,
             Some(version) => return Err(PacketError::Version(version)),
         };
-        let tcp = &bytes[ip.tcp.clone()];
+        let tcp = bytes.get(ip.tcp.start..ip.tcp.end.min(bytes.len())).ok_or(PacketError::Truncated)?;
         if tcp.len() < TCP_HEADER {
             return Err(PacketError::Truncated);
         }
@@ -163,16 +177,20 @@ fn segment(tcp: &[u8], options: &Options, payload: usize) -> Segment {
     }
 }
 
-fn ipv4(bytes: &[u8], checksums: Checksums) -> Result<Ip, PacketError> {
+/// The header of a packet of `len` octets.
+fn ipv4(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Ip, PacketError> {
     if bytes.len() < IPV4_HEADER {
         return Err(PacketError::Truncated);
     }
     let header = usize::from(bytes[0] & 0xf) * 4;
-    let total = usize::from(word(bytes, 2));
+    let total = match usize::from(word(bytes, 2)) {
+        0 if len > usize::from(u16::MAX) => len,
+        total => total,
+    };
     if header < IPV4_HEADER || header > total {
         return Err(PacketError::HeaderLength);
     }
-    if total > bytes.len() {
+    if total > len || header > bytes.len() {
         return Err(PacketError::Truncated);
     }
     if checksums == Checksums::Verify && fold(sum(&bytes[..header])) != u16::MAX {
@@ -189,15 +207,18 @@ fn ipv4(bytes: &[u8], checksums: Checksums) -> Result<Ip, PacketError> {
     Ok(Ip { from: address(12), to: address(16), tcp: header..total, addresses, ecn })
 }
 
-fn ipv6(bytes: &[u8]) -> Result<Ip, PacketError> {
-    let payload = bytes.get(IPV6_HEADER..).ok_or(PacketError::Truncated)?;
+fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
+    if bytes.len() < IPV6_HEADER {
+        return Err(PacketError::Truncated);
+    }
     let total = IPV6_HEADER + usize::from(word(bytes, 4));
-    if total - IPV6_HEADER > payload.len() {
+    if total > len {
         return Err(PacketError::Truncated);
     }
     let (mut next, mut at) = (bytes[6], IPV6_HEADER);
     while EXTENSIONS.contains(&next) {
-        let &[following, length, ..] = &bytes[at..total] else { return Err(PacketError::Truncated) };
+        let here = bytes.get(at..total.min(bytes.len())).ok_or(PacketError::Truncated)?;
+        let &[following, length, ..] = here else { return Err(PacketError::Truncated) };
         (next, at) = (following, at + 8 + 8 * usize::from(length));
         if at > total {
             return Err(PacketError::HeaderLength);

@@ -4,6 +4,7 @@ use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Duration, Rate};
 use serde::Serialize;
 
+use crate::input::capture::Capture;
 use crate::input::iperf3::{Iperf3Log, Role};
 use crate::input::sysctl::HostSettings;
 use crate::input::trace::Trace;
@@ -15,6 +16,8 @@ pub struct Facts<'a> {
     pub log: &'a Iperf3Log,
     /// The rows that the log sums up, of a trace: then they are explained, and the log has the figures.
     pub trace: Option<&'a Trace>,
+    /// The capture that the log sums up.
+    pub capture: Option<&'a Capture>,
     /// Round-trip time of the idle path, as `ping` prints it; not needed where the log has it.
     pub rtt: Option<Duration>,
     /// Rate of the line.
@@ -46,6 +49,7 @@ impl<'a> Facts<'a> {
         Self {
             log,
             trace: None,
+            capture: None,
             rtt: None,
             link: None,
             sysctl: None,
@@ -58,6 +62,11 @@ impl<'a> Facts<'a> {
     /// A trace of which nothing else is known.
     pub fn of_trace(trace: &'a Trace) -> Self {
         Self { trace: Some(trace), ..Self::of(trace.log()) }
+    }
+
+    /// A capture of which nothing else is known.
+    pub fn of_capture(capture: &'a Capture) -> Self {
+        Self { capture: Some(capture), ..Self::of(capture.log()) }
     }
 
     /// Whether the log was made on the host that sent the data that it explains.

@@ -65,6 +65,8 @@ pub enum Format {
     JsonStream,
     /// Rows of a trace, summed up in intervals.
     Trace,
+    /// Packets of a capture, summed up in intervals.
+    Capture,
 }
 
 impl Format {
@@ -75,6 +77,7 @@ impl Format {
             Self::Json => "iperf3_json",
             Self::JsonStream => "iperf3_json_stream",
             Self::Trace => "trace",
+            Self::Capture => "capture",
         }
     }
 }

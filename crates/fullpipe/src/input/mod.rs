@@ -4,6 +4,7 @@
 //! line ends of another system. Every reader here takes any text without a panic and answers with
 //! values or with one [`InputError`] that says what to do instead.
 
+pub mod capture;
 pub mod iperf3;
 mod iperf3_json;
 pub mod iperf3_text;

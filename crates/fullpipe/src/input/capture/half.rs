@@ -1,0 +1,330 @@
+//! One direction of a connection: what its data and the ACKs of it say.
+//!
+//! ```text
+//!   data segment ── above everything seen ────────────────────► new (a gap before it is remembered)
+//!         │
+//!         └──────── below ── in a gap ── younger than a trip ──► out of order
+//!                     │         └─────── older ───────────────► retransmission, the original lost before the tap
+//!                     ├───── one octet before snd_una ────────► probe of the peer
+//!                     └───── seen before ─────────────────────► retransmission
+//! ```
+//!
+//! Each segment is counted under one head and once. A retransmission cannot come sooner than a round trip after the data
+//! that showed the gap, for the receiver has to say so first; what fills a gap sooner was overtaken on its way.
+
+use std::collections::VecDeque;
+
+use fullpipe_tcp::wire::SeqNum;
+use fullpipe_units::{Bytes, Duration, Instant};
+use serde::Serialize;
+
+/// Gaps that are remembered; a receiver's SACK blocks name far fewer.
+const MOST_GAPS: usize = 1_024;
+/// Segments that wait to be acknowledged so that they may tell the RTT.
+const MOST_TIMED: usize = 1_024;
+/// Of the RTT, the age of a gap from which on what fills it was sent again.
+const A_TRIP: (u64, u64) = (4, 5);
+/// The same while no RTT is known: what tshark takes.
+const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
+
+/// Counts of one direction's data segments and of the ACKs of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Segments with payload. A super-segment, as a sender's own capture shows it, counts as the segments in it.
+    pub data_segments: u64,
+    /// Payload octets in them.
+    pub data_bytes: u64,
+    /// Segments that were sent again.
+    pub retransmits: u64,
+    /// Of these, those whose octets had been acknowledged already.
+    pub needless: u64,
+    /// Segments that were overtaken on their way to the tap.
+    pub out_of_order: u64,
+    /// Keep-alives and window probes.
+    pub probes: u64,
+    /// Octets that were acknowledged though the capture never saw them: dropped by whoever captured.
+    pub missed_bytes: u64,
+    /// ACKs that repeat the one before while data is outstanding.
+    pub duplicate_acks: u64,
+    /// Times that the receiver closed its window.
+    pub zero_windows: u64,
+    /// Times that the sender filled the receiver's window.
+    pub window_full: u64,
+}
+
+/// Octets below the highest that were not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gap {
+    from: u64,
+    to: u64,
+    since: Instant,
+}
+
+/// One direction of a connection. Positions are offsets that never wrap, the first octet seen being at 2^32: what was sent
+/// before the capture began lies below.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Half {
+    pub(super) counts: Counts,
+    /// Highest octet sent and its number; `None` before any.
+    top: Option<(u64, SeqNum)>,
+    una: u64,
+    gaps: Vec<Gap>,
+    /// Ends of new segments with the time when they passed.
+    timed: VecDeque<(u64, Instant)>,
+    /// What ends here or below was sent again: its ACK does not say for which.
+    ambiguous: u64,
+    /// Least time from a segment to its ACK.
+    pub(super) least_loop: Option<Duration>,
+    window: Option<u64>,
+    full: bool,
+    /// Largest payload of one packet.
+    largest: u64,
+}
+
+const ORIGIN: u64 = 1 << 32;
+
+/// What a data segment turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    New,
+    Again,
+    Overtaken,
+    Probe,
+}
+
+/// What an ACK brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Acked {
+    /// Octets acknowledged for the first time.
+    pub(super) bytes: u64,
+    /// Time since the newest of them passed.
+    pub(super) rtt: Option<Duration>,
+}
+
+impl Half {
+    /// A SYN takes a sequence number.
+    pub(super) fn on_syn(&mut self, seq: SeqNum) {
+        self.begin(seq.plus(1));
+    }
+
+    /// The first sequence number of this direction that anybody spoke of.
+    fn begin(&mut self, seq: SeqNum) -> (u64, SeqNum) {
+        *self.top.get_or_insert_with(|| {
+            self.una = ORIGIN;
+            (ORIGIN, seq)
+        })
+    }
+
+    fn offset(&mut self, seq: SeqNum) -> Option<u64> {
+        let (top, number) = self.begin(seq);
+        seq.offset_near(number, top)
+    }
+
+    /// A segment of `len` octets, which passes at `now`; `mss` is the payload of a full one, `rtt` the least round trip.
+    pub(super) fn on_data(
+        &mut self,
+        now: Instant,
+        seq: SeqNum,
+        len: u64,
+        mss: u64,
+        rtt: Option<Duration>,
+    ) -> Option<Sent> {
+        let from = self.offset(seq)?;
+        let (to, (top, number)) = (from + len, self.top?);
+        let segments = len.div_ceil(mss.max(1)).max(1);
+        self.counts.data_segments += segments;
+        self.counts.data_bytes += len;
+        self.largest = self.largest.max(len);
+        if from >= top {
+            if from > top {
+                self.gaps.push(Gap { from: top, to: from, since: now });
+                if self.gaps.len() > MOST_GAPS {
+                    self.gaps.remove(0);
+                }
+            }
+            self.rise(to, number, top);
+            if self.timed.len() < MOST_TIMED {
+                self.timed.push_back((to, now));
+            }
+            return Some(Sent::New);
+        }
+        if len <= 1 && to <= self.una {
+            self.counts.probes += segments;
+            return Some(Sent::Probe);
+        }
+        let opened = self.fill(from, to.min(top));
+        self.rise(to, number, top);
+        let trip = rtt.map_or(UNKNOWN_TRIP, |rtt| rtt.mul_div(A_TRIP.0, A_TRIP.1));
+        if opened.is_some_and(|since| now.saturating_since(since) < trip) {
+            self.counts.out_of_order += segments;
+            return Some(Sent::Overtaken);
+        }
+        self.counts.retransmits += segments;
+        if opened.is_none() && to <= self.una {
+            self.counts.needless += segments;
+        }
+        self.ambiguous = self.ambiguous.max(to);
+        Some(Sent::Again)
+    }
+
+    fn rise(&mut self, to: u64, number: SeqNum, top: u64) {
+        if to > top {
+            self.top = Some((to, number.plus(to - top)));
+        }
+    }
+
+    /// Takes what was not seen out of the gaps; answers since when the oldest of it was missing.
+    fn fill(&mut self, from: u64, to: u64) -> Option<Instant> {
+        let first = self.gaps.partition_point(|gap| gap.to <= from);
+        let behind = self.gaps.partition_point(|gap| gap.from < to);
+        if first >= behind {
+            return None;
+        }
+        let since = self.gaps[first..behind].iter().map(|gap| gap.since).min();
+        let (head, tail) = (self.gaps[first], self.gaps[behind - 1]);
+        let rest = [Gap { to: from, ..head }, Gap { from: to, ..tail }];
+        self.gaps.splice(first..behind, rest.into_iter().filter(|gap| gap.from < gap.to));
+        since
+    }
+
+    /// An ACK of this direction's data; `window` is what it offers, `bare` that it carries nothing else.
+    pub(super) fn on_ack(&mut self, now: Instant, ack: SeqNum, window: u64, bare: bool) -> Acked {
+        let before = self.window.replace(window);
+        if window == 0 && before != Some(0) {
+            self.counts.zero_windows += 1;
+        }
+        let Some(to) = self.offset(ack) else { return Acked::default() };
+        let Some((top, number)) = self.top else { return Acked::default() };
+        if to <= self.una {
+            if bare && to == self.una && before == Some(window) && top > self.una {
+                self.counts.duplicate_acks += 1;
+            }
+            return Acked::default();
+        }
+        let bytes = to - self.una;
+        self.una = to;
+        self.full = false;
+        // What nobody saw and yet arrived was not captured.
+        let gone = self.gaps.partition_point(|gap| gap.to <= to);
+        self.counts.missed_bytes += self.gaps.drain(..gone).map(|gap| gap.to - gap.from).sum::<u64>();
+        if to > top {
+            self.counts.missed_bytes += to - top;
+            self.rise(to, number, top);
+        }
+        let mut newest = None;
+        while let Some(&(end, at)) = self.timed.front().filter(|(end, _)| *end <= to) {
+            newest = (end > self.ambiguous).then_some(at);
+            self.timed.pop_front();
+        }
+        let rtt = newest.map(|at| now.saturating_since(at));
+        if let Some(rtt) = rtt {
+            self.least_loop = Some(self.least_loop.map_or(rtt, |least| least.min(rtt)));
+        }
+        Acked { bytes, rtt }
+    }
+
+    /// Notes whether the window is full after something was sent; `mss` is the payload of a full segment.
+    pub(super) fn look_at_window(&mut self, mss: u64) {
+        let full = self.window.is_some_and(|window| window > 0 && self.flight_size() + mss > window);
+        if full && !self.full {
+            self.counts.window_full += 1;
+        }
+        self.full = full;
+    }
+
+    /// Octets sent and not acknowledged.
+    pub(super) fn flight_size(&self) -> u64 {
+        self.top.map_or(0, |(top, _)| top.saturating_sub(self.una))
+    }
+
+    /// What the receiver offered last.
+    pub(super) fn window(&self) -> Option<Bytes> {
+        self.window.map(Bytes::new)
+    }
+
+    /// Largest payload of one packet.
+    pub(super) fn largest(&self) -> u64 {
+        self.largest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1_000;
+    const RTT: Option<Duration> = Some(Duration::from_millis(100));
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_nanos(millis * 1_000_000)
+    }
+
+    fn send(half: &mut Half, millis: u64, segment: u32) -> Option<Sent> {
+        half.on_data(at(millis), SeqNum(u32::MAX - 1_499).plus(u64::from(segment) * MSS), MSS, MSS, RTT)
+    }
+
+    fn ack(half: &mut Half, millis: u64, segments: u64) -> Acked {
+        half.on_ack(at(millis), SeqNum(u32::MAX - 1_499).plus(segments * MSS), 10_000, true)
+    }
+
+    /// At the receiver: what was lost before the tap comes a round trip later, what was overtaken sooner. The numbers
+    /// wrap on the way.
+    #[test]
+    fn gaps_are_filled_late_or_soon() {
+        let mut half = Half::default();
+        for (millis, segment) in [(0, 0), (1, 1), (3, 3), (4, 5), (5, 6)] {
+            assert_eq!(send(&mut half, millis, segment), Some(Sent::New));
+        }
+        assert_eq!(send(&mut half, 6, 4), Some(Sent::Overtaken));
+        assert_eq!(send(&mut half, 104, 2), Some(Sent::Again));
+        assert_eq!(half.gaps, []);
+        assert_eq!((half.counts.retransmits, half.counts.out_of_order, half.counts.needless), (1, 1, 0));
+        assert_eq!(half.counts.data_segments, 7);
+    }
+
+    /// At the sender every original was seen: what comes again is a retransmission, and needless once it was acknowledged.
+    #[test]
+    fn what_was_seen_before_is_sent_again() {
+        let mut half = Half::default();
+        for segment in 0..4 {
+            send(&mut half, segment.into(), segment);
+        }
+        assert_eq!(ack(&mut half, 50, 1), Acked { bytes: MSS, rtt: Some(Duration::from_millis(50)) });
+        assert_eq!(ack(&mut half, 51, 1), Acked::default());
+        assert_eq!(send(&mut half, 60, 1), Some(Sent::Again));
+        // Nobody knows which of the two is meant.
+        assert_eq!(ack(&mut half, 110, 2), Acked { bytes: MSS, rtt: None });
+        assert_eq!(send(&mut half, 111, 1), Some(Sent::Again));
+        let counts = half.counts;
+        assert_eq!((counts.retransmits, counts.needless, counts.duplicate_acks), (2, 1, 1));
+    }
+
+    #[test]
+    fn what_was_never_seen_and_is_acknowledged_was_not_captured() {
+        let mut half = Half::default();
+        send(&mut half, 0, 0);
+        send(&mut half, 1, 2);
+        assert_eq!(ack(&mut half, 50, 4).bytes, 4 * MSS);
+        assert_eq!(half.counts.missed_bytes, 2 * MSS);
+        assert_eq!(half.flight_size(), 0);
+    }
+
+    #[test]
+    fn windows_are_counted_when_they_fill_and_when_they_close() {
+        let mut half = Half::default();
+        send(&mut half, 0, 0);
+        half.on_ack(at(1), SeqNum(u32::MAX - 1_499).plus(MSS), 2 * MSS, true);
+        for segment in 1..3 {
+            send(&mut half, 2, segment);
+            half.look_at_window(MSS);
+        }
+        half.look_at_window(MSS);
+        for millis in [3, 4] {
+            half.on_ack(at(millis), SeqNum(u32::MAX - 1_499).plus(3 * MSS), 0, true);
+        }
+        assert_eq!((half.counts.window_full, half.counts.zero_windows), (1, 1));
+        // One octet before what is acknowledged asks whether it is still closed.
+        let before = SeqNum(u32::MAX - 1_499).plus(3 * MSS - 1);
+        assert_eq!(half.on_data(at(500), before, 1, MSS, RTT), Some(Sent::Probe));
+    }
+}

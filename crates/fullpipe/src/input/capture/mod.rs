@@ -1,0 +1,239 @@
+//! Captures: pcap and pcapng files of any connection, made anywhere on its way.
+//!
+//! ```text
+//!   file ──► frames ──► TCP headers ──► one connection each ──► the one that is chosen ──► a log, as iperf3's
+//!                                        │
+//!                                        ├ two halves: what each segment was, counted once
+//!                                        ├ two courses: rate, RTT, window and flight over time
+//!                                        └ loops from the tap to either end: on whose side it was made
+//! ```
+//!
+//! A capture has no `Cwnd` and no buffers. It has what no log has: every segment, the receiver's window at each moment, and what was
+//! in flight under it. It is read once from front to back, in room that does not grow with its length.
+
+mod connection;
+mod course;
+mod frames;
+mod half;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::SocketAddr;
+
+use fullpipe_tcp::wire::Packet;
+use fullpipe_units::{Bytes, Instant, Rate};
+
+use super::InputError;
+use super::iperf3::{Format, Iperf3Log, Role, RttRange, Summary};
+use connection::{Seen, Tracked};
+
+pub use connection::{Connection, Side};
+pub use frames::is_capture;
+pub use half::Counts;
+
+/// Connections that are followed; of more only the first are.
+const MOST_CONNECTIONS: usize = 4_096;
+/// Less payload than this is no transfer.
+const FEWEST_SEGMENTS: u64 = 10;
+
+/// A capture that was read.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    connections: Vec<Connection>,
+    chosen: usize,
+    log: Iperf3Log,
+    notes: Vec<String>,
+}
+
+impl Capture {
+    /// Reads a capture and takes one connection: number `choice` of those listed, or the one that moved most.
+    ///
+    /// # Errors
+    /// No capture, a link type that is not known, or no connection in which data was moved.
+    pub fn read(source: impl Read, choice: Option<usize>) -> Result<Self, InputError> {
+        let mut table = Table::default();
+        let truncated = frames::each(source, |frame| table.see(&frame))?;
+        let mut connections: Vec<(Connection, &Tracked)> = table
+            .order
+            .iter()
+            .map(|(ends, tracked)| (tracked.summary(*ends, tracked.sender()), tracked))
+            .collect();
+        // Those who moved most come first.
+        connections.sort_by_key(|(connection, _)| std::cmp::Reverse(connection.counts.data_bytes));
+        connections.retain(|(connection, _)| connection.counts.data_segments > 0);
+        if connections.is_empty() {
+            return Err(InputError::new(
+                format!("no TCP connection with data is in this capture of {} packets", table.packets),
+                "capture while the transfer runs: tcpdump -s 96 -w F tcp port 5201",
+            ));
+        }
+        let chosen = choice.unwrap_or(0);
+        let Some((connection, tracked)) = connections.get(chosen) else {
+            return Err(InputError::new(
+                format!("the capture has no connection {chosen}"),
+                format!("its {} connections are numbered from 0, the largest first", connections.len()),
+            ));
+        };
+        if connection.counts.data_segments < FEWEST_SEGMENTS {
+            return Err(InputError::new(
+                format!(
+                    "connection {chosen} has {} data segments: that is no measurement",
+                    connection.counts.data_segments
+                ),
+                "capture a transfer of a second or more",
+            ));
+        }
+        let log = Iperf3Log { truncated, ..log(connection, tracked) };
+        let mut notes = notes(connection, &table);
+        if connections.len() > 1 && choice.is_none() {
+            notes.insert(
+                0,
+                format!(
+                    "the capture has {} connections with data; this is the largest: choose with --flow",
+                    connections.len()
+                ),
+            );
+        }
+        let connections = connections.into_iter().map(|(connection, _)| connection).collect();
+        Ok(Self { connections, chosen, log, notes })
+    }
+
+    /// Every connection with data, the largest first.
+    pub fn connections(&self) -> &[Connection] {
+        &self.connections
+    }
+
+    /// The number of the one that is explained.
+    pub fn chosen(&self) -> usize {
+        self.chosen
+    }
+
+    /// The one that is explained.
+    pub fn connection(&self) -> &Connection {
+        &self.connections[self.chosen]
+    }
+
+    /// Its course as a log would have it.
+    pub fn log(&self) -> &Iperf3Log {
+        &self.log
+    }
+
+    /// What the reader should know of the capture.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// All connections of a capture.
+#[derive(Default)]
+struct Table {
+    known: BTreeMap<[SocketAddr; 2], usize>,
+    order: Vec<([SocketAddr; 2], Tracked)>,
+    /// The connection of the last packet.
+    latest: usize,
+    packets: u64,
+    /// Packets that are no TCP, and those of connections beyond the most.
+    others: u64,
+    unfollowed: u64,
+    last: Instant,
+}
+
+impl Table {
+    fn see(&mut self, frame: &frames::Frame<'_>) {
+        self.packets += 1;
+        let Ok(packet) = Packet::parse_cut(frame.ip, frame.len) else {
+            self.others += 1;
+            return;
+        };
+        // Several processors may write what they see a little out of order.
+        self.last = self.last.max(frame.at);
+        let forward = packet.from <= packet.to;
+        let ends = if forward { [packet.from, packet.to] } else { [packet.to, packet.from] };
+        // Mostly it is the connection of the packet before.
+        let same = self.order.get(self.latest).filter(|(known, _)| *known == ends).map(|_| self.latest);
+        let number = match same.or_else(|| self.known.get(&ends).copied()) {
+            Some(number) => number,
+            None if self.order.len() >= MOST_CONNECTIONS => {
+                self.unfollowed += 1;
+                return;
+            }
+            None => {
+                self.order.push((ends, Tracked::new(self.last)));
+                self.known.insert(ends, self.order.len() - 1);
+                self.order.len() - 1
+            }
+        };
+        self.latest = number;
+        let segment = &packet.segment;
+        self.order[number].1.see(&Seen {
+            at: self.last,
+            from: usize::from(!forward),
+            seq: segment.seq,
+            ack: segment.ack,
+            len: segment.len.into(),
+            window: segment.window,
+            flags: segment.flags,
+            timestamps: segment.timestamps.map(|timestamps| (timestamps.value, timestamps.echo)),
+            syn: segment.syn,
+        });
+    }
+}
+
+fn log(connection: &Connection, tracked: &Tracked) -> Iperf3Log {
+    let course = tracked.course(tracked.sender());
+    let length = connection.length;
+    let intervals = course.intervals(connection.beyond);
+    let bytes = Bytes::new(intervals.iter().map(|interval| interval.bytes.get()).sum());
+    let rtt = connection.least_rtt.zip(course.rtts()).map(|(min, (mean, max))| {
+        let (mean, max) = (mean + connection.beyond, max + connection.beyond);
+        RttRange { min: min.min(mean), mean, max }
+    });
+    Iperf3Log {
+        format: Format::Capture,
+        streams: 1,
+        role: if connection.side == Side::Receiver { Role::Receiver } else { Role::Sender },
+        mss: Some(connection.mss),
+        rtt,
+        intervals,
+        sent: Some(Summary {
+            length,
+            bytes,
+            rate: if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) },
+            retransmits: Some(connection.counts.retransmits),
+        }),
+        ..Iperf3Log::default()
+    }
+}
+
+fn notes(connection: &Connection, table: &Table) -> Vec<String> {
+    let mut notes = Vec::new();
+    let counts = &connection.counts;
+    notes.push(match connection.side {
+        Side::Sender => {
+            "captured at the sender: every segment that it sent is here, those lost later as well".into()
+        }
+        Side::Receiver => {
+            "captured at the receiver: what was lost before is seen by the gap that it left".into()
+        }
+        Side::Between => "captured between the two hosts".into(),
+        Side::Unknown => "nothing tells at which end it was captured".into(),
+    });
+    if !connection.handshake {
+        notes.push(
+            "the handshake is missing: without its window scale the receiver's window is not known".into(),
+        );
+    }
+    if counts.missed_bytes > 0 {
+        notes.push(format!(
+            "{} bytes were acknowledged that the capture does not have: whoever captured dropped packets",
+            counts.missed_bytes
+        ));
+    }
+    if table.unfollowed > 0 {
+        notes.push(format!(
+            "only the first {MOST_CONNECTIONS} connections are followed; {} packets are of others",
+            table.unfollowed
+        ));
+    }
+    notes
+}
