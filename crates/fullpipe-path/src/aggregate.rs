@@ -6,11 +6,10 @@
 //!   exits              ||||            |||        `within` behind the first, or as soon as there are so many
 //! ```
 
-use std::collections::VecDeque;
-
 use fullpipe_units::{Duration, Instant};
 
 use crate::packet::PacketInfo;
+use crate::waiting::Waiting;
 
 /// The parameters of an [`Aggregator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub struct AggregatorConfig {
 #[derive(Clone, Debug)]
 pub struct Aggregator<T> {
     config: AggregatorConfig,
-    held: VecDeque<(Instant, PacketInfo, T)>,
+    held: Waiting<T>,
     /// The newest of those held that are still being joined by others, and when they all go.
     open: usize,
     due: Instant,
@@ -34,7 +33,7 @@ pub struct Aggregator<T> {
 impl<T> Aggregator<T> {
     /// Nothing gathered yet.
     pub fn new(config: AggregatorConfig) -> Self {
-        Self { config, held: VecDeque::new(), open: 0, due: Instant::ZERO }
+        Self { config, held: Waiting::new(), open: 0, due: Instant::ZERO }
     }
 
     pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {
@@ -45,27 +44,22 @@ impl<T> Aggregator<T> {
         if self.open == 0 {
             self.due = now + self.config.within;
         }
-        self.held.push_back((self.due, packet, payload));
+        self.held.push(self.due, packet, payload);
         self.open += 1;
         if self.open >= self.config.packets as usize {
-            for held in self.held.iter_mut().rev().take(self.open) {
-                held.0 = now;
-            }
+            self.held.release_newest(self.open, now);
             self.open = 0;
         }
     }
 
     /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
     pub fn next_exit(&self) -> Instant {
-        self.held.front().map_or(Instant::FAR_FUTURE, |&(exit, ..)| exit)
+        self.held.next_exit()
     }
 
     /// The oldest packet if it has left by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
-        if self.next_exit() > now {
-            return None;
-        }
-        self.held.pop_front()
+        self.held.pop(now)
     }
 
     /// Packets inside.

@@ -8,11 +8,10 @@
 //!
 //! Packets keep their order: who enters the short way just after the end leaves with the last of the long one.
 
-use std::collections::VecDeque;
-
 use fullpipe_units::{Duration, Instant};
 
 use crate::packet::PacketInfo;
+use crate::waiting::Waiting;
 
 /// The parameters of a [`Detour`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,32 +30,28 @@ pub struct Detour<T> {
     by: Duration,
     from: Instant,
     until: Instant,
-    held: VecDeque<(Instant, PacketInfo, T)>,
+    held: Waiting<T>,
 }
 
 impl<T> Detour<T> {
     /// Nobody on the way yet.
     pub fn new(config: DetourConfig) -> Self {
         let at = |time: Duration| Instant::from_nanos(time.as_nanos());
-        Self { by: config.by, from: at(config.from), until: at(config.until), held: VecDeque::new() }
+        Self { by: config.by, from: at(config.from), until: at(config.until), held: Waiting::new() }
     }
 
     pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {
         let longer = if (self.from..self.until).contains(&now) { self.by } else { Duration::ZERO };
-        let before = self.held.back().map_or(Instant::ZERO, |(exit, ..)| *exit);
-        self.held.push_back(((now + longer).max(before), packet, payload));
+        self.held.push((now + longer).max(self.held.last_exit()), packet, payload);
     }
 
     /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
     pub fn next_exit(&self) -> Instant {
-        self.held.front().map_or(Instant::FAR_FUTURE, |(exit, ..)| *exit)
+        self.held.next_exit()
     }
 
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
-        if self.next_exit() > now {
-            return None;
-        }
-        self.held.pop_front()
+        self.held.pop(now)
     }
 
     /// Packets inside.

@@ -33,6 +33,7 @@ mod path;
 mod policer;
 mod shaper;
 mod verdicts;
+mod waiting;
 
 pub use aggregate::{Aggregator, AggregatorConfig};
 pub use aqm::{CodelConfig, Discipline, FqCodelConfig, PieConfig, RedConfig};

@@ -1,0 +1,54 @@
+//! Packets whose time to leave is known, in the order in which they leave.
+
+use std::collections::VecDeque;
+
+use fullpipe_units::Instant;
+
+use crate::packet::PacketInfo;
+
+/// A line of packets, each with the time of its exit, which no later one precedes.
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting<T>(VecDeque<(Instant, PacketInfo, T)>);
+
+impl<T> Waiting<T> {
+    pub(crate) const fn new() -> Self {
+        Self(VecDeque::new())
+    }
+
+    pub(crate) fn push(&mut self, exit: Instant, packet: PacketInfo, payload: T) {
+        self.0.push_back((exit, packet, payload));
+    }
+
+    /// Has the newest `count` leave at `exit` instead, which nobody before them leaves after.
+    pub(crate) fn release_newest(&mut self, count: usize, exit: Instant) {
+        for waiting in self.0.iter_mut().rev().take(count) {
+            waiting.0 = exit;
+        }
+    }
+
+    /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    pub(crate) fn next_exit(&self) -> Instant {
+        self.0.front().map_or(Instant::FAR_FUTURE, |&(exit, ..)| exit)
+    }
+
+    /// When the newest leaves; [`Instant::ZERO`] when empty.
+    pub(crate) fn last_exit(&self) -> Instant {
+        self.0.back().map_or(Instant::ZERO, |&(exit, ..)| exit)
+    }
+
+    /// The oldest packet if it has left by `now`.
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
+        if self.next_exit() > now {
+            return None;
+        }
+        self.0.pop_front()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
