@@ -11,10 +11,9 @@
 //! ```
 //! One hole a round trip is repaired; a retransmission that is lost is left to the timeout.
 
+use super::rack::DUP_THRESH;
 use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
 
-/// Duplicate ACKs that make a loss.
-const DUP_THRESH: u64 = 3;
 /// The most that reordering may raise it to (`tcp_max_reordering`).
 const MAX_REORDERING: u64 = 300;
 

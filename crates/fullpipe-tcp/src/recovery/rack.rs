@@ -23,7 +23,7 @@ const MAX_REO_WND_MULT: u64 = 255;
 /// Recoveries without a DSACK after which the window shrinks again.
 const REO_WND_PERSIST: u32 = 16;
 /// Out-of-order deliveries that end the patience with reordering that was never seen.
-const DUP_THRESH: u64 = 3;
+pub(super) const DUP_THRESH: u64 = 3;
 
 /// RACK's variables; names as in the RFC.
 #[derive(Clone, Debug)]
