@@ -1,0 +1,11 @@
+//! iperf3's tests on real networks: its protocol is `fullpipe-iperf3`, the sockets and threads are here.
+//!
+//! | module | concept |
+//! |---|---|
+//! | `stream` | one TCP stream: a thread that writes or reads, and counts |
+//! | `udp` | the same for datagrams |
+
+#[expect(dead_code, reason = "client and server follow")]
+mod stream;
+#[expect(dead_code, reason = "client and server follow")]
+mod udp;
