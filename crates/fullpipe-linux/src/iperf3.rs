@@ -25,7 +25,7 @@ pub use control::{Family, Place};
 use fullpipe_iperf3::document::Start;
 
 /// The part of a document that is of this host and program.
-pub(crate) fn this_host() -> Start {
+pub fn this_host() -> Start {
     let uname = rustix::system::uname();
     let parts = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
     let parts: Vec<_> = parts.iter().map(|part| part.to_string_lossy()).collect();
