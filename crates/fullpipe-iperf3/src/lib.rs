@@ -31,11 +31,13 @@
 //! | [`refusal`] | the errors that a server tells |
 //! | [`datagram`] | the header of each UDP datagram, and the hello before them |
 //! | [`arrivals`] | loss, order and jitter from these headers |
+//! | [`document`] | what a test has shown: the shape of `-J` and `--json-stream` |
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
 pub mod cookie;
 pub mod datagram;
+pub mod document;
 pub mod frame;
 mod json;
 pub mod params;

@@ -3,6 +3,12 @@
 //! | module | concept |
 //! |---|---|
 //! | `control` | the control connection of either end |
+//! | `stream` | one TCP stream: a thread that writes or reads, and counts |
+//! | `udp` | the same for datagrams |
 
 #[expect(dead_code, reason = "client and server follow")]
 mod control;
+#[expect(dead_code, reason = "client and server follow")]
+mod stream;
+#[expect(dead_code, reason = "client and server follow")]
+mod udp;
