@@ -12,6 +12,8 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::params::{Mode, Params, Protocol};
+
 /// The whole of a test (`-J`).
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Document {
@@ -181,6 +183,31 @@ pub struct TestStart {
     /// `-i`.
     #[serde(serialize_with = "seconds_of")]
     pub interval: Duration,
+}
+
+impl TestStart {
+    /// The test of `params` with reports each `interval`.
+    pub fn of(params: &Params, interval: Duration) -> Self {
+        let amount = !params.num.is_zero() || params.blocks > 0;
+        Self {
+            protocol: match params.protocol {
+                Protocol::Tcp => "TCP",
+                Protocol::Udp => "UDP",
+            },
+            num_streams: params.parallel,
+            blksize: params.block(),
+            omit: params.omit,
+            duration: if amount { Duration::ZERO } else { params.time },
+            bytes: params.num,
+            blocks: params.blocks,
+            reverse: u8::from(params.mode == Mode::Reverse),
+            tos: params.tos.unwrap_or(0),
+            target_bitrate: params.rate.unwrap_or(Rate::ZERO),
+            bidir: u8::from(params.mode == Mode::Bidirectional),
+            fqrate: params.fq_rate.unwrap_or(Rate::ZERO),
+            interval,
+        }
+    }
 }
 
 /// An amount of data over a span of time.
@@ -461,10 +488,12 @@ pub struct End {
 pub enum EndStream {
     /// Over TCP.
     Tcp {
-        /// The sending end.
-        sender: EndSender,
+        /// The sending end; left out by a test that ended before it could tell, as is the next.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        sender: Option<EndSender>,
         /// The receiving end.
-        receiver: EndReceiver,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        receiver: Option<EndReceiver>,
     },
     /// Over UDP.
     Udp {
@@ -533,9 +562,12 @@ pub struct EndUdp {
     /// What was sent.
     #[serde(flatten)]
     pub amount: Amount,
-    /// What arrived of it.
+    /// Datagrams sent, and what is known of their way.
     #[serde(flatten)]
     pub datagrams: Datagrams,
+    /// What arrived: text has a line for it, JSON has no key.
+    #[serde(skip)]
+    pub received: Option<Amount>,
     /// This end sends on it.
     pub sender: bool,
 }

@@ -17,10 +17,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use fullpipe_iperf3::Arrivals;
-use fullpipe_units::{Bytes, Instant, Rate, draw};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use fullpipe_units::{Bytes, Duration, Instant, Rate, draw};
+use rustix::event::PollFlags;
 use socket2::Socket;
 
+use super::wait::{ready, stops_within};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::Stop;
@@ -169,7 +170,7 @@ fn send(
             }
         }
         // A socket that never refuses would never hear the word.
-        if has_stopped(stop)? {
+        if stops_within(stop, Duration::ZERO)? {
             return Ok(());
         }
     }
@@ -214,40 +215,10 @@ impl Pace {
             if left.is_zero() {
                 return Ok(true);
             }
-            let nanos = left.as_nanos();
-            let timeout =
-                Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
-            if said(stop, Some(&timeout))? {
+            if stops_within(stop, left)? {
                 return Ok(false);
             }
         }
-    }
-}
-
-/// Waits until `socket` is ready for `what`; whether it is, and not the word to stop.
-pub(super) fn ready(socket: &Socket, what: PollFlags, stop: &Stop) -> io::Result<bool> {
-    loop {
-        let mut watched = [PollFd::new(socket, what), PollFd::new(stop, PollFlags::IN)];
-        match poll(&mut watched, None) {
-            Ok(_) if !watched[1].revents().is_empty() => return Ok(false),
-            // An error of the socket is what the next call on it answers.
-            Ok(_) if !watched[0].revents().is_empty() => return Ok(true),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-pub(super) fn has_stopped(stop: &Stop) -> io::Result<bool> {
-    said(stop, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
-}
-
-fn said(stop: &Stop, timeout: Option<&Timespec>) -> io::Result<bool> {
-    let mut watched = [PollFd::new(stop, PollFlags::IN)];
-    match poll(&mut watched, timeout) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -263,7 +234,6 @@ pub(super) fn payload(block: Bytes) -> Vec<u8> {
 mod tests {
     use super::*;
     use fullpipe_iperf3::params::TCP_BLOCK;
-    use fullpipe_units::Duration;
     use std::net::{TcpListener, TcpStream};
 
     fn pair() -> (Socket, Socket) {

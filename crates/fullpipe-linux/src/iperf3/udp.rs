@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use fullpipe_iperf3::Arrivals;
 use fullpipe_iperf3::datagram::{self, Header};
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Duration};
 use rustix::event::PollFlags;
 use socket2::Socket;
 
-use super::stream::{Counted, Pace, Sending, Stream, has_stopped, payload, ready};
+use super::stream::{Counted, Pace, Sending, Stream, payload};
+use super::wait::{ready, stops_within};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::Stop;
@@ -47,6 +48,13 @@ impl Stream {
     /// What has arrived so far, of datagrams.
     pub(crate) fn arrivals(&self) -> Arrivals {
         self.counted().arrivals.lock().map(|arrivals| arrivals.clone()).unwrap_or_default()
+    }
+
+    /// The warm-up is over: the jitter begins anew.
+    pub(crate) fn omitted(&self) {
+        if let Ok(mut arrivals) = self.counted().arrivals.lock() {
+            arrivals.omitted();
+        }
     }
 }
 
@@ -89,7 +97,7 @@ fn send(
             counted.bytes.fetch_add(most, Relaxed);
             counted.datagrams.fetch_add(1, Relaxed);
         }
-        if number % LOOK_EVERY == 0 && has_stopped(stop)? {
+        if number % LOOK_EVERY == 0 && stops_within(stop, Duration::ZERO)? {
             return Ok(());
         }
     }
@@ -126,7 +134,7 @@ fn receive(socket: &Socket, wide: bool, counted: &Counted, clock: Clock, stop: &
 mod tests {
     use super::*;
     use crate::iperf3::stream::Budget;
-    use fullpipe_units::{Duration, Instant, Rate};
+    use fullpipe_units::{Instant, Rate};
     use std::net::UdpSocket;
     use std::sync::Arc;
 
