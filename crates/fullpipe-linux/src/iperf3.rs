@@ -10,11 +10,13 @@
 //! | `wait` | waiting for a socket, a time and the word to stop |
 //! | `control` | the client's end of the control connection |
 //! | [`client`] | a test against any iperf3 server |
+//! | [`server`] | one port, many tests at a time |
 
 pub mod client;
 mod control;
 mod meter;
 mod options;
+pub mod server;
 mod stream;
 mod sums;
 mod udp;

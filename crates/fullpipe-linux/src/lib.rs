@@ -18,7 +18,7 @@
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
-//! | [`iperf3`] | iperf3's tests on real networks: streams, client |
+//! | [`iperf3`] | iperf3's tests on real networks: streams, client, server |
 //! | [`command`] | any command behind a path |
 //! | `contained` | that command, with all that descends from it |
 //!

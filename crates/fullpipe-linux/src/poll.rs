@@ -7,7 +7,7 @@ use fullpipe_units::Instant;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{Errno, write};
+use rustix::io::{Errno, read, write};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -109,6 +109,34 @@ impl Alarm {
 }
 
 impl AsFd for Alarm {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Wakes a loop that watches it, as often as it is rung.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> Result<Self, Error> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("make an eventfd")?;
+        Ok(Self(fd))
+    }
+
+    pub(crate) fn ring(&self) {
+        // Cannot fail: the counter is far from full.
+        let _ = write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Takes back all rings so far.
+    pub(crate) fn quiet(&self) {
+        // Nothing to read means that it was quiet.
+        let _ = read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -240,37 +240,13 @@ impl<'a> Test<'a> {
 
     /// What is known before data flows.
     fn started(&self) -> Result<Start, Fault> {
-        let params = &self.params;
-        let connected =
-            self.sockets.iter().map(|(_, _, socket)| connected(socket)).collect::<Result<_, _>>()?;
-        let (sndbuf, rcvbuf) = match self.sockets.first() {
-            Some((_, _, socket)) => (
-                socket.send_buffer_size().doing("read SO_SNDBUF")?,
-                socket.recv_buffer_size().doing("read SO_RCVBUF")?,
-            ),
-            None => (0, 0),
-        };
-        let tcp = params.protocol == Protocol::Tcp;
-        let mss = self.control.socket.tcp_mss().ok().map(|mss| Bytes::new(mss.into()));
+        let sockets: Vec<&Socket> = self.sockets.iter().map(|(_, _, socket)| socket).collect();
+        let Place { host, port, .. } = &self.client.place;
+        let start = known(&self.params, &sockets, &self.control.socket, self.client.interval)?;
         Ok(Start {
-            connected,
-            timestamp: Some(Timestamp::new(crate::clock::since_1970())),
-            connecting_to: Some(Endpoint {
-                host: self.client.place.host.clone(),
-                port: self.client.place.port,
-            }),
+            connecting_to: Some(Endpoint { host: host.clone(), port: *port }),
             cookie: Some(self.cookie.to_string()),
-            tcp_mss: params.mss.filter(|_| tcp),
-            tcp_mss_default: mss.filter(|_| tcp && params.mss.is_none()),
-            asked: Some(Asked {
-                target_bitrate: params.rate.unwrap_or(Rate::ZERO),
-                fq_rate: params.fq_rate.unwrap_or(Rate::ZERO),
-                sock_bufsize: params.window.unwrap_or_default(),
-                sndbuf_actual: Bytes::new(sndbuf as u64),
-                rcvbuf_actual: Bytes::new(rcvbuf as u64),
-                test_start: TestStart::of(params, self.client.interval),
-            }),
-            ..super::this_host()
+            ..start
         })
     }
 
@@ -306,8 +282,7 @@ impl<'a> Test<'a> {
 
     /// Follows the test until its time or amount is over, sampling and reporting.
     fn flow(&mut self, meters: &mut [Meter], watch: &mut dyn Watch) -> Result<(), Fault> {
-        let many = meters.iter().filter(|meter| meter.sends).count() > MANY;
-        let sample = if many { SAMPLE_OF_MANY } else { SAMPLE };
+        let sample = time_between_samples(meters);
         let amount = self.amount();
         let time = if amount.is_some() { Duration::ZERO } else { self.params.time };
         let start = self.clock.now();
@@ -388,18 +363,58 @@ impl<'a> Test<'a> {
     }
 }
 
+/// What either end knows of a test before data flows.
+pub(super) fn known(
+    params: &Params,
+    sockets: &[impl std::borrow::Borrow<Socket>],
+    control: &Socket,
+    interval: Duration,
+) -> Result<Start, Error> {
+    let connected = sockets.iter().map(|socket| connected(socket.borrow())).collect::<Result<_, _>>()?;
+    let (sndbuf, rcvbuf) = match sockets.first().map(std::borrow::Borrow::borrow) {
+        Some(socket) => (
+            socket.send_buffer_size().doing("read SO_SNDBUF")?,
+            socket.recv_buffer_size().doing("read SO_RCVBUF")?,
+        ),
+        None => (0, 0),
+    };
+    let tcp = params.protocol == Protocol::Tcp;
+    let mss = control.tcp_mss().ok().map(|mss| Bytes::new(mss.into()));
+    Ok(Start {
+        connected,
+        timestamp: Some(Timestamp::new(crate::clock::since_1970())),
+        tcp_mss: params.mss.filter(|_| tcp),
+        tcp_mss_default: mss.filter(|_| tcp && params.mss.is_none()),
+        asked: Some(Asked {
+            target_bitrate: params.rate.unwrap_or(Rate::ZERO),
+            fq_rate: params.fq_rate.unwrap_or(Rate::ZERO),
+            sock_bufsize: params.window.unwrap_or_default(),
+            sndbuf_actual: Bytes::new(sndbuf as u64),
+            rcvbuf_actual: Bytes::new(rcvbuf as u64),
+            test_start: TestStart::of(params, interval),
+        }),
+        ..super::this_host()
+    })
+}
+
+/// How often sending sockets are sampled.
+pub(super) fn time_between_samples(meters: &[Meter]) -> Duration {
+    let many = meters.iter().filter(|meter| meter.sends).count() > MANY;
+    if many { SAMPLE_OF_MANY } else { SAMPLE }
+}
+
 /// The warm-up, or what counts.
-struct Part {
-    omitted: bool,
-    end: Instant,
+pub(super) struct Part {
+    pub(super) omitted: bool,
+    pub(super) end: Instant,
     last_report: Instant,
-    next_report: Instant,
+    pub(super) next_report: Instant,
     interval: Duration,
 }
 
 impl Part {
     /// Begins the warm-up if there is one, or else what counts; without a `time` that has no end.
-    fn begin(now: Instant, omit: Duration, time: Duration, interval: Duration) -> Self {
+    pub(super) fn begin(now: Instant, omit: Duration, time: Duration, interval: Duration) -> Self {
         let omitted = !omit.is_zero();
         let length = if omitted { omit } else { time };
         let end = if length.is_zero() { Instant::FAR_FUTURE } else { now + length };
@@ -407,12 +422,12 @@ impl Part {
         Self { omitted, end, last_report: now, next_report: next, interval }
     }
 
-    fn is_over(&self, now: Instant) -> bool {
+    pub(super) fn is_over(&self, now: Instant) -> bool {
         self.end <= now
     }
 
     /// Reports, unless this is the end and there is too little to report.
-    fn report(&mut self, meters: &mut [Meter], now: Instant, last: bool, watch: &mut dyn Watch) {
+    pub(super) fn report(&mut self, meters: &mut [Meter], now: Instant, last: bool, watch: &mut dyn Watch) {
         let since = now.saturating_since(self.last_report);
         let enough = since.as_secs_f64() >= SHORTEST_REPORT * self.interval.as_secs_f64();
         // Readings are taken in either case: the sums are up to the last of them.
@@ -423,7 +438,7 @@ impl Part {
         self.last_report = now;
         if !self.interval.is_zero() {
             while self.next_report <= now {
-                self.next_report = self.next_report + self.interval;
+                self.next_report += self.interval;
             }
         }
     }
@@ -434,17 +449,17 @@ fn all_ended(meters: &[Meter]) -> bool {
 }
 
 /// Processor time of the process at one moment.
-struct ProcessTime {
+pub(super) struct ProcessTime {
     at: Instant,
     used: [Duration; 2],
 }
 
 impl ProcessTime {
-    fn now(clock: Clock) -> Result<Self, Error> {
+    pub(super) fn now(clock: Clock) -> Result<Self, Error> {
         Ok(Self { at: clock.now(), used: sys::process_times().doing("read the processor time")? })
     }
 
-    fn until_now(&self, clock: Clock) -> Result<Cpu, Error> {
+    pub(super) fn until_now(&self, clock: Clock) -> Result<Cpu, Error> {
         let later = Self::now(clock)?;
         let length = later.at.saturating_since(self.at).as_secs_f64().max(1e-9);
         let percent =

@@ -1,0 +1,187 @@
+//! The server's end of a control connection: states, frames and refusals, each read within its time.
+//!
+//! A peer may vanish, stall or send bytes one by one. So every read has two bounds, as in iperf3: how long nothing may
+//! come, and how long the whole may take.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+
+use fullpipe_iperf3::{Refusal, State, WireError, frame};
+use fullpipe_units::{Duration, Instant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+use socket2::Socket;
+
+use crate::clock::Clock;
+use crate::poll::Stop;
+
+/// How long nothing may come in the middle of something.
+const IDLE: Duration = Duration::from_secs(10);
+/// How long the whole of it may take.
+const TOTAL: Duration = Duration::from_secs(30);
+
+/// A control connection.
+#[derive(Debug)]
+pub(super) struct Control {
+    socket: Socket,
+    clock: Clock,
+    stop: Stop,
+}
+
+/// Why nothing was read or written.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The peer has closed the connection.
+    Closed,
+    /// The peer was silent for too long.
+    Silent,
+    /// This process was told to stop.
+    Stopped,
+    /// What it said makes no sense.
+    Nonsense(WireError),
+    /// The system says no.
+    System(io::Error),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("control socket has closed unexpectedly"),
+            Self::Silent => f.write_str("the other side has said nothing for too long"),
+            Self::Stopped => f.write_str("interrupted"),
+            Self::Nonsense(error) => error.fmt(f),
+            Self::System(error) => write!(f, "control connection: {error}"),
+        }
+    }
+}
+
+impl From<WireError> for Broken {
+    fn from(error: WireError) -> Self {
+        Self::Nonsense(error)
+    }
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted => Self::Closed,
+            _ => Self::System(error),
+        }
+    }
+}
+
+impl Control {
+    /// Of a connected socket.
+    pub(super) fn new(socket: Socket, clock: Clock, stop: &Stop) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        socket.set_tcp_nodelay(true)?;
+        Ok(Self { socket, clock, stop: stop.clone() })
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// The next state, which may come at any time until `until`.
+    pub(super) fn state(&self, until: Instant) -> Result<State, Broken> {
+        let mut byte = [0];
+        self.fill(&mut byte, until, Duration::MAX)?;
+        Ok(State::from_byte(byte[0])?)
+    }
+
+    /// The next state if there is one by now.
+    pub(super) fn state_now(&self) -> Result<Option<State>, Broken> {
+        match self.state(Instant::ZERO) {
+            Ok(state) => Ok(Some(state)),
+            Err(Broken::Silent) => Ok(None),
+            Err(broken) => Err(broken),
+        }
+    }
+
+    /// A frame of at most `most` bytes of JSON.
+    pub(super) fn frame(&self, most: usize) -> Result<Value, Broken> {
+        /// Read at once; the rest of a long frame comes in more than one round.
+        const PIECE: usize = 16 << 10;
+        let mut reader = frame::Reader::new(most);
+        let until = self.clock.now() + TOTAL;
+        let mut piece = [0; PIECE];
+        while let missing @ 1.. = reader.missing()? {
+            let piece = &mut piece[..missing.min(PIECE)];
+            self.fill(piece, until, IDLE)?;
+            reader.push(piece);
+        }
+        Ok(reader.value()?)
+    }
+
+    fn fill(&self, into: &mut [u8], until: Instant, idle: Duration) -> Result<(), Broken> {
+        let mut rest = into;
+        let mut patience = until.min(self.clock.now() + idle);
+        while !rest.is_empty() {
+            match (&self.socket).read(rest) {
+                Ok(0) => return Err(Broken::Closed),
+                Ok(read) => {
+                    rest = &mut rest[read..];
+                    patience = until.min(self.clock.now() + idle);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::IN, patience)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn say(&self, state: State) -> Result<(), Broken> {
+        self.write(&[state.byte()])
+    }
+
+    /// Says that there is no test, and why.
+    pub(super) fn refuse(&self, refusal: Refusal) -> Result<(), Broken> {
+        // In one write: a client that closes in between would answer the second with a reset.
+        let mut message = vec![State::ServerError.byte()];
+        message.extend(refusal.to_wire());
+        self.write(&message)
+    }
+
+    pub(super) fn send(&self, value: &Value) -> Result<(), Broken> {
+        self.write(&frame::encode(value))
+    }
+
+    /// All of `bytes`.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<(), Broken> {
+        let until = self.clock.now() + TOTAL;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match (&self.socket).write(rest) {
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::OUT, until)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the socket is ready, `until` at most, or for the word to stop.
+    fn wait(&self, flags: PollFlags, until: Instant) -> Result<(), Broken> {
+        loop {
+            let left = until.saturating_since(self.clock.now());
+            let mut watched = [PollFd::new(&self.socket, flags), PollFd::new(&self.stop, PollFlags::IN)];
+            match poll(&mut watched, Some(&timespec(left))) {
+                Ok(_) if !watched[1].revents().is_empty() => return Err(Broken::Stopped),
+                Ok(_) if !watched[0].revents().is_empty() => return Ok(()),
+                Ok(_) if left.is_zero() => return Err(Broken::Silent),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Broken::System(error.into())),
+            }
+        }
+    }
+}
+
+/// As the kernel wants it; a century for never.
+pub(super) fn timespec(span: Duration) -> Timespec {
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 86_400);
+    const NANOS: u64 = 1_000_000_000;
+    let nanos = span.min(CENTURY).as_nanos();
+    Timespec { tv_sec: (nanos / NANOS) as i64, tv_nsec: (nanos % NANOS) as i64 }
+}

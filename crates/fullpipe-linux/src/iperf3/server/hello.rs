@@ -1,0 +1,147 @@
+//! The UDP port, and a connected socket for each stream.
+//!
+//! ```text
+//!   hello ─► expected from this address? ─► a second socket on the port, connected to the client ─► answer ─► its test
+//!                └─ no: dropped without an answer
+//! ```
+//!
+//! A connected socket gets what its client sends, before any other on the port: the kernel looks for the best match. Between its bind and its
+//! connect it may get a hello of somebody else, which is then dealt with as if it had come to the port.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use fullpipe_iperf3::datagram;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::{Doing, Error};
+
+/// A hello has four bytes: what fills this is none.
+const HELLO_MOST: usize = 8;
+/// Hellos that are dealt with before others get their turn.
+const AT_ONCE: usize = 64;
+
+/// The port on which hellos arrive.
+#[derive(Debug)]
+pub(super) struct Hello {
+    socket: UdpSocket,
+    address: SocketAddr,
+    only_v6: bool,
+}
+
+impl Hello {
+    pub(super) fn new(address: SocketAddr, only_v6: bool) -> Result<Self, Error> {
+        let socket = bound(address, only_v6).doing(format_args!("listen on {address} for UDP"))?;
+        Ok(Self { socket, address, only_v6 })
+    }
+
+    /// Takes the hellos that wait. Of those from an address that is `expected` each gets a socket, connected and answered, which
+    /// goes to `taker`.
+    pub(super) fn answer(&self, expected: impl Fn(IpAddr) -> bool, taker: impl Fn(IpAddr, Socket)) {
+        let mut waiting = Vec::new();
+        for _ in 0..AT_ONCE {
+            match heard(&self.socket) {
+                Ok(hello) => waiting.extend(hello),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // A client that has gone: its ICMP error is told once.
+                Err(_) => {}
+            }
+        }
+        while let Some((peer, answer)) = waiting.pop() {
+            let address = peer.ip().to_canonical();
+            if !expected(address) {
+                continue;
+            }
+            let Ok(socket) = bound(self.address, self.only_v6) else { continue };
+            if socket.connect(peer).is_err() {
+                continue;
+            }
+            // What came to it before it was connected is somebody else's.
+            while let Ok(hello) = heard(&socket) {
+                waiting.extend(hello.filter(|&(other, _)| other != peer));
+            }
+            if socket.send(&answer).is_ok() {
+                taker(address, socket.into());
+            }
+        }
+    }
+}
+
+impl AsFd for Hello {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The next datagram: who said hello, and what to answer; nothing if it is no hello.
+fn heard(socket: &UdpSocket) -> io::Result<Option<(SocketAddr, [u8; 4])>> {
+    let mut buffer = [0; HELLO_MOST];
+    let (len, peer) = socket.recv_from(&mut buffer)?;
+    Ok(datagram::answer(&buffer[..len]).map(|answer| (peer, answer)))
+}
+
+fn bound(address: SocketAddr, only_v6: bool) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(only_v6)?;
+    }
+    // All sockets of the server share the port.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    /// Each client has a socket of its own afterwards, and nobody else's datagrams on it.
+    #[test]
+    fn clients_on_one_port_do_not_hear_each_other() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut hello = Hello::new(any, false).expect("a port");
+        hello.address = hello.socket.local_addr().expect("bound");
+        let client = || {
+            let socket = UdpSocket::bind(any).expect("a port");
+            socket.connect(hello.address).expect("an address");
+            socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time");
+            socket
+        };
+        let taken: RefCell<Vec<UdpSocket>> = RefCell::default();
+        let answer = || hello.answer(|_| true, |_, socket| taken.borrow_mut().push(socket.into()));
+        let clients = [client(), client(), client()];
+        let mut buffer = [0; 16];
+        for client in &clients {
+            client.send(&datagram::HELLO).expect("room");
+        }
+        // Loopback delivers before it returns; what one call leaves the next takes.
+        answer();
+        for client in &clients {
+            let len = client.recv(&mut buffer).expect("an answer");
+            assert_eq!(buffer[..len], datagram::ANSWER);
+        }
+        assert_eq!(taken.borrow().len(), 3);
+        for (number, client) in clients.iter().enumerate() {
+            client.send(&[number as u8; 3]).expect("room");
+        }
+        for socket in taken.borrow().iter() {
+            let len = socket.recv(&mut buffer).expect("its data");
+            let peer = socket.peer_addr().expect("connected");
+            let of = clients.iter().position(|client| client.local_addr().is_ok_and(|at| at == peer));
+            assert_eq!(buffer[..len], [of.expect("one of them") as u8; 3]);
+            assert!(socket.recv(&mut buffer).is_err(), "and nothing else");
+        }
+        // No hello, and a hello of somebody who is not expected, have no answer.
+        let stranger = client();
+        stranger.send(b"GET /").expect("room");
+        answer();
+        stranger.send(&datagram::HELLO).expect("room");
+        hello.answer(|_| false, |_, _| panic!("not expected"));
+        stranger.set_nonblocking(true).expect("a flag");
+        assert!(stranger.recv(&mut buffer).is_err());
+    }
+}

@@ -1,0 +1,491 @@
+//! The conversation of one test.
+//!
+//! ```text
+//!   PARAM_EXCHANGE ─► parameters ─► within the limits? ─► CREATE_STREAMS ─► all connected ─► TEST_START, TEST_RUNNING
+//!                                        └─► SERVER_ERROR                                         │
+//!   IPERF_DONE ◄─ DISPLAY_RESULTS ◄─ results of both ◄─ EXCHANGE_RESULTS ◄─ TEST_END ◄─ reports ◄─┘
+//! ```
+//!
+//! Whatever the client does, the conversation ends: each step has its time, a test without progress is given up, and one that goes
+//! on for longer than it asked for is ended.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+
+use fullpipe_iperf3::document::{Endpoint, Interval, Start};
+use fullpipe_iperf3::frame::{PARAMS_MOST, RESULTS_MOST};
+use fullpipe_iperf3::results::Cpu;
+use fullpipe_iperf3::streams::{self, Direction};
+use fullpipe_iperf3::{Cookie, Mode, Params, Protocol, Refusal, Results, State};
+use fullpipe_lab::trace::Row;
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use socket2::{Socket, TcpKeepalive};
+
+use super::control::{Broken, Control};
+use super::register::Full;
+use super::{Arrived, Limits, Said, Server, Tag, Told};
+use crate::iperf3::client::{Part, ProcessTime, Watch, known, time_between_samples};
+use crate::iperf3::meter::{Meter, congestion_control};
+use crate::iperf3::stream::{Budget, Sending, Stream};
+use crate::iperf3::{options, sums};
+use crate::poll::Stop;
+
+/// How long a client may take to open its data connections.
+const CONNECTING: Duration = Duration::from_secs(30);
+/// How often that looks at the control connection.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+/// How long a test may go on beyond its time, as in iperf3.
+const GRACE: Duration = Duration::from_secs(40);
+/// How long nothing may arrive at all, as in iperf3.
+const NO_DATA: Duration = Duration::from_secs(120);
+/// How long the client may take to say that it is done.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// A client that has gone without a word is noticed after a minute, whether data flows or not.
+const KEEPALIVE_AFTER: std::time::Duration = std::time::Duration::from_secs(20);
+const KEEPALIVE_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
+const KEEPALIVES: u32 = 4;
+
+/// Why a test did not come to its end.
+enum Failed {
+    /// The server does not run it.
+    Refused(Refusal, String),
+    /// There is no room for it.
+    Full(Full),
+    /// The client has ended it.
+    Terminated,
+    /// The control connection has.
+    Broken(Broken),
+}
+
+impl From<Broken> for Failed {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal, refusal.to_string())
+    }
+}
+
+/// Runs the test to whatever end it has, and tells.
+pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag) {
+    let tell = |told: Told| server.audience.hear(Said::Test(tag, told));
+    let control = match control(server, socket) {
+        Ok(control) => control,
+        Err(error) => return tell(Told::Failed(format!("control connection: {error}"))),
+    };
+    let mut session = Session { server, control: &control, cookie, tag };
+    let Err(failed) = session.converse() else { return };
+    // Whether the client hears it is its own affair; what matters is told here.
+    let (_, why) = match failed {
+        Failed::Refused(refusal, why) => (control.refuse(refusal), why),
+        Failed::Full(full) => (control.say(State::AccessDenied), format!("turned away, busy: {full}")),
+        Failed::Terminated => (Ok(()), "the client has terminated".into()),
+        Failed::Broken(Broken::Stopped) => {
+            (control.say(State::ServerTerminate), "the server has terminated".into())
+        }
+        Failed::Broken(Broken::Closed) => {
+            (Ok(()), "the client has unexpectedly closed the connection".into())
+        }
+        Failed::Broken(broken @ Broken::Silent) => (Ok(()), broken.to_string()),
+        Failed::Broken(broken) => (control.refuse(Refusal::MESSAGE), broken.to_string()),
+    };
+    tell(Told::Failed(why));
+}
+
+fn control(server: &Server<'_>, socket: Socket) -> io::Result<Control> {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY);
+    socket.set_tcp_keepalive(&keepalive.with_retries(KEEPALIVES))?;
+    Control::new(socket, server.clock, server.stop)
+}
+
+struct Session<'a, 's> {
+    server: &'a Server<'s>,
+    control: &'a Control,
+    cookie: Cookie,
+    tag: Tag,
+}
+
+impl Session<'_, '_> {
+    fn tell(&self, told: Told) {
+        self.server.audience.hear(Said::Test(self.tag, told));
+    }
+
+    fn converse(&mut self) -> Result<(), Failed> {
+        let control = self.control;
+        control.say(State::ParamExchange)?;
+        let params = Params::from_json(&control.frame(PARAMS_MOST)?)?;
+        self.check(&params)?;
+        self.tell(Told::Accepted(Box::new(params.clone())));
+        let wanted = streams::of(&params);
+        self.server.lock().reserve(self.cookie, wanted.len()).map_err(Failed::Full)?;
+        let sockets = self.connect(&params, wanted.len())?;
+        for (socket, &(_, direction)) in sockets.iter().zip(&wanted) {
+            self.prepare(socket, direction, &params)?;
+        }
+        control.say(State::TestStart)?;
+        control.say(State::TestRunning)?;
+        let stop = Stop::new().map_err(|error| Failed::Refused(Refusal::CREATE_STREAM, error.message))?;
+        let ended = self.flow(&params, sockets, &wanted, &stop);
+        // Whatever comes of it, no stream outlives the test.
+        stop.stop();
+        let (meters, cpu) = ended?;
+        self.conclude(&params, meters, cpu)
+    }
+
+    /// Whether the server runs such a test.
+    fn check(&self, params: &Params) -> Result<(), Failed> {
+        let limits = &self.server.settings.limits;
+        let asked = params.time + params.omit;
+        if let Some(most) = limits.duration.filter(|&most| asked > most) {
+            let why = format!("refused: {asked} asked for, and at most {most} allowed");
+            return Err(Failed::Refused(Refusal::MAX_DURATION, why));
+        }
+        let rate = params.rate.map(|rate| rate.mul_div(params.streams().into(), 1));
+        if let (Some(rate), Some(most)) = (rate, limits.rate)
+            && rate > most
+        {
+            let why = format!("refused: {rate} asked for, and at most {most} allowed");
+            return Err(Failed::Refused(Refusal::TOTAL_RATE, why));
+        }
+        Ok(())
+    }
+
+    /// Has the client open its data connections.
+    fn connect(&self, params: &Params, count: usize) -> Result<Vec<Socket>, Failed> {
+        let until = self.server.clock.now() + CONNECTING;
+        // No more than are wanted: a client that opens others has them closed.
+        let (taker, taken) = sync_channel(count);
+        match params.protocol {
+            Protocol::Tcp => self.server.lock().expect_connections(self.cookie, taker),
+            Protocol::Udp => {
+                // Others of this address may be at it.
+                while !self.server.lock().expect_datagrams(self.cookie, taker.clone()) {
+                    self.look(until)?;
+                    self.server.clock.sleep_until(self.server.clock.now() + Duration::from_millis(20));
+                }
+            }
+        }
+        self.control.say(State::CreateStreams)?;
+        let sockets = self.take(&taken, count, until);
+        self.server.lock().expect_nothing(self.cookie);
+        sockets
+    }
+
+    fn take(&self, taken: &Receiver<Arrived>, count: usize, until: Instant) -> Result<Vec<Socket>, Failed> {
+        let mut sockets = Vec::with_capacity(count);
+        while sockets.len() < count {
+            match taken.recv_timeout(LOOK) {
+                Ok(Arrived::Connection(socket) | Arrived::Datagrams(socket)) => sockets.push(socket),
+                Err(RecvTimeoutError::Timeout) => self.look(until)?,
+                Err(RecvTimeoutError::Disconnected) => return Err(Refusal::STREAM_ACCEPT.into()),
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// Whether the client is still there while data connections are made, and has time left.
+    fn look(&self, until: Instant) -> Result<(), Failed> {
+        match self.control.state_now()? {
+            None if self.server.clock.now() < until => Ok(()),
+            None => Err(Refusal::STREAM_ACCEPT.into()),
+            Some(State::ClientTerminate) => Err(Failed::Terminated),
+            Some(_) => Err(Refusal::MESSAGE.into()),
+        }
+    }
+
+    fn prepare(&self, socket: &Socket, direction: Direction, params: &Params) -> Result<(), Failed> {
+        let no = |refusal| move |error: crate::Error| Failed::Refused(refusal, error.message);
+        options::buffers(socket, params).map_err(no(Refusal::BUFFER_SIZE))?;
+        let address = socket.local_addr().map_err(|error| Failed::Broken(error.into()))?;
+        options::type_of_service(socket, address.domain(), params).map_err(no(Refusal::TOS))?;
+        match (direction, params.protocol) {
+            (Direction::Download, Protocol::Tcp) => {
+                options::of_sender(socket, params).map_err(no(Refusal::CONGESTION))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the data flow until the client ends the test; the streams, and the processor time that they took.
+    fn flow(
+        &self,
+        params: &Params,
+        sockets: Vec<Socket>,
+        wanted: &[(u32, Direction)],
+        stop: &Stop,
+    ) -> Result<(Vec<Meter>, Cpu), Failed> {
+        let failed = |error: crate::Error| Failed::Refused(Refusal::CREATE_STREAM, error.message);
+        let mut watch = Watcher { server: self.server, tag: self.tag };
+        watch.start(&self.started(params, &sockets).map_err(failed)?);
+        let clock = self.server.clock;
+        let cpu = ProcessTime::now(clock).map_err(failed)?;
+        let mut meters = self.begin(params, sockets, wanted, stop).map_err(failed)?;
+        self.follow(params, &mut meters, &mut watch)?;
+        stop.stop();
+        let used = cpu.until_now(clock).map_err(failed)?;
+        Ok((meters, used))
+    }
+
+    /// What is known before data flows.
+    fn started(&self, params: &Params, sockets: &[Socket]) -> Result<Start, crate::Error> {
+        let peer = Endpoint { host: self.tag.peer.ip().to_string(), port: self.tag.peer.port() };
+        let start = known(params, sockets, self.control.socket(), self.server.settings.interval)?;
+        Ok(Start { accepted_connection: Some(peer), cookie: Some(self.cookie.to_string()), ..start })
+    }
+
+    /// Starts the streams.
+    fn begin(
+        &self,
+        params: &Params,
+        sockets: Vec<Socket>,
+        wanted: &[(u32, Direction)],
+        stop: &Stop,
+    ) -> Result<Vec<Meter>, crate::Error> {
+        let clock = self.server.clock;
+        let plan = Sending {
+            block: params.block(),
+            rate: self.rate(params),
+            burst: params.burst.unwrap_or(1).into(),
+            budget: budget(params),
+        };
+        let wide = params.udp_counters_64bit;
+        let mut meters = Vec::new();
+        for (socket, &(id, direction)) in sockets.into_iter().zip(wanted) {
+            let number = socket.as_raw_fd();
+            let stream = match (direction, params.protocol) {
+                (Direction::Upload, Protocol::Tcp) => Stream::receive(socket, params.block(), stop),
+                (Direction::Upload, Protocol::Udp) => Stream::receive_datagrams(socket, wide, clock, stop),
+                (Direction::Download, Protocol::Tcp) => Stream::send(socket, plan.clone(), clock, stop),
+                (Direction::Download, Protocol::Udp) => {
+                    Stream::send_datagrams(socket, plan.clone(), wide, clock, stop)
+                }
+            }?;
+            let sends = direction == Direction::Download;
+            meters.push(Meter::new(id, number, sends, stream, params, clock.now()));
+        }
+        Ok(meters)
+    }
+
+    /// The rate of a sending stream: as asked for, and where nothing was, its part of what is allowed.
+    fn rate(&self, params: &Params) -> Option<Rate> {
+        let part = self.server.settings.limits.rate.map(|most| most.mul_div(1, params.streams().into()));
+        params.rate.or(part)
+    }
+
+    /// Samples and reports until the client ends the test.
+    fn follow(&self, params: &Params, meters: &mut [Meter], watch: &mut Watcher<'_>) -> Result<(), Failed> {
+        let Server { settings, clock, .. } = self.server;
+        let begin = clock.now();
+        let deadline = deadline(params, &settings.limits, begin);
+        let sample = time_between_samples(meters);
+        let mut part = Part::begin(begin, params.omit, Duration::ZERO, settings.interval);
+        let mut next_sample = begin;
+        let mut progress = Progress::new(&settings.limits, begin);
+        loop {
+            let now = clock.now();
+            if next_sample <= now {
+                // A socket that cannot be asked any more ends its stream, and that the client notices.
+                let _ = watch.sample(meters, now, part.omitted);
+                progress.look(now, sums::bytes_so_far(meters))?;
+                // On the grid again, after a pause too.
+                next_sample = now + sample;
+            }
+            let warm = part.omitted && part.is_over(now);
+            if warm || part.next_report <= now {
+                part.report(meters, now, warm, watch);
+            }
+            if warm {
+                meters.iter_mut().for_each(|meter| meter.restart(now));
+                part = Part::begin(now, Duration::ZERO, Duration::ZERO, settings.interval);
+            }
+            if deadline <= now {
+                let why = format!("ended: it has gone on for {GRACE} longer than its time");
+                return Err(Failed::Refused(Refusal::DURATION, why));
+            }
+            let wake = next_sample.min(part.next_report).min(part.end).min(deadline);
+            let heard = self.control.state(wake);
+            if matches!(heard, Err(Broken::Silent)) {
+                continue;
+            }
+            // What is reported last is what was counted up to here, whatever ends the test.
+            part.report(meters, clock.now(), true, watch);
+            return match heard {
+                Ok(State::TestEnd) => Ok(()),
+                Ok(State::ClientTerminate) => Err(Failed::Terminated),
+                Ok(_) => Err(Refusal::MESSAGE.into()),
+                Err(broken) => Err(broken.into()),
+            };
+        }
+    }
+
+    /// Exchanges results.
+    fn conclude(&self, params: &Params, meters: Vec<Meter>, cpu: Cpu) -> Result<(), Failed> {
+        let control = self.control;
+        let sends = meters.iter().any(|meter| meter.sends);
+        let ours = Results {
+            cpu,
+            sender_has_retransmits: sends.then_some(params.protocol == Protocol::Tcp),
+            congestion_used: meters.first().and_then(|meter| congestion_control(meter.stream.socket())),
+            streams: meters.iter().map(Meter::result).collect(),
+            server_output: None,
+        };
+        control.say(State::ExchangeResults)?;
+        let theirs = Results::from_json(&control.frame(RESULTS_MOST)?).map_err(Broken::from)?;
+        theirs.of_streams(ours.streams.iter().map(|stream| stream.id))?;
+        let main = |meter: &Meter| !meter.sends || params.mode != Mode::Bidirectional;
+        let end = sums::end(&meters, params.protocol, &ours, Some(&theirs), main);
+        // Before the results go out: what is printed of them may go along.
+        self.tell(Told::Ended(Box::new(end)));
+        let printed = params.get_server_output.then(|| self.server.audience.printed(&self.tag));
+        control.send(&Results { server_output: printed.flatten(), ..ours }.to_json())?;
+        control.say(State::DisplayResults)?;
+        for meter in meters {
+            // It was told to stop, and how it ended the client has seen too.
+            let _ = meter.stream.join();
+        }
+        // A client that just goes away has everything.
+        let _ = control.state(self.server.clock.now() + FAREWELL);
+        let _ = control.socket().shutdown(std::net::Shutdown::Write);
+        Ok(())
+    }
+}
+
+/// Tells of a test while it runs.
+struct Watcher<'a> {
+    server: &'a Server<'a>,
+    tag: Tag,
+}
+
+impl Watch for Watcher<'_> {
+    fn start(&mut self, start: &Start) {
+        self.tell(Told::Started(Box::new(start.clone())));
+    }
+
+    fn row(&mut self, socket: i32, row: &Row, omitted: bool) {
+        self.tell(Told::Row { socket, row: Box::new(row.clone()), omitted });
+    }
+
+    fn interval(&mut self, interval: Interval) {
+        self.tell(Told::Interval(Box::new(interval)));
+    }
+}
+
+impl Watcher<'_> {
+    fn tell(&self, told: Told) {
+        self.server.audience.hear(Said::Test(self.tag, told));
+    }
+
+    fn sample(&mut self, meters: &[Meter], now: Instant, omitted: bool) -> io::Result<()> {
+        for (flow, meter) in meters.iter().enumerate() {
+            if let Some(row) = meter.row(now, flow as u32)? {
+                self.row(meter.number, &row, omitted);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// When a test is ended that its client does not end. Without a time of its own it has the longest that is allowed.
+fn deadline(params: &Params, limits: &Limits, begin: Instant) -> Instant {
+    let asked = Some(params.time).filter(|time| !time.is_zero()).map(|time| time + params.omit);
+    asked.or(limits.duration).map_or(Instant::FAR_FUTURE, |longest| begin + longest + GRACE)
+}
+
+/// What a sending server may send in all, where the client counts what arrives: over TCP all does. What is sent in the
+/// warm-up counts for neither, so there the client alone ends the test.
+fn budget(params: &Params) -> Option<Arc<Budget>> {
+    let blocks = Bytes::new(params.blocks.saturating_mul(params.block().get()));
+    let most = [params.num, blocks].into_iter().filter(|most| !most.is_zero()).min()?;
+    let counts = params.protocol == Protocol::Tcp && params.omit.is_zero();
+    counts.then(|| Arc::new(Budget::new(most)))
+}
+
+/// Whether data moves at all, and no faster than is allowed.
+struct Progress {
+    limit: Option<Rate>,
+    over: Duration,
+    /// Where the present span of the limit has begun, and what had moved by then.
+    since: (Instant, Bytes),
+    /// When something was last seen to move, and what had moved by then.
+    moved: (Instant, Bytes),
+}
+
+impl Progress {
+    fn new(limits: &Limits, now: Instant) -> Self {
+        let begin = (now, Bytes::ZERO);
+        Self { limit: limits.rate, over: limits.rate_over, since: begin, moved: begin }
+    }
+
+    fn look(&mut self, now: Instant, moved: Bytes) -> Result<(), Failed> {
+        if moved != self.moved.1 {
+            self.moved = (now, moved);
+        } else if now.saturating_since(self.moved.0) > NO_DATA {
+            return Err(Refusal::NO_DATA.into());
+        }
+        let span = now.saturating_since(self.since.0);
+        let Some(limit) = self.limit.filter(|_| span >= self.over) else { return Ok(()) };
+        let rate = Rate::of(moved.saturating_sub(self.since.1), span);
+        self.since = (now, moved);
+        if rate > limit.mul_div(RATE_SLACK, 100) {
+            let why = format!("ended: {rate} over {span}, and at most {limit} allowed");
+            return Err(Failed::Refused(Refusal::TOTAL_RATE, why));
+        }
+        Ok(())
+    }
+}
+
+/// Percent of the limit at which a test is ended: a burst is no offence, nor is a sender that keeps to the limit within a block.
+const RATE_SLACK: u64 = 105;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(rate: Option<u64>, duration: Option<u64>) -> Limits {
+        let rate = rate.map(Rate::from_bps);
+        Limits { rate, duration: duration.map(Duration::from_secs), ..Limits::default() }
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_test_that_moves_nothing_is_given_up() {
+        let mut progress = Progress::new(&limits(None, None), at(0));
+        assert!(progress.look(at(119), Bytes::ZERO).is_ok());
+        assert!(progress.look(at(120), Bytes::new(1)).is_ok());
+        assert!(progress.look(at(240), Bytes::new(1)).is_ok());
+        let gone = progress.look(at(241), Bytes::new(1));
+        assert!(matches!(gone, Err(Failed::Refused(Refusal::NO_DATA, _))));
+    }
+
+    #[test]
+    fn the_rate_is_a_mean_over_some_seconds() {
+        // 1 Mbit/s over 5 s are 625 000 bytes.
+        let mut progress = Progress::new(&limits(Some(1_000_000), None), at(0));
+        assert!(progress.look(at(4), Bytes::new(650_000)).is_ok(), "not yet");
+        assert!(progress.look(at(5), Bytes::new(650_000)).is_ok(), "within the slack");
+        assert!(progress.look(at(10), Bytes::new(1_275_000)).is_ok());
+        let fast = progress.look(at(15), Bytes::new(1_275_000 + 657_000));
+        assert!(matches!(fast, Err(Failed::Refused(Refusal::TOTAL_RATE, _))));
+    }
+
+    #[test]
+    fn every_test_has_its_end_where_time_is_limited() {
+        let of = |time, limits| {
+            let params =
+                Params { time: Duration::from_secs(time), omit: Duration::from_secs(2), ..Params::default() };
+            deadline(&params, &limits, at(1))
+        };
+        assert_eq!(of(10, limits(None, None)), at(1 + 10 + 2 + 40));
+        assert_eq!(of(0, limits(None, Some(60))), at(1 + 60 + 40));
+        assert!(of(0, limits(None, None)).is_never());
+    }
+}

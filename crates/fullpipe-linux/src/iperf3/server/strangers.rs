@@ -1,0 +1,138 @@
+//! Connections that have not said yet which test they belong to.
+//!
+//! Anybody can open them by the thousand, so there is room for few, each has a time to speak, and when there is no room the address
+//! that holds the most loses its oldest: a client that speaks at once is served however many stay silent.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use fullpipe_iperf3::cookie::LENGTH;
+use fullpipe_units::{Duration, Instant};
+
+/// How many there may be.
+pub(super) const MOST: usize = 256;
+/// How long one may take for its cookie, as in iperf3.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Connections by their numbers; `C` is the connection.
+#[derive(Debug)]
+pub(super) struct Strangers<C> {
+    /// In the order in which they came.
+    of: BTreeMap<u64, Stranger<C>>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Stranger<C> {
+    pub(super) connection: C,
+    pub(super) peer: IpAddr,
+    until: Instant,
+    said: [u8; LENGTH],
+    len: usize,
+}
+
+impl<C> Stranger<C> {
+    /// Room for what it has not said yet.
+    pub(super) fn unsaid(&mut self) -> (&C, &mut [u8]) {
+        (&self.connection, &mut self.said[self.len..])
+    }
+
+    /// It has said `len` bytes more; its cookie, as sent, once that is whole.
+    pub(super) fn said(&mut self, len: usize) -> Option<&[u8; LENGTH]> {
+        self.len += len;
+        (self.len == LENGTH).then_some(&self.said)
+    }
+}
+
+impl<C> Strangers<C> {
+    pub(super) fn new() -> Self {
+        Self { of: BTreeMap::new() }
+    }
+
+    /// Takes in one more, and returns who had to go for it.
+    pub(super) fn came(
+        &mut self,
+        number: u64,
+        connection: C,
+        peer: IpAddr,
+        now: Instant,
+    ) -> Option<Stranger<C>> {
+        let stranger = Stranger { connection, peer, until: now + PATIENCE, said: [0; LENGTH], len: 0 };
+        self.of.insert(number, stranger);
+        if self.of.len() <= MOST {
+            return None;
+        }
+        let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for stranger in self.of.values() {
+            *of_address.entry(stranger.peer).or_default() += 1;
+        }
+        let (&most, _) = of_address.iter().max_by_key(|&(_, count)| count)?;
+        let oldest = self.of.iter().find(|(_, stranger)| stranger.peer == most).map(|(&number, _)| number)?;
+        self.of.remove(&oldest)
+    }
+
+    pub(super) fn get(&mut self, number: u64) -> Option<&mut Stranger<C>> {
+        self.of.get_mut(&number)
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Stranger<C>> {
+        self.of.remove(&number)
+    }
+
+    /// Takes out one whose time is over.
+    pub(super) fn overdue(&mut self, now: Instant) -> Option<Stranger<C>> {
+        // All have the same time to speak: who came first is due first.
+        let entry = self.of.first_entry().filter(|entry| entry.get().until <= now)?;
+        Some(entry.remove())
+    }
+
+    /// When the next one's time is over.
+    pub(super) fn next_due(&self) -> Instant {
+        self.of.first_key_value().map_or(Instant::FAR_FUTURE, |(_, stranger)| stranger.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(of: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, of])
+    }
+
+    #[test]
+    fn the_address_that_holds_the_most_makes_room() {
+        let mut strangers = Strangers::new();
+        assert!(strangers.came(0, 'a', address(1), Instant::ZERO).is_none());
+        for number in 1..MOST as u64 {
+            assert!(strangers.came(number, 'b', address(2), Instant::ZERO).is_none());
+        }
+        for number in 0..10_000 {
+            let gone = strangers.came(MOST as u64 + number, 'b', address(2), Instant::ZERO).expect("no room");
+            assert_eq!((gone.connection, strangers.of.len()), ('b', MOST));
+        }
+        assert!(strangers.get(0).is_some(), "the first, of another address, is still there");
+        let last = MOST as u64 + 9_999;
+        let kept = MOST as u64 - 1;
+        assert!(strangers.get(last).is_some() && strangers.get(last + 1 - kept).is_some());
+        assert!(strangers.get(last - kept).is_none(), "of the others the oldest went");
+    }
+
+    #[test]
+    fn a_cookie_may_come_in_pieces_and_has_its_time() {
+        let mut strangers = Strangers::new();
+        strangers.came(1, (), address(1), Instant::ZERO);
+        strangers.came(2, (), address(1), Instant::ZERO + Duration::from_secs(1));
+        let stranger = strangers.get(1).expect("there");
+        stranger.unsaid().1[..3].copy_from_slice(b"abc");
+        assert!(stranger.said(3).is_none());
+        assert_eq!(stranger.unsaid().1.len(), LENGTH - 3);
+        assert!(stranger.said(LENGTH - 3).is_some_and(|cookie| cookie.starts_with(b"abc")));
+        let due = Instant::ZERO + PATIENCE;
+        assert_eq!(strangers.next_due(), due);
+        assert!(strangers.overdue(due.saturating_sub(Duration::from_nanos(1))).is_none());
+        assert!(strangers.overdue(due).is_some() && strangers.overdue(due).is_none());
+        assert!(strangers.remove(2).is_some());
+        assert!(strangers.next_due().is_never());
+    }
+}
