@@ -1,61 +1,11 @@
 //! ICMP error messages on their way to a connection, written by another implementation.
 
-use std::net::{IpAddr, SocketAddr};
+mod pair;
 
 use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
-use fullpipe_tcp::stack::siphash::Key;
-use fullpipe_tcp::stack::{ConnectError, Cut, IsnClock, Stack, StackConfig};
-use fullpipe_tcp::wire::{
-    Checksums, Complaint, Dscp, Flags, Headers, IcmpError, IpChoices, Packet, PacketError, Segment,
-};
+use fullpipe_tcp::wire::{Checksums, Complaint, IcmpError, PacketError};
 use fullpipe_tcp::{Config, Event, State};
-use fullpipe_units::{Duration, Instant};
-
-const MS: Duration = Duration::from_millis(1);
-
-/// Two stacks that are connected, and what the first says when it has something to.
-struct Pair {
-    ends: [Stack; 2],
-    addresses: [SocketAddr; 2],
-    now: Instant,
-}
-
-impl Pair {
-    fn new(v6: bool) -> Self {
-        let address = |host: u8| -> IpAddr {
-            if v6 { [0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()].into() } else { [198, 18, 0, host].into() }
-        };
-        let addresses = [SocketAddr::new(address(1), 40_000), SocketAddr::new(address(2), 80)];
-        let ends = addresses.map(|address| {
-            let mut stack = Stack::new(StackConfig {
-                key: Key::new([7; 16]),
-                isn_clock: IsnClock::Linux,
-                max_connections: 10,
-                cut: Cut::Segments,
-            });
-            stack.add_address(address.ip());
-            stack
-        });
-        Self { ends, addresses, now: Instant::ZERO + MS }
-    }
-
-    /// What the end sends now.
-    fn sent(&mut self, end: usize) -> Vec<Vec<u8>> {
-        let mut packets = Vec::new();
-        while let Some(packet) = self.ends[end].poll_packet(self.now) {
-            packets.push([packet.headers.as_bytes(), packet.payload[0], packet.payload[1]].concat());
-        }
-        packets
-    }
-
-    fn exchange(&mut self) {
-        for end in [0, 1, 0, 1] {
-            for packet in self.sent(end) {
-                self.ends[1 - end].handle_packet(self.now, &packet, Checksums::Verify);
-            }
-        }
-    }
-}
+use pair::Pair;
 
 /// A router's message about `packet`, of which it quotes the IP header and eight octets more.
 fn message(packet: &[u8], v4: Icmpv4Type, v6: Icmpv6Type) -> Vec<u8> {
@@ -189,66 +139,4 @@ fn an_old_router_names_no_mtu() {
         let error = IcmpError::parse(&too_big(&packet, 0), Checksums::Verify).expect("read");
         assert_eq!(error.map(|error| error.complaint), Some(Complaint::TooBig(mtu)), "{length}");
     }
-}
-
-/// MUST-46: nobody connects to a group.
-#[test]
-fn a_group_is_no_peer() {
-    let mut pair = Pair::new(false);
-    let here = pair.addresses[0];
-    for there in ["224.0.0.1:80", "255.255.255.255:80", "0.0.0.0:80", "198.18.0.2:0"] {
-        let refused =
-            pair.ends[0].connect(pair.now, here, there.parse().expect("a socket"), Config::default());
-        assert_eq!(refused, Err(ConnectError::NotOneHost), "{there}");
-    }
-}
-
-/// MUST-48 and MUST-49: class and hops are the application's choice, in every packet of its connection.
-#[test]
-fn the_application_chooses_class_and_hops() {
-    for v6 in [false, true] {
-        let mut pair = Pair::new(v6);
-        let [here, there] = pair.addresses;
-        let dscp = Dscp::new(46).expect("six bits");
-        let config = Config { ip_choices: IpChoices { hop_limit: 9, dscp }, ..Config::default() };
-        pair.ends[0].connect(pair.now, here, there, config).expect("free");
-        let syn = pair.sent(0).remove(0);
-        let (class, hops) = if v6 {
-            let (header, _) = etherparse::Ipv6Header::from_slice(&syn).expect("a header");
-            (header.traffic_class, header.hop_limit)
-        } else {
-            let (header, _) = etherparse::Ipv4Header::from_slice(&syn).expect("a header");
-            assert_eq!(header.header_checksum, header.calc_header_checksum());
-            (header.dscp.value() << 2 | header.ecn.value(), header.time_to_live)
-        };
-        assert_eq!((class, hops), (46 << 2, 9));
-    }
-    assert_eq!(Dscp::new(64), None);
-}
-
-/// MUST-30 to MUST-33, as far as it goes: urgent data is data like any other, in its place.
-#[test]
-fn urgent_data_is_data() {
-    let mut pair = Pair::new(false);
-    let [here, there] = pair.addresses;
-    pair.ends[1].listen(there, Config::default(), 4).expect("free");
-    let id = pair.ends[0].connect(pair.now, here, there, Config::default()).expect("free");
-    pair.exchange();
-    pair.ends[0].write(id, b"urgent");
-    let packet = pair.sent(0).remove(0);
-    let read = Packet::parse(&packet, Checksums::Verify).expect("ours");
-    let segment =
-        Segment { flags: Flags::from_bits(read.segment.flags.bits() | 0x20), ..read.segment.clone() };
-    let mut headers = Headers::between(&segment, here, there).expect("one version");
-    headers.cover([&packet[read.payload.clone()], &[]]);
-    let mut bytes = [headers.as_bytes(), &packet[read.payload]].concat();
-    // The pointer names the octet behind the urgent ones; the checksum follows by RFC 1624.
-    bytes[39] = 3;
-    let checksum = u16::from_be_bytes([bytes[36], bytes[37]]);
-    bytes[36..38].copy_from_slice(&(checksum.wrapping_sub(3)).to_be_bytes());
-    pair.ends[1].handle_packet(pair.now, &bytes, Checksums::Verify);
-    let peer = pair.ends[1].accept(there).expect("connected");
-    let mut read = [0; 10];
-    assert_eq!(pair.ends[1].read(pair.now, peer, &mut read), 6);
-    assert_eq!(&read[..6], b"urgent");
 }
