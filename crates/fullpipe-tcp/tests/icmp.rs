@@ -115,7 +115,7 @@ fn other_messages_mean_nothing() {
     let v6 = Icmpv6Type::PacketTooBig { mtu: 0 };
     for type_u8 in [4, 5, 8, 0, 13, 200] {
         let unknown = Icmpv4Type::Unknown { type_u8, code_u8: 0, bytes5to8: [0; 4] };
-        let bytes = message(&syn, unknown, v6.clone());
+        let bytes = message(&syn, unknown, v6);
         assert_eq!(IcmpError::parse(&bytes, Checksums::Verify), Ok(None), "type {type_u8}");
         pair.ends[0].handle_packet(pair.now, &bytes, Checksums::Verify);
     }
