@@ -1,0 +1,140 @@
+//! Loss, order and jitter, from the headers of the datagrams that arrive.
+//!
+//! A gap in the numbers is loss; a datagram that comes late fills a gap and is out of order. One that comes twice cannot be told from a
+//! late one, so duplicates hide loss, as in iperf3.
+
+use fullpipe_units::{Duration, Instant};
+
+use crate::datagram::Header;
+
+/// Share of each new difference that goes into the jitter: 1/16 (RFC 1889 section 6.3.1).
+const GAIN: f64 = 1.0 / 16.0;
+
+/// Counts of datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The highest number seen, which is how many were sent as far as is known.
+    pub packets: u64,
+    /// Gaps that were not filled.
+    pub lost: u64,
+    /// Those that came after a higher number.
+    pub out_of_order: u64,
+}
+
+impl Counts {
+    /// What was added since `earlier`. Losses of before that were made good after it count as none.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(earlier.packets),
+            lost: self.lost.saturating_sub(earlier.lost),
+            out_of_order: self.out_of_order.saturating_sub(earlier.out_of_order),
+        }
+    }
+
+    /// Lost of what was sent, in percent; nothing of nothing.
+    pub fn lost_percent(self) -> f64 {
+        if self.packets == 0 { 0.0 } else { 100.0 * self.lost as f64 / self.packets as f64 }
+    }
+}
+
+/// The receiver's account of one stream.
+#[derive(Clone, Debug, Default)]
+pub struct Arrivals {
+    counts: Counts,
+    /// In nanoseconds. A float, for a sixteenth of a microsecond counts.
+    jitter: f64,
+    /// Arrival less departure of the datagram before. Both clocks have zeros of their own: only differences mean anything.
+    transit: Option<i128>,
+}
+
+impl Arrivals {
+    /// A datagram with this header arrived at `now`, by the receiver's clock.
+    pub fn arrived(&mut self, now: Instant, header: Header) {
+        let counts = &mut self.counts;
+        if header.number > counts.packets {
+            counts.lost = counts.lost.saturating_add(header.number - counts.packets - 1);
+            counts.packets = header.number;
+        } else {
+            counts.out_of_order += 1;
+            counts.lost = counts.lost.saturating_sub(1);
+        }
+        let transit = i128::from(now.as_nanos()) - i128::from(header.sent.as_nanos());
+        if let Some(before) = self.transit.replace(transit) {
+            self.jitter += ((transit - before).unsigned_abs() as f64 - self.jitter) * GAIN;
+        }
+    }
+
+    /// What was counted since the first datagram.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The smoothed difference between the transit times of neighbours.
+    pub fn jitter(&self) -> Duration {
+        Duration::from_nanos(self.jitter.round() as u64)
+    }
+
+    /// The omitted time is over: the jitter begins anew. Counts go on; subtract what they are now ([`Counts::since`]).
+    pub fn omitted(&mut self) {
+        self.jitter = 0.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(numbers: &[u64]) -> Counts {
+        let mut arrivals = Arrivals::default();
+        for &number in numbers {
+            arrivals.arrived(Instant::ZERO, Header { sent: Instant::ZERO, number });
+        }
+        arrivals.counts()
+    }
+
+    #[test]
+    fn gaps_are_lost_and_late_ones_fill_them() {
+        let counts = |packets, lost, out_of_order| Counts { packets, lost, out_of_order };
+        assert_eq!(after(&[1, 2, 3]), counts(3, 0, 0));
+        assert_eq!(after(&[1, 4, 5]), counts(5, 2, 0));
+        assert_eq!(after(&[1, 3, 2, 4]), counts(4, 0, 1));
+        assert_eq!(after(&[3]), counts(3, 2, 0));
+        // Twice is late without a gap.
+        assert_eq!(after(&[1, 1, 1]), counts(1, 0, 2));
+    }
+
+    #[test]
+    fn hostile_numbers_overflow_nothing() {
+        let counts = after(&[1, u64::MAX, 0, u64::MAX, 5]);
+        assert_eq!((counts.packets, counts.out_of_order), (u64::MAX, 3));
+        let mut arrivals = Arrivals::default();
+        for nanos in [0, u64::MAX, 0] {
+            let header = Header { sent: Instant::from_nanos(u64::MAX - nanos), number: 1 };
+            arrivals.arrived(Instant::from_nanos(nanos), header);
+        }
+        assert!(arrivals.jitter() > Duration::ZERO);
+    }
+
+    /// RFC 1889 section 6.3.1: J += (|D| - J) / 16, from zero, the first datagram having no neighbour.
+    #[test]
+    fn jitter_is_the_filter_of_rfc_1889() {
+        let mut arrivals = Arrivals::default();
+        let micros = |micros: u64| Instant::from_nanos(micros * 1_000);
+        // The sender's clock is far ahead of the receiver's; transit differs by 160 us, then by 0.
+        for (number, sent, now) in [(1, 9_000_000, 100), (2, 9_001_000, 1_260), (3, 9_002_000, 2_260)] {
+            arrivals.arrived(micros(now), Header { sent: micros(sent), number });
+        }
+        assert_eq!(arrivals.jitter(), Duration::from_nanos(9_375));
+        arrivals.omitted();
+        assert_eq!(arrivals.jitter(), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_interval_is_a_difference() {
+        let earlier = Counts { packets: 10, lost: 3, out_of_order: 0 };
+        let later = Counts { packets: 30, lost: 2, out_of_order: 1 };
+        assert_eq!(later.since(earlier), Counts { packets: 20, lost: 0, out_of_order: 1 });
+        assert!((Counts { packets: 20, lost: 5, out_of_order: 0 }.lost_percent() - 25.0).abs() < 1e-9);
+        assert!(Counts::default().lost_percent().abs() < 1e-9);
+    }
+}

@@ -1,0 +1,112 @@
+//! A length of four bytes and JSON.
+//!
+//! A [`Reader`] takes bytes as they come and keeps no more than were really sent: a peer that announces much and sends
+//! nothing costs nothing.
+
+use serde_json::Value;
+
+use crate::WireError;
+
+/// Most bytes of parameters: what iperf3's server takes too.
+pub const PARAMS_MOST: usize = 8 << 10;
+/// Most bytes of results without output of the server: 256 streams of 300 bytes fit three times.
+pub const RESULTS_MOST: usize = 256 << 10;
+/// Most bytes of results with output of the server (`--get-server-output`), which grows with the time of the test.
+pub const OUTPUT_MOST: usize = 64 << 20;
+
+const LENGTH: usize = 4;
+
+/// `value` as it is sent.
+pub fn encode(value: &Value) -> Vec<u8> {
+    let text = value.to_string();
+    // No document of ours comes near 4 GiB.
+    let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes(), text.as_bytes()].concat()
+}
+
+/// Reads one frame.
+#[derive(Debug)]
+pub struct Reader {
+    most: usize,
+    bytes: Vec<u8>,
+}
+
+impl Reader {
+    /// For a frame whose JSON has at most `most` bytes.
+    pub fn new(most: usize) -> Self {
+        Self { most, bytes: Vec::new() }
+    }
+
+    /// How many bytes are still missing, as far as is known: those of the length first. Nothing when the frame is whole.
+    ///
+    /// # Errors
+    /// When the announced length is more than is allowed.
+    pub fn missing(&self) -> Result<usize, WireError> {
+        let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(LENGTH - self.bytes.len()) };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > self.most {
+            return Err(WireError::new(format!(
+                "JSON of {length} bytes announced, and at most {} are taken",
+                self.most
+            )));
+        }
+        Ok((LENGTH + length).saturating_sub(self.bytes.len()))
+    }
+
+    /// Takes what has arrived; it must not be more than is [`missing`](Self::missing).
+    pub fn push(&mut self, arrived: &[u8]) {
+        self.bytes.extend_from_slice(arrived);
+    }
+
+    /// The value, once nothing is missing.
+    ///
+    /// # Errors
+    /// When it is not JSON.
+    pub fn value(&self) -> Result<Value, WireError> {
+        let text = self.bytes.get(LENGTH..).unwrap_or_default();
+        serde_json::from_slice(text).map_err(|error| WireError::new(format!("not JSON: {error}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(bytes: &[u8], most: usize) -> Result<Value, WireError> {
+        let mut reader = Reader::new(most);
+        let mut rest = bytes;
+        while let missing @ 1.. = reader.missing()? {
+            // In small pieces, as a network would.
+            let (piece, after) = rest.split_at(missing.min(3).min(rest.len()));
+            assert!(!piece.is_empty(), "cut off");
+            reader.push(piece);
+            rest = after;
+        }
+        assert!(rest.is_empty());
+        reader.value()
+    }
+
+    #[test]
+    fn a_frame_is_read_in_pieces() {
+        let value = json!({"tcp": true, "num": 12});
+        let bytes = encode(&value);
+        assert_eq!(bytes[..4], [0, 0, 0, bytes.len() as u8 - 4]);
+        assert_eq!(read(&bytes, PARAMS_MOST), Ok(value));
+    }
+
+    #[test]
+    fn hostile_frames_are_refused_before_they_cost_anything() {
+        let huge = read(&u32::MAX.to_be_bytes(), PARAMS_MOST).expect_err("too long");
+        assert_eq!(huge.to_string(), "JSON of 4294967295 bytes announced, and at most 8192 are taken");
+        let one_more = read(&(PARAMS_MOST as u32 + 1).to_be_bytes(), PARAMS_MOST);
+        assert!(one_more.is_err());
+        for text in ["", "{", "{\"a\":}", "\u{0}\u{0}", "{\"a\":1e999}", &"[".repeat(5_000)] {
+            let bytes = [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat();
+            assert!(read(&bytes, PARAMS_MOST).is_err(), "{text}");
+        }
+        let not_utf8 = [0, 0, 0, 4, b'"', 0xff, 0xfe, b'"'];
+        assert!(read(&not_utf8, PARAMS_MOST).is_err());
+    }
+}

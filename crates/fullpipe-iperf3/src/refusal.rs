@@ -1,0 +1,104 @@
+//! The errors that a server tells a client (`SERVER_ERROR`), by iperf3's numbers.
+
+use std::fmt;
+
+/// Why a server does not run a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// `i_errno` of iperf3.
+    pub code: i32,
+    /// `errno` of the server's system, or zero.
+    pub errno: i32,
+}
+
+/// Bytes of a refusal after the state.
+pub const LENGTH: usize = 8;
+
+macro_rules! codes {
+    ($($name:ident = $code:literal, $words:literal;)*) => {
+        impl Refusal {
+            $(#[doc = concat!("`", stringify!($code), "`: ", $words, ".")]
+            pub const $name: Self = Self { code: $code, errno: 0 };)*
+
+            /// What the code says, in words.
+            pub fn words(self) -> Option<&'static str> {
+                match self.code {
+                    $($code => Some($words),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    DURATION = 5, "the test is longer than is allowed";
+    STREAMS = 6, "too many parallel streams";
+    BLOCK_SIZE = 7, "the block size is out of range";
+    BUFFER_SIZE = 8, "the socket buffer is too large";
+    MSS = 10, "the maximum segment size is out of range";
+    OMIT = 12, "the time to omit is out of range";
+    BURST = 15, "the burst is out of range";
+    UDP_BLOCK_SIZE = 20, "the size of datagrams is out of range";
+    TOS = 21, "the type of service is out of range";
+    REVERSE_AND_BIDIRECTIONAL = 25, "a test cannot be both reverse and bidirectional";
+    TOTAL_RATE = 27, "the rate is above the limit of the server";
+    NO_DATA = 31, "no data has arrived for too long";
+    MAX_DURATION = 37, "the test is longer than the server allows";
+    CONTROL_CLOSED = 109, "the control connection has closed unexpectedly";
+    MESSAGE = 110, "a message that is not of iperf3";
+    RECV_PARAMS = 114, "the parameters cannot be read";
+    RECV_RESULTS = 117, "the results cannot be read";
+    CLIENT_TERMINATED = 119, "the client has terminated";
+    SERVER_TERMINATED = 120, "the server has terminated";
+    BUSY = 121, "the server is busy running a test. try again later";
+    PROTOCOL = 131, "the protocol does not exist here";
+    CONGESTION = 134, "the congestion control does not exist here";
+    AUTHORIZATION = 144, "test authorization failed";
+    CREATE_STREAM = 200, "a data connection could not be made";
+    STREAM_ACCEPT = 204, "a data connection was not made in time";
+    STREAM_WRITE = 205, "a data connection cannot be written";
+    STREAM_READ = 206, "a data connection cannot be read";
+    STREAM_CLOSED = 207, "a data connection has closed unexpectedly";
+    STREAM_ID = 208, "a stream has a number that is not of this test";
+}
+
+impl Refusal {
+    /// As it is sent after the state.
+    pub fn to_wire(self) -> [u8; LENGTH] {
+        let mut wire = [0; LENGTH];
+        wire[..4].copy_from_slice(&self.code.to_be_bytes());
+        wire[4..].copy_from_slice(&self.errno.to_be_bytes());
+        wire
+    }
+
+    /// The refusal that `wire` holds; every value is one.
+    pub fn from_wire(wire: [u8; LENGTH]) -> Self {
+        let [a, b, c, d, e, f, g, h] = wire;
+        Self { code: i32::from_be_bytes([a, b, c, d]), errno: i32::from_be_bytes([e, f, g, h]) }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.words() {
+            Some(words) => f.write_str(words)?,
+            None => write!(f, "error {} of iperf3", self.code)?,
+        }
+        if self.errno != 0 { write!(f, " (errno {})", self.errno) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_two_numbers_and_has_words() {
+        let refusal = Refusal { errno: 13, ..Refusal::PROTOCOL };
+        assert_eq!(refusal.to_wire(), [0, 0, 0, 131, 0, 0, 0, 13]);
+        assert_eq!(Refusal::from_wire(refusal.to_wire()), refusal);
+        assert_eq!(refusal.to_string(), "the protocol does not exist here (errno 13)");
+        assert_eq!(Refusal::from_wire([0xff; LENGTH]).to_string(), "error -1 of iperf3 (errno -1)");
+    }
+}
