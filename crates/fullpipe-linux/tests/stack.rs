@@ -70,8 +70,7 @@ fn bytes_cross_a_device() {
 #[test]
 fn curl_takes_files() {
     let Some(_alone) = rights::alone() else { return };
-    if Command::new("curl").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no curl");
+    if !installed("curl") {
         return;
     }
     let [kernel, ours] = neighbours(false);
@@ -80,9 +79,8 @@ fn curl_takes_files() {
     let local = SocketAddr::from((ours, 80));
     let fetched = peers::beside(&port, local, Some(Config::default()), Web::new(local), |_| {
         let url = format!("http://{ours}/[1-8]");
-        let folder = std::env::temp_dir().join(format!("fullpipe-stack-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let output = folder.join("#1");
+        let folder = Folder::new("curl");
+        let output = folder.0.join("#1");
         let status = namespace.run(|| {
             let mut curl = Command::new("curl");
             curl.args(["-sS", "--http1.0", "--max-time", "20", "-Z", "--parallel-immediate", "-o"])
@@ -91,10 +89,7 @@ fn curl_takes_files() {
             Ok(curl.status().expect("it starts"))
         });
         assert!(status.expect("a namespace").success());
-        let files =
-            (1..=8).map(|n| std::fs::read(folder.join(n.to_string())).expect("taken")).collect::<Vec<_>>();
-        std::fs::remove_dir_all(&folder).expect("it goes");
-        files
+        (1..=8).map(|n| std::fs::read(folder.0.join(n.to_string())).expect("taken")).collect::<Vec<_>>()
     });
     for file in fetched {
         assert!(file == peers::web::file(), "{} bytes", file.len());
@@ -103,11 +98,24 @@ fn curl_takes_files() {
 
 /// Whether a program is there; if not, its test is skipped with a message.
 fn installed(program: &str) -> bool {
-    let there = Command::new(program).arg("-v").output().is_ok();
+    let there = Command::new(program).arg("--help").output().is_ok();
     if !there {
         eprintln!("skipped: there is no {program}");
     }
     there
+}
+
+/// What `look` sees within twenty seconds.
+#[expect(clippy::disallowed_methods, reason = "a program is waited for")]
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let seen = look();
+        if seen.is_some() || std::time::Instant::now() > until {
+            return seen;
+        }
+        thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 /// A folder of a test that goes with it.
@@ -155,26 +163,19 @@ fn nginx_sends_files() {
             Ok(nginx.stderr(Stdio::null()).spawn().expect("it starts"))
         })
         .expect("a namespace");
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
     // It is listening once it has written its number.
-    while !folder.0.join("pid").exists() && std::time::Instant::now() < until {
-        thread::sleep(std::time::Duration::from_millis(10));
-    }
+    wait_for(|| folder.0.join("pid").exists().then_some(()));
     let local = SocketAddr::from((ours, 40_000));
     let client = Fetch::new(local, SocketAddr::from((kernel, 80)), 6);
     let answers = peers::beside(&port, local, None, client, |client| {
-        loop {
+        wait_for(|| {
             let mut client = client.lock().expect("no panic");
-            if client.is_done() || std::time::Instant::now() > until {
-                break (!client.failed).then(|| std::mem::take(&mut client.answers));
-            }
-            drop(client);
-            thread::sleep(std::time::Duration::from_millis(10));
-        }
+            client.is_done().then(|| (!client.failed).then(|| std::mem::take(&mut client.answers)))
+        })
     });
     let _ = nginx.kill();
     let _ = nginx.wait();
-    let answers = answers.expect("no connection was reset");
+    let answers = answers.flatten().expect("answers in time, and no connection that was reset");
     assert_eq!(answers.len(), 6);
     let file = peers::web::file();
     for answer in answers {

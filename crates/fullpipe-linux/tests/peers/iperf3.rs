@@ -16,7 +16,7 @@ use fullpipe_tcp::Event;
 use fullpipe_tcp::stack::{ConnId, Stack};
 use fullpipe_units::{Bytes, Instant};
 
-const BLOCK: [u8; 128 << 10] = [7; 128 << 10];
+static BLOCK: [u8; 128 << 10] = [7; 128 << 10];
 
 #[derive(Debug)]
 enum Phase {
