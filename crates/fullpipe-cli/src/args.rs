@@ -11,6 +11,8 @@ use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
+use crate::iperf3::Iperf3Args;
+
 const EXAMPLES: &str = "\
 Examples:
   iperf3 -c HOST -t 30 | fullpipe diagnose - --link 1gbit --rtt 210ms
@@ -50,6 +52,8 @@ pub(crate) enum Command {
     Emu(EmuArgs),
     /// Run an experiment in the simulator and on the kernel, and compare
     Fidelity(FidelityArgs),
+    /// Measure to or as an iperf3 server, and name what holds the transfer back
+    Iperf3(Box<Iperf3Args>),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
     /// Print a manual page, as troff

@@ -22,7 +22,7 @@ use crate::output;
 const LARGEST_INPUT: u64 = 64 << 20;
 
 /// Stands for this host's own settings.
-const LOCAL: &str = "local";
+pub(crate) const LOCAL: &str = "local";
 
 /// Settings that say something of TCP, as files below `/proc/sys`.
 const LOCAL_SETTINGS: [&str; 15] = [
@@ -154,7 +154,7 @@ fn whole(file: &str, source: impl Read) -> Result<String, Failure> {
 }
 
 /// The settings in a dump, or those of this host for `local`.
-fn settings(source: &str) -> Result<HostSettings, Failure> {
+pub(crate) fn settings(source: &str) -> Result<HostSettings, Failure> {
     let text = if source == LOCAL { local() } else { read(source)? };
     HostSettings::parse(&text).map_err(|e| Failure::from(e).about(source))
 }

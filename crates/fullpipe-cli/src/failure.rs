@@ -17,6 +17,9 @@ use crate::args::Args;
 pub(crate) const RUNTIME: u8 = 1;
 /// The command line is not one.
 pub(crate) const USAGE: u8 = 2;
+/// The other end cannot be reached, refuses or breaks off.
+#[cfg(target_os = "linux")]
+pub(crate) const NETWORK: u8 = 3;
 /// The machine does not let the process do it.
 #[cfg(target_os = "linux")]
 pub(crate) const RIGHTS: u8 = 4;
@@ -47,7 +50,6 @@ impl Failure {
     }
 
     /// The same with another exit code.
-    #[cfg(target_os = "linux")]
     pub(crate) fn exiting(self, code: u8) -> Self {
         Self { code, ..self }
     }
@@ -55,6 +57,11 @@ impl Failure {
     /// The same, with what it is about in front.
     pub(crate) fn about(self, subject: impl fmt::Display) -> Self {
         Self { message: format!("{subject}: {}", self.message), ..self }
+    }
+
+    /// What went wrong.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     /// Tells the user; the exit code of the process.
@@ -125,6 +132,7 @@ impl From<fullpipe_linux::Error> for Failure {
         let code = match error.kind {
             fullpipe_linux::Kind::Rights => RIGHTS,
             fullpipe_linux::Kind::NoCommand => NO_COMMAND,
+            fullpipe_linux::Kind::Network => NETWORK,
             fullpipe_linux::Kind::Settings | fullpipe_linux::Kind::System => RUNTIME,
         };
         Self::new(error.message, error.hint).exiting(code)

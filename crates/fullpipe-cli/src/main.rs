@@ -11,6 +11,7 @@ mod emu;
 mod failure;
 #[cfg(target_os = "linux")]
 mod fidelity;
+mod iperf3;
 mod manual;
 mod output;
 mod pcapng;
@@ -23,14 +24,13 @@ use clap::Parser;
 use clap::error::ErrorKind;
 
 use crate::args::{Args, Command};
-use crate::failure::Failure;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         // Help and version are answers, not errors, and so is the help for a bare `fullpipe`.
         Err(error) if !is_refusal(error.kind()) => error.exit(),
-        Err(error) => return Failure::from(error).report(),
+        Err(error) => return iperf3::refused(error).report(),
     };
     let look = output::look(args.color);
     let result = match args.command {
@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Fidelity(args) => fidelity::fidelity(&args),
         #[cfg(not(target_os = "linux"))]
         Command::Fidelity(_) => Err(emu::no_linux()),
+        Command::Iperf3(args) => iperf3::iperf3(&args, look),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     };

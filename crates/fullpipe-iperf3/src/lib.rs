@@ -31,11 +31,15 @@
 //! | [`refusal`] | the errors that a server tells |
 //! | [`datagram`] | the header of each UDP datagram, and the hello before them |
 //! | [`arrivals`] | loss, order and jitter from these headers |
+//! | [`document`] | what a test has shown: the shape of `-J` and `--json-stream` |
+//! | [`text`] | the same as lines for people, in iperf3's columns |
+//! | [`unit`] | amounts and rates as iperf3 reads and prints them |
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
 pub mod cookie;
 pub mod datagram;
+pub mod document;
 pub mod frame;
 mod json;
 pub mod params;
@@ -43,6 +47,8 @@ pub mod refusal;
 pub mod results;
 pub mod state;
 pub mod streams;
+pub mod text;
+pub mod unit;
 
 pub use arrivals::Arrivals;
 pub use cookie::Cookie;

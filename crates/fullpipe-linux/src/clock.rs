@@ -38,6 +38,11 @@ impl Clock {
     }
 }
 
+/// The time of day.
+pub(crate) fn since_1970() -> Duration {
+    Duration::from_nanos(nanos(ClockId::Realtime))
+}
+
 /// Processor time that the calling thread has taken.
 pub(crate) fn thread_cpu() -> Duration {
     Duration::from_nanos(nanos(ClockId::ThreadCPUTime))

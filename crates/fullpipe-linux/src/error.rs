@@ -23,6 +23,8 @@ pub enum Kind {
     Settings,
     /// The command that was to run does not exist.
     NoCommand,
+    /// The other end cannot be reached, has refused, or has broken off.
+    Network,
     /// A system call failed that should not have.
     System,
 }
@@ -36,6 +38,10 @@ impl Error {
         let hint = "run it as root, or where /dev/net/tun may be opened by everybody and user namespaces are \
                     allowed; the simulator (--world sim) needs no rights";
         Self { kind: Kind::Rights, message: message.into(), hint: hint.into() }
+    }
+
+    pub(crate) fn network(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: Kind::Network, message: message.into(), hint: hint.into() }
     }
 
     /// `what` could not be done because of `error`.

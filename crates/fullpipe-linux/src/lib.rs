@@ -18,6 +18,7 @@
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
+//! | [`iperf3`] | iperf3's tests on real networks: streams, client |
 //! | [`command`] | any command behind a path |
 //! | `contained` | that command, with all that descends from it |
 //!
@@ -33,6 +34,7 @@ pub mod emu;
 mod error;
 mod flows;
 mod hosts;
+pub mod iperf3;
 pub mod link;
 pub mod namespace;
 mod netlink;

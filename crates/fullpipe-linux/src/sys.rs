@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use fullpipe_units::Duration;
 use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -183,6 +184,18 @@ pub(crate) fn set_socket_option<T: Copy>(
     let len = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `len` bytes of `value`, which outlives the call.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), len) })
+}
+
+/// Processor time that the process has taken so far: in its own code, and in the kernel.
+pub(crate) fn process_times() -> io::Result<[Duration; 2]> {
+    // SAFETY: a rusage is integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes one rusage, which outlives the call.
+    check(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) })?;
+    let span = |time: libc::timeval| {
+        Duration::from_micros((time.tv_sec.max(0) as u64) * 1_000_000 + time.tv_usec.max(0) as u64)
+    };
+    Ok([span(usage.ru_utime), span(usage.ru_stime)])
 }
 
 /// Bytes that have arrived and were not read (`SIOCINQ`).

@@ -116,6 +116,27 @@ pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     })
 }
 
+/// What iperf3 reports of a sending socket and a trace does not have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Details {
+    /// Variation of the RTT.
+    pub(crate) rttvar: Duration,
+    /// MTU of the path.
+    pub(crate) pmtu: Bytes,
+    /// Times that the path was seen to reorder.
+    pub(crate) reord_seen: u32,
+}
+
+/// What the sending socket tells beside [`sender`].
+pub(crate) fn details(fd: BorrowedFd<'_>) -> io::Result<Details> {
+    let raw = raw(fd)?;
+    Ok(Details {
+        rttvar: Duration::from_micros(raw.rttvar.into()),
+        pmtu: Bytes::new(raw.pmtu.into()),
+        reord_seen: raw.reord_seen,
+    })
+}
+
 /// Segments that the sending socket has sent again, and those that its peer reported to have got twice (D-SACK, RFC 2883).
 pub(crate) fn repeats(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let raw = raw(fd)?;

@@ -9,7 +9,8 @@
 //! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
 //! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
 //! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an experiment's point,
-//! and [`proof`] holds it against a kernel. [`situations`] does the same for the classifier.
+//! and [`proof`] holds it against a kernel. [`situations`] does the same for the classifier. [`live`] classifies a flow
+//! while it runs.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -17,7 +18,9 @@ pub mod classify;
 pub mod explain;
 pub mod input;
 pub mod ladder;
+pub mod latency;
 pub mod laws;
+pub mod live;
 pub mod offered;
 pub mod proof;
 pub mod report;
@@ -33,6 +36,8 @@ pub use input::sysctl::HostSettings;
 pub use input::trace::Trace;
 pub use input::{InputError, Kind};
 pub use ladder::{Ladder, climb};
+pub use latency::Latency;
+pub use live::{Held, Live};
 pub use offered::{Demand, Memory, Offered};
 pub use report::{Diagnosis, Look, Rung, render_text, render_whatif};
 pub use stats::LossEstimate;

@@ -116,14 +116,81 @@ pub struct Classification {
 ///
 /// Reads nothing of a row but what [`Row::observed`] leaves.
 pub fn classify(rows: &[Row], host: &HostFacts) -> Classification {
+    classify_since(rows, host, &Past::default(), Instant::ZERO)
+}
+
+/// What the rows of a flow's past have shown, when they are no longer there.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past {
+    /// The largest receive window.
+    largest_window: Bytes,
+    /// Data went out and came back: what follows is not the first start.
+    started: bool,
+    /// Some of the rows, for losses: on a long path there is one in many seconds.
+    rows: Vec<Row>,
+}
+
+impl Past {
+    /// Of so many rows that go one is kept, and those before and after a loss.
+    const KEPT: usize = 4;
+    /// Rows kept at most.
+    pub(crate) const ROWS: usize = 256;
+
+    /// Takes in rows that go.
+    pub(crate) fn take(&mut self, rows: &[Row]) {
+        let largest = rows.iter().map(|row| row.sender.rwnd).max().unwrap_or_default();
+        self.largest_window = self.largest_window.max(largest);
+        self.started |= rows.iter().any(|row| !row.sender.delivered.is_zero());
+        let losses = |i: usize| {
+            let sent_again = |i: usize| rows.get(i).map(|row| row.sender.retransmits);
+            sent_again(i) != sent_again(i + 1) || i > 0 && sent_again(i - 1) != sent_again(i)
+        };
+        let kept = (0..rows.len()).filter(|i| i % Self::KEPT == 0 || losses(*i));
+        self.rows.extend(kept.map(|i| rows[i].observed()));
+        self.rows.drain(..self.rows.len().saturating_sub(Self::ROWS));
+    }
+}
+
+/// The same for rows before which there were others; with findings of the time since `from` only.
+pub(crate) fn classify_since(rows: &[Row], host: &HostFacts, past: &Past, from: Instant) -> Classification {
     let rows = spans::lifetime(rows);
-    let flow = Flow::new(rows, host);
-    let verdicts = rules::verdicts(&flow);
-    let findings = words::findings(&flow, &verdicts);
-    let intervals = spans::merged(rows, &verdicts, Basis::Inferred);
+    let flow = Flow::after(past, rows, host);
+    let judged = Judged::of(&flow, from, Instant::FAR_FUTURE);
+    let findings = words::findings(&flow, &judged, from);
+    let intervals = spans::merged(judged.rows, &judged.verdicts, Basis::Inferred);
     let loss = losses::of_path(&flow, findings.first().map(|finding| finding.limit));
     let (goes_by_rate, notes) = (flow.by_rate, words::notes(&flow));
     Classification { intervals, findings, goes_by_rate, loss, notes }
+}
+
+/// The intervals of the same alone, between two times at least.
+pub(crate) fn intervals_between(
+    rows: &[Row],
+    host: &HostFacts,
+    past: &Past,
+    from: Instant,
+    to: Instant,
+) -> Vec<Classified> {
+    let flow = Flow::after(past, spans::lifetime(rows), host);
+    let judged = Judged::of(&flow, from, to);
+    spans::merged(judged.rows, &judged.verdicts, Basis::Inferred)
+}
+
+/// Rows and the verdicts on the times between them.
+struct Judged<'a> {
+    rows: &'a [Row],
+    verdicts: Vec<spans::Verdict>,
+}
+
+impl<'a> Judged<'a> {
+    /// Those between two times, and some more on either side: what surrounds a moment decides whether it is noise.
+    fn of(flow: &Flow<'a>, from: Instant, to: Instant) -> Self {
+        const MORE: usize = 16;
+        let begin = flow.rows.partition_point(|row| row.at <= from).saturating_sub(MORE);
+        let end = (flow.rows.partition_point(|row| row.at <= to) + MORE).min(flow.rows.len());
+        let rows = &flow.rows[begin..end];
+        Self { rows, verdicts: rules::verdicts(flow, begin..end) }
+    }
 }
 
 /// The share of the time covered by both in which they name the same limit, 0 to 1; `None` where they have no

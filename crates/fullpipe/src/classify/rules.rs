@@ -15,6 +15,8 @@
 //!            else                                                  cwnd
 //! ```
 
+use std::ops::Range;
+
 use fullpipe_lab::trace::Row;
 
 use super::spans::{Verdict, round_trip};
@@ -71,22 +73,22 @@ const COLLAPSE: f64 = 0.2;
 /// BBR's window, in segments, while it looks for the smallest RTT.
 const PROBE_RTT_WINDOW: u64 = 4;
 
-/// A verdict for the time between each row and the next.
-pub(super) fn verdicts(flow: &Flow<'_>) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = (1..flow.rows.len()).map(|at| verdict(flow, at)).collect();
-    without_blips(flow, &mut verdicts);
+/// A verdict for the time between each of those rows and the next of them.
+pub(super) fn verdicts(flow: &Flow<'_>, which: Range<usize>) -> Vec<Verdict> {
+    let mut verdicts: Vec<Verdict> = which.clone().skip(1).map(|at| verdict(flow, at)).collect();
+    without_blips(&flow.rows[which], &mut verdicts);
     verdicts
 }
 
 /// What lasts less than two round trips, or two rows, between two spans of one limit belongs to that limit: a moment's
 /// numbers are no change of the path.
-fn without_blips(flow: &Flow<'_>, verdicts: &mut [Verdict]) {
+fn without_blips(rows: &[Row], verdicts: &mut [Verdict]) {
     let mut begin = 0;
     while begin < verdicts.len() {
         let run = verdicts[begin..].iter().take_while(|v| v.limit == verdicts[begin].limit).count();
         let end = begin + run;
-        let length = flow.rows[end].at.saturating_since(flow.rows[begin].at);
-        let short = run <= BLIP_ROWS || length < round_trip(&flow.rows[begin]) * BLIP;
+        let length = rows[end].at.saturating_since(rows[begin].at);
+        let short = run <= BLIP_ROWS || length < round_trip(&rows[begin]) * BLIP;
         let before = begin.checked_sub(1).map(|before| verdicts[before]);
         if let (Some(before), Some(after)) = (before, verdicts.get(end))
             && short

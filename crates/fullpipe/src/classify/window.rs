@@ -4,9 +4,9 @@ use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
 
-use super::HostFacts;
 use super::losses::Losses;
 use super::spans::{around, round_trip};
+use super::{HostFacts, Past};
 
 /// Bytes of IP and TCP headers in a packet, with time stamps.
 const HEADERS: f64 = 52.0;
@@ -29,16 +29,18 @@ pub(super) struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    pub(super) fn new(rows: &'a [Row], host: &'a HostFacts) -> Self {
+    /// Of `rows` that come after `past`.
+    pub(super) fn after(past: &Past, rows: &'a [Row], host: &'a HostFacts) -> Self {
         let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
         let by_rate = named.map_or_else(|| goes_by_rate(rows), Algorithm::goes_by_rate);
-        let losses = Losses::of(rows);
+        let losses =
+            if past.rows.is_empty() { Losses::of(rows) } else { Losses::of(&[&past.rows, rows].concat()) };
         let largest = |most: &mut f64, row: &Row| {
             *most = most.max(row.sender.rwnd.get() as f64);
             Some(*most)
         };
-        let largest_window = rows.iter().scan(0.0, largest).collect();
-        let startup_until = if by_rate { startup(rows) } else { 0 };
+        let largest_window = rows.iter().scan(past.largest_window.get() as f64, largest).collect();
+        let startup_until = if by_rate && !past.started { startup(rows) } else { 0 };
         Self { rows, host, by_rate, losses, largest_window, startup_until }
     }
 

@@ -1,21 +1,22 @@
 //! Findings: a limit with the evidence of all of its time, what could not be told, and why.
 
 use fullpipe_lab::trace::Row;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
+use super::Judged;
 use super::buffers::BufferState;
 use super::rules::congestion_window_is_full;
-use super::spans::Verdict;
 use super::window::{Flow, Window, bps, median, over, stretch};
 use crate::explain::{Confidence, Finding, Limit};
 
 /// Rows further apart than this miss what happens between them.
 const COARSE: Duration = Duration::from_millis(150);
 
-/// One finding a limit, the longest first.
-pub(super) fn findings(flow: &Flow<'_>, verdicts: &[Verdict]) -> Vec<Finding> {
+/// One finding a limit, the longest first, from the time since `from`.
+pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> Vec<Finding> {
     let mut times: Vec<Time<'_>> = Vec::new();
-    for (pair, verdict) in flow.rows.windows(2).zip(verdicts) {
+    let judged = judged.rows.windows(2).zip(&judged.verdicts);
+    for (pair, verdict) in judged.filter(|(pair, _)| pair[1].at > from) {
         let known = times.iter().position(|time| time.limit == verdict.limit);
         let index = known.unwrap_or_else(|| {
             times.push(Time::of(verdict.limit));

@@ -27,6 +27,9 @@ pub struct Facts<'a> {
     pub sysctl: Option<&'a HostSettings>,
     /// Kernel settings of the other host.
     pub peer_sysctl: Option<&'a HostSettings>,
+    /// The other host is another one, of which no settings are known where `peer_sysctl` is not given: then
+    /// `sysctl` does not stand for it.
+    pub peer_is_unknown: bool,
     /// Kernel of the hosts, if the dump does not say or says it wrongly.
     pub kernel: Option<KernelVersion>,
     /// What one flow of the same host reaches where neither line nor RTT limit it (a LAN).
@@ -54,6 +57,7 @@ impl<'a> Facts<'a> {
             link: None,
             sysctl: None,
             peer_sysctl: None,
+            peer_is_unknown: false,
             kernel: None,
             control: None,
         }
@@ -86,7 +90,7 @@ impl<'a> Facts<'a> {
 
     /// Whether one dump stands for both hosts.
     pub fn one_for_both(&self) -> bool {
-        self.sysctl.is_some() && self.peer_sysctl.is_none()
+        self.sysctl.is_some() && self.peer_sysctl.is_none() && !self.peer_is_unknown
     }
 
     /// Whose settings are whose, as an assumption; `None` without any.
@@ -95,6 +99,9 @@ impl<'a> Facts<'a> {
             if self.made_by_sender() { ("sender", "receiver") } else { ("receiver", "sender") };
         Some(match (self.sysctl, self.peer_sysctl) {
             (None, None) => return None,
+            (Some(_), None) if self.peer_is_unknown => {
+                format!("of the {other} no settings are known: --peer-sysctl has them")
+            }
             (Some(_), None) => "the sysctl dump stands for both hosts; --peer-sysctl has the other's".into(),
             (Some(_), Some(_)) => {
                 format!("--sysctl is of the {own}, where the log was made, and --peer-sysctl of the {other}")
@@ -108,6 +115,6 @@ impl<'a> Facts<'a> {
     fn settings(&self, made_the_log: bool) -> Option<(&'a HostSettings, SettingsSource)> {
         let own = self.sysctl.map(|host| (host, SettingsSource::Sysctl));
         let peer = self.peer_sysctl.map(|host| (host, SettingsSource::PeerSysctl));
-        if made_the_log { own } else { peer.or(own) }
+        if made_the_log { own } else { peer.or(own.filter(|_| !self.peer_is_unknown)) }
     }
 }

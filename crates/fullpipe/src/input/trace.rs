@@ -49,6 +49,17 @@ impl Trace {
         }
         let mut notes = Vec::new();
         let rows = chosen(recording.rows, choice, &mut notes)?;
+        let mut trace = Self::of(rows)?;
+        trace.log.truncated = recording.truncated;
+        Ok(Self { notes, ..trace })
+    }
+
+    /// The flow of `rows`, which are its own and nobody else's.
+    ///
+    /// # Errors
+    /// When their time does not advance, or nothing was sent.
+    pub fn of(rows: Vec<Row>) -> Result<Self, InputError> {
+        let written = "give rows in order of time";
         if let Some(pair) = rows.windows(2).find(|pair| pair[0].at >= pair[1].at) {
             let at = pair[1].at.as_secs_f64();
             return Err(InputError::new(format!("the trace's time does not advance at {at} s"), written));
@@ -61,8 +72,7 @@ impl Trace {
                 "sample at least ten times a second, and for longer",
             ));
         }
-        let log = Iperf3Log { truncated: recording.truncated, ..log(&rows) };
-        Ok(Self { rows, log, notes })
+        Ok(Self { log: log(&rows), rows, notes: Vec::new() })
     }
 
     /// The rows of the flow.

@@ -1,0 +1,56 @@
+//! `fullpipe iperf3`: iperf3's client and server, with a diagnosis.
+
+mod args;
+#[cfg(target_os = "linux")]
+mod client;
+#[cfg(target_os = "linux")]
+mod explained;
+#[cfg(target_os = "linux")]
+mod show;
+
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ErrorKind};
+use fullpipe::Look;
+
+pub(crate) use self::args::Iperf3Args;
+use crate::failure::{Failure, RUNTIME};
+
+/// Runs the client or the server. Whatever goes wrong, the exit code is 1: scripts know iperf3's.
+pub(crate) fn iperf3(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
+    let done = if args.server { serve(args) } else { measure(args, look) };
+    done.map_err(|failure| failure.exiting(RUNTIME))
+}
+
+/// A command line that is none. One of `fullpipe iperf3` has iperf3's exit code, and a word on flags that only iperf3 has.
+pub(crate) fn refused(error: clap::Error) -> Failure {
+    if std::env::args().nth(1).as_deref() != Some("iperf3") {
+        return Failure::from(error);
+    }
+    let argument = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let known = argument.filter(|_| error.kind() == ErrorKind::UnknownArgument);
+    let known = known.as_deref().and_then(args::unsupported);
+    known.unwrap_or_else(|| Failure::from(error)).exiting(RUNTIME)
+}
+
+#[cfg(target_os = "linux")]
+fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
+    client::measure(args, look)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn measure(_: &Iperf3Args, _: Look) -> Result<ExitCode, Failure> {
+    Err(no_linux())
+}
+
+fn serve(_: &Iperf3Args) -> Result<ExitCode, Failure> {
+    Err(Failure::new("the server is not built yet", "run iperf3 -s"))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn no_linux() -> Failure {
+    Failure::new(
+        "measuring needs Linux: what its sockets tell is half of the answer",
+        "use iperf3 here, and fullpipe diagnose on its log",
+    )
+}

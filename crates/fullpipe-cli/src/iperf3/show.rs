@@ -1,0 +1,184 @@
+//! What a test shows while it runs, and what is kept of it for the end.
+
+use std::collections::BTreeMap;
+
+use fullpipe::classify::HostFacts;
+use fullpipe::live::Live;
+use fullpipe::{HostSettings, Latency};
+use fullpipe_iperf3::document::{Document, Event, Interval, Start, Told};
+use fullpipe_iperf3::text::Text;
+use fullpipe_lab::trace::Row;
+use fullpipe_linux::iperf3::client::Watch;
+use fullpipe_units::{Duration, Instant, Rate};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output;
+
+/// Rows of a stream that are kept for the diagnosis: half an hour at twenty a second.
+const ROWS: usize = 36_000;
+
+/// How a test is shown.
+pub(super) enum Form {
+    /// As lines.
+    Text(Text),
+    /// As a document at the end (`-J`).
+    Document,
+    /// As an event a line (`--json-stream`).
+    Events,
+    /// Not at all: something else is made of it.
+    Nothing,
+}
+
+/// Shows a test and keeps what the end of it wants.
+pub(super) struct Show {
+    pub(super) form: Form,
+    pub(super) document: Document,
+    /// Rows of the first sending stream, without the warm-up.
+    pub(super) rows: Vec<Row>,
+    /// Rows beyond [`ROWS`], which are not kept.
+    pub(super) rows_left_out: u64,
+    pub(super) reports: usize,
+    flows: BTreeMap<i32, Live>,
+    host: HostFacts,
+    told: bool,
+    loaded: Loaded,
+    last_report: Instant,
+    last_row: Instant,
+    failed: Option<Failure>,
+}
+
+/// Smoothed round trips while data flowed.
+#[derive(Default)]
+struct Loaded {
+    sum: f64,
+    samples: u64,
+    longest: Duration,
+}
+
+impl Show {
+    /// `told` adds what fullpipe knows to each report; `settings` are those of this host.
+    pub(super) fn new(form: Form, told: bool, link: Option<Rate>, settings: Option<&HostSettings>) -> Self {
+        let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
+        Self {
+            form,
+            document: Document::default(),
+            rows: Vec::new(),
+            rows_left_out: 0,
+            reports: 0,
+            flows: BTreeMap::new(),
+            host: HostFacts { line: link, wmem, ..HostFacts::default() },
+            told,
+            loaded: Loaded::default(),
+            last_report: Instant::ZERO,
+            last_row: Instant::ZERO,
+            failed: None,
+        }
+    }
+
+    /// Round trips before, as they were given, and during the test.
+    pub(super) fn latency(&self, idle: Option<Duration>) -> Latency {
+        let Loaded { sum, samples, longest } = self.loaded;
+        let mean = (samples > 0).then(|| Duration::from_secs_f64(sum / samples as f64));
+        Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
+    }
+
+    /// How long each limit held the streams, in seconds by their names: the mean of the streams.
+    pub(super) fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
+        let mut seconds = BTreeMap::new();
+        for times in self.flows.values().map(Live::times) {
+            for (limit, time) in times {
+                *seconds.entry(limit.name()).or_insert(0.0) += time.as_secs_f64() / self.flows.len() as f64;
+            }
+        }
+        seconds
+    }
+
+    /// The first failure to print something.
+    pub(super) fn printed(&mut self) -> Result<(), Failure> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn event(&mut self, event: &str, data: &impl Serialize) {
+        let line = output::json_line(&Event { event, data });
+        self.print(line);
+    }
+
+    fn print(&mut self, text: Result<String, Failure>) {
+        let printed = text.and_then(|text| output::print(&text));
+        if self.failed.is_none() {
+            self.failed = printed.err();
+        }
+    }
+
+    fn told(&self, socket: i32) -> Option<Told> {
+        let live = self.flows.get(&socket)?;
+        let last = live.last()?.sender;
+        let held = live.held_since(self.last_report);
+        Some(Told {
+            min_rtt: last.min_rtt,
+            srtt: last.srtt,
+            rwnd: last.rwnd,
+            inflight: last.inflight,
+            delivery_rate: last.delivery_rate,
+            notsent: last.notsent,
+            sndbuf: last.sndbuf,
+            sndbuf_used: last.sndbuf_used,
+            limit: held.as_ref().map(|held| held.limit.name().into()),
+            confidence: held.map(|held| format!("{:?}", held.confidence).to_lowercase()),
+        })
+    }
+}
+
+impl Watch for Show {
+    fn start(&mut self, start: &Start) {
+        self.document.start = start.clone();
+        match &self.form {
+            Form::Text(text) => {
+                let lines = text.start(start);
+                self.print(Ok(lines));
+            }
+            Form::Events => self.event("start", start),
+            Form::Document | Form::Nothing => {}
+        }
+    }
+
+    fn row(&mut self, socket: i32, row: &Row, omitted: bool) {
+        let host = self.host;
+        self.flows.entry(socket).or_insert_with(|| Live::new(host)).push(row);
+        self.last_row = row.at;
+        if omitted {
+            return;
+        }
+        if let Some(srtt) = row.sender.srtt.filter(|_| !row.sender.delivered.is_zero()) {
+            self.loaded.sum += srtt.as_secs_f64();
+            self.loaded.samples += 1;
+            self.loaded.longest = self.loaded.longest.max(srtt);
+        }
+        let first = self.rows.first().is_none_or(|first| first.flow == row.flow);
+        if first && self.rows.len() < ROWS {
+            self.rows.push(row.clone());
+        } else if first {
+            self.rows_left_out += 1;
+        }
+    }
+
+    fn interval(&mut self, mut interval: Interval) {
+        self.reports += 1;
+        if self.told {
+            for stream in interval.streams.iter_mut().filter(|stream| stream.tcp.is_some()) {
+                stream.fullpipe = self.told(stream.socket);
+            }
+        }
+        self.last_report = self.last_row;
+        match &mut self.form {
+            Form::Text(text) => {
+                let lines = text.interval(&interval);
+                self.print(Ok(lines));
+            }
+            Form::Events => self.event("interval", &interval),
+            Form::Document | Form::Nothing => {}
+        }
+        self.document.intervals.push(interval);
+    }
+}

@@ -1,0 +1,385 @@
+//! What a test has shown, as lines in iperf3's columns.
+//!
+//! ```text
+//! [ ID] Interval           Transfer     Bitrate         Retr  Cwnd        |      RTT  ...
+//! [  5]   0.00-1.00   sec  12.0 MBytes   101 Mbits/sec    0   1.22 MBytes |  210.3 ms ...
+//! - - - - - - - - - - - - - - - - - - - - - - - - -
+//! [  5]   0.00-10.00  sec   120 MBytes   101 Mbits/sec    0             sender
+//! ```
+//!
+//! What iperf3 does not say stands behind a bar, so that whoever reads its columns finds them as they are.
+
+use fullpipe_units::{Bytes, Duration, Rate};
+
+use crate::document::{
+    Amount, Asked, Datagrams, End, EndStream, Interval, Start, StreamInterval, Sum, SumInterval, Told,
+};
+use crate::params::{Mode, Params, Protocol};
+use crate::unit::{self, RateFormat};
+
+const SEPARATOR: &str = "- - - - - - - - - - - - - - - - - - - - - - - - -\n";
+
+/// Whose lines they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The client's.
+    Client,
+    /// The server's.
+    Server,
+}
+
+/// How the lines of a test look.
+#[derive(Clone, Debug)]
+pub struct Text {
+    side: Side,
+    protocol: Protocol,
+    mode: Mode,
+    rates: RateFormat,
+    verbose: bool,
+    /// Before each line: `-T`, or what tells the tests of a server apart.
+    tag: String,
+    /// The columns' names have been printed.
+    headed: bool,
+}
+
+impl Text {
+    /// For a test of `params`, as `side` shows it.
+    pub fn new(side: Side, params: &Params, rates: RateFormat, verbose: bool) -> Self {
+        let tag = params.title.as_ref().map_or_else(String::new, |title| format!("{title}:  "));
+        Self { side, protocol: params.protocol, mode: params.mode, rates, verbose, tag, headed: false }
+    }
+
+    /// The same with `tag` before each line.
+    #[must_use]
+    pub fn tagged(self, tag: impl Into<String>) -> Self {
+        Self { tag: tag.into(), ..self }
+    }
+
+    /// Before data flows.
+    pub fn start(&self, start: &Start) -> String {
+        let mut lines = String::new();
+        if self.verbose {
+            lines += &format!("{}\n{}\n", start.version, start.system_info);
+            if let Some(mss) = start.tcp_mss_default {
+                lines += &format!("Control connection MSS {}\n", mss.get());
+            }
+            lines += &start.timestamp.as_ref().map_or_else(String::new, |at| format!("Time: {}\n", at.time));
+        }
+        if let Some(server) = &start.connecting_to {
+            lines += &format!("Connecting to host {}, port {}\n", server.host, server.port);
+        }
+        if let Some(client) = &start.accepted_connection {
+            lines += &format!("Accepted connection from {}, port {}\n", client.host, client.port);
+        }
+        if self.mode == Mode::Reverse && self.side == Side::Client {
+            let host = start.connecting_to.as_ref().map_or("", |server| &server.host);
+            lines += &format!("Reverse mode, remote host {host} is sending\n");
+        }
+        if self.verbose {
+            lines +=
+                &start.cookie.as_ref().map_or_else(String::new, |cookie| format!("      Cookie: {cookie}\n"));
+            for (mss, whose) in [(start.tcp_mss, ""), (start.tcp_mss_default, " (default)")] {
+                lines +=
+                    &mss.map_or_else(String::new, |mss| format!("      TCP MSS: {}{whose}\n", mss.get()));
+            }
+            let target =
+                start.asked.as_ref().map(|asked| asked.target_bitrate).filter(|rate| !rate.is_zero());
+            lines +=
+                &target.map_or_else(String::new, |rate| format!("      Target Bitrate: {}\n", rate.as_bps()));
+        }
+        for connected in &start.connected {
+            lines += &format!(
+                "[{:3}] local {} port {} connected to {} port {}\n",
+                connected.socket,
+                connected.local_host,
+                connected.local_port,
+                connected.remote_host,
+                connected.remote_port
+            );
+        }
+        if let Some(asked) = start.asked.as_ref().filter(|_| self.verbose) {
+            lines += &starting(asked);
+        }
+        self.with_tag(&lines)
+    }
+
+    /// A report, after the columns' names if it is the first.
+    pub fn interval(&mut self, interval: &Interval) -> String {
+        let mut lines = String::new();
+        if !self.headed {
+            self.headed = true;
+            lines += &self.header(interval);
+        }
+        let told = interval.streams.iter().any(|stream| stream.fullpipe.is_some());
+        let several = interval.streams.len() > if self.mode == Mode::Bidirectional { 2 } else { 1 };
+        for sender in [true, false] {
+            let mut any = false;
+            for stream in interval.streams.iter().filter(|stream| stream.sender == sender) {
+                lines += &self.stream_line(stream, told);
+                any = true;
+            }
+            let sum = [&interval.sum, &interval.sum_bidir_reverse].into_iter().flatten();
+            if let Some(sum) = sum.into_iter().find(|sum| sum.sender == sender).filter(|_| any && several) {
+                lines += &self.sum_line(sum);
+            }
+        }
+        if several {
+            lines += SEPARATOR;
+        }
+        self.with_tag(&lines)
+    }
+
+    /// The sums.
+    pub fn end(&self, end: &End, several_reports: bool) -> String {
+        let mut lines = String::new();
+        if several_reports && !self.ends_separated(end) {
+            lines += SEPARATOR;
+        }
+        if self.verbose {
+            lines += "Test Complete. Summary Results:\n";
+        }
+        let columns = match self.protocol {
+            Protocol::Tcp => "Interval           Transfer     Bitrate         Retr",
+            Protocol::Udp => "Interval           Transfer     Bitrate         Jitter    Lost/Total Datagrams",
+        };
+        lines += &format!("{} {columns}\n", self.id_column());
+        let bidirectional = self.mode == Mode::Bidirectional;
+        let main = self.side == Side::Client;
+        for (sender, sums) in [
+            (main, [&end.sum_sent, &end.sum_received]),
+            (!main, [&end.sum_sent_bidir_reverse, &end.sum_received_bidir_reverse]),
+        ] {
+            let of = || end.streams.iter().filter(move |one| !bidirectional || is_sender(one) == sender);
+            if sums.iter().all(|sum| sum.is_none()) {
+                continue;
+            }
+            for stream in of() {
+                lines += &self.end_lines(stream);
+            }
+            if of().count() > 1 {
+                for (sum, whose) in sums.into_iter().zip(["sender", "receiver"]) {
+                    lines += &sum.as_ref().map_or_else(String::new, |sum| self.end_sum(sum, whose));
+                }
+            }
+        }
+        if let Some(cpu) = end.cpu_utilization_percent.filter(|_| self.verbose) {
+            let sends = if end.streams.first().is_some_and(is_sender) {
+                ["sender", "receiver"]
+            } else {
+                ["receiver", "sender"]
+            };
+            lines += &format!(
+                "CPU Utilization: local/{} {:.1}% ({:.1}%u/{:.1}%s), remote/{} {:.1}% ({:.1}%u/{:.1}%s)\n",
+                sends[0],
+                cpu.host_total,
+                cpu.host_user,
+                cpu.host_system,
+                sends[1],
+                cpu.remote_total,
+                cpu.remote_user,
+                cpu.remote_system
+            );
+        }
+        if self.verbose && self.protocol == Protocol::Tcp {
+            for (whose, name) in [("snd", &end.sender_tcp_congestion), ("rcv", &end.receiver_tcp_congestion)]
+            {
+                lines += &name
+                    .as_ref()
+                    .map_or_else(String::new, |name| format!("{whose}_tcp_congestion {name}\n"));
+            }
+        }
+        self.with_tag(&lines)
+    }
+
+    fn with_tag(&self, lines: &str) -> String {
+        if self.tag.is_empty() {
+            return lines.to_owned();
+        }
+        lines.split_inclusive('\n').flat_map(|line| [self.tag.as_str(), line]).collect()
+    }
+
+    /// With several streams the last report has ended in a separator.
+    fn ends_separated(&self, end: &End) -> bool {
+        end.streams.len() > if self.mode == Mode::Bidirectional { 2 } else { 1 }
+    }
+
+    fn id_column(&self) -> &'static str {
+        if self.mode == Mode::Bidirectional { "[ ID][Role]" } else { "[ ID]" }
+    }
+
+    /// The role column of a test of both directions.
+    fn role(&self, sender: bool) -> &'static str {
+        match (self.mode, sender, self.side) {
+            (Mode::Forward | Mode::Reverse, ..) => "",
+            (_, true, Side::Client) => "[TX-C]",
+            (_, false, Side::Client) => "[RX-C]",
+            (_, true, Side::Server) => "[TX-S]",
+            (_, false, Side::Server) => "[RX-S]",
+        }
+    }
+
+    fn header(&self, interval: &Interval) -> String {
+        let sends = interval.streams.iter().any(|stream| stream.sender);
+        let receives = interval.streams.iter().any(|stream| !stream.sender);
+        let more = match (self.protocol, sends, receives) {
+            (Protocol::Tcp, true, _) => "         Retr  Cwnd",
+            (Protocol::Tcp, false, _) => "",
+            (Protocol::Udp, _, true) => "         Jitter    Lost/Total Datagrams",
+            (Protocol::Udp, _, false) => "         Total Datagrams",
+        };
+        let columns = format!("{} Interval           Transfer     Bitrate{more}", self.id_column());
+        let told = interval.streams.iter().any(|stream| stream.fullpipe.is_some());
+        let ours = if told { TOLD_HEADER } else { "" };
+        let width = self.id_column().len() + WIDTH;
+        if told { format!("{columns:width$}{ours}\n") } else { format!("{columns}\n") }
+    }
+
+    fn front(&self, id: &str, sender: bool, amount: &Amount) -> String {
+        format!(
+            "[{id:>3}]{} {:6.2}-{:<6.2} sec  {}  {}",
+            self.role(sender),
+            amount.start.as_secs_f64(),
+            amount.end.as_secs_f64(),
+            unit::amount(amount.bytes),
+            unit::rate(amount.rate(), self.rates)
+        )
+    }
+
+    fn stream_line(&self, stream: &StreamInterval, told: bool) -> String {
+        let front = self.front(&stream.socket.to_string(), stream.sender, &stream.amount);
+        let omitted = if stream.omitted { "(omitted)" } else { "" };
+        let tail = match (stream.tcp, &stream.udp) {
+            (Some(tcp), _) => {
+                format!("  {:3}   {}       {omitted}", tcp.retransmits, unit::amount(tcp.snd_cwnd))
+            }
+            (None, Some(udp)) => format!("{}  {omitted}", self.datagrams(udp)),
+            (None, None) => format!("                  {omitted}"),
+        };
+        match &stream.fullpipe {
+            // The bar takes the room that iperf3 leaves at the end of its lines.
+            Some(of) if told => {
+                let line = front + &tail;
+                let width = self.id_column().len() + WIDTH;
+                format!("{:width$}{}\n", line.trim_end(), told_columns(of, self.rates))
+            }
+            _ => format!("{front}{tail}\n"),
+        }
+    }
+
+    fn sum_line(&self, sum: &SumInterval) -> String {
+        let front = self.front("SUM", sum.sender, &sum.amount);
+        let omitted = if sum.omitted { "(omitted)" } else { "" };
+        let tail = match (sum.retransmits, &sum.udp) {
+            (Some(retransmits), _) => format!("  {retransmits:3}             {omitted}"),
+            (None, Some(udp)) => format!("{}  {omitted}", self.datagrams(udp)),
+            (None, None) => format!("                  {omitted}"),
+        };
+        format!("{front}{tail}\n")
+    }
+
+    fn datagrams(&self, udp: &Datagrams) -> String {
+        match udp.heard {
+            Some(heard) => format!(
+                "  {:5.3} ms  {}/{} ({}%)",
+                heard.jitter.as_millis_f64(),
+                heard.lost,
+                udp.packets,
+                unit::percent(udp.lost_percent().unwrap_or(0.0))
+            ),
+            // In a test of both directions it stands below the other's.
+            None if self.mode == Mode::Bidirectional => format!("            {}", udp.packets),
+            None => format!("  {}", udp.packets),
+        }
+    }
+
+    fn end_lines(&self, stream: &EndStream) -> String {
+        let sender = is_sender(stream);
+        let line = |socket: i32, amount: &Amount, tail: String| {
+            format!("{}{tail}\n", self.front(&socket.to_string(), sender, amount))
+        };
+        match stream {
+            EndStream::Tcp { sender, receiver } => {
+                let sent = sender
+                    .as_ref()
+                    .map(|of| line(of.socket, &of.amount, retransmits(of.retransmits, "sender")));
+                let received =
+                    receiver.as_ref().map(|of| line(of.socket, &of.amount, retransmits(None, "receiver")));
+                sent.unwrap_or_default() + &received.unwrap_or_default()
+            }
+            EndStream::Udp { udp } => {
+                // What a sender knows of losses is nothing.
+                let unheard = Datagrams::received(udp.datagrams.packets, Default::default());
+                let sent = line(udp.socket, &udp.amount, self.datagrams(&unheard) + "  sender");
+                let received = udp.received.as_ref();
+                let received = received
+                    .map(|amount| line(udp.socket, amount, self.datagrams(&udp.datagrams) + "  receiver"));
+                sent + &received.unwrap_or_default()
+            }
+        }
+    }
+
+    fn end_sum(&self, sum: &Sum, whose: &str) -> String {
+        // Over UDP the flag says which of the sums it is, not which end this is.
+        let sender = match self.protocol {
+            Protocol::Tcp => sum.sender,
+            Protocol::Udp => self.mode != Mode::Reverse,
+        };
+        let front = self.front("SUM", sender, &sum.amount);
+        let tail = match &sum.udp {
+            Some(udp) => format!("{}  {whose}", self.datagrams(udp)),
+            None => retransmits(sum.retransmits, whose),
+        };
+        format!("{front}{tail}\n")
+    }
+}
+
+fn starting(asked: &Asked) -> String {
+    let test = &asked.test_start;
+    let length = match (test.bytes.get(), test.blocks) {
+        (0, 0) => format!("{} second test", test.duration.as_millis() / 1_000),
+        (0, blocks) => format!("{blocks} blocks to send"),
+        (bytes, _) => format!("{bytes} bytes to send"),
+    };
+    format!(
+        "Starting Test: protocol: {}, {} streams, {} byte blocks, omitting {} seconds, {length}, tos {}\n",
+        test.protocol,
+        test.num_streams,
+        test.blksize.get(),
+        test.omit.as_millis() / 1_000,
+        test.tos
+    )
+}
+
+fn is_sender(stream: &EndStream) -> bool {
+    match stream {
+        EndStream::Tcp { sender, receiver } => {
+            sender.as_ref().map(|of| of.sender).or(receiver.as_ref().map(|of| of.sender)).unwrap_or(false)
+        }
+        EndStream::Udp { udp } => udp.sender,
+    }
+}
+
+fn retransmits(count: Option<u64>, whose: &str) -> String {
+    match count {
+        Some(count) => format!("  {count:3}             {whose}"),
+        None => format!("                  {whose}"),
+    }
+}
+
+/// Width of iperf3's columns after the first, up to the bar.
+const WIDTH: usize = 70;
+
+const TOLD_HEADER: &str = "|       RTT          Rwnd      Delivered         Unsent  Limit";
+
+fn told_columns(told: &Told, rates: RateFormat) -> String {
+    let rtt = told.srtt.map_or_else(|| "-".into(), millis);
+    let delivered = told.delivery_rate.map_or_else(|| "-".into(), |rate: Rate| unit::rate(rate, rates));
+    let amount = |bytes: Bytes| unit::amount(bytes);
+    let limit = told.limit.as_deref().unwrap_or("-");
+    format!("| {rtt:>9}  {:>12}  {delivered:>15}  {:>12}  {limit}", amount(told.rwnd), amount(told.notsent))
+}
+
+fn millis(span: Duration) -> String {
+    let millis = span.as_millis_f64();
+    if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.1} ms") }
+}

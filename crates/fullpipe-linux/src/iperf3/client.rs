@@ -1,0 +1,482 @@
+//! The client of a test, against any iperf3 server.
+//!
+//! ```text
+//!   connect ─► parameters ─► data connections ─► [ sample | report | ... ] ─► end ─► results of both ─► sums
+//!                                                       │
+//!                                  warm-up ─► restart ──┘
+//! ```
+//!
+//! One thread moves the data of each stream. This one follows the control connection and, between its bytes, samples the
+//! sending sockets: at least ten times a second, which is what naming a limit needs.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use fullpipe_iperf3::document::{Asked, Connected, End, Endpoint, Interval, Start, TestStart, Timestamp};
+use fullpipe_iperf3::params::UDP_BLOCK_MOST;
+use fullpipe_iperf3::results::{Cpu, ServerOutput};
+use fullpipe_iperf3::streams::{self, Direction};
+use fullpipe_iperf3::{Cookie, Mode, Params, Protocol, Results, State, cookie, datagram, frame};
+use fullpipe_lab::trace::Row;
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use rustix::event::PollFlags;
+use socket2::{Domain, Socket, Type};
+
+use super::control::{Control, Fault, Place};
+use super::meter::{Meter, congestion_control};
+use super::options;
+use super::stream::{Budget, Sending, Stream};
+use super::sums;
+use super::wait::{Waited, wait};
+use crate::clock::Clock;
+use crate::error::{Doing, Error};
+use crate::poll::Stop;
+use crate::{sys, tcp_info};
+
+/// Time between two samples of the sending sockets.
+const SAMPLE: Duration = Duration::from_millis(50);
+/// The same where there are many: ten times a second is what the classifier wants at least.
+const SAMPLE_OF_MANY: Duration = Duration::from_millis(100);
+const MANY: usize = 16;
+/// Between two looks at how much has arrived, where an amount ends the test.
+const LOOK: Duration = Duration::from_millis(10);
+/// A last report that is shorter than this share of an interval is left out, as by iperf3.
+const SHORTEST_REPORT: f64 = 0.1;
+/// How long a server may take to answer a hello over UDP, and how often it is asked: a hello may be lost.
+const HELLO_PATIENCE: Duration = Duration::from_secs(3);
+const HELLOS: u32 = 10;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// The server.
+    pub place: Place,
+    /// The test.
+    pub params: Params,
+    /// Time between two reports; zero for none but that of the whole.
+    pub interval: Duration,
+}
+
+/// Is told of a test while it runs.
+pub trait Watch {
+    /// The data connections are there.
+    fn start(&mut self, start: &Start);
+    /// A sample of the sending stream `socket`; `omitted` during the warm-up.
+    fn row(&mut self, socket: i32, row: &Row, omitted: bool);
+    /// A report. What fullpipe adds to it is for the one who is told.
+    fn interval(&mut self, interval: Interval);
+}
+
+/// What a test came to.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The sums.
+    pub end: End,
+    /// What the server printed, if it was asked for.
+    pub server_output: Option<ServerOutput>,
+    /// The shortest round trip that the handshakes of the test have seen, before data flowed.
+    pub idle_rtt: Option<Duration>,
+    /// It was told to stop before its time: the other end's part is missing.
+    pub interrupted: bool,
+}
+
+/// Runs a test.
+///
+/// # Errors
+/// When the server cannot be reached, refuses or breaks off, or this kernel does not do what was asked of it.
+pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<Finished, Error> {
+    match Test::prepare(client, stop).and_then(|test| test.run(watch)) {
+        Ok(finished) => Ok(finished),
+        Err(Fault::Failed(error)) => Err(error),
+        Err(Fault::Interrupted) => Err(Error::network("interrupted before data flowed", "")),
+    }
+}
+
+/// A test whose data connections are there.
+struct Test<'a> {
+    client: &'a Client,
+    params: Params,
+    control: Control<'a>,
+    address: SocketAddr,
+    cookie: Cookie,
+    sockets: Vec<(u32, Direction, Socket)>,
+    idle_rtt: Option<Duration>,
+    clock: Clock,
+    stop: &'a Stop,
+}
+
+impl<'a> Test<'a> {
+    fn prepare(client: &'a Client, stop: &'a Stop) -> Result<Self, Fault> {
+        let clock = Clock::starting_in(Duration::ZERO);
+        let (socket, address) = client.place.connect(|_, _| Ok(()))?;
+        let mut control = Control::new(socket, stop)?;
+        let cookie = Cookie::from_random(random()?);
+        control.write(&cookie.to_wire())?;
+        control.expect(State::ParamExchange)?;
+        let mut params = client.params.clone();
+        if params.len.is_none() {
+            // Over UDP a datagram is to fit a packet, whose size this connection knows.
+            let mss = control.socket.tcp_mss().map_or(0, u64::from);
+            let fits = Bytes::new(mss).min(UDP_BLOCK_MOST);
+            let known = params.protocol == Protocol::Udp && !fits.is_zero();
+            params.len = Some(if known { fits } else { params.block() });
+        }
+        control.send_json(&params.to_json())?;
+        control.expect(State::CreateStreams)?;
+        let idle_rtt = shortest_rtt(&control.socket);
+        let mut this =
+            Self { client, params, control, address, cookie, sockets: Vec::new(), idle_rtt, clock, stop };
+        for (id, direction) in streams::of(&this.params) {
+            let socket = match this.params.protocol {
+                Protocol::Tcp => this.open_tcp()?,
+                Protocol::Udp => this.open_udp()?,
+            };
+            this.sockets.push((id, direction, socket));
+        }
+        Ok(this)
+    }
+
+    fn open_tcp(&mut self) -> Result<Socket, Fault> {
+        let params = &self.params;
+        let socket = self.client.place.connect_to(self.address, |socket, domain| {
+            options::before_handshake(socket, domain, params)?;
+            options::of_sender(socket, params)
+        })?;
+        let rtt = shortest_rtt(&socket);
+        self.idle_rtt = self.idle_rtt.into_iter().chain(rtt).min();
+        let mut greeting = Control::new(socket, self.stop)?;
+        greeting.write(&self.cookie.to_wire())?;
+        debug_assert_eq!(self.cookie.to_wire().len(), cookie::LENGTH);
+        let socket = greeting.socket;
+        socket.set_tcp_nodelay(self.params.nodelay).doing("set TCP_NODELAY")?;
+        Ok(socket)
+    }
+
+    fn open_udp(&mut self) -> Result<Socket, Fault> {
+        let domain = Domain::for_address(self.address);
+        let socket = Socket::new(domain, Type::DGRAM, Some(socket2::Protocol::UDP)).doing("make a socket")?;
+        options::buffers(&socket, &self.params)?;
+        options::type_of_service(&socket, domain, &self.params)?;
+        options::max_pacing_rate(&socket, &self.params)?;
+        self.client.place.bind(&socket)?;
+        socket.connect(&self.address.into()).doing("connect a UDP socket")?;
+        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
+        for _ in 0..HELLOS {
+            socket.send(&datagram::HELLO).doing("send over UDP")?;
+            let deadline = self.clock.now() + HELLO_PATIENCE;
+            loop {
+                let left = deadline.saturating_since(self.clock.now());
+                let waited = wait(Some((&socket, PollFlags::IN)), self.stop, Some(left));
+                match waited.doing("wait for the server")? {
+                    Waited::Stopped => return Err(Fault::Interrupted),
+                    Waited::Late if deadline <= self.clock.now() => break,
+                    Waited::Late => continue,
+                    Waited::Ready => {}
+                }
+                // With -R data may come before the answer: it is passed over.
+                let mut buffer = [0; 1 << 16];
+                match (&socket).read(&mut buffer) {
+                    Ok(len) if datagram::is_answer(&buffer[..len]) => return Ok(socket),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    Err(error) => {
+                        let message =
+                            format!("the server does not take UDP on port {}: {error}", self.address.port());
+                        return Err(Error::network(message, "").into());
+                    }
+                }
+            }
+        }
+        let message = format!("no answer over UDP from port {}", self.address.port());
+        Err(Error::network(message, "a firewall may let TCP pass and UDP not").into())
+    }
+
+    fn run(mut self, watch: &mut dyn Watch) -> Result<Finished, Fault> {
+        watch.start(&self.started()?);
+        self.control.expect(State::TestStart)?;
+        self.control.expect(State::TestRunning)?;
+        let cpu = ProcessTime::now(self.clock)?;
+        let (sending, receiving) = (Stop::new()?, Stop::new()?);
+        let mut meters = self.begin(&sending, &receiving)?;
+        let fault = self.flow(&mut meters, watch).err();
+        // The senders first: what is written after the end would not count at the other end.
+        sending.stop();
+        let interrupted = match fault {
+            None => false,
+            Some(Fault::Interrupted) => true,
+            Some(failed) => {
+                receiving.stop();
+                return Err(failed);
+            }
+        };
+        if interrupted {
+            // Whether it hears or not, this is the end.
+            let _ = self.control.say(State::ClientTerminate);
+        } else {
+            self.control.say(State::TestEnd)?;
+        }
+        let used = cpu.until_now(self.clock)?;
+        let sends = meters.iter().any(|meter| meter.sends);
+        let ours = Results {
+            cpu: used,
+            sender_has_retransmits: sends.then_some(self.params.protocol == Protocol::Tcp),
+            congestion_used: meters.first().and_then(|meter| congestion_control(meter.stream.socket())),
+            streams: meters.iter().map(Meter::result).collect(),
+            server_output: None,
+        };
+        let theirs = if interrupted { None } else { Some(self.exchange(&ours)?) };
+        receiving.stop();
+        let main = |meter: &Meter| meter.sends || self.params.mode != Mode::Bidirectional;
+        let end = sums::end(&meters, self.params.protocol, &ours, theirs.as_ref(), main);
+        let server_output = theirs.and_then(|theirs| theirs.server_output);
+        for meter in meters {
+            // It was told to stop, and what it has met before was seen while data flowed.
+            let _ = meter.stream.join();
+        }
+        Ok(Finished { end, server_output, idle_rtt: self.idle_rtt, interrupted })
+    }
+
+    /// What is known before data flows.
+    fn started(&self) -> Result<Start, Fault> {
+        let params = &self.params;
+        let connected =
+            self.sockets.iter().map(|(_, _, socket)| connected(socket)).collect::<Result<_, _>>()?;
+        let (sndbuf, rcvbuf) = match self.sockets.first() {
+            Some((_, _, socket)) => (
+                socket.send_buffer_size().doing("read SO_SNDBUF")?,
+                socket.recv_buffer_size().doing("read SO_RCVBUF")?,
+            ),
+            None => (0, 0),
+        };
+        let tcp = params.protocol == Protocol::Tcp;
+        let mss = self.control.socket.tcp_mss().ok().map(|mss| Bytes::new(mss.into()));
+        Ok(Start {
+            connected,
+            timestamp: Some(Timestamp::new(crate::clock::since_1970())),
+            connecting_to: Some(Endpoint {
+                host: self.client.place.host.clone(),
+                port: self.client.place.port,
+            }),
+            cookie: Some(self.cookie.to_string()),
+            tcp_mss: params.mss.filter(|_| tcp),
+            tcp_mss_default: mss.filter(|_| tcp && params.mss.is_none()),
+            asked: Some(Asked {
+                target_bitrate: params.rate.unwrap_or(Rate::ZERO),
+                fq_rate: params.fq_rate.unwrap_or(Rate::ZERO),
+                sock_bufsize: params.window.unwrap_or_default(),
+                sndbuf_actual: Bytes::new(sndbuf as u64),
+                rcvbuf_actual: Bytes::new(rcvbuf as u64),
+                test_start: TestStart::of(params, self.client.interval),
+            }),
+            ..super::this_host()
+        })
+    }
+
+    /// Has the data flow.
+    fn begin(&mut self, sending: &Stop, receiving: &Stop) -> Result<Vec<Meter>, Fault> {
+        let params = &self.params;
+        let block = params.block();
+        let budget =
+            self.amount().filter(|_| params.omit.is_zero()).map(|bytes| Arc::new(Budget::new(bytes)));
+        let burst = params.burst.map_or(1, u64::from);
+        let plan = Sending { block, rate: params.rate, burst, budget };
+        let wide = params.udp_counters_64bit;
+        let mut meters = Vec::new();
+        for (id, direction, socket) in self.sockets.drain(..) {
+            let (number, clock) = (socket.as_raw_fd(), self.clock);
+            let sends = direction == Direction::Upload;
+            let stream = match (params.protocol, sends) {
+                (Protocol::Tcp, true) => Stream::send(socket, plan.clone(), clock, sending),
+                (Protocol::Tcp, false) => Stream::receive(socket, block, receiving),
+                (Protocol::Udp, true) => Stream::send_datagrams(socket, plan.clone(), wide, clock, sending),
+                (Protocol::Udp, false) => Stream::receive_datagrams(socket, wide, clock, receiving),
+            }?;
+            meters.push(Meter::new(id, number, sends, stream, params, clock.now()));
+        }
+        Ok(meters)
+    }
+
+    /// What ends the test, if it is an amount.
+    fn amount(&self) -> Option<Bytes> {
+        let blocks = self.params.block().mul_div(self.params.blocks, 1);
+        [self.params.num, blocks].into_iter().find(|bytes| !bytes.is_zero())
+    }
+
+    /// Follows the test until its time or amount is over, sampling and reporting.
+    fn flow(&mut self, meters: &mut [Meter], watch: &mut dyn Watch) -> Result<(), Fault> {
+        let many = meters.iter().filter(|meter| meter.sends).count() > MANY;
+        let sample = if many { SAMPLE_OF_MANY } else { SAMPLE };
+        let amount = self.amount();
+        let time = if amount.is_some() { Duration::ZERO } else { self.params.time };
+        let start = self.clock.now();
+        let mut part = Part::begin(start, self.params.omit, time, self.client.interval);
+        // What was counted when what counts began.
+        let mut before = Bytes::ZERO;
+        let mut next_sample = start;
+        loop {
+            let now = self.clock.now();
+            if next_sample <= now {
+                for (flow, meter) in meters.iter().enumerate() {
+                    let row =
+                        meter.row(now.max(Instant::from_nanos(1)), flow as u32).doing("read TCP_INFO")?;
+                    if let Some(row) = row {
+                        watch.row(meter.number, &row, part.omitted);
+                    }
+                }
+                // On the grid again, after a pause too.
+                next_sample = now + sample;
+            }
+            let over = match amount {
+                Some(amount) if !part.omitted => {
+                    sums::bytes_so_far(meters).saturating_sub(before) >= amount || all_ended(meters)
+                }
+                _ => part.is_over(now),
+            };
+            if over || part.next_report <= now {
+                part.report(meters, now, over, watch);
+            }
+            if over && !part.omitted {
+                return Ok(());
+            }
+            if over {
+                meters.iter_mut().for_each(|meter| meter.restart(now));
+                before = sums::bytes_so_far(meters);
+                part = Part::begin(now, Duration::ZERO, time, self.client.interval);
+            }
+            let mut wake = next_sample.min(part.next_report).min(part.end);
+            if amount.is_some() {
+                wake = wake.min(now + LOOK);
+            }
+            if self.control.speaks_within(wake.saturating_since(self.clock.now()))? {
+                let state = self.control.state()?;
+                let message = format!("the server said {state:?} while data flowed");
+                return Err(Error::network(message, "").into());
+            }
+            if amount.is_none() && meters.iter().any(|meter| meter.stream.has_ended()) {
+                return Err(self.ended_early());
+            }
+        }
+    }
+
+    /// Why a data connection has ended before the test: the server knows, if it still speaks.
+    fn ended_early(&mut self) -> Fault {
+        const GRACE: Duration = Duration::from_secs(1);
+        match self.control.speaks_within(GRACE) {
+            Err(fault) => return fault,
+            Ok(true) => {
+                if let Err(fault) = self.control.state() {
+                    return fault;
+                }
+            }
+            Ok(false) => {}
+        }
+        Error::network("a data connection has closed unexpectedly", "see what the server printed").into()
+    }
+
+    /// Tells the results and is told those of the server.
+    fn exchange(&mut self, ours: &Results) -> Result<Results, Fault> {
+        self.control.expect(State::ExchangeResults)?;
+        self.control.send_json(&ours.to_json())?;
+        let most = if self.params.get_server_output { frame::OUTPUT_MOST } else { frame::RESULTS_MOST };
+        let theirs = Results::from_json(&self.control.read_json(most)?)?;
+        self.control.expect(State::DisplayResults)?;
+        self.control.say(State::Done)?;
+        let _ = self.control.socket.shutdown(std::net::Shutdown::Write);
+        Ok(theirs)
+    }
+}
+
+/// The warm-up, or what counts.
+struct Part {
+    omitted: bool,
+    end: Instant,
+    last_report: Instant,
+    next_report: Instant,
+    interval: Duration,
+}
+
+impl Part {
+    /// Begins the warm-up if there is one, or else what counts; without a `time` that has no end.
+    fn begin(now: Instant, omit: Duration, time: Duration, interval: Duration) -> Self {
+        let omitted = !omit.is_zero();
+        let length = if omitted { omit } else { time };
+        let end = if length.is_zero() { Instant::FAR_FUTURE } else { now + length };
+        let next = if interval.is_zero() { Instant::FAR_FUTURE } else { now + interval };
+        Self { omitted, end, last_report: now, next_report: next, interval }
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.end <= now
+    }
+
+    /// Reports, unless this is the end and there is too little to report.
+    fn report(&mut self, meters: &mut [Meter], now: Instant, last: bool, watch: &mut dyn Watch) {
+        let since = now.saturating_since(self.last_report);
+        let enough = since.as_secs_f64() >= SHORTEST_REPORT * self.interval.as_secs_f64();
+        // Readings are taken in either case: the sums are up to the last of them.
+        let streams = meters.iter_mut().map(|meter| meter.report(now, self.omitted)).collect();
+        if !last || enough {
+            watch.interval(Interval::of(streams));
+        }
+        self.last_report = now;
+        if !self.interval.is_zero() {
+            while self.next_report <= now {
+                self.next_report = self.next_report + self.interval;
+            }
+        }
+    }
+}
+
+fn all_ended(meters: &[Meter]) -> bool {
+    meters.iter().all(|meter| meter.stream.has_ended())
+}
+
+/// Processor time of the process at one moment.
+struct ProcessTime {
+    at: Instant,
+    used: [Duration; 2],
+}
+
+impl ProcessTime {
+    fn now(clock: Clock) -> Result<Self, Error> {
+        Ok(Self { at: clock.now(), used: sys::process_times().doing("read the processor time")? })
+    }
+
+    fn until_now(&self, clock: Clock) -> Result<Cpu, Error> {
+        let later = Self::now(clock)?;
+        let length = later.at.saturating_since(self.at).as_secs_f64().max(1e-9);
+        let percent =
+            |kind: usize| 100.0 * later.used[kind].saturating_sub(self.used[kind]).as_secs_f64() / length;
+        let (user, system) = (percent(0), percent(1));
+        Ok(Cpu { total: user + system, user, system })
+    }
+}
+
+fn shortest_rtt(socket: &Socket) -> Option<Duration> {
+    let told = tcp_info::sender(socket.as_fd(), false).ok()?;
+    told.min_rtt.into_iter().chain(told.srtt).min()
+}
+
+fn connected(socket: &Socket) -> Result<Connected, Error> {
+    let own = socket.local_addr().doing("read a socket's address")?.as_socket();
+    let peer = socket.peer_addr().doing("read a socket's peer")?.as_socket();
+    let host = |address: Option<SocketAddr>| address.map_or_else(String::new, |a| a.ip().to_string());
+    let port = |address: Option<SocketAddr>| address.map_or(0, |a| a.port());
+    Ok(Connected {
+        socket: socket.as_raw_fd(),
+        local_host: host(own),
+        local_port: port(own),
+        remote_host: host(peer),
+        remote_port: port(peer),
+    })
+}
+
+/// Bytes that nobody can foresee.
+fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    let mut source = std::fs::File::open("/dev/urandom").doing("open /dev/urandom")?;
+    source.read_exact(&mut bytes).doing("read /dev/urandom")?;
+    Ok(bytes)
+}

@@ -1,0 +1,194 @@
+//! A stream with its readings: what it has counted, and what its socket told, as rows, reports and sums.
+//!
+//! ```text
+//!   begin ──► warm-up (-O) ──► restart ──► report, report, ... ──► result
+//! ```
+//!
+//! Counters of streams and sockets only grow. A report is the difference to the reading before it, the result the difference
+//! to the one at `restart`.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use fullpipe_iperf3::arrivals::Counts;
+use fullpipe_iperf3::document::{Amount, Datagrams, Extremes, Heard, StreamInterval, TcpInterval};
+use fullpipe_iperf3::results::Omitted;
+use fullpipe_iperf3::{Params, Protocol, StreamResult};
+use fullpipe_lab::trace::{Row, TcpInfo};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant};
+use socket2::Socket;
+
+use super::stream::Stream;
+use crate::tcp_info;
+
+/// One stream of a test and its readings.
+pub(crate) struct Meter {
+    /// Its number on the wire.
+    pub(crate) id: u32,
+    /// Its number in documents.
+    pub(crate) number: i32,
+    /// This end sends on it.
+    pub(crate) sends: bool,
+    pub(crate) stream: Stream,
+    protocol: Protocol,
+    cc: Option<Algorithm>,
+    /// Whether the pacing rate that the kernel computes is in force.
+    paced: bool,
+    /// Where the present part of the test, the warm-up or what counts, has begun.
+    base: Reading,
+    last: Reading,
+    seen: Seen,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    at: Instant,
+    bytes: Bytes,
+    datagrams: u64,
+    arrived: Counts,
+    retransmits: u64,
+}
+
+/// What the socket told at the ends of reports.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    extremes: Extremes,
+    rtt_sum: Duration,
+    reports: u64,
+}
+
+impl Meter {
+    /// Begins to read `stream` at `now`.
+    pub(crate) fn new(
+        id: u32,
+        number: i32,
+        sends: bool,
+        stream: Stream,
+        params: &Params,
+        now: Instant,
+    ) -> Self {
+        let cc = congestion_control(stream.socket()).and_then(|name| name.parse().ok());
+        let paced = params.fq_rate.is_some() || cc.is_some_and(Algorithm::goes_by_rate);
+        let (protocol, base) = (params.protocol, Reading { at: now, ..Reading::default() });
+        Self { id, number, sends, stream, protocol, cc, paced, base, last: base, seen: Seen::default() }
+    }
+
+    /// What the socket tells now as a row of flow `flow`; nothing of a stream that only reads, or of datagrams.
+    pub(crate) fn row(&self, at: Instant, flow: u32) -> io::Result<Option<Row>> {
+        if !self.sends || self.protocol == Protocol::Udp {
+            return Ok(None);
+        }
+        let told = tcp_info::sender(self.stream.socket().as_fd(), self.paced)?;
+        let sender = TcpInfo { cc: self.cc, ..told };
+        Ok(Some(Row { at, flow, sender, receiver: None, path: None, truth: None }))
+    }
+
+    /// The warm-up is over: what was counted so far does not count.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        self.base = self.read(now);
+        self.last = self.base;
+        self.seen = Seen::default();
+        self.stream.omitted();
+    }
+
+    /// The report of the time since the last one; `origin` is where the part of the test has begun.
+    pub(crate) fn report(&mut self, now: Instant, omitted: bool) -> StreamInterval {
+        let (last, reading) = (self.last, self.read(now));
+        let amount = self.amount(last, reading);
+        let tcp = self.tcp(last, reading);
+        let udp = (self.protocol == Protocol::Udp).then(|| self.datagrams(last, reading));
+        self.last = reading;
+        StreamInterval { socket: self.number, amount, tcp, udp, omitted, sender: self.sends, fullpipe: None }
+    }
+
+    /// What counts of it up to the last report, as the other end is told.
+    pub(crate) fn result(&self) -> StreamResult {
+        let (base, last) = (self.base, self.last);
+        let of = |reading: Reading| if self.sends { reading.datagrams } else { reading.arrived.packets };
+        StreamResult {
+            id: self.id,
+            bytes: last.bytes.saturating_sub(base.bytes),
+            retransmits: (self.sends && self.protocol == Protocol::Tcp)
+                .then(|| last.retransmits.saturating_sub(base.retransmits)),
+            jitter: if self.sends { Duration::ZERO } else { self.stream.arrivals().jitter() },
+            errors: last.arrived.lost,
+            packets: of(last),
+            omitted: Some(Omitted { errors: base.arrived.lost, packets: of(base) }),
+            start: Duration::ZERO,
+            end: last.at.saturating_since(base.at),
+        }
+    }
+
+    /// What the socket told at the ends of reports.
+    pub(crate) fn extremes(&self) -> Extremes {
+        let mean_rtt = match self.seen.reports {
+            0 => Duration::ZERO,
+            reports => self.seen.rtt_sum.mul_div(1, reports),
+        };
+        Extremes { mean_rtt, ..self.seen.extremes }
+    }
+
+    fn read(&self, at: Instant) -> Reading {
+        let fd = self.stream.socket().as_fd();
+        let resent = (self.sends && self.protocol == Protocol::Tcp).then(|| tcp_info::repeats(fd));
+        // A socket that cannot be asked any more has told before.
+        let retransmits = resent.map_or(0, |resent| resent.map_or(self.last.retransmits, |(sent, _)| sent));
+        Reading {
+            at,
+            bytes: self.stream.bytes(),
+            datagrams: self.stream.datagrams(),
+            arrived: self.stream.arrivals().counts(),
+            retransmits,
+        }
+    }
+
+    fn amount(&self, from: Reading, to: Reading) -> Amount {
+        let since = |at: Instant| Instant::ZERO + at.saturating_since(self.base.at);
+        Amount { start: since(from.at), end: since(to.at), bytes: to.bytes.saturating_sub(from.bytes) }
+    }
+
+    fn tcp(&mut self, from: Reading, to: Reading) -> Option<TcpInterval> {
+        if !self.sends || self.protocol == Protocol::Udp {
+            return None;
+        }
+        let fd = self.stream.socket().as_fd();
+        let info = tcp_info::sender(fd, self.paced).ok()?;
+        let details = tcp_info::details(fd).unwrap_or_default();
+        let rtt = info.srtt.unwrap_or_default();
+        let Seen { extremes, rtt_sum, reports } = &mut self.seen;
+        extremes.cwnd = extremes.cwnd.max(info.cwnd);
+        extremes.wnd = extremes.wnd.max(info.rwnd);
+        extremes.max_rtt = extremes.max_rtt.max(rtt);
+        extremes.min_rtt = if *reports == 0 { rtt } else { extremes.min_rtt.min(rtt) };
+        extremes.reorder = extremes.reorder.max(details.reord_seen);
+        *rtt_sum += rtt;
+        *reports += 1;
+        Some(TcpInterval {
+            retransmits: to.retransmits.saturating_sub(from.retransmits),
+            snd_cwnd: info.cwnd,
+            snd_wnd: info.rwnd,
+            rtt,
+            rttvar: details.rttvar,
+            pmtu: details.pmtu,
+            reorder: details.reord_seen,
+        })
+    }
+
+    fn datagrams(&self, from: Reading, to: Reading) -> Datagrams {
+        if self.sends {
+            return Datagrams::sent(to.datagrams.saturating_sub(from.datagrams));
+        }
+        let counts = to.arrived.since(from.arrived);
+        let heard = Heard { jitter: self.stream.arrivals().jitter(), lost: counts.lost };
+        Datagrams::received(counts.packets, heard)
+    }
+}
+
+/// The congestion control of a socket, by the kernel's name; none of one that is not TCP's.
+pub(crate) fn congestion_control(socket: &Socket) -> Option<String> {
+    let name = socket.tcp_congestion().ok()?;
+    let name: Vec<u8> = name.into_iter().take_while(|&byte| byte != 0).collect();
+    String::from_utf8(name).ok().filter(|name| !name.is_empty())
+}

@@ -1,0 +1,315 @@
+//! One stream of a test: its socket, the thread that moves its data, and what that has counted.
+//!
+//! ```text
+//!   write or read ──► refused ──► wait for the socket, or the word to stop ──► ...
+//!        │                                                           └──► ended
+//!        └──► ahead of -b ──► wait until it is due, or the word to stop ──► ...
+//! ```
+//!
+//! Both ends of a test use this. Counters only ever grow: whoever reports an interval, or leaves out a warm-up, takes the
+//! difference of two readings. What a sender has counted it has written into the socket; what of it has arrived only the
+//! other end knows.
+
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use fullpipe_iperf3::Arrivals;
+use fullpipe_units::{Bytes, Duration, Instant, Rate, draw};
+use rustix::event::PollFlags;
+use socket2::Socket;
+
+use super::wait::{ready, stops_within};
+use crate::clock::Clock;
+use crate::error::{Doing, Error};
+use crate::poll::Stop;
+use crate::sys;
+
+/// What a sending stream is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    /// Bytes of a write, or of a datagram (`-l`).
+    pub(crate) block: Bytes,
+    /// Mean rate since the start that it keeps to (`-b`): after a stall it catches up, as iperf3's.
+    pub(crate) rate: Option<Rate>,
+    /// Blocks that leave together once one is due.
+    pub(crate) burst: u64,
+    /// What all streams together may send (`-n`, `-k`).
+    pub(crate) budget: Option<Arc<Budget>>,
+}
+
+/// Bytes that the streams of a test may still send, all together.
+#[derive(Debug)]
+pub(crate) struct Budget(AtomicU64);
+
+impl Budget {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self(AtomicU64::new(bytes.get()))
+    }
+
+    /// Takes up to `most` of it; nothing once it is used up.
+    pub(crate) fn take(&self, most: u64) -> u64 {
+        let left = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(most)));
+        left.unwrap_or(0).min(most)
+    }
+}
+
+/// What the thread of a stream has counted so far.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Payload written or read.
+    pub(crate) bytes: AtomicU64,
+    /// Datagrams sent.
+    pub(crate) datagrams: AtomicU64,
+    /// Datagrams received.
+    pub(crate) arrivals: Mutex<Arrivals>,
+}
+
+/// A stream whose data moves.
+pub(crate) struct Stream {
+    socket: Arc<Socket>,
+    counted: Arc<Counted>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Stream {
+    /// Has a thread send on `socket` until the budget is used up, the peer ends it, or `stop`.
+    pub(crate) fn send(socket: Socket, sending: Sending, clock: Clock, stop: &Stop) -> Result<Self, Error> {
+        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
+        let stop = stop.clone();
+        Self::spawn(socket, move |socket, counted| send(socket, &sending, counted, clock, &stop))
+    }
+
+    /// Has a thread read from `socket`, `block` bytes at most at once, until the peer ends it, or `stop`.
+    pub(crate) fn receive(socket: Socket, block: Bytes, stop: &Stop) -> Result<Self, Error> {
+        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
+        let stop = stop.clone();
+        Self::spawn(socket, move |socket, counted| receive(socket, block, counted, &stop))
+    }
+
+    /// Has a thread do `work` with `socket`.
+    pub(super) fn spawn(
+        socket: Socket,
+        work: impl FnOnce(&Socket, &Counted) -> io::Result<()> + Send + 'static,
+    ) -> Result<Self, Error> {
+        let (socket, counted) = (Arc::new(socket), Arc::new(Counted::default()));
+        let (its_socket, its_count) = (Arc::clone(&socket), Arc::clone(&counted));
+        let thread = thread::Builder::new().name(format!("stream {}", socket.as_raw_fd()));
+        let thread = thread.spawn(move || work(&its_socket, &its_count)).doing("start a thread")?;
+        Ok(Self { socket, counted, thread })
+    }
+
+    /// Its socket, to be asked how it does.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Payload written or read so far.
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes::new(self.counted.bytes.load(Relaxed))
+    }
+
+    /// Datagrams sent so far.
+    pub(crate) fn datagrams(&self) -> u64 {
+        self.counted.datagrams.load(Relaxed)
+    }
+
+    pub(super) fn counted(&self) -> &Counted {
+        &self.counted
+    }
+
+    /// Whether its thread has come to an end, by itself or by word.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the thread; how it ended.
+    pub(crate) fn join(self) -> io::Result<()> {
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of a stream panicked")))
+    }
+}
+
+fn send(
+    mut socket: &Socket,
+    sending: &Sending,
+    counted: &Counted,
+    clock: Clock,
+    stop: &Stop,
+) -> io::Result<()> {
+    let payload = payload(sending.block);
+    let pace = Pace::new(sending, clock.now());
+    let mut sent = 0u64;
+    loop {
+        if !pace.wait(sent, clock, stop)? {
+            return Ok(());
+        }
+        for _ in 0..sending.burst.max(1) {
+            let most = payload.len() as u64;
+            let block = sending.budget.as_ref().map_or(most, |budget| budget.take(most)) as usize;
+            if block == 0 {
+                return Ok(());
+            }
+            let mut rest = &payload[..block];
+            while !rest.is_empty() {
+                match socket.write(rest) {
+                    Ok(written) => {
+                        rest = &rest[written..];
+                        sent += written as u64;
+                        counted.bytes.fetch_add(written as u64, Relaxed);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        if !ready(socket, PollFlags::OUT, stop)? {
+                            return Ok(());
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        // A socket that never refuses would never hear the word.
+        if stops_within(stop, Duration::ZERO)? {
+            return Ok(());
+        }
+    }
+}
+
+fn receive(socket: &Socket, block: Bytes, counted: &Counted, stop: &Stop) -> io::Result<()> {
+    let most = block.get().max(1) as usize;
+    loop {
+        match sys::discard(socket.as_fd(), most) {
+            Ok(0) => return Ok(()),
+            Ok(taken) => {
+                counted.bytes.fetch_add(taken as u64, Relaxed);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if !ready(socket, PollFlags::IN, stop)? {
+                    return Ok(());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The mean rate that `-b` asks for.
+pub(super) struct Pace {
+    rate: Option<Rate>,
+    start: Instant,
+}
+
+impl Pace {
+    pub(super) fn new(sending: &Sending, start: Instant) -> Self {
+        Self { rate: sending.rate.filter(|rate| !rate.is_zero()), start }
+    }
+
+    /// Waits until more than `sent` bytes are due; whether there is more to do.
+    pub(super) fn wait(&self, sent: u64, clock: Clock, stop: &Stop) -> io::Result<bool> {
+        let Some(rate) = self.rate else { return Ok(true) };
+        let due = self.start + rate.time_for(Bytes::new(sent));
+        loop {
+            let left = due.saturating_since(clock.now());
+            if left.is_zero() {
+                return Ok(true);
+            }
+            if stops_within(stop, left)? {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// A block that no device on the way compresses.
+pub(super) fn payload(block: Bytes) -> Vec<u8> {
+    let words = block.get().div_ceil(8);
+    let mut bytes: Vec<u8> = (0..words).flat_map(|word| draw(0, 0, word).to_le_bytes()).collect();
+    bytes.truncate(block.get() as usize);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_iperf3::params::TCP_BLOCK;
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (Socket, Socket) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (far, _) = listener.accept().expect("a connection");
+        (near.into(), far.into())
+    }
+
+    fn sending(rate: Option<Rate>, budget: Option<u64>) -> Sending {
+        let budget = budget.map(|bytes| Arc::new(Budget::new(Bytes::new(bytes))));
+        Sending { block: TCP_BLOCK, rate, burst: 1, budget }
+    }
+
+    /// `-n`: no byte more than asked for, however the blocks fall, and both ends count the same.
+    #[test]
+    fn a_budget_is_sent_to_the_byte_by_all_streams_together() {
+        let clock = Clock::starting_in(Duration::ZERO);
+        let stop = Stop::new().expect("an eventfd");
+        let plan = sending(None, Some(1_000_001));
+        let mut ends = Vec::new();
+        for _ in 0..3 {
+            let (near, far) = pair();
+            let sender = Stream::send(near, plan.clone(), clock, &stop).expect("a thread");
+            ends.push((sender, Stream::receive(far, TCP_BLOCK, &stop).expect("a thread")));
+        }
+        let (mut sent, mut received) = (0, 0);
+        for (sender, receiver) in ends {
+            let counted = Arc::clone(&sender.counted);
+            sender.join().expect("no error");
+            sent += counted.bytes.load(Relaxed);
+            // The sender's socket is gone, which ends the receiver.
+            let counted = Arc::clone(&receiver.counted);
+            receiver.join().expect("no error");
+            received += counted.bytes.load(Relaxed);
+        }
+        assert_eq!((sent, received), (1_000_001, 1_000_001));
+    }
+
+    /// `-b`: the mean rate is kept, and a sender that waits hears the word to stop at once.
+    #[test]
+    fn a_paced_sender_keeps_its_rate_and_hears_the_word() {
+        let clock = Clock::starting_in(Duration::ZERO);
+        let stop = Stop::new().expect("an eventfd");
+        let (near, far) = pair();
+        // A block of 128 KiB each 105 ms.
+        let plan = sending(Some(Rate::from_bps(10_000_000)), None);
+        let sender = Stream::send(near, plan, clock, &stop).expect("a thread");
+        let receiver = Stream::receive(far, TCP_BLOCK, &stop).expect("a thread");
+        clock.sleep_until(Instant::ZERO + Duration::from_millis(500));
+        let blocks = sender.bytes().get() / TCP_BLOCK.get();
+        assert!((1..=5).contains(&blocks), "{blocks}");
+        let said = clock.now();
+        stop.stop();
+        sender.join().expect("no error");
+        receiver.join().expect("no error");
+        assert!(clock.now().saturating_since(said) < Duration::from_millis(90));
+    }
+
+    /// A sender whose peer reads nothing ends all the same when it is told to.
+    #[test]
+    fn a_blocked_sender_hears_the_word() {
+        let clock = Clock::starting_in(Duration::ZERO);
+        let stop = Stop::new().expect("an eventfd");
+        let (near, _far) = pair();
+        let sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
+        clock.sleep_until(Instant::ZERO + Duration::from_millis(50));
+        assert!(!sender.has_ended() && sender.bytes().get() > 0);
+        stop.stop();
+        sender.join().expect("no error");
+    }
+
+    #[test]
+    fn payload_is_of_the_size_asked_for_and_does_not_repeat() {
+        let bytes = payload(Bytes::new(1_003));
+        assert_eq!(bytes.len(), 1_003);
+        assert_ne!(bytes[..500], bytes[500..1_000]);
+    }
+}

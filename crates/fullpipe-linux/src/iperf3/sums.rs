@@ -1,0 +1,187 @@
+//! The sums of a test, from what this end has counted and what the other has told.
+
+use fullpipe_iperf3::document::{
+    Amount, CpuUtilization, Datagrams, End, EndReceiver, EndSender, EndStream, EndUdp, Extremes, Heard, Sum,
+};
+use fullpipe_iperf3::results::{Cpu, Omitted};
+use fullpipe_iperf3::{Protocol, Results, StreamResult};
+use fullpipe_units::{Bytes, Duration, Instant};
+
+use super::meter::Meter;
+
+/// One stream as both ends saw it.
+struct Both {
+    socket: i32,
+    sender: bool,
+    /// What the sending and the receiving end have counted, where they told.
+    sent: Option<Counted>,
+    received: Option<Counted>,
+    extremes: Extremes,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    amount: Amount,
+    retransmits: Option<u64>,
+    packets: u64,
+    lost: u64,
+    jitter: Duration,
+}
+
+impl Counted {
+    fn of(result: &StreamResult, length: Duration) -> Self {
+        let Omitted { errors, packets } = result.omitted.unwrap_or_default();
+        // Versions before 3.7 say no times: this end's are as good.
+        let told = result.end.saturating_sub(result.start);
+        let length = if told.is_zero() { length } else { told };
+        Self {
+            amount: Amount { start: Instant::ZERO, end: Instant::ZERO + length, bytes: result.bytes },
+            retransmits: result.retransmits,
+            packets: result.packets.saturating_sub(packets),
+            lost: result.errors.saturating_sub(errors),
+            jitter: result.jitter,
+        }
+    }
+
+    fn sum(all: impl Iterator<Item = Self>) -> Option<Self> {
+        let mut several = 0;
+        let total = all.reduce(|sum, one| {
+            several += 1;
+            Self {
+                amount: Amount { bytes: sum.amount.bytes + one.amount.bytes, ..sum.amount },
+                retransmits: sum.retransmits.zip(one.retransmits).map(|(a, b)| a + b),
+                packets: sum.packets + one.packets,
+                lost: sum.lost + one.lost,
+                jitter: sum.jitter + one.jitter,
+            }
+        })?;
+        Some(Self { jitter: total.jitter.mul_div(1, several + 1), ..total })
+    }
+
+    fn heard(&self) -> Heard {
+        Heard { jitter: self.jitter, lost: self.lost }
+    }
+}
+
+/// The sums. `theirs` is missing when the test ended before the other end could tell; `first` says which streams are
+/// those of the main direction, in a test of both.
+pub(crate) fn end(
+    meters: &[Meter],
+    protocol: Protocol,
+    ours: &Results,
+    theirs: Option<&Results>,
+    first: impl Fn(&Meter) -> bool,
+) -> End {
+    let streams: Vec<(bool, Both)> = meters.iter().map(|meter| (first(meter), both(meter, theirs))).collect();
+    let of = |main: bool| streams.iter().filter(move |(first, _)| *first == main).map(|(_, both)| both);
+    let other = streams.iter().any(|(first, _)| !first);
+    let sums = |main: bool| Sums::of(&of(main).collect::<Vec<_>>(), protocol);
+    let forward = sums(true);
+    let backward = if other { sums(false) } else { Sums::default() };
+    let names = (ours.congestion_used.clone(), theirs.and_then(|theirs| theirs.congestion_used.clone()));
+    let sends = meters.iter().find(|meter| first(meter)).is_none_or(|meter| meter.sends);
+    let (sending, receiving) = if sends { names } else { (names.1, names.0) };
+    End {
+        streams: streams.iter().map(|(_, both)| both.document(protocol)).collect(),
+        sum: forward.udp,
+        sum_sent: forward.sent,
+        sum_received: forward.received,
+        sum_bidir_reverse: backward.udp,
+        sum_sent_bidir_reverse: backward.sent,
+        sum_received_bidir_reverse: backward.received,
+        cpu_utilization_percent: Some(cpu(ours.cpu, theirs.map(|theirs| theirs.cpu))),
+        sender_tcp_congestion: sending,
+        receiver_tcp_congestion: receiving,
+        fullpipe: None,
+    }
+}
+
+fn both(meter: &Meter, theirs: Option<&Results>) -> Both {
+    let own = meter.result();
+    let length = own.end.saturating_sub(own.start);
+    let ours = Some(Counted::of(&own, length));
+    let theirs = theirs.and_then(|theirs| theirs.streams.iter().find(|stream| stream.id == meter.id));
+    let theirs = theirs.map(|result| Counted::of(result, length));
+    let (sent, received) = if meter.sends { (ours, theirs) } else { (theirs, ours) };
+    Both { socket: meter.number, sender: meter.sends, sent, received, extremes: meter.extremes() }
+}
+
+impl Both {
+    fn document(&self, protocol: Protocol) -> EndStream {
+        let &Self { socket, sender, sent, received, extremes } = self;
+        if protocol == Protocol::Udp {
+            let either = sent.or(received).unwrap_or_default();
+            let datagrams = match received {
+                Some(received) => Datagrams::received(either.packets, received.heard()),
+                None => Datagrams::sent(either.packets),
+            };
+            let received = received.map(|received| received.amount);
+            return EndStream::Udp {
+                udp: EndUdp { socket, amount: either.amount, datagrams, received, sender },
+            };
+        }
+        let extremes = Some(extremes);
+        EndStream::Tcp {
+            sender: sent.map(|Counted { amount, retransmits, .. }| EndSender {
+                socket,
+                amount,
+                retransmits,
+                extremes,
+                sender,
+            }),
+            receiver: received.map(|Counted { amount, .. }| EndReceiver { socket, amount, sender }),
+        }
+    }
+}
+
+/// The sums of one direction.
+#[derive(Default)]
+struct Sums {
+    udp: Option<Sum>,
+    sent: Option<Sum>,
+    received: Option<Sum>,
+}
+
+impl Sums {
+    fn of(streams: &[&Both], protocol: Protocol) -> Self {
+        let sender = streams.iter().any(|both| both.sender);
+        let sent = Counted::sum(streams.iter().filter_map(|both| both.sent));
+        let received = Counted::sum(streams.iter().filter_map(|both| both.received));
+        let sum = |Counted { amount, retransmits, .. }, udp, sender| Sum { amount, retransmits, udp, sender };
+        if protocol == Protocol::Tcp {
+            let received =
+                received.map(|received| sum(Counted { retransmits: None, ..received }, None, sender));
+            return Self { udp: None, sent: sent.map(|sent| sum(sent, None, sender)), received };
+        }
+        // What a sender says of losses is that it knows of none.
+        let unheard = |sent: Counted| Datagrams::received(sent.packets, Heard::default());
+        let heard = |of: Counted, received: Counted| Datagrams::received(of.packets, received.heard());
+        let bare = |of: Counted| Counted { retransmits: None, ..of };
+        let whole = sent.or(received).map(|of| match received {
+            Some(received) => sum(bare(of), Some(heard(of, received)), sender),
+            None => sum(bare(of), Some(unheard(of)), sender),
+        });
+        Self {
+            udp: whole,
+            sent: sent.map(|sent| sum(bare(sent), Some(unheard(sent)), true)),
+            received: received.map(|received| sum(bare(received), Some(heard(received, received)), false)),
+        }
+    }
+}
+
+fn cpu(ours: Cpu, theirs: Option<Cpu>) -> CpuUtilization {
+    let theirs = theirs.unwrap_or_default();
+    CpuUtilization {
+        host_total: ours.total,
+        host_user: ours.user,
+        host_system: ours.system,
+        remote_total: theirs.total,
+        remote_user: theirs.user,
+        remote_system: theirs.system,
+    }
+}
+
+/// What all streams of this end have counted together: what an amount (`-n`) is held against.
+pub(crate) fn bytes_so_far(meters: &[Meter]) -> Bytes {
+    meters.iter().fold(Bytes::ZERO, |sum, meter| sum + meter.stream.bytes())
+}

@@ -1,0 +1,174 @@
+//! Streams of datagrams: a header and a number in each, counted at both ends.
+
+use std::io::{self, ErrorKind};
+use std::sync::atomic::Ordering::Relaxed;
+
+use fullpipe_iperf3::Arrivals;
+use fullpipe_iperf3::datagram::{self, Header};
+use fullpipe_units::{Bytes, Duration};
+use rustix::event::PollFlags;
+use socket2::Socket;
+
+use super::stream::{Counted, Pace, Sending, Stream, payload};
+use super::wait::{ready, stops_within};
+use crate::clock::Clock;
+use crate::error::{Doing, Error};
+use crate::poll::Stop;
+
+/// Datagrams between two looks at whether to stop, where nothing else makes the sender wait.
+const LOOK_EVERY: u64 = 64;
+
+impl Stream {
+    /// Has a thread send datagrams on `socket`, which is connected, until the budget is used up or `stop`. With `wide` their
+    /// numbers have 64 bits.
+    pub(crate) fn send_datagrams(
+        socket: Socket,
+        sending: Sending,
+        wide: bool,
+        clock: Clock,
+        stop: &Stop,
+    ) -> Result<Self, Error> {
+        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
+        let stop = stop.clone();
+        Self::spawn(socket, move |socket, counted| send(socket, &sending, wide, counted, clock, &stop))
+    }
+
+    /// Has a thread count what arrives on `socket`, which is connected, until `stop`.
+    pub(crate) fn receive_datagrams(
+        socket: Socket,
+        wide: bool,
+        clock: Clock,
+        stop: &Stop,
+    ) -> Result<Self, Error> {
+        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
+        let stop = stop.clone();
+        Self::spawn(socket, move |socket, counted| receive(socket, wide, counted, clock, &stop))
+    }
+
+    /// What has arrived so far, of datagrams.
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        self.counted().arrivals.lock().map(|arrivals| arrivals.clone()).unwrap_or_default()
+    }
+
+    /// The warm-up is over: the jitter begins anew.
+    pub(crate) fn omitted(&self) {
+        if let Ok(mut arrivals) = self.counted().arrivals.lock() {
+            arrivals.omitted();
+        }
+    }
+}
+
+fn send(
+    socket: &Socket,
+    sending: &Sending,
+    wide: bool,
+    counted: &Counted,
+    clock: Clock,
+    stop: &Stop,
+) -> io::Result<()> {
+    let mut datagram = payload(Bytes::new(sending.block.get().max(datagram::LONGEST as u64)));
+    let pace = Pace::new(sending, clock.now());
+    let (mut sent, mut number) = (0u64, 0u64);
+    loop {
+        if !pace.wait(sent, clock, stop)? {
+            return Ok(());
+        }
+        for _ in 0..sending.burst.max(1) {
+            let most = datagram.len() as u64;
+            // A datagram is whole or not sent: the last one goes beyond the budget rather than be cut.
+            if sending.budget.as_ref().is_some_and(|budget| budget.take(most) == 0) {
+                return Ok(());
+            }
+            number += 1;
+            loop {
+                Header { sent: clock.now(), number }.write(wide, &mut datagram);
+                match socket.send(&datagram) {
+                    Ok(_) => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        if !ready(socket, PollFlags::OUT, stop)? {
+                            return Ok(());
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            sent += most;
+            counted.bytes.fetch_add(most, Relaxed);
+            counted.datagrams.fetch_add(1, Relaxed);
+        }
+        if number % LOOK_EVERY == 0 && stops_within(stop, Duration::ZERO)? {
+            return Ok(());
+        }
+    }
+}
+
+fn receive(socket: &Socket, wide: bool, counted: &Counted, clock: Clock, stop: &Stop) -> io::Result<()> {
+    // Larger than any datagram: none is cut, and each counts as it is.
+    let mut buffer = vec![0; 1 << 16];
+    let mut socket_reader: &Socket = socket;
+    loop {
+        match io::Read::read(&mut socket_reader, &mut buffer) {
+            Ok(len) => {
+                // What is no datagram of the test, a second hello say, does not count.
+                let Some(header) = Header::read(wide, &buffer[..len]) else { continue };
+                counted.bytes.fetch_add(len as u64, Relaxed);
+                if let Ok(mut arrivals) = counted.arrivals.lock() {
+                    arrivals.arrived(clock.now(), header);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if !ready(socket, PollFlags::IN, stop)? {
+                    return Ok(());
+                }
+            }
+            // The other end's socket is gone, or not there yet: what arrives is what counts.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iperf3::stream::Budget;
+    use fullpipe_units::{Instant, Rate};
+    use std::net::UdpSocket;
+    use std::sync::Arc;
+
+    /// At a rate that loopback bears nothing is lost, and both ends count the same.
+    #[test]
+    fn datagrams_are_numbered_paced_and_counted() {
+        let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        near.connect(far.local_addr().unwrap()).unwrap();
+        far.connect(near.local_addr().unwrap()).unwrap();
+        let clock = Clock::starting_in(Duration::ZERO);
+        let stop = Stop::new().unwrap();
+        let receiver = Stream::receive_datagrams(far.into(), true, clock, &stop).unwrap();
+        let sending = Sending {
+            block: Bytes::new(1_000),
+            rate: Some(Rate::from_bps(8_000_000)),
+            burst: 1,
+            budget: Some(Arc::new(Budget::new(Bytes::new(100_000)))),
+        };
+        let begin = clock.now();
+        let sender = Stream::send_datagrams(near.into(), sending, true, clock, &stop).unwrap();
+        while !sender.has_ended() {
+            clock.sleep_until(clock.now() + Duration::from_millis(1));
+        }
+        let took = clock.now().saturating_since(begin);
+        clock.sleep_until(clock.now() + Duration::from_millis(20));
+        stop.stop();
+        assert_eq!((sender.datagrams(), sender.bytes().get()), (100, 100_000));
+        let counts = receiver.arrivals().counts();
+        assert_eq!((counts.packets, counts.lost, counts.out_of_order), (100, 0, 0));
+        assert_eq!(receiver.bytes().get(), 100_000);
+        // A thousand a second: the hundredth is due after 99 ms.
+        assert!(took >= Duration::from_millis(99) && took < Duration::from_secs(2), "{took}");
+        assert!(Instant::ZERO < clock.now());
+        sender.join().unwrap();
+        receiver.join().unwrap();
+    }
+}

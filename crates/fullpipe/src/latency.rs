@@ -1,0 +1,141 @@
+//! How much longer a round trip takes while the path is loaded, with a grade.
+//!
+//! The load is the transfer itself. What it adds is time in queues: of the path, of the sending host, and of a
+//! receiver that answers late. The grades are those of the DSLReports speed test.
+
+use std::fmt;
+
+use fullpipe_units::Duration;
+use serde::{Serialize, Serializer};
+
+/// Round trips before and during a transfer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Before data flowed.
+    pub idle: Option<Duration>,
+    /// The mean while it flowed.
+    pub loaded: Option<Duration>,
+    /// The longest while it flowed.
+    pub longest: Option<Duration>,
+    /// How many samples there were while it flowed.
+    pub samples: u64,
+}
+
+/// What added latency is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Grade {
+    /// Below 5 ms.
+    #[serde(rename = "A+")]
+    APlus,
+    /// Below 30 ms.
+    A,
+    /// Below 60 ms.
+    B,
+    /// Below 200 ms.
+    C,
+    /// Below 400 ms.
+    D,
+    /// The rest.
+    F,
+}
+
+impl Grade {
+    /// The grade of what a load adds to a round trip.
+    pub fn of(added: Duration) -> Self {
+        const BELOW: [(u64, Grade); 5] =
+            [(5, Grade::APlus), (30, Grade::A), (60, Grade::B), (200, Grade::C), (400, Grade::D)];
+        let grade = BELOW.iter().find(|(millis, _)| added < Duration::from_millis(*millis));
+        grade.map_or(Self::F, |(_, grade)| *grade)
+    }
+}
+
+impl fmt::Display for Grade {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::APlus => "A+",
+            Self::A => "A",
+            Self::B => "B",
+            Self::C => "C",
+            Self::D => "D",
+            Self::F => "F",
+        })
+    }
+}
+
+impl Latency {
+    /// What the load adds to a round trip, on average; `None` where one of both was not seen.
+    pub fn added(&self) -> Option<Duration> {
+        Some(self.loaded?.saturating_sub(self.idle?))
+    }
+
+    /// What that is worth.
+    pub fn grade(&self) -> Option<Grade> {
+        self.added().map(Grade::of)
+    }
+}
+
+impl fmt::Display for Latency {
+    /// One line without its end; what was not measured is said.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.idle, self.loaded, self.longest, self.added()) {
+            (Some(idle), Some(loaded), Some(longest), Some(added)) => write!(
+                f,
+                "Latency: idle {idle} (the handshakes), loaded {loaded} on average and {longest} at most (the sender's \
+                 smoothed RTT, {} samples): {added} added, grade {}",
+                self.samples,
+                Grade::of(added)
+            ),
+            (Some(idle), ..) => write!(
+                f,
+                "Latency: idle {idle} (the handshakes); loaded not measured: only a sending TCP socket sees round trips"
+            ),
+            _ => f.write_str("Latency: not measured"),
+        }
+    }
+}
+
+impl Serialize for Latency {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Keys {
+            idle_ms: Option<f64>,
+            loaded_ms: Option<f64>,
+            longest_ms: Option<f64>,
+            added_ms: Option<f64>,
+            samples: u64,
+            grade: Option<Grade>,
+        }
+        let millis = |span: Option<Duration>| span.map(Duration::as_millis_f64);
+        let (idle_ms, loaded_ms, longest_ms) = (millis(self.idle), millis(self.loaded), millis(self.longest));
+        let (added_ms, grade) = (millis(self.added()), self.grade());
+        Keys { idle_ms, loaded_ms, longest_ms, added_ms, samples: self.samples, grade }.serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DSLReports: A+ below 5 ms, A below 30, B below 60, C below 200, D below 400, then F.
+    #[test]
+    fn the_grade_is_that_of_what_the_load_adds() {
+        let marks = [(0, "A+"), (4, "A+"), (5, "A"), (29, "A"), (30, "B"), (60, "C"), (199, "C"), (200, "D")];
+        for (added, grade) in marks.into_iter().chain([(399, "D"), (400, "F"), (5_000, "F")]) {
+            let idle = Duration::from_millis(210);
+            let loaded = idle + Duration::from_millis(added);
+            let latency =
+                Latency { idle: Some(idle), loaded: Some(loaded), longest: Some(loaded), samples: 9 };
+            assert_eq!(latency.grade().map(|g| g.to_string()).as_deref(), Some(grade), "{added} ms");
+        }
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_grade() {
+        let idle = Latency { idle: Some(Duration::from_millis(3)), ..Latency::default() };
+        assert_eq!((idle.added(), idle.grade()), (None, None));
+        assert!(idle.to_string().contains("loaded not measured"), "{idle}");
+        // A queue that was full before the test, and is not any more, is no gain.
+        let less = Latency { loaded: Some(Duration::from_millis(1)), ..idle };
+        assert_eq!(less.grade(), Some(Grade::APlus));
+    }
+}

@@ -1,0 +1,160 @@
+use fullpipe_lab::trace::TcpInfo;
+use fullpipe_units::{Bytes, Rate};
+
+use super::*;
+
+const MSS: u64 = 1_448;
+
+/// A sender with a full congestion window that delivers 100 segments a round trip of 50 ms.
+fn row(millis: u64) -> Row {
+    let segments = |n: u64| Bytes::new(n * MSS);
+    let ms = Duration::from_millis;
+    Row {
+        at: Instant::ZERO + ms(millis),
+        flow: 0,
+        sender: TcpInfo {
+            cc: None,
+            mss: Bytes::new(MSS),
+            cwnd: segments(100),
+            ssthresh: Some(segments(80)),
+            inflight: segments(100),
+            flight_size: segments(100),
+            rwnd: segments(1_000),
+            pacing_rate: Some(Rate::of(segments(120), ms(50))),
+            max_pacing_rate: None,
+            delivery_rate: None,
+            app_limited: false,
+            srtt: Some(ms(50)),
+            min_rtt: Some(ms(50)),
+            delivered: Bytes::new(millis * 2 * MSS),
+            retransmits: 0,
+            recovering: false,
+            notsent: segments(50),
+            sndbuf: segments(1_000),
+            sndbuf_used: segments(150),
+        },
+        receiver: None,
+        path: None,
+        truth: None,
+    }
+}
+
+/// The same at the receiver's window.
+fn at_the_window(millis: u64) -> Row {
+    let mut row = row(millis);
+    row.sender.rwnd = row.sender.flight_size;
+    row
+}
+
+fn seconds(times: &BTreeMap<Limit, Duration>, limit: Limit) -> f64 {
+    times.get(&limit).map_or(0.0, |time| time.as_secs_f64())
+}
+
+/// An hour at ten rows a second: every second is counted, and no more rows are kept than at its beginning.
+#[test]
+fn an_hour_is_counted_and_not_kept() {
+    let mut live = Live::new(HostFacts::default());
+    for tenth in 1..=36_000 {
+        let millis = tenth * 100;
+        live.push(&if tenth <= 9_000 { at_the_window(millis) } else { row(millis) });
+        assert!(live.rows().len() < ROWS);
+    }
+    let times = live.times();
+    let (rwnd, cwnd) = (seconds(&times, Limit::Rwnd), seconds(&times, Limit::Cwnd));
+    assert!((rwnd - 900.0).abs() < 1.0 && (cwnd - 2_700.0).abs() < 1.0, "{times:?}");
+    assert!((rwnd + cwnd - 3_599.9).abs() < 1e-6, "no time is lost or counted twice: {times:?}");
+}
+
+/// What holds now is not what held for long.
+#[test]
+fn what_holds_now_is_told() {
+    let mut live = Live::new(HostFacts::default());
+    assert_eq!(live.held(), None);
+    for tenth in 1..=100 {
+        live.push(&row(tenth * 100));
+    }
+    let held = live.held().expect("a limit");
+    assert_eq!((held.limit, held.confidence), (Limit::Cwnd, Confidence::High));
+    assert!(held.evidence.contains("in flight is 1.00 of a Cwnd"), "{held:?}");
+    for tenth in 101..=115 {
+        let mut starved = row(tenth * 100);
+        starved.sender.notsent = Bytes::ZERO;
+        live.push(&starved);
+    }
+    let held = live.held().expect("a limit");
+    assert_eq!((held.limit, held.share), (Limit::App, 1.0), "{held:?}");
+    let longer = live.held_since(Instant::ZERO).expect("a limit");
+    assert_eq!(longer.limit, Limit::Cwnd);
+}
+
+/// A socket in which nothing waits is held by nothing, takes no room, and its rest between data is its application's.
+#[test]
+fn a_rest_costs_nothing() {
+    let mut live = Live::new(HostFacts::default());
+    let resting = |millis| {
+        let mut row = row(1_000);
+        row.at = Instant::ZERO + Duration::from_millis(millis);
+        (row.sender.flight_size, row.sender.inflight, row.sender.notsent) = Default::default();
+        row
+    };
+    for millis in (100..=1_000).step_by(100) {
+        live.push(&row(millis));
+    }
+    for millis in (1_100..=600_000).step_by(100) {
+        live.push(&resting(millis));
+    }
+    assert!(live.rows().len() < 20, "{}", live.rows().len());
+    assert_eq!(live.held(), None);
+    for i in 1..=20 {
+        let mut row = row(1_000 + 100 * i);
+        row.at = Instant::ZERO + Duration::from_millis(600_000 + 100 * i);
+        live.push(&row);
+    }
+    let times = live.times();
+    assert!(seconds(&times, Limit::App) > 590.0 && seconds(&times, Limit::Cwnd) > 2.0, "{times:?}");
+}
+
+/// A kernel reuses addresses and ports: counters that fall back are of another connection.
+#[test]
+fn another_connection_begins_anew() {
+    let mut live = Live::new(HostFacts::default());
+    for tenth in 1..=50 {
+        live.push(&at_the_window(tenth * 100));
+    }
+    for tenth in 51..=100 {
+        let mut row = row(tenth * 100);
+        row.sender.delivered = Bytes::new(row.sender.delivered.get() - 5_000 * 2 * MSS);
+        live.push(&row);
+    }
+    let times = live.times();
+    assert!((seconds(&times, Limit::Rwnd) - 4.9).abs() < 1e-6, "{times:?}");
+    assert!((seconds(&times, Limit::Cwnd) - 4.9).abs() < 1e-6, "the gap is nobody's: {times:?}");
+    let same = live.times();
+    live.push(&row(9_000));
+    assert_eq!(live.times(), same, "a row from the past is left out");
+}
+
+/// What a flow keeps, however long it runs.
+#[test]
+fn a_flow_takes_less_than_half_a_mebibyte() {
+    assert!((ROWS + Past::ROWS) * size_of::<Row>() < 512 << 10);
+}
+
+/// `cargo test --release -p fullpipe --lib live -- --ignored --nocapture`: pushing 10 rows a second for 1000 flows, every row
+/// kept, which is what nobody asks anything costs. Prints the share of a core.
+#[test]
+#[ignore = "a figure, not a fact"]
+fn a_thousand_flows_at_ten_rows_a_second() {
+    for (what, make) in [("in flight", row as fn(u64) -> Row), ("at the window", at_the_window)] {
+        let mut flows = vec![Live::new(HostFacts::default()); 1_000];
+        let seconds = 100;
+        #[expect(clippy::disallowed_methods, reason = "it measures what pushing takes")]
+        let begin = std::time::Instant::now();
+        for tenth in 1..=10 * seconds {
+            let row = make(100 * tenth);
+            flows.iter_mut().for_each(|live| live.push(&row));
+        }
+        let share = begin.elapsed().as_secs_f64() / seconds as f64;
+        println!("{what}: {:.2} % of a core", 100.0 * share);
+    }
+}
