@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_tcp::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
+use fullpipe_tcp::wire::{Complaint, Flags, SackBlocks, Segment, SeqNum, Timestamps};
 use fullpipe_tcp::{Config, Connection, Event, IpVersion, KeepAlive, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -121,7 +121,7 @@ impl World {
         match operation & 127 {
             0x71 => return self.conns[side].detach(self.now),
             0x72 => return self.conns[side].abort(self.now),
-            0x73 => return self.narrow(side, input),
+            0x73 => return self.complain(side, input),
             _ => {}
         }
         match operation & 15 {
@@ -153,11 +153,16 @@ impl World {
         }
     }
 
-    /// A router complains about the packet that `side` sent last, or about one near it.
-    fn narrow(&mut self, side: usize, input: &mut Input<'_>) {
+    /// A router or host complains about the packet that `side` sent last, or about one near it.
+    fn complain(&mut self, side: usize, input: &mut Input<'_>) {
         let Some(last) = &self.last[side] else { return };
         let quoted = last.seq.plus(u64::from(input.next()));
-        self.conns[side].on_packet_too_big(self.now, input.word().into(), quoted);
+        let complaint = match input.word() {
+            0 => Complaint::Unreachable,
+            1 => Complaint::Refused,
+            mtu => Complaint::TooBig(mtu.into()),
+        };
+        self.conns[side].on_icmp(self.now, complaint, quoted);
         self.conns[side].check();
     }
 
@@ -282,7 +287,7 @@ impl World {
                         assert_eq!(self.conns[side].state(), State::Closed);
                         assert!(!application.aborted, "both over and aborted");
                     }
-                    Event::Connected | Event::Readable | Event::Writable => {}
+                    Event::Connected | Event::Readable | Event::Writable | Event::SoftError => {}
                 }
             }
         }

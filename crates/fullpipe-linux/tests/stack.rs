@@ -3,11 +3,13 @@
 #![cfg(target_os = "linux")]
 
 mod exchange;
+mod peers;
 mod rights;
-mod web;
 
 use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
 
 use exchange::{Done, Exchange, Opens};
 use fullpipe_lab::capture::{RECEIVER, SENDER};
@@ -19,8 +21,11 @@ use fullpipe_linux::namespace::Namespace;
 use fullpipe_linux::stack_loop::Port;
 use fullpipe_linux::wan::{End, Wan, WanConfig, WanReport};
 use fullpipe_linux::{Clock, Datapath};
+use fullpipe_tcp::Config;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant};
+use peers::iperf3::Server;
+use peers::web::{Fetch, Web};
 
 /// The kernel's address on a device, and ours.
 fn neighbours(v6: bool) -> [IpAddr; 2] {
@@ -65,35 +70,175 @@ fn bytes_cross_a_device() {
 #[test]
 fn curl_takes_files() {
     let Some(_alone) = rights::alone() else { return };
-    if Command::new("curl").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no curl");
+    if !installed("curl") {
         return;
     }
     let [kernel, ours] = neighbours(false);
     let namespace = Namespace::new().expect("allowed");
     let port = Port::device(&namespace, kernel, Datapath::Offload, 1_500).expect("allowed");
-    let fetched =
-        web::served(&port, SocketAddr::from((ours, 80)), Clock::starting_in(Duration::ZERO), || {
-            let url = format!("http://{ours}/[1-8]");
-            let folder = std::env::temp_dir().join(format!("fullpipe-stack-{}", std::process::id()));
-            std::fs::create_dir_all(&folder).expect("a folder");
-            let output = folder.join("#1");
-            let status = namespace.run(|| {
-                let mut curl = Command::new("curl");
-                curl.args(["-sS", "--http1.0", "--max-time", "20", "-Z", "--parallel-immediate", "-o"])
-                    .arg(&output)
-                    .arg(&url);
-                Ok(curl.status().expect("it starts"))
-            });
-            assert!(status.expect("a namespace").success());
-            let files = (1..=8)
-                .map(|n| std::fs::read(folder.join(n.to_string())).expect("taken"))
-                .collect::<Vec<_>>();
-            std::fs::remove_dir_all(&folder).expect("it goes");
-            files
+    let local = SocketAddr::from((ours, 80));
+    let fetched = peers::beside(&port, local, Some(Config::default()), Web::new(local), |_| {
+        let url = format!("http://{ours}/[1-8]");
+        let folder = Folder::new("curl");
+        let output = folder.0.join("#1");
+        let status = namespace.run(|| {
+            let mut curl = Command::new("curl");
+            curl.args(["-sS", "--http1.0", "--max-time", "20", "-Z", "--parallel-immediate", "-o"])
+                .arg(&output)
+                .arg(&url);
+            Ok(curl.status().expect("it starts"))
         });
+        assert!(status.expect("a namespace").success());
+        (1..=8).map(|n| std::fs::read(folder.0.join(n.to_string())).expect("taken")).collect::<Vec<_>>()
+    });
     for file in fetched {
-        assert!(file == web::file(), "{} bytes", file.len());
+        assert!(file == peers::web::file(), "{} bytes", file.len());
+    }
+}
+
+/// Whether a program is there; if not, its test is skipped with a message.
+fn installed(program: &str) -> bool {
+    let there = Command::new(program).arg("--help").output().is_ok();
+    if !there {
+        eprintln!("skipped: there is no {program}");
+    }
+    there
+}
+
+/// What `look` sees within twenty seconds.
+#[expect(clippy::disallowed_methods, reason = "a program is waited for")]
+fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let seen = look();
+        if seen.is_some() || std::time::Instant::now() > until {
+            return seen;
+        }
+        thread::sleep(std::time::Duration::from_millis(10));
+    }
+}
+
+/// A folder of a test that goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("fullpipe-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that knows nothing of us: `nginx` sends files over several connections, two on each, as its sendfile and its
+/// lingering close have it.
+#[test]
+fn nginx_sends_files() {
+    let Some(_alone) = rights::alone() else { return };
+    if !installed("nginx") {
+        return;
+    }
+    let [kernel, ours] = neighbours(false);
+    let namespace = Namespace::new().expect("allowed");
+    let port = Port::device(&namespace, kernel, Datapath::Offload, 1_500).expect("allowed");
+    let folder = Folder::new("nginx");
+    std::fs::write(folder.0.join("file"), peers::web::file()).expect("room");
+    let at = folder.0.display();
+    let settings = format!(
+        "daemon off; master_process off; pid {at}/pid; error_log {at}/errors;\nevents {{}}\n\
+         http {{ access_log off; sendfile on; tcp_nopush on; client_body_temp_path {at}; proxy_temp_path {at};\n\
+         fastcgi_temp_path {at}; uwsgi_temp_path {at}; scgi_temp_path {at};\n\
+         server {{ listen {kernel}:80; root {at}; }} }}\n"
+    );
+    std::fs::write(folder.0.join("settings"), settings).expect("room");
+    let mut nginx = namespace
+        .run(|| {
+            let mut nginx = Command::new("nginx");
+            nginx.arg("-p").arg(&folder.0).arg("-c").arg(folder.0.join("settings"));
+            Ok(nginx.stderr(Stdio::null()).spawn().expect("it starts"))
+        })
+        .expect("a namespace");
+    // It is listening once it has written its number.
+    wait_for(|| folder.0.join("pid").exists().then_some(()));
+    let local = SocketAddr::from((ours, 40_000));
+    let client = Fetch::new(local, SocketAddr::from((kernel, 80)), 6);
+    let answers = peers::beside(&port, local, None, client, |client| {
+        wait_for(|| {
+            let mut client = client.lock().expect("no panic");
+            client.is_done().then(|| (!client.failed).then(|| std::mem::take(&mut client.answers)))
+        })
+    });
+    let _ = nginx.kill();
+    let _ = nginx.wait();
+    let answers = answers.flatten().expect("answers in time, and no connection that was reset");
+    assert_eq!(answers.len(), 6);
+    let file = peers::web::file();
+    for answer in answers {
+        let mut rest = &answer[..];
+        for _ in 0..2 {
+            let head = rest.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
+            assert!(rest.starts_with(b"HTTP/1.1 200 OK"));
+            assert!(rest[head..].starts_with(&file), "the file is another");
+            rest = &rest[head + file.len()..];
+        }
+        assert!(rest.is_empty(), "{} bytes more", rest.len());
+    }
+}
+
+/// A program that measures: `iperf3` sends, receives and does both over one connection and four, and both ends have counted the same.
+#[test]
+fn iperf3_measures() {
+    let Some(_alone) = rights::alone() else { return };
+    if !installed("iperf3") {
+        return;
+    }
+    for (datapath, flags) in [
+        (Datapath::Offload, &["-P", "4"][..]),
+        (Datapath::Offload, &["-R"]),
+        (Datapath::Plain, &["--bidir"]),
+        (Datapath::Plain, &["-R", "-P", "4", "-n", "20M"]),
+    ] {
+        let [kernel, ours] = neighbours(false);
+        let namespace = Namespace::new().expect("allowed");
+        let port = Port::device(&namespace, kernel, datapath, 1_500).expect("allowed");
+        let local = SocketAddr::from((ours, 5_201));
+        let config = Config { nodelay: true, ..Config::default() };
+        let (document, (came, wrote), done) =
+            peers::beside(&port, local, Some(config), Server::new(local), |server| {
+                let output = namespace.run(|| {
+                    let mut iperf3 = Command::new("timeout");
+                    iperf3.args(["20", "iperf3", "-J", "-c", &ours.to_string()]);
+                    if !flags.contains(&"-n") {
+                        iperf3.args(["-t", "1"]);
+                    }
+                    Ok(iperf3.args(flags).output().expect("it starts"))
+                });
+                let document = output.expect("a namespace").stdout;
+                let server = server.lock().expect("no panic");
+                (document, server.carried(), server.is_done())
+            });
+        let document: serde_json::Value = serde_json::from_slice(&document).expect("JSON");
+        assert_eq!(document.get("error"), None, "{flags:?}");
+        assert!(done, "{flags:?}");
+        let bytes = |sum: &str| document["end"][sum]["bytes"].as_u64().unwrap_or(0);
+        let (sent, received) = match flags {
+            ["-R", ..] => (0, bytes("sum_received")),
+            ["--bidir"] => (bytes("sum_sent"), bytes("sum_received_bidir_reverse")),
+            _ => (bytes("sum_sent"), 0),
+        };
+        eprintln!("{datapath:?} {flags:?}: {came} bytes came of {sent}, {received} arrived of {wrote}");
+        // What is under way when the client ends a test, nobody reads.
+        assert!(came <= sent && (sent == 0 || came > sent / 2), "{flags:?}: {came} of {sent}");
+        assert!(
+            received <= wrote && (wrote == 0 || received > wrote / 2),
+            "{flags:?}: {received} of {wrote}"
+        );
+        assert!(came + received > 1_000_000, "{flags:?}");
     }
 }
 

@@ -236,7 +236,8 @@ impl World {
                         host.peer_closed = true;
                     }
                     Event::Aborted => host.aborted = true,
-                    Event::Connected | Event::Readable | Event::Writable | Event::Closed => {}
+                    Event::Connected | Event::Readable | Event::Writable => {}
+                    Event::SoftError | Event::Closed => {}
                 }
             }
             if host.conn.readable() > 0 && self.now >= host.next_read {

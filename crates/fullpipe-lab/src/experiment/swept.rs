@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
@@ -108,13 +107,16 @@ pub(super) struct Written {
 }
 
 impl Written {
-    fn read<T: Value, E: de::Error>(self) -> Result<(String, T), E> {
+    fn text(text: String) -> Self {
+        Self { text, is_text: true }
+    }
+
+    fn read<T: Value>(self) -> Result<(String, T), ExperimentError> {
         if T::TEXT_ONLY && !self.is_text {
-            let problem =
-                ExperimentError::new(format!("'{}' is a number, not a text", self.text), T::EXAMPLE);
-            return Err(refuse(&problem));
+            let message = format!("'{}' is a number, not a text", self.text);
+            return Err(ExperimentError::new(message, T::EXAMPLE));
         }
-        let value = T::read(&self.text).map_err(|problem| refuse(&problem))?;
+        let value = T::read(&self.text)?;
         Ok((self.text, value))
     }
 }
@@ -152,104 +154,161 @@ impl<'de> Deserialize<'de> for Written {
     }
 }
 
-impl<'de, T: Value> Deserialize<'de> for Swept<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let values = ValuesOf { nested: false, of: PhantomData }.deserialize(deserializer)?;
-        Ok(Self { varied: values.len() > 1, values })
+/// What a file says of a field, whatever the field's type. (A visitor for each of two dozen types was half of this crate to compile.)
+enum Said {
+    One(Written),
+    List(Vec<Self>),
+    Table(BTreeMap<String, Written>),
+}
+
+/// Reads what a file says, and has each value checked where it stands, so that the message points there.
+#[derive(Clone, Copy)]
+struct Checked(fn(&Written) -> Result<(), ExperimentError>);
+
+impl Checked {
+    fn one<E: de::Error>(self, written: Written) -> Result<Said, E> {
+        (self.0)(&written).map_err(|problem| refuse(&problem))?;
+        Ok(Said::One(written))
     }
 }
 
-/// Reads the values of a field, or of one element of its list.
-struct ValuesOf<T> {
-    nested: bool,
-    of: PhantomData<T>,
-}
-
-impl<'de, T: Value> DeserializeSeed<'de> for ValuesOf<T> {
-    type Value = Vec<(String, T)>;
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+impl<'de> DeserializeSeed<'de> for Checked {
+    type Value = Said;
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Said, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de, T: Value> Visitor<'de> for ValuesOf<T> {
-    type Value = Vec<(String, T)>;
+impl<'de> Visitor<'de> for Checked {
+    type Value = Said;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.nested { "a value" } else { "a value, a list of values or a range" })
+        f.write_str("a value, a list of values or a range")
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(vec![Written { text: text.trim().into(), is_text: true }.read()?])
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Said, E> {
+        self.one(Written::text(text.trim().into()))
     }
 
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(vec![Written { text: value.to_string(), is_text: false }.read()?])
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Said, E> {
+        self.one(Written { text: value.to_string(), is_text: false })
     }
 
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
-        Ok(vec![Written { text: value.to_string(), is_text: false }.read()?])
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Said, E> {
+        self.one(Written { text: value.to_string(), is_text: false })
     }
 
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Self::Value, E> {
-        Ok(vec![Written { text: value.to_string(), is_text: false }.read()?])
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Said, E> {
+        self.one(Written { text: value.to_string(), is_text: false })
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        if self.nested {
-            return Err(refuse(&ExperimentError::new("a list within a list", T::EXAMPLE)));
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Said, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = seq.next_element_seed(self)? {
+            elements.push(element);
         }
-        let mut values = Vec::new();
-        while let Some(element) = seq.next_element_seed(Self { nested: true, of: PhantomData })? {
-            values.extend(element);
-        }
-        if values.is_empty() {
-            return Err(refuse(&ExperimentError::new("an empty list leaves no point", T::EXAMPLE)));
-        }
-        Ok(values)
+        Ok(Said::List(elements))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Said, A::Error> {
         let mut entries = BTreeMap::new();
         while let Some((key, written)) = map.next_entry::<String, Written>()? {
             entries.insert(key, written);
         }
-        if T::FIXED
+        Ok(Said::Table(entries))
+    }
+}
+
+/// What of that is a value of its own.
+enum Piece {
+    One(Written),
+    Range { from: Written, to: Written, steps: String },
+}
+
+/// How the values of a type may be written: the constants of [`Value`].
+struct Form {
+    example: &'static str,
+    fixed: bool,
+    table: Option<[&'static str; 2]>,
+    keys: &'static [&'static str],
+}
+
+impl Form {
+    const fn of<T: Value>() -> Self {
+        Self { example: T::EXAMPLE, fixed: T::FIXED, table: T::TABLE, keys: T::KEYS }
+    }
+
+    fn pieces(&self, said: Said) -> Result<Vec<Piece>, ExperimentError> {
+        let elements = match said {
+            Said::List(elements) if elements.is_empty() => {
+                return Err(ExperimentError::new("an empty list leaves no point", self.example));
+            }
+            Said::List(elements) => elements,
+            other => vec![other],
+        };
+        let piece = |element| match element {
+            Said::One(written) => Ok(Piece::One(written)),
+            Said::Table(entries) => self.of_table(entries),
+            Said::List(_) => Err(ExperimentError::new("a list within a list", self.example)),
+        };
+        elements.into_iter().map(piece).collect()
+    }
+
+    fn of_table(&self, mut entries: BTreeMap<String, Written>) -> Result<Piece, ExperimentError> {
+        if self.fixed
             && entries.len() == 1
             && let Some(size) = entries.remove("fixed")
         {
-            return Ok(vec![Written { text: format!("fixed:{}", size.text), ..size }.read()?]);
+            return Ok(Piece::One(Written { text: format!("fixed:{}", size.text), ..size }));
         }
         let ranged = entries.keys().any(|key| ["from", "steps", "to"].contains(&key.as_str()));
-        if !T::KEYS.is_empty() && !ranged {
+        if !self.keys.is_empty() && !ranged {
             let fields =
-                T::KEYS.iter().filter_map(|key| entries.remove(*key).map(|w| format!("{key}={}", w.text)));
+                self.keys.iter().filter_map(|key| entries.remove(*key).map(|w| format!("{key}={}", w.text)));
             let text = fields.collect::<Vec<_>>().join(",");
             if let Some(key) = entries.keys().next() {
-                let hint = format!("allowed here: {}", T::KEYS.join(", "));
-                return Err(refuse(&ExperimentError::new(format!("unknown key '{key}'"), hint)));
+                let hint = format!("allowed here: {}", self.keys.join(", "));
+                return Err(ExperimentError::new(format!("unknown key '{key}'"), hint));
             }
-            return Ok(vec![Written { text, is_text: true }.read()?]);
+            return Ok(Piece::One(Written::text(text)));
         }
         let keys: Vec<_> = entries.keys().map(String::as_str).collect();
-        if let Some(others) = T::TABLE
+        if let Some(others) = self.table
             && let Some(other) = others.into_iter().find(|other| keys.len() == 2 && keys.contains(other))
             && let Some(rate) = entries.get("rate")
         {
             let words = entries.get(other).map_or("", |written| &written.text);
-            let written = Written { text: format!("{}:{other}={words}", rate.text), is_text: true };
-            return Ok(vec![written.read()?]);
+            return Ok(Piece::One(Written::text(format!("{}:{other}={words}", rate.text))));
         }
-        if keys != ["from", "steps", "to"] {
-            let range = "a range is { from = …, to = …, steps = … }";
-            let other = T::FIXED || T::TABLE.is_some();
-            let hint = if other { format!("{range}; {}", T::EXAMPLE) } else { range.into() };
-            let problem = ExperimentError::new("a table that is no range", hint);
-            return Err(refuse(&problem));
+        if let (3, Some(from), Some(to), Some(steps)) =
+            (entries.len(), entries.remove("from"), entries.remove("to"), entries.remove("steps"))
+        {
+            return Ok(Piece::Range { from, to, steps: steps.text });
         }
-        let mut entry = |key: &str| entries.remove(key).ok_or_else(|| de::Error::custom("incomplete range"));
-        let (from, to, steps) = (entry("from")?, entry("to")?, entry("steps")?);
-        range::<T>(from.read()?, to.read()?, &steps.text).map_err(|problem| refuse(&problem))
+        let range = "a range is { from = …, to = …, steps = … }";
+        let other = self.fixed || self.table.is_some();
+        let hint = if other { format!("{range}; {}", self.example) } else { range.into() };
+        Err(ExperimentError::new("a table that is no range", hint))
+    }
+}
+
+impl<T: Value> Swept<T> {
+    fn of(said: Said) -> Result<Self, ExperimentError> {
+        let mut values = Vec::new();
+        for piece in Form::of::<T>().pieces(said)? {
+            match piece {
+                Piece::One(written) => values.push(written.read()?),
+                Piece::Range { from, to, steps } => values.extend(range(from.read()?, to.read()?, &steps)?),
+            }
+        }
+        Ok(Self { varied: values.len() > 1, values })
+    }
+}
+
+impl<'de, T: Value> Deserialize<'de> for Swept<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let said = Checked(|written| written.clone().read::<T>().map(drop)).deserialize(deserializer)?;
+        Self::of(said).map_err(|problem| refuse(&problem))
     }
 }
 
@@ -269,12 +328,13 @@ fn range<T: Value>(
         })
     };
     step(0)?;
-    let inner = (1..last).map(|i| {
-        let text = step(i)?;
+    let mut values = vec![from.clone()];
+    for at in 1..last {
+        let text = step(at)?;
         let value = T::read(&text)?;
-        Ok((text, value))
-    });
-    let inner: Vec<_> = inner.collect::<Result<_, ExperimentError>>()?;
+        values.push((text, value));
+    }
     // The ends keep the words they were written in.
-    Ok([vec![from], inner, vec![to]].concat())
+    values.push(to);
+    Ok(values)
 }

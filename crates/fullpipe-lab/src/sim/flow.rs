@@ -110,7 +110,8 @@ impl Flow {
             match event {
                 Event::Connected | Event::Writable => self.offer(now),
                 Event::Finished => self.finished_at = Some(now),
-                Event::Readable | Event::PeerClosed | Event::Aborted | Event::Closed => {}
+                Event::Readable | Event::PeerClosed => {}
+                Event::SoftError | Event::Aborted | Event::Closed => {}
             }
         }
     }

@@ -6,6 +6,7 @@ use super::KeepAlive;
 use crate::Tunables;
 use crate::buffers::{Buffer, KernelVersion, WindowRule};
 use crate::cc::{Algorithm, INITIAL_SEGMENTS, SlowStart};
+use crate::wire::IpChoices;
 
 /// Version of the Internet protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -42,6 +43,8 @@ pub struct Config {
     pub mtu: u64,
     /// What carries the segments: headers take 40 or 60 bytes of a packet.
     pub ip: IpVersion,
+    /// What else is chosen of the IP header (`IP_TTL`, `IP_TOS`): a [`Stack`](crate::stack::Stack) writes it.
+    pub ip_choices: IpChoices,
     /// Segments become smaller after three timeouts in a row, in case a router drops what is too big and says nothing
     /// (`net.ipv4.tcp_mtu_probing = 1`, without its search upwards).
     pub mtu_probing: bool,
@@ -94,6 +97,7 @@ impl Default for Config {
         Self {
             mtu: 1500,
             ip: IpVersion::V4,
+            ip_choices: IpChoices::DEFAULT,
             mtu_probing: false,
             cc: Algorithm::Cubic,
             slow_start: None,

@@ -13,6 +13,8 @@ pub enum Event {
     PeerClosed,
     /// All that was written has been acknowledged, the end included.
     Finished,
+    /// Somebody on the way complains ([`Connection::soft_error`](super::Connection::soft_error)); the connection goes on.
+    SoftError,
     /// The connection was reset or gave up: nothing of it needs to be kept.
     Aborted,
     /// The connection is over, after both sides have closed or once nobody waits for the peer any more: nothing of it needs
@@ -26,12 +28,13 @@ pub enum Event {
 pub(super) struct Events(u8);
 
 impl Events {
-    const ORDER: [Event; 7] = [
+    const ORDER: [Event; 8] = [
         Event::Connected,
         Event::Writable,
         Event::Readable,
         Event::PeerClosed,
         Event::Finished,
+        Event::SoftError,
         Event::Aborted,
         Event::Closed,
     ];

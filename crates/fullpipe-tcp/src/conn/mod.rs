@@ -35,6 +35,7 @@ mod config;
 mod ecn;
 mod events;
 mod handshake;
+mod icmp;
 mod input;
 mod mtu;
 mod output;
@@ -67,7 +68,7 @@ use crate::rx::window::ReceiveWindow;
 use crate::tx::build::{self, Basis, Release};
 use crate::tx::pacer::Pacer;
 use crate::tx::queue::{Outlet, SendQueue};
-use crate::wire::{Segment, SeqNum};
+use crate::wire::{Complaint, IpChoices, Segment, SeqNum};
 
 pub use carried::Accepted;
 pub use config::{Config, IpVersion};
@@ -209,6 +210,9 @@ pub struct Connection {
     /// When something out of place was last answered.
     challenged_at: Option<Instant>,
 
+    /// What was last heard of the path.
+    soft_error: Option<Complaint>,
+
     /// A reset to be sent.
     reset_due: Option<Segment>,
     time_wait: Option<TimeWait>,
@@ -348,6 +352,7 @@ impl Connection {
             ts_recent_at: Instant::ZERO,
             last_ack_sent: 0,
             challenged_at: None,
+            soft_error: None,
             reset_due: None,
             time_wait: None,
             tuned_for: 0,
@@ -360,6 +365,11 @@ impl Connection {
     /// The state of the connection.
     pub fn state(&self) -> State {
         self.state
+    }
+
+    /// What its packets have in the IP header.
+    pub(crate) fn ip_choices(&self) -> IpChoices {
+        self.config.ip_choices
     }
 
     /// Payload bytes of a full segment.

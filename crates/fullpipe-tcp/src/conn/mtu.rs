@@ -1,7 +1,7 @@
 //! The largest packet that the path takes (RFC 1191, RFC 8201).
 //!
 //! ```text
-//!   ICMP "too big" ──quotes what is outstanding──► smaller segments; what was larger is sent again, and no window pays for it
+//!   ICMP "too big" ──`icmp.rs`: quotes what is outstanding──► smaller segments; what was larger is sent again, and no window pays for it
 //!   no answer to three timeouts ──if asked for──► smaller segments, in case a router swallows what is too big and says nothing
 //! ```
 //!
@@ -11,7 +11,6 @@ use fullpipe_units::Instant;
 
 use super::{Connection, IpVersion};
 use crate::cc::Signal;
-use crate::wire::SeqNum;
 
 /// No path is believed to be narrower (`net.ipv4.route.min_pmtu`): a forged message shall not make segments of nothing.
 const LEAST_IPV4: u64 = 552;
@@ -24,19 +23,16 @@ const BLACK_HOLE_FLOOR: u64 = 48;
 pub(super) const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
 impl Connection {
-    /// A router says that a packet of this connection exceeds the `mtu` of its link, in bytes with the IP header; `quoted` is the
-    /// sequence number in the part of the packet that it quotes. True if that is believed: only whoever sees our packets knows
-    /// what is outstanding (RFC 5927 section 7.2), and a message can only make packets smaller, down to a floor.
-    pub fn on_packet_too_big(&mut self, now: Instant, mtu: u64, quoted: SeqNum) -> bool {
-        let offset = quoted.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
-        let outstanding = offset.is_some_and(|offset| (self.snd_una..self.snd_nxt).contains(&offset));
+    /// A packet of this connection exceeds the `mtu` of a link, in bytes with the IP header. True if segments become smaller: a message can
+    /// make them nothing else, and no smaller than a floor.
+    pub(super) fn narrow_path(&mut self, now: Instant, mtu: u64) -> bool {
         let mtu = match self.config.ip {
             IpVersion::V4 => mtu.max(LEAST_IPV4),
             IpVersion::V6 if mtu < LEAST_IPV6 => return false,
             IpVersion::V6 => mtu,
         };
         let mss = mtu.saturating_sub(self.config.ip.headers() + self.option_bytes());
-        let smaller = self.state.carries_data() && outstanding && mss < self.mss;
+        let smaller = self.state.carries_data() && mss < self.mss;
         if smaller {
             self.cut_segments_to(now, mss);
         }

@@ -27,6 +27,7 @@
 //! | events that wait to be told | one of each kind for a connection |
 
 mod cookie;
+mod icmp;
 mod isn;
 mod listener;
 mod output;
@@ -40,8 +41,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use fullpipe_units::Instant;
 
-use crate::conn::{Config, Connection, Event, State};
-use crate::wire::{Checksums, Flags, Packet, Segment, SeqNum};
+use crate::conn::{Config, Connection, Event, IpVersion, State};
+use crate::wire::{Checksums, Flags, Packet, PacketError, Segment, SeqNum};
 
 pub use isn::IsnClock;
 use listener::Listener;
@@ -54,8 +55,6 @@ use stream::Ring;
 pub const MOST_REPLIES: usize = 256;
 /// Room in a send ring beyond the send buffer: a packet buffer that has been begun is filled whatever the buffer allows.
 const BEGUN: u64 = 64 << 10;
-/// Bytes by which IPv6's header is longer than IPv4's, with which a connection counts.
-const LONGER_HEADER: u64 = 20;
 
 /// Both ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,6 +96,8 @@ pub enum ConnectError {
     TooMany,
     /// One address is IPv4 and the other IPv6.
     MixedVersions,
+    /// The remote address is that of no one host (MUST-46).
+    NotOneHost,
 }
 
 impl core::fmt::Display for ConnectError {
@@ -106,6 +107,7 @@ impl core::fmt::Display for ConnectError {
             Self::InUse => "the local socket is in use",
             Self::TooMany => "there are too many connections",
             Self::MixedVersions => "one address is IPv4 and the other IPv6",
+            Self::NotOneHost => "the remote address is not that of one host",
         })
     }
 }
@@ -119,10 +121,12 @@ pub struct Counters {
     pub packets_in: u64,
     /// Packets that were sent.
     pub packets_out: u64,
-    /// What was no TCP packet, or had a wrong checksum.
+    /// What was neither TCP nor ICMP, or had a wrong checksum.
     pub refused: u64,
-    /// Packets for others, or from an address that cannot be answered.
+    /// Packets for others, from an address that cannot be answered, and ICMP messages that are not believed.
     pub ignored: u64,
+    /// ICMP messages that were believed.
+    pub complaints: u64,
     /// Resets for packets of no connection.
     pub resets: u64,
     /// SYN cookies sent.
@@ -241,6 +245,9 @@ impl Stack {
         let tuple = FourTuple { local, remote };
         if local.is_ipv4() != remote.is_ipv4() {
             return Err(ConnectError::MixedVersions);
+        }
+        if !can_be_answered(remote) {
+            return Err(ConnectError::NotOneHost);
         }
         if !self.addresses.contains(&local.ip()) {
             return Err(ConnectError::NotOurs);
@@ -361,9 +368,13 @@ impl Stack {
 
     /// Takes a packet, IP header first.
     pub fn handle_packet(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
-        let Ok(packet) = Packet::parse(bytes, checksums) else {
-            self.counters.refused += 1;
-            return;
+        let packet = match Packet::parse(bytes, checksums) {
+            Ok(packet) => packet,
+            Err(PacketError::Protocol(_)) => return self.handle_icmp(now, bytes, checksums),
+            Err(_) => {
+                self.counters.refused += 1;
+                return;
+            }
         };
         if !self.addresses.contains(&packet.to.ip()) || !can_be_answered(packet.from) {
             self.counters.ignored += 1;
@@ -582,9 +593,9 @@ impl Stack {
 
     /// `config` for a connection between these sockets.
     fn sized(&self, config: Config, tuple: &FourTuple) -> Config {
-        let longer = if tuple.local.is_ipv6() { LONGER_HEADER } else { 0 };
+        let ip = if tuple.local.is_ipv6() { IpVersion::V6 } else { IpVersion::V4 };
         let chance = isn::hash(self.config.key, tuple, isn::Purpose::Chance, 0);
-        Config { mtu: config.mtu.saturating_sub(longer), seed: config.seed ^ u64::from(chance), ..config }
+        Config { ip, seed: config.seed ^ u64::from(chance), ..config }
     }
 
     fn insert(&mut self, tuple: FourTuple, connection: Connection, owner: Owner) -> Option<u32> {

@@ -119,7 +119,8 @@ impl Stack {
         let cut = self.config.cut;
         let entry = self.entry(id)?;
         let payload = entry.sending.read(offset, len);
-        let mut headers = Headers::between(&segment, entry.tuple.local, entry.tuple.remote)?;
+        let headers = Headers::between(&segment, entry.tuple.local, entry.tuple.remote)?;
+        let mut headers = headers.choosing(entry.connection.ip_choices());
         match cut {
             Cut::Segments => headers.cover(payload),
             Cut::SuperPackets => headers.leave_checksum(),

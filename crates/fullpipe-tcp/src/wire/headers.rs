@@ -22,8 +22,50 @@ const CHECKSUM: usize = 16;
 const VERSION_4_AND_LENGTH: u8 = 0x45;
 const VERSION_6: u8 = 0x60;
 const DONT_FRAGMENT: u8 = 0x40;
-/// Initial time to live (RFC 1700, and Linux), and hop limit.
-const TIME_TO_LIVE: u8 = 64;
+const HOPS: u8 = IpChoices::DEFAULT.hop_limit;
+/// Where an IPv4 header has its time to live and its checksum, and an IPv6 header its hop limit.
+const TIME_TO_LIVE: usize = 8;
+const IPV4_CHECKSUM: usize = 10;
+const HOP_LIMIT: usize = 7;
+
+/// What an application chooses of the IP header (RFC 9293 section 3.9.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpChoices {
+    /// Time to live, or hop limit: 1 to 255.
+    pub hop_limit: u8,
+    /// How the network shall treat the packet (RFC 2474).
+    pub dscp: Dscp,
+}
+
+impl IpChoices {
+    /// Those of Linux: 64 hops, no class.
+    pub const DEFAULT: Self = Self { hop_limit: 64, dscp: Dscp::DEFAULT };
+}
+
+impl Default for IpChoices {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Differentiated services code point, 0 to 63 (RFC 2474).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dscp(u8);
+
+impl Dscp {
+    /// Best effort.
+    pub const DEFAULT: Self = Self(0);
+
+    /// `None` beyond 63.
+    pub const fn new(code_point: u8) -> Option<Self> {
+        if code_point < 64 { Some(Self(code_point)) } else { None }
+    }
+
+    /// The code point.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
 
 /// IP and TCP header of one segment.
 #[derive(Clone, Copy, Debug)]
@@ -42,14 +84,14 @@ impl Headers {
     pub fn of(segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV4_HEADER };
         let ecn = segment.ecn.bits();
-        headers.put(&[VERSION_4_AND_LENGTH, ecn, 0, 0, 0, 0, DONT_FRAGMENT, 0, TIME_TO_LIVE, TCP, 0, 0]);
+        headers.put(&[VERSION_4_AND_LENGTH, ecn, 0, 0, 0, 0, DONT_FRAGMENT, 0, HOPS, TCP, 0, 0]);
         headers.put(&from.ip().octets());
         headers.put(&to.ip().octets());
         headers.tcp(segment, from.port(), to.port());
         let total = (headers.len + segment.len as usize).min(usize::from(u16::MAX));
         headers.bytes[2..4].copy_from_slice(&(total as u16).to_be_bytes());
         let checksum = !fold(sum(&headers.bytes[..IPV4_HEADER]));
-        headers.bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
+        headers.bytes[IPV4_CHECKSUM..IPV4_CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
         headers.tcp_checksum(sum(&headers.bytes[12..20]), total - IPV4_HEADER);
         headers
     }
@@ -58,7 +100,7 @@ impl Headers {
     pub fn of_v6(segment: &Segment, from: SocketAddrV6, to: SocketAddrV6) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV6_HEADER };
         // The traffic class, whose lowest bits are those of ECN, straddles the first two octets.
-        headers.put(&[VERSION_6, segment.ecn.bits() << 4, 0, 0, 0, 0, TCP, TIME_TO_LIVE]);
+        headers.put(&[VERSION_6, segment.ecn.bits() << 4, 0, 0, 0, 0, TCP, HOPS]);
         headers.put(&from.ip().octets());
         headers.put(&to.ip().octets());
         headers.tcp(segment, from.port(), to.port());
@@ -75,6 +117,26 @@ impl Headers {
             (SocketAddr::V6(from), SocketAddr::V6(to)) => Some(Self::of_v6(segment, from, to)),
             _ => None,
         }
+    }
+
+    /// With what the application has chosen of the IP header.
+    pub fn choosing(mut self, choices: IpChoices) -> Self {
+        if choices == IpChoices::DEFAULT {
+            return self;
+        }
+        let dscp = choices.dscp.get();
+        if self.tcp == IPV6_HEADER {
+            self.bytes[0] |= dscp >> 2;
+            self.bytes[1] |= dscp << 6;
+            self.bytes[HOP_LIMIT] = choices.hop_limit;
+        } else {
+            self.bytes[1] |= dscp << 2;
+            self.bytes[TIME_TO_LIVE] = choices.hop_limit;
+            self.bytes[IPV4_CHECKSUM..IPV4_CHECKSUM + 2].fill(0);
+            let checksum = !fold(sum(&self.bytes[..IPV4_HEADER]));
+            self.bytes[IPV4_CHECKSUM..IPV4_CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+        }
+        self
     }
 
     /// Makes the checksum right for a payload that lies in two parts.

@@ -2,12 +2,14 @@
 
 pub mod checksum;
 mod headers;
+mod icmp;
 mod options;
 mod packet;
 mod segment;
 mod seq;
 
-pub use headers::Headers;
+pub use headers::{Dscp, Headers, IpChoices};
+pub use icmp::{Complaint, IcmpError};
 pub use options::{OptionError, Options};
 pub use packet::{Checksums, Packet, PacketError};
 pub use segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps};

@@ -32,6 +32,7 @@ const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
 /// More fragments, or an offset.
 const FRAGMENT_BITS: u16 = 0x3fff;
+pub(super) const FRAGMENT_OFFSET: u16 = 0x1fff;
 
 /// Whether checksums are held against what they cover. What a host has still to send through a network card that fills
 /// them in has none.
@@ -73,6 +74,8 @@ pub enum PacketError {
     IpChecksum,
     /// The checksum of TCP header and payload.
     TcpChecksum,
+    /// The checksum of an ICMP message.
+    IcmpChecksum,
     /// A TCP option.
     Option(OptionError),
 }
@@ -87,6 +90,7 @@ impl fmt::Display for PacketError {
             Self::Protocol(protocol) => write!(f, "protocol {protocol} is not TCP"),
             Self::IpChecksum => f.write_str("the IPv4 header's checksum is wrong"),
             Self::TcpChecksum => f.write_str("the TCP checksum is wrong"),
+            Self::IcmpChecksum => f.write_str("the ICMP checksum is wrong"),
             Self::Option(error) => error.fmt(f),
         }
     }
@@ -95,14 +99,25 @@ impl fmt::Display for PacketError {
 impl std::error::Error for PacketError {}
 
 /// An IP header, as far as TCP needs it.
-struct Ip {
-    from: core::net::IpAddr,
-    to: core::net::IpAddr,
-    /// Where TCP begins, and where the packet ends.
-    tcp: Range<usize>,
+pub(super) struct Ip {
+    pub(super) from: core::net::IpAddr,
+    pub(super) to: core::net::IpAddr,
+    pub(super) protocol: u8,
+    /// Where what it carries begins, and where the packet ends.
+    pub(super) payload: Range<usize>,
     /// Sum of the addresses, for the pseudo-header.
-    addresses: u64,
+    pub(super) addresses: u64,
     ecn: Ecn,
+}
+
+/// The IP header of a packet of `len` octets, of which these are the first.
+pub(super) fn ip(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Ip, PacketError> {
+    match bytes.first().map(|first| first >> 4) {
+        None => Err(PacketError::Truncated),
+        Some(4) => ipv4(bytes, len, checksums),
+        Some(6) => ipv6(bytes, len),
+        Some(version) => Err(PacketError::Version(version)),
+    }
 }
 
 impl Packet {
@@ -125,13 +140,12 @@ impl Packet {
     }
 
     fn parse_of(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Self, PacketError> {
-        let ip = match bytes.first().map(|first| first >> 4) {
-            None => return Err(PacketError::Truncated),
-            Some(4) => ipv4(bytes, len, checksums)?,
-            Some(6) => ipv6(bytes, len)?,
-            Some(version) => return Err(PacketError::Version(version)),
-        };
-        let tcp = bytes.get(ip.tcp.start..ip.tcp.end.min(bytes.len())).ok_or(PacketError::Truncated)?;
+        let ip = ip(bytes, len, checksums)?;
+        if ip.protocol != TCP {
+            return Err(PacketError::Protocol(ip.protocol));
+        }
+        let tcp = ip.payload.start..ip.payload.end.min(bytes.len());
+        let tcp = bytes.get(tcp).ok_or(PacketError::Truncated)?;
         if tcp.len() < TCP_HEADER {
             return Err(PacketError::Truncated);
         }
@@ -145,7 +159,7 @@ impl Packet {
             return Err(PacketError::TcpChecksum);
         }
         let options = Options::parse(&tcp[TCP_HEADER..offset]).map_err(PacketError::Option)?;
-        let payload = ip.tcp.start + offset..ip.tcp.end;
+        let payload = ip.payload.start + offset..ip.payload.end;
         Ok(Self {
             from: SocketAddr::new(ip.from, word(tcp, 0)),
             to: SocketAddr::new(ip.to, word(tcp, 2)),
@@ -199,12 +213,9 @@ fn ipv4(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Ip, PacketErro
     if word(bytes, 6) & FRAGMENT_BITS != 0 {
         return Err(PacketError::Fragment);
     }
-    if bytes[9] != TCP {
-        return Err(PacketError::Protocol(bytes[9]));
-    }
     let address = |at| Ipv4Addr::from_bits(number(bytes, at)).into();
     let (addresses, ecn) = (sum(&bytes[12..20]), Ecn::from_bits(bytes[1]));
-    Ok(Ip { from: address(12), to: address(16), tcp: header..total, addresses, ecn })
+    Ok(Ip { from: address(12), to: address(16), protocol: bytes[9], payload: header..total, addresses, ecn })
 }
 
 fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
@@ -215,7 +226,21 @@ fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
     if total > len {
         return Err(PacketError::Truncated);
     }
-    let (mut next, mut at) = (bytes[6], IPV6_HEADER);
+    let (protocol, at) = skip_extensions(bytes, total, bytes[6])?;
+    if protocol == FRAGMENT {
+        return Err(PacketError::Fragment);
+    }
+    let address = |at: usize| {
+        let octets: [u8; 16] = core::array::from_fn(|i| bytes[at + i]);
+        Ipv6Addr::from(octets).into()
+    };
+    let (addresses, ecn) = (sum(&bytes[8..40]), Ecn::from_bits(bytes[1] >> 4));
+    Ok(Ip { from: address(8), to: address(24), protocol, payload: at..total, addresses, ecn })
+}
+
+/// What an IPv6 packet of `total` octets carries behind its extension headers, of which `next` is the first, and where.
+pub(super) fn skip_extensions(bytes: &[u8], total: usize, mut next: u8) -> Result<(u8, usize), PacketError> {
+    let mut at = IPV6_HEADER;
     while EXTENSIONS.contains(&next) {
         let here = bytes.get(at..total.min(bytes.len())).ok_or(PacketError::Truncated)?;
         let &[following, length, ..] = here else { return Err(PacketError::Truncated) };
@@ -224,23 +249,13 @@ fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
             return Err(PacketError::HeaderLength);
         }
     }
-    match next {
-        TCP => {}
-        FRAGMENT => return Err(PacketError::Fragment),
-        other => return Err(PacketError::Protocol(other)),
-    }
-    let address = |at: usize| {
-        let octets: [u8; 16] = core::array::from_fn(|i| bytes[at + i]);
-        Ipv6Addr::from(octets).into()
-    };
-    let (addresses, ecn) = (sum(&bytes[8..40]), Ecn::from_bits(bytes[1] >> 4));
-    Ok(Ip { from: address(8), to: address(24), tcp: at..total, addresses, ecn })
+    Ok((next, at))
 }
 
-fn word(bytes: &[u8], at: usize) -> u16 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn number(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn number(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

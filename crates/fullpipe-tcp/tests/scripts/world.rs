@@ -153,9 +153,9 @@ impl World {
                 self.conn.detach(self.now);
                 self.flush()
             }
-            Statement::TooBig(mtu, quoted) => {
+            Statement::Icmp(complaint, quoted) => {
                 let quoted = relative(self.isn.unwrap_or_default(), *quoted);
-                self.conn.on_packet_too_big(self.now, *mtu, quoted);
+                self.conn.on_icmp(self.now, *complaint, quoted);
                 self.flush()
             }
             Statement::Abort => {

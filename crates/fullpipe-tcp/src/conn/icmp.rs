@@ -1,0 +1,52 @@
+//! What an ICMP error message does to a connection (RFC 9293 section 3.9.2.2, RFC 5927).
+//!
+//! | message | before the peer has answered | later |
+//! |---|---|---|
+//! | too big | nothing: a SYN is small | smaller segments (`mtu.rs`) |
+//! | unreachable, time exceeded, parameter problem | remembered, and told | the same |
+//! | nobody takes it: port or protocol unreachable | the connection is given up | remembered, and told |
+//!
+//! A connection that has once been answered is not given up for a message: it may be forged, and what is wrong may pass (RFC 5927
+//! section 5.2, RFC 5461). Linux does so too; it also gives up opening for what is only unreachable, which MUST-56 forbids.
+
+use fullpipe_units::Instant;
+
+use super::{Connection, Event, State};
+use crate::wire::{Complaint, SeqNum};
+
+impl Connection {
+    /// Somebody on the way complains about the segment of this connection that begins at `quoted`. True if that is believed: only
+    /// whoever sees our packets knows what is outstanding (RFC 5927 section 4.1).
+    pub fn on_icmp(&mut self, now: Instant, complaint: Complaint, quoted: SeqNum) -> bool {
+        if !self.is_outstanding(quoted) {
+            return false;
+        }
+        match complaint {
+            Complaint::TooBig(mtu) => self.narrow_path(now, mtu),
+            Complaint::Refused if self.state == State::SynSent => {
+                self.soft_error = Some(complaint);
+                self.end(now, Event::Aborted);
+                true
+            }
+            Complaint::Unreachable | Complaint::Refused => {
+                self.soft_error = Some(complaint);
+                self.events.add(Event::SoftError);
+                true
+            }
+        }
+    }
+
+    /// The last complaint about a segment of this connection that made it no smaller: likely why it fails, if it does. Told by
+    /// [`Event::SoftError`].
+    pub fn soft_error(&self) -> Option<Complaint> {
+        self.soft_error
+    }
+
+    fn is_outstanding(&self, quoted: SeqNum) -> bool {
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            return quoted == self.iss;
+        }
+        let offset = quoted.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
+        offset.is_some_and(|offset| (self.snd_una..self.snd_nxt).contains(&offset))
+    }
+}

@@ -1,0 +1,127 @@
+//! What somebody on the way says of a segment: an ICMP error message (RFC 792, RFC 1191, RFC 4443).
+//!
+//! ```text
+//!   IP of whoever complains │ type, code, checksum, MTU │ IP of our packet │ the first octets of its TCP header: ports, sequence number
+//! ```
+//!
+//! Anybody can send one. What is believed of it is for the connection to decide, by the sequence number that is quoted (RFC 5927).
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::SeqNum;
+use super::checksum::{fold, sum};
+use super::packet::{
+    self, Checksums, IPV4_HEADER, IPV6_HEADER, PacketError, TCP, ip, number, skip_extensions, word,
+};
+
+/// Protocol numbers of ICMP and ICMPv6.
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+/// Type, code, checksum, and a word that depends on them.
+const HEADER: usize = 8;
+/// Octets of a TCP header that every message quotes: ports and sequence number.
+const QUOTED_TCP: usize = 8;
+
+/// What is said of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// It exceeds the MTU of the next link, in bytes with the IP header.
+    TooBig(u64),
+    /// It cannot be delivered now: a soft error (RFC 9293 section 3.9.2.2).
+    Unreachable,
+    /// The host has nobody who would take it: a hard error.
+    Refused,
+}
+
+/// An ICMP error message about a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IcmpError {
+    /// The socket from which the segment was sent.
+    pub from: SocketAddr,
+    /// The one to which it was.
+    pub to: SocketAddr,
+    /// Its sequence number.
+    pub seq: SeqNum,
+    /// What is said of it.
+    pub complaint: Complaint,
+}
+
+impl IcmpError {
+    /// Reads a packet that begins with its IP header. `None` for messages that are no errors, quote no TCP, or are of a kind that
+    /// means nothing to TCP (source quench: RFC 9293 MUST-55).
+    ///
+    /// # Errors
+    /// What is wrong with the packet; [`PacketError::Protocol`] if it is no ICMP.
+    pub fn parse(bytes: &[u8], checksums: Checksums) -> Result<Option<Self>, PacketError> {
+        let ip = ip(bytes, bytes.len(), checksums)?;
+        let v6 = match ip.protocol {
+            ICMP if ip.from.is_ipv4() => false,
+            ICMPV6 if ip.from.is_ipv6() => true,
+            other => return Err(PacketError::Protocol(other)),
+        };
+        let message = bytes.get(ip.payload.clone()).ok_or(PacketError::Truncated)?;
+        if message.len() < HEADER {
+            return Err(PacketError::Truncated);
+        }
+        // ICMPv6 alone covers the addresses.
+        let pseudo = if v6 { ip.addresses + u64::from(ICMPV6) + message.len() as u64 } else { 0 };
+        if checksums == Checksums::Verify && fold(pseudo + sum(message)) != u16::MAX {
+            return Err(PacketError::IcmpChecksum);
+        }
+        let (head, quoted) = message.split_at(HEADER);
+        let complaint = if v6 { complaint_v6(head) } else { complaint_v4(head, quoted) };
+        Ok(complaint.and_then(|complaint| about(quoted, v6, complaint)))
+    }
+}
+
+fn complaint_v4(head: &[u8], quoted: &[u8]) -> Option<Complaint> {
+    match (head[0], head[1]) {
+        (3, 4) => Some(Complaint::TooBig(match word(head, 6) {
+            0 => plateau_below(u64::from(word(quoted.get(..IPV4_HEADER)?, 2))),
+            mtu => u64::from(mtu),
+        })),
+        (3, 2 | 3) => Some(Complaint::Refused),
+        (3 | 11 | 12, _) => Some(Complaint::Unreachable),
+        _ => None,
+    }
+}
+
+fn complaint_v6(head: &[u8]) -> Option<Complaint> {
+    match (head[0], head[1]) {
+        (2, _) => Some(Complaint::TooBig(number(head, 4).into())),
+        (1, 4) => Some(Complaint::Refused),
+        (1 | 3 | 4, _) => Some(Complaint::Unreachable),
+        _ => None,
+    }
+}
+
+/// Routers older than RFC 1191 do not name their MTU: the largest usual one that is less than the packet's length (section 7.1).
+fn plateau_below(length: u64) -> u64 {
+    const PLATEAUS: [u64; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
+    PLATEAUS.into_iter().find(|&mtu| mtu < length).unwrap_or(68)
+}
+
+/// Whose segment it is. The quoted packet need not be whole, and is trusted in nothing else.
+fn about(quoted: &[u8], v6: bool, complaint: Complaint) -> Option<IcmpError> {
+    let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = if v6 {
+        let header = quoted.get(..IPV6_HEADER).filter(|header| header[0] >> 4 == 6)?;
+        let (next, at) = skip_extensions(quoted, quoted.len(), header[6]).ok()?;
+        let address = |at: usize| Ipv6Addr::from(core::array::from_fn::<u8, 16, _>(|i| header[at + i]));
+        (address(8).into(), address(24).into(), quoted.get(at..).filter(|_| next == TCP)?)
+    } else {
+        let header = quoted.get(..IPV4_HEADER).filter(|header| header[0] >> 4 == 4)?;
+        let length = usize::from(header[0] & 0xf) * 4;
+        // Of a fragment but the first there are no ports.
+        let whole =
+            header[9] == TCP && length >= IPV4_HEADER && word(header, 6) & packet::FRAGMENT_OFFSET == 0;
+        let address = |at| Ipv4Addr::from_bits(number(header, at));
+        (address(12).into(), address(16).into(), quoted.get(length..).filter(|_| whole)?)
+    };
+    let tcp = tcp.get(..QUOTED_TCP)?;
+    Some(IcmpError {
+        from: SocketAddr::new(from, word(tcp, 0)),
+        to: SocketAddr::new(to, word(tcp, 2)),
+        seq: SeqNum(number(tcp, 4)),
+        complaint,
+    })
+}
