@@ -18,6 +18,7 @@
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
+//! | [`sock_diag`] | what the TCP sockets of this host tell of themselves, whosever they are |
 //! | [`command`] | any command behind a path |
 //! | `contained` | that command, with all that descends from it |
 //!
@@ -39,6 +40,7 @@ mod netlink;
 mod packet;
 mod poll;
 pub mod rights;
+pub mod sock_diag;
 pub mod stack_loop;
 mod sys;
 mod tcp_info;
