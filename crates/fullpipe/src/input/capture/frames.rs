@@ -89,10 +89,7 @@ impl<R: Read> Read for Whole<R> {
     }
 }
 
-fn each_of(
-    mut reader: impl PcapReaderIterator,
-    mut see: impl FnMut(Frame<'_>),
-) -> Result<bool, InputError> {
+fn each_of(mut reader: impl PcapReaderIterator, mut see: impl FnMut(Frame<'_>)) -> Result<bool, InputError> {
     let mut interfaces: Vec<(Link, Clock)> = Vec::new();
     let mut capacity = BUFFER;
     loop {
@@ -132,8 +129,7 @@ fn take(
 ) -> Result<(), InputError> {
     match block {
         PcapBlockOwned::LegacyHeader(header) => {
-            let ticks_per_second =
-                if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+            let ticks_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
             interfaces.push((Link::of(header.network)?, Clock { ticks_per_second }));
         }
         PcapBlockOwned::Legacy(packet) => {
