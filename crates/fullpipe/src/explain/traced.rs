@@ -1,15 +1,16 @@
-//! The explanation of a trace: the classifier's findings, with the figures of a log around them.
+//! The explanation of a trace and of a capture: the classifier's findings, with the figures of a log around them.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Rate};
 
 use super::series::Series;
 use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
 };
 use crate::classify::{Classification, HostFacts, agreement, classify, exact};
+use crate::input::capture::Capture;
 use crate::input::trace::Trace;
 
 /// Of the time, what a buffer must have held the flow to be known by it.
@@ -39,19 +40,57 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, tr
             100.0 * agreed
         ));
     }
+    findings(facts, measured, classification, Told { buffers, cap, assumptions, notes })
+}
+
+/// Explains the connection of a capture.
+pub(super) fn explain_capture(
+    facts: &Facts<'_>,
+    series: &Series,
+    measured: Measured,
+    capture: &Capture,
+) -> Findings {
+    let classification = capture.classify(facts.link);
+    let explainer = Explainer::new(facts, series, measured, None);
+    let Explainer { buffers, mut assumptions, mut notes, cap, .. } = explainer;
+    notes.extend(classification.notes.iter().cloned());
+    if !classification.goes_by_rate {
+        // What the log's own reader says of it is of logs without packets.
+        assumptions.retain(|assumed| !assumed.starts_with("congestion control "));
+        assumptions.insert(
+            0,
+            format!(
+                "congestion control {}: packets do not name it, and what is in flight does not show BBR",
+                Algorithm::Cubic
+            ),
+        );
+    }
+    findings(facts, measured, classification, Told { buffers, cap, assumptions, notes })
+}
+
+/// What is known beside the classification.
+struct Told {
+    buffers: Buffers,
+    cap: Option<Rate>,
+    assumptions: Vec<String>,
+    notes: Vec<String>,
+}
+
+fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: Told) -> Findings {
+    let Told { buffers, cap, assumptions, notes } = told;
     let named = facts.log.congestion_control.as_deref().and_then(|name| name.parse().ok());
-    let inferred = if classification.goes_by_rate { Algorithm::Bbr1 } else { Algorithm::Cubic };
-    let first = classification.findings.first();
+    let inferred = if found.goes_by_rate { Algorithm::Bbr1 } else { Algorithm::Cubic };
+    let first = found.findings.first();
     let policed = first.filter(|finding| finding.limit == Limit::Policer).and_then(|finding| finding.ceiling);
     Findings {
         cap: cap.or(policed),
-        findings: classification.findings,
+        findings: found.findings,
         excluded: Vec::new(),
         measured,
-        loss: Some(classification.loss),
+        loss: Some(found.loss),
         sender: named.map_or(Sender::Inferred(inferred), Sender::Named),
         buffers,
-        limits: classification.intervals,
+        limits: found.intervals,
         assumptions,
         notes,
     }
