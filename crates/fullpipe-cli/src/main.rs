@@ -15,6 +15,8 @@ mod manual;
 mod output;
 mod pcapng;
 mod run;
+#[cfg(target_os = "linux")]
+mod tune;
 mod whatif;
 
 use std::process::ExitCode;
@@ -42,6 +44,10 @@ fn main() -> ExitCode {
         Command::Fidelity(args) => fidelity::fidelity(&args),
         #[cfg(not(target_os = "linux"))]
         Command::Fidelity(_) => Err(emu::no_linux()),
+        #[cfg(target_os = "linux")]
+        Command::Tune(args) => tune::tune(&args, look),
+        #[cfg(not(target_os = "linux"))]
+        Command::Tune(_) => Err(emu::no_kernel()),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     };

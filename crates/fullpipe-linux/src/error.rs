@@ -23,6 +23,8 @@ pub enum Kind {
     Settings,
     /// The command that was to run does not exist.
     NoCommand,
+    /// A change was begun, did not succeed, and is taken back.
+    Reverted,
     /// A system call failed that should not have.
     System,
 }

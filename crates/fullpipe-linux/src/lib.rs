@@ -19,6 +19,7 @@
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
 //! | [`command`] | any command behind a path |
+//! | [`tune`] | settings and routes of a host: read, changed for a time, confirmed, taken back |
 //! | `contained` | that command, with all that descends from it |
 //!
 //! Nothing needs `netem`, `fq`, a kernel module or a command of the system. Unsafe code is in `sys.rs` and
@@ -43,6 +44,7 @@ pub mod stack_loop;
 mod sys;
 mod tcp_info;
 mod tun;
+pub mod tune;
 pub mod wan;
 
 pub use clock::Clock;

@@ -10,6 +10,7 @@
 //! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
 //! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an experiment's point,
 //! and [`proof`] holds it against a kernel. [`situations`] does the same for the classifier.
+//! [`tune`] makes of a host and a path what to change on it.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -23,6 +24,7 @@ pub mod proof;
 pub mod report;
 pub mod situations;
 pub mod stats;
+pub mod tune;
 pub mod whatif;
 
 pub use advice::Command;
@@ -34,7 +36,7 @@ pub use input::trace::Trace;
 pub use input::{InputError, Kind};
 pub use ladder::{Ladder, climb};
 pub use offered::{Demand, Memory, Offered};
-pub use report::{Diagnosis, Look, Rung, render_text, render_whatif};
+pub use report::{Diagnosis, Look, Rung, render_plan, render_show, render_text, render_whatif};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
 
