@@ -164,7 +164,7 @@ fn unreadable(file: &str, error: &io::Error) -> Failure {
 }
 
 /// The text of `file`, or of standard input for `-`.
-fn read(file: &str) -> Result<String, Failure> {
+pub(crate) fn read(file: &str) -> Result<String, Failure> {
     whole(file, open(file)?)
 }
 

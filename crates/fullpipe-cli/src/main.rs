@@ -26,6 +26,7 @@ mod sockets;
 #[cfg(not(target_os = "linux"))]
 #[path = "sockets_elsewhere.rs"]
 mod sockets;
+mod tune;
 mod whatif;
 
 use std::process::ExitCode;
@@ -54,6 +55,10 @@ fn main() -> ExitCode {
         #[cfg(not(target_os = "linux"))]
         Command::Fidelity(_) => Err(emu::no_linux()),
         Command::Iperf3(args) => iperf3::iperf3(&args, look),
+        #[cfg(target_os = "linux")]
+        Command::Tune(args) => tune::tune(&args, look),
+        #[cfg(not(target_os = "linux"))]
+        Command::Tune(_) => Err(emu::no_kernel()),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     };

@@ -22,6 +22,7 @@
 //! | [`sock_diag`] | what the TCP sockets of this host tell of themselves, whosever they are |
 //! | [`watch`] | samples of them, again and again |
 //! | [`command`] | any command behind a path |
+//! | [`tune`] | settings and routes of a host: read, changed for a time, confirmed, taken back |
 //! | `contained` | that command, with all that descends from it |
 //!
 //! Nothing needs `netem`, `fq`, a kernel module or a command of the system. Unsafe code is in `sys.rs` and
@@ -48,6 +49,7 @@ pub mod stack_loop;
 mod sys;
 mod tcp_info;
 mod tun;
+pub mod tune;
 pub mod wan;
 pub mod watch;
 

@@ -5,6 +5,7 @@ mod look;
 mod offered;
 mod page;
 mod text;
+mod tune;
 mod whatif;
 
 use fullpipe_lab::scenario::Scenario;
@@ -27,6 +28,7 @@ use crate::stats::LossEstimate;
 pub use look::Look;
 pub(crate) use offered::becomes;
 pub use text::render_text;
+pub use tune::{render_plan, render_show};
 pub use whatif::render_whatif;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
