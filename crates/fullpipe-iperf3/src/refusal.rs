@@ -52,8 +52,13 @@ codes! {
     CLIENT_TERMINATED = 119, "the client has terminated";
     SERVER_TERMINATED = 120, "the server has terminated";
     BUSY = 121, "the server is busy running a test. try again later";
+    SET_MSS = 123, "the maximum segment size cannot be set";
+    SET_BUFFERS = 124, "the socket buffers cannot be set";
+    WINDOW_SIZE = 130, "the socket buffers cannot be set";
     PROTOCOL = 131, "the protocol does not exist here";
     CONGESTION = 134, "the congestion control does not exist here";
+    PACING = 140, "the pacing rate cannot be set";
+    BUFFERS_GRANTED = 141, "its kernel grants no socket buffers as large as that";
     AUTHORIZATION = 144, "test authorization failed";
     CREATE_STREAM = 200, "a data connection could not be made";
     STREAM_ACCEPT = 204, "a data connection was not made in time";

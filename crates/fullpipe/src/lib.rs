@@ -24,6 +24,7 @@ pub mod live;
 pub mod offered;
 pub mod proof;
 pub mod report;
+pub mod side_by_side;
 pub mod situations;
 pub mod stats;
 pub mod whatif;
@@ -40,6 +41,7 @@ pub use latency::Latency;
 pub use live::{Held, Live};
 pub use offered::{Demand, Memory, Offered};
 pub use report::{Diagnosis, Look, Rung, render_text, render_whatif};
+pub use side_by_side::SideBySide;
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
 

@@ -2,13 +2,15 @@
 
 use std::process::ExitCode;
 
-use fullpipe::{Diagnosis, HostSettings, Latency, Look, render_text};
-use fullpipe_iperf3::Params;
+use fullpipe::{Diagnosis, HostSettings, Latency, Look, SideBySide, render_text};
+use fullpipe_iperf3::document::{Document, End};
 use fullpipe_iperf3::results::ServerOutput;
 use fullpipe_iperf3::text::{Side, Text};
-use fullpipe_linux::Stop;
+use fullpipe_iperf3::{Params, Protocol};
 use fullpipe_linux::iperf3::client::{self, Client, Finished};
 use fullpipe_linux::iperf3::{Family, Place};
+use fullpipe_linux::{Clock, Stop};
+use fullpipe_units::{Duration, Rate};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,6 +21,10 @@ use crate::diagnose::{LOCAL, settings};
 use crate::failure::{Failure, RUNTIME};
 use crate::output;
 
+/// Between the two tests of `--tcp-and-udp`, if the server is still busy with the first; and how often it is asked again.
+const BETWEEN_TESTS: Duration = Duration::from_millis(250);
+const RETRIES: u32 = 8;
+
 /// What fullpipe adds to the end of a document.
 #[derive(Serialize)]
 struct Added<'a> {
@@ -27,23 +33,104 @@ struct Added<'a> {
     diagnosis: Option<&'a Diagnosis>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_diagnosis: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tcp_and_udp: Option<SideBySide>,
+    /// The document of the test over UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    udp: Option<&'a Document>,
 }
 
 pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
-    let params = args.test.params()?;
+    let mut params = args.test.params()?;
     let stop = stop_on_signal()?;
     let own = settings(LOCAL).ok();
-    let form = form(args, &params);
+    // The rate is that of UDP then.
+    let rate = params.rate.filter(|_| args.explain.tcp_and_udp);
+    if args.explain.tcp_and_udp {
+        params.rate = None;
+    }
+    let mut show = shown(args, &params, own.as_ref());
+    let client = Client { place: place(args), params, interval: args.interval };
+    let finished = match client::run(&client, &mut show, &stop) {
+        Ok(finished) => finished,
+        Err(error) => return failed(show, error.into()),
+    };
+    if !args.explain.tcp_and_udp || finished.interrupted {
+        conclude(args, show, finished, own.as_ref(), look, None)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    print_end(&mut show, &finished)?;
+    match over_udp(args, &client, &finished.end, rate, &stop) {
+        Ok(udp) => conclude(args, show, finished, own.as_ref(), look, Some(udp))?,
+        Err((udp, failure)) => return failed(udp, failure),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What shows a test of `params`.
+fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show {
     let told = !args.explain.no_diagnosis;
-    let mut show = Show::new(form, told, args.explain.link, own.as_ref());
+    let mut show = Show::new(form(args, params), told, args.explain.link, own);
     show.document.start = fullpipe_linux::iperf3::this_host();
     show.document.title = params.title.clone();
     show.document.extra_data = params.extra_data.clone();
-    let client = Client { place: place(args), params, interval: args.interval };
-    match client::run(&client, &mut show, &stop) {
-        Ok(finished) => conclude(args, show, finished, own.as_ref(), look),
-        Err(error) => failed(show, error.into()),
+    show
+}
+
+/// The second test of `--tcp-and-udp`: the same over UDP, at `rate` or at that of `tcp`, which has ended.
+fn over_udp(
+    args: &Iperf3Args,
+    client: &Client,
+    tcp: &End,
+    rate: Option<Rate>,
+    stop: &Stop,
+) -> Result<(Document, SideBySide), (Show, Failure)> {
+    let arrived = |end: &End| {
+        let sum = end.sum_received.as_ref().or(end.sum_sent.as_ref());
+        sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
+    };
+    let reached = arrived(tcp);
+    let each = rate.unwrap_or(reached.mul_div(1, client.params.parallel.max(1).into()));
+    let params = Params {
+        protocol: Protocol::Udp,
+        rate: Some(each),
+        len: None,
+        mss: None,
+        congestion: None,
+        nodelay: false,
+        ..client.params.clone()
+    };
+    let mut show = shown(args, &params, None);
+    let client = Client { params, ..client.clone() };
+    let mut finished = client::run(&client, &mut show, stop);
+    let clock = Clock::starting_in(Duration::ZERO);
+    for _ in 0..RETRIES {
+        // A server of one test at a time may not be done with the first.
+        if finished.is_ok() || !show.document.start.connected.is_empty() {
+            break;
+        }
+        clock.sleep_until(clock.now() + BETWEEN_TESTS);
+        finished = client::run(&client, &mut show, stop);
     }
+    let finished = match finished {
+        Ok(finished) => finished,
+        Err(error) => return Err((show, Failure::from(error))),
+    };
+    if let Err(failure) = print_end(&mut show, &finished) {
+        return Err((show, failure));
+    }
+    let end = finished.end;
+    let udp = end.sum_received.as_ref().and_then(|sum| sum.udp.as_ref());
+    let side_by_side = SideBySide {
+        tcp: reached,
+        retransmits: tcp.sum_sent.as_ref().and_then(|sum| sum.retransmits),
+        offered: end.sum_sent.as_ref().map_or(Rate::ZERO, |sum| sum.amount.rate()),
+        udp: arrived(&end),
+        lost: udp.and_then(|udp| udp.lost_percent()).unwrap_or(0.0) / 100.0,
+        jitter: udp.and_then(|udp| udp.heard).map_or(Duration::ZERO, |heard| heard.jitter),
+    };
+    show.document.end = end;
+    Ok((show.document, side_by_side))
 }
 
 pub(super) fn place(args: &Iperf3Args) -> Place {
@@ -77,27 +164,35 @@ pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
+/// Prints the sums, as far as text goes.
+fn print_end(show: &mut Show, finished: &Finished) -> Result<(), Failure> {
+    let Form::Text(text) = &show.form else { return Ok(()) };
+    let mut lines = text.end(&finished.end, show.reports > 0);
+    if let Some(ServerOutput::Text(output)) = &finished.server_output {
+        lines += &format!("\nServer output:\n{}\n", output.trim_end());
+    }
+    lines += if finished.interrupted { "\n(interrupted)\n" } else { "\niperf Done.\n" };
+    output::print(&lines)
+}
+
+/// What is said of a test that has ended, after its sums; with the same over UDP, if it was made.
 fn conclude(
     args: &Iperf3Args,
     mut show: Show,
     finished: Finished,
     own: Option<&HostSettings>,
     look: Look,
-) -> Result<ExitCode, Failure> {
+    udp: Option<(Document, SideBySide)>,
+) -> Result<(), Failure> {
     let latency = show.latency(finished.idle_rtt);
+    if udp.is_none() {
+        print_end(&mut show, &finished)?;
+    }
     show.document.end = finished.end;
     match finished.server_output {
         Some(ServerOutput::Text(text)) => show.document.server_output_text = Some(text),
         Some(ServerOutput::Json(document)) => show.document.server_output_json = Some(document),
         None => {}
-    }
-    if let Form::Text(text) = &show.form {
-        let mut lines = text.end(&show.document.end, show.reports > 0);
-        if let Some(output) = &show.document.server_output_text {
-            lines += &format!("\nServer output:\n{}\n", output.trim_end());
-        }
-        lines += if finished.interrupted { "\n(interrupted)\n" } else { "\niperf Done.\n" };
-        output::print(&lines)?;
     }
     let explained: Option<Explained> = if args.explain.no_diagnosis {
         None
@@ -113,12 +208,13 @@ fn conclude(
         };
         Some(explain(&show, &known)?)
     };
-    if let Some(explained) = &explained {
-        show.document.end.fullpipe = Some(added(&show, latency, explained)?);
+    let side_by_side = udp.as_ref().map(|(_, side_by_side)| *side_by_side);
+    if explained.is_some() || udp.is_some() {
+        show.document.end.fullpipe = Some(added(&show, latency, explained.as_ref(), udp.as_ref())?);
     }
     let Show { form, document, .. } = &show;
     match form {
-        Form::Text(_) => output::print(&told(latency, explained.as_ref(), look))?,
+        Form::Text(_) => output::print(&told(latency, explained.as_ref(), side_by_side, look))?,
         Form::Document => output::print(&output::json(document)?)?,
         Form::Events => {
             let end = document.end.clone();
@@ -129,27 +225,39 @@ fn conclude(
         }
         Form::Nothing => {}
     }
-    show.printed()?;
-    Ok(ExitCode::SUCCESS)
+    show.printed()
 }
 
-fn added(show: &Show, latency: Latency, explained: &Explained) -> Result<Value, Failure> {
+fn added(
+    show: &Show,
+    latency: Latency,
+    explained: Option<&Explained>,
+    udp: Option<&(Document, SideBySide)>,
+) -> Result<Value, Failure> {
     let added = Added {
         latency,
         limit_seconds: show.limit_seconds(),
-        diagnosis: explained.as_deref().ok(),
-        no_diagnosis: explained.as_ref().err().map(String::as_str),
+        diagnosis: explained.and_then(|explained| explained.as_deref().ok()),
+        no_diagnosis: explained.and_then(|explained| explained.as_ref().err()).map(String::as_str),
+        tcp_and_udp: udp.map(|(_, side_by_side)| *side_by_side),
+        udp: udp.map(|(document, _)| document),
     };
     serde_json::to_value(added).map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
 }
 
-fn told(latency: Latency, explained: Option<&Explained>, look: Look) -> String {
-    let Some(explained) = explained else { return String::new() };
+fn told(
+    latency: Latency,
+    explained: Option<&Explained>,
+    side_by_side: Option<SideBySide>,
+    look: Look,
+) -> String {
+    let side_by_side = side_by_side.map_or_else(String::new, |both| format!("\n{both}\n"));
+    let Some(explained) = explained else { return side_by_side };
     let diagnosis = match explained {
         Ok(diagnosis) => render_text(diagnosis, look),
         Err(why) => format!("No diagnosis: {why}.\n"),
     };
-    format!("\n{latency}\n\n{diagnosis}")
+    format!("{side_by_side}\n{latency}\n\n{diagnosis}")
 }
 
 /// A test that failed: what it has shown stays, and where that is JSON the failure is part of it.

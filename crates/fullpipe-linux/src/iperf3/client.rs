@@ -305,7 +305,8 @@ impl<'a> Test<'a> {
             }
             let over = match amount {
                 Some(amount) if !part.omitted => {
-                    sums::bytes_so_far(meters).saturating_sub(before) >= amount || all_ended(meters)
+                    let enough = sums::bytes_so_far(meters).saturating_sub(before) >= amount;
+                    enough && (!self.params.omit.is_zero() || has_arrived(meters))
                 }
                 _ => part.is_over(now),
             };
@@ -329,7 +330,13 @@ impl<'a> Test<'a> {
                 let message = format!("the server said {state:?} while data flowed");
                 return Err(Error::network(message, "").into());
             }
-            if amount.is_none() && meters.iter().any(|meter| meter.stream.has_ended()) {
+            // With an amount each stream ends when there is nothing left for it.
+            let mut ended = meters.iter().map(|meter| meter.stream.has_ended());
+            let early = match amount {
+                None => ended.any(|ended| ended),
+                Some(amount) => ended.all(|ended| ended) && sums::bytes_so_far(meters) < amount,
+            };
+            if early {
                 return Err(self.ended_early());
             }
         }
@@ -407,6 +414,7 @@ pub(super) fn time_between_samples(meters: &[Meter]) -> Duration {
 pub(super) struct Part {
     pub(super) omitted: bool,
     pub(super) end: Instant,
+    begun: Instant,
     last_report: Instant,
     pub(super) next_report: Instant,
     interval: Duration,
@@ -419,7 +427,7 @@ impl Part {
         let length = if omitted { omit } else { time };
         let end = if length.is_zero() { Instant::FAR_FUTURE } else { now + length };
         let next = if interval.is_zero() { Instant::FAR_FUTURE } else { now + interval };
-        Self { omitted, end, last_report: now, next_report: next, interval }
+        Self { omitted, end, begun: now, last_report: now, next_report: next, interval }
     }
 
     pub(super) fn is_over(&self, now: Instant) -> bool {
@@ -432,7 +440,8 @@ impl Part {
         let enough = since.as_secs_f64() >= SHORTEST_REPORT * self.interval.as_secs_f64();
         // Readings are taken in either case: the sums are up to the last of them.
         let streams = meters.iter_mut().map(|meter| meter.report(now, self.omitted)).collect();
-        if !last || enough {
+        let only = self.last_report == self.begun;
+        if !last || enough || only {
             watch.interval(Interval::of(streams));
         }
         self.last_report = now;
@@ -444,8 +453,14 @@ impl Part {
     }
 }
 
-fn all_ended(meters: &[Meter]) -> bool {
-    meters.iter().all(|meter| meter.stream.has_ended())
+/// Whether all that was to be sent is sent and acknowledged. What is only written is not transferred: a test of an amount
+/// that ended there would measure the send buffer.
+fn has_arrived(meters: &[Meter]) -> bool {
+    let mut sending = meters.iter().filter(|meter| meter.sends);
+    sending.all(|meter| {
+        // A socket that cannot be asked has nothing to wait for.
+        meter.stream.has_ended() && sys::unacknowledged(meter.stream.socket().as_fd()).unwrap_or(0) == 0
+    })
 }
 
 /// Processor time of the process at one moment.

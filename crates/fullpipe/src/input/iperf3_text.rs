@@ -177,7 +177,9 @@ impl Row {
             Some(_) => return None,
             None => (None, rest),
         };
-        let mut words = rest.split_whitespace();
+        // Behind a bar fullpipe iperf3 tells more of the sending socket.
+        let columns = rest.split_once(" | ").map_or(rest, |(columns, _)| columns);
+        let mut words = columns.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let (start, end) = (seconds(start)?, seconds(end)?);
         if words.next()? != "sec" || end <= start {

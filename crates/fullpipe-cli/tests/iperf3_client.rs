@@ -1,0 +1,301 @@
+//! `fullpipe iperf3 -c` against the real iperf3 on loopback: what people use of it, its documents key by key, and how it
+//! ends when the server does not do its part.
+//!
+//! Without iperf3 these tests are skipped with a message; FULLPIPE_REQUIRE_IPERF3=1 makes that a failure.
+#![cfg(target_os = "linux")]
+
+mod process;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+
+use process::{Said, fullpipe, fullpipe_reading, refusal};
+use serde_json::Value;
+
+fn has_iperf3() -> bool {
+    let there = Command::new("iperf3").arg("--version").output().is_ok_and(|told| told.status.success());
+    let required = std::env::var_os("FULLPIPE_REQUIRE_IPERF3").is_some_and(|value| value == "1");
+    assert!(there || !required, "FULLPIPE_REQUIRE_IPERF3=1, and there is no iperf3");
+    if !there {
+        eprintln!("skipped: there is no iperf3");
+    }
+    there
+}
+
+/// iperf3's server, which ends with the value.
+struct Server {
+    child: Child,
+    port: String,
+}
+
+impl Server {
+    fn start() -> Self {
+        let free =
+            TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("an address").port();
+        let port = free.to_string();
+        let mut child = Command::new("iperf3")
+            .args(["-s", "-p", &port, "--forceflush"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut lines = stdout.lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.starts_with("Server listening")), "it does not listen");
+        // What it prints later has to go somewhere.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, port }
+    }
+
+    fn measure(&self, arguments: &[&str]) -> Said {
+        let server = ["iperf3", "-c", "127.0.0.1", "-p", &self.port];
+        fullpipe(&[&server, arguments].concat())
+    }
+
+    #[track_caller]
+    fn text(&self, arguments: &[&str]) -> String {
+        let (code, stdout, stderr) = self.measure(&[arguments, &["--no-diagnosis"]].concat());
+        assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}\n{stdout}");
+        assert!(stdout.ends_with("\niperf Done.\n"), "{stdout}");
+        stdout
+    }
+
+    #[track_caller]
+    fn document(&self, arguments: &[&str]) -> Value {
+        let (code, stdout, stderr) = self.measure(&[arguments, &["-J", "--no-diagnosis"]].concat());
+        assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}\n{stdout}");
+        serde_json::from_str(&stdout).expect("JSON")
+    }
+
+    /// The document of iperf3's own client.
+    fn theirs(&self, arguments: &[&str]) -> Value {
+        let client = Command::new("iperf3")
+            .args([&["-c", "127.0.0.1", "-p", &self.port, "-J"], arguments].concat())
+            .output()
+            .expect("it runs");
+        serde_json::from_slice(&client.stdout).expect("JSON")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn number(document: &Value, path: &str) -> f64 {
+    document.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {document:#}"))
+}
+
+/// Columns stand where iperf3 has them, and the sums of both ends agree as far as loopback lets them.
+#[test]
+fn a_transfer_is_told_in_the_columns_of_iperf3() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start();
+    let text = server.text(&["-t", "1", "-i", "0.5"]);
+    assert!(text.contains("[ ID] Interval           Transfer     Bitrate         Retr  Cwnd\n"), "{text}");
+    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" sec ")).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    assert!(rows[0].contains("   0.00-0.50   sec ") && rows[1].contains("   0.50-1.00   sec "), "{text}");
+    assert!(
+        rows[2].ends_with("             sender") && rows[3].ends_with("                  receiver"),
+        "{text}"
+    );
+    // What reads iperf3's log reads this one.
+    let (code, told, stderr) =
+        fullpipe_reading(text.as_bytes(), &["diagnose", "-", "--rtt", "1ms", "--json"]);
+    assert!(code == 0 || stderr.contains("interval"), "{told}{stderr}");
+
+    let amounts = server.document(&["-n", "20M", "-P", "3"]);
+    assert_eq!(number(&amounts, "/end/sum_sent/bytes"), f64::from(20 << 20));
+    let received = number(&amounts, "/end/sum_received/bytes");
+    assert!(received <= f64::from(20 << 20), "{received}");
+    let warm = server.text(&["-t", "1", "-O", "1"]);
+    assert_eq!(warm.matches("(omitted)").count(), 1, "{warm}");
+    let told = server.document(&["-t", "1", "-R", "-f", "K"]);
+    let (sent, received) = (number(&told, "/end/sum_sent/bytes"), number(&told, "/end/sum_received/bytes"));
+    assert!(
+        sent > 0.0 && received > 0.9 * sent && received <= 1.1 * sent,
+        "{sent} sent, {received} received"
+    );
+}
+
+/// Streams in both directions are matched by their numbers: 1, 3, 4, 5, ...
+#[test]
+fn many_streams_and_both_directions_arrive() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start();
+    let ten = server.document(&["-t", "1", "-P", "10"]);
+    let streams = ten["end"]["streams"].as_array().expect("streams");
+    assert_eq!(streams.len(), 10);
+    assert!(streams.iter().all(|one| number(one, "/receiver/bytes") > 0.0), "{ten:#}");
+    let both = server.document(&["-t", "1", "--bidir", "-P", "2"]);
+    for path in ["/end/sum_received/bytes", "/end/sum_received_bidir_reverse/bytes"] {
+        assert!(number(&both, path) > 0.0, "{both:#}");
+    }
+    assert_eq!(both["end"]["streams"].as_array().map(Vec::len), Some(4));
+    let text = server.text(&["-t", "1", "--bidir", "-b", "50M"]);
+    assert!(text.contains("[TX-C]") && text.contains("[RX-C]"), "{text}");
+}
+
+/// Each datagram is counted once: sent, and at the other end lost or not.
+#[test]
+fn datagrams_are_counted_at_both_ends() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start();
+    let forward = server.document(&["-u", "-t", "1", "-b", "8M", "-l", "1000"]);
+    let sent = number(&forward, "/end/sum_sent/packets");
+    assert!((990.0..=1_010.0).contains(&sent), "1000 a second, and {sent} were sent");
+    assert!(number(&forward, "/end/sum/lost_percent") <= 1.0, "{forward:#}");
+    let reverse = server.document(&["-u", "-R", "-t", "1", "-b", "8M", "-l", "1000", "-P", "2"]);
+    let received = number(&reverse, "/end/sum_received/packets");
+    assert!((1_900.0..=2_100.0).contains(&received), "2000 a second, and {received} came");
+    let wide = server.document(&["-u", "-n", "100K", "-l", "1000", "-b", "0", "--udp-counters-64bit"]);
+    assert_eq!(number(&wide, "/end/sum_sent/packets"), 103.0, "the last one is whole");
+    let text = server.text(&["-u", "-t", "1"]);
+    assert!(text.contains("Jitter    Lost/Total Datagrams\n"), "{text}");
+}
+
+/// Every key of a document, without the numbers of its lists.
+fn keys(document: &Value) -> BTreeSet<String> {
+    fn walk(value: &Value, path: &str, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(members) => {
+                for (key, value) in members {
+                    let path = format!("{path}/{key}");
+                    walk(value, &path, into);
+                    into.insert(path);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| walk(item, path, into)),
+            _ => {}
+        }
+    }
+    let mut into = BTreeSet::new();
+    walk(document, "", &mut into);
+    into
+}
+
+/// What later versions than 3.12 have.
+const NEWER: [&str; 7] =
+    ["timemillisecs", "fq_rate", "fqrate", "bidir", "interval", "reorder", "sum_bidir_reverse"];
+
+/// A document has every key of iperf3's own, and beyond them only those of later versions and `fullpipe`.
+#[test]
+fn documents_have_the_keys_of_iperf3() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start();
+    for arguments in [
+        &["-t", "1", "-P", "2"][..],
+        &["-t", "1", "-R"],
+        &["-t", "1", "--bidir"],
+        &["-t", "1", "-M", "1000", "-b", "100M"],
+        &["-u", "-t", "1"],
+        &["-u", "-R", "-t", "1"],
+    ] {
+        let theirs = keys(&server.theirs(arguments));
+        let (code, stdout, stderr) = server.measure(&[arguments, &["-J"]].concat());
+        assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+        let ours = keys(&serde_json::from_str(&stdout).expect("JSON"));
+        let missing: Vec<&String> = theirs.difference(&ours).collect();
+        assert!(missing.is_empty(), "{arguments:?} lacks {missing:?}");
+        let known = |key: &&String| {
+            key.contains("/fullpipe") || NEWER.iter().any(|name| key.ends_with(&format!("/{name}")))
+        };
+        let more: Vec<&String> = ours.difference(&theirs).filter(|key| !known(key)).collect();
+        assert!(more.is_empty(), "{arguments:?} has {more:?} beside");
+    }
+}
+
+#[test]
+fn events_come_one_a_line() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start();
+    let (code, stdout, stderr) = server.measure(&["-t", "1", "-i", "0.25", "--json-stream"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    let events: Vec<Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).expect("an event a line")).collect();
+    let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(names, ["start", "interval", "interval", "interval", "interval", "end"]);
+    let told = &events[2]["data"]["streams"][0]["fullpipe"];
+    for key in ["srtt_us", "rwnd_bytes", "delivery_bps", "notsent_bytes", "limit"] {
+        assert!(!told[key].is_null(), "no {key} in {told:#}");
+    }
+    let end = &events[5]["data"]["fullpipe"];
+    assert_eq!(end["diagnosis"]["schema"], "fullpipe.diagnose/1", "{end:#}");
+    assert!(number(end, "/latency/samples") >= 10.0, "at least ten a second: {end:#}");
+}
+
+/// UDP after TCP, at the rate that TCP reached, and one table of both. (Here at a rate that is given: loopback is faster than
+/// any sender of datagrams.)
+#[test]
+fn tcp_and_udp_stand_side_by_side() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start();
+    let text = server.text(&["-t", "1", "--tcp-and-udp", "-b", "10M"]);
+    assert_eq!(text.matches("iperf Done.").count(), 2, "{text}");
+}
+
+#[test]
+fn what_cannot_be_is_said_in_two_lines() {
+    let (error, hint) = refusal(1, fullpipe(&["iperf3", "-c", "127.0.0.1", "-p", "1"]));
+    assert_eq!(error, "cannot connect to 127.0.0.1 port 1: connection refused");
+    assert!(hint.contains("iperf3 -s"), "{hint}");
+    let (error, hint) = refusal(1, fullpipe(&["iperf3", "-c", "127.0.0.1", "-Z"]));
+    assert_eq!(error, "iperf3's -Z (--zerocopy) is not supported");
+    assert!(!hint.is_empty());
+    for wrong in [&["-t", "x"][..], &["-P", "129"], &["-b", "fast"], &["-n", "1K", "-t", "3"], &["-l", "2M"]]
+    {
+        refusal(1, fullpipe(&[&["iperf3", "-c", "127.0.0.1", "-p", "1"], wrong].concat()));
+    }
+    let (code, stdout, stderr) = fullpipe(&["iperf3", "-c", "127.0.0.1", "-p", "1", "-J"]);
+    assert_eq!((code, stderr.as_str()), (1, ""));
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert!(document["error"].as_str().is_some_and(|error| error.contains("refused")), "{document:#}");
+}
+
+/// A server that is busy, and one that is killed in the middle.
+#[test]
+fn a_server_that_does_not_do_its_part_is_an_error() {
+    if !has_iperf3() {
+        return;
+    }
+    let mut server = Server::start();
+    let mut first = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["iperf3", "-c", "127.0.0.1", "-p", &server.port, "-t", "20", "--no-diagnosis", "-b", "10M"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdout = BufReader::new(first.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(stdout.any(|line| line.contains(" connected to ")), "it does not connect");
+    let (error, hint) = refusal(1, server.measure(&["-t", "1"]));
+    assert_eq!(error, "the server is busy running a test. try again later");
+    assert!(hint.contains("one test at a time"), "{hint}");
+    assert!(stdout.any(|line| line.contains(" sec ")), "a report comes");
+    server.child.kill().expect("it runs");
+    let rest: Vec<String> = stdout.collect();
+    let output = first.wait_with_output().expect("it ends");
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.starts_with("error: the server has closed the control connection unexpectedly\n"),
+        "{stderr}"
+    );
+    assert!(!rest.iter().any(|line| line.contains("iperf Done")), "{rest:?}");
+}

@@ -1,0 +1,140 @@
+//! What TCP and UDP carry over the same path, beside each other.
+//!
+//! A test over UDP sends at the rate it was told, whatever becomes of it. It shows what the path carries, and hides what TCP
+//! makes of the path: windows, buffers and the answer to loss are TCP's alone. So neither is read without the other.
+
+use std::fmt;
+
+use fullpipe_units::{Duration, Rate};
+use serde::{Serialize, Serializer};
+
+/// Of the rate, by which the two must differ to differ.
+const APART: f64 = 1.1;
+/// Of the datagrams, what may be lost where a rate still counts as carried.
+const CARRIED: f64 = 0.01;
+
+/// A test over TCP and one over UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SideBySide {
+    /// Payload that arrived over TCP.
+    #[serde(rename = "tcp_bps", serialize_with = "bps")]
+    pub tcp: Rate,
+    /// Segments that TCP sent again; `None` where its sender did not tell.
+    #[serde(rename = "tcp_retransmits")]
+    pub retransmits: Option<u64>,
+    /// Payload that was sent over UDP.
+    #[serde(rename = "udp_offered_bps", serialize_with = "bps")]
+    pub offered: Rate,
+    /// Payload that arrived over UDP.
+    #[serde(rename = "udp_bps", serialize_with = "bps")]
+    pub udp: Rate,
+    /// Share of the datagrams that was lost, 0 to 1.
+    #[serde(rename = "udp_lost")]
+    pub lost: f64,
+    /// Variation of their spacing.
+    #[serde(rename = "udp_jitter_ms", serialize_with = "millis")]
+    pub jitter: Duration,
+}
+
+impl SideBySide {
+    /// What the two say together: one sentence, and what it does not say.
+    pub fn verdict(&self) -> String {
+        let (tcp, udp) = (self.tcp.as_bps() as f64, self.udp.as_bps() as f64);
+        let lost = 100.0 * self.lost;
+        if udp > APART * tcp {
+            return format!(
+                "UDP carries {:.1} times what TCP does ({} against {}): the path bears more, and TCP does not get it out \
+                 of it. What stops TCP is its own: a window, a buffer, or its answer to loss.",
+                udp / tcp.max(1.0),
+                self.udp,
+                self.tcp
+            );
+        }
+        if tcp > APART * udp && self.lost > CARRIED {
+            return format!(
+                "UDP lost {lost:.2} % of {} and carried less than TCP ({} against {}): bursts overflow a queue, or \
+                 something on the way treats UDP worse.",
+                self.offered, self.udp, self.tcp
+            );
+        }
+        if self.lost > CARRIED {
+            return format!(
+                "UDP lost {lost:.2} % at {}: this is about what the path carries, and TCP gets it.",
+                self.offered
+            );
+        }
+        format!(
+            "UDP at {} lost {lost:.2} %: the path carries what TCP carries. Whether it carries more, and what stops TCP \
+             there, this rate does not tell: give a higher one with -b.",
+            self.offered
+        )
+    }
+}
+
+impl fmt::Display for SideBySide {
+    /// A table of two rows and the verdict, lines without colour.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let row = |f: &mut fmt::Formatter<'_>, cells: [&str; 5]| {
+            let [name, sent, arrived, lost, more] = cells;
+            writeln!(f, "{}", format!("{name:<5} {sent:>14} {arrived:>14} {lost:>9}  {more}").trim_end())
+        };
+        row(f, ["", "offered", "arrived", "lost", ""])?;
+        let resent = match self.retransmits {
+            Some(count) => format!("{count} segments sent again"),
+            None => "its sender is at the other end".into(),
+        };
+        row(f, ["TCP", "all it can", &self.tcp.to_string(), "-", &resent])?;
+        let lost = format!("{:.2} %", 100.0 * self.lost);
+        let jitter = format!("jitter {:.3} ms", self.jitter.as_millis_f64());
+        row(f, ["UDP", &self.offered.to_string(), &self.udp.to_string(), &lost, &jitter])?;
+        write!(f, "{}", self.verdict())
+    }
+}
+
+fn bps<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(rate.as_bps())
+}
+
+fn millis<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_millis_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tests(tcp: u64, offered: u64, udp: u64) -> SideBySide {
+        let mbit = |rate| Rate::from_bps(rate * 1_000_000);
+        SideBySide {
+            tcp: mbit(tcp),
+            retransmits: Some(3),
+            offered: mbit(offered),
+            udp: mbit(udp),
+            lost: 1.0 - udp as f64 / offered as f64,
+            jitter: Duration::from_micros(120),
+        }
+    }
+
+    /// The case that a test over UDP alone hides: the line is there, and TCP reaches a tenth of it.
+    #[test]
+    fn udp_that_carries_more_points_at_tcp_itself() {
+        let verdict = tests(70, 900, 895).verdict();
+        assert!(verdict.contains("12.8 times") && verdict.contains("What stops TCP is its own"), "{verdict}");
+    }
+
+    #[test]
+    fn udp_at_the_rate_of_tcp_says_nothing_of_more() {
+        let verdict = tests(70, 70, 70).verdict();
+        assert!(verdict.contains("give a higher one with -b"), "{verdict}");
+        assert!(tests(95, 100, 94).verdict().contains("about what the path carries"));
+        assert!(tests(95, 100, 40).verdict().contains("treats UDP worse"));
+    }
+
+    #[test]
+    fn the_table_has_both_rows() {
+        let table = tests(70, 900, 895).to_string();
+        let rows: Vec<&str> = table.lines().collect();
+        assert!(rows[1].starts_with("TCP") && rows[1].ends_with("3 segments sent again"), "{table}");
+        assert!(rows[2].starts_with("UDP") && rows[2].contains("0.56 %"), "{table}");
+    }
+}
