@@ -6,6 +6,9 @@ mod client;
 #[cfg(target_os = "linux")]
 mod explained;
 #[cfg(target_os = "linux")]
+mod server;
+mod server_args;
+#[cfg(target_os = "linux")]
 mod show;
 
 use std::process::ExitCode;
@@ -43,8 +46,14 @@ fn measure(_: &Iperf3Args, _: Look) -> Result<ExitCode, Failure> {
     Err(no_linux())
 }
 
+#[cfg(target_os = "linux")]
+fn serve(args: &Iperf3Args) -> Result<ExitCode, Failure> {
+    server::serve(args)
+}
+
+#[cfg(not(target_os = "linux"))]
 fn serve(_: &Iperf3Args) -> Result<ExitCode, Failure> {
-    Err(Failure::new("the server is not built yet", "run iperf3 -s"))
+    Err(no_linux())
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -7,6 +7,7 @@ use fullpipe_iperf3::unit::{RateFormat, parse_amount, parse_rate};
 use fullpipe_iperf3::{Mode, PORT, Params, Protocol, params};
 use fullpipe_units::{Bytes, Duration, Rate};
 
+use super::server_args::ServerArgs;
 use crate::failure::Failure;
 
 const EXAMPLE: &str = "\
@@ -68,6 +69,9 @@ pub(crate) struct Iperf3Args {
 
     #[command(flatten)]
     pub(crate) explain: ExplainArgs,
+
+    #[command(flatten)]
+    pub(crate) serve: ServerArgs,
 }
 
 /// What a client asks for.
@@ -321,7 +325,7 @@ const UNSUPPORTED: [(&str, &str, &str); 32] = [
     ("", "--gsro", "datagrams leave one by one"),
     ("", "--json-stream-full-output", "events hold all that the document does"),
     ("", "--use-pkcs1-padding", "there is no authentication"),
-    ("", "--server-bitrate-limit", "see the server's limits in --help"),
+    ("", "--idle-timeout", "an idle server costs nothing"),
 ];
 
 /// What to say of `argument`, if it is a flag of iperf3 that is not here.

@@ -492,7 +492,9 @@ fn shortest_rtt(socket: &Socket) -> Option<Duration> {
 fn connected(socket: &Socket) -> Result<Connected, Error> {
     let own = socket.local_addr().doing("read a socket's address")?.as_socket();
     let peer = socket.peer_addr().doing("read a socket's peer")?.as_socket();
-    let host = |address: Option<SocketAddr>| address.map_or_else(String::new, |a| a.ip().to_string());
+    // On a socket of both families an IPv4 address is one of IPv6 that holds it.
+    let host =
+        |address: Option<SocketAddr>| address.map_or_else(String::new, |a| a.ip().to_canonical().to_string());
     let port = |address: Option<SocketAddr>| address.map_or(0, |a| a.port());
     Ok(Connected {
         socket: socket.as_raw_fd(),

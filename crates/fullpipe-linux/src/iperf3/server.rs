@@ -141,6 +141,8 @@ pub enum Told {
     Ended(Box<End>),
     /// It went wrong: one line without a final period.
     Failed(String),
+    /// Nothing more is told of it.
+    Left,
 }
 
 /// Who hears what a server has to tell. Several tests tell at the same time.
@@ -359,6 +361,7 @@ impl<'a> Server<'a> {
         drop(tests);
         let session = move || {
             session::run(self, socket, cookie, tag);
+            self.audience.hear(Said::Test(tag, Told::Left));
             self.lock().leave(cookie);
             self.bell.ring();
         };

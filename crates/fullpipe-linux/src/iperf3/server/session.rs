@@ -10,6 +10,7 @@
 //! on for longer than it asked for is ended.
 
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -335,6 +336,11 @@ impl Session<'_, '_> {
             streams: meters.iter().map(Meter::result).collect(),
             server_output: None,
         };
+        for meter in &meters {
+            // iperf3's client reads whole blocks, and it is in the middle of one: without an end of the data it would wait
+            // for the rest before it looks at the control connection again. Over UDP there is nothing to end.
+            let _ = meter.stream.socket().shutdown(Shutdown::Both);
+        }
         control.say(State::ExchangeResults)?;
         let theirs = Results::from_json(&control.frame(RESULTS_MOST)?).map_err(Broken::from)?;
         theirs.of_streams(ours.streams.iter().map(|stream| stream.id))?;
@@ -351,7 +357,7 @@ impl Session<'_, '_> {
         }
         // A client that just goes away has everything.
         let _ = control.state(self.server.clock.now() + FAREWELL);
-        let _ = control.socket().shutdown(std::net::Shutdown::Write);
+        let _ = control.socket().shutdown(Shutdown::Write);
         Ok(())
     }
 }

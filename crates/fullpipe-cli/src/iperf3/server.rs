@@ -1,0 +1,232 @@
+//! `fullpipe iperf3 -s`: what a server tells, as text, documents or events.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fullpipe_iperf3::document::{Document, Event};
+use fullpipe_iperf3::results::ServerOutput;
+use fullpipe_iperf3::text::{Side, Text};
+use fullpipe_iperf3::unit::RateFormat;
+use fullpipe_linux::Stop;
+use fullpipe_linux::iperf3::Family;
+use fullpipe_linux::iperf3::client::Watch;
+use fullpipe_linux::iperf3::server::{self, Audience, Limits, Said, Settings, Tag, Told};
+use serde::Serialize;
+
+use super::args::Iperf3Args;
+use super::server_args::ServerArgs;
+use super::show::{Form, Show};
+use crate::failure::Failure;
+use crate::output;
+
+/// What is kept of a test's lines for a client that asks for them (`--get-server-output`).
+const PRINTED_MOST: usize = 1 << 20;
+
+/// Reports that are kept for a document, all streams counted: those of a day of one stream, some 20 MB. What comes after is left out.
+const REPORTS_MOST: usize = 90_000;
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// iperf3's lines.
+    Text,
+    /// A document for each test (`-J`).
+    Documents,
+    /// An event a line (`--json-stream`).
+    Events,
+}
+
+/// Serves until Ctrl-C, or for one test.
+pub(super) fn serve(args: &Iperf3Args) -> Result<ExitCode, Failure> {
+    let ServerArgs { one_off, max_tests, max_per_address, server_max_duration, server_bitrate_limit } =
+        args.serve;
+    let usual = Limits::default();
+    let limits = Limits {
+        tests: max_tests.into(),
+        per_address: max_per_address.into(),
+        duration: server_max_duration,
+        rate: server_bitrate_limit.map(|(rate, _)| rate),
+        rate_over: server_bitrate_limit.and_then(|(_, over)| over).unwrap_or(usual.rate_over),
+    };
+    let family = match (args.test.version4, args.test.version6) {
+        (true, _) => Family::V4,
+        (_, true) => Family::V6,
+        _ => Family::Any,
+    };
+    let settings =
+        Settings { address: args.bind, family, port: args.port, one_off, interval: args.interval, limits };
+    let stop = Stop::new()?;
+    let handler = stop.clone();
+    ctrlc::set_handler(move || handler.stop())
+        .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}"), ""))?;
+    let shown = match (args.json, args.json_stream) {
+        (true, _) => Shown::Documents,
+        (_, true) => Shown::Events,
+        _ => Shown::Text,
+    };
+    let printer = Printer { shown, rates: args.format, verbose: args.verbose, tests: Mutex::default() };
+    server::serve(&settings, &stop, &printer)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Printer {
+    shown: Shown,
+    rates: RateFormat,
+    verbose: bool,
+    tests: Mutex<BTreeMap<u64, Test>>,
+}
+
+/// What was shown of a test so far.
+struct Test {
+    /// Follows what the sending sockets tell.
+    show: Show,
+    reports: usize,
+    text: Text,
+    /// The same without what tells tests apart: what its client may ask for.
+    own: Text,
+    printed: String,
+    keeps: bool,
+}
+
+/// An event, and of which test it is: several may run.
+#[derive(Serialize)]
+struct Numbered<'a, T> {
+    #[serde(flatten)]
+    event: Event<'a, T>,
+    fullpipe: Number,
+}
+
+#[derive(Serialize)]
+struct Number {
+    test: u64,
+}
+
+impl Audience for Printer {
+    fn hear(&self, said: Said) {
+        match said {
+            Said::Listening { port, number } => {
+                if self.shown == Shown::Text {
+                    let line = "-".repeat(59);
+                    print(&format!("{line}\nServer listening on {port} (test #{number})\n{line}\n"));
+                }
+            }
+            Said::TurnedAway { peer, why } => eprintln!("note: {peer}: {why}"),
+            Said::Test(tag, told) => self.of_test(tag, told),
+        }
+    }
+
+    fn printed(&self, of: &Tag) -> Option<ServerOutput> {
+        let mut tests = self.lock();
+        let test = tests.get_mut(&of.number)?;
+        match self.shown {
+            Shown::Text => Some(ServerOutput::Text(std::mem::take(&mut test.printed))),
+            Shown::Documents | Shown::Events => {
+                serde_json::to_value(&test.show.document).ok().map(ServerOutput::Json)
+            }
+        }
+    }
+}
+
+impl Printer {
+    fn of_test(&self, tag: Tag, told: Told) {
+        let mut tests = self.lock();
+        let number = tag.number;
+        match (tests.get_mut(&number), told) {
+            (_, Told::Accepted(params)) => {
+                let text = Text::new(Side::Server, &params, self.rates, self.verbose);
+                let own = text.clone();
+                let text = if tag.running > 1 { text.tagged(format!("#{number} ")) } else { text };
+                let mut show = Show::new(Form::Nothing, true, None, None);
+                show.document.extra_data = params.extra_data.clone();
+                let keeps = params.get_server_output;
+                tests.insert(number, Test { show, reports: 0, text, own, printed: String::new(), keeps });
+            }
+            (_, Told::Failed(why)) => {
+                let document = tests.remove(&number).map(|test| test.show.document).unwrap_or_default();
+                self.failed(tag, why, document);
+            }
+            (_, Told::Left) => drop(tests.remove(&number)),
+            (Some(test), told) => self.told(test, number, told),
+            (None, _) => {}
+        }
+    }
+
+    fn told(&self, test: &mut Test, number: u64, told: Told) {
+        match told {
+            Told::Started(start) => {
+                test.print(self, |text| text.start(&start));
+                self.event(number, "start", &start);
+                test.show.start(&start);
+            }
+            Told::Row { socket, row, omitted } => {
+                test.show.row(socket, &row, omitted);
+                // Kept for a diagnosis at the end, which is the client's.
+                test.show.rows.clear();
+            }
+            Told::Interval(interval) => {
+                test.reports += 1;
+                test.show.interval(*interval);
+                let Some(interval) = test.show.document.intervals.pop() else { return };
+                test.print(self, |text| text.interval(&interval));
+                self.event(number, "interval", &interval);
+                let documents = self.shown == Shown::Documents;
+                if documents && test.show.document.intervals.len() * interval.streams.len() < REPORTS_MOST {
+                    test.show.document.intervals.push(interval);
+                }
+            }
+            Told::Ended(end) => {
+                let several = test.reports > 1;
+                test.print(self, |text| text.end(&end, several));
+                self.event(number, "end", &end);
+                test.show.document.end = *end;
+                if self.shown == Shown::Documents {
+                    print_json(output::json(&test.show.document));
+                }
+            }
+            Told::Accepted(_) | Told::Failed(_) | Told::Left => {}
+        }
+    }
+
+    fn failed(&self, tag: Tag, why: String, document: Document) {
+        match self.shown {
+            Shown::Text => eprintln!("error: test {} of {}: {why}", tag.number, tag.peer),
+            Shown::Documents => print_json(output::json(&Document { error: Some(why), ..document })),
+            Shown::Events => self.event(tag.number, "error", &why),
+        }
+    }
+
+    fn event(&self, number: u64, event: &str, data: &impl Serialize) {
+        if self.shown == Shown::Events {
+            let numbered = Numbered { event: Event { event, data }, fullpipe: Number { test: number } };
+            print_json(output::json_line(&numbered));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Test>> {
+        self.tests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Test {
+    fn print(&mut self, printer: &Printer, lines: impl Fn(&mut Text) -> String) {
+        if printer.shown != Shown::Text {
+            return;
+        }
+        print(&lines(&mut self.text));
+        if self.keeps && self.printed.len() < PRINTED_MOST {
+            self.printed += &lines(&mut self.own);
+        }
+    }
+}
+
+fn print_json(text: Result<String, Failure>) {
+    if let Ok(text) = text {
+        print(&text);
+    }
+}
+
+/// A server whose output nobody can take serves on.
+fn print(text: &str) {
+    let _ = output::print(text);
+}
