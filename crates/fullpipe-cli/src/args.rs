@@ -10,8 +10,9 @@ use fullpipe::{Demand, InputError, Memory};
 use fullpipe_lab::experiment::Amount;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
+use crate::failure::Failure;
 use crate::iperf3::Iperf3Args;
 
 const EXAMPLES: &str = "\
@@ -24,6 +25,7 @@ Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
+  3  the other end of a measurement cannot be reached, refuses or breaks off
   4  this process may not make network namespaces or TUN devices, look at another's sockets, or change this host
   5  done, and with --check an expectation is not met
   6  tune: a change did not succeed, and is taken back
@@ -69,10 +71,14 @@ pub(crate) enum Command {
 const DIAGNOSE_EXAMPLE: &str = "\
 Examples:
   fullpipe diagnose cubic.iperf3.txt --link 1gbit --rtt 210ms --sysctl sysctl.txt
+  fullpipe diagnose server.example.com --link 1gbit
   fullpipe diagnose --pid 4242 --link 1gbit
   fullpipe diagnose --dst 192.0.2.7:443 --watch
   while sleep 0.1; do ss -tmi dst 192.0.2.7; done > ss.txt
   fullpipe diagnose ss.txt
+
+HOST[:PORT] is an iperf3 server, to which one stream of TCP is measured for 10 to 30 s. What is there as a file, or
+has a / or the ending of a log in its name, is a file and no host.
 
 With --pid, --dst or --watch the sockets of running applications are looked at, which are not touched;
 Ctrl-C ends the sampling, and what was sampled is diagnosed.
@@ -81,13 +87,14 @@ Exit codes:
   0  done
   1  the input cannot be used, or there is nothing to look at
   2  wrong usage
+  3  the iperf3 server cannot be reached, refuses or breaks off
   4  the process may not look at that process's files";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// The output of iperf3 on the sending host, of ss -ti or ss -tmi, a capture (pcap, pcapng), a trace of fullpipe run, or
-    /// - for standard input
+    /// The output of iperf3 on the sending host, of ss -ti or ss -tmi, a capture (pcap, pcapng), a trace of fullpipe run,
+    /// - for standard input, or HOST[:PORT] of an iperf3 server to measure to
     #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
     file: Option<String>,
 
@@ -115,9 +122,10 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
-    /// What one flow of the same host reaches on a local network, as 940mbit
-    #[arg(long, value_name = "RATE")]
-    pub(crate) control: Option<Rate>,
+    /// What one flow of the same host reaches on a local network, as 940mbit; or, with a HOST to measure to, a near
+    /// iperf3 server to measure that with
+    #[arg(long, value_name = "RATE|HOST", value_parser = control)]
+    pub(crate) control: Option<Control>,
 
     /// Of a trace with several points, the one with this label; the first when left out
     #[arg(long, value_name = "LABEL")]
@@ -143,7 +151,40 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) output: OutputArgs,
 }
 
+/// A control measurement.
+#[derive(Clone, Debug)]
+pub(crate) enum Control {
+    /// What it has shown.
+    Rate(Rate),
+    /// The server to make it with.
+    Host(String),
+}
+
+/// A rate, or else a host. What begins with a digit and is no address was meant as a rate.
+fn control(text: &str) -> Result<Control, ParseUnitError> {
+    match text.parse() {
+        Ok(rate) => Ok(Control::Rate(rate)),
+        Err(error) => {
+            let address = text.split([':', '.']).count() > 2;
+            let rate = text.starts_with(|first: char| first.is_ascii_digit()) && !address;
+            if rate { Err(error) } else { Ok(Control::Host(text.into())) }
+        }
+    }
+}
+
 impl DiagnoseArgs {
+    /// The rate of the control measurement, if it was given as one.
+    pub(crate) fn control_rate(&self) -> Result<Option<Rate>, Failure> {
+        match &self.control {
+            None => Ok(None),
+            Some(Control::Rate(rate)) => Ok(Some(*rate)),
+            Some(Control::Host(host)) => Err(Failure::usage(
+                format!("a control measurement to {host} goes with a measurement, and there is a log here"),
+                "give --control the rate that was measured, as 940mbit",
+            )),
+        }
+    }
+
     /// The input; empty where sockets are looked at instead.
     pub(crate) fn file(&self) -> &str {
         self.file.as_deref().unwrap_or_default()

@@ -17,7 +17,7 @@ use fullpipe_units::Bytes;
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
-use crate::{output, sockets};
+use crate::{iperf3, output, sockets};
 
 /// A log of a day's one-second intervals is a few megabytes; what is larger is something else.
 const LARGEST_INPUT: u64 = 64 << 20;
@@ -48,6 +48,9 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     if args.sockets.asked() {
         return sockets::diagnose(args, look);
     }
+    if let Some(done) = iperf3::diagnose(args, look) {
+        return done;
+    }
     let name = if args.file() == "-" { "standard input" } else { args.file() };
     let input = Input::read(args, name)?;
     explained(args, look, name, input.facts(), args.sysctl.as_deref(), None)
@@ -71,7 +74,10 @@ pub(crate) fn explained(
         sysctl: own.as_ref(),
         peer_sysctl: peer_sysctl.as_ref(),
         kernel: args.kernel,
-        control: args.control,
+        control: match facts.control {
+            Some(rate) => Some(rate),
+            None => args.control_rate()?,
+        },
         ..facts
     };
     let demand = args.demand.demand(|| {
