@@ -19,6 +19,7 @@
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
 //! | [`iperf3`] | iperf3's tests on real networks: streams, client |
+//! | [`sock_diag`] | what the TCP sockets of this host tell of themselves, whosever they are |
 //! | [`command`] | any command behind a path |
 //! | `contained` | that command, with all that descends from it |
 //!
@@ -41,6 +42,7 @@ mod netlink;
 mod packet;
 mod poll;
 pub mod rights;
+pub mod sock_diag;
 pub mod stack_loop;
 mod sys;
 mod tcp_info;
