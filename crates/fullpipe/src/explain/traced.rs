@@ -6,7 +6,9 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Bytes;
 
 use super::series::Series;
-use super::{BufferSource, Buffers, Explainer, Facts, Findings, Limit, Measured, Sender};
+use super::{
+    BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
+};
 use crate::classify::{Classification, HostFacts, agreement, classify, exact};
 use crate::input::trace::Trace;
 
@@ -21,7 +23,10 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, tr
         wmem: facts.sender().and_then(|(host, _)| host.tcp_wmem).map(|wmem| wmem[2]),
         rmem: facts.receiver().and_then(|(host, _)| host.tcp_rmem).map(|rmem| rmem[2]),
     };
-    let classification = classify(trace.rows(), &host);
+    let mut classification = classify(trace.rows(), &host);
+    if trace.is_one_sample() {
+        classification.findings.iter_mut().for_each(of_one_sample);
+    }
     let explainer = Explainer::new(facts, series, measured, Some((trace.rows(), &classification)));
     let Explainer { buffers, assumptions, mut notes, cap, .. } = explainer;
     notes.extend(trace.notes().iter().cloned());
@@ -50,6 +55,25 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, tr
         assumptions,
         notes,
     }
+}
+
+/// A moment's state shows what the socket waits for, and not for how long, nor what brought it there.
+fn of_one_sample(finding: &mut Finding) {
+    let open = match finding.limit {
+        Limit::App => "whether a writer that is slow or a moment between two writes shows here",
+        Limit::Rwnd | Limit::ReceiverApp => {
+            "whether the window is small or shrinks: the receiver's buffer is one cause, a slow reader the other"
+        }
+        Limit::Sndbuf => "whether the buffer still grows by itself",
+        Limit::Cwnd | Limit::SlowStart => {
+            "what holds the congestion window: loss at random, a policer and a window that still grows look alike"
+        }
+        Limit::Pacing => "whether the limit of the pacing was set or changes",
+        Limit::Policer | Limit::Link => "whether the rate is steady, as that of a line",
+    };
+    finding.confidence = Confidence::Low;
+    finding.could_not_tell.insert(0, format!("one sample cannot tell {open}"));
+    finding.next_test = Some("sample for some seconds: while sleep 0.1; do ss -tmi; done".into());
 }
 
 /// What the rows say of the buffers, in place of `base` where that says less.
