@@ -10,7 +10,7 @@
 //! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
 //! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an experiment's point,
 //! and [`proof`] holds it against a kernel. [`situations`] does the same for the classifier. [`live`] classifies a flow
-//! while it runs.
+//! while it runs, and [`sockets`] all of a host.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -25,6 +25,7 @@ pub mod offered;
 pub mod proof;
 pub mod report;
 pub mod situations;
+pub mod sockets;
 pub mod stats;
 pub mod whatif;
 
@@ -40,6 +41,7 @@ pub use latency::Latency;
 pub use live::{Held, Live};
 pub use offered::{Demand, Memory, Offered};
 pub use report::{Diagnosis, Look, Rung, render_text, render_whatif};
+pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
 
