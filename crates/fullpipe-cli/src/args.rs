@@ -1,6 +1,7 @@
 //! The arguments of every command.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -23,7 +24,7 @@ Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
-  4  this process may not make network namespaces or TUN devices
+  4  this process may not make network namespaces or TUN devices, or look at another's sockets
   5  done, and with --check an expectation is not met
 
 emu exits as its command does.";
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Run a command behind an emulated path
     Emu(EmuArgs),
+    /// Serve what holds the connections of this host to Prometheus
+    Exporter(ExporterArgs),
     /// Run an experiment in the simulator and on the kernel, and compare
     Fidelity(FidelityArgs),
     /// Measure to or as an iperf3 server, and name what holds the transfer back
@@ -61,19 +64,32 @@ pub(crate) enum Command {
 }
 
 const DIAGNOSE_EXAMPLE: &str = "\
-Example:
+Examples:
   fullpipe diagnose cubic.iperf3.txt --link 1gbit --rtt 210ms --sysctl sysctl.txt
+  fullpipe diagnose --pid 4242 --link 1gbit
+  fullpipe diagnose --dst 192.0.2.7:443 --watch
+  while sleep 0.1; do ss -tmi dst 192.0.2.7; done > ss.txt
+  fullpipe diagnose ss.txt
+
+With --pid, --dst or --watch the sockets of running applications are looked at, which are not touched;
+Ctrl-C ends the sampling, and what was sampled is diagnosed.
 
 Exit codes:
   0  done
-  1  the input cannot be used
-  2  wrong usage";
+  1  the input cannot be used, or there is nothing to look at
+  2  wrong usage
+  4  the process may not look at that process's files";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// The output of iperf3 on the sending host, a capture (pcap, pcapng), a trace of fullpipe run, or - for standard input
-    pub(crate) file: String,
+    /// The output of iperf3 on the sending host, of ss -ti or ss -tmi, a capture (pcap, pcapng), a trace of fullpipe run, or
+    /// - for standard input
+    #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
+    file: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) sockets: SocketArgs,
 
     /// Rate of the line, as 1gbit
     #[arg(long, value_name = "RATE")]
@@ -108,8 +124,8 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "SEED")]
     pub(crate) seed: Option<u64>,
 
-    /// Of a run with several flows or a capture with several connections, the one with this number; the first
-    /// when left out, and the largest connection
+    /// Of a run with several flows, or of several connections, the one with this number; the first flow when left
+    /// out, and the largest connection
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
@@ -122,6 +138,48 @@ pub(crate) struct DiagnoseArgs {
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+impl DiagnoseArgs {
+    /// The input; empty where sockets are looked at instead.
+    pub(crate) fn file(&self) -> &str {
+        self.file.as_deref().unwrap_or_default()
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SocketArgs {
+    /// Instead of an input, look at the connections of the process with this number
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pid: Option<u32>,
+
+    /// Look at the connections to this address or name, with a port or to any; may be given several times
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) dst: Vec<String>,
+
+    /// Go on and print a line an interval for each connection that moves, instead of diagnosing the largest; without --pid
+    /// and --dst those of all connections
+    #[arg(long)]
+    pub(crate) watch: bool,
+
+    /// How long to look; 10s when left out, and with --watch until Ctrl-C
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) length: Option<Duration>,
+
+    /// Length of an interval of --watch
+    #[arg(long, short, value_name = "TIME", default_value = "1s", requires = "watch")]
+    pub(crate) interval: Duration,
+
+    /// With --watch, an object a line and connection
+    #[arg(long, requires = "watch")]
+    pub(crate) jsonl: bool,
+}
+
+impl SocketArgs {
+    /// Whether sockets are looked at.
+    pub(crate) fn asked(&self) -> bool {
+        self.pid.is_some() || !self.dst.is_empty() || self.watch
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -333,6 +391,39 @@ pub(crate) struct EmuArgs {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
+}
+
+const EXPORTER_EXAMPLE: &str = "\
+Example:
+  fullpipe exporter --dst 192.0.2.7:443 --dst backup.example.com
+
+It runs until it is ended. /metrics has, for each --dst, the time that connections were held by
+each limit (fullpipe_limit_seconds_total), bytes, connections, round-trip times and what waits unsent.
+
+Exit codes:
+  1  it cannot listen there, or the kernel does not tell of its sockets
+  2  wrong usage
+  4  the process may not look at that process's files";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXPORTER_EXAMPLE)]
+pub(crate) struct ExporterArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9579")]
+    pub(crate) listen: SocketAddr,
+
+    /// Connections to this address or name, with a port or to any, as one group; may be given several times; all
+    /// connections are one group when left out
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) dst: Vec<String>,
+
+    /// Only connections of the process with this number
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pid: Option<u32>,
+
+    /// Rate of the line, as 1gbit: tells the line from a limit of a flow
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Option<Rate>,
 }
 
 const FIDELITY_EXAMPLE: &str = "\

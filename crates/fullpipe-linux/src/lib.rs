@@ -20,6 +20,7 @@
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
 //! | [`iperf3`] | iperf3's tests on real networks: streams, client |
 //! | [`sock_diag`] | what the TCP sockets of this host tell of themselves, whosever they are |
+//! | [`watch`] | samples of them, again and again |
 //! | [`command`] | any command behind a path |
 //! | `contained` | that command, with all that descends from it |
 //!
@@ -48,6 +49,7 @@ mod sys;
 mod tcp_info;
 mod tun;
 pub mod wan;
+pub mod watch;
 
 pub use clock::Clock;
 pub use error::{Error, Kind};

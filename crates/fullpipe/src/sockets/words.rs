@@ -6,8 +6,8 @@ use super::SocketReport;
 use crate::offered::{Carries, Memory};
 use crate::report::becomes;
 
-/// A queue that grows by less than this part of what is sent is a sawtooth, not a growing queue.
-const NOTABLE_GROWTH: f64 = 0.01;
+/// Measured growth below this part of what is sent is the sawtooth of a queue, not a growing one.
+const NOTABLE_GROWTH: f64 = 0.1;
 /// Rows of a table of sockets.
 const MOST_LINES: usize = 10;
 
@@ -51,7 +51,7 @@ pub fn line(report: &SocketReport, memory: Memory) -> String {
 /// Whether the queue's growth is more than the moment's sawtooth.
 fn grows(report: &SocketReport) -> bool {
     let growth = report.backlog.growth_bytes_per_s as f64 * 8.0;
-    growth > NOTABLE_GROWTH * report.achieved.as_bps() as f64 && growth > 0.0
+    report.offered_source == "given" || growth > NOTABLE_GROWTH * report.achieved.as_bps() as f64
 }
 
 fn rtt(millis: f64) -> String {
