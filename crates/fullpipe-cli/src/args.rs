@@ -443,6 +443,7 @@ Example:
 
 It runs until it is ended. /metrics has, for each --dst, the time that connections were held by
 each limit (fullpipe_limit_seconds_total), bytes, connections, round-trip times and what waits unsent.
+/probe?target=HOST[:PORT] runs a short test to an iperf3 server, one at a time.
 
 Exit codes:
   1  it cannot listen there, or the kernel does not tell of its sockets
