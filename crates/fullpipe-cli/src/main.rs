@@ -16,6 +16,7 @@ mod manual;
 mod output;
 mod pcapng;
 mod run;
+mod tui;
 mod whatif;
 
 use std::process::ExitCode;

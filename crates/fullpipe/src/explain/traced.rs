@@ -7,7 +7,7 @@ use fullpipe_units::{Bytes, Rate};
 
 use super::series::Series;
 use super::{BufferSource, Buffers, Explainer, Facts, Findings, Limit, Measured, Sender};
-use crate::classify::{Classification, HostFacts, agreement, classify, exact};
+use crate::classify::{Classification, agreement, classify, exact};
 use crate::input::capture::Capture;
 use crate::input::trace::Trace;
 
@@ -16,12 +16,7 @@ const HELD: f64 = 0.05;
 
 /// Explains the flow of a trace.
 pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, trace: &Trace) -> Findings {
-    let host = HostFacts {
-        line: facts.link,
-        cc: None,
-        wmem: facts.sender().and_then(|(host, _)| host.tcp_wmem).map(|wmem| wmem[2]),
-        rmem: facts.receiver().and_then(|(host, _)| host.tcp_rmem).map(|rmem| rmem[2]),
-    };
+    let host = facts.hosts();
     let classification = classify(trace.rows(), &host);
     let explainer = Explainer::new(facts, series, measured, Some((trace.rows(), &classification)));
     let Explainer { buffers, assumptions, mut notes, cap, .. } = explainer;
