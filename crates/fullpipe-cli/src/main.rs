@@ -27,6 +27,7 @@ mod sockets;
 #[path = "sockets_elsewhere.rs"]
 mod sockets;
 mod tune;
+mod tui;
 mod whatif;
 
 use std::process::ExitCode;
