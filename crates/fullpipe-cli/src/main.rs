@@ -26,8 +26,8 @@ mod sockets;
 #[cfg(not(target_os = "linux"))]
 #[path = "sockets_elsewhere.rs"]
 mod sockets;
-mod tune;
 mod tui;
+mod tune;
 mod whatif;
 
 use std::process::ExitCode;
