@@ -139,7 +139,7 @@ fn run(place: Place, scrape: Duration, host: HostFacts) -> Probed {
     let clock = Clock::starting_in(Duration::ZERO);
     let begin = clock.now();
     let params = Params { time: length(scrape), ..Params::default() };
-    let client = Client { place, params, interval: Duration::ZERO };
+    let client = Client { place, params, interval: Duration::ZERO, length: None };
     let mut following = Following(Live::new(host));
     let mut probed = Probed::default();
     let Ok(stop) = Stop::new() else { return probed };
