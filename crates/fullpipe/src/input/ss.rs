@@ -360,7 +360,7 @@ impl Sample {
             app_limited: self.has("app_limited"),
             srtt: rtt,
             min_rtt: self.value("minrtt").and_then(Self::span),
-            delivered: self.number("delivered").map_or(Bytes::new(self.acked()), segments),
+            delivered: Bytes::new(self.acked()) + segments(self.number("sacked").unwrap_or(0)),
             retransmits,
             recovering: again > 0 || count("lost") > 0,
             notsent: Bytes::new(count("notsent")),
