@@ -9,6 +9,7 @@ use fullpipe::input::capture::is_capture;
 use fullpipe::input::trace::Choice;
 use fullpipe::input::{decode, ss};
 use fullpipe::report::html::render_diagnosis;
+use fullpipe::tune::KEYS;
 use fullpipe::{
     Capture, DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, SocketReport, Trace,
     render_text,
@@ -24,25 +25,6 @@ const LARGEST_INPUT: u64 = 64 << 20;
 
 /// Stands for this host's own settings.
 pub(crate) const LOCAL: &str = "local";
-
-/// Settings that say something of TCP, as files below `/proc/sys`.
-const LOCAL_SETTINGS: [&str; 15] = [
-    "kernel/osrelease",
-    "net/core/rmem_max",
-    "net/core/wmem_max",
-    "net/core/default_qdisc",
-    "net/ipv4/tcp_rmem",
-    "net/ipv4/tcp_wmem",
-    "net/ipv4/tcp_mem",
-    "net/ipv4/tcp_adv_win_scale",
-    "net/ipv4/tcp_moderate_rcvbuf",
-    "net/ipv4/tcp_window_scaling",
-    "net/ipv4/tcp_congestion_control",
-    "net/ipv4/tcp_available_congestion_control",
-    "net/ipv4/tcp_allowed_congestion_control",
-    "net/ipv4/tcp_slow_start_after_idle",
-    "net/ipv4/tcp_no_metrics_save",
-];
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     if args.sockets.asked() {
@@ -214,7 +196,7 @@ fn local() -> String {
         let value = fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?;
         Some(format!("{} = {}\n", path.replace('/', "."), value.trim()))
     };
-    LOCAL_SETTINGS.iter().filter_map(line).collect()
+    KEYS.iter().filter_map(line).collect()
 }
 
 /// What this host has left for applications, if it says so.
