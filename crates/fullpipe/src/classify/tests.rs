@@ -1,4 +1,4 @@
-use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
+use fullpipe_lab::trace::ReceiverInfo;
 use fullpipe_units::draw;
 
 use super::buffers::BufferState;

@@ -1,5 +1,4 @@
-use fullpipe_lab::trace::TcpInfo;
-use fullpipe_units::{Bytes, Rate};
+use fullpipe_units::Bytes;
 
 use super::*;
 use crate::classify::samples::{MSS, row};
