@@ -140,6 +140,10 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
+    /// Of a trace: play it back as it was, with what holds the flow at each moment; q quits, f or space freezes
+    #[arg(long)]
+    pub(crate) tui: bool,
+
     /// Also write a report to FILE: one HTML page with charts that needs no network
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,

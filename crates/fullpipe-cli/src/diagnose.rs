@@ -17,7 +17,7 @@ use fullpipe_units::Bytes;
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
-use crate::{iperf3, output, sockets};
+use crate::{iperf3, output, sockets, tui};
 
 /// A log of a day's one-second intervals is a few megabytes; what is larger is something else.
 const LARGEST_INPUT: u64 = 64 << 20;
@@ -80,6 +80,9 @@ pub(crate) fn explained(
         },
         ..facts
     };
+    if args.tui {
+        return play(&facts, name, look);
+    }
     let demand = args.demand.demand(|| {
         // The queue is where the application is: on the sender.
         let settings = if facts.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
@@ -105,6 +108,19 @@ pub(crate) fn explained(
         Format::Json => output::print(&output::json(&diagnosis)?)?,
         Format::Text => output::print(&render_text(&diagnosis, look))?,
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Plays a trace back.
+fn play(facts: &Facts<'_>, name: &str, look: Look) -> Result<ExitCode, Failure> {
+    let Some(trace) = facts.trace else {
+        let message = format!("{name}: --tui plays a trace back, and this is none");
+        return Err(Failure::new(
+            message,
+            "make one: fullpipe run EXPERIMENT --out DIR writes DIR/trace.csv",
+        ));
+    };
+    tui::replay(trace.rows(), facts.hosts(), look)?;
     Ok(ExitCode::SUCCESS)
 }
 
