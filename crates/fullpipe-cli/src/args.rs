@@ -140,7 +140,8 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
-    /// Of a trace: play it back as it was, with what holds the flow at each moment; q quits, f or space freezes
+    /// With --watch, or to play a trace back: rate, windows and buffers as bars, and what holds the flow at each moment; q
+    /// quits, f or space freezes
     #[arg(long)]
     pub(crate) tui: bool,
 
