@@ -108,7 +108,8 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
         bind: None,
         connect_timeout: Some(PATIENCE),
     };
-    let params = Params { time, mode, ..Params::default() };
+    // A plan foretells the rate that lasts: the start is left out.
+    let params = Params { time, mode, omit: time / START, ..Params::default() };
     let client = Client { place, params, interval: Duration::ZERO };
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
     let sum = end.sum_received.or(end.sum_sent);
@@ -116,6 +117,8 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
         .ok_or_else(|| Failure::new("the server has not told what arrived", "is it an iperf3 -s?"))
 }
 
+/// So much of the time of a measurement goes before it.
+const START: u64 = 4;
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
