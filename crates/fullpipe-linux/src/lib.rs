@@ -49,5 +49,6 @@ pub mod wan;
 
 pub use clock::Clock;
 pub use error::{Error, Kind};
+pub use flows::kernel_name;
 pub use poll::Stop;
 pub use tun::Datapath;
