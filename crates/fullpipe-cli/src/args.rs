@@ -1,6 +1,7 @@
 //! The arguments of every command.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -9,8 +10,9 @@ use fullpipe::{Demand, InputError, Memory};
 use fullpipe_lab::experiment::Amount;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
 
+use crate::failure::Failure;
 use crate::iperf3::Iperf3Args;
 
 const EXAMPLES: &str = "\
@@ -23,8 +25,10 @@ Exit codes:
   0  done
   1  the input cannot be used, or the run went wrong
   2  wrong usage
-  4  this process may not make network namespaces or TUN devices
+  3  the other end of a measurement cannot be reached, refuses or breaks off
+  4  this process may not make network namespaces or TUN devices, look at another's sockets, or change this host
   5  done, and with --check an expectation is not met
+  6  tune: a change did not succeed, and is taken back
 
 emu exits as its command does.";
 
@@ -50,10 +54,14 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Run a command behind an emulated path
     Emu(EmuArgs),
+    /// Serve what holds the connections of this host to Prometheus
+    Exporter(ExporterArgs),
     /// Run an experiment in the simulator and on the kernel, and compare
     Fidelity(FidelityArgs),
     /// Measure to or as an iperf3 server, and name what holds the transfer back
     Iperf3(Box<Iperf3Args>),
+    /// Plan what to change on a host, try it, and take it back
+    Tune(TuneArgs),
     /// Print the completions of a shell
     Completions(CompletionsArgs),
     /// Print a manual page, as troff
@@ -61,19 +69,37 @@ pub(crate) enum Command {
 }
 
 const DIAGNOSE_EXAMPLE: &str = "\
-Example:
+Examples:
   fullpipe diagnose cubic.iperf3.txt --link 1gbit --rtt 210ms --sysctl sysctl.txt
+  fullpipe diagnose server.example.com --link 1gbit
+  fullpipe diagnose --pid 4242 --link 1gbit
+  fullpipe diagnose --dst 192.0.2.7:443 --watch
+  while sleep 0.1; do ss -tmi dst 192.0.2.7; done > ss.txt
+  fullpipe diagnose ss.txt
+
+HOST[:PORT] is an iperf3 server, to which one stream of TCP is measured for 10 to 30 s. What is there as a file, or
+has a / or the ending of a log in its name, is a file and no host.
+
+With --pid, --dst or --watch the sockets of running applications are looked at, which are not touched;
+Ctrl-C ends the sampling, and what was sampled is diagnosed.
 
 Exit codes:
   0  done
-  1  the input cannot be used
-  2  wrong usage";
+  1  the input cannot be used, or there is nothing to look at
+  2  wrong usage
+  3  the iperf3 server cannot be reached, refuses or breaks off
+  4  the process may not look at that process's files";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// The output of iperf3 on the sending host, a capture (pcap, pcapng), a trace of fullpipe run, or - for standard input
-    pub(crate) file: String,
+    /// The output of iperf3 on the sending host, of ss -ti or ss -tmi, a capture (pcap, pcapng), a trace of fullpipe run,
+    /// - for standard input, or HOST[:PORT] of an iperf3 server to measure to
+    #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
+    file: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) sockets: SocketArgs,
 
     /// Rate of the line, as 1gbit
     #[arg(long, value_name = "RATE")]
@@ -96,9 +122,10 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
-    /// What one flow of the same host reaches on a local network, as 940mbit
-    #[arg(long, value_name = "RATE")]
-    pub(crate) control: Option<Rate>,
+    /// What one flow of the same host reaches on a local network, as 940mbit; or, with a HOST to measure to, a near
+    /// iperf3 server to measure that with
+    #[arg(long, value_name = "RATE|HOST", value_parser = control)]
+    pub(crate) control: Option<Control>,
 
     /// Of a trace with several points, the one with this label; the first when left out
     #[arg(long, value_name = "LABEL")]
@@ -108,8 +135,8 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "SEED")]
     pub(crate) seed: Option<u64>,
 
-    /// Of a run with several flows or a capture with several connections, the one with this number; the first
-    /// when left out, and the largest connection
+    /// Of a run with several flows, or of several connections, the one with this number; the first flow when left
+    /// out, and the largest connection
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
@@ -122,6 +149,81 @@ pub(crate) struct DiagnoseArgs {
 
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// A control measurement.
+#[derive(Clone, Debug)]
+pub(crate) enum Control {
+    /// What it has shown.
+    Rate(Rate),
+    /// The server to make it with.
+    Host(String),
+}
+
+/// A rate, or else a host. What begins with a digit and is no address was meant as a rate.
+fn control(text: &str) -> Result<Control, ParseUnitError> {
+    match text.parse() {
+        Ok(rate) => Ok(Control::Rate(rate)),
+        Err(error) => {
+            let address = text.split([':', '.']).count() > 2;
+            let rate = text.starts_with(|first: char| first.is_ascii_digit()) && !address;
+            if rate { Err(error) } else { Ok(Control::Host(text.into())) }
+        }
+    }
+}
+
+impl DiagnoseArgs {
+    /// The rate of the control measurement, if it was given as one.
+    pub(crate) fn control_rate(&self) -> Result<Option<Rate>, Failure> {
+        match &self.control {
+            None => Ok(None),
+            Some(Control::Rate(rate)) => Ok(Some(*rate)),
+            Some(Control::Host(host)) => Err(Failure::usage(
+                format!("a control measurement to {host} goes with a measurement, and there is a log here"),
+                "give --control the rate that was measured, as 940mbit",
+            )),
+        }
+    }
+
+    /// The input; empty where sockets are looked at instead.
+    pub(crate) fn file(&self) -> &str {
+        self.file.as_deref().unwrap_or_default()
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SocketArgs {
+    /// Instead of an input, look at the connections of the process with this number
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pid: Option<u32>,
+
+    /// Look at the connections to this address or name, with a port or to any; may be given several times
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) dst: Vec<String>,
+
+    /// Go on and print a line an interval for each connection that moves, instead of diagnosing the largest; without --pid
+    /// and --dst those of all connections
+    #[arg(long)]
+    pub(crate) watch: bool,
+
+    /// How long to look; 10s when left out, and with --watch until Ctrl-C
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) length: Option<Duration>,
+
+    /// Length of an interval of --watch
+    #[arg(long, short, value_name = "TIME", default_value = "1s", requires = "watch")]
+    pub(crate) interval: Duration,
+
+    /// With --watch, an object a line and connection
+    #[arg(long, requires = "watch")]
+    pub(crate) jsonl: bool,
+}
+
+impl SocketArgs {
+    /// Whether sockets are looked at.
+    pub(crate) fn asked(&self) -> bool {
+        self.pid.is_some() || !self.dst.is_empty() || self.watch
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -335,6 +437,39 @@ pub(crate) struct EmuArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+const EXPORTER_EXAMPLE: &str = "\
+Example:
+  fullpipe exporter --dst 192.0.2.7:443 --dst backup.example.com
+
+It runs until it is ended. /metrics has, for each --dst, the time that connections were held by
+each limit (fullpipe_limit_seconds_total), bytes, connections, round-trip times and what waits unsent.
+
+Exit codes:
+  1  it cannot listen there, or the kernel does not tell of its sockets
+  2  wrong usage
+  4  the process may not look at that process's files";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = EXPORTER_EXAMPLE)]
+pub(crate) struct ExporterArgs {
+    /// Where to listen
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9579")]
+    pub(crate) listen: SocketAddr,
+
+    /// Connections to this address or name, with a port or to any, as one group; may be given several times; all
+    /// connections are one group when left out
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) dst: Vec<String>,
+
+    /// Only connections of the process with this number
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) pid: Option<u32>,
+
+    /// Rate of the line, as 1gbit: tells the line from a limit of a flow
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Option<Rate>,
+}
+
 const FIDELITY_EXAMPLE: &str = "\
 Examples:
   fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
@@ -386,6 +521,206 @@ pub(crate) struct FidelityArgs {
     /// Exit with 5 unless every cell agrees, the ladder holds, or 95 % of the limits are right
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+const TUNE_EXAMPLE: &str = "\
+Examples:
+  fullpipe tune --link 1gbit --rtt 210ms --loss 20ppm --to 203.0.113.7
+  fullpipe diagnose cubic.iperf3.txt --link 1gbit --rtt 210ms --json | fullpipe tune --from -
+  fullpipe tune --link 1gbit --rtt 210ms --loss 20ppm --to 203.0.113.7 --apply
+  fullpipe tune confirm
+  fullpipe tune rollback
+  fullpipe tune show --rtt 210ms
+
+Without --apply nothing is changed. What is applied is taken back by itself after --revert-after,
+unless fullpipe tune confirm comes before; also when this process is killed, and after a restart.
+Settings on trial stand in /etc/sysctl.d/90-fullpipe.conf as comments, confirmed ones as settings;
+what was before is kept in /var/lib/fullpipe.
+
+Exit codes:
+  0  done
+  1  the input cannot be used, or something went wrong
+  2  wrong usage
+  4  this process may not change the host: the plan is printed all the same
+  5  with --verify: the gain did not come
+  6  a change did not succeed, and all is as it was before";
+
+#[derive(Debug, ClapArgs)]
+#[command(after_help = TUNE_EXAMPLE, args_conflicts_with_subcommands = true)]
+pub(crate) struct TuneArgs {
+    #[command(subcommand)]
+    pub(crate) action: Option<TuneAction>,
+
+    #[command(flatten)]
+    pub(crate) plan: PlanArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TuneAction {
+    /// Print a plan, and apply it if asked to; what tune without a word does
+    Plan(PlanArgs),
+    /// Keep what is on trial
+    Confirm(StateArgs),
+    /// Take the newest changes back
+    Rollback(RollbackArgs),
+    /// Show what is changed, what has become of it, and who else sets the same
+    Status(StateArgs),
+    /// Show what this kernel offers and uses, and what each limits
+    Show(ShowArgs),
+    /// Take changes back when nobody confirms them
+    #[command(hide = true)]
+    Guard(GuardArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlaceArgs {
+    /// A folder that stands for /: settings are read and written below DIR/proc/sys, files below DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+
+    /// A network namespace, by its name (ip netns) or path; with --root only files are below DIR
+    #[arg(long, value_name = "NAME")]
+    pub(crate) netns: Option<String>,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PlanArgs {
+    /// Rate of the line, as 1gbit
+    #[arg(long, value_name = "RATE")]
+    pub(crate) link: Option<Rate>,
+
+    /// Round-trip time of the idle path, as 210ms
+    #[arg(long, value_name = "TIME")]
+    pub(crate) rtt: Option<Duration>,
+
+    /// Share of the packets that is lost, as 20ppm or 1.5%
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) loss: Option<Probability>,
+
+    /// Take the path from a report of fullpipe diagnose --json, or - for standard input; the options above outrank it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<String>,
+
+    /// The other host's address: what can be, is changed for connections to it alone
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: Option<std::net::IpAddr>,
+
+    /// This host's part in the transfer; sender when neither this nor --from says
+    #[arg(long, value_enum)]
+    pub(crate) role: Option<RoleName>,
+
+    /// Flows at a time that the host's memory has to do for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) flows: Option<u64>,
+
+    /// Kernel settings of the other host: a file with the output of sysctl -a
+    #[arg(long, value_name = "FILE")]
+    pub(crate) peer_sysctl: Option<String>,
+
+    /// Also apply what is for some applications only: notsent_lowat, initcwnd, slow_start_after_idle
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) with: Vec<fullpipe::tune::What>,
+
+    /// Apply it
+    #[arg(long)]
+    pub(crate) apply: bool,
+
+    /// Take it back after so long unless it is confirmed, or never
+    #[arg(long, value_name = "TIME|never", default_value = "120s")]
+    pub(crate) revert_after: RevertAfter,
+
+    /// Apply it, and measure before and after in turns against iperf3 -s on the host of --to
+    #[arg(long, requires = "to")]
+    pub(crate) verify: bool,
+
+    /// With --verify: measurements before and after, each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub(crate) rounds: u32,
+
+    /// With --verify: length of each measurement
+    #[arg(long, value_name = "TIME", default_value = "20s")]
+    pub(crate) time: Duration,
+
+    /// With --verify: port of iperf3 -s
+    #[arg(long, value_name = "PORT", default_value_t = 5201)]
+    pub(crate) port: u16,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// How long changes last that nobody confirms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RevertAfter(pub(crate) Option<Duration>);
+
+impl std::str::FromStr for RevertAfter {
+    type Err = fullpipe_units::ParseUnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "never" { Ok(Self(None)) } else { text.parse().map(|time| Self(Some(time))) }
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct StateArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct RollbackArgs {
+    /// Take all changes back, and not the newest only
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Also where somebody else has changed the same since
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ShowArgs {
+    /// Round-trip times at which to say what each limits, as 10ms,210ms
+    #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "10ms,50ms,210ms")]
+    pub(crate) rtt: Vec<Duration>,
+
+    /// A loss for which to say what it leaves of a loss-based sender
+    #[arg(long, value_name = "SHARE", default_value = "0")]
+    pub(crate) loss: Probability,
+
+    /// Also show the route to this host
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) to: Option<std::net::IpAddr>,
+
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct GuardArgs {
+    #[command(flatten)]
+    pub(crate) place: PlaceArgs,
+
+    pub(crate) number: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RoleName {
+    Sender,
+    Receiver,
+    Both,
 }
 
 const COMPLETIONS_EXAMPLE: &str = "\

@@ -6,17 +6,18 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use fullpipe::input::capture::is_capture;
-use fullpipe::input::decode;
 use fullpipe::input::trace::Choice;
+use fullpipe::input::{decode, ss};
 use fullpipe::report::html::render_diagnosis;
 use fullpipe::{
-    Capture, DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, Trace, render_text,
+    Capture, DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, SocketReport, Trace,
+    render_text,
 };
 use fullpipe_units::Bytes;
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
-use crate::output;
+use crate::{iperf3, output, sockets};
 
 /// A log of a day's one-second intervals is a few megabytes; what is larger is something else.
 const LARGEST_INPUT: u64 = 64 << 20;
@@ -44,23 +45,45 @@ const LOCAL_SETTINGS: [&str; 15] = [
 ];
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
-    let name = if args.file == "-" { "standard input" } else { &args.file };
+    if args.sockets.asked() {
+        return sockets::diagnose(args, look);
+    }
+    if let Some(done) = iperf3::diagnose(args, look) {
+        return done;
+    }
+    let name = if args.file() == "-" { "standard input" } else { args.file() };
     let input = Input::read(args, name)?;
-    let sysctl = args.sysctl.as_deref().map(settings).transpose()?;
+    explained(args, look, name, input.facts(), args.sysctl.as_deref(), None)
+}
+
+/// Explains `facts` with what is said on the command line, and prints it. `sysctl` says where the settings of the host are
+/// that made the log, and `sockets` among which the explained one was found.
+pub(crate) fn explained(
+    args: &DiagnoseArgs,
+    look: Look,
+    name: &str,
+    facts: Facts<'_>,
+    sysctl: Option<&str>,
+    sockets: Option<Vec<SocketReport>>,
+) -> Result<ExitCode, Failure> {
+    let own = sysctl.map(settings).transpose()?;
     let peer_sysctl = args.peer_sysctl.as_deref().map(settings).transpose()?;
     let facts = Facts {
         rtt: args.rtt,
         link: args.link,
-        sysctl: sysctl.as_ref(),
+        sysctl: own.as_ref(),
         peer_sysctl: peer_sysctl.as_ref(),
         kernel: args.kernel,
-        control: args.control,
-        ..input.facts()
+        control: match facts.control {
+            Some(rate) => Some(rate),
+            None => args.control_rate()?,
+        },
+        ..facts
     };
     let demand = args.demand.demand(|| {
         // The queue is where the application is: on the sender.
-        let settings = if facts.made_by_sender() { &args.sysctl } else { &args.peer_sysctl };
-        settings.as_deref().filter(|source| *source == LOCAL).and_then(|_| memory_left())
+        let settings = if facts.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
+        settings.filter(|source| *source == LOCAL).and_then(|_| memory_left())
     })?;
     let diagnosed = output::with_progress(|progress| fullpipe::diagnose(&facts, progress));
     let diagnosis = diagnosed.map_err(|e| match e {
@@ -69,6 +92,10 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     })?;
     let diagnosis = match demand {
         Some(demand) => diagnosis.against(demand),
+        None => diagnosis,
+    };
+    let diagnosis = match sockets {
+        Some(sockets) => diagnosis.among(sockets),
         None => diagnosis,
     };
     if let Some(path) = &args.html {
@@ -91,8 +118,8 @@ enum Input {
 impl Input {
     fn read(args: &DiagnoseArgs, name: &str) -> Result<Self, Failure> {
         let about = |e: InputError| Failure::from(e).about(name);
-        let mut source = open(&args.file)?;
-        let beginning = source.fill_buf().map_err(|e| unreadable(&args.file, &e))?;
+        let mut source = open(args.file())?;
+        let beginning = source.fill_buf().map_err(|e| unreadable(args.file(), &e))?;
         if is_capture(beginning) {
             if args.point.is_some() || args.seed.is_some() {
                 let message = format!("{name}: --point and --seed choose in a trace, and this is a capture");
@@ -101,10 +128,16 @@ impl Input {
             let number = args.flow.map(|flow| flow as usize);
             return Capture::read(source, number).map(Self::Capture).map_err(about);
         }
-        let text = whole(&args.file, source)?;
+        let text = whole(args.file(), source)?;
         let choice = Choice { point: args.point.as_deref(), seed: args.seed, flow: args.flow };
         match Kind::of(&text) {
             Kind::Trace => Trace::parse(&text, &choice).map(Self::Trace).map_err(about),
+            Kind::Ss if args.point.is_some() || args.seed.is_some() => {
+                let message =
+                    format!("{name}: --point and --seed choose in a trace, and this is output of ss");
+                Err(Failure::new(message, "leave them out; --flow chooses a connection"))
+            }
+            Kind::Ss => ss::parse(&text, args.flow).map(Self::Trace).map_err(about),
             _ if choice != Choice::default() => {
                 let message =
                     format!("{name}: --point, --seed and --flow choose in a trace, and this is none");
@@ -137,7 +170,7 @@ fn unreadable(file: &str, error: &io::Error) -> Failure {
 }
 
 /// The text of `file`, or of standard input for `-`.
-fn read(file: &str) -> Result<String, Failure> {
+pub(crate) fn read(file: &str) -> Result<String, Failure> {
     whole(file, open(file)?)
 }
 
@@ -169,7 +202,7 @@ fn local() -> String {
 }
 
 /// What this host has left for applications, if it says so.
-fn memory_left() -> Option<Bytes> {
+pub(crate) fn memory_left() -> Option<Bytes> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -30,3 +30,10 @@ pub(crate) fn runs(
 pub(crate) fn no_linux() -> Failure {
     Failure::new("the emulator needs Linux", "run experiments in the simulator: --world sim")
 }
+
+pub(crate) fn no_kernel() -> Failure {
+    Failure::new(
+        "tune changes a Linux host, and this is none",
+        "fullpipe whatif prints what to change on one",
+    )
+}

@@ -23,6 +23,9 @@ pub(crate) const NETWORK: u8 = 3;
 /// The machine does not let the process do it.
 #[cfg(target_os = "linux")]
 pub(crate) const RIGHTS: u8 = 4;
+/// A change was begun, did not succeed, and is taken back.
+#[cfg(target_os = "linux")]
+pub(crate) const REVERTED: u8 = 6;
 /// There is no such command: the exit code of shells.
 #[cfg(target_os = "linux")]
 pub(crate) const NO_COMMAND: u8 = 127;
@@ -133,6 +136,7 @@ impl From<fullpipe_linux::Error> for Failure {
             fullpipe_linux::Kind::Rights => RIGHTS,
             fullpipe_linux::Kind::NoCommand => NO_COMMAND,
             fullpipe_linux::Kind::Network => NETWORK,
+            fullpipe_linux::Kind::Reverted => REVERTED,
             fullpipe_linux::Kind::Settings | fullpipe_linux::Kind::System => RUNTIME,
         };
         Self::new(error.message, error.hint).exiting(code)

@@ -6,6 +6,8 @@ mod client;
 #[cfg(target_os = "linux")]
 mod explained;
 #[cfg(target_os = "linux")]
+mod probe;
+#[cfg(target_os = "linux")]
 mod server;
 mod server_args;
 #[cfg(target_os = "linux")]
@@ -17,6 +19,7 @@ use clap::error::{ContextKind, ErrorKind};
 use fullpipe::Look;
 
 pub(crate) use self::args::Iperf3Args;
+use crate::args::DiagnoseArgs;
 use crate::failure::{Failure, RUNTIME};
 
 /// Runs the client or the server. Whatever goes wrong, the exit code is 1: scripts know iperf3's.
@@ -54,6 +57,17 @@ fn serve(args: &Iperf3Args) -> Result<ExitCode, Failure> {
 #[cfg(not(target_os = "linux"))]
 fn serve(_: &Iperf3Args) -> Result<ExitCode, Failure> {
     Err(no_linux())
+}
+
+/// `fullpipe diagnose HOST`: measures to the server, if the input means one.
+#[cfg(target_os = "linux")]
+pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
+    probe::diagnose(args, look)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn diagnose(_: &DiagnoseArgs, _: Look) -> Option<Result<ExitCode, Failure>> {
+    None
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -8,6 +8,11 @@ mod emu;
 #[cfg(not(target_os = "linux"))]
 #[path = "emu_elsewhere.rs"]
 mod emu;
+#[cfg(target_os = "linux")]
+mod exporter;
+#[cfg(not(target_os = "linux"))]
+#[path = "exporter_elsewhere.rs"]
+mod exporter;
 mod failure;
 #[cfg(target_os = "linux")]
 mod fidelity;
@@ -16,6 +21,12 @@ mod manual;
 mod output;
 mod pcapng;
 mod run;
+#[cfg(target_os = "linux")]
+mod sockets;
+#[cfg(not(target_os = "linux"))]
+#[path = "sockets_elsewhere.rs"]
+mod sockets;
+mod tune;
 mod whatif;
 
 use std::process::ExitCode;
@@ -38,11 +49,16 @@ fn main() -> ExitCode {
         Command::Whatif(args) => whatif::whatif(&args, look),
         Command::Run(args) => run::run(&args),
         Command::Emu(args) => emu::emu(&args),
+        Command::Exporter(args) => exporter::exporter(&args),
         #[cfg(target_os = "linux")]
         Command::Fidelity(args) => fidelity::fidelity(&args),
         #[cfg(not(target_os = "linux"))]
         Command::Fidelity(_) => Err(emu::no_linux()),
         Command::Iperf3(args) => iperf3::iperf3(&args, look),
+        #[cfg(target_os = "linux")]
+        Command::Tune(args) => tune::tune(&args, look),
+        #[cfg(not(target_os = "linux"))]
+        Command::Tune(_) => Err(emu::no_kernel()),
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::man(&args),
     };

@@ -58,7 +58,7 @@ impl Server {
     fn text(&self, arguments: &[&str]) -> String {
         let (code, stdout, stderr) = self.measure(&[arguments, &["--no-diagnosis"]].concat());
         assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}\n{stdout}");
-        assert!(stdout.ends_with("\niperf Done.\n"), "{stdout}");
+        assert!(stdout.contains("\niperf Done.\n"), "{stdout}");
         stdout
     }
 
@@ -97,19 +97,22 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
         return;
     }
     let server = Server::start();
-    let text = server.text(&["-t", "1", "-i", "0.5"]);
+    let text = server.text(&["-t", "1", "-i", "0.2", "-b", "20M"]);
     assert!(text.contains("[ ID] Interval           Transfer     Bitrate         Retr  Cwnd\n"), "{text}");
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(" sec ")).collect();
-    assert_eq!(rows.len(), 4, "{text}");
-    assert!(rows[0].contains("   0.00-0.50   sec ") && rows[1].contains("   0.50-1.00   sec "), "{text}");
+    assert_eq!(rows.len(), 7, "{text}");
+    assert!(rows[0].contains("   0.00-0.20   sec ") && rows[1].contains("   0.20-0.40   sec "), "{text}");
+    let [sent, received] = [rows[5], rows[6]];
     assert!(
-        rows[2].ends_with("             sender") && rows[3].ends_with("                  receiver"),
+        sent.ends_with("             sender") && received.ends_with("                  receiver"),
         "{text}"
     );
     // What reads iperf3's log reads this one.
-    let (code, told, stderr) =
-        fullpipe_reading(text.as_bytes(), &["diagnose", "-", "--rtt", "1ms", "--json"]);
-    assert!(code == 0 || stderr.contains("interval"), "{told}{stderr}");
+    let reading = ["diagnose", "-", "--rtt", "1ms", "--link", "100mbit", "--json"];
+    let (code, told, stderr) = fullpipe_reading(text.as_bytes(), &reading);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!((number(&told, "/input/intervals"), &told["input"]["protocol"]), (5.0, &"tcp".into()));
 
     let amounts = server.document(&["-n", "20M", "-P", "3"]);
     assert_eq!(number(&amounts, "/end/sum_sent/bytes"), f64::from(20 << 20));
@@ -224,7 +227,8 @@ fn events_come_one_a_line() {
         return;
     }
     let server = Server::start();
-    let (code, stdout, stderr) = server.measure(&["-t", "1", "-i", "0.25", "--json-stream"]);
+    let asked = ["-t", "1", "-i", "0.25", "-b", "20M", "--link", "100mbit", "--json-stream"];
+    let (code, stdout, stderr) = server.measure(&asked);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let events: Vec<Value> =
         stdout.lines().map(|line| serde_json::from_str(line).expect("an event a line")).collect();
@@ -249,6 +253,44 @@ fn tcp_and_udp_stand_side_by_side() {
     let server = Server::start();
     let text = server.text(&["-t", "1", "--tcp-and-udp", "-b", "10M"]);
     assert_eq!(text.matches("iperf Done.").count(), 2, "{text}");
+    let table = text.split("iperf Done.\n").nth(2).expect("a table");
+    assert!(table.contains("segments sent again") && table.contains("\nUDP "), "{table}");
+    let (code, stdout, _) =
+        server.measure(&["-t", "1", "--tcp-and-udp", "-b", "10M", "-J", "--no-diagnosis"]);
+    let both: Value = serde_json::from_str(&stdout).expect("JSON");
+    let told = &both["end"]["fullpipe"];
+    assert_eq!((code, &told["udp"]["start"]["test_start"]["protocol"]), (0, &"UDP".into()));
+    let offered = number(told, "/tcp_and_udp/udp_offered_bps");
+    assert!((9e6..=11e6).contains(&offered), "{offered}");
+}
+
+/// Between two ends on one host is no path: that there is no diagnosis is said, and why.
+#[test]
+fn a_diagnosis_that_is_not_there_has_a_reason() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start();
+    let (code, stdout, stderr) = server.measure(&["-t", "1"]);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.contains("\nNo diagnosis: both ends are this host"), "{stdout}");
+    assert!(stdout.contains("\nLatency: idle "), "{stdout}");
+    assert!(stdout.contains("|       RTT "), "the columns behind the bar: {stdout}");
+}
+
+/// `diagnose HOST` and its control: what is no file is a host, which has to be there.
+#[test]
+fn a_host_that_is_not_there_is_no_measurement() {
+    let said = fullpipe(&["diagnose", "127.0.0.1:1"]);
+    assert_eq!((said.0, said.1.as_str()), (3, ""));
+    let refused = "\nerror: cannot connect to 127.0.0.1 port 1: connection refused\nhint: ";
+    assert!(said.2.contains(refused), "{}", said.2);
+    let said = fullpipe(&["diagnose", "127.0.0.1:1", "--control", "127.0.0.1:2"]);
+    assert!(said.0 == 3 && said.2.contains("port 2: connection refused"), "the control first: {}", said.2);
+    let (error, _) = refusal(1, fullpipe(&["diagnose", "absent.log"]));
+    assert!(error.starts_with("cannot read absent.log"), "{error}");
+    let (error, _) = refusal(2, fullpipe(&["diagnose", "127.0.0.1:1", "--control", "940mbps"]));
+    assert!(error.contains("mbps"), "{error}");
 }
 
 #[test]

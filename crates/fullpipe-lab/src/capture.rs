@@ -8,7 +8,7 @@
 //!
 //! The simulator's packets have a payload of zeros, of which nothing is kept; times are those of the trace.
 //!
-//! There is one tap: an analyser that is shown both ends takes each packet for a retransmission of itself.
+//! A file is of the sending host alone: an analyser that is shown both ends takes each packet for a retransmission of itself.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -50,13 +50,19 @@ pub trait Capture {
     fn packet(&mut self, packet: &Captured<'_>);
 }
 
-/// Sees segments pass the sending host. A type parameter of the simulator's loop, so that an unused tap costs nothing.
+/// Sees segments pass the hosts. A type parameter of the simulator's loop, so that an unused tap costs nothing.
 pub trait Tap {
     /// A wire segment of `flow` has entered the path, or been dropped on entering it.
     fn leaves(&mut self, at: Instant, flow: u32, segment: &Segment, verdict: Verdict);
 
     /// A segment of `flow` has come over the path.
     fn arrives(&mut self, at: Instant, flow: u32, segment: &Segment);
+
+    /// At the receiving host: a segment of `flow` has come over the path.
+    fn reaches(&mut self, _at: Instant, _flow: u32, _segment: &Segment) {}
+
+    /// At the receiving host: a segment of `flow` is on its way back, unless the path has dropped it.
+    fn answers(&mut self, _at: Instant, _flow: u32, _segment: &Segment, _verdict: Verdict) {}
 }
 
 /// Sees nothing.

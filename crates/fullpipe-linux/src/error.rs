@@ -25,6 +25,8 @@ pub enum Kind {
     NoCommand,
     /// The other end cannot be reached, has refused, or has broken off.
     Network,
+    /// A change was begun, did not succeed, and is taken back.
+    Reverted,
     /// A system call failed that should not have.
     System,
 }

@@ -19,7 +19,10 @@
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
 //! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
 //! | [`iperf3`] | iperf3's tests on real networks: streams, client, server |
+//! | [`sock_diag`] | what the TCP sockets of this host tell of themselves, whosever they are |
+//! | [`watch`] | samples of them, again and again |
 //! | [`command`] | any command behind a path |
+//! | [`tune`] | settings and routes of a host: read, changed for a time, confirmed, taken back |
 //! | `contained` | that command, with all that descends from it |
 //!
 //! Nothing needs `netem`, `fq`, a kernel module or a command of the system. Unsafe code is in `sys.rs` and
@@ -41,11 +44,14 @@ mod netlink;
 mod packet;
 mod poll;
 pub mod rights;
+pub mod sock_diag;
 pub mod stack_loop;
 mod sys;
 mod tcp_info;
 mod tun;
+pub mod tune;
 pub mod wan;
+pub mod watch;
 
 pub use clock::Clock;
 pub use error::{Error, Kind};

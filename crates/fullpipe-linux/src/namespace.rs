@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -31,6 +32,21 @@ impl Namespace {
             let fd = File::open("/proc/thread-self/ns/net").doing("open /proc/thread-self/ns/net")?;
             Ok(Self { fd: fd.into() })
         })
+    }
+
+    /// That of a process; `None` where it is the caller's own.
+    ///
+    /// # Errors
+    /// When the process may not be looked at.
+    pub fn of_process(process: u32) -> Result<Option<Self>, Error> {
+        let file = format!("/proc/{process}/ns/net");
+        let number = |file: &str| std::fs::metadata(file).map(|found| (found.dev(), found.ino()));
+        match (number(&file), number("/proc/thread-self/ns/net")) {
+            (Ok(theirs), Ok(own)) if theirs == own => Ok(None),
+            // Who may not look is told so by the files that are looked at next.
+            (Err(error), _) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(None),
+            _ => Ok(Some(Self { fd: File::open(&file).doing(format_args!("open {file}"))?.into() })),
+        }
     }
 
     /// Does `work` inside. What it opens belongs to the namespace wherever it is used afterwards.

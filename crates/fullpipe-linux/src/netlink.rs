@@ -1,17 +1,19 @@
 //! Devices, addresses and routes, told to the kernel over a netlink socket.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
+    RouteScope, RouteType,
 };
+use netlink_packet_route::tc::{TcAttribute, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -114,19 +116,98 @@ impl Netlink {
         change.doing(format_args!("add a route to {host}"))
     }
 
+    /// The route that packets to `destination` take, as the table has it and not as one packet's way (Linux 4.13).
+    pub(crate) fn route_to(&self, destination: IpAddr) -> Result<RouteMessage, Error> {
+        let mut message = RouteMessage::default();
+        let (family, address, len) = match destination {
+            IpAddr::V4(v4) => (AddressFamily::Inet, RouteAddress::Inet(v4), Ipv4Addr::BITS),
+            IpAddr::V6(v6) => (AddressFamily::Inet6, RouteAddress::Inet6(v6), Ipv6Addr::BITS),
+        };
+        message.header.address_family = family;
+        message.header.destination_prefix_length = len as u8;
+        message.header.flags = RouteFlags::FibMatch;
+        message.attributes.push(RouteAttribute::Destination(address));
+        let get = || match self.ask(RouteNetlinkMessage::GetRoute(message), NLM_F_REQUEST)? {
+            Some(RouteNetlinkMessage::NewRoute(route)) => Ok(route),
+            _ => Err(io::Error::other("no answer")),
+        };
+        get().doing(format_args!("find the route to {destination}"))
+    }
+
+    /// Adds a route; with `replace` in the place of one to the same destination.
+    pub(crate) fn put_route(&self, route: RouteMessage, replace: bool) -> Result<(), Error> {
+        let flags = if replace { NLM_F_CREATE | NLM_F_REPLACE } else { NLM_F_CREATE | NLM_F_EXCL };
+        self.change(RouteNetlinkMessage::NewRoute(route), flags).doing("change a route")
+    }
+
+    /// Removes a route.
+    pub(crate) fn delete_route(&self, route: RouteMessage) -> Result<(), Error> {
+        self.change(RouteNetlinkMessage::DelRoute(route), 0).doing("remove a route")
+    }
+
+    /// Names of all devices, by their numbers.
+    pub(crate) fn devices(&self) -> Result<Vec<(u32, String)>, Error> {
+        let answers = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+        let named = |answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => {
+                let name = link.attributes.into_iter().find_map(|attribute| match attribute {
+                    LinkAttribute::IfName(name) => Some(name),
+                    _ => None,
+                });
+                Some((link.header.index, name?))
+            }
+            _ => None,
+        };
+        Ok(answers.doing("list the devices")?.into_iter().filter_map(named).collect())
+    }
+
+    /// Queueing disciplines, by the numbers of their devices.
+    pub(crate) fn qdiscs(&self) -> Result<Vec<(u32, String)>, Error> {
+        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        let of_device = |answer| match answer {
+            RouteNetlinkMessage::NewQueueDiscipline(qdisc) => {
+                let kind = qdisc.attributes.into_iter().find_map(|attribute| match attribute {
+                    TcAttribute::Kind(kind) => Some(kind),
+                    _ => None,
+                });
+                Some((u32::try_from(qdisc.header.index).ok()?, kind?))
+            }
+            _ => None,
+        };
+        let answers = self.dump(request).doing("list the queueing disciplines")?;
+        Ok(answers.into_iter().filter_map(of_device).collect())
+    }
+
+    /// Asks for all there is of something.
+    fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.send(message, NLM_F_REQUEST | NLM_F_DUMP)?;
+        let mut answers = Vec::new();
+        loop {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let answer =
+                    NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(io::Error::other)?;
+                // Messages begin at multiples of four bytes.
+                let len = (answer.header.length as usize).next_multiple_of(4).max(4);
+                rest = rest.get(len..).unwrap_or_default();
+                match answer.payload {
+                    NetlinkPayload::InnerMessage(message) => answers.push(message),
+                    NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.to_io()),
+                    NetlinkPayload::Done(_) => return Ok(answers),
+                    _ => {}
+                }
+            }
+        }
+    }
+
     fn change(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.ask(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(drop)
     }
 
     /// Sends one message and reads one answer: an acknowledgement (`None`), an error or a message.
     fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
-        let mut header = NetlinkHeader::default();
-        header.flags = flags;
-        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        self.socket.send(&bytes, 0)?;
+        self.send(message, flags)?;
         let (answer, _) = self.socket.recv_from_full()?;
         let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
         match answer.payload {
@@ -134,5 +215,15 @@ impl Netlink {
             NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
             _ => Ok(None),
         }
+    }
+
+    fn send(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send(&bytes, 0).map(drop)
     }
 }

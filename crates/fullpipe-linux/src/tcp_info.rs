@@ -1,7 +1,8 @@
 //! What a kernel socket tells of itself, as a trace row: `TCP_INFO`, `SO_MEMINFO` and the queues' ioctls.
 //!
-//! `struct tcp_info` only ever grows, and an older kernel fills less of it; what it leaves out stays zero here. Counts of
-//! segments become bytes by the socket's own MSS.
+//! `struct tcp_info` only ever grows, and an older kernel fills less of it; what it leaves out is zero here. Counts of
+//! segments become bytes by the socket's own MSS. A socket of this process is asked itself, those of others are asked for over
+//! netlink ([`crate::sock_diag`]): the structures are the same.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,10 +12,37 @@ use fullpipe_units::{Bytes, Duration, Rate};
 
 use crate::sys;
 
+/// A structure of the kernel, and its reader: of a shorter one the rest is zero.
+macro_rules! structure {
+    ($(#[$what:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $integer:ty,)* }) => {
+        $(#[$what])*
+        #[derive(Clone, Copy, Debug, Default)]
+        #[expect(dead_code, reason = "what stands between the fields that are read")]
+        pub(crate) struct $name { $($(#[$about])* $field: $integer,)* }
+
+        impl $name {
+            /// Bytes of it that are read.
+            const LEN: usize = 0 $(+ size_of::<$integer>())*;
+
+            /// From what the kernel has written.
+            pub(crate) fn read(bytes: &[u8]) -> Self {
+                let mut rest = bytes;
+                let read = Self { $($field: {
+                    let (value, after) = rest.split_first_chunk().unwrap_or((&[0; size_of::<$integer>()], &[]));
+                    rest = after;
+                    <$integer>::from_ne_bytes(*value)
+                },)* };
+                // What a newer kernel has added.
+                let _ = rest;
+                read
+            }
+        }
+    };
+}
+
+structure! {
 /// `struct tcp_info` of Linux up to 5.4, which brought `tcpi_snd_wnd`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Raw {
+Raw {
     state: u8,
     ca_state: u8,
     retransmits: u8,
@@ -71,6 +99,7 @@ struct Raw {
     rcv_ooopack: u32,
     snd_wnd: u32,
 }
+}
 
 /// `ssthresh` before the first reduction.
 const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
@@ -81,8 +110,11 @@ const TCP_CA_RECOVERY: u8 = 3;
 
 /// What the sending socket tells. `paced` says whether the pacing rate that the kernel computes anyway is in force.
 pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
-    let raw = raw(fd)?;
-    let memory = memory(fd)?;
+    Ok(sender_of(&raw(fd)?, &memory(fd)?, paced))
+}
+
+/// The same, of what was told.
+pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
     let mss = u64::from(raw.snd_mss);
     let segments = |count: u32| Bytes::new(u64::from(count) * mss);
     let rate = |bytes_per_second: u64| match bytes_per_second {
@@ -92,8 +124,9 @@ pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     let micros =
         |micros: u32| (micros != 0 && micros != NO_MIN_RTT).then(|| Duration::from_micros(micros.into()));
     // As tcp_packets_in_flight() has it.
-    let inflight = (raw.unacked + raw.retrans).saturating_sub(raw.sacked + raw.lost);
-    Ok(TcpInfo {
+    let inflight =
+        raw.unacked.saturating_add(raw.retrans).saturating_sub(raw.sacked.saturating_add(raw.lost));
+    TcpInfo {
         cc: None,
         mss: Bytes::new(mss),
         cwnd: segments(raw.snd_cwnd),
@@ -113,7 +146,19 @@ pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
         notsent: Bytes::new(raw.notsent_bytes.into()),
         sndbuf: Bytes::new(memory.sndbuf.into()),
         sndbuf_used: Bytes::new(memory.wmem_queued.into()),
-    })
+    }
+}
+
+impl Raw {
+    /// Whether a limit of its pacing was set, for then it is paced.
+    pub(crate) const fn has_pacing_limit(&self) -> bool {
+        self.max_pacing_rate != 0 && self.max_pacing_rate != u64::MAX
+    }
+
+    /// Payload that its peer has acknowledged so far; the kernel counts the SYN of a socket that connected as a byte of it.
+    pub(crate) const fn acked(&self) -> Bytes {
+        Bytes::new(self.bytes_acked)
+    }
 }
 
 /// What iperf3 reports of a sending socket and a trace does not have.
@@ -153,27 +198,30 @@ const FIN_RECEIVED: [u8; 5] = [6, 7, 8, 9, 11];
 pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
     // Unread first: what comes in between is then received and not yet counted as unread, never the other way round.
     let unread = sys::unread(fd)?;
-    let raw = raw(fd)?;
+    Ok(receiver_of(&raw(fd)?, &memory(fd)?, Bytes::new(unread)))
+}
+
+/// The same, of what was told; `unread` is its `Recv-Q`.
+pub(crate) fn receiver_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverInfo {
     // A FIN takes a sequence number, and the kernel counts it as a byte.
     let fin = u64::from(FIN_RECEIVED.contains(&raw.state));
-    Ok(ReceiverInfo {
+    ReceiverInfo {
         received: Bytes::new(raw.bytes_received.saturating_sub(fin)),
-        unread: Bytes::new(unread),
-        rcvbuf: Bytes::new(memory(fd)?.rcvbuf.into()),
-    })
+        unread,
+        rcvbuf: Bytes::new(memory.rcvbuf.into()),
+    }
 }
 
 fn raw(fd: BorrowedFd<'_>) -> io::Result<Raw> {
-    let mut raw = Raw::default();
-    // SAFETY: every field of Raw is an integer.
-    unsafe { sys::socket_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut raw) }?;
-    Ok(raw)
+    let mut bytes = [0; Raw::LEN];
+    // SAFETY: bytes are bytes.
+    let known = unsafe { sys::socket_option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes) }?;
+    Ok(Raw::read(&bytes[..known.min(Raw::LEN)]))
 }
 
+structure! {
 /// `SO_MEMINFO`: the kernel's array `sk_meminfo`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Memory {
+Memory {
     rmem_alloc: u32,
     rcvbuf: u32,
     wmem_alloc: u32,
@@ -184,12 +232,13 @@ struct Memory {
     backlog: u32,
     drops: u32,
 }
+}
 
 fn memory(fd: BorrowedFd<'_>) -> io::Result<Memory> {
-    let mut memory = Memory::default();
-    // SAFETY: every field of Memory is an integer.
-    unsafe { sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut memory) }?;
-    Ok(memory)
+    let mut bytes = [0; Memory::LEN];
+    // SAFETY: bytes are bytes.
+    let known = unsafe { sys::socket_option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut bytes) }?;
+    Ok(Memory::read(&bytes[..known.min(Memory::LEN)]))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub mod cc;
 pub mod conn;
 pub mod estimate;
 mod limit;
-mod ranges;
+pub mod ranges;
 pub mod recovery;
 mod rx;
 pub mod stack;

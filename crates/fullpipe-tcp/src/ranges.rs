@@ -8,45 +8,45 @@ use std::collections::VecDeque;
 
 /// Disjoint, non-adjacent, ascending half-open ranges.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RangeSet {
+pub struct RangeSet {
     ranges: VecDeque<(u64, u64)>,
     covered: u64,
 }
 
 impl RangeSet {
     /// Bytes in all ranges.
-    pub(crate) fn covered(&self) -> u64 {
+    pub fn covered(&self) -> u64 {
         self.covered
     }
 
     /// How many ranges there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
     /// A range begins or ends in, or around, `start..end`: adding that makes none more.
-    pub(crate) fn touches(&self, start: u64, end: u64) -> bool {
+    pub fn touches(&self, start: u64, end: u64) -> bool {
         let next = self.ranges.partition_point(|&(_, range_end)| range_end < start);
         self.ranges.get(next).is_some_and(|&(range_start, _)| range_start <= end)
     }
 
     /// Nothing is in it.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
     /// The lowest range.
-    pub(crate) fn first(&self) -> Option<(u64, u64)> {
+    pub fn first(&self) -> Option<(u64, u64)> {
         self.ranges.front().copied()
     }
 
     /// The highest range.
-    pub(crate) fn last(&self) -> Option<(u64, u64)> {
+    pub fn last(&self) -> Option<(u64, u64)> {
         self.ranges.back().copied()
     }
 
     /// The range that contains `offset`.
-    pub(crate) fn containing(&self, offset: u64) -> Option<(u64, u64)> {
+    pub fn containing(&self, offset: u64) -> Option<(u64, u64)> {
         // Mostly it is the newest that is asked for, as it is the newest that grows.
         let newest = self.last()?;
         if offset >= newest.0 {
@@ -57,12 +57,12 @@ impl RangeSet {
     }
 
     /// True when all of `start..end` is in one range.
-    pub(crate) fn covers(&self, start: u64, end: u64) -> bool {
+    pub fn covers(&self, start: u64, end: u64) -> bool {
         self.containing(start).is_some_and(|(_, covered_to)| end <= covered_to)
     }
 
     /// Adds `start..end` and calls `newly` with each part of it that was not in the set, ascending.
-    pub(crate) fn insert(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, u64)) {
+    pub fn insert(&mut self, start: u64, end: u64, mut newly: impl FnMut(u64, u64)) {
         if start >= end {
             return;
         }
@@ -114,7 +114,7 @@ impl RangeSet {
     }
 
     /// Removes everything below `offset`.
-    pub(crate) fn remove_below(&mut self, offset: u64) {
+    pub fn remove_below(&mut self, offset: u64) {
         while let Some(front) = self.ranges.front_mut() {
             if front.1 <= offset {
                 self.covered -= front.1 - front.0;

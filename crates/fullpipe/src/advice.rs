@@ -89,7 +89,7 @@ impl fmt::Display for Scope {
 const BDPS: u64 = 2;
 /// The kernel keeps socket buffers in an `int`.
 const LARGEST_BUFFER: u64 = i32::MAX as u64;
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// The send buffer limit that keeps `bdp` in flight: 2 x BDP.
 pub fn sndbuf_for(bdp: Bytes) -> Bytes {
@@ -138,7 +138,8 @@ pub fn raise_buffers(
     commands
 }
 
-fn raise_limit(
+/// Raises the third number of a triple to `target`, unless it is as large.
+pub(crate) fn raise_limit(
     host: Host,
     key: &str,
     current: Option<[Bytes; 3]>,
@@ -167,7 +168,7 @@ fn raise_limit(
     Some(Command { run, host, scope: Scope::System, undo, requires: requires.map(str::to_owned) })
 }
 
-fn switch_on(host: Host, key: &str) -> Command {
+pub(crate) fn switch_on(host: Host, key: &str) -> Command {
     Command {
         run: format!("sysctl -w {key}=1"),
         host,
@@ -244,7 +245,7 @@ pub fn change_congestion_control(
     commands
 }
 
-fn needs_fair_queue(to: &str, kernel: Option<KernelVersion>) -> bool {
+pub(crate) fn needs_fair_queue(to: &str, kernel: Option<KernelVersion>) -> bool {
     to == "bbr" && kernel.is_some_and(|k| (KernelVersion::BBR..KernelVersion::INTERNAL_PACING).contains(&k))
 }
 
@@ -276,7 +277,7 @@ fn needs_of(to: &str, kernel: Option<KernelVersion>, sender: Option<&HostSetting
 
 /// Unsent data that a socket may hold: measured on a path of 4 MiB of send buffer, it took the data that waits
 /// in the kernel from 3.36 MB to 195 kB at the same goodput.
-const UNSENT: u64 = 128 << 10;
+pub(crate) const UNSENT: u64 = 128 << 10;
 
 /// Keeps what the kernel holds unsent small, so that a full path is felt in the application: of one socket, of
 /// the host. It delays the writer, and nothing else.

@@ -118,6 +118,9 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     if let Some(trace) = facts.trace {
         return Ok(traced::explain(facts, &series, measured, trace));
     }
+    if let Some(capture) = facts.capture {
+        return Ok(traced::explain_capture(facts, &series, measured, capture));
+    }
     Ok(Explainer::new(facts, &series, measured, None).explain())
 }
 

@@ -22,14 +22,14 @@ use std::num::NonZeroUsize;
 
 use fullpipe_lab::campaign::{self, Progress, RunPanicked};
 use fullpipe_lab::sim;
-use fullpipe_units::{Duration, Probability};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use crate::explain::{Facts, Findings, Limit, path_loss};
 use crate::input::iperf3::Protocol;
 use crate::report::{Rung, Source};
 use crate::whatif;
 pub use known::{Repeats, climb_known};
-pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel};
+pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel, State, by_rate};
 use walk::{predictions, present, walk};
 
 /// A log's length is followed within these bounds: shorter would be all ramp, longer costs time and
@@ -119,12 +119,36 @@ fn climb_after_udp(
     Ok(ladder)
 }
 
+/// A state of the hosts, and the rate that lasts in it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Simulated {
+    pub(crate) state: State,
+    pub(crate) steady: Rate,
+}
+
+/// A ladder, with the states that it was made of.
+pub(crate) struct Climbed {
+    pub(crate) ladder: Ladder,
+    pub(crate) simulated: Vec<Simulated>,
+    /// Where its last remedy leads; the present if there is none.
+    pub(crate) reached: State,
+}
+
 /// Climbs the ladder of any path, from what was measured on it or else from the simulated present.
 pub(crate) fn climb_model(
     model: &Model<'_>,
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
+    climb_states(model, measured, progress).map(|climbed| climbed.ladder)
+}
+
+/// The same, and the rate of every state that was looked at.
+pub(crate) fn climb_states(
+    model: &Model<'_>,
+    measured: Option<&Findings>,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Climbed, RunPanicked> {
     // Where an application holds the transfer, or the rate that it allowed its socket, no host or path remedy
     // follows: nothing to simulate.
     let first = measured.map(measured_rung);
@@ -135,7 +159,7 @@ pub(crate) fn climb_model(
     let predicted = predictions(model, &states, &outcomes);
     let first =
         first.map(|rung| Rung { scenario: present(model, &predicted).map(|p| p.example(model)), ..rung });
-    let (rungs, others) = walk(model, first, &predicted);
+    let (rungs, others, reached) = walk(model, first, &predicted);
     let check = measured.and_then(|findings| {
         let as_it_is = present(model, &predicted)?;
         Some(format!(
@@ -153,7 +177,9 @@ pub(crate) fn climb_model(
         ),
         "losses are independent of each other and of this flow's own rate".into(),
     ];
-    Ok(Ladder { rungs, assumptions, notes: check.into_iter().chain(others).collect() })
+    let simulated = predicted.iter().map(|p| Simulated { state: p.state, steady: p.steady }).collect();
+    let ladder = Ladder { rungs, assumptions, notes: check.into_iter().chain(others).collect() };
+    Ok(Climbed { ladder, simulated, reached })
 }
 
 /// The path that a log lets one conclude.
@@ -186,6 +212,7 @@ fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
         sender,
         sender_buffers: sender.filter(|_| buffers.sndbuf_source.is_fact()),
         receiver_buffers: receiver.filter(|_| buffers.rcvbuf_source.is_fact()),
+        room: (Bytes::MAX, Bytes::MAX),
     }
 }
 

@@ -10,7 +10,7 @@
 //! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
 //! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an experiment's point,
 //! and [`proof`] holds it against a kernel. [`situations`] does the same for the classifier. [`live`] classifies a flow
-//! while it runs.
+//! while it runs, and [`sockets`] all of a host. [`tune`] makes of a host and a path what to change on it.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -26,7 +26,9 @@ pub mod proof;
 pub mod report;
 pub mod side_by_side;
 pub mod situations;
+pub mod sockets;
 pub mod stats;
+pub mod tune;
 pub mod whatif;
 
 pub use advice::Command;
@@ -40,8 +42,9 @@ pub use ladder::{Ladder, climb};
 pub use latency::Latency;
 pub use live::{Held, Live};
 pub use offered::{Demand, Memory, Offered};
-pub use report::{Diagnosis, Look, Rung, render_text, render_whatif};
+pub use report::{Diagnosis, Look, Rung, render_plan, render_show, render_text, render_whatif};
 pub use side_by_side::SideBySide;
+pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
 

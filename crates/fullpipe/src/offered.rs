@@ -164,15 +164,28 @@ fn backlog(demand: Demand, rung: &Rung, line: bool) -> Backlog {
     } else {
         Carries::Less
     };
-    let short = Rate::from_bps(offered.as_bps().saturating_sub(carried.as_bps()));
-    let grows = carries == Carries::Less;
-    let growth = if grows { short } else { Rate::ZERO };
-    Backlog {
-        carried,
-        carries,
-        growth_bytes_per_s: (growth * Duration::from_secs(1)).get(),
-        growth_bytes_per_minute: (growth * MINUTE).get(),
-        memory_full_after_s: grows.then(|| demand.memory.bytes().get() as f64 * 8.0 / growth.as_bps() as f64),
+    Backlog::grown(demand, carried, carries)
+}
+
+impl Backlog {
+    /// Of a transfer that was measured to carry so much.
+    pub fn measured(demand: Demand, carried: Rate) -> Self {
+        let carries = if demand.rate <= carried { Carries::All } else { Carries::Less };
+        Self::grown(demand, carried, carries)
+    }
+
+    fn grown(demand: Demand, carried: Rate, carries: Carries) -> Self {
+        let short = Rate::from_bps(demand.rate.as_bps().saturating_sub(carried.as_bps()));
+        let grows = carries == Carries::Less;
+        let growth = if grows { short } else { Rate::ZERO };
+        Self {
+            carried,
+            carries,
+            growth_bytes_per_s: (growth * Duration::from_secs(1)).get(),
+            growth_bytes_per_minute: (growth * MINUTE).get(),
+            memory_full_after_s: grows
+                .then(|| demand.memory.bytes().get() as f64 * 8.0 / growth.as_bps() as f64),
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod look;
 mod offered;
 mod page;
 mod text;
+mod tune;
 mod whatif;
 
 use fullpipe_lab::scenario::Scenario;
@@ -21,10 +22,13 @@ use crate::input::capture::Connection;
 use crate::input::iperf3::Protocol;
 use crate::input::sysctl::HostSettings;
 use crate::offered::{Demand, Offered};
+use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
 
 pub use look::Look;
+pub(crate) use offered::becomes;
 pub use text::render_text;
+pub use tune::{render_plan, render_show};
 pub use whatif::render_whatif;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
@@ -43,6 +47,8 @@ pub struct Diagnosis {
     pub udp: Option<UdpSummary>,
     /// What a capture counts; null without one.
     pub capture: Option<CaptureSummary>,
+    /// The sockets that were seen, the largest sender first; null where none were looked at.
+    pub sockets: Option<Vec<SocketReport>>,
     /// Both hosts, as far as they are known.
     pub hosts: HostsSummary,
     /// What holds the transfer back, ranked; the first is the answer.
@@ -64,7 +70,7 @@ pub struct Diagnosis {
 /// What was read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct InputSummary {
-    /// `iperf3_text`, `iperf3_json`, `iperf3_json_stream`, `trace` or `capture`.
+    /// `iperf3_text`, `iperf3_json`, `iperf3_json_stream`, `trace`, `capture`, `sockets` or `ss`.
     pub kind: &'static str,
     /// `tcp` or `udp`; over UDP all windows and buffers below are zero.
     pub protocol: &'static str,
@@ -333,6 +339,7 @@ impl Diagnosis {
                 chosen: capture.chosen(),
                 connections: capture.connections().to_vec(),
             }),
+            sockets: None,
             path: PathSummary {
                 link: facts.link,
                 mean: measured.mean,
@@ -385,6 +392,12 @@ impl Diagnosis {
             assumptions: findings.assumptions,
             notes: findings.notes,
         }
+    }
+
+    /// The same, with the sockets among which the one that is explained was found.
+    #[must_use]
+    pub fn among(self, sockets: Vec<SocketReport>) -> Self {
+        Self { sockets: Some(sockets), ..self }
     }
 
     /// The same, with what an application meets that offers `demand`.

@@ -144,7 +144,8 @@ pub fn whatif(
     answer(question, progress).map_err(crate::DiagnoseError::Defect)
 }
 
-fn check(question: &Question) -> Result<(), InputError> {
+/// Refuses what is no path's.
+pub(crate) fn check(question: &Question) -> Result<(), InputError> {
     let Question { link, rtt, loss, buffers, .. } = *question;
     let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
     if !(RTTS.0..=RTTS.1).contains(&rtt) {
@@ -184,6 +185,7 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
         sender: None,
         sender_buffers: None,
         receiver_buffers: None,
+        room: (Bytes::MAX, Bytes::MAX),
     };
     let model = Model::new(path, hosts, effort(rtt, loss));
 

@@ -50,7 +50,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
         params.rate = None;
     }
     let mut show = shown(args, &params, own.as_ref());
-    let client = Client { place: place(args), params, interval: args.interval };
+    let client = Client { place: place(args), params, interval: args.interval, length: None };
     let finished = match client::run(&client, &mut show, &stop) {
         Ok(finished) => finished,
         Err(error) => return failed(show, error.into()),

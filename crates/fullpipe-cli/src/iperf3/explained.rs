@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use fullpipe::input::InputError;
+use fullpipe::input::iperf3::Format;
 use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Trace};
 use fullpipe_iperf3::document::Document;
 use fullpipe_units::{Duration, Rate};
@@ -20,6 +21,10 @@ pub(super) struct Known<'a> {
     pub(super) peer: Option<&'a HostSettings>,
     pub(super) control: Option<Rate>,
 }
+
+/// What a sending end alone cannot know.
+pub(super) const ONE_END: &str = "only the sending end is this host: whether a receive window is short of buffer or of a \
+                                  reader, only the other host can tell";
 
 /// Why there is no diagnosis, or what it is.
 pub(super) type Explained = Result<Box<Diagnosis>, String>;
@@ -40,6 +45,11 @@ pub(super) fn explain(show: &Show, known: &Known<'_>) -> Result<Explained, Failu
 
 fn explained(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
     let document = &show.document;
+    if is_this_host(document) && known.link.is_none() {
+        let message =
+            "both ends are this host, and between them is no path on which a ladder could be climbed";
+        return Err(DiagnoseError::Input(InputError::new(message, "give --link to have one all the same")));
+    }
     let sending = document.start.asked.as_ref().map_or(0, |asked| match asked.test_start.reverse {
         0 => asked.test_start.num_streams,
         _ => 0,
@@ -48,7 +58,8 @@ fn explained(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError>
     let mut remarks = Vec::new();
     let diagnosis = if sending == 1 && tcp {
         // One sending socket of ours: its samples say more than the reports.
-        let trace = Trace::of(show.rows.clone()).map_err(DiagnoseError::Input)?;
+        let trace =
+            Trace::of_rows(show.rows.clone(), Format::Trace, Vec::new(), "").map_err(DiagnoseError::Input)?;
         if show.rows_left_out > 0 {
             remarks.push(format!("the diagnosis is of the first {:.0} minutes", minutes(show)));
         }
@@ -56,8 +67,8 @@ fn explained(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError>
     } else {
         let text = serde_json::to_string(document).unwrap_or_default();
         let log = Iperf3Log::parse(&text).map_err(DiagnoseError::Input)?;
-        // This end only receives: what it knows of the round trip is what its handshakes told.
-        let rtt = if log.rtt.is_none() { known.rtt.or(known.idle_rtt) } else { known.rtt };
+        // The handshakes saw the path before its queues filled, and where this end only receives nothing else does.
+        let rtt = known.rtt.or(known.idle_rtt);
         diagnosed(&Facts { rtt, ..Facts::of(&log) }, document, known)?
     };
     let mut diagnosis = diagnosis;
@@ -73,11 +84,7 @@ fn explained(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError>
                 .into(),
         );
     } else if tcp {
-        remarks.push(
-            "only the sending end is this host: whether a receive window is short of buffer or of a reader, only the \
-             other host can tell"
-                .into(),
-        );
+        remarks.push(ONE_END.into());
     }
     diagnosis.notes.extend(remarks);
     Ok(diagnosis)
@@ -97,7 +104,7 @@ fn diagnosed(facts: &Facts<'_>, document: &Document, known: &Known<'_>) -> Resul
 }
 
 /// Whether the server runs on this host: both ends of the data connections have one address.
-fn is_this_host(document: &Document) -> bool {
+pub(super) fn is_this_host(document: &Document) -> bool {
     document.start.connected.first().is_some_and(|one| {
         let loopback = one.remote_host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
         loopback || one.local_host == one.remote_host

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use fullpipe::classify::HostFacts;
+use fullpipe::explain::Confidence;
 use fullpipe::live::Live;
-use fullpipe::{HostSettings, Latency};
+use fullpipe::{HostSettings, Latency, Limit};
 use fullpipe_iperf3::document::{Document, Event, Interval, Start, Told};
 use fullpipe_iperf3::text::Text;
 use fullpipe_lab::trace::Row;
@@ -114,7 +115,12 @@ impl Show {
     fn told(&self, socket: i32) -> Option<Told> {
         let live = self.flows.get(&socket)?;
         let last = live.last()?.sender;
-        let held = live.held_since(self.last_report);
+        let mut held = live.held_since(self.last_report);
+        if let Some(held) = held.as_mut().filter(|held| held.limit == Limit::Policer && self.flows.len() > 1)
+        {
+            // To one of several streams their common line looks like a fixed rate of its own.
+            (held.limit, held.confidence) = (Limit::Link, Confidence::Low);
+        }
         Some(Told {
             min_rtt: last.min_rtt,
             srtt: last.srtt,

@@ -41,7 +41,7 @@ pub fn run_traced(scenario: &Scenario, sink: &mut impl Sink) -> Outcome {
     run_tapped(scenario, sink, &mut NoTap)
 }
 
-/// Runs a scenario to its end, hands every trace row to `sink` and shows `tap` what passes the senders' end of the path.
+/// Runs a scenario to its end, hands every trace row to `sink` and shows `tap` what passes the ends of the path.
 pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
     World::new(scenario).run(sink, tap)
 }
@@ -91,7 +91,7 @@ impl<'s> World<'s> {
             }
             self.now = next;
             if next == forward {
-                self.receivers_take();
+                self.receivers_take(tap);
             } else if next == backward {
                 self.senders_take(tap);
             } else if next == timer {
@@ -110,15 +110,16 @@ impl<'s> World<'s> {
     }
 
     /// Hands over what leaves the data direction now.
-    fn receivers_take(&mut self) {
+    fn receivers_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.forward.pop_with(now, |packet, segment| {
             segment.ecn = packet.ecn;
+            tap.reaches(now, packet.flow, segment);
             self.flows[packet.flow as usize].receiver_takes(now, segment);
             packet.flow as usize
         }) {
             self.events += 1;
-            self.receiver_sends(number);
+            self.receiver_sends(number, tap);
         }
     }
 
@@ -144,7 +145,7 @@ impl<'s> World<'s> {
             self.sender_sends(number, tap);
         } else {
             flow.receiver_timeout(self.now);
-            self.receiver_sends(number);
+            self.receiver_sends(number, tap);
         }
     }
 
@@ -159,10 +160,12 @@ impl<'s> World<'s> {
     }
 
     /// The same for its receiver.
-    fn receiver_sends(&mut self, number: usize) {
+    fn receiver_sends(&mut self, number: usize, tap: &mut impl Tap) {
         let Self { now, flows, backward, timers, .. } = self;
         let flow = &mut flows[number];
-        send(&mut flow.receiver, backward, *now, number as u32, |_, _| {});
+        send(&mut flow.receiver, backward, *now, number as u32, |segment, verdict| {
+            tap.answers(*now, number as u32, segment, verdict);
+        });
         timers.set(receiver_timer(number), flow.receiver_timer());
     }
 

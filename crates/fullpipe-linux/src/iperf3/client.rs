@@ -57,6 +57,8 @@ pub struct Client {
     pub params: Params,
     /// Time between two reports; zero for none but that of the whole.
     pub interval: Duration,
+    /// How long the test is to be for the round trip that the first handshake took; `params.time` where it is `None`.
+    pub length: Option<fn(Duration) -> Duration>,
 }
 
 /// Is told of a test while it runs.
@@ -123,9 +125,12 @@ impl<'a> Test<'a> {
             let known = params.protocol == Protocol::Udp && !fits.is_zero();
             params.len = Some(if known { fits } else { params.block() });
         }
+        let idle_rtt = shortest_rtt(&control.socket);
+        if let (Some(length), Some(rtt)) = (client.length, idle_rtt) {
+            params.time = length(rtt);
+        }
         control.send_json(&params.to_json())?;
         control.expect(State::CreateStreams)?;
-        let idle_rtt = shortest_rtt(&control.socket);
         let mut this =
             Self { client, params, control, address, cookie, sockets: Vec::new(), idle_rtt, clock, stop };
         for (id, direction) in streams::of(&this.params) {

@@ -24,10 +24,12 @@
 //! | `buffers` | whether a buffer grows by itself, is at its limit, or was set |
 //! | `words` | findings: evidence, what could not be told, and why |
 //! | `exact` | the truth |
+//! | [`packets`] | the same from what a capture shows, which is less |
 
 mod buffers;
 mod exact;
 mod losses;
+pub mod packets;
 mod rules;
 mod spans;
 mod window;

@@ -26,9 +26,9 @@ use crate::explain::{Confidence, Limit};
 /// Round trips on either side of a row over which its state is judged.
 const NEAR: u64 = 1;
 /// Round trips on either side over which rates and queues are judged: more than one cycle of BBR's.
-const WIDE: u64 = 6;
+pub(super) const WIDE: u64 = 6;
 /// Rows on either side that make a rate steady or not, where they are further apart than round trips.
-const WIDE_ROWS: usize = 8;
+pub(super) const WIDE_ROWS: usize = 8;
 /// Round trips on either side over which a share of losses is judged that comes in bursts.
 const LONG: u64 = 32;
 /// Round trips that a limit lasts at least between two spans of another.
@@ -55,7 +55,7 @@ const ROOM: f64 = 0.8;
 /// Smoothed over smallest RTT from which on a queue stands.
 pub(super) const QUEUE: f64 = 1.25;
 /// The same for a sender that keeps the queue empty but for its probes: the most of a few cycles.
-const PROBED: f64 = 1.05;
+pub(super) const PROBED: f64 = 1.05;
 /// Of the typical rate, what is delivered while BBR itself holds back: it drains its queue at three quarters.
 const BELOW: f64 = 0.7;
 /// A rate whose round trips differ by less is steady.
@@ -82,7 +82,7 @@ pub(super) fn verdicts(flow: &Flow<'_>, which: Range<usize>) -> Vec<Verdict> {
 
 /// What lasts less than two round trips, or two rows, between two spans of one limit belongs to that limit: a moment's
 /// numbers are no change of the path.
-fn without_blips(rows: &[Row], verdicts: &mut [Verdict]) {
+pub(super) fn without_blips(rows: &[Row], verdicts: &mut [Verdict]) {
     let mut begin = 0;
     while begin < verdicts.len() {
         let run = verdicts[begin..].iter().take_while(|v| v.limit == verdicts[begin].limit).count();
@@ -185,7 +185,7 @@ fn at_the_pacing_cap(near: &Window<'_>) -> bool {
 }
 
 /// A full window is small because the buffer is, or because its reader leaves the buffer full.
-fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
+pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
     let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
     let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);
     match unread {
@@ -197,7 +197,7 @@ fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confid
 }
 
 /// What holds the congestion control.
-fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
+pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
     let wide = flow.window(at, WIDE, WIDE_ROWS);
     let rates = wide.rates(|row| flow.by_rate && looks_for_min_rtt(row));

@@ -1,13 +1,16 @@
-//! The explanation of a trace: the classifier's findings, with the figures of a log around them.
+//! The explanation of a trace and of a capture: the classifier's findings, with the figures of a log around them.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::Bytes;
+use fullpipe_units::{Bytes, Rate};
 
 use super::series::Series;
-use super::{BufferSource, Buffers, Explainer, Facts, Findings, Limit, Measured, Sender};
+use super::{
+    BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
+};
 use crate::classify::{Classification, HostFacts, agreement, classify, exact};
+use crate::input::capture::Capture;
 use crate::input::trace::Trace;
 
 /// Of the time, what a buffer must have held the flow to be known by it.
@@ -21,7 +24,10 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, tr
         wmem: facts.sender().and_then(|(host, _)| host.tcp_wmem).map(|wmem| wmem[2]),
         rmem: facts.receiver().and_then(|(host, _)| host.tcp_rmem).map(|rmem| rmem[2]),
     };
-    let classification = classify(trace.rows(), &host);
+    let mut classification = classify(trace.rows(), &host);
+    if trace.is_one_sample() {
+        classification.findings.iter_mut().for_each(of_one_sample);
+    }
     let explainer = Explainer::new(facts, series, measured, Some((trace.rows(), &classification)));
     let Explainer { buffers, assumptions, mut notes, cap, .. } = explainer;
     notes.extend(trace.notes().iter().cloned());
@@ -34,22 +40,79 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, tr
             100.0 * agreed
         ));
     }
+    findings(facts, measured, classification, Told { buffers, cap, assumptions, notes })
+}
+
+/// Explains the connection of a capture.
+pub(super) fn explain_capture(
+    facts: &Facts<'_>,
+    series: &Series,
+    measured: Measured,
+    capture: &Capture,
+) -> Findings {
+    let classification = capture.classify(facts.link);
+    let explainer = Explainer::new(facts, series, measured, None);
+    let Explainer { buffers, mut assumptions, mut notes, cap, .. } = explainer;
+    notes.extend(classification.notes.iter().cloned());
+    if !classification.goes_by_rate {
+        // What the log's own reader says of it is of logs without packets.
+        assumptions.retain(|assumed| !assumed.starts_with("congestion control "));
+        assumptions.insert(
+            0,
+            format!(
+                "congestion control {}: packets do not name it, and what is in flight does not show BBR",
+                Algorithm::Cubic
+            ),
+        );
+    }
+    findings(facts, measured, classification, Told { buffers, cap, assumptions, notes })
+}
+
+/// What is known beside the classification.
+struct Told {
+    buffers: Buffers,
+    cap: Option<Rate>,
+    assumptions: Vec<String>,
+    notes: Vec<String>,
+}
+
+fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: Told) -> Findings {
+    let Told { buffers, cap, assumptions, notes } = told;
     let named = facts.log.congestion_control.as_deref().and_then(|name| name.parse().ok());
-    let inferred = if classification.goes_by_rate { Algorithm::Bbr1 } else { Algorithm::Cubic };
-    let first = classification.findings.first();
+    let inferred = if found.goes_by_rate { Algorithm::Bbr1 } else { Algorithm::Cubic };
+    let first = found.findings.first();
     let policed = first.filter(|finding| finding.limit == Limit::Policer).and_then(|finding| finding.ceiling);
     Findings {
         cap: cap.or(policed),
-        findings: classification.findings,
+        findings: found.findings,
         excluded: Vec::new(),
         measured,
-        loss: Some(classification.loss),
+        loss: Some(found.loss),
         sender: named.map_or(Sender::Inferred(inferred), Sender::Named),
         buffers,
-        limits: classification.intervals,
+        limits: found.intervals,
         assumptions,
         notes,
     }
+}
+
+/// A moment's state shows what the socket waits for, and not for how long, nor what brought it there.
+fn of_one_sample(finding: &mut Finding) {
+    let open = match finding.limit {
+        Limit::App => "whether a writer that is slow or a moment between two writes shows here",
+        Limit::Rwnd | Limit::ReceiverApp => {
+            "whether the window is small or shrinks: the receiver's buffer is one cause, a slow reader the other"
+        }
+        Limit::Sndbuf => "whether the buffer still grows by itself",
+        Limit::Cwnd | Limit::SlowStart => {
+            "what holds the congestion window: loss at random, a policer and a window that still grows look alike"
+        }
+        Limit::Pacing => "whether the limit of the pacing was set or changes",
+        Limit::Policer | Limit::Link => "whether the rate is steady, as that of a line",
+    };
+    finding.confidence = Confidence::Low;
+    finding.could_not_tell.insert(0, format!("one sample cannot tell {open}"));
+    finding.next_test = Some("sample for some seconds: while sleep 0.1; do ss -tmi; done".into());
 }
 
 /// What the rows say of the buffers, in place of `base` where that says less.

@@ -67,6 +67,10 @@ pub enum Format {
     Trace,
     /// Packets of a capture, summed up in intervals.
     Capture,
+    /// Samples of a socket of this host, summed up in intervals.
+    Sockets,
+    /// The output of `ss -ti`, summed up in intervals.
+    Ss,
 }
 
 impl Format {
@@ -78,6 +82,8 @@ impl Format {
             Self::JsonStream => "iperf3_json_stream",
             Self::Trace => "trace",
             Self::Capture => "capture",
+            Self::Sockets => "sockets",
+            Self::Ss => "ss",
         }
     }
 }
@@ -267,6 +273,7 @@ impl Iperf3Log {
                 "repeat the measurement with iperf3",
             ),
             Kind::Trace => ("this is a trace, not a log", "read it with Trace::parse"),
+            Kind::Ss => ("this is the output of ss, not a log", "read it with input::ss::parse"),
             Kind::Sysctl => {
                 ("this is a sysctl dump, not a log", "give it with --sysctl FILE beside an iperf3 log")
             }

@@ -8,6 +8,7 @@ pub mod capture;
 pub mod iperf3;
 mod iperf3_json;
 pub mod iperf3_text;
+pub mod ss;
 pub mod sysctl;
 pub mod trace;
 
@@ -109,6 +110,8 @@ pub enum Kind {
     Iperf2Text,
     /// Rows of a trace.
     Trace,
+    /// Dumps of `ss -ti`.
+    Ss,
     /// `key = value` lines of kernel settings.
     Sysctl,
     /// None of these.
@@ -127,6 +130,9 @@ impl Kind {
             return Self::Trace;
         }
         let typical = |line: &str| iperf3_text::is_typical_line(line.trim());
+        if text.lines().any(|line| ss::is_typical_line(line.trim())) {
+            return Self::Ss;
+        }
         // A document may quote the text of its peer, so the first line that tells decides.
         match text.lines().find(|line| iperf3_json::begins_document(line) || typical(line)) {
             Some(line) if iperf3_json::begins_document(line) => return iperf3_json::kind(text),

@@ -35,6 +35,10 @@ pub struct HostSettings {
     pub allowed_congestion_control: Vec<String>,
     /// `net.core.default_qdisc`: of devices that come up later.
     pub default_qdisc: Option<String>,
+    /// `net.ipv4.tcp_notsent_lowat`: unsent data above which a socket is not writable; 2^32 - 1 is no limit.
+    pub notsent_lowat: Option<Bytes>,
+    /// `net.ipv4.tcp_slow_start_after_idle`: whether a window decays while nothing is sent.
+    pub slow_start_after_idle: Option<bool>,
 }
 
 impl HostSettings {
@@ -102,6 +106,8 @@ impl HostSettings {
             "net.ipv4.tcp_congestion_control" => self.congestion_control = words().into_iter().next(),
             "net.ipv4.tcp_available_congestion_control" => self.available_congestion_control = words(),
             "net.ipv4.tcp_allowed_congestion_control" => self.allowed_congestion_control = words(),
+            "net.ipv4.tcp_notsent_lowat" => self.notsent_lowat = Some(Bytes::new(number()?)),
+            "net.ipv4.tcp_slow_start_after_idle" => self.slow_start_after_idle = Some(flag()?),
             "net.core.default_qdisc" => self.default_qdisc = words().into_iter().next(),
             _ => return Ok(false),
         }

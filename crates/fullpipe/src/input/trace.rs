@@ -33,6 +33,8 @@ pub struct Trace {
     rows: Vec<Row>,
     log: Iperf3Log,
     notes: Vec<String>,
+    /// It is one sample that was taken to go on.
+    one_sample: bool,
 }
 
 impl Trace {
@@ -49,22 +51,27 @@ impl Trace {
         }
         let mut notes = Vec::new();
         let rows = chosen(recording.rows, choice, &mut notes)?;
-        let mut trace = Self::of(rows)?;
-        trace.log.truncated = recording.truncated;
-        Ok(Self { notes, ..trace })
+        let trace = Self::of_rows(rows, Format::Trace, notes, written)?;
+        Ok(Self { log: Iperf3Log { truncated: recording.truncated, ..trace.log }, ..trace })
     }
 
-    /// The flow of `rows`, which are its own and nobody else's.
+    /// The rows of one flow, wherever they come from. `hint` is what to do about rows whose time does not advance.
     ///
     /// # Errors
-    /// When their time does not advance, or nothing was sent.
-    pub fn of(rows: Vec<Row>) -> Result<Self, InputError> {
-        let written = "give rows in order of time";
+    /// Rows out of order, or in which nothing was sent.
+    pub fn of_rows(
+        rows: Vec<Row>,
+        format: Format,
+        notes: Vec<String>,
+        hint: &str,
+    ) -> Result<Self, InputError> {
         if let Some(pair) = rows.windows(2).find(|pair| pair[0].at >= pair[1].at) {
             let at = pair[1].at.as_secs_f64();
-            return Err(InputError::new(format!("the trace's time does not advance at {at} s"), written));
+            return Err(InputError::new(format!("the trace's time does not advance at {at} s"), hint));
         }
-        let sends = |row: &&Row| !row.sender.delivered.is_zero();
+        // Of a socket that is met in the middle of its life, what it had delivered before is none of the measurement.
+        let begin = rows.first().map(|row| row.sender.delivered).unwrap_or_default();
+        let sends = |row: &&Row| row.sender.delivered > begin;
         let moving = rows.iter().filter(sends).count();
         if moving < FEWEST_INTERVALS {
             return Err(InputError::new(
@@ -72,7 +79,26 @@ impl Trace {
                 "sample at least ten times a second, and for longer",
             ));
         }
-        Ok(Self { log: log(&rows), rows, notes: Vec::new() })
+        let log = Iperf3Log { format, ..log(&rows) };
+        Ok(Self { rows, log, notes, one_sample: false })
+    }
+
+    /// Rows that continue the only one that there is.
+    pub(super) fn of_one_row(
+        rows: Vec<Row>,
+        format: Format,
+        mut notes: Vec<String>,
+    ) -> Result<Self, InputError> {
+        notes.push(
+            "there is one sample, and it is taken to go on as it is: the rate is that of its last delivery-rate sample"
+                .into(),
+        );
+        Ok(Self { one_sample: true, ..Self::of_rows(rows, format, notes, "")? })
+    }
+
+    /// Whether it is one sample that was taken to go on, which tells a state and nothing of what changes it.
+    pub const fn is_one_sample(&self) -> bool {
+        self.one_sample
     }
 
     /// The rows of the flow.

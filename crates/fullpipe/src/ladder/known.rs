@@ -9,7 +9,7 @@ use fullpipe_lab::workload::Workload;
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::{Effort, HEADERS, Hosts, Ladder, Model, PathModel, climb_model};
 use crate::DiagnoseError;
@@ -114,6 +114,7 @@ fn hosts(host: &HostSpec, cc: Algorithm, flows: u64) -> Hosts<'static> {
         sender: None,
         sender_buffers: None,
         receiver_buffers: None,
+        room: (Bytes::MAX, Bytes::MAX),
     }
 }
 

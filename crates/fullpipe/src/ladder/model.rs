@@ -60,6 +60,8 @@ pub(crate) struct Hosts<'a> {
     pub(crate) sender_buffers: Option<&'a HostSettings>,
     /// The same for the receive buffer.
     pub(crate) receiver_buffers: Option<&'a HostSettings>,
+    /// The largest send and receive buffer that the hosts' memory admits.
+    pub(crate) room: (Bytes, Bytes),
 }
 
 /// How much may be simulated.
@@ -203,10 +205,11 @@ impl<'a> Model<'a> {
 
     /// Send and receive buffer of a state. Nothing is ever lowered.
     pub(crate) fn buffers(&self, large: bool) -> (Bytes, Bytes) {
-        let Hosts { sndbuf, rcvbuf, rule, .. } = self.hosts;
+        let Hosts { sndbuf, rcvbuf, rule, room, .. } = self.hosts;
         if large {
             let bdp = self.bdp();
-            (sndbuf.max(advice::sndbuf_for(bdp)), rcvbuf.max(advice::rcvbuf_for(bdp, rule)))
+            let (send, receive) = (advice::sndbuf_for(bdp), advice::rcvbuf_for(bdp, rule));
+            (sndbuf.max(send.min(room.0)), rcvbuf.max(receive.min(room.1)))
         } else {
             (sndbuf, rcvbuf)
         }
@@ -265,7 +268,7 @@ impl<'a> Model<'a> {
     }
 
     /// One run of a state.
-    pub(super) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
+    pub(crate) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         match self.known {
             Some(known) => self.changed(known, state, seed),
             None => self.fitted(state, loss, seed),

@@ -23,7 +23,7 @@ const SETBACK: (u64, u64) = (20, 19);
 /// What the simulation says of one state.
 #[derive(Clone, Debug)]
 pub(super) struct Predicted {
-    state: State,
+    pub(super) state: State,
     /// Mean over the first half of the run.
     pub(super) rate: Rate,
     /// Mean over its second half.
@@ -77,13 +77,13 @@ fn mean(outcomes: &[Outcome], of: impl Fn(&FlowOutcome) -> f64) -> f64 {
     sum / outcomes.len().max(1) as f64
 }
 
-/// The rungs between the present and the line, and where the remedies that are not walked lead. Without a
+/// The rungs between the present and the line, where the remedies that are not walked lead, and the state at the end. Without a
 /// measured first rung the ladder stands on the simulated present.
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
     predicted: &[Predicted],
-) -> (Vec<Rung>, Vec<String>) {
+) -> (Vec<Rung>, Vec<String>, State) {
     let now = model.present();
     let simulated = || {
         let present = predicted.iter().find(|p| p.state == now)?;
@@ -113,7 +113,7 @@ pub(super) fn walk(
     });
     let notes = notes.collect();
     rungs.push(last_rung(model));
-    (rungs, notes)
+    (rungs, notes, state)
 }
 
 /// The hosts as they are, if they were simulated.
@@ -263,6 +263,7 @@ mod tests {
             sender: None,
             sender_buffers: None,
             receiver_buffers: None,
+            room: (Bytes::MAX, Bytes::MAX),
         };
         let second = Duration::from_secs(1);
         Model::new(
@@ -291,7 +292,7 @@ mod tests {
             Predicted { state, rate, steady: rate, low: rate, high: rate, shares }
         };
         let predicted: Vec<_> = model.states().into_iter().zip(rates).map(predicted).collect();
-        let (rungs, notes) = walk(&model, None, &predicted);
+        let (rungs, notes, _) = walk(&model, None, &predicted);
         let commands = rungs.iter().map(|rung| rung.commands.len()).sum();
         let (rates, remedies) =
             rungs.into_iter().map(|r| (r.lasting().as_bps() / 1_000_000, r.remedy)).unzip();

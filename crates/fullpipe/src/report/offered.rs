@@ -34,7 +34,8 @@ pub(super) fn on_each_rung(offered: &Offered) -> Vec<(String, String)> {
     offered.rungs.iter().map(rung).collect()
 }
 
-fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
+/// What becomes of an application's queue, whose memory is `whose`.
+pub(crate) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
     match backlog.carries {
         Carries::All => "carries it".into(),
         Carries::OnAverage => "carries it on average; at the low end of its range the queue grows".into(),

@@ -17,6 +17,10 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&headline(diagnosis, page.width()));
     page.paragraph(0, &measurement(diagnosis));
+    if let Some(sockets) = &diagnosis.sockets {
+        page.heading("Connections, the largest first; the largest sender is explained unless --flow chooses");
+        crate::sockets::table(sockets).iter().for_each(|line| page.line(line));
+    }
     findings(&mut page, diagnosis);
     page.ladder(&diagnosis.ladder, diagnosis.path.link);
     page.offered(diagnosis.offered.as_ref());

@@ -2,17 +2,22 @@
 
 use std::net::SocketAddr;
 
-use fullpipe_tcp::wire::{Flags, SeqNum, SynOptions};
+use fullpipe_tcp::wire::{Flags, SackBlocks, SeqNum, SynOptions};
 use fullpipe_units::{Bytes, Duration, Instant};
 use serde::Serialize;
 
-use super::course::Course;
-use super::half::{Counts, Half, Sent};
+use super::Room;
+use super::course::{Course, Loops};
+use super::half::{Ack, Counts, Data, Half, Sent};
+use super::told::{Answers, Told};
+use crate::classify::packets::Sample;
 
 /// Payload of a full segment while none is known: Ethernet's MTU with timestamps.
 const USUAL_MSS: u64 = 1_448;
 /// Octets that timestamps take in each header.
 const TIMESTAMPS: u64 = 12;
+/// A host answers an ACK with data within this time, if it had waited for it.
+pub(super) const PROMPT: Duration = Duration::from_micros(50);
 /// Of the round trip, what lies on the near side of the tap at most.
 const NEAR: u64 = 8;
 
@@ -32,7 +37,7 @@ pub enum Side {
 
 /// The parts of one packet that matter here.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct Seen<'a> {
     pub(super) at: Instant,
     /// Which end sent it: 0 or 1.
     pub(super) from: usize,
@@ -43,6 +48,7 @@ pub(super) struct Seen {
     pub(super) flags: Flags,
     pub(super) timestamps: Option<(u32, u32)>,
     pub(super) syn: Option<SynOptions>,
+    pub(super) sack: &'a SackBlocks,
 }
 
 /// What one end said at the handshake, and how long it takes to answer.
@@ -69,6 +75,10 @@ pub(super) struct Tracked {
     ends: [End; 2],
     /// Data of end 0, and of end 1.
     halves: [Half; 2],
+    /// ACKs of that data on their way to the end that sent it.
+    answers: [Answers; 2],
+    /// When the last of them passed.
+    last_ack: [Option<Instant>; 2],
     courses: [Course; 2],
     timestamps: bool,
     handshake_done: bool,
@@ -79,13 +89,15 @@ impl Tracked {
         Self {
             ends: Default::default(),
             halves: Default::default(),
+            answers: Default::default(),
+            last_ack: Default::default(),
             courses: [Course::new(begin), Course::new(begin)],
             timestamps: false,
             handshake_done: false,
         }
     }
 
-    pub(super) fn see(&mut self, seen: &Seen) {
+    pub(super) fn see(&mut self, seen: &Seen<'_>, room: Room) {
         let (from, to) = (seen.from, 1 - seen.from);
         self.measure_loops(seen);
         if let Some(syn) = seen.syn {
@@ -93,38 +105,96 @@ impl Tracked {
             self.ends[from].syn_at.get_or_insert(seen.at);
             self.halves[from].on_syn(seen.seq);
         }
-        let mss = self.mss();
-        let rtt = self.least_rtt();
         if seen.flags.has(Flags::ACK) && !seen.flags.has(Flags::RST) {
-            let scale = if seen.syn.is_some() { 0 } else { self.window_scale(from) };
-            let window = u64::from(seen.window) << scale;
-            let known = self.ends.iter().all(|end| end.syn.is_some());
-            let bare = seen.len == 0 && !seen.flags.has(Flags::FIN) && seen.syn.is_none();
-            let acked = self.halves[to].on_ack(seen.at, seen.ack, window, bare);
-            let course = &mut self.courses[to];
-            let span = course.at(seen.at);
-            span.acked += acked.bytes;
-            // Without the handshake nobody knows what it is to be multiplied by.
-            span.window = known.then_some(window);
-            if let Some(rtt) = acked.rtt {
-                course.rtt_sample(seen.at, rtt);
-                self.ends[from].took(rtt);
-            }
+            self.see_ack(seen, to, room);
         }
         if seen.len > 0 {
-            let again = self.halves[from].counts.retransmits;
-            let sent = self.halves[from].on_data(seen.at, seen.seq, seen.len, mss, rtt);
-            self.halves[from].look_at_window(mss);
-            let span = self.courses[from].at(seen.at);
-            span.flight_size = span.flight_size.max(self.halves[from].flight_size());
-            if sent == Some(Sent::Again) {
-                span.retransmits += self.halves[from].counts.retransmits - again;
-            }
+            self.see_data(seen, from, room);
+        }
+        if seen.flags.has(Flags::FIN) {
+            self.halves[from].on_fin(seen.seq.plus(seen.len));
         }
     }
 
+    /// An ACK of the data of end `of`.
+    fn see_ack(&mut self, seen: &Seen<'_>, of: usize, room: Room) {
+        let scale = if seen.syn.is_some() { 0 } else { self.window_scale(seen.from) };
+        let window = u64::from(seen.window) << scale;
+        let half = &mut self.halves[of];
+        let bare = seen.len == 0 && !seen.flags.has(Flags::FIN) && seen.syn.is_none();
+        let ack = Ack { at: seen.at, ack: seen.ack, sack: seen.sack, window, bare };
+        let acked = half.on_ack(&ack, room.memory);
+        if half.counts.data_segments == 0 {
+            return;
+        }
+        let una = half.una();
+        let told = Told {
+            at: seen.at,
+            value: seen.timestamps.map(|(value, _)| value),
+            una,
+            sacked: half.sacked(),
+            edge: una + window,
+        };
+        self.answers[of].passes(told, room.memory.0);
+        self.last_ack[of] = Some(seen.at);
+        // Without the handshake nobody knows what the window is to be multiplied by.
+        let known = self.ends.iter().all(|end| end.syn.is_some());
+        let course = &mut self.courses[of];
+        course.rests = (half.flight_size(), half.flight_size().saturating_sub(half.sacked()));
+        let span = course.at(seen.at, room.spans);
+        span.delivered = half.delivered();
+        span.window = known.then_some(window);
+        span.acks = span.acks.saturating_add(1);
+        if let Some(took) = acked.rtt {
+            course.far_sample(seen.at, took, room.spans);
+            self.ends[seen.from].took(took);
+        }
+    }
+
+    /// Data of end `from`.
+    fn see_data(&mut self, seen: &Seen<'_>, from: usize, room: Room) {
+        let (mss, rtt) = (self.mss(), self.least_rtt());
+        let away = self.ends[from].least_loop.unwrap_or_default();
+        let known = self.ends.iter().all(|end| end.syn.is_some());
+        let half = &mut self.halves[from];
+        let again = half.counts.retransmits;
+        let data = Data { at: seen.at, seq: seen.seq, len: seen.len, mss, rtt };
+        let sent = half.on_data(data, room.memory);
+        let echo = seen.timestamps.map(|(_, echo)| echo);
+        let told = self.answers[from].known(seen.at, echo, away);
+        let full = half.look_at_window(told.filter(|_| known).map(|(told, _)| told.edge), mss);
+        let course = &mut self.courses[from];
+        course.rests = (half.flight_size(), half.flight_size().saturating_sub(half.sacked()));
+        let (una, sacked) = told.map_or((half.una(), 0), |(told, _)| (told.una, told.sacked));
+        let flight_size = half.top().saturating_sub(una);
+        let span = course.at(seen.at, room.spans);
+        span.flight_size = span.flight_size.max(flight_size);
+        span.inflight = span.inflight.max(flight_size.saturating_sub(sacked));
+        match sent {
+            Some(Sent::New) => {
+                span.sent = span.sent.saturating_add(1);
+                span.full = span.full.saturating_add(full.into());
+                let ends = seen.flags.has(Flags::FIN) || seen.len % mss == 0 || full;
+                span.short = span.short.saturating_add((!ends).into());
+                let since = self.last_ack[from].map(|last| seen.at.saturating_since(last));
+                span.prompt = span.prompt.saturating_add(since.is_some_and(|since| since <= PROMPT).into());
+                // Without timestamps only the least is known, which says nothing of now.
+                if let Some((told, true)) = told.filter(|_| echo.is_some()) {
+                    course.near_sample(seen.at, seen.at.saturating_since(told.at), room.spans);
+                }
+            }
+            Some(Sent::Again) => span.retransmits += half.counts.retransmits - again,
+            _ => {}
+        }
+    }
+
+    /// No more room than that from now on.
+    pub(super) fn shrink(&mut self, room: Room) {
+        self.courses.iter_mut().for_each(|course| course.shrink(room.spans));
+    }
+
     /// Times from the tap to an end and back: by the handshake, by timestamps, by data and its ACK.
-    fn measure_loops(&mut self, seen: &Seen) {
+    fn measure_loops(&mut self, seen: &Seen<'_>) {
         let (from, to) = (seen.from, 1 - seen.from);
         if !self.handshake_done && seen.flags.has(Flags::ACK) {
             if let Some(asked) = self.ends[to].syn_at {
@@ -180,6 +250,23 @@ impl Tracked {
         &self.courses[end]
     }
 
+    /// The least times from the tap to `sender` and to the other end.
+    pub(super) fn loops(&self, sender: usize) -> Loops {
+        let least = |end: usize| self.ends[end].least_loop;
+        let far = least(1 - sender).or(self.halves[sender].least_loop);
+        Loops { near: least(sender).unwrap_or_default(), far: far.unwrap_or_default() }
+    }
+
+    /// What its data and the ACKs of it show over time, as seen from `side`.
+    pub(super) fn samples(&self, sender: usize, side: Side) -> Vec<Sample> {
+        self.courses[sender].samples(side, self.loops(sender))
+    }
+
+    /// What was forgotten for want of room.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.halves.iter().map(|half| half.forgotten).sum()
+    }
+
     /// What is known once all was seen, of the data that `sender` sent.
     pub(super) fn summary(&self, ends: [SocketAddr; 2], sender: usize) -> Connection {
         let near = self.ends[sender].least_loop;
@@ -203,7 +290,6 @@ impl Tracked {
             mss: Bytes::new(self.mss()),
             super_segments: half.largest() > self.mss(),
             least_rtt: self.least_rtt().or(half.least_loop),
-            beyond: near.unwrap_or(Duration::ZERO),
             length: self.courses[sender].length(),
             most_in_flight: self.courses[sender].most_in_flight(),
             last_window: half.window().filter(|_| handshake),
@@ -237,9 +323,6 @@ pub struct Connection {
     /// Least round trip.
     #[serde(rename = "least_rtt_ms", serialize_with = "millis")]
     pub least_rtt: Option<Duration>,
-    /// Of it, what lies on the sender's side of the tap.
-    #[serde(skip)]
-    pub beyond: Duration,
     /// From its first packet to the last ACK that was new.
     #[serde(rename = "length_s", serialize_with = "seconds")]
     pub length: Duration,

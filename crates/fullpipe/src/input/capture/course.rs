@@ -2,12 +2,12 @@
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
+use super::connection::Side;
+use crate::classify::packets::Sample;
 use crate::input::iperf3::Interval;
 
-/// Length of a span at first.
-const SPAN: Duration = Duration::from_millis(50);
-/// Most spans: then two become one.
-const MOST_SPANS: usize = 4_096;
+/// Length of a span at first: ten of them are a round trip of a long path.
+const SPAN: Duration = Duration::from_millis(10);
 /// Length of an interval of the log that is made of them, unless there would be few.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Intervals that a log has at least, if there are as many spans.
@@ -16,33 +16,65 @@ const FEWEST: usize = 10;
 /// What happened in a span of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
-    /// Octets acknowledged.
-    pub(super) acked: u64,
+    /// Octets that are known to have arrived by its end.
+    pub(super) delivered: u64,
     /// Segments sent again.
     pub(super) retransmits: u64,
-    /// Most octets in flight.
+    /// Most octets sent and not acknowledged, and of these not said to have arrived.
     pub(super) flight_size: u64,
+    pub(super) inflight: u64,
     /// The receiver's window at the end.
     pub(super) window: Option<u64>,
-    rtts: u64,
-    rtt_sum: Duration,
+    /// Packets with new data; of these those that filled the window, and those that the sender had no more data for.
+    pub(super) sent: u32,
+    pub(super) full: u32,
+    pub(super) short: u32,
+    /// Of these, those that left at once after an ACK; and ACKs that passed.
+    pub(super) prompt: u32,
+    pub(super) acks: u32,
+    /// Times from the tap to the receiver and back: how many, and their sum.
+    far: (u32, Duration),
+    /// Least time from the tap to the sender and back.
+    near: Option<Duration>,
 }
 
 impl Span {
-    fn rtt(&self) -> Option<Duration> {
-        (self.rtts > 0).then(|| self.rtt_sum / self.rtts)
+    fn far(&self) -> Option<Duration> {
+        (self.far.0 > 0).then(|| self.far.1 / u64::from(self.far.0))
     }
 
     fn with(self, later: Self) -> Self {
         Self {
-            acked: self.acked + later.acked,
+            delivered: self.delivered.max(later.delivered),
             retransmits: self.retransmits + later.retransmits,
             flight_size: self.flight_size.max(later.flight_size),
+            inflight: self.inflight.max(later.inflight),
             window: later.window.or(self.window),
-            rtts: self.rtts + later.rtts,
-            rtt_sum: self.rtt_sum + later.rtt_sum,
+            sent: self.sent.saturating_add(later.sent),
+            full: self.full.saturating_add(later.full),
+            short: self.short.saturating_add(later.short),
+            acks: self.acks.saturating_add(later.acks),
+            prompt: self.prompt.saturating_add(later.prompt),
+            far: (self.far.0.saturating_add(later.far.0), self.far.1 + later.far.1),
+            near: self.near.into_iter().chain(later.near).min(),
         }
     }
+
+    /// A round trip that takes `least` where the span has no sample of its part.
+    fn rtt(&self, side: Side, least: Loops) -> Option<Duration> {
+        // A sender that has nothing to send makes its part look long; only seen from the far end it has the queue in it.
+        let near = if side == Side::Sender { least.near } else { self.near.unwrap_or(least.near) };
+        let far = if side == Side::Receiver { Some(least.far) } else { self.far() };
+        let known = self.far.0 > 0 && (side != Side::Receiver || self.near.is_some());
+        far.filter(|_| known).map(|far| near + far)
+    }
+}
+
+/// The least times from the tap to either end and back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Loops {
+    pub(super) near: Duration,
+    pub(super) far: Duration,
 }
 
 /// The spans of one direction.
@@ -51,35 +83,69 @@ pub(super) struct Course {
     begin: Instant,
     width: Duration,
     spans: Vec<Span>,
+    /// The two amounts in flight after the last packet: so much is in flight while none passes.
+    pub(super) rests: (u64, u64),
 }
 
 impl Course {
     pub(super) fn new(begin: Instant) -> Self {
-        Self { begin, width: SPAN, spans: Vec::new() }
+        Self { begin, width: SPAN, spans: Vec::new(), rests: (0, 0) }
     }
 
-    /// The span of `now`; that of the first moment for what the file has out of order before it.
-    pub(super) fn at(&mut self, now: Instant) -> &mut Span {
-        let since = now.saturating_since(self.begin);
-        while since.as_nanos() / self.width.as_nanos() >= MOST_SPANS as u64 {
-            self.spans = self
-                .spans
-                .chunks(2)
-                .map(|pair| pair.iter().fold(Span::default(), |a, &b| a.with(b)))
-                .collect();
-            self.width = self.width * 2;
-        }
-        let number = (since.as_nanos() / self.width.as_nanos()) as usize;
-        if self.spans.len() <= number {
-            self.spans.resize(number + 1, Span::default());
+    /// The span of `now`, one of `most`; that of the first moment for what the file has out of order before it.
+    #[inline]
+    pub(super) fn at(&mut self, now: Instant, most: usize) -> &mut Span {
+        let since = now.saturating_since(self.begin).as_nanos();
+        let mut number = (since / self.width.as_nanos()) as usize;
+        if number >= self.spans.len() {
+            number = self.extend(since, most.max(2));
         }
         &mut self.spans[number]
     }
 
-    pub(super) fn rtt_sample(&mut self, now: Instant, rtt: Duration) {
-        let span = self.at(now);
-        span.rtts += 1;
-        span.rtt_sum += rtt;
+    /// Adds spans up to the one of `since`; two become one as long as there would be too many.
+    fn extend(&mut self, since: u64, most: usize) -> usize {
+        while since / self.width.as_nanos() >= most as u64 {
+            self.spans = self
+                .spans
+                .chunks(2)
+                .map(|pair| pair.iter().skip(1).fold(pair[0], |a, &b| a.with(b)))
+                .collect();
+            self.width = self.width * 2;
+        }
+        let number = (since / self.width.as_nanos()) as usize;
+        if self.spans.len() <= number {
+            let quiet = Span {
+                flight_size: self.rests.0,
+                inflight: self.rests.1,
+                delivered: self.spans.last().map_or(0, |last| last.delivered),
+                ..Span::default()
+            };
+            self.spans.resize(number + 1, quiet);
+        }
+        number
+    }
+
+    /// No more than `most` from now on.
+    pub(super) fn shrink(&mut self, most: usize) {
+        if self.spans.len() > most
+            && let Some(last) = self.spans.len().checked_sub(1)
+        {
+            self.extend(self.width.as_nanos() * last as u64, most);
+            self.spans.shrink_to_fit();
+        }
+    }
+
+    /// A time from the tap to the receiver and back.
+    pub(super) fn far_sample(&mut self, now: Instant, took: Duration, most: usize) {
+        let span = self.at(now, most);
+        span.far = (span.far.0.saturating_add(1), span.far.1 + took);
+    }
+
+    /// A time from the tap to the sender and back.
+    pub(super) fn near_sample(&mut self, now: Instant, took: Duration, most: usize) {
+        let span = self.at(now, most);
+        span.near = Some(span.near.map_or(took, |least| least.min(took)));
     }
 
     /// Most octets in flight at once.
@@ -87,45 +153,79 @@ impl Course {
         Bytes::new(self.spans.iter().map(|span| span.flight_size).max().unwrap_or(0))
     }
 
-    /// The time from its begin to the end of the last span in which something was acknowledged.
+    /// The time from its begin to the end of the last span in which something arrived.
     pub(super) fn length(&self) -> Duration {
         self.width * self.moving() as u64
     }
 
     fn moving(&self) -> usize {
-        self.spans.iter().rposition(|span| span.acked > 0).map_or(0, |last| last + 1)
+        let all = self.spans.last().map_or(0, |last| last.delivered);
+        if all == 0 { 0 } else { self.spans.iter().take_while(|span| span.delivered < all).count() + 1 }
     }
 
     /// Mean of all RTT samples, and the largest of a span's means.
-    pub(super) fn rtts(&self) -> Option<(Duration, Duration)> {
-        let all = self.spans.iter().fold(Span::default(), |a, &b| a.with(b));
-        Some((all.rtt()?, self.spans.iter().filter_map(Span::rtt).max()?))
+    pub(super) fn rtts(&self, side: Side, least: Loops) -> Option<(Duration, Duration)> {
+        let of = |span: &Span| Some((span.rtt(side, least)?, u64::from(span.far.0)));
+        let (mut sum, mut count, mut most) = (0u128, 0u128, None);
+        for (rtt, samples) in self.spans.iter().filter_map(of) {
+            sum += u128::from(rtt.as_nanos()) * u128::from(samples);
+            count += u128::from(samples);
+            most = most.max(Some(rtt));
+        }
+        let mean = sum.checked_div(count).map(|nanos| Duration::from_nanos(nanos as u64));
+        mean.zip(most)
     }
 
-    /// The spans as a log's intervals; `beyond` is the part of the round trip that samples lack.
-    pub(super) fn intervals(&self, beyond: Duration) -> Vec<Interval> {
+    /// The spans as samples for the classifier.
+    pub(super) fn samples(&self, side: Side, least: Loops) -> Vec<Sample> {
+        let (mut retransmits, mut window) = (0, None);
+        let sample = |(number, span): (usize, &Span)| {
+            retransmits += span.retransmits;
+            window = span.window.or(window);
+            Sample {
+                at: Instant::ZERO + self.width * (number as u64 + 1),
+                flight_size: Bytes::new(span.flight_size),
+                inflight: Bytes::new(span.inflight),
+                rwnd: window.map(Bytes::new),
+                rtt: span.rtt(side, least),
+                delivered: Bytes::new(span.delivered),
+                retransmits,
+                sent: span.sent,
+                full: span.full,
+                short: span.short,
+                acks: span.acks,
+                prompt: span.prompt,
+            }
+        };
+        self.spans[..self.moving()].iter().enumerate().map(sample).collect()
+    }
+
+    /// The spans as a log's intervals.
+    pub(super) fn intervals(&self, side: Side, least: Loops) -> Vec<Interval> {
         let spans = &self.spans[..self.moving()];
         let fit = (INTERVAL.as_nanos() / self.width.as_nanos()).max(1) as usize;
         let size = fit.min((spans.len() / FEWEST).max(1));
-        let mut window = None;
+        let (mut window, mut before) = (None, 0);
         spans
             .chunks(size)
             .enumerate()
             .map(|(number, chunk)| {
                 let start = Instant::ZERO + self.width * (number * size) as u64;
                 let length = self.width * chunk.len() as u64;
-                let sum = chunk.iter().fold(Span { window, ..Span::default() }, |a, &b| a.with(b));
-                window = sum.window;
+                let sum = chunk.iter().skip(1).fold(chunk[0], |a, &b| a.with(b));
+                window = sum.window.or(window);
+                let bytes = Bytes::new(sum.delivered.saturating_sub(before));
+                before = sum.delivered;
                 Interval {
                     start,
                     end: start + length,
-                    bytes: Bytes::new(sum.acked),
-                    rate: Rate::of(Bytes::new(sum.acked), length),
+                    bytes,
+                    rate: Rate::of(bytes, length),
                     retransmits: Some(sum.retransmits),
                     lossy_streams: u64::from(sum.retransmits > 0),
                     cwnd: None,
-                    snd_wnd: sum.window.map(Bytes::new),
-                    rtt: sum.rtt().map(|rtt| rtt + beyond),
+                    snd_wnd: window.map(Bytes::new),
+                    rtt: sum.rtt(side, least),
                     datagrams: None,
                 }
             })
@@ -142,10 +242,12 @@ mod tests {
     fn a_day_takes_no_more_room_than_a_minute() {
         let mut course = Course::new(Instant::ZERO);
         for second in 0..86_400 {
-            course.at(Instant::from_nanos(second * 1_000_000_000)).acked += 1_000;
+            course.at(Instant::from_nanos(second * 1_000_000_000), 1_024).delivered = 1_000 * (second + 1);
         }
-        assert!(course.spans.len() <= MOST_SPANS);
-        let intervals = course.intervals(Duration::ZERO);
+        assert!(course.spans.len() <= 1_024);
+        course.shrink(64);
+        assert!(course.spans.len() <= 64 && course.spans.capacity() < 128);
+        let intervals = course.intervals(Side::Sender, Loops::default());
         assert_eq!(intervals.iter().map(|interval| interval.bytes.get()).sum::<u64>(), 86_400_000);
         assert!(intervals.windows(2).all(|pair| pair[0].end == pair[1].start));
     }

@@ -1,14 +1,10 @@
 //! Packets in a file: pcap and pcapng, and what stands before the IP header.
 
-use std::io::{Cursor, Read};
+use std::io::{self, Read};
 
 use fullpipe_units::Instant;
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption,
-};
-use pcap_file::pcapng::{Block, PcapNgReader};
-use pcap_file::{DataLink, PcapError};
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{Block, LegacyPcapReader, Linktype, PcapBlockOwned, PcapError, PcapNGReader};
 
 use crate::input::InputError;
 
@@ -28,6 +24,12 @@ const LINUX_SLL2: usize = 20;
 const SLL_PROTOCOL: usize = 14;
 const SLL2_PROTOCOL: usize = 0;
 
+/// Octets that are read at once, and those of the longest block: a packet has a quarter of a megabyte at most.
+const BUFFER: usize = 1 << 20;
+const LARGEST_BLOCK: usize = 16 << 20;
+/// Interfaces of one section.
+const MOST_INTERFACES: usize = 4_096;
+
 /// One captured packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
@@ -45,70 +47,131 @@ pub fn is_capture(beginning: &[u8]) -> bool {
 }
 
 /// Shows every packet of a capture to `see`, in the order of the file. Answers whether the file breaks off.
-pub(super) fn each(source: impl Read, mut see: impl FnMut(Frame<'_>)) -> Result<bool, InputError> {
-    let mut source = source;
+pub(super) fn each(source: impl Read, see: impl FnMut(Frame<'_>)) -> Result<bool, InputError> {
     let mut magic = [0; 4];
-    source.read_exact(&mut magic).map_err(|e| unreadable(&PcapError::IoError(e)))?;
-    let source = Cursor::new(magic).chain(source);
-    if magic == PCAPNG { each_of_pcapng(source, &mut see) } else { each_of_pcap(source, &mut see) }
-}
-
-fn each_of_pcap(source: impl Read, see: &mut impl FnMut(Frame<'_>)) -> Result<bool, InputError> {
-    let mut reader = PcapReader::new(source).map_err(|e| unreadable(&e))?;
-    let link = Link::of(reader.header().datalink)?;
-    while let Some(packet) = reader.next_packet() {
-        let packet = match packet {
-            Ok(packet) => packet,
-            Err(error) => return breaks_off(&error),
-        };
-        let at = Instant::from_nanos(u64::try_from(packet.timestamp.as_nanos()).unwrap_or(u64::MAX / 2));
-        see(link.frame(at, &packet.data, packet.orig_len));
-    }
-    Ok(false)
-}
-
-fn each_of_pcapng(source: impl Read, see: &mut impl FnMut(Frame<'_>)) -> Result<bool, InputError> {
-    let mut reader = PcapNgReader::new(source).map_err(|e| unreadable(&e))?;
-    let mut interfaces: Vec<(Link, Clock)> = Vec::new();
-    while let Some(block) = reader.next_block() {
-        match block {
-            Ok(Block::SectionHeader(_)) => interfaces.clear(),
-            Ok(Block::InterfaceDescription(block)) => {
-                interfaces.push((Link::of(block.linktype)?, Clock::of(&block)));
-            }
-            Ok(Block::EnhancedPacket(packet)) => {
-                let interface = interfaces.get(packet.interface_id as usize);
-                let (link, clock) =
-                    interface.ok_or_else(|| broken("a packet names an interface that is not there"))?;
-                // The reader takes the file's ticks for nanoseconds.
-                let ticks = u64::try_from(packet.timestamp.as_nanos()).unwrap_or(u64::MAX / 2);
-                see(link.frame(clock.instant(ticks), &packet.data, packet.original_len));
-            }
-            // Of the others only the simple packet block holds a packet, and that has no time.
-            Ok(_) => {}
-            Err(error) => return breaks_off(&error),
-        }
-    }
-    Ok(false)
-}
-
-/// A capture that was being written when it was copied ends within a packet: what came before counts.
-fn breaks_off(error: &PcapError) -> Result<bool, InputError> {
-    match error {
-        PcapError::IncompleteBuffer => Ok(true),
-        PcapError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(true),
-        error => Err(unreadable(error)),
-    }
-}
-
-fn unreadable(error: &PcapError) -> InputError {
-    match error {
-        PcapError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+    let mut source = source;
+    let had = fill(&mut source, &mut magic).map_err(|e| unreadable(&e))?;
+    let source = Whole(io::Cursor::new(magic).take(had as u64).chain(source));
+    let header = |error: PcapError<&[u8]>| match error {
+        PcapError::ReadError => broken("it cannot be read"),
+        PcapError::Incomplete(_) | PcapError::UnexpectedEof | PcapError::Eof => {
             broken("it ends within its header")
         }
-        PcapError::IoError(error) => InputError::new(format!("cannot be read: {error}"), ""),
-        error => broken(&error.to_string()),
+        error => broken(&what(&error)),
+    };
+    if magic == PCAPNG {
+        each_of(PcapNGReader::new(BUFFER, source).map_err(header)?, see)
+    } else {
+        each_of(LegacyPcapReader::new(BUFFER, source).map_err(header)?, see)
     }
+}
+
+/// Reads until `buffer` is full or nothing comes any more: pipes hand over little at a time.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut had = 0;
+    while had < buffer.len() {
+        match source.read(&mut buffer[had..]) {
+            Ok(0) => break,
+            Ok(more) => had += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(had)
+}
+
+/// A source whose reads are as long as asked for, but at its end.
+struct Whole<R>(R);
+
+impl<R: Read> Read for Whole<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        fill(&mut self.0, buffer)
+    }
+}
+
+fn each_of(mut reader: impl PcapReaderIterator, mut see: impl FnMut(Frame<'_>)) -> Result<bool, InputError> {
+    let mut interfaces: Vec<(Link, Clock)> = Vec::new();
+    let mut capacity = BUFFER;
+    loop {
+        let read = match reader.next() {
+            Ok((read, block)) => {
+                take(&block, &mut interfaces, &mut see)?;
+                read
+            }
+            Err(PcapError::Eof) => return Ok(false),
+            // A capture that was being written when it was copied ends within a packet: what came before counts.
+            Err(PcapError::UnexpectedEof) => return Ok(true),
+            Err(PcapError::Incomplete(_)) => {
+                refill(&mut reader)?;
+                continue;
+            }
+            Err(PcapError::BufferTooSmall) if capacity < LARGEST_BLOCK => {
+                capacity *= 2;
+                reader.grow(capacity);
+                refill(&mut reader)?;
+                continue;
+            }
+            Err(error) => return Err(broken(&what(&error))),
+        };
+        reader.consume(read);
+    }
+}
+
+fn refill(reader: &mut impl PcapReaderIterator) -> Result<(), InputError> {
+    reader.refill().map_err(|_| InputError::new("cannot be read to its end", ""))
+}
+
+/// One block of either format.
+fn take(
+    block: &PcapBlockOwned<'_>,
+    interfaces: &mut Vec<(Link, Clock)>,
+    see: &mut impl FnMut(Frame<'_>),
+) -> Result<(), InputError> {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            let ticks_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+            interfaces.push((Link::of(header.network)?, Clock { ticks_per_second }));
+        }
+        PcapBlockOwned::Legacy(packet) => {
+            if let [(link, clock)] = interfaces[..] {
+                let ticks = u64::from(packet.ts_sec) * clock.ticks_per_second + u64::from(packet.ts_usec);
+                see(link.frame(clock.instant(ticks), packet.data, packet.origlen));
+            }
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => interfaces.clear(),
+        PcapBlockOwned::NG(Block::InterfaceDescription(block)) => {
+            if interfaces.len() >= MOST_INTERFACES {
+                return Err(broken("it has more interfaces than any host"));
+            }
+            interfaces.push((Link::of(block.linktype)?, Clock::of(block.if_tsresol)));
+        }
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            let interface = interfaces.get(packet.if_id as usize);
+            let (link, clock) =
+                interface.ok_or_else(|| broken("a packet names an interface that is not there"))?;
+            let ticks = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+            let bytes = packet.data.get(..packet.caplen as usize).unwrap_or(packet.data);
+            see(link.frame(clock.instant(ticks), bytes, packet.origlen));
+        }
+        // Of the others only the simple packet block holds a packet, and that has no time.
+        PcapBlockOwned::NG(_) => {}
+    }
+    Ok(())
+}
+
+/// An error without the octets at which it happened.
+fn what(error: &PcapError<&[u8]>) -> String {
+    match error {
+        PcapError::NomError(_, kind) | PcapError::OwnedNomError(_, kind) => {
+            format!("a block of it does not read ({kind:?})")
+        }
+        PcapError::BufferTooSmall => "a block is longer than any packet".into(),
+        error => error.to_string(),
+    }
+}
+
+fn unreadable(error: &io::Error) -> InputError {
+    InputError::new(format!("cannot be read: {error}"), "")
 }
 
 fn broken(what: &str) -> InputError {
@@ -129,15 +192,17 @@ enum Link {
 }
 
 impl Link {
-    fn of(link: DataLink) -> Result<Self, InputError> {
-        match link {
-            DataLink::ETHERNET => Ok(Self::Ethernet),
-            DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 => Ok(Self::Nothing),
-            DataLink::NULL | DataLink::LOOP => Ok(Self::BsdLoopback),
-            DataLink::LINUX_SLL => Ok(Self::LinuxSll),
-            DataLink::LINUX_SLL2 => Ok(Self::LinuxSll2),
+    fn of(link: Linktype) -> Result<Self, InputError> {
+        // The upper bits of a pcap header tell of Ethernet's check sequence.
+        match Linktype(link.0 & 0xffff) {
+            Linktype::ETHERNET => Ok(Self::Ethernet),
+            // The second was RAW on some systems.
+            Linktype::RAW | Linktype(12) | Linktype::IPV4 | Linktype::IPV6 => Ok(Self::Nothing),
+            Linktype::NULL | Linktype::LOOP => Ok(Self::BsdLoopback),
+            Linktype::LINUX_SLL => Ok(Self::LinuxSll),
+            Linktype::LINUX_SLL2 => Ok(Self::LinuxSll2),
             other => Err(InputError::new(
-                format!("link type {} of this capture is not known", u32::from(other)),
+                format!("link type {} of this capture is not known", other.0),
                 "capture on an Ethernet, loopback or TUN device, or on 'any'",
             )),
         }
@@ -174,25 +239,28 @@ impl Link {
 /// In what an interface counts time (`if_tsresol`): in `1/10^n` or `1/2^n` of a second.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    ticks_per_second: u128,
+    ticks_per_second: u64,
 }
 
 impl Clock {
-    fn of(interface: &InterfaceDescriptionBlock<'_>) -> Self {
-        let resolution = interface.options.iter().find_map(|option| match option {
-            InterfaceDescriptionOption::IfTsResol(resolution) => Some(*resolution),
-            _ => None,
-        });
-        let ticks_per_second = match resolution.unwrap_or(6) {
-            binary if binary & 0x80 != 0 => 1 << (binary & 0x7f).min(64),
-            decimal => 10u128.pow(u32::from(decimal).min(18)),
+    fn of(resolution: u8) -> Self {
+        let ticks_per_second = match resolution {
+            binary if binary & 0x80 != 0 => 1 << (binary & 0x7f).min(63),
+            decimal => 10u64.pow(u32::from(decimal).min(18)),
         };
         Self { ticks_per_second }
     }
 
     fn instant(self, ticks: u64) -> Instant {
-        let nanos = u128::from(ticks) * 1_000_000_000 / self.ticks_per_second;
-        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 2))
+        // Seconds and the rest apart: a division of 128 bits for each packet would be a tenth of the work.
+        let (seconds, rest) = (ticks / self.ticks_per_second, ticks % self.ticks_per_second);
+        let nanos = match self.ticks_per_second {
+            1_000_000_000 => rest,
+            1_000_000 => rest * 1_000,
+            ticks => (u128::from(rest) * 1_000_000_000 / u128::from(ticks)) as u64,
+        };
+        let whole = seconds.checked_mul(1_000_000_000).and_then(|whole| whole.checked_add(nanos));
+        Instant::from_nanos(whole.unwrap_or(u64::MAX).min(u64::MAX / 2))
     }
 }
 

@@ -14,14 +14,11 @@
 
 use std::collections::VecDeque;
 
-use fullpipe_tcp::wire::SeqNum;
+use fullpipe_tcp::ranges::RangeSet;
+use fullpipe_tcp::wire::{SackBlocks, SeqNum};
 use fullpipe_units::{Bytes, Duration, Instant};
 use serde::Serialize;
 
-/// Gaps that are remembered; a receiver's SACK blocks name far fewer.
-const MOST_GAPS: usize = 1_024;
-/// Segments that wait to be acknowledged so that they may tell the RTT.
-const MOST_TIMED: usize = 1_024;
 /// Of the RTT, the age of a gap from which on what fills it was sent again.
 const A_TRIP: (u64, u64) = (4, 5);
 /// The same while no RTT is known: what tshark takes.
@@ -76,9 +73,43 @@ pub(super) struct Half {
     /// Least time from a segment to its ACK.
     pub(super) least_loop: Option<Duration>,
     window: Option<u64>,
+    /// Where the FIN stands, which takes a number and is no octet.
+    fin: Option<u64>,
+    /// What lies above `una` and was said to have arrived.
+    sacked: RangeSet,
     full: bool,
     /// Largest payload of one packet.
     largest: u64,
+    /// Gaps and blocks that were forgotten, for there were more than are remembered.
+    pub(super) forgotten: u64,
+}
+
+/// How much one direction may remember: gaps, segments that wait for their ACK, ACKs on their way. All are of one round trip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Memory(pub(super) usize);
+
+/// A data segment as it passes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Data {
+    pub(super) at: Instant,
+    pub(super) seq: SeqNum,
+    pub(super) len: u64,
+    /// Payload of a full segment.
+    pub(super) mss: u64,
+    /// Least round trip.
+    pub(super) rtt: Option<Duration>,
+}
+
+/// An ACK as it passes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ack<'a> {
+    pub(super) at: Instant,
+    pub(super) ack: SeqNum,
+    pub(super) sack: &'a SackBlocks,
+    /// What it offers.
+    pub(super) window: u64,
+    /// It carries nothing else.
+    pub(super) bare: bool,
 }
 
 const ORIGIN: u64 = 1 << 32;
@@ -107,6 +138,11 @@ impl Half {
         self.begin(seq.plus(1));
     }
 
+    /// So does a FIN.
+    pub(super) fn on_fin(&mut self, seq: SeqNum) {
+        self.fin = self.offset(seq);
+    }
+
     /// The first sequence number of this direction that anybody spoke of.
     fn begin(&mut self, seq: SeqNum) -> (u64, SeqNum) {
         *self.top.get_or_insert_with(|| {
@@ -120,15 +156,9 @@ impl Half {
         seq.offset_near(number, top)
     }
 
-    /// A segment of `len` octets, which passes at `now`; `mss` is the payload of a full one, `rtt` the least round trip.
-    pub(super) fn on_data(
-        &mut self,
-        now: Instant,
-        seq: SeqNum,
-        len: u64,
-        mss: u64,
-        rtt: Option<Duration>,
-    ) -> Option<Sent> {
+    /// A data segment passes.
+    pub(super) fn on_data(&mut self, data: Data, memory: Memory) -> Option<Sent> {
+        let Data { at: now, seq, len, mss, rtt } = data;
         let from = self.offset(seq)?;
         let (to, (top, number)) = (from + len, self.top?);
         let segments = len.div_ceil(mss.max(1)).max(1);
@@ -138,12 +168,13 @@ impl Half {
         if from >= top {
             if from > top {
                 self.gaps.push(Gap { from: top, to: from, since: now });
-                if self.gaps.len() > MOST_GAPS {
+                if self.gaps.len() > memory.0 {
                     self.gaps.remove(0);
+                    self.forgotten += 1;
                 }
             }
             self.rise(to, number, top);
-            if self.timed.len() < MOST_TIMED {
+            if self.timed.len() < memory.0 {
                 self.timed.push_back((to, now));
             }
             return Some(Sent::New);
@@ -187,13 +218,18 @@ impl Half {
         since
     }
 
-    /// An ACK of this direction's data; `window` is what it offers, `bare` that it carries nothing else.
-    pub(super) fn on_ack(&mut self, now: Instant, ack: SeqNum, window: u64, bare: bool) -> Acked {
+    /// An ACK of this direction's data passes.
+    pub(super) fn on_ack(&mut self, seen: &Ack<'_>, memory: Memory) -> Acked {
+        let Ack { at: now, ack, sack, window, bare } = *seen;
         let before = self.window.replace(window);
         if window == 0 && before != Some(0) {
             self.counts.zero_windows += 1;
         }
+        if !sack.is_empty() {
+            self.take_blocks(sack, memory);
+        }
         let Some(to) = self.offset(ack) else { return Acked::default() };
+        let to = self.fin.map_or(to, |fin| to.min(fin));
         let Some((top, number)) = self.top else { return Acked::default() };
         if to <= self.una {
             if bare && to == self.una && before == Some(window) && top > self.una {
@@ -203,6 +239,9 @@ impl Half {
         }
         let bytes = to - self.una;
         self.una = to;
+        if !self.sacked.is_empty() {
+            self.sacked.remove_below(to);
+        }
         self.full = false;
         // What nobody saw and yet arrived was not captured.
         let gone = self.gaps.partition_point(|gap| gap.to <= to);
@@ -223,13 +262,48 @@ impl Half {
         Acked { bytes, rtt }
     }
 
-    /// Notes whether the window is full after something was sent; `mss` is the payload of a full segment.
-    pub(super) fn look_at_window(&mut self, mss: u64) {
-        let full = self.window.is_some_and(|window| window > 0 && self.flight_size() + mss > window);
-        if full && !self.full {
-            self.counts.window_full += 1;
-        }
+    /// Notes whether the sender, who was told `edge`, has filled the receiver's window; `mss` is the payload of a full segment.
+    pub(super) fn look_at_window(&mut self, edge: Option<u64>, mss: u64) -> bool {
+        let full = edge.is_some_and(|edge| self.top() + mss > edge);
+        self.counts.window_full += u64::from(full && !self.full);
         self.full = full;
+        full
+    }
+
+    fn take_blocks(&mut self, sack: &SackBlocks, memory: Memory) {
+        let Some((top, number)) = self.top else { return };
+        for (start, end) in sack.iter() {
+            let offset = |seq: SeqNum| seq.offset_near(number, top);
+            // A block below what is acknowledged reports a duplicate (RFC 2883).
+            if let (Some(start), Some(end)) = (offset(start), offset(end))
+                && start > self.una
+                && start < end
+                && end <= top
+                && (self.sacked.len() < memory.0 || self.sacked.touches(start, end))
+            {
+                self.sacked.insert(start, end, |_, _| {});
+            }
+        }
+    }
+
+    /// First octet that is not acknowledged.
+    pub(super) fn una(&self) -> u64 {
+        self.una
+    }
+
+    /// Octets above it that were said to have arrived.
+    pub(super) fn sacked(&self) -> u64 {
+        self.sacked.covered()
+    }
+
+    /// Octets known to have arrived since the first that was seen.
+    pub(super) fn delivered(&self) -> u64 {
+        self.una.saturating_sub(ORIGIN) + self.sacked.covered()
+    }
+
+    /// The end of what was sent.
+    pub(super) fn top(&self) -> u64 {
+        self.top.map_or(0, |(top, _)| top)
     }
 
     /// Octets sent and not acknowledged.
@@ -254,17 +328,27 @@ mod tests {
 
     const MSS: u64 = 1_000;
     const RTT: Option<Duration> = Some(Duration::from_millis(100));
+    const ROOM: Memory = Memory(1_024);
 
     fn at(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }
 
     fn send(half: &mut Half, millis: u64, segment: u32) -> Option<Sent> {
-        half.on_data(at(millis), SeqNum(u32::MAX - 1_499).plus(u64::from(segment) * MSS), MSS, MSS, RTT)
+        data(half, millis, SeqNum(u32::MAX - 1_499).plus(u64::from(segment) * MSS), MSS)
+    }
+
+    fn data(half: &mut Half, millis: u64, seq: SeqNum, len: u64) -> Option<Sent> {
+        half.on_data(Data { at: at(millis), seq, len, mss: MSS, rtt: RTT }, ROOM)
     }
 
     fn ack(half: &mut Half, millis: u64, segments: u64) -> Acked {
-        half.on_ack(at(millis), SeqNum(u32::MAX - 1_499).plus(segments * MSS), 10_000, true)
+        offers(half, millis, segments, 10_000)
+    }
+
+    fn offers(half: &mut Half, millis: u64, segments: u64, window: u64) -> Acked {
+        let ack = SeqNum(u32::MAX - 1_499).plus(segments * MSS);
+        half.on_ack(&Ack { at: at(millis), ack, sack: &SackBlocks::default(), window, bare: true }, ROOM)
     }
 
     /// At the receiver: what was lost before the tap comes a round trip later, what was overtaken sooner. The numbers
@@ -299,6 +383,18 @@ mod tests {
         assert_eq!((counts.retransmits, counts.needless, counts.duplicate_acks), (2, 1, 1));
     }
 
+    /// The ACK of a FIN acknowledges one number more than there are octets.
+    #[test]
+    fn a_fin_is_no_octet() {
+        let mut half = Half::default();
+        send(&mut half, 0, 0);
+        half.on_fin(SeqNum(u32::MAX - 1_499).plus(MSS));
+        let end = SeqNum(u32::MAX - 1_499).plus(MSS + 1);
+        let last = Ack { at: at(50), ack: end, sack: &SackBlocks::default(), window: 10_000, bare: true };
+        assert_eq!(half.on_ack(&last, ROOM).bytes, MSS);
+        assert_eq!((half.counts.missed_bytes, half.delivered()), (0, MSS));
+    }
+
     #[test]
     fn what_was_never_seen_and_is_acknowledged_was_not_captured() {
         let mut half = Half::default();
@@ -309,22 +405,40 @@ mod tests {
         assert_eq!(half.flight_size(), 0);
     }
 
+    /// What is said to have arrived counts once, and no longer when it is acknowledged.
+    #[test]
+    fn blocks_are_delivered_once() {
+        let mut half = Half::default();
+        for segment in 0..5 {
+            send(&mut half, segment.into(), segment);
+        }
+        let seq = |segments: u64| SeqNum(u32::MAX - 1_499).plus(segments * MSS);
+        let mut sack = SackBlocks::default();
+        sack.push(seq(2), seq(4));
+        for millis in [50, 51] {
+            half.on_ack(&Ack { at: at(millis), ack: seq(1), sack: &sack, window: 10_000, bare: true }, ROOM);
+            assert_eq!((half.delivered(), half.sacked()), (3 * MSS, 2 * MSS));
+        }
+        ack(&mut half, 60, 5);
+        assert_eq!((half.delivered(), half.sacked()), (5 * MSS, 0));
+    }
+
     #[test]
     fn windows_are_counted_when_they_fill_and_when_they_close() {
         let mut half = Half::default();
         send(&mut half, 0, 0);
-        half.on_ack(at(1), SeqNum(u32::MAX - 1_499).plus(MSS), 2 * MSS, true);
-        for segment in 1..3 {
+        offers(&mut half, 1, 1, 2 * MSS);
+        let edge = Some(half.una() + 2 * MSS);
+        for (segment, full) in [(1, false), (2, true), (2, true)] {
             send(&mut half, 2, segment);
-            half.look_at_window(MSS);
+            assert_eq!(half.look_at_window(edge, MSS), full);
         }
-        half.look_at_window(MSS);
         for millis in [3, 4] {
-            half.on_ack(at(millis), SeqNum(u32::MAX - 1_499).plus(3 * MSS), 0, true);
+            offers(&mut half, millis, 3, 0);
         }
         assert_eq!((half.counts.window_full, half.counts.zero_windows), (1, 1));
         // One octet before what is acknowledged asks whether it is still closed.
         let before = SeqNum(u32::MAX - 1_499).plus(3 * MSS - 1);
-        assert_eq!(half.on_data(at(500), before, 1, MSS, RTT), Some(Sent::Probe));
+        assert_eq!(data(&mut half, 500, before, 1), Some(Sent::Probe));
     }
 }

@@ -4,7 +4,8 @@
 //!   file ──► frames ──► TCP headers ──► one connection each ──► the one that is chosen ──► a log, as iperf3's
 //!                                        │
 //!                                        ├ two halves: what each segment was, counted once
-//!                                        ├ two courses: rate, RTT, window and flight over time
+//!                                        ├ two courses: rate, RTT, window and flight over time ──► samples
+//!                                        ├ what either end had been told when it sent (`told`)
 //!                                        └ loops from the tap to either end: on whose side it was made
 //! ```
 //!
@@ -15,6 +16,7 @@ mod connection;
 mod course;
 mod frames;
 mod half;
+mod told;
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -25,7 +27,10 @@ use fullpipe_units::{Bytes, Instant, Rate};
 
 use super::InputError;
 use super::iperf3::{Format, Iperf3Log, Role, RttRange, Summary};
+use crate::classify::Classification;
+use crate::classify::packets::{Packets, Sample};
 use connection::{Seen, Tracked};
+use half::Memory;
 
 pub use connection::{Connection, Side};
 pub use frames::is_capture;
@@ -33,8 +38,28 @@ pub use half::Counts;
 
 /// Connections that are followed; of more only the first are.
 const MOST_CONNECTIONS: usize = 4_096;
+/// Spans of the course of each connection, and what else is remembered of one, as long as there are [`AT_EASE`] of them: a few
+/// hundred kilobytes each. Where there are more, each has less, so that all of them take no more than a hundred megabytes.
+const MOST_SPANS: usize = 4_096;
+const MOST_REMEMBERED: usize = 1_024;
+const AT_EASE: usize = 64;
 /// Less payload than this is no transfer.
 const FEWEST_SEGMENTS: u64 = 10;
+
+/// How much may be remembered of each direction of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    spans: usize,
+    memory: Memory,
+}
+
+impl Room {
+    /// What each of so many connections has.
+    fn for_each_of(connections: usize) -> Self {
+        let share = connections.div_ceil(AT_EASE).max(1).next_power_of_two();
+        Self { spans: MOST_SPANS / share, memory: Memory(MOST_REMEMBERED / share) }
+    }
+}
 
 /// A capture that was read.
 #[derive(Clone, Debug)]
@@ -42,6 +67,7 @@ pub struct Capture {
     connections: Vec<Connection>,
     chosen: usize,
     log: Iperf3Log,
+    samples: Vec<Sample>,
     notes: Vec<String>,
 }
 
@@ -84,7 +110,8 @@ impl Capture {
             ));
         }
         let log = Iperf3Log { truncated, ..log(connection, tracked) };
-        let mut notes = notes(connection, &table);
+        let samples = tracked.samples(tracked.sender(), connection.side);
+        let mut notes = notes(connection, tracked, &table);
         if connections.len() > 1 && choice.is_none() {
             notes.insert(
                 0,
@@ -95,7 +122,7 @@ impl Capture {
             );
         }
         let connections = connections.into_iter().map(|(connection, _)| connection).collect();
-        Ok(Self { connections, chosen, log, notes })
+        Ok(Self { connections, chosen, log, samples, notes })
     }
 
     /// Every connection with data, the largest first.
@@ -118,6 +145,17 @@ impl Capture {
         &self.log
     }
 
+    /// What packets show of it over time, in spans of some milliseconds.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// The limits over time, by what packets show; `line` is the rate of the line, where it is known.
+    pub fn classify(&self, line: Option<Rate>) -> Classification {
+        let connection = self.connection();
+        Packets::new(&self.samples, connection.side, connection.mss, line).classify()
+    }
+
     /// What the reader should know of the capture.
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -125,8 +163,8 @@ impl Capture {
 }
 
 /// All connections of a capture.
-#[derive(Default)]
 struct Table {
+    room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
     order: Vec<([SocketAddr; 2], Tracked)>,
     /// The connection of the last packet.
@@ -136,6 +174,21 @@ struct Table {
     others: u64,
     unfollowed: u64,
     last: Instant,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            room: Room::for_each_of(0),
+            known: BTreeMap::new(),
+            order: Vec::new(),
+            latest: 0,
+            packets: 0,
+            others: 0,
+            unfollowed: 0,
+            last: Instant::ZERO,
+        }
+    }
 }
 
 impl Table {
@@ -160,34 +213,49 @@ impl Table {
             None => {
                 self.order.push((ends, Tracked::new(self.last)));
                 self.known.insert(ends, self.order.len() - 1);
+                self.make_room();
                 self.order.len() - 1
             }
         };
         self.latest = number;
         let segment = &packet.segment;
-        self.order[number].1.see(&Seen {
-            at: self.last,
-            from: usize::from(!forward),
-            seq: segment.seq,
-            ack: segment.ack,
-            len: segment.len.into(),
-            window: segment.window,
-            flags: segment.flags,
-            timestamps: segment.timestamps.map(|timestamps| (timestamps.value, timestamps.echo)),
-            syn: segment.syn,
-        });
+        self.order[number].1.see(
+            &Seen {
+                at: self.last,
+                from: usize::from(!forward),
+                seq: segment.seq,
+                ack: segment.ack,
+                len: segment.len.into(),
+                window: segment.window,
+                flags: segment.flags,
+                timestamps: segment.timestamps.map(|timestamps| (timestamps.value, timestamps.echo)),
+                syn: segment.syn,
+                sack: &segment.sack,
+            },
+            self.room,
+        );
+    }
+
+    /// Takes from those that are there what a further connection needs.
+    fn make_room(&mut self) {
+        let room = Room::for_each_of(self.order.len());
+        if room != self.room {
+            self.room = room;
+            self.order.iter_mut().for_each(|(_, tracked)| tracked.shrink(room));
+        }
     }
 }
 
 fn log(connection: &Connection, tracked: &Tracked) -> Iperf3Log {
     let course = tracked.course(tracked.sender());
     let length = connection.length;
-    let intervals = course.intervals(connection.beyond);
+    let least = tracked.loops(tracked.sender());
+    let intervals = course.intervals(connection.side, least);
     let bytes = Bytes::new(intervals.iter().map(|interval| interval.bytes.get()).sum());
-    let rtt = connection.least_rtt.zip(course.rtts()).map(|(min, (mean, max))| {
-        let (mean, max) = (mean + connection.beyond, max + connection.beyond);
-        RttRange { min: min.min(mean), mean, max }
-    });
+    let rtt = connection
+        .least_rtt
+        .zip(course.rtts(connection.side, least))
+        .map(|(min, (mean, max))| RttRange { min: min.min(mean), mean, max });
     Iperf3Log {
         format: Format::Capture,
         streams: 1,
@@ -205,7 +273,7 @@ fn log(connection: &Connection, tracked: &Tracked) -> Iperf3Log {
     }
 }
 
-fn notes(connection: &Connection, table: &Table) -> Vec<String> {
+fn notes(connection: &Connection, tracked: &Tracked, table: &Table) -> Vec<String> {
     let mut notes = Vec::new();
     let counts = &connection.counts;
     notes.push(match connection.side {
@@ -227,6 +295,12 @@ fn notes(connection: &Connection, table: &Table) -> Vec<String> {
         notes.push(format!(
             "{} bytes were acknowledged that the capture does not have: whoever captured dropped packets",
             counts.missed_bytes
+        ));
+    }
+    if tracked.forgotten() > 0 {
+        notes.push(format!(
+            "{} gaps were forgotten, for more were open at once than are remembered: what filled them counts as sent again",
+            tracked.forgotten()
         ));
     }
     if table.unfollowed > 0 {

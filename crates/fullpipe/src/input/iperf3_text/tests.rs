@@ -22,6 +22,14 @@ const TAIL: &str = "- - - - - - -\n[ ID] Interval           Transfer     Bitrate
                     [  5]   0.00-3.00   sec  37.5 MBytes   105 Mbits/sec    0             sender\n\
                     [  5]   0.00-3.04   sec  36.0 MBytes  99.3 Mbits/sec                  receiver\n\niperf Done.\n";
 
+/// What `fullpipe iperf3` tells behind the bar is its own.
+#[test]
+fn columns_behind_a_bar_are_passed_over() {
+    let bar = "    |   50.4 ms   6.69 MBytes   48.3 Mbits/sec   2.09 MBytes  link";
+    let lines: String = seconds_of(3).lines().map(|line| format!("{}{bar}\n", line.trim_end())).collect();
+    assert_eq!(log_of(&(lines + TAIL)), log_of(&(seconds_of(3) + TAIL)));
+}
+
 #[test]
 fn a_sender_log_is_read_with_units_of_1024_for_amounts_and_1000_for_rates() {
     let log = log_of(&(seconds_of(3) + TAIL)).unwrap();

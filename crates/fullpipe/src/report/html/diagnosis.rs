@@ -32,7 +32,11 @@ pub fn render_diagnosis(
         limit: limit.limit.name(),
     };
     let band = diagnosis.limits.iter().map(held).collect();
-    let mut scenes = vec![Scene::of_log(facts.log, &diagnosis.path).with_band(band)];
+    let measured = match facts.capture {
+        Some(capture) => Scene::of_capture(capture.samples(), &diagnosis.path),
+        None => Scene::of_log(facts.log, &diagnosis.path),
+    };
+    let mut scenes = vec![measured.with_band(band)];
     scenes.extend(of_rungs(&diagnosis.ladder)?);
     Ok(render(diagnosis, Frame::new(made, scenes)))
 }

@@ -11,6 +11,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 
 use super::curve::{Curve, short};
+use crate::classify::packets::Sample;
 use crate::explain::RttSource;
 use crate::input::iperf3::Iperf3Log;
 use crate::ladder::HEADERS;
@@ -141,12 +142,44 @@ impl Scene {
             retransmits: Curve::thinned(&resent),
             band: Vec::new(),
             phase: (!phase.t.is_empty()).then_some(phase),
-            path: Lines {
-                line_bps: path.link.map(|link| link.as_bps() as f64),
-                rtt_ms: known.then_some(path.rtt_ms),
-                bdp_bytes: path.bdp_bytes.map(|bdp| bdp as f64),
-                buffer_bytes: None,
-            },
+            path: Lines::measured(path),
+        }
+    }
+
+    /// What the packets of a capture show. It has no Cwnd.
+    pub(super) fn of_capture(samples: &[Sample], path: &PathSummary) -> Self {
+        let moment = |sample: &Sample| Moment {
+            t: sample.at.as_secs_f64(),
+            inflight: sample.flight_size.get() as f64,
+            rwnd: sample.rwnd.map_or(0.0, |rwnd| rwnd.get() as f64),
+            delivered: sample.delivered.get() as f64,
+            retransmits: sample.retransmits,
+            rtts: sample.rtt.map_or((0.0, 0), |rtt| (rtt.as_millis_f64(), 1)),
+            ..Moment::default()
+        };
+        let moments: Vec<Moment> = samples.iter().map(moment).collect();
+        let rates = rates(&moments, path.rtt_ms / 1e3);
+        let curve = |of: &dyn Fn(&Moment) -> Option<f64>| {
+            let points: Vec<_> = moments.iter().filter_map(|m| Some((m.t, of(m)?))).collect();
+            Curve::thinned(&points)
+        };
+        Self {
+            label: "Measured: the capture".into(),
+            note: "What packets show: a capture has neither Cwnd nor send buffer. In flight is what was sent and not \
+                   acknowledged, by what the sender knew. The rate is that of the last round trip."
+                .into(),
+            rate_bps: Curve::thinned(&rates),
+            mean_bps: Curve::thinned(&means(&moments)),
+            pacing_bps: None,
+            cwnd_bytes: None,
+            inflight_bytes: curve(&|m| Some(m.inflight)),
+            rwnd_bytes: curve(&|m| (m.rwnd > 0.0).then_some(m.rwnd)),
+            rtt_ms: curve(&Moment::rtt_ms),
+            queue_bytes: None,
+            retransmits: Curve::thinned(&resent(&moments)),
+            band: Vec::new(),
+            phase: phase(&moments, &rates, path.rtt_ms / 1e3),
+            path: Lines::measured(path),
         }
     }
 
@@ -160,20 +193,6 @@ impl Scene {
             Curve::thinned(&points)
         };
         let rates = rates(moments, path.rtt().as_secs_f64());
-        let resent = |pair: &[Moment]| {
-            let more = pair[1].retransmits - pair[0].retransmits;
-            (more > 0).then_some((pair[1].t, more as f64))
-        };
-        let resent: Vec<_> = moments.windows(2).filter_map(resent).collect();
-        let mut phase = Phase::default();
-        let step = moments.len().div_ceil(DOTS).max(1);
-        // What is in flight now is what arrives within the next round trip, and finds that RTT.
-        let since = round_trips(moments, path.rtt().as_secs_f64());
-        for (i, moment) in moments.iter().enumerate().step_by(step) {
-            if let Some(rtt) = moment.rtt_ms() {
-                phase.push(moment.t, moments[since[i]].inflight, rtt, rates[i].1);
-            }
-        }
         Self {
             label,
             note,
@@ -185,9 +204,9 @@ impl Scene {
             rwnd_bytes: curve(&|m| Some(m.rwnd)),
             rtt_ms: curve(&Moment::rtt_ms),
             queue_bytes: curve(&|m| m.queue),
-            retransmits: Curve::thinned(&resent),
+            retransmits: Curve::thinned(&resent(moments)),
             band: band(moments),
-            phase: (!phase.t.is_empty()).then_some(phase),
+            phase: phase(moments, &rates, path.rtt().as_secs_f64()),
             path: lines,
         }
     }
@@ -209,6 +228,17 @@ impl Phase {
 }
 
 impl Lines {
+    /// Those that are known of a path that was measured.
+    fn measured(path: &PathSummary) -> Self {
+        let known = path.rtt_source != RttSource::Unknown;
+        Self {
+            line_bps: path.link.map(|link| link.as_bps() as f64),
+            rtt_ms: known.then_some(path.rtt_ms),
+            bdp_bytes: path.bdp_bytes.map(|bdp| bdp as f64),
+            buffer_bytes: None,
+        }
+    }
+
     fn of(path: &PathSpec) -> Self {
         let forward = &path.forward;
         let limiters = forward.policer.iter().chain(&forward.shaper);
@@ -329,6 +359,29 @@ fn watched(scenario: &Scenario, each: usize) -> Vec<Watch> {
     let sample_every = (scenario.duration / ROWS).max(FINEST);
     sim::run_traced(&Scenario { sample_every, ..scenario.clone() }, &mut watches);
     watches.0
+}
+
+/// When segments were sent again, and how many.
+fn resent(moments: &[Moment]) -> Vec<(f64, f64)> {
+    let more = |pair: &[Moment]| {
+        let more = pair[1].retransmits - pair[0].retransmits;
+        (more > 0).then_some((pair[1].t, more as f64))
+    };
+    moments.windows(2).filter_map(more).collect()
+}
+
+/// Bytes in flight against RTT and rate.
+fn phase(moments: &[Moment], rates: &[(f64, f64)], rtt: f64) -> Option<Phase> {
+    let mut phase = Phase::default();
+    let step = moments.len().div_ceil(DOTS).max(1);
+    // What is in flight now is what arrives within the next round trip, and finds that RTT.
+    let since = round_trips(moments, rtt);
+    for (i, moment) in moments.iter().enumerate().step_by(step) {
+        if let Some(rtt) = moment.rtt_ms() {
+            phase.push(moment.t, moments[since[i]].inflight, rtt, rates[i].1);
+        }
+    }
+    (!phase.t.is_empty()).then_some(phase)
 }
 
 /// For each moment the index of the one a round trip before, or the first.

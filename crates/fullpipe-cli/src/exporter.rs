@@ -1,0 +1,130 @@
+//! `fullpipe exporter`: the sockets of this host for Prometheus.
+//!
+//! ```text
+//!   a thread: samples of each group, ten a second ──► Sockets, one a group ◄── /metrics: sums and gauges
+//! ```
+
+mod metrics;
+
+use std::io::Cursor;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use fullpipe::Sockets;
+use fullpipe::classify::HostFacts;
+use fullpipe_linux::Clock;
+use fullpipe_linux::sock_diag::Which;
+use fullpipe_linux::watch::Watch;
+use fullpipe_units::Duration;
+use tiny_http::{Header, Method, Request, Response, Server};
+
+use crate::args::ExporterArgs;
+use crate::failure::Failure;
+use crate::sockets::{peers, take};
+
+/// Between two samples: what the rules of the classifier want.
+const EVERY: Duration = Duration::from_millis(100);
+/// The group of all connections.
+const ALL: &str = "all";
+/// Groups: each has some twenty series.
+const MOST_GROUPS: usize = 100;
+
+/// Sockets that are summed up together.
+struct Sampled {
+    dst: String,
+    sockets: Sockets,
+    up: bool,
+}
+
+type Groups = Arc<Mutex<Vec<Sampled>>>;
+
+pub(crate) fn exporter(args: &ExporterArgs) -> Result<ExitCode, Failure> {
+    let mut dsts = args.dst.clone();
+    if dsts.is_empty() {
+        dsts.push(ALL.into());
+    }
+    if dsts.len() > MOST_GROUPS {
+        return Err(Failure::usage(format!("{} times --dst", dsts.len()), format!("at most {MOST_GROUPS}")));
+    }
+    let host = HostFacts { line: args.link, ..HostFacts::default() };
+    let mut watches = Vec::new();
+    let mut groups = Vec::new();
+    for dst in dsts {
+        let peers = if args.dst.is_empty() { Vec::new() } else { peers(&dst)? };
+        watches.push(Watch::begin(Which { peers, inodes: None }, args.pid)?);
+        groups.push(Sampled { dst, sockets: Sockets::new(host), up: true });
+    }
+    let server = Server::http(args.listen).map_err(|e| {
+        Failure::new(
+            format!("cannot listen on {}: {e}", args.listen),
+            "give another with --listen ADDRESS:PORT",
+        )
+    })?;
+    let groups: Groups = Arc::new(Mutex::new(groups));
+    let sampled = Arc::clone(&groups);
+    thread::spawn(move || sample(&mut watches, &sampled));
+    eprintln!("note: http://{}/metrics", args.listen);
+    for request in server.incoming_requests() {
+        answer(request, &groups);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes samples for as long as the process runs.
+fn sample(watches: &mut [Watch], groups: &Groups) {
+    let clock = Clock::starting_in(Duration::ZERO);
+    let mut seen = Vec::new();
+    let mut next = clock.now();
+    loop {
+        for (number, watch) in watches.iter_mut().enumerate() {
+            let round = watch.round(&mut seen);
+            let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
+            let group = &mut groups[number];
+            group.up = round.is_ok();
+            match round {
+                Ok(round) => take(&mut group.sockets, round, &mut seen, true),
+                // A process that ended has no sockets any more; a kernel that does not answer may do so again.
+                Err(_) => group.sockets.keep(|_| false),
+            }
+        }
+        next = (next + EVERY).max(clock.now());
+        clock.sleep_until(next);
+    }
+}
+
+fn answer(request: Request, groups: &Groups) {
+    let url = request.url().to_owned();
+    let path = url.split('?').next().unwrap_or_default();
+    let response = match (request.method(), path) {
+        (Method::Get | Method::Head, "/metrics") => text(200, metrics::CONTENT_TYPE, page(groups)),
+        (Method::Get | Method::Head, "/") => {
+            text(200, "text/plain; charset=utf-8", "fullpipe exporter: see /metrics\n".into())
+        }
+        (Method::Get | Method::Head, _) => {
+            text(404, "text/plain; charset=utf-8", "there is /metrics\n".into())
+        }
+        _ => text(405, "text/plain; charset=utf-8", "GET or HEAD\n".into()),
+    };
+    // Who asked may be gone.
+    let _ = request.respond(response);
+}
+
+fn page(groups: &Groups) -> String {
+    let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
+    let groups = groups.iter_mut().map(|group| metrics::Group {
+        dst: group.dst.clone(),
+        totals: group.sockets.totals(),
+        present: group.sockets.present(),
+        up: group.up,
+    });
+    metrics::page(&groups.collect::<Vec<_>>())
+}
+
+fn text(status: u16, kind: &str, body: String) -> Response<Cursor<Vec<u8>>> {
+    let response = Response::from_string(body).with_status_code(status);
+    match Header::from_bytes("Content-Type", kind) {
+        Ok(header) => response.with_header(header),
+        Err(()) => response,
+    }
+}

@@ -1,0 +1,155 @@
+//! Sums over sockets in Prometheus's text format (OpenMetrics 1.0).
+//!
+//! One set of series for each `--dst`, none for a connection: ports would make a new series of every connection.
+
+use std::sync::atomic::AtomicU64;
+
+use fullpipe::Limit;
+use fullpipe::sockets::{Present, Totals};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What the answer says it is.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels = Vec<(&'static str, String)>;
+type Seconds = Gauge<f64, AtomicU64>;
+
+/// One group of sockets.
+pub(super) struct Group {
+    /// As `--dst` has it.
+    pub(super) dst: String,
+    pub(super) totals: Totals,
+    pub(super) present: Present,
+    /// Whether its sockets could be sampled the last time.
+    pub(super) up: bool,
+}
+
+/// The page.
+pub(super) fn page(groups: &[Group]) -> String {
+    let limits = Family::<Labels, Counter<f64, AtomicU64>>::default();
+    let [sent, received, retransmits] = [(); 3].map(|()| Family::<Labels, Counter>::default());
+    let [connections, unsent, unread, up] = [(); 4].map(|()| Family::<Labels, Gauge>::default());
+    let [rtt, min_rtt] = [(); 2].map(|()| Family::<Labels, Seconds>::default());
+    for Group { dst, totals, present, up: is_up } in groups {
+        let labels: Labels = vec![("dst", dst.clone())];
+        for limit in Limit::ALL {
+            // All of them from the start: a series that begins at its first second hides that second from rate().
+            let time = totals.limits.get(&limit).copied().unwrap_or_default();
+            let labels = vec![("dst", dst.clone()), ("limit", limit.name().to_owned())];
+            limits.get_or_create(&labels).inc_by(time.as_secs_f64());
+        }
+        sent.get_or_create(&labels).inc_by(totals.sent.get());
+        received.get_or_create(&labels).inc_by(totals.received.get());
+        retransmits.get_or_create(&labels).inc_by(totals.retransmits);
+        let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        connections.get_or_create(&labels).set(whole(present.connections));
+        unsent.get_or_create(&labels).set(whole(present.unsent.get()));
+        unread.get_or_create(&labels).set(whole(present.unread.get()));
+        up.get_or_create(&labels).set(i64::from(*is_up));
+        for (family, value) in [(&rtt, present.rtt), (&min_rtt, present.min_rtt)] {
+            if let Some(value) = value {
+                family.get_or_create(&labels).set(value.as_secs_f64());
+            }
+        }
+    }
+    let mut registry = Registry::with_prefix("fullpipe");
+    registry.register("limit_seconds", "Time that connections were held by a limit, of all together", limits);
+    registry.register("sent_bytes", "Payload that peers have acknowledged", sent);
+    registry.register("received_bytes", "Payload received", received);
+    registry.register("retransmits", "Segments sent again", retransmits);
+    registry.register("connections", "Connections that are open", connections);
+    registry.register("unsent_bytes", "Written and not sent: what waits in the kernel", unsent);
+    registry.register("unread_bytes", "Received and not read by the application", unread);
+    registry.register("rtt_seconds", "Smoothed round-trip time, the mean of the connections", rtt);
+    registry.register("min_rtt_seconds", "The smallest round-trip time of the connections", min_rtt);
+    registry.register("sockets_up", "Whether the kernel told of these sockets", up);
+    let mut text = String::new();
+    // Writing to memory does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use fullpipe_units::{Bytes, Duration};
+
+    use super::*;
+
+    /// The form of OpenMetrics 1.0, line by line: families announced once and together, names and labels of the allowed
+    /// letters, counters with `_total`, no series twice, `# EOF` at the end.
+    pub(crate) fn is_strict(page: &str) -> BTreeMap<String, f64> {
+        let mut series = BTreeMap::new();
+        let (mut types, mut current) = (BTreeMap::new(), String::new());
+        let body = page.strip_suffix("# EOF\n").expect("an end");
+        assert!(!body.contains("# EOF") && page.ends_with('\n'));
+        let is_name = |name: &str| {
+            name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        for line in body.lines() {
+            if let Some(rest) = line.strip_prefix("# ") {
+                let mut words = rest.splitn(3, ' ');
+                let (what, name, about) = (words.next(), words.next().expect("a name"), words.next());
+                assert!(is_name(name) && about.is_some_and(|about| !about.is_empty()), "{line}");
+                match what {
+                    Some("HELP") => {
+                        assert!(!types.contains_key(name), "announced twice: {line}");
+                        current = name.to_owned();
+                        types.insert(current.clone(), String::new());
+                    }
+                    Some("TYPE") => {
+                        let kind = about.expect("a type");
+                        assert!(["counter", "gauge"].contains(&kind), "{line}");
+                        current = name.to_owned();
+                        types.insert(current.clone(), kind.to_owned());
+                    }
+                    _ => panic!("{line}"),
+                }
+                continue;
+            }
+            let (id, value) = line.rsplit_once(' ').expect("a value");
+            let (name, labels) = id.split_once('{').expect("labels");
+            let suffix = if types[&current] == "counter" { "_total" } else { "" };
+            assert_eq!(name, format!("{current}{suffix}"), "a family stands together: {line}");
+            let labels = labels.strip_suffix('}').expect("an end of the labels");
+            for label in labels.split("\",").map(|label| label.trim_end_matches('"')) {
+                let (name, value) = label.split_once("=\"").expect("a quoted value");
+                assert!(is_name(name) && !value.contains(['\n', '"']), "{line}");
+            }
+            let value: f64 = value.parse().expect("a number");
+            assert!(value.is_finite() && value >= 0.0, "{line}");
+            assert!(series.insert(id.to_owned(), value).is_none(), "twice: {line}");
+        }
+        series
+    }
+
+    #[test]
+    fn the_page_is_what_prometheus_reads() {
+        let group = |dst: &str, sent| Group {
+            dst: dst.into(),
+            totals: Totals {
+                sent: Bytes::new(sent),
+                limits: BTreeMap::from([(Limit::Rwnd, Duration::from_millis(1_500))]),
+                ..Totals::default()
+            },
+            present: Present { connections: 2, rtt: Some(Duration::from_millis(210)), ..Present::default() },
+            up: true,
+        };
+        let series = is_strict(&page(&[group("192.0.2.7:443", 5), group("all", 7)]));
+        let of = |id: &str| series.get(id).copied();
+        assert_eq!(of("fullpipe_limit_seconds_total{dst=\"all\",limit=\"rwnd\"}"), Some(1.5));
+        assert_eq!(of("fullpipe_limit_seconds_total{dst=\"all\",limit=\"cwnd\"}"), Some(0.0));
+        assert_eq!(of("fullpipe_sent_bytes_total{dst=\"192.0.2.7:443\"}"), Some(5.0));
+        assert_eq!(of("fullpipe_rtt_seconds{dst=\"all\"}"), Some(0.21));
+        assert_eq!(of("fullpipe_connections{dst=\"all\"}"), Some(2.0));
+        // Nine limits and nine others a group, and one without a smallest RTT.
+        assert_eq!(series.len(), 2 * (9 + 8), "{series:#?}");
+        is_strict(&page(&[]));
+    }
+}

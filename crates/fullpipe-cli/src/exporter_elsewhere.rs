@@ -1,0 +1,10 @@
+//! Where there is no Linux there is no sock_diag to export.
+
+use std::process::ExitCode;
+
+use crate::args::ExporterArgs;
+use crate::failure::Failure;
+
+pub(crate) fn exporter(_: &ExporterArgs) -> Result<ExitCode, Failure> {
+    Err(Failure::new("the exporter needs Linux", "run it on the host whose sockets are of interest"))
+}

@@ -1,0 +1,185 @@
+//! `fullpipe diagnose HOST`: one short test of TCP to an iperf3 server, made for its diagnosis.
+//!
+//! What is unknown of a path to HOST is what stops one TCP flow to it, so that is what is measured: one stream, from here. It
+//! lasts for many round trips, because on a long path the start alone takes seconds and losses come seconds apart.
+
+use std::net::Ipv6Addr;
+use std::path::Path;
+use std::process::ExitCode;
+
+use fullpipe::input::iperf3::Format as LogFormat;
+use fullpipe::{Facts, Look, Trace};
+use fullpipe_iperf3::document::Document;
+use fullpipe_iperf3::{PORT, Params};
+use fullpipe_linux::Stop;
+use fullpipe_linux::iperf3::client::{self, Client};
+use fullpipe_linux::iperf3::{Family, Place};
+use fullpipe_units::{Duration, Rate};
+
+use super::client::stop_on_signal;
+use super::explained::is_this_host;
+use super::show::{Form, Show};
+use crate::args::{Control, DiagnoseArgs};
+use crate::diagnose::{LOCAL, explained};
+use crate::failure::Failure;
+
+/// Shortest and longest test, and how many round trips it is to have.
+const SHORTEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(30);
+const ROUND_TRIPS: u64 = 100;
+/// A control measurement has no long path to get used to.
+const CONTROL: Duration = Duration::from_secs(3);
+
+/// Names of files that are missing, rather than hosts.
+const FILE_ENDINGS: [&str; 11] =
+    ["txt", "log", "json", "jsonl", "csv", "pcap", "pcapng", "cap", "gz", "sysctl", "out"];
+
+/// Measures to the server that the input of `args` means, if it means one, and explains the measurement.
+pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
+    server(args.file()).map(|place| measured(args, look, &place))
+}
+
+fn measured(args: &DiagnoseArgs, look: Look, place: &Place) -> Result<ExitCode, Failure> {
+    if args.point.is_some() || args.seed.is_some() || args.flow.is_some() {
+        let message = format!("--point, --seed and --flow choose in a file, and {} is none", args.file());
+        return Err(Failure::usage(message, "leave them out"));
+    }
+    let probe = Probe::measure(place, args.control.as_ref())?;
+    explained(args, look, args.file(), probe.facts(), args.sysctl.as_deref().or(Some(LOCAL)), None)
+}
+
+/// The server that `name` means, if it means one. What is a file, looks like the path or the name of one, or is standard input,
+/// is none.
+fn server(name: &str) -> Option<Place> {
+    let path = Path::new(name);
+    let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
+    let file = name.is_empty()
+        || name == "-"
+        || name.contains(['/', ' '])
+        || path.exists()
+        || ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending.as_str()));
+    (!file).then(|| place(name))
+}
+
+/// `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]:PORT`.
+fn place(name: &str) -> Place {
+    let port = |text: &str| text.parse().ok();
+    let (host, port) =
+        match (name.strip_prefix('[').and_then(|rest| rest.split_once(']')), name.rsplit_once(':')) {
+            (Some((host, rest)), _) => (host, rest.strip_prefix(':').and_then(port)),
+            (None, Some((host, text))) if name.parse::<Ipv6Addr>().is_err() && port(text).is_some() => {
+                (host, port(text))
+            }
+            _ => (name, None),
+        };
+    Place {
+        host: host.into(),
+        port: port.unwrap_or(PORT),
+        family: Family::Any,
+        bind: None,
+        connect_timeout: None,
+    }
+}
+
+/// What a test has shown.
+struct Probe {
+    trace: Trace,
+    /// What one flow reaches to the control server, if there is one.
+    control: Option<Rate>,
+    here: bool,
+}
+
+impl Probe {
+    /// Measures to `place`, after the control server if there is one.
+    fn measure(place: &Place, control: Option<&Control>) -> Result<Self, Failure> {
+        let stop = stop_on_signal()?;
+        let mut notes = Vec::new();
+        let control = match control {
+            Some(Control::Host(name)) => {
+                let near = self::place(name);
+                eprintln!("measuring {CONTROL} of TCP to {} port {}, the control", near.host, near.port);
+                let (show, _) = run(&near, None, &stop)?;
+                let rate = arrived(&show.document);
+                notes.push(format!("the control: {rate} to {} port {}", near.host, near.port));
+                Some(rate)
+            }
+            Some(Control::Rate(rate)) => Some(*rate),
+            None => None,
+        };
+        eprintln!("measuring TCP to {} port {}", place.host, place.port);
+        let (show, latency) = run(place, Some(enough), &stop)?;
+        notes.push(format!("measured by one stream of TCP to {} port {}", place.host, place.port));
+        notes.push(latency);
+        notes.push(super::explained::ONE_END.into());
+        let here = is_this_host(&show.document);
+        let trace =
+            Trace::of_rows(show.rows, LogFormat::Trace, notes, "measure for longer: fullpipe iperf3 -c")?;
+        Ok(Self { trace, control, here })
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts { peer_is_unknown: !self.here, control: self.control, ..Facts::of_trace(&self.trace) }
+    }
+}
+
+/// One test; with the line that tells of its latency.
+fn run(
+    place: &Place,
+    length: Option<fn(Duration) -> Duration>,
+    stop: &Stop,
+) -> Result<(Show, String), Failure> {
+    let params =
+        Params { time: CONTROL, client_version: Some(env!("CARGO_PKG_VERSION").into()), ..Params::default() };
+    let client = Client { place: place.clone(), params, interval: Duration::ZERO, length };
+    let mut show = Show::new(Form::Nothing, false, None, None);
+    let finished = client::run(&client, &mut show, stop)?;
+    if finished.interrupted {
+        return Err(Failure::new("the measurement was interrupted", "let it end: it takes 10 to 30 s"));
+    }
+    show.document.end = finished.end;
+    let latency = show.latency(finished.idle_rtt).to_string();
+    Ok((show, latency))
+}
+
+/// How long a test must be for a path of this round trip.
+fn enough(rtt: Duration) -> Duration {
+    (rtt * ROUND_TRIPS).max(SHORTEST).min(LONGEST)
+}
+
+fn arrived(document: &Document) -> Rate {
+    let sum = document.end.sum_received.as_ref().or(document.end.sum_sent.as_ref());
+    sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_a_port_or_not() {
+        let of = |name| (place(name).host, place(name).port);
+        assert_eq!(of("example.com"), ("example.com".into(), 5201));
+        assert_eq!(of("example.com:80"), ("example.com".into(), 80));
+        assert_eq!(of("192.0.2.1:5202"), ("192.0.2.1".into(), 5202));
+        assert_eq!(of("2001:db8::1"), ("2001:db8::1".into(), 5201));
+        assert_eq!(of("[2001:db8::1]:5202"), ("2001:db8::1".into(), 5202));
+    }
+
+    /// A log that is missing is a missing log, not a host that nobody knows.
+    #[test]
+    fn files_are_files() {
+        for file in ["-", "", "absent.txt", "logs/run", "./run", "Cargo.toml", "trace.CSV", "my log"] {
+            assert!(server(file).is_none(), "{file}");
+        }
+        for host in ["example.com", "192.0.2.1", "server:5201", "::1"] {
+            assert!(server(host).is_some(), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_long_path_is_measured_for_longer() {
+        assert_eq!(enough(Duration::from_millis(1)), Duration::from_secs(10));
+        assert_eq!(enough(Duration::from_millis(210)), Duration::from_secs(21));
+        assert_eq!(enough(Duration::from_secs(2)), Duration::from_secs(30));
+    }
+}

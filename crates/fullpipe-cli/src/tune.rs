@@ -1,0 +1,245 @@
+//! `fullpipe tune`: a plan for a host, its application, and the way back.
+
+mod state;
+mod verify;
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use fullpipe::tune::{Aim, Change, Device, HostFacts, KEYS, Peer, Plan, Role, Route, Stated};
+use fullpipe::{DiagnoseError, HostSettings, Look, render_plan, render_show};
+use fullpipe_linux::tune::{self as host, Applied, Guard, Place};
+use fullpipe_units::{Duration, Probability};
+use serde::Serialize;
+
+use crate::args::{Format, PlaceArgs, PlanArgs, RoleName, ShowArgs, TuneAction, TuneArgs};
+use crate::diagnose::read;
+use crate::failure::Failure;
+use crate::output;
+
+pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
+    match &args.action {
+        None => plan(&args.plan, look),
+        Some(TuneAction::Plan(args)) => plan(args, look),
+        Some(TuneAction::Confirm(args)) => state::confirm(args),
+        Some(TuneAction::Rollback(args)) => state::rollback(args),
+        Some(TuneAction::Status(args)) => state::status(args),
+        Some(TuneAction::Show(args)) => show(args, look),
+        Some(TuneAction::Guard(args)) => {
+            let PlaceArgs { root, netns } = &args.place;
+            host::watch(&Place::inherited(root.as_deref(), netns.as_deref())?, args.number)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn place(args: &PlaceArgs) -> Result<Place, Failure> {
+    Ok(Place::new(args.root.as_deref(), args.netns.as_deref())?)
+}
+
+/// The place, after what others have left there is finished.
+fn settled(args: &PlaceArgs) -> Result<Place, Failure> {
+    let place = place(args)?;
+    for line in host::settle(&place)? {
+        eprintln!("{line}");
+    }
+    Ok(place)
+}
+
+fn facts(place: &Place, peer: Option<IpAddr>) -> Result<HostFacts, Failure> {
+    if peer.is_some() && place.is_imitated() {
+        return Err(Failure::usage("--root has no routes", "leave --to out, or give --netns as well"));
+    }
+    let read = host::facts(place, &KEYS, peer)?;
+    let facts = HostFacts::new(read.settings).map_err(|error| Failure::from(error).about("this host"))?;
+    let device = |device: host::Device| Device { name: device.name, qdisc: device.qdisc };
+    let route = peer.zip(read.way).map(|(peer, way)| Route {
+        destination: peer.to_string(),
+        exact: way.exact,
+        way: way.way,
+        present: way.route,
+        device: way.device,
+        congctl: way.congctl,
+        initcwnd: way.initcwnd,
+    });
+    Ok(HostFacts {
+        memory: read.memory.map(fullpipe_units::Bytes::new),
+        loadable: read.modules,
+        devices: read.devices.into_iter().map(device).collect(),
+        route,
+        ..facts
+    })
+}
+
+fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
+    if args.rtt.iter().any(|rtt| rtt.is_zero()) {
+        return Err(Failure::usage("a round-trip time of zero is no path's", "give it as --rtt 210ms"));
+    }
+    let place = settled(&args.place)?;
+    let shown = fullpipe::tune::show(&facts(&place, args.to)?, &args.rtt, args.loss);
+    match args.output.format() {
+        Format::Json => output::print(&output::json(&shown)?)?,
+        Format::Text => output::print(&render_show(&shown, look))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `--json` prints: the plan, and what became of it.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    plan: &'a Plan,
+    /// Null unless the plan was applied.
+    applied: Option<state::AppliedJson>,
+    /// Null unless it was verified.
+    verified: Option<verify::Verified>,
+}
+
+fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
+    let aim = aim(args)?;
+    let place = settled(&args.place)?;
+    let host = facts(&place, args.to)?;
+    let planned = output::with_progress(|progress| fullpipe::tune::plan(&host, &aim, progress));
+    let plan = planned.map_err(|error| match error {
+        DiagnoseError::Input(error) => Failure::from(error),
+        DiagnoseError::Defect(error) => Failure::from(error),
+    })?;
+    let text = args.output.format() == Format::Text;
+    if text {
+        output::print(&render_plan(&plan, look))?;
+    }
+    let changes = changes(&plan)?;
+    let wanted = args.apply || args.verify;
+    if !wanted || changes.is_empty() {
+        if text {
+            output::print(&closing(args, changes.len(), wanted))?;
+        } else {
+            output::print(&output::json(&Document { plan: &plan, applied: None, verified: None })?)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let doing = Doing { place: &place, changes: &changes, guard: guard(&args.place)?, args };
+    let (applied, verified) =
+        if args.verify { verify::verify(&doing)? } else { (doing.apply(args.revert_after.0)?, None) };
+    let code = verified.as_ref().map_or(ExitCode::SUCCESS, verify::Verified::code);
+    if text {
+        if let Some(applied) = &applied {
+            output::print(&state::applied_text(applied, &args.place))?;
+        }
+        if let Some(verified) = &verified {
+            output::print(&verified.text(&args.place))?;
+        }
+    } else {
+        let applied = applied.as_ref().map(state::AppliedJson::of);
+        output::print(&output::json(&Document { plan: &plan, applied, verified })?)?;
+    }
+    Ok(code)
+}
+
+/// What to do to this host, and how.
+struct Doing<'a> {
+    place: &'a Place,
+    changes: &'a [host::Change],
+    guard: Guard,
+    args: &'a PlanArgs,
+}
+
+impl Doing<'_> {
+    fn apply(&self, revert_after: Option<Duration>) -> Result<Option<Applied>, Failure> {
+        Ok(host::apply(self.place, self.changes, revert_after, &self.guard, &mut |_| ())?)
+    }
+}
+
+/// This program as the process that takes changes back.
+fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(format!("cannot find this program: {error}"), "give it by its path"))?;
+    let mut arguments: Vec<OsString> = vec!["tune".into(), "guard".into()];
+    if let Some(root) = &place.root {
+        // It works elsewhere.
+        let root = std::path::absolute(root).unwrap_or_else(|_| root.clone());
+        arguments.extend(["--root".into(), root.into()]);
+    }
+    if let Some(netns) = &place.netns {
+        arguments.extend(["--netns".into(), netns.into()]);
+    }
+    Ok(Guard { program, arguments })
+}
+
+fn aim(args: &PlanArgs) -> Result<Aim, Failure> {
+    let stated = match &args.from {
+        Some(file) => {
+            let name = if file == "-" { "standard input" } else { file };
+            Stated::parse(&read(file)?).map_err(|error| Failure::from(error).about(name))?
+        }
+        None => Stated::default(),
+    };
+    let missing = |what: &str, example: &str| {
+        let message = match &args.from {
+            Some(_) => format!("the report does not know {what}"),
+            None => format!("a plan needs {what}"),
+        };
+        Failure::usage(
+            message,
+            format!("give {example}, or a report of fullpipe diagnose --json with --from"),
+        )
+    };
+    let link = args.link.or(stated.link).ok_or_else(|| missing("the rate of the line", "--link 1gbit"))?;
+    let rtt = args.rtt.or(stated.rtt).ok_or_else(|| missing("the round-trip time", "--rtt 210ms"))?;
+    let role = match args.role {
+        Some(RoleName::Sender) => Role::Sender,
+        Some(RoleName::Receiver) => Role::Receiver,
+        Some(RoleName::Both) => Role::Both,
+        None => stated.role.unwrap_or_default(),
+    };
+    let settings = match &args.peer_sysctl {
+        Some(file) => HostSettings::parse(&read(file)?).map_err(|error| Failure::from(error).about(file))?,
+        None => HostSettings::default(),
+    };
+    let sending = role == Role::Receiver;
+    let buffer = if sending { settings.tcp_wmem } else { settings.tcp_rmem }.map(|triple| triple[2]);
+    let other = usize::from(!sending);
+    let peer = Peer {
+        buffer: buffer.or(stated.buffers[other]),
+        congestion_control: settings.congestion_control.or(stated.congestion_control.clone()),
+        kernel: settings.kernel.or(stated.kernels[other]),
+    };
+    Ok(Aim {
+        link,
+        rtt,
+        loss: args.loss.or(stated.loss).unwrap_or(Probability::ZERO),
+        flows: args.flows.or(stated.streams.filter(|streams| *streams > 0)).unwrap_or(1),
+        role,
+        to: args.to,
+        with: args.with.clone(),
+        peer,
+        stated,
+    })
+}
+
+/// What `--apply` does to this host.
+fn changes(plan: &Plan) -> Result<Vec<host::Change>, Failure> {
+    let change = |change: &Change| match change {
+        Change::Setting { key, value } => {
+            Ok(host::Change::Setting { key: key.clone(), value: value.clone() })
+        }
+        Change::Route { destination, congctl, initcwnd } => {
+            let parsed = destination.parse();
+            let destination = parsed.map_err(|_| Failure::new(format!("{destination} is no address"), ""))?;
+            Ok(host::Change::Route { destination, congctl: congctl.clone(), initcwnd: *initcwnd })
+        }
+    };
+    plan.applied().filter_map(|item| item.applied()?.change.as_ref()).map(change).collect()
+}
+
+fn closing(args: &PlanArgs, changes: usize, wanted: bool) -> String {
+    if changes == 0 {
+        return "\nThere is nothing to apply to this host.\n".into();
+    }
+    debug_assert!(!wanted);
+    match args.revert_after.0 {
+        Some(time) => format!("\nNothing was changed. With --apply it is, for {time} unless confirmed.\n"),
+        None => "\nNothing was changed. With --apply it is.\n".into(),
+    }
+}

@@ -1,0 +1,240 @@
+//! What has been applied: shown, kept, taken back.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use fullpipe::tune::{Override, overrides};
+use fullpipe_linux::tune::{self as host, Applied, Drift, Phase, State, Status};
+use serde::Serialize;
+
+use super::{place, settled};
+use crate::args::{Format, PlaceArgs, RollbackArgs, StateArgs};
+use crate::failure::Failure;
+use crate::output;
+
+/// Version of the document of `status`.
+const SCHEMA: &str = "fullpipe.tune.status/1";
+
+/// The options that lead to the same place.
+fn options(place: &PlaceArgs) -> String {
+    let mut text = String::new();
+    if let Some(root) = &place.root {
+        let _ = write!(text, " --root {}", root.display());
+    }
+    if let Some(netns) = &place.netns {
+        let _ = write!(text, " --netns {netns}");
+    }
+    text
+}
+
+/// What was applied.
+#[derive(Serialize)]
+pub(super) struct AppliedJson {
+    settings: Vec<SettingJson>,
+    routes: Vec<RouteJson>,
+    /// Null where it stays.
+    revert_after_s: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct SettingJson {
+    key: String,
+    former: String,
+    value: String,
+}
+
+#[derive(Serialize)]
+struct RouteJson {
+    former: Option<String>,
+    route: String,
+}
+
+impl AppliedJson {
+    pub(super) fn of(applied: &Applied) -> Self {
+        let setting = |[key, former, value]: [String; 3]| SettingJson { key, former, value };
+        let route = |(former, route)| RouteJson { former, route };
+        Self {
+            settings: applied.settings.iter().cloned().map(setting).collect(),
+            routes: applied.routes.iter().cloned().map(route).collect(),
+            revert_after_s: applied.revert_after.map(|time| time.as_secs_f64()),
+        }
+    }
+}
+
+pub(super) fn applied_text(applied: &Applied, place: &PlaceArgs) -> String {
+    let mut text = "\nApplied, and read back:\n".to_owned();
+    for [key, former, value] in &applied.settings {
+        let _ = writeln!(text, "  {key} = {value} (was {former})");
+    }
+    for (former, route) in &applied.routes {
+        let former = former.as_deref().unwrap_or("none to it alone");
+        let _ = writeln!(text, "  ip route: {route} (was {former})");
+    }
+    let options = options(place);
+    let _ = match applied.revert_after {
+        Some(time) => writeln!(
+            text,
+            "It is taken back in {time} unless you run: fullpipe tune confirm{options}\nTo take it back now: fullpipe \
+             tune rollback{options}"
+        ),
+        None => writeln!(text, "To take it back: fullpipe tune rollback{options}"),
+    };
+    text
+}
+
+pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
+    let place = settled(&args.place)?;
+    let changes = host::confirm(&place, &mut |_| ())?;
+    match args.output.format() {
+        Format::Json => output::print(&output::json(&serde_json::json!({ "confirmed": changes }))?)?,
+        Format::Text => {
+            let file = place.owned().display();
+            let many = if changes == 1 { "1 change is".into() } else { format!("{changes} changes are") };
+            output::print(&format!("{many} kept; settings stand in {file} for every boot.\n"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
+    // Without settling first: what is overdue or half-made is what is to be taken back.
+    let place = place(&args.place)?;
+    let mut any = false;
+    while let Some((done, left)) = host::rollback(&place, args.force, &mut |_| ())? {
+        any = true;
+        let mut text =
+            if done.is_empty() { "Everything is as before already.\n" } else { "Restored:\n" }.to_owned();
+        for line in done {
+            let _ = writeln!(text, "  {line}");
+        }
+        if !left.is_empty() {
+            text += "Not restored (--force would have):\n";
+        }
+        for line in left {
+            let _ = writeln!(text, "  {line}");
+        }
+        output::print(&text)?;
+        if !args.all {
+            break;
+        }
+    }
+    if !any {
+        output::print("There is nothing to take back.\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct StatusJson {
+    schema: &'static str,
+    /// Every time something was changed, the newest last.
+    states: Vec<StateJson>,
+    /// Files that are loaded after ours and set the same.
+    overrides: Vec<Override>,
+    /// Programs that may.
+    managers: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct StateJson {
+    phase: &'static str,
+    began_unix_s: u64,
+    revert_in_s: Option<f64>,
+    changes: Vec<DriftJson>,
+}
+
+#[derive(Serialize)]
+struct DriftJson {
+    what: String,
+    former: Option<String>,
+    set: String,
+    present: Option<String>,
+    drifted: bool,
+}
+
+pub(super) fn status(args: &StateArgs) -> Result<ExitCode, Failure> {
+    let place = settled(&args.place)?;
+    let status = host::status(&place)?;
+    let keys: Vec<String> =
+        status.states.iter().flat_map(|state| &state.changes).map(|change| change.what.clone()).collect();
+    let overridden = overrides(&place.owned().display().to_string(), &status.files, &keys);
+    match args.output.format() {
+        Format::Json => output::print(&output::json(&document(status, overridden))?)?,
+        Format::Text => output::print(&text(&status, &overridden, &args.place))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Applying => "applying",
+        Phase::Trial => "trial",
+        Phase::Confirmed => "confirmed",
+        Phase::Reverting => "reverting",
+    }
+}
+
+fn document(status: Status, overrides: Vec<Override>) -> StatusJson {
+    let change = |change: Drift| DriftJson {
+        drifted: change.drifted(),
+        what: change.what,
+        former: change.former,
+        set: change.set,
+        present: change.present,
+    };
+    let state = |state: State| StateJson {
+        phase: name(state.phase),
+        began_unix_s: state.began_unix_s,
+        revert_in_s: state.left.map(|left| left.as_secs_f64()),
+        changes: state.changes.into_iter().map(change).collect(),
+    };
+    StatusJson {
+        schema: SCHEMA,
+        states: status.states.into_iter().map(state).collect(),
+        overrides,
+        managers: status.managers,
+    }
+}
+
+fn text(status: &Status, overrides: &[Override], place: &PlaceArgs) -> String {
+    let mut text = String::new();
+    if status.states.is_empty() {
+        text += "Nothing is changed by fullpipe.\n";
+    }
+    for state in &status.states {
+        let _ = match (state.phase, state.left) {
+            (Phase::Trial, Some(left)) if left.is_zero() => writeln!(
+                text,
+                "On trial and overdue: fullpipe tune rollback{} takes it back, as root.",
+                options(place)
+            ),
+            (Phase::Trial, Some(left)) => {
+                writeln!(
+                    text,
+                    "On trial: taken back in {left} unless fullpipe tune confirm{}.",
+                    options(place)
+                )
+            }
+            (Phase::Confirmed | Phase::Trial, _) => writeln!(text, "Confirmed:"),
+            (Phase::Applying | Phase::Reverting, _) => {
+                writeln!(text, "Half-made: fullpipe tune rollback{} takes it back.", options(place))
+            }
+        };
+        for change in &state.changes {
+            let Drift { what, former, set, present } = change;
+            let former = former.as_deref().unwrap_or("none");
+            let _ = writeln!(text, "  {what}: {set} (was {former})");
+            if change.drifted() {
+                let present = present.as_deref().unwrap_or("none");
+                let _ = writeln!(text, "    drifted: it is {present} now");
+            }
+        }
+    }
+    for Override { file, key, value } in overrides {
+        let _ = writeln!(text, "Overridden at the next boot: {file} sets {key} = {value}");
+    }
+    for manager in &status.managers {
+        let _ = writeln!(text, "Beside fullpipe: {manager}");
+    }
+    text
+}

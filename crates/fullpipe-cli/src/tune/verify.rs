@@ -1,0 +1,111 @@
+//! `--verify`: whether the gain came, measured in turns so that a path that changes by the hour tells nothing wrong.
+//!
+//! ```text
+//!   round 1: before, apply, after, take back     round 2: the same     ...     last round: before, apply, after
+//! ```
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::process::{Command, ExitCode, Stdio};
+
+use fullpipe::Iperf3Log;
+use fullpipe::tune::{Verdict, judge};
+use fullpipe_linux::tune::{self as host, Applied};
+use fullpipe_units::{Duration, Rate};
+use serde::Serialize;
+
+use super::Doing;
+use crate::args::{PlaceArgs, PlanArgs, RoleName};
+use crate::failure::{EXPECTATION, Failure, NO_COMMAND};
+
+/// What the measurements say.
+#[derive(Serialize)]
+pub(super) struct Verified {
+    verdict: Verdict,
+    before_bps: Vec<u64>,
+    after_bps: Vec<u64>,
+}
+
+impl Verified {
+    pub(super) fn code(&self) -> ExitCode {
+        match self.verdict {
+            Verdict::Gain => ExitCode::SUCCESS,
+            _ => ExitCode::from(EXPECTATION),
+        }
+    }
+
+    pub(super) fn text(&self, _: &PlaceArgs) -> String {
+        let list = |rates: &[u64]| {
+            rates.iter().map(|rate| Rate::from_bps(*rate).to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let mut text = format!("\nVerified: {}\n", self.verdict);
+        let _ = writeln!(text, "  before: {}", list(&self.before_bps));
+        let _ = writeln!(text, "  after:  {}", list(&self.after_bps));
+        if self.verdict != Verdict::Gain {
+            text +=
+                "Without a gain there is no reason to keep it: fullpipe tune rollback takes it back now.\n";
+        }
+        text
+    }
+}
+
+/// Measures in turns; what is applied in the end stays for `--revert-after`.
+pub(super) fn verify(doing: &Doing<'_>) -> Result<(Option<Applied>, Option<Verified>), Failure> {
+    let args = doing.args;
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for round in 1..=args.rounds {
+        let last = round == args.rounds;
+        before.push(measured(args, &format!("before, {round} of {}", args.rounds))?);
+        // A measurement may take longer than the time for which somebody wants to try; that begins afterwards.
+        let long_enough = args.time * 2 + Duration::from_secs(60);
+        let trial = args.revert_after.0.map(|time| time + args.time).unwrap_or(long_enough).max(long_enough);
+        let applied = doing.apply(Some(trial))?;
+        let Some(applied) = applied else { return Ok((None, None)) };
+        let rate = measured(args, &format!("after, {round} of {}", args.rounds));
+        let rate = rate.inspect_err(|_| {
+            // The trial ends by itself where this fails too.
+            let _ = host::rollback(doing.place, false, &mut |_| ());
+        })?;
+        after.push(rate);
+        if !last {
+            host::rollback(doing.place, false, &mut |_| ())?;
+            continue;
+        }
+        let verdict = judge(&before, &after);
+        let bps = |rates: &[Rate]| rates.iter().map(|rate| rate.as_bps()).collect();
+        let verified = Verified { verdict, before_bps: bps(&before), after_bps: bps(&after) };
+        if args.revert_after.0.is_none() && verdict == Verdict::Gain {
+            host::confirm(doing.place, &mut |_| ())?;
+            return Ok((Some(Applied { revert_after: None, ..applied }), Some(verified)));
+        }
+        return Ok((Some(applied), Some(verified)));
+    }
+    Ok((None, None))
+}
+
+fn measured(args: &PlanArgs, what: &str) -> Result<Rate, Failure> {
+    eprint!("measuring {what}: ");
+    let Some(to) = args.to else { return Err(Failure::usage("--verify needs --to", "give --to ADDRESS")) };
+    // Who receives has the other end send.
+    let reverse = args.role == Some(RoleName::Receiver);
+    let rate = measure(to, args.port, args.time, reverse).inspect_err(|_| eprintln!())?;
+    eprintln!("{rate}");
+    Ok(rate)
+}
+
+/// One transfer over a connection of its own.
+fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate, Failure> {
+    let seconds = time.as_millis().div_ceil(1000).max(1);
+    let mut command = Command::new("iperf3");
+    command.args(["-c", &to.to_string(), "-p", &port.to_string(), "-t", &seconds.to_string(), "-J"]);
+    if reverse {
+        command.arg("-R");
+    }
+    let output = command.stdin(Stdio::null()).output().map_err(|error| {
+        Failure::new(format!("cannot run iperf3: {error}"), "install it: --verify measures with it")
+            .exiting(NO_COMMAND)
+    })?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let log = Iperf3Log::parse(&text).map_err(|error| Failure::from(error).about("iperf3"))?;
+    Ok(log.mean_rate())
+}

@@ -1,0 +1,159 @@
+//! Captures that tcpdump makes on both hosts of the emulator, held against the emulator's own drops. What they protect: packets
+//! that were cut (`-s`), both link types of a host without Ethernet, packets longer than the MTU, and that a lost segment
+//! counts once, whoever watches.
+//!
+//! Skipped with a message where there is no tcpdump or no right to make namespaces; `FULLPIPE_REQUIRE_NETNS=1` and
+//! `FULLPIPE_REQUIRE_TCPDUMP=1` make a skip a failure.
+#![cfg(target_os = "linux")]
+
+mod process;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+
+use process::emulated::allowed;
+use process::{folder, fullpipe};
+use serde_json::Value;
+
+/// Octets that are sent: a few seconds at the path's rate, so that hundreds of segments are lost.
+const LOAD: usize = 12_000_000;
+const PORT: u16 = 8_000;
+
+/// What runs on the two hosts: this very program, started again.
+#[test]
+fn role() {
+    let address = |name: &str| (std::env::var(name).expect("inside"), PORT);
+    match std::env::var("FULLPIPE_TEST_ROLE").as_deref() {
+        Ok("server") => {
+            let listener = TcpListener::bind(address("FULLPIPE_ADDR")).expect("its own address");
+            let (mut client, _) = listener.accept().expect("a client");
+            let mut bytes = vec![0; 1 << 16];
+            while client.read(&mut bytes).expect("data") > 0 {}
+        }
+        Ok("client") => {
+            let mut server = TcpStream::connect(address("FULLPIPE_PEER")).expect("the peer's address");
+            let bytes = vec![0; 1 << 16];
+            let mut left = LOAD;
+            while left > 0 {
+                let more = left.min(bytes.len());
+                server.write_all(&bytes[..more]).expect("a reader");
+                left -= more;
+            }
+            server.shutdown(std::net::Shutdown::Write).expect("a connection");
+            // The server closes when it has all.
+            assert_eq!(server.read(&mut [0]).expect("its end"), 0);
+        }
+        _ => {}
+    }
+}
+
+fn has_tcpdump() -> bool {
+    let there = Command::new("tcpdump").arg("--version").output().is_ok_and(|told| told.status.success());
+    let required = std::env::var_os("FULLPIPE_REQUIRE_TCPDUMP").is_some_and(|value| value == "1");
+    assert!(there || !required, "FULLPIPE_REQUIRE_TCPDUMP=1, and there is no tcpdump");
+    if !there {
+        eprintln!("skipped: there is no tcpdump");
+    }
+    there
+}
+
+/// A shell command that captures on `device` while this program plays `role`.
+fn captured(role: &str, device: &str, file: &Path) -> String {
+    let program = std::env::current_exe().expect("this program");
+    format!(
+        "echo bbr >/proc/sys/net/ipv4/tcp_congestion_control; \
+         tcpdump -i {device} -s 128 --immediate-mode -U -B 16384 -Z root -w '{}' tcp port {PORT} 2>/dev/null & watch=$!; \
+         for _ in $(seq 200); do [ -s '{}' ] && break; sleep 0.02; done; \
+         FULLPIPE_TEST_ROLE={role} '{}' --exact role >/dev/null; sleep 0.3; kill -INT $watch; wait $watch",
+        file.display(),
+        file.display(),
+        program.display()
+    )
+}
+
+/// The numbers in the emulator's line.
+fn numbers(line: &str) -> Vec<u64> {
+    line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
+}
+
+/// The connection as a capture of one side shows it.
+fn connection(file: &Path) -> Value {
+    let (code, stdout, stderr) =
+        fullpipe(&["diagnose", &file.display().to_string(), "--link", "50mbit", "--json"]);
+    assert_eq!(code, 0, "{stderr}");
+    serde_json::from_str::<Value>(&stdout).expect("JSON")["capture"]["connections"][0].take()
+}
+
+/// Segments that a capture has more than once, by tcpdump's own reading of it.
+fn sent_twice(file: &Path) -> u64 {
+    let told = Command::new("tcpdump").args(["-nnS", "-r"]).arg(file).output().expect("it starts");
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    // "seq 17:1465" is data; a SYN and a FIN alone have one number.
+    let ranges = text.split("seq ").skip(1).filter_map(|rest| rest.split(',').next());
+    let mut times = BTreeMap::<&str, u64>::new();
+    for range in ranges.filter(|range| range.contains(':')) {
+        *times.entry(range.split(':').next().unwrap_or_default()).or_default() += 1;
+    }
+    times.values().filter(|&&times| times > 1).count() as u64
+}
+
+/// Within 1 % of so many drops, or within two of few.
+#[track_caller]
+fn agree(what: &str, seen: u64, true_count: u64) {
+    println!("{what}: {seen} seen, {true_count} are true");
+    assert!(seen.abs_diff(true_count) <= (true_count / 100).max(2), "{what}: {seen} and not {true_count}");
+}
+
+fn counts_agree(test: &str, device: &str, datapath: &str) {
+    if !has_tcpdump() || !allowed() {
+        return;
+    }
+    let folder = folder(test);
+    let [sender, receiver] = ["sender.pcap", "receiver.pcap"].map(|name| folder.join(name));
+    let serve = captured("server", device, &receiver);
+    let command = captured("client", device, &sender);
+    let path = ["emu", "--rate", "50mbit", "--rtt", "20ms", "--loss", "3%", "--datapath", datapath];
+    let (code, _, stderr) = fullpipe(&[&path[..], &["--serve", &serve, "--", "sh", "-c", &command]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let line = stderr.lines().find(|line| line.starts_with("path: ")).expect("the emulator's line");
+    let [_, lost, full, ..] = numbers(line)[..] else { panic!("{line}") };
+    let drops = lost + full;
+    assert!(drops > 150, "{line}");
+
+    let files = [sender, receiver];
+    let [sender, receiver] = [&files[0], &files[1]].map(|file| connection(file));
+    assert_eq!((&sender["side"], &receiver["side"]), (&"sender".into(), &"receiver".into()), "{line}");
+    let count = |of: &Value, name: &str| of["counts"][name].as_u64().expect("a count");
+    for end in [&sender, &receiver] {
+        assert_eq!((count(end, "missed_bytes"), count(end, "out_of_order")), (0, 0), "{end}");
+    }
+    // Every loss is mended by one segment more. Those that were sent for nothing (a probe of the tail) mend none.
+    let again = count(&sender, "retransmits") - count(&sender, "needless");
+    agree("sent again, at the sender", again, drops);
+    let (sent, arrived) = (count(&sender, "data_segments"), count(&receiver, "data_segments"));
+    agree("lost between the two", sent - arrived, drops);
+    // One segment that is lost twice arrives late once.
+    let late = count(&receiver, "retransmits");
+    if datapath == "plain" {
+        agree("late, at the receiver", late, sent_twice(&files[0]));
+    }
+    assert!((8 * drops / 10..=drops).contains(&late), "{late} of {drops}");
+    assert!(count(&sender, "duplicate_acks") > drops && count(&receiver, "duplicate_acks") > drops);
+    let super_segments = datapath == "offload";
+    assert_eq!(sender["super_segments"], super_segments, "{sender}");
+}
+
+/// Device by device: packets begin with their IP header.
+#[test]
+fn captures_of_a_device_agree_with_the_drops() {
+    counts_agree("tcpdump-device", "fullpipe0", "plain");
+}
+
+/// All devices, as "any" has them, with packets of many segments.
+#[test]
+fn captures_of_super_segments_agree_with_the_drops() {
+    counts_agree("tcpdump-any", "any", "offload");
+}

@@ -1,0 +1,406 @@
+//! What the TCP sockets of this host tell of themselves, whosever they are: netlink's `INET_DIAG`, as `ss` asks it.
+//!
+//! ```text
+//!   Which ──► bytecode ──► kernel: walks its table, runs the bytecode on each socket ──► messages ──► Seen
+//!   [Id]  ──► one request a socket, found by its addresses ──────────────────────────────┘
+//! ```
+//!
+//! The sockets are not touched, and need no rights: the kernel tells everybody of all sockets of the network namespace.
+//! Which process has a socket is another matter ([`inodes_of`]): that only its owner and root may ask.
+//!
+//! A dump walks the kernel's whole table, which on a large host has half a million places; the few sockets that are
+//! known already are asked for one by one.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Bytes;
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+
+use crate::error::{Error, Kind};
+use crate::tcp_info::{self, Memory, Raw};
+
+mod bytecode;
+
+/// Message types and flags of `linux/netlink.h` and `linux/sock_diag.h`.
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_DUMP: u16 = 0x300;
+/// Attributes of `linux/inet_diag.h`; a request asks for number `n` by bit `n - 1`.
+const INET_DIAG_REQ_BYTECODE: u16 = 1;
+const INET_DIAG_INFO: u16 = 2;
+const INET_DIAG_CONG: u16 = 4;
+const INET_DIAG_SKMEMINFO: u16 = 7;
+const ASKED: u8 = 1 << (INET_DIAG_INFO - 1) | 1 << (INET_DIAG_CONG - 1) | 1 << (INET_DIAG_SKMEMINFO - 1);
+/// States in which data may be under way: ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK, CLOSING.
+const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
+/// Lengths of `struct nlmsghdr`, `nlattr`, `inet_diag_req_v2` up to its id, `inet_diag_sockid` and `inet_diag_msg`.
+const HEADER: usize = 16;
+const ATTRIBUTE: usize = 4;
+const SOCKID: usize = 48;
+const MESSAGE: usize = 4 + SOCKID + 20;
+/// Answers come in pieces of up to 32 KiB.
+const PIECE: usize = 64 << 10;
+/// Requests that are made at once: their answers have to fit the socket's receive buffer.
+const AT_ONCE: usize = 32;
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    /// Where it is on this host.
+    pub local: SocketAddr,
+    /// Its peer.
+    pub remote: SocketAddr,
+    /// The kernel's number of the socket, which no other has until the machine starts again.
+    pub cookie: u64,
+    /// Whether the socket is one of IPv6, which may carry IPv4 as well.
+    ipv6: bool,
+    /// The device that it is bound to, or zero.
+    device: u32,
+}
+
+/// What a socket tells.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Which it is.
+    pub id: Id,
+    /// The file it is, as `/proc/PID/fd` has it; 0 once no process has it.
+    pub inode: u32,
+    /// Whose it is.
+    pub user: u32,
+    /// Its congestion control.
+    pub cc: CcName,
+    /// As a sender.
+    pub sender: TcpInfo,
+    /// As a receiver.
+    pub receiver: ReceiverInfo,
+    /// Payload that its peer has acknowledged so far, give or take a SYN.
+    pub acked: Bytes,
+    /// Written and not acknowledged (`Send-Q`).
+    pub queued: Bytes,
+}
+
+/// The kernel's name of a congestion control: at most 15 characters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CcName([u8; 16]);
+
+impl CcName {
+    fn read(bytes: &[u8]) -> Self {
+        let mut name = Self::default();
+        let text = bytes.iter().take(name.0.len()).take_while(|byte| byte.is_ascii_graphic());
+        name.0.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
+        name
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
+        std::str::from_utf8(&self.0[..end]).unwrap_or_default()
+    }
+
+    /// The algorithm, if it is one of ours.
+    fn algorithm(&self) -> Option<Algorithm> {
+        match self.as_str() {
+            "bbr" => Some(Algorithm::Bbr1),
+            name => name.parse().ok(),
+        }
+    }
+}
+
+/// Which sockets of the namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Which {
+    /// Those connected to one of these; to anybody if there is none.
+    pub peers: Vec<Peer>,
+    /// Those of the files with these numbers; of any if `None`.
+    pub inodes: Option<BTreeSet<u32>>,
+}
+
+/// Somebody that sockets are connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// At this address; at any if `None`.
+    pub address: Option<IpAddr>,
+    /// At this port; at any if `None`.
+    pub port: Option<u16>,
+}
+
+/// A conversation about the sockets of the namespace in which it was begun.
+pub struct SockDiag {
+    socket: Socket,
+    buffer: Vec<u8>,
+}
+
+impl SockDiag {
+    /// Begins it.
+    ///
+    /// # Errors
+    /// Where the kernel or a sandbox does not answer: [`Kind::Rights`] where it may not be asked.
+    pub fn open() -> Result<Self, Error> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+            socket.bind_auto()?;
+            socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+            io::Result::Ok(Self { socket, buffer: Vec::with_capacity(PIECE) })
+        };
+        open().map_err(refused)
+    }
+
+    /// The sockets that are wanted, as they are now, put into `seen`.
+    ///
+    /// # Errors
+    /// As [`SockDiag::open`].
+    pub fn dump(&mut self, which: &Which, seen: &mut Vec<Seen>) -> Result<(), Error> {
+        seen.clear();
+        let filter = bytecode::of(&which.peers);
+        for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
+            let asked = self.socket.send(&request(family, NLM_F_DUMP, None, &filter), 0);
+            asked.map_err(refused)?;
+            self.answers(1, seen).map_err(refused)?;
+        }
+        if let Some(inodes) = &which.inodes {
+            seen.retain(|socket| inodes.contains(&socket.inode));
+        }
+        Ok(())
+    }
+
+    /// What those of `ids` tell that are still there, put into `seen`.
+    ///
+    /// # Errors
+    /// As [`SockDiag::open`].
+    pub fn ask(&mut self, ids: &[Id], seen: &mut Vec<Seen>) -> Result<(), Error> {
+        seen.clear();
+        for ids in ids.chunks(AT_ONCE) {
+            let requests: Vec<u8> = ids
+                .iter()
+                .flat_map(|id| {
+                    let family = if id.ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+                    request(family as u8, 0, Some(id), &[])
+                })
+                .collect();
+            self.socket.send(&requests, 0).map_err(refused)?;
+            self.answers(ids.len(), seen).map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Reads until so many requests are answered: by one socket, by an error (one that is gone), or by the end of a dump.
+    fn answers(&mut self, requests: usize, seen: &mut Vec<Seen>) -> io::Result<()> {
+        let mut open = requests;
+        while open > 0 {
+            self.buffer.clear();
+            match self.socket.recv(&mut self.buffer, 0) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            let mut rest = self.buffer.as_slice();
+            while let Some((message, after)) = message(rest) {
+                rest = after;
+                match message {
+                    Message::Socket { dump, bytes } => {
+                        seen.extend(parse(bytes));
+                        open -= usize::from(!dump);
+                    }
+                    Message::Done => open -= 1,
+                    // A host without IPv6, or a socket that is gone.
+                    Message::Error(libc::ENOENT) => open -= 1,
+                    Message::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
+                    Message::Other => {}
+                }
+                if open == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(error: io::Error) -> Error {
+    let message = format!("the kernel does not tell of its sockets (sock_diag): {error}");
+    let (kind, hint) = match error.kind() {
+        io::ErrorKind::PermissionDenied => (
+            Kind::Rights,
+            "this sandbox keeps netlink from the process; run it outside, or give ss -tmi as input",
+        ),
+        _ => (Kind::System, "a kernel without INET_DIAG has the module tcp_diag; or give ss -ti as input"),
+    };
+    Error { kind, message, hint: hint.into() }
+}
+
+/// A request for the sockets that pass `filter`, or for the one of `id`.
+fn request(family: u8, flags: u16, id: Option<&Id>, filter: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    bytes.extend([family, libc::IPPROTO_TCP as u8, ASKED, 0]);
+    bytes.extend(STATES.to_ne_bytes());
+    match id {
+        None => bytes.extend([0; SOCKID]),
+        Some(id) => {
+            bytes.extend(id.local.port().to_be_bytes());
+            bytes.extend(id.remote.port().to_be_bytes());
+            bytes.extend(address(id.local.ip(), id.ipv6));
+            bytes.extend(address(id.remote.ip(), id.ipv6));
+            bytes.extend(id.device.to_ne_bytes());
+            bytes.extend((id.cookie as u32).to_ne_bytes());
+            bytes.extend(((id.cookie >> 32) as u32).to_ne_bytes());
+        }
+    }
+    if !filter.is_empty() {
+        bytes.extend(((ATTRIBUTE + filter.len()) as u16).to_ne_bytes());
+        bytes.extend(INET_DIAG_REQ_BYTECODE.to_ne_bytes());
+        bytes.extend(filter);
+    }
+    let length = bytes.len() as u32;
+    bytes[..4].copy_from_slice(&length.to_ne_bytes());
+    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+    bytes
+}
+
+/// The 16 bytes that an address takes in a socket's id.
+fn address(address: IpAddr, ipv6: bool) -> [u8; 16] {
+    match address {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(address) if ipv6 => address.to_ipv6_mapped().octets(),
+        IpAddr::V4(address) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&address.octets());
+            bytes
+        }
+    }
+}
+
+/// One of the messages that the kernel has put into an answer.
+enum Message<'a> {
+    /// A socket; one of many in a dump.
+    Socket {
+        dump: bool,
+        bytes: &'a [u8],
+    },
+    /// The end of a dump.
+    Done,
+    /// Number of an error.
+    Error(i32),
+    Other,
+}
+
+/// The first message of `bytes` and what follows it; `None` where there is no whole one.
+fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
+    const NLM_F_MULTI: u16 = 2;
+    let length = u32_at(bytes, 0)? as usize;
+    let content = bytes.get(HEADER..length)?;
+    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    let errno = || u32_at(content, 0).map_or(0, |errno| (errno as i32).wrapping_neg());
+    let message = match u16_at(bytes, 4)? {
+        SOCK_DIAG_BY_FAMILY => Message::Socket { dump: u16_at(bytes, 6)? & NLM_F_MULTI != 0, bytes: content },
+        NLMSG_DONE if errno() != 0 => Message::Error(errno()),
+        NLMSG_DONE => Message::Done,
+        NLMSG_ERROR => Message::Error(errno()),
+        _ => Message::Other,
+    };
+    Some((message, rest))
+}
+
+/// A socket from its `struct inet_diag_msg` and the attributes after it; `None` where the kernel left out what it is about.
+fn parse(bytes: &[u8]) -> Option<Seen> {
+    let fixed = bytes.get(..MESSAGE)?;
+    let ipv6 = fixed[0] == libc::AF_INET6 as u8;
+    let port = |at: usize| Some(u16::from_be_bytes(fixed.get(at..at + 2)?.try_into().ok()?));
+    let ip = |at: usize| -> Option<IpAddr> {
+        let bytes: [u8; 16] = fixed.get(at..at + 16)?.try_into().ok()?;
+        // An IPv4 peer of an IPv6 socket is an IPv4 peer.
+        Some(if ipv6 {
+            Ipv6Addr::from(bytes).to_canonical()
+        } else {
+            Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into()
+        })
+    };
+    let word = |at: usize| u32_at(fixed, at);
+    let id = Id {
+        local: SocketAddr::new(ip(8)?, port(4)?),
+        remote: SocketAddr::new(ip(24)?, port(6)?),
+        device: word(40)?,
+        cookie: u64::from(word(44)?) | u64::from(word(48)?) << 32,
+        ipv6,
+    };
+    let (unread, queued, user, inode) = (word(56)?, word(60)?, word(64)?, word(68)?);
+    let (mut raw, mut memory, mut cc) = (None, None, CcName::default());
+    let mut rest = &bytes[MESSAGE..];
+    while let (Some(length), Some(kind)) = (u16_at(rest, 0), u16_at(rest, 2)) {
+        let length = usize::from(length);
+        let Some(content) = rest.get(ATTRIBUTE..length) else { break };
+        match kind {
+            INET_DIAG_INFO => raw = Some(Raw::read(content)),
+            INET_DIAG_SKMEMINFO => memory = Some(Memory::read(content)),
+            INET_DIAG_CONG => cc = CcName::read(content),
+            _ => {}
+        }
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    let (raw, memory) = (raw?, memory.unwrap_or_default());
+    let known = cc.algorithm();
+    // The kernel computes a pacing rate for everybody; who goes by it is paced, and who was given a limit.
+    let paced = known.is_some_and(Algorithm::goes_by_rate) || raw.has_pacing_limit();
+    Some(Seen {
+        id,
+        inode,
+        user,
+        cc,
+        sender: TcpInfo { cc: known, ..tcp_info::sender_of(&raw, &memory, paced) },
+        receiver: tcp_info::receiver_of(&raw, &memory, Bytes::new(unread.into())),
+        acked: raw.acked(),
+        queued: Bytes::new(queued.into()),
+    })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The sockets among the open files of a process, by the numbers of their files.
+///
+/// # Errors
+/// [`Kind::Settings`] where there is no such process, [`Kind::Rights`] where its files may not be looked at.
+pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
+    let folder = format!("/proc/{process}/fd");
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Error {
+            kind: Kind::Rights,
+            message: format!("the files of process {process} may not be looked at"),
+            hint: "run it as root or as the owner of that process; --dst ADDR needs no rights".into(),
+        },
+        _ => Error::settings(
+            format!("there is no process {process}"),
+            "see ps -e; --dst ADDR needs no process",
+        ),
+    };
+    let mut inodes = BTreeSet::new();
+    for entry in Path::new(&folder).read_dir().map_err(failed)? {
+        // A file that was closed meanwhile has no target.
+        let target = entry.and_then(|entry| entry.path().read_link());
+        let target = match target {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(failed(error)),
+            Err(_) => continue,
+            Ok(target) => target,
+        };
+        let number = target.to_str().and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']'));
+        inodes.extend(number.and_then(|number| number.parse::<u32>().ok()));
+    }
+    Ok(inodes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! The filter that the kernel runs on each socket: `inet_diag_bc_op` of `linux/inet_diag.h`.
+//!
+//! ```text
+//!   peer 1?  ─yes─► jump to the end ──────────────────────┐
+//!      └─no─► peer 2?  ─yes─► jump to the end ────────────┤ accepted
+//!                └─no─► last peer?  ─yes─► the end ───────┘
+//!                              └─no─► beyond the end: left out
+//! ```
+//!
+//! Where a test leads is a number of bytes from its own begin. One that leads 4 bytes beyond the end rejects.
+
+use std::net::IpAddr;
+
+use super::Peer;
+
+const INET_DIAG_BC_JMP: u8 = 1;
+const INET_DIAG_BC_D_COND: u8 = 8;
+/// Length of an operation, and of `struct inet_diag_hostcond` without its address.
+const OP: usize = 4;
+const CONDITION: usize = 8;
+/// A port that stands for all.
+const ANY_PORT: i32 = -1;
+
+/// The program that accepts sockets connected to any of `peers`; none for no peers, which accepts all.
+pub(super) fn of(peers: &[Peer]) -> Vec<u8> {
+    let tests: Vec<Vec<u8>> = peers.iter().map(condition).collect();
+    let jumps = tests.len().saturating_sub(1);
+    let total: usize = tests.iter().map(|test| OP + test.len()).sum::<usize>() + jumps * OP;
+    let mut program = Vec::with_capacity(total);
+    for (i, test) in tests.iter().enumerate() {
+        let (length, last) = (OP + test.len(), i == jumps);
+        let no = if last { total - program.len() + OP } else { length + OP };
+        program.extend(operation(INET_DIAG_BC_D_COND, length, no));
+        program.extend(test);
+        if !last {
+            program.extend(operation(INET_DIAG_BC_JMP, OP, total - program.len()));
+        }
+    }
+    program
+}
+
+/// An operation: where it leads if true, and where if not. A jump is never true.
+fn operation(code: u8, yes: usize, no: usize) -> [u8; OP] {
+    let no = (no as u16).to_ne_bytes();
+    [code, yes as u8, no[0], no[1]]
+}
+
+/// `struct inet_diag_hostcond`: family, length of the prefix, port, address.
+fn condition(peer: &Peer) -> Vec<u8> {
+    let (family, address) = match peer.address {
+        None => (libc::AF_UNSPEC, Vec::new()),
+        Some(IpAddr::V4(address)) => (libc::AF_INET, address.octets().to_vec()),
+        Some(IpAddr::V6(address)) => (libc::AF_INET6, address.octets().to_vec()),
+    };
+    let port = peer.port.map_or(ANY_PORT, i32::from);
+    let mut bytes = Vec::with_capacity(CONDITION + address.len());
+    bytes.extend([family as u8, (8 * address.len()) as u8, 0, 0]);
+    bytes.extend(port.to_ne_bytes());
+    bytes.extend(address);
+    bytes
+}

@@ -1,0 +1,197 @@
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+
+use super::*;
+
+/// A connection over loopback with data in it: 20 000 bytes sent, 5000 read.
+fn connection(address: &str) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((address, 0)).expect("a port");
+    let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+    let (mut far, _) = listener.accept().expect("a connection");
+    near.write_all(&[7; 20_000]).expect("room");
+    far.read_exact(&mut [0; 5_000]).expect("data");
+    (near, far)
+}
+
+fn peer_of(stream: &TcpStream) -> Peer {
+    let address = stream.peer_addr().expect("an address");
+    Peer { address: Some(address.ip()), port: Some(address.port()) }
+}
+
+fn dump(peers: Vec<Peer>) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    let which = Which { peers, inodes: None };
+    SockDiag::open().expect("sock_diag").dump(&which, &mut seen).expect("an answer");
+    seen
+}
+
+/// The kernel's answer is what the sockets themselves tell.
+#[test]
+fn a_socket_is_seen_as_it_sees_itself() {
+    for address in ["127.0.0.1", "::1"] {
+        let (near, far) = connection(address);
+        let seen = loop {
+            let seen = dump(vec![peer_of(&near)]);
+            if seen.iter().all(|socket| socket.sender.flight_size.is_zero()) {
+                break seen;
+            }
+        };
+        let [seen] = seen.as_slice() else { panic!("one socket is connected there: {seen:#?}") };
+        assert_eq!(seen.id.local, near.local_addr().expect("an address"));
+        assert_eq!(seen.id.remote, near.peer_addr().expect("an address"));
+        assert_eq!(seen.acked, Bytes::new(20_001), "with the SYN");
+        let own = tcp_info::sender(std::os::fd::AsFd::as_fd(&near), false).expect("info");
+        let told = TcpInfo { cc: None, pacing_rate: None, ..seen.sender };
+        assert_eq!(TcpInfo { cc: None, ..own }, told);
+        let reader = dump(vec![peer_of(&far)]);
+        let receiver = reader[0].receiver;
+        assert_eq!((receiver.received.get(), receiver.unread.get()), (20_000, 15_000));
+        assert!(receiver.rcvbuf.get() >= 20_000, "{receiver:?}");
+    }
+}
+
+/// The kernel leaves out who is not asked for, whatever the kind of the question.
+#[test]
+fn the_kernel_filters() {
+    let (a, _a) = connection("127.0.0.1");
+    let (b, _b) = connection("127.0.0.1");
+    let (c, _c) = connection("::1");
+    let ports = |seen: &[Seen]| {
+        let mut ports: Vec<u16> = seen.iter().map(|socket| socket.id.remote.port()).collect();
+        ports.sort_unstable();
+        ports
+    };
+    let port_of = |stream: &TcpStream| peer_of(stream).port.expect("a port");
+    let wanted = |streams: &[&TcpStream]| {
+        let mut ports: Vec<u16> = streams.iter().map(|stream| port_of(stream)).collect();
+        ports.sort_unstable();
+        ports
+    };
+    assert_eq!(ports(&dump(vec![peer_of(&a)])), wanted(&[&a]));
+    assert_eq!(ports(&dump(vec![peer_of(&a), peer_of(&c)])), wanted(&[&a, &c]));
+    assert_eq!(ports(&dump(vec![peer_of(&a), peer_of(&b), peer_of(&c)])), wanted(&[&a, &b, &c]));
+    let by_port = Peer { address: None, port: Some(port_of(&c)) };
+    assert_eq!(ports(&dump(vec![by_port])), wanted(&[&c]));
+    let nobody = Peer { address: Some(Ipv4Addr::new(192, 0, 2, 1).into()), port: None };
+    assert_eq!(dump(vec![nobody]).len(), 0);
+    let all = dump(Vec::new());
+    assert!(all.len() >= 6);
+    let here = dump(vec![Peer { address: Some(Ipv4Addr::LOCALHOST.into()), port: None }]);
+    assert!(here.iter().all(|socket| socket.id.remote.ip() == Ipv4Addr::LOCALHOST));
+    assert!(here.len() >= 4);
+}
+
+/// A known socket is asked for by itself, and one that is gone is left out.
+#[test]
+fn known_sockets_are_asked_for_one_by_one() {
+    let (a, _a) = connection("127.0.0.1");
+    let (b, b_far) = connection("::1");
+    let ids = [dump(vec![peer_of(&a)])[0].id, dump(vec![peer_of(&b)])[0].id];
+    let mut diag = SockDiag::open().expect("sock_diag");
+    let mut seen = Vec::new();
+    diag.ask(&ids, &mut seen).expect("an answer");
+    assert_eq!(seen.iter().map(|socket| socket.id).collect::<Vec<_>>(), ids);
+    assert!(
+        seen.iter().all(|socket| socket.sender.mss.get() > 0 && !socket.cc.as_str().is_empty()),
+        "{seen:#?}"
+    );
+    drop((b, b_far));
+    // The end that closed first stays in TIME-WAIT, which is no connection any more.
+    diag.ask(&ids, &mut seen).expect("an answer");
+    assert_eq!(seen.len(), 1, "{seen:#?}");
+    // More than are asked at once.
+    diag.ask(&[ids[0]; 100], &mut seen).expect("an answer");
+    assert_eq!(seen.len(), 100);
+}
+
+#[test]
+fn a_process_has_its_sockets() {
+    let (near, far) = connection("127.0.0.1");
+    let inodes = inodes_of(std::process::id()).expect("this process");
+    let which = Which { peers: Vec::new(), inodes: Some(inodes) };
+    let mut seen = Vec::new();
+    SockDiag::open().expect("sock_diag").dump(&which, &mut seen).expect("an answer");
+    for end in [&near, &far] {
+        let local = end.local_addr().expect("an address");
+        assert!(seen.iter().any(|socket| socket.id.local == local), "file {}", end.as_raw_fd());
+    }
+    let error = inodes_of(u32::MAX).expect_err("no such process");
+    assert_eq!((error.kind, error.message.as_str()), (Kind::Settings, "there is no process 4294967295"));
+}
+
+/// An older kernel tells less, and no bytes are a panic.
+#[test]
+fn short_and_odd_answers_are_read() {
+    let (near, _far) = connection("127.0.0.1");
+    let mut diag = SockDiag::open().expect("sock_diag");
+    let filter = bytecode::of(&[peer_of(&near)]);
+    diag.socket.send(&request(libc::AF_INET as u8, NLM_F_DUMP, None, &filter), 0).expect("asked");
+    diag.socket.recv(&mut diag.buffer, 0).expect("an answer");
+    let whole = diag.buffer.clone();
+    let Some((Message::Socket { bytes, .. }, _)) = message(&whole) else { panic!("a socket") };
+    assert!(parse(bytes).is_some());
+    for cut in 0..bytes.len() {
+        let _ = parse(&bytes[..cut]);
+        let _ = message(&whole[..cut]);
+    }
+    for at in 0..whole.len() {
+        let mut odd = whole.clone();
+        odd[at] = 0xff;
+        let mut rest = odd.as_slice();
+        while let Some((found, after)) = message(rest) {
+            if let Message::Socket { bytes, .. } = found {
+                let _ = parse(bytes);
+            }
+            if after.len() >= rest.len() {
+                break;
+            }
+            rest = after;
+        }
+    }
+    // `tcpi_snd_wnd` came with 5.4, the buffers' use before.
+    let old = Raw::read(&[1; 192]);
+    assert_eq!(tcp_info::sender_of(&old, &Memory::default(), false).rwnd, Bytes::ZERO);
+}
+
+/// `cargo test -p fullpipe-linux --lib sock_diag -- --ignored --nocapture`: 1000 loopback connections asked for ten times a
+/// second. Prints the share of a core that each way takes.
+#[test]
+#[ignore = "a figure, not a fact"]
+fn a_thousand_sockets_at_ten_samples_a_second() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let ends: Vec<_> = (0..1_000)
+        .map(|_| (TcpStream::connect(address).expect("a connection"), listener.accept().expect("one").0))
+        .collect();
+    let which =
+        Which { peers: vec![Peer { address: Some(address.ip()), port: Some(address.port()) }], inodes: None };
+    let mut diag = SockDiag::open().expect("sock_diag");
+    let mut seen = Vec::new();
+    diag.dump(&which, &mut seen).expect("an answer");
+    let ids: Vec<Id> = seen.iter().map(|socket| socket.id).collect();
+    assert_eq!(ids.len(), ends.len());
+    let mut figure = |what: &str, work: &mut dyn FnMut(&mut SockDiag, &mut Vec<Seen>)| {
+        let before = crate::clock::thread_cpu();
+        for _ in 0..100 {
+            work(&mut diag, &mut seen);
+        }
+        let spent = crate::clock::thread_cpu().saturating_sub(before).as_secs_f64();
+        println!("{what}: {:.2} % of a core", 100.0 * spent / 10.0);
+    };
+    figure("a dump, filtered", &mut |diag, seen| diag.dump(&which, seen).expect("an answer"));
+    figure("the kernel's part of it", &mut |diag, _| {
+        let filter = bytecode::of(&which.peers);
+        diag.socket.send(&request(libc::AF_INET as u8, NLM_F_DUMP, None, &filter), 0).expect("asked");
+        loop {
+            diag.buffer.clear();
+            diag.socket.recv(&mut diag.buffer, 0).expect("an answer");
+            if u16_at(&diag.buffer, 4) == Some(NLMSG_DONE) {
+                break;
+            }
+        }
+    });
+    figure("a dump of all", &mut |diag, seen| diag.dump(&Which::default(), seen).expect("an answer"));
+    figure("one by one", &mut |diag, seen| diag.ask(&ids, seen).expect("an answer"));
+    figure("ten of them", &mut |diag, seen| diag.ask(&ids[..10], seen).expect("an answer"));
+}

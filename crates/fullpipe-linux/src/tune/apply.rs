@@ -1,0 +1,455 @@
+//! Applying, confirming and taking back, a step at a time, each of which may be the last before the process dies.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+
+use fullpipe_units::Duration;
+use rustix::process::geteuid;
+
+use super::files::{self, Lock};
+use super::guard::Guard;
+use super::journal::{Generation, Phase, Setting, generations};
+use super::place::Place;
+use super::route::{Found, Metrics};
+use crate::error::{Doing, Error, Kind};
+use crate::netlink::Netlink;
+
+/// A change to a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A setting.
+    Setting {
+        /// Its key, with dots.
+        key: String,
+        /// Its new value.
+        value: String,
+    },
+    /// What connections to one peer begin with; only what is given is changed.
+    Route {
+        /// The peer.
+        destination: IpAddr,
+        /// Their congestion control.
+        congctl: Option<String>,
+        /// Their initial window in segments.
+        initcwnd: Option<u32>,
+    },
+}
+
+/// What has just been done: told to whoever watches, which may be a test that kills the process there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// What was before is on disk.
+    Kept,
+    /// A process of its own watches.
+    Guarded,
+    /// Our file is in its place, or what it was before.
+    File,
+    /// A setting is changed or restored.
+    Setting,
+    /// A route is changed or restored.
+    Route,
+    /// Everything was read back and is as it should be.
+    ReadBack,
+    /// The journal says so.
+    Recorded,
+    /// The journal is gone.
+    Forgotten,
+}
+
+/// What was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Settings: key, value before, value now.
+    pub settings: Vec<[String; 3]>,
+    /// Routes to a peer alone: as they were, and as they are.
+    pub routes: Vec<(Option<String>, String)>,
+    /// When it is taken back unless confirmed; `None` if not.
+    pub revert_after: Option<Duration>,
+}
+
+/// The same amount of white space between values, and none at the ends.
+pub(super) fn plain(value: &str) -> String {
+    value.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Makes `changes`, to be taken back after `revert_after` unless confirmed; at once for good where that is `None`.
+/// `None` is returned when everything is as wanted already.
+///
+/// # Errors
+/// [`Kind::Rights`] before anything is changed when the process may not; [`Kind::Reverted`] when a change was begun
+/// and is taken back.
+pub fn apply(
+    place: &Place,
+    changes: &[Change],
+    revert_after: Option<Duration>,
+    guard: &Guard,
+    watch: &mut dyn FnMut(Step),
+) -> Result<Option<Applied>, Error> {
+    may(place, changes)?;
+    let _lock = lock(place)?;
+    let before = generations(place)?;
+    if before.iter().any(|generation| generation.phase == Phase::Trial) {
+        let hint = "fullpipe tune confirm keeps them, fullpipe tune rollback takes them back";
+        return Err(Error::settings("other changes are still on trial", hint));
+    }
+    let number = before.last().map_or(0, |last| last.number) + 1;
+    let mut generation = Generation::new(number, revert_after.map(Duration::as_nanos));
+    collect(place, changes, &mut generation)?;
+    if generation.settings.is_empty() && generation.routes.is_empty() {
+        return Ok(None);
+    }
+    generation.former_file = own_file(place)?;
+    generation.save(place)?;
+    watch(Step::Kept);
+    let mut all = before;
+    all.push(generation.clone());
+    // From here on every way out takes back what was done.
+    let done = guard.start(number).and_then(|mut started| {
+        watch(Step::Guarded);
+        make(place, &all, watch)?;
+        watch(Step::ReadBack);
+        generation.phase = if revert_after.is_some() { Phase::Trial } else { Phase::Confirmed };
+        if generation.phase == Phase::Confirmed {
+            all.pop();
+            all.push(generation.clone());
+            files::write(place.owned(), &file_text(&all)).doing("write the file of settings")?;
+        }
+        generation.save(place)?;
+        watch(Step::Recorded);
+        started.done();
+        Ok(())
+    });
+    if let Err(error) = done {
+        let back = revert(place, generation, &all[..all.len() - 1], true, watch);
+        return Err(match back {
+            Ok(_) => Error {
+                kind: Kind::Reverted,
+                message: format!("{}; everything is as it was before", error.message),
+                ..error
+            },
+            Err(second) => Error {
+                kind: Kind::System,
+                message: format!("{}; and taking it back failed: {}", error.message, second.message),
+                hint: "fullpipe tune rollback tries again".into(),
+            },
+        });
+    }
+    Ok(Some(Applied {
+        settings: generation
+            .settings
+            .into_iter()
+            .map(|setting| [setting.key, plain(&setting.former), setting.value])
+            .collect(),
+        routes: generation.routes.into_iter().map(|route| (route.former_text, route.ours_text)).collect(),
+        revert_after,
+    }))
+}
+
+/// Keeps what is on trial; how many changes that are.
+///
+/// # Errors
+/// Nothing is on trial, or the process may not.
+pub fn confirm(place: &Place, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
+    let _lock = lock(place)?;
+    let mut all = generations(place)?;
+    let Some(last) = all.last_mut().filter(|last| last.phase == Phase::Trial) else {
+        return Err(Error::settings("nothing is on trial", "fullpipe tune status shows what there is"));
+    };
+    last.phase = Phase::Confirmed;
+    last.deadline_boottime_ns = None;
+    let confirmed = last.clone();
+    // The file first: who dies in between leaves a trial, which ends as one.
+    files::write(place.owned(), &file_text(&all)).doing("write the file of settings")?;
+    watch(Step::File);
+    confirmed.save(place)?;
+    watch(Step::Recorded);
+    Ok(confirmed.settings.len() + confirmed.routes.len())
+}
+
+/// Takes the newest changes back. What somebody else has changed since is left, unless `force`; what was done and what
+/// was left, in words. `None` when there is nothing to take back.
+///
+/// # Errors
+/// The process may not, or a value cannot be restored.
+pub fn rollback(
+    place: &Place,
+    force: bool,
+    watch: &mut dyn FnMut(Step),
+) -> Result<Option<(Vec<String>, Vec<String>)>, Error> {
+    if !place.state().exists() {
+        return Ok(None);
+    }
+    let _lock = lock(place)?;
+    let mut all = generations(place)?;
+    let Some(last) = all.pop() else { return Ok(None) };
+    revert(place, last, &all, force, watch).map(Some)
+}
+
+/// Finishes what a dead process has left, and ends trials that are overdue; what was done, in words. Nothing is done
+/// where the process may not.
+///
+/// # Errors
+/// A value cannot be restored.
+pub fn settle(place: &Place) -> Result<Vec<String>, Error> {
+    let due = |generation: &Generation| {
+        !generation.phase.is_whole() || (generation.phase == Phase::Trial && generation.left_ns() == Some(0))
+    };
+    // Without a look at the lock first: most of the time there is nothing.
+    let left = generations(place)?.pop().is_some_and(|last| due(&last));
+    let Some(_lock) = left.then(|| Lock::take(place).ok()).flatten() else { return Ok(Vec::new()) };
+    let mut all = generations(place)?;
+    let Some(last) = all.pop().filter(due) else { return Ok(Vec::new()) };
+    let why = match last.phase {
+        Phase::Trial => "changes were not confirmed in time",
+        _ => "changes were left half-made by a process that died",
+    };
+    let (mut done, left) = revert(place, last, &all, false, &mut |_| ())?;
+    done.insert(0, format!("{why}, and are taken back:"));
+    done.extend(left);
+    Ok(done)
+}
+
+/// Takes `generation` back. `earlier` are the ones before it.
+pub(super) fn revert(
+    place: &Place,
+    mut generation: Generation,
+    earlier: &[Generation],
+    force: bool,
+    watch: &mut dyn FnMut(Step),
+) -> Result<(Vec<String>, Vec<String>), Error> {
+    // What is half-made may be anything; and what is not ours any more in a whole one is somebody else's. A kernel that
+    // was started since has forgotten all, and what it has now it was told by others.
+    let whole = generation.phase.is_whole();
+    let anything = generation.is_of_this_kernel() && (force || !whole);
+    let file_before: Vec<String> = [Phase::Trial, Phase::Confirmed]
+        .into_iter()
+        .map(|phase| {
+            let as_it_was = Generation { phase, ..generation.clone() };
+            file_text(&earlier.iter().cloned().chain([as_it_was]).collect::<Vec<_>>())
+        })
+        .collect();
+    if whole {
+        generation.phase = Phase::Reverting;
+        generation.save(place)?;
+        watch(Step::Kept);
+    }
+    let (mut done, mut left) = (Vec::new(), Vec::new());
+    if !generation.routes.is_empty() && !place.is_imitated() {
+        let netlink = Netlink::new()?;
+        for route in generation.routes.iter().rev() {
+            let present = route.present(&netlink);
+            if present == route.former_text {
+                continue;
+            }
+            if present.as_ref() != Some(&route.ours_text) && !(anything && present.is_some()) {
+                let now = present.unwrap_or_else(|| "none".into());
+                left.push(format!(
+                    "route to {}: changed by somebody else, left as it is: {now}",
+                    route.destination
+                ));
+                continue;
+            }
+            route.restore(&netlink)?;
+            let former = route.former_text.as_deref().unwrap_or("none to it alone");
+            done.push(format!("route to {}: {former}", route.destination));
+            watch(Step::Route);
+        }
+    }
+    for setting in generation.settings.iter().rev() {
+        let Setting { key, former, value } = setting;
+        let present = match place.read(key) {
+            Ok(present) => present,
+            Err(error) => {
+                left.push(format!("{key}: cannot be read: {error}"));
+                continue;
+            }
+        };
+        if present == *former {
+            continue;
+        }
+        if plain(&present) != *value && !anything {
+            left.push(format!("{key}: changed by somebody else, left as it is: {}", plain(&present)));
+            continue;
+        }
+        place.write(key, former)?;
+        done.push(format!("{key} = {}", plain(former)));
+        watch(Step::Setting);
+    }
+    let file = files::read(place.owned()).doing("read the file of settings")?;
+    if file != generation.former_file {
+        let ours = file.as_ref().is_some_and(|file| file_before.contains(file));
+        if ours || force || !whole {
+            match &generation.former_file {
+                Some(former) => files::write(place.owned(), former),
+                None => files::remove(place.owned()),
+            }
+            .doing(format_args!("restore {}", place.owned().display()))?;
+            done.push(match generation.former_file {
+                Some(_) => format!("{}: as it was before", place.owned().display()),
+                None => format!("{}: removed", place.owned().display()),
+            });
+        } else {
+            left.push(format!("{}: edited by somebody else, left as it is", place.owned().display()));
+        }
+    }
+    watch(Step::File);
+    generation.forget(place)?;
+    watch(Step::Forgotten);
+    Ok((done, left))
+}
+
+/// Refuses what the process may not do, before anything is done.
+fn may(place: &Place, changes: &[Change]) -> Result<(), Error> {
+    for change in changes {
+        match change {
+            Change::Setting { key, .. } => place.may_write(key).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    no_rights(format!("this process may not set {key}: {error}"))
+                }
+                io::ErrorKind::NotFound => Error::settings(
+                    format!("there is no {key} here"),
+                    "set it on the host: the namespace of a container has no value of its own",
+                ),
+                _ => Error::system(format_args!("set {key}"), error),
+            })?,
+            Change::Route { .. } if !may_administer() => {
+                return Err(no_rights("this process may not change routes (CAP_NET_ADMIN)".into()));
+            }
+            Change::Route { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+fn no_rights(message: String) -> Error {
+    let hint = "run it as root, in a container on its host; or run the commands printed above yourself";
+    Error { kind: Kind::Rights, message, hint: hint.into() }
+}
+
+/// The bit of `CAP_NET_ADMIN` in a set of capabilities (capabilities(7)).
+const CAP_NET_ADMIN: u32 = 12;
+
+fn may_administer() -> bool {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    set.map_or(geteuid().is_root(), |set| set >> CAP_NET_ADMIN & 1 == 1)
+}
+
+fn lock(place: &Place) -> Result<Lock, Error> {
+    Lock::take(place).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            no_rights(format!("this process may not write {}: {error}", place.state().display()))
+        }
+        _ => Error::system(format_args!("write {}", place.state().display()), error),
+    })
+}
+
+/// What there is to do, and what is there now; what is as wanted is left out.
+fn collect(place: &Place, changes: &[Change], generation: &mut Generation) -> Result<(), Error> {
+    let mut metrics: BTreeMap<IpAddr, Metrics> = BTreeMap::new();
+    for change in changes {
+        match change {
+            Change::Setting { key, value } => {
+                let former = place.read(key).doing(format_args!("read {key}"))?;
+                let value = plain(value);
+                if plain(&former) != value {
+                    generation.settings.push(Setting { key: key.clone(), former, value });
+                }
+            }
+            Change::Route { destination, congctl, initcwnd } => {
+                let wanted = metrics.entry(*destination).or_default();
+                wanted.congctl = congctl.clone().or(wanted.congctl.take());
+                wanted.initcwnd = initcwnd.or(wanted.initcwnd);
+            }
+        }
+    }
+    if metrics.is_empty() {
+        return Ok(());
+    }
+    let netlink = Netlink::new()?;
+    for (destination, wanted) in metrics {
+        generation.routes.extend(Found::to(&netlink, destination)?.step(&wanted));
+    }
+    Ok(())
+}
+
+/// Makes the changes of the last of `all`, and looks whether they are there.
+fn make(place: &Place, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Result<(), Error> {
+    let Some(generation) = all.last() else { return Ok(()) };
+    files::write(place.owned(), &file_text(all)).doing(format_args!("write {}", place.owned().display()))?;
+    watch(Step::File);
+    for setting in &generation.settings {
+        place.write(&setting.key, &setting.value)?;
+        watch(Step::Setting);
+    }
+    for setting in &generation.settings {
+        let now = place.read(&setting.key).doing(format_args!("read {}", setting.key))?;
+        if plain(&now) != setting.value {
+            let message = format!("{} is {} after it was set to {}", setting.key, plain(&now), setting.value);
+            return Err(Error::settings(message, "this kernel does not take the value"));
+        }
+    }
+    if generation.routes.is_empty() {
+        return Ok(());
+    }
+    let netlink = Netlink::new()?;
+    for route in &generation.routes {
+        route.apply(&netlink).map_err(|error| Error {
+            hint: "whether the kernel has the congestion control: fullpipe tune show".into(),
+            ..error
+        })?;
+        watch(Step::Route);
+        let present = route.present(&netlink);
+        if present.as_ref() != Some(&route.ours_text) {
+            let now = present.unwrap_or_else(|| "none".into());
+            let message = format!("the route is '{now}' after it was set to '{}'", route.ours_text);
+            return Err(Error::settings(message, "this kernel does not take the route"));
+        }
+    }
+    Ok(())
+}
+
+/// The first line of our file.
+const HEADER: &str = "# Written by fullpipe tune. To take it back: fullpipe tune rollback";
+
+/// Our file as it is; nobody else's is taken for it.
+fn own_file(place: &Place) -> Result<Option<String>, Error> {
+    let found = files::read(place.owned()).doing(format_args!("read {}", place.owned().display()))?;
+    match found {
+        Some(text) if !text.starts_with(HEADER) => Err(Error::settings(
+            format!("{} is there and was not written by fullpipe", place.owned().display()),
+            "move it away: it would be replaced",
+        )),
+        found => Ok(found),
+    }
+}
+
+/// What our file holds: of what is confirmed the newest values; what is on trial as comments, so that a machine that is
+/// restarted comes up as before.
+pub(super) fn file_text(all: &[Generation]) -> String {
+    let mut text = format!("{HEADER}\n");
+    let mut active: BTreeMap<&str, &str> = BTreeMap::new();
+    for generation in all.iter().filter(|generation| generation.phase == Phase::Confirmed) {
+        active.extend(generation.settings.iter().map(|s| (s.key.as_str(), s.value.as_str())));
+    }
+    for (key, value) in active {
+        text += &format!("{key} = {value}\n");
+    }
+    for generation in all.iter().filter(|generation| generation.phase != Phase::Confirmed) {
+        text += "# On trial, and not for the next boot: fullpipe tune confirm makes it so.\n";
+        for Setting { key, value, .. } in &generation.settings {
+            text += &format!("# {key} = {value}\n");
+        }
+    }
+    let routes: Vec<&str> =
+        all.iter().flat_map(|generation| &generation.routes).map(|route| route.ours_text.as_str()).collect();
+    if !routes.is_empty() {
+        text += "# Routes last until the next boot: where the network is configured, these keep them.\n";
+        for route in routes {
+            text += &format!("# ip route replace {route}\n");
+        }
+    }
+    text
+}

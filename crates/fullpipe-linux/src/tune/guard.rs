@@ -1,0 +1,124 @@
+//! A process of its own that takes changes back: at once when whoever makes them dies before the end, and at the deadline
+//! unless they are confirmed. It outlives the shell and the connection from which it was started.
+//!
+//! ```text
+//!   apply                          guard
+//!     │── started, a socket ──────►│
+//!     │◄───────────────── ready ───│  in a session of its own
+//!     │  changes ...               │  waits
+//!     │── done ───────────────────►│  waits for the deadline, looks whether it was confirmed
+//!     ×  (or the socket closes)    │  takes back
+//! ```
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, Timespec, poll};
+use rustix::process::setsid;
+
+use super::apply::revert;
+use super::files::Lock;
+use super::journal::{Generation, Phase, generations};
+use super::place::Place;
+use crate::error::{Doing, Error};
+
+const READY: u8 = b'r';
+const DONE: u8 = b'd';
+/// The guard looks this often whether it is still needed.
+const LOOK_NS: u64 = 2_000_000_000;
+/// So long it may take to start.
+const START: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// The command that calls [`watch`]: the number of the generation is added as its last argument.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+}
+
+/// A guard that watches.
+pub(super) struct Started {
+    to: UnixStream,
+}
+
+impl Started {
+    /// Tells it that everything is applied.
+    pub(super) fn done(&mut self) {
+        // A guard that is gone is replaced by the next command.
+        let _ = self.to.write_all(&[DONE]);
+    }
+}
+
+impl Guard {
+    pub(super) fn start(&self, number: u64) -> Result<Started, Error> {
+        let start = || -> io::Result<Started> {
+            let (mut ours, theirs) = UnixStream::pair()?;
+            // It belongs to nobody once this process has ended, and PID 1 reaps it.
+            let child = Command::new(&self.program)
+                .args(&self.arguments)
+                .arg(number.to_string())
+                .current_dir("/")
+                .stdin(Stdio::from(OwnedFd::from(theirs)))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?;
+            drop(child);
+            ours.set_read_timeout(Some(START))?;
+            let mut ready = [0];
+            ours.read_exact(&mut ready)?;
+            if ready != [READY] {
+                return Err(io::Error::other("it says something else than that it is ready"));
+            }
+            Ok(Started { to: ours })
+        };
+        start().doing("start the process that would take the changes back")
+    }
+}
+
+/// What the guard does; standard input is the socket to whoever applies.
+///
+/// # Errors
+/// It was started by something else, or a value cannot be restored: the journal then stays for the next command.
+pub fn watch(place: &Place, number: u64) -> Result<(), Error> {
+    // An error means that it leads one already.
+    let _ = setsid();
+    let input = io::stdin().as_fd().try_clone_to_owned().doing("take over standard input")?;
+    let mut from = UnixStream::from(input);
+    from.write_all(&[READY]).doing("answer")?;
+    let mut byte = [0];
+    let done = matches!(from.read(&mut byte), Ok(1)) && byte == [DONE];
+    drop(from);
+    // Nothing below writes to it, and an unmounted disk is not held.
+    while done && wanted(place, number)?.is_some_and(|generation| generation.left_ns() != Some(0)) {
+        let left = wanted(place, number)?.and_then(|generation| generation.left_ns()).unwrap_or(LOOK_NS);
+        sleep(left.min(LOOK_NS));
+    }
+    let _lock = Lock::take(place).doing("lock the state")?;
+    let mut all = generations(place)?;
+    let Some(last) = all.pop().filter(|last| last.number == number && last.phase != Phase::Confirmed) else {
+        return Ok(());
+    };
+    if done && last.left_ns() != Some(0) {
+        return Ok(());
+    }
+    revert(place, last, &all, false, &mut |_| ()).map(drop)
+}
+
+/// The generation, while it is on trial.
+fn wanted(place: &Place, number: u64) -> Result<Option<Generation>, Error> {
+    let found = generations(place)?.into_iter().find(|generation| generation.number == number);
+    Ok(found.filter(|generation| generation.phase == Phase::Trial))
+}
+
+fn sleep(nanos: u64) {
+    let span = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
+    let nothing: &mut [PollFd<'_>] = &mut [];
+    // A signal ends it early, and then it looks early.
+    let _ = poll(nothing, Some(&span));
+}

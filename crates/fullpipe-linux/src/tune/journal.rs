@@ -1,0 +1,138 @@
+//! What was changed, what it was before, and how far that has got: a file for each time, the newest last.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::files;
+use super::place::{Place, this_boot, this_namespace};
+use super::route::RouteStep;
+use crate::error::{Doing, Error};
+
+/// How far a generation has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Being applied: any part of it may be.
+    Applying,
+    /// Applied until the deadline.
+    Trial,
+    /// Applied for good.
+    Confirmed,
+    /// Being taken back: any part of it may be.
+    Reverting,
+}
+
+impl Phase {
+    /// Nobody does anything to it between two commands.
+    pub(super) const fn is_whole(self) -> bool {
+        matches!(self, Self::Trial | Self::Confirmed)
+    }
+}
+
+/// A setting that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Setting {
+    /// Its key, with dots.
+    pub(super) key: String,
+    /// What stood there, byte for byte.
+    pub(super) former: String,
+    /// What was written.
+    pub(super) value: String,
+}
+
+/// All that was changed at one time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Generation {
+    /// Version of this document.
+    pub(super) schema: String,
+    /// Generations count from one.
+    pub(super) number: u64,
+    pub(super) phase: Phase,
+    /// When it was begun, in seconds since 1970.
+    pub(super) began_unix_s: u64,
+    /// The run of the machine in which it was.
+    pub(super) boot_id: String,
+    /// The network namespace in which it was.
+    pub(super) namespace: u64,
+    /// When it is taken back unless confirmed, in nanoseconds of that boot, sleep included.
+    pub(super) deadline_boottime_ns: Option<u64>,
+    pub(super) settings: Vec<Setting>,
+    pub(super) routes: Vec<RouteStep>,
+    /// What our file held; null where there was none.
+    pub(super) former_file: Option<String>,
+}
+
+const SCHEMA: &str = "fullpipe.tune.state/1";
+
+impl Generation {
+    pub(super) fn new(number: u64, revert_after_ns: Option<u64>) -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            number,
+            phase: Phase::Applying,
+            began_unix_s: clock_gettime(ClockId::Realtime).tv_sec as u64,
+            boot_id: this_boot(),
+            namespace: this_namespace(),
+            deadline_boottime_ns: revert_after_ns.map(|after| since_boot() + after),
+            settings: Vec::new(),
+            routes: Vec::new(),
+            former_file: None,
+        }
+    }
+
+    /// How long it still lasts; `None` without a deadline, zero when it is past. A trial does not outlive the run
+    /// of the machine: a restart is what one tries when nothing else works any more.
+    pub(super) fn left_ns(&self) -> Option<u64> {
+        let deadline = self.deadline_boottime_ns?;
+        Some(if self.boot_id == this_boot() { deadline.saturating_sub(since_boot()) } else { 0 })
+    }
+
+    /// Whether this kernel, in this namespace, is the one that was told.
+    pub(super) fn is_of_this_kernel(&self) -> bool {
+        self.boot_id == this_boot() && self.namespace == this_namespace()
+    }
+
+    pub(super) fn save(&self, place: &Place) -> Result<(), Error> {
+        let text = serde_json::to_string_pretty(self).map_err(io::Error::other);
+        text.and_then(|text| files::write(&path(place, self.number), &(text + "\n")))
+            .doing(format_args!("keep what was before in {}", place.state().display()))
+    }
+
+    pub(super) fn forget(&self, place: &Place) -> Result<(), Error> {
+        files::remove(&path(place, self.number)).doing("remove the journal")
+    }
+}
+
+fn path(place: &Place, number: u64) -> PathBuf {
+    place.state().join(format!("{number:04}.json"))
+}
+
+/// Every generation, the newest last.
+pub(super) fn generations(place: &Place) -> Result<Vec<Generation>, Error> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(place.state()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
+        if number.is_none() {
+            continue;
+        }
+        let text = fs::read_to_string(entry.path()).doing(format_args!("read {}", entry.path().display()))?;
+        let generation: Generation = serde_json::from_str(&text).map_err(|error| {
+            let hint = "it was written by another version, or by hand: put the values in it back with sysctl -w, and remove it";
+            Error::settings(format!("{} cannot be understood: {error}", entry.path().display()), hint)
+        })?;
+        found.push(generation);
+    }
+    found.sort_by_key(|generation| generation.number);
+    Ok(found)
+}
+
+/// Nanoseconds since the machine was started, sleep included.
+pub(super) fn since_boot() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,30 @@
+//! Changes to a host that can be taken back, whatever happens meanwhile.
+//!
+//! ```text
+//!            apply                    confirm
+//!   (old) ─────────► Applying ──► Trial ─────► Confirmed
+//!     ▲                 │           │ deadline     │
+//!     │   died, failed  ▼           ▼              │ rollback
+//!     └──────────── Reverting ◄────────────────────┘
+//! ```
+//!
+//! Before the first change a journal ([`journal`]) is on disk with all former values, and a process of its own
+//! ([`guard`]) watches: it takes the changes back at the deadline, and at once when whoever applies dies before
+//! the end. Where it was killed as well, or the machine was restarted, the next command finds the journal and
+//! does it ([`settle`]). What has been changed by somebody else since is theirs, and left as it is.
+
+mod apply;
+mod files;
+mod guard;
+mod journal;
+mod place;
+mod read;
+mod route;
+mod status;
+
+pub use apply::{Applied, Change, Step, apply, confirm, rollback, settle};
+pub use guard::{Guard, watch};
+pub use journal::Phase;
+pub use place::Place;
+pub use read::{Device, Facts, Way, facts};
+pub use status::{Drift, State, Status, status};

@@ -1,0 +1,137 @@
+//! What is changed, whether it is still so, and who else sets the same.
+
+use std::fs;
+
+use super::apply::plain;
+use super::journal::{Phase, generations};
+use super::place::Place;
+use crate::error::Error;
+use crate::netlink::Netlink;
+use fullpipe_units::Duration;
+
+/// What fullpipe has changed in a place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Every time it was, the newest last.
+    pub states: Vec<State>,
+    /// Files from which settings are loaded, our own among them: path and text.
+    pub files: Vec<(String, String)>,
+    /// Programs that set such values by themselves, and how each was noticed.
+    pub managers: Vec<String>,
+}
+
+/// What was changed at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// How far it has got.
+    pub phase: Phase,
+    /// When, in seconds since 1970.
+    pub began_unix_s: u64,
+    /// When it is taken back by itself; zero when that is overdue.
+    pub left: Option<Duration>,
+    /// Each change.
+    pub changes: Vec<Drift>,
+}
+
+/// One change, and what has become of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drift {
+    /// The key of a setting, or `route to` a peer.
+    pub what: String,
+    /// The value before; `None` where there was no such route.
+    pub former: Option<String>,
+    /// The value that was set.
+    pub set: String,
+    /// The value now; `None` where there is none.
+    pub present: Option<String>,
+}
+
+impl Drift {
+    /// Somebody else has changed it.
+    pub fn drifted(&self) -> bool {
+        self.present.as_ref() != Some(&self.set)
+    }
+}
+
+/// Folders from which settings are loaded (sysctl.d(5)).
+const FOLDERS: [&str; 5] =
+    ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"];
+
+/// Looks at everything.
+///
+/// # Errors
+/// The journal cannot be understood.
+pub fn status(place: &Place) -> Result<Status, Error> {
+    let netlink = if place.is_imitated() { None } else { Netlink::new().ok() };
+    let states = generations(place)?.into_iter().map(|generation| {
+        let left = generation.left_ns().map(Duration::from_nanos);
+        let settings = generation.settings.into_iter().map(|setting| Drift {
+            present: place.read(&setting.key).ok().map(|value| plain(&value)),
+            what: setting.key,
+            former: Some(plain(&setting.former)),
+            set: setting.value,
+        });
+        let routes = generation.routes.into_iter().map(|route| Drift {
+            what: format!("route to {}", route.destination),
+            present: netlink.as_ref().and_then(|netlink| route.present(netlink)),
+            former: route.former_text,
+            set: route.ours_text,
+        });
+        State {
+            phase: generation.phase,
+            began_unix_s: generation.began_unix_s,
+            left,
+            changes: settings.chain(routes).collect(),
+        }
+    });
+    Ok(Status { states: states.collect(), files: files(place), managers: managers(place) })
+}
+
+fn files(place: &Place) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut add = |path: std::path::PathBuf| {
+        if let Ok(text) = fs::read_to_string(&path) {
+            let path = path.display().to_string();
+            // Of two folders with a file of one name the first counts; a link is the file that it leads to.
+            let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+            if !found.iter().any(|(other, _)| name(other) == name(&path)) {
+                found.push((path, text));
+            }
+        }
+    };
+    for folder in FOLDERS {
+        let entries = fs::read_dir(place.below_root(folder)).into_iter().flatten().flatten();
+        let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "conf")).for_each(&mut add);
+    }
+    add(place.below_root("etc/sysctl.conf"));
+    found
+}
+
+/// Programs that set such values, by what they are called, and files by which they would.
+fn managers(place: &Place) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(place.of_kernel("proc")).into_iter().flatten().flatten() {
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if let name @ ("tuned" | "bpftune") = name.trim() {
+            let said = format!("{name} is running, and may set the same again");
+            if !found.contains(&said) {
+                found.push(said);
+            }
+        }
+    }
+    let profile = fs::read_to_string(place.below_root("etc/tuned/active_profile")).unwrap_or_default();
+    if !profile.trim().is_empty() {
+        found.push(format!("tuned has the profile {}", profile.trim()));
+    }
+    let folder = place.below_root("etc/cloud/cloud.cfg.d");
+    let clouds = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in clouds.chain([place.below_root("etc/cloud/cloud.cfg")]) {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        if text.lines().any(|line| !line.trim_start().starts_with('#') && line.contains("sysctl")) {
+            found.push(format!("cloud-init sets kernel settings at boot: {}", path.display()));
+        }
+    }
+    found
+}

@@ -1,0 +1,341 @@
+//! Names what limits a flow over time, from what its packets show: the classifier of a capture.
+//!
+//! A capture has no `Cwnd`, no send buffer and does not say whether data waits to be sent. What the rules of sockets read
+//! there, packets show in another way, and less surely:
+//!
+//! ```text
+//!   nothing in flight                                                     app, or receiver_app where the window is closed
+//!   what was sent filled the window that the sender had been told         rwnd, receiver_app
+//!   in flight still doubles                                               slow_start
+//!   the rules of the path: line, standing queue, losses at a fixed rate   link, policer
+//!   losses                                                                cwnd
+//!   neither losses nor a queue:
+//!     packets end short of a segment, for nothing more was there          app; sndbuf where ACKs release them
+//!     full segments on a clock of their own, not that of the ACKs         pacing
+//!     full segments, and what is in flight grows                          cwnd
+//!                                          stays the same                 sndbuf
+//! ```
+//!
+//! Where the clock of the ACKs is not seen, which is so at the receiver, the last four are guesses and say so.
+
+mod words;
+
+use fullpipe_lab::trace::{Row, TcpInfo};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, whose_window, without_blips};
+use super::spans::{self, Verdict, around, round_trip};
+use super::window::{Flow, Window, median, stretch};
+use super::{Basis, Classification, HostFacts, Past, losses};
+use crate::explain::{Confidence, Limit};
+use crate::input::capture::Side;
+
+/// Round trips on either side over which packets are counted.
+const NEAR: u64 = 1;
+/// Round trips on either side over which it shows whether what is in flight grows or stays.
+const COURSE: u64 = 8;
+/// The same where losses are near: CUBIC's plateau is shorter.
+const PLATEAU: u64 = 32;
+/// Round trips on either side within which a loss is the cause of a window that comes and goes.
+const LOSSY: u64 = 64;
+/// What is in flight grows by more than this in a round trip while the window doubles; delayed ACKs make it half of that.
+const DOUBLES: f64 = 1.2;
+/// Round trips that it may stand still without having ended.
+const PATIENCE: u64 = 2;
+/// Round trips on either side within which a packet that ends short shows that the sender has run out of data.
+const SHORT: u64 = 16;
+/// Share of the packets that leave at once after an ACK from which on ACKs release them.
+const CLOCKED: f64 = 0.6;
+/// Seconds between ACKs from which on that is no chance: it is three times what "at once" means.
+const CLOSEST: f64 = 150e-6;
+/// In flight after losses over before: above this the sender bears them, as BBR does.
+const BEARS: f64 = 0.9;
+/// What is in flight stays the same if it differs by less than this part of itself.
+const FLAT: f64 = 0.08;
+
+/// What the packets of a span of time show of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The end of the span.
+    pub at: Instant,
+    /// Most octets in flight: sent and not acknowledged, by what the sender knew.
+    pub flight_size: Bytes,
+    /// Of these, those that the receiver had not said to have (SACK).
+    pub inflight: Bytes,
+    /// The receiver's window; `None` without its scale.
+    pub rwnd: Option<Bytes>,
+    /// Mean round trip of what was sent; `None` where nothing tells it.
+    pub rtt: Option<Duration>,
+    /// Octets that arrived so far.
+    pub delivered: Bytes,
+    /// Segments sent again so far.
+    pub retransmits: u64,
+    /// Packets with new data.
+    pub sent: u32,
+    /// Of these, those after which less than a segment fits into the window.
+    pub full: u32,
+    /// Of these, those that are not whole segments and yet not what the window cut off: the sender had no more data.
+    pub short: u32,
+    /// Of these, those that left at once after an ACK.
+    pub prompt: u32,
+    /// ACKs that passed.
+    pub acks: u32,
+}
+
+/// A flow as its packets show it.
+pub(crate) struct Packets<'a> {
+    samples: &'a [Sample],
+    side: Side,
+    /// The samples as rows. What packets do not show is zero there, and no rule that is asked here reads it.
+    rows: Vec<Row>,
+    line: Option<Rate>,
+}
+
+impl<'a> Packets<'a> {
+    pub(crate) fn new(samples: &'a [Sample], side: Side, mss: Bytes, line: Option<Rate>) -> Self {
+        Self { samples, side, rows: rows(samples, mss), line }
+    }
+
+    /// The limits over time, with their evidence.
+    pub(crate) fn classify(&self) -> Classification {
+        let goes_by_rate = bears_loss(&self.rows);
+        let host = |by_rate: bool| HostFacts {
+            line: self.line,
+            cc: by_rate.then_some(Algorithm::Bbr1),
+            ..HostFacts::default()
+        };
+        let (window, rate, past) = (host(false), host(true), Past::default());
+        let flows = [Flow::after(&past, &self.rows, &window), Flow::after(&past, &self.rows, &rate)];
+        let flow = &flows[usize::from(goes_by_rate)];
+        let start = self.start(flow);
+        let end = self.end();
+        let verdict = |at: usize| match at {
+            at if at > end => Verdict { limit: Limit::App, confidence: Confidence::High },
+            at => self.verdict(flow, &flows[1], at, start),
+        };
+        let mut verdicts: Vec<Verdict> = (1..self.rows.len()).map(verdict).collect();
+        without_blips(&self.rows, &mut verdicts);
+        let intervals = spans::merged(&self.rows, &verdicts, Basis::Inferred);
+        let findings = words::findings(self, &intervals, &flow.losses);
+        let loss = losses::of_path(flow, findings.first().map(|finding| finding.limit));
+        let notes = Vec::from_iter(goes_by_rate.then(|| {
+            "what is in flight does not fall when segments are lost, as with BBR: the sender goes by rate"
+                .to_owned()
+        }));
+        Classification { intervals, findings, goes_by_rate, loss, notes }
+    }
+
+    /// The samples within so many round trips of one.
+    fn near(&self, at: usize, round_trips: u64) -> &[Sample] {
+        &self.samples[around(&self.rows, at, round_trips, 1)]
+    }
+
+    /// The last sample in which anything was sent: what follows waits for ACKs only.
+    fn end(&self) -> usize {
+        self.samples.iter().rposition(|sample| sample.sent > 0).unwrap_or(0)
+    }
+
+    fn verdict(&self, flow: &Flow<'_>, rated: &Flow<'_>, at: usize, start: usize) -> Verdict {
+        use Confidence::{Certain, High, Low};
+        let near = flow.window(at, NEAR, 1);
+        let sample = &self.samples[at];
+        let mss = flow.rows[at].sender.mss;
+        let (limit, confidence) = if self.idle(at) {
+            match sample.rwnd {
+                Some(window) if window < mss => (Limit::ReceiverApp, Certain),
+                _ => (Limit::App, High),
+            }
+        } else if self.fills_window(at) {
+            let (limit, confidence) = whose_window(flow, at, &near);
+            let closed = self.near(at, NEAR).iter().any(|sample| sample.rwnd.is_some_and(|rwnd| rwnd < mss));
+            if closed { (Limit::ReceiverApp, High) } else { (limit, confidence) }
+        } else if at < start {
+            (Limit::SlowStart, High)
+        } else if self.looks_for_min_rtt(flow, at) {
+            (Limit::Cwnd, High)
+        } else {
+            match by_path(flow, at) {
+                (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
+                (Limit::Cwnd, _) => self.by_clock(flow, rated, at),
+                (limit, confidence) => (limit, if self.line.is_some() { confidence } else { Low }),
+            }
+        };
+        Verdict { limit, confidence }
+    }
+
+    /// Nothing is in flight. Elsewhere than at the sender that is known once nothing has come for round trips.
+    fn idle(&self, at: usize) -> bool {
+        let quiet = |sample: &Sample| sample.sent == 0 && sample.flight_size.is_zero();
+        quiet(&self.samples[at]) && (self.side == Side::Sender || self.near(at, NEAR).iter().all(quiet))
+    }
+
+    /// Most spans in which something was sent reached the end of the window, or it was full and nothing could be sent.
+    fn fills_window(&self, at: usize) -> bool {
+        let (mut told, mut full) = (0, 0);
+        for sample in self.near(at, NEAR) {
+            let Some(window) = sample.rwnd else { continue };
+            let stuck = sample.sent == 0 && window.get() < sample.flight_size.get() + self.mss();
+            told += usize::from(sample.sent > 0 || stuck);
+            full += usize::from(sample.full > 0 || stuck);
+        }
+        told > 0 && 2 * full >= told
+    }
+
+    /// Suddenly no more than the four segments that BBR keeps in flight while it measures the empty path.
+    fn looks_for_min_rtt(&self, flow: &Flow<'_>, at: usize) -> bool {
+        let usual = flow.window(at, WIDE, WIDE_ROWS).median(|row| Some(row.sender.cwnd.get() as f64));
+        let now = self.samples[at].inflight.get();
+        now <= 4 * self.mss() && usual.is_some_and(|usual| usual > (40 * self.mss()) as f64)
+    }
+
+    fn mss(&self) -> u64 {
+        self.rows.first().map_or(1, |row| row.sender.mss.get())
+    }
+
+    /// No queue stands: what releases the packets.
+    fn by_clock(&self, flow: &Flow<'_>, rated: &Flow<'_>, at: usize) -> (Limit, Confidence) {
+        use Confidence::{High, Low};
+        let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
+        // CUBIC too stays where it lost for a while.
+        let after_loss = lossy(LOSSY);
+        let flat = is_flat(flow.window(at, if after_loss { PLATEAU } else { COURSE }, WIDE_ROWS), self.mss());
+        if lossy(COURSE) || after_loss && !flat {
+            return (Limit::Cwnd, High);
+        }
+        let short = self.near(at, SHORT).iter().any(|sample| sample.short > 0);
+        match self.clocked(at) {
+            Some(true) if short || flat => (Limit::Sndbuf, Low),
+            Some(true) => (Limit::Cwnd, Low),
+            told if short => (Limit::App, if told.is_some() { High } else { Low }),
+            // BBR's probes show in the round trip where the path holds it.
+            told => match flow.window(at, WIDE, WIDE_ROWS).most(stretch) {
+                Some(most) if most >= PROBED => by_path(rated, at),
+                _ if told.is_some() => (Limit::Pacing, Low),
+                _ if flat => (Limit::Sndbuf, Low),
+                _ => (Limit::Cwnd, Low),
+            },
+        }
+    }
+
+    /// Whether ACKs release the packets, where that is seen.
+    fn clocked(&self, at: usize) -> Option<bool> {
+        let near = self.near(at, 2 * NEAR);
+        let (first, last) = (near.first()?, near.last()?);
+        let time = last.at.saturating_since(first.at).as_secs_f64();
+        let (mut sent, mut acks, mut prompt) = (0.0, 0.0, 0.0);
+        for sample in near {
+            sent += f64::from(sample.sent);
+            acks += f64::from(sample.acks);
+            prompt += f64::from(sample.prompt);
+        }
+        let seen = self.side == Side::Sender && sent > 0.0 && acks * CLOSEST < time;
+        seen.then(|| prompt >= CLOCKED * sent)
+    }
+
+    /// The row up to which what is in flight doubles.
+    fn start(&self, flow: &Flow<'_>) -> usize {
+        let rows = flow.rows;
+        let first = rows.iter().position(|row| !row.sender.flight_size.is_zero()).unwrap_or(0);
+        let (mut before, mut since) = (0.0, rows.get(first).map_or(Instant::ZERO, |row| row.at));
+        let mut grew = since;
+        for (at, row) in rows.iter().enumerate().skip(first) {
+            if row.sender.retransmits > 0 && !flow.by_rate {
+                return at;
+            }
+            let trip = round_trip(row);
+            if row.at.saturating_since(since) >= trip {
+                let now = row.sender.cwnd.get() as f64;
+                if now >= DOUBLES * before {
+                    grew = row.at;
+                } else if row.at.saturating_since(grew) >= trip * PATIENCE {
+                    return rows.partition_point(|row| row.at <= grew);
+                }
+                (before, since) = (now, row.at);
+            }
+        }
+        rows.len()
+    }
+}
+
+/// The samples as rows; `cwnd` is the most that was in flight within a round trip, which it was at least.
+fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
+    let (mut min_rtt, mut srtt) = (None, None);
+    // Before the first is known it is as it will be.
+    let first = samples.iter().find_map(|sample| sample.rwnd).unwrap_or(Bytes::MAX);
+    let first_rtt = samples.iter().find_map(|sample| sample.rtt);
+    let mut rows: Vec<Row> = Vec::with_capacity(samples.len());
+    for sample in samples {
+        srtt = sample.rtt.or(srtt).or(first_rtt);
+        min_rtt = [min_rtt, srtt].into_iter().flatten().min();
+        rows.push(Row {
+            at: sample.at,
+            flow: 0,
+            sender: TcpInfo {
+                cc: None,
+                mss: mss.max(Bytes::new(1)),
+                cwnd: sample.inflight,
+                ssthresh: None,
+                inflight: sample.inflight,
+                flight_size: sample.flight_size,
+                rwnd: sample.rwnd.unwrap_or(first),
+                pacing_rate: None,
+                max_pacing_rate: None,
+                delivery_rate: None,
+                app_limited: false,
+                srtt,
+                min_rtt,
+                delivered: sample.delivered,
+                retransmits: sample.retransmits,
+                recovering: false,
+                notsent: Bytes::ZERO,
+                sndbuf: Bytes::ZERO,
+                sndbuf_used: Bytes::ZERO,
+            },
+            receiver: None,
+            path: None,
+            truth: None,
+        });
+    }
+    let mut oldest = 0;
+    for at in 0..rows.len() {
+        let trip = round_trip(&rows[at]);
+        while rows[at].at.saturating_since(rows[oldest].at) > trip {
+            oldest += 1;
+        }
+        let most = rows[oldest..=at].iter().map(|row| row.sender.inflight).max();
+        rows[at].sender.cwnd = most.unwrap_or_default();
+    }
+    rows
+}
+
+/// Whether losses leave what is in flight as it was.
+fn bears_loss(rows: &[Row]) -> bool {
+    let mut ratios = Vec::new();
+    let mut last: Option<Instant> = None;
+    for (at, pair) in rows.windows(2).enumerate() {
+        if pair[1].sender.retransmits == pair[0].sender.retransmits {
+            continue;
+        }
+        let trip = round_trip(&pair[1]);
+        let new = last.is_none_or(|last| pair[1].at.saturating_since(last) > trip * 2);
+        last = Some(pair[1].at);
+        if !new || ratios.is_empty() && at == 0 {
+            continue;
+        }
+        let later = rows.partition_point(|row| row.at <= pair[1].at + trip * 3);
+        let before = pair[0].sender.cwnd.get() as f64;
+        if let Some(row) = rows.get(later).filter(|_| before > 0.0) {
+            ratios.push(row.sender.cwnd.get() as f64 / before);
+        }
+    }
+    ratios.len() > 1 && median(ratios) >= BEARS
+}
+
+/// Whether what is in flight stays the same.
+fn is_flat(window: Window<'_>, mss: u64) -> bool {
+    let mut values: Vec<f64> = window.rows.iter().map(|row| row.sender.cwnd.get() as f64).collect();
+    values.sort_by(f64::total_cmp);
+    let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
+    !values.is_empty() && at(0.9) - at(0.1) <= (FLAT * at(0.5)).max((2 * mss) as f64)
+}

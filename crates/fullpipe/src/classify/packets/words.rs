@@ -1,0 +1,313 @@
+//! Findings from packets: evidence that a reader can check in the capture, and what packets cannot tell.
+
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+use super::{Packets, Sample};
+use crate::classify::Classified;
+use crate::classify::losses::Losses;
+use crate::classify::rules::QUEUE;
+use crate::classify::window::median;
+use crate::explain::{Confidence, Finding, Limit};
+use crate::input::capture::Side;
+
+/// Headers of IP and TCP with timestamps.
+const HEADERS: f64 = 52.0;
+
+/// One finding a limit, the longest first.
+pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: &Losses) -> Vec<Finding> {
+    let mut times: Vec<Time<'_>> = Vec::new();
+    for interval in intervals {
+        let index = times.iter().position(|time| time.limit == interval.limit).unwrap_or_else(|| {
+            times.push(Time { limit: interval.limit, ..Time::new(packets, losses) });
+            times.len() - 1
+        });
+        times[index].add(interval);
+    }
+    times.sort_by_key(|time| std::cmp::Reverse(time.length));
+    let all: f64 = times.iter().map(|time| time.length.as_secs_f64()).sum();
+    times.iter().map(|time| time.finding(all)).collect()
+}
+
+/// The time of one limit.
+struct Time<'a> {
+    packets: &'a Packets<'a>,
+    losses: &'a Losses,
+    limit: Limit,
+    length: Duration,
+    delivered: f64,
+    samples: Vec<&'a Sample>,
+    /// Time by confidence, the least sure first.
+    confidence: [Duration; 3],
+}
+
+impl<'a> Time<'a> {
+    fn new(packets: &'a Packets<'a>, losses: &'a Losses) -> Self {
+        Self {
+            packets,
+            losses,
+            limit: Limit::Cwnd,
+            length: Duration::ZERO,
+            delivered: 0.0,
+            samples: Vec::new(),
+            confidence: Default::default(),
+        }
+    }
+
+    fn add(&mut self, interval: &Classified) {
+        self.length += interval.length();
+        self.confidence[interval.confidence as usize] += interval.length();
+        let all = self.packets.samples;
+        let at = |when: Instant| all.partition_point(|sample| sample.at <= when);
+        let (from, to) = (at(interval.from), at(interval.to));
+        self.samples.extend(&all[from..to]);
+        let before = |number: usize| number.checked_sub(1).map_or(0, |last| all[last].delivered.get());
+        self.delivered += before(to).saturating_sub(before(from)) as f64;
+    }
+
+    fn finding(&self, all: f64) -> Finding {
+        let (evidence, could_not_tell) = self.evidence();
+        let [low, high, certain] = self.confidence;
+        let confidence = if certain >= low.max(high) {
+            Confidence::Certain
+        } else if high >= low {
+            Confidence::High
+        } else {
+            Confidence::Low
+        };
+        let grows = matches!(self.limit, Limit::Cwnd | Limit::SlowStart);
+        Finding {
+            limit: self.limit,
+            what: self.what().into(),
+            share: if all > 0.0 { self.length.as_secs_f64() / all } else { 0.0 },
+            confidence,
+            ceiling: (!grows).then(|| self.rate()),
+            evidence,
+            could_not_tell,
+            next_test: self.next_test().map(Into::into),
+        }
+    }
+
+    fn what(&self) -> &'static str {
+        match self.limit {
+            Limit::App => "the sending application offers no more",
+            Limit::ReceiverApp => "the receiving application reads no faster",
+            Limit::Rwnd => "the receiver's window is full",
+            Limit::Sndbuf => {
+                "the sender keeps no more in flight, though every window would let it: its send buffer"
+            }
+            Limit::Cwnd if self.losses.episodes > 0 => "loss holds cwnd down",
+            Limit::Cwnd => "the congestion window grows too slowly",
+            Limit::SlowStart => "the start: what is in flight still doubles",
+            Limit::Pacing => "the sender lets packets out at a rate of its own",
+            Limit::Policer if self.queued() => "something delays this flow at a rate below the line's",
+            Limit::Policer => "something lets this flow pass no faster, below the line's rate",
+            Limit::Link => "the line is full",
+        }
+    }
+
+    fn rate(&self) -> Rate {
+        let seconds = self.length.as_secs_f64();
+        Rate::from_bps(if seconds > 0.0 { (8.0 * self.delivered / seconds) as u64 } else { 0 })
+    }
+
+    fn median(&self, value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
+        let values: Vec<f64> = self.samples.iter().filter_map(|sample| value(sample)).collect();
+        (!values.is_empty()).then(|| median(values))
+    }
+
+    /// The usual height: spans in which nothing passed say little of what was in flight.
+    fn in_flight(&self) -> Bytes {
+        let of = |sample: &Sample| (sample.sent > 0).then_some(sample.flight_size.get() as f64);
+        Bytes::new(self.median(of).unwrap_or(0.0) as u64)
+    }
+
+    fn window(&self) -> Option<Bytes> {
+        self.median(|sample| sample.rwnd.map(|rwnd| rwnd.get() as f64)).map(|bytes| Bytes::new(bytes as u64))
+    }
+
+    fn sum(&self, of: fn(&Sample) -> u32) -> u64 {
+        self.samples.iter().map(|sample| u64::from(of(sample))).sum()
+    }
+
+    /// The usual and the least round trip.
+    fn round_trips(&self) -> Option<(Duration, Duration)> {
+        let usual = self.median(|sample| sample.rtt.map(Duration::as_secs_f64))?;
+        let least = self.packets.samples.iter().filter_map(|sample| sample.rtt).min()?;
+        Some((Duration::from_secs_f64((usual * 1e4).round() / 1e4), least))
+    }
+
+    fn queued(&self) -> bool {
+        self.round_trips().is_some_and(|(usual, least)| usual.as_secs_f64() >= QUEUE * least.as_secs_f64())
+    }
+
+    fn round_trip(&self) -> Option<String> {
+        let (usual, least) = self.round_trips()?;
+        let queue = if self.queued() { "a queue stands" } else { "no queue stands" };
+        Some(format!("the round trip takes {usual} against {least} at least: {queue}"))
+    }
+
+    /// What speaks for it, and what is left open.
+    fn evidence(&self) -> (Vec<String>, Vec<String>) {
+        let (mut evidence, mut open) = (Vec::new(), Vec::new());
+        match self.limit {
+            Limit::App => self.app(&mut evidence, &mut open),
+            Limit::Rwnd | Limit::ReceiverApp => self.full_window(&mut evidence, &mut open),
+            Limit::SlowStart => {
+                evidence.push(format!("in flight are up to {}, and more each round trip", self.in_flight()));
+            }
+            Limit::Sndbuf => self.steady(&mut evidence, &mut open),
+            Limit::Pacing => self.paced(&mut evidence, &mut open),
+            Limit::Link | Limit::Policer => self.path(&mut evidence, &mut open),
+            Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
+        }
+        (evidence, open)
+    }
+
+    fn app(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
+        let idle = self.samples.iter().filter(|sample| sample.sent == 0).count();
+        let (sent, short) = (self.sum(|sample| sample.sent), self.sum(|sample| sample.short));
+        if short > 0 {
+            evidence.push(format!(
+                "{short} of {sent} packets end short of a segment while the window has room: nothing more was there to send"
+            ));
+        }
+        if 2 * idle > self.samples.len() {
+            evidence.push("most of this time nothing is sent, and no window forbids it".into());
+        } else if self.packets.side != Side::Sender {
+            open.push(
+                "sending application or send buffer: both run out of data to send, and only at the sender is seen whether \
+                 ACKs release the packets"
+                    .into(),
+            );
+        } else {
+            evidence.push("packets do not leave when ACKs arrive, but at times of their own".into());
+        }
+    }
+
+    fn full_window(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
+        evidence.push(format!(
+            "in flight are {} of the receiver's window of {}: less than a segment fits in after {} of {} packets",
+            self.in_flight(),
+            self.window().unwrap_or_default(),
+            self.sum(|sample| sample.full),
+            self.sum(|sample| sample.sent),
+        ));
+        let closed = self.samples.iter().filter(|sample| sample.rwnd == Some(Bytes::ZERO)).count();
+        if closed > 0 {
+            evidence.push("the receiver closes its window: what arrived is not read".into());
+            return;
+        }
+        let pattern = if self.limit == Limit::ReceiverApp {
+            "it shrank, as a slow reader's does"
+        } else {
+            "it never shrank, as a buffer's does not"
+        };
+        open.push(format!(
+            "whether the receiver's buffer is small or its application slow: its Recv-Q is not in a capture; the window alone \
+             says that {pattern}"
+        ));
+    }
+
+    fn steady(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
+        let window = self.window().map_or(String::new(), |window| format!(" of a window of {window}"));
+        evidence
+            .push(format!("in flight are {}{window}, and that stays so without losses", self.in_flight()));
+        evidence.extend(self.round_trip());
+        if self.packets.side == Side::Sender {
+            evidence.push("packets leave when ACKs arrive".into());
+            open.push(
+                "what bounds it: a send buffer, or a bound on cwnd itself, keeps in flight at one amount"
+                    .into(),
+            );
+        } else {
+            open.push(
+                "what bounds it: a send buffer, a rate of the sender's own or its application; only at the sender is seen \
+                 what releases the packets"
+                    .into(),
+            );
+        }
+    }
+
+    fn paced(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
+        let prompt = self.sum(|sample| sample.prompt);
+        let sent = self.sum(|sample| sample.sent);
+        evidence.push(format!(
+            "whole segments leave at {}, and {prompt} of {sent} packets at once after an ACK: ACKs do not release them",
+            self.rate()
+        ));
+        evidence.extend(self.round_trip());
+        open.push(
+            "whose rate it is: a cap on the socket's pacing (SO_MAX_PACING_RATE), a shaper on the sending host, or an \
+             application that writes at it"
+                .into(),
+        );
+    }
+
+    fn path(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
+        let rate = self.rate();
+        let mss = self.packets.mss() as f64;
+        match self.packets.line {
+            Some(line) => {
+                let payload = line.as_bps() as f64 * mss / (mss + HEADERS);
+                let share = 100.0 * rate.as_bps() as f64 / payload.max(1.0);
+                evidence.push(format!("{rate} arrive, {share:.0} % of what the line carries as payload"));
+            }
+            None => {
+                evidence.push(format!("{rate} arrive, steadily"));
+                open.push(
+                    "whether it is the line itself or something that limits this flow alone: the line's rate is not known"
+                        .into(),
+                );
+            }
+        }
+        evidence.extend(self.round_trip());
+        if self.limit == Limit::Policer && self.losses.at_fixed_rate() {
+            evidence.push(self.ranks());
+        }
+    }
+
+    fn ranks(&self) -> String {
+        format!(
+            "{} losses came when more was in flight than for {:.0} % of the data (by chance 50 %)",
+            self.losses.episodes,
+            100.0 * self.losses.rank
+        )
+    }
+
+    fn cwnd(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
+        let resent = self.packets.samples.last().map_or(0, |last| last.retransmits);
+        evidence.push(format!(
+            "in flight are {}, with room in the receiver's window; {resent} segments were sent again, in {} episodes",
+            self.in_flight(),
+            self.losses.episodes
+        ));
+        evidence.extend(self.round_trip());
+        if self.losses.episodes > 3 {
+            evidence.push(self.ranks());
+        } else if self.losses.episodes > 0 {
+            open.push(format!(
+                "what causes the losses: {} tell nothing of whether they come at random",
+                self.losses.episodes
+            ));
+        }
+        open.push("how large Cwnd is: a capture does not have it; what is in flight stands for it".into());
+    }
+
+    fn next_test(&self) -> Option<&'static str> {
+        match self.limit {
+            Limit::Rwnd | Limit::ReceiverApp => Some("look at Recv-Q on the receiving host: ss -tn"),
+            Limit::App | Limit::Sndbuf => Some(
+                "during the transfer, on the sender: ss -tmi; skmem w near tb is the send buffer, far below it the application",
+            ),
+            Limit::Pacing => Some("during the transfer, on the sender: ss -ti; pacing_rate and its maximum"),
+            Limit::Policer | Limit::Link if self.packets.line.is_none() => Some(
+                "give the line's rate with --link, or send a second flow beside: what limits each alone adds up",
+            ),
+            Limit::Policer => Some("send a second flow beside: what limits each alone adds up"),
+            Limit::Cwnd => {
+                Some("repeat with BBR on the sender: a higher rate shows that loss held cwnd down")
+            }
+            _ => None,
+        }
+    }
+}

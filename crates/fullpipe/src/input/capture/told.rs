@@ -1,0 +1,105 @@
+//! What the sender of a direction knew when it sent, seen from anywhere on the way.
+//!
+//! ```text
+//!   sender ◄───── ACK (value 7) ◄───── tap ◄───── receiver        noted as it passes
+//!   sender ─────► data (echo 7) ─────► tap ─────► receiver        what was noted is what the sender had
+//! ```
+//!
+//! At the sender the last ACK that passed is the one it knows. Anywhere else ACKs that passed are still on their way to it
+//! when the data left that passes now: they count from the moment on when an echo of their timestamp (RFC 7323), or at least
+//! the time to the sender and back, allows. Without this a receiver's capture has nothing in flight and a window that is
+//! never full.
+
+use std::collections::VecDeque;
+
+use fullpipe_units::{Duration, Instant};
+
+/// What an ACK says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// When it passed.
+    pub(super) at: Instant,
+    /// Its timestamp.
+    pub(super) value: Option<u32>,
+    /// First octet that is not acknowledged.
+    pub(super) una: u64,
+    /// Octets above it that were said to have arrived.
+    pub(super) sacked: u64,
+    /// First octet that the receiver's window does not admit.
+    pub(super) edge: u64,
+}
+
+/// ACKs on their way to the sender, the oldest first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answers {
+    passed: VecDeque<Told>,
+    known: Option<Told>,
+}
+
+impl Answers {
+    /// An ACK passes; of more than `most` every other one is forgotten.
+    pub(super) fn passes(&mut self, told: Told, most: usize) {
+        if self.passed.len() >= most.max(2) {
+            let mut number = 0;
+            self.passed.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+        }
+        self.passed.push_back(told);
+    }
+
+    /// What the sender knew of whose data passes at `now`, and whether it learned more since its last; `away` is the time from
+    /// the tap to it and back at least.
+    pub(super) fn known(&mut self, now: Instant, echo: Option<u32>, away: Duration) -> Option<(Told, bool)> {
+        let mut fresh = false;
+        while let Some(next) = self.passed.front() {
+            let arrived = now.saturating_since(next.at) >= away;
+            let echoed = match (next.value, echo) {
+                // Numbers that wrap: half of their range lies behind.
+                (Some(value), Some(echo)) => echo.wrapping_sub(value) as i32 >= 0,
+                _ => true,
+            };
+            if !(arrived && echoed) {
+                break;
+            }
+            self.known = self.passed.pop_front();
+            fresh = true;
+        }
+        self.known.map(|told| (told, fresh))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(millis: u64, una: u64) -> Told {
+        let at = Instant::from_nanos(millis * 1_000_000);
+        Told { at, value: Some(millis as u32), una, ..Told::default() }
+    }
+
+    /// At the receiver an ACK is known to the sender a round trip later, and not before its timestamp comes back.
+    #[test]
+    fn an_ack_counts_once_it_is_echoed() {
+        let (mut answers, away) = (Answers::default(), Duration::from_millis(100));
+        for (millis, una) in [(0, 10), (50, 20), (60, 30)] {
+            answers.passes(told(millis, una), 512);
+        }
+        let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
+        assert_eq!(answers.known(at(90), Some(0), away), None);
+        assert_eq!(answers.known(at(100), Some(0), away).map(|(told, _)| told.una), Some(10));
+        // Late enough for both, but only one is echoed.
+        assert_eq!(answers.known(at(170), Some(50), away).map(|(told, _)| told.una), Some(20));
+        assert_eq!(answers.known(at(171), None, away).map(|(told, _)| told.una), Some(30));
+    }
+
+    #[test]
+    fn a_long_way_takes_no_more_room() {
+        let mut answers = Answers::default();
+        for i in 0..10_000 {
+            answers.passes(told(i, i), 64);
+            assert!(answers.passed.len() <= 64);
+        }
+    }
+}

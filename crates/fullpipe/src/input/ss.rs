@@ -1,0 +1,374 @@
+//! The output of `ss -ti` and `ss -tmi`: one dump, or many in a row (`while sleep 0.1; do ss -tmi; done`).
+//!
+//! ```text
+//!   State Recv-Q Send-Q  Local Address:Port  Peer Address:Port Process
+//!   ESTAB 0      3874816     127.0.0.1:52296    127.0.0.1:5999          ──► which connection
+//!   	 skmem:(r0,rb131072,t0,tb4194304,...) bbr rtt:10.6/4.1 mss:1448 ...  ──► a row of it
+//! ```
+//!
+//! Fields are taken by name, and unknown ones left alone: their order and number differ by version. A dump ends where a
+//! connection comes a second time. When dumps have no time before them (`date +%s.%N`), the kernel's own counters of
+//! milliseconds tell how much passed between two: `lastsnd`, `lastrcv` and `busy` of any connection grow by no more than that.
+
+use std::collections::BTreeMap;
+
+use fullpipe_lab::trace::{Row, TcpInfo};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+use super::iperf3::{FEWEST_INTERVALS, Format};
+use super::trace::Trace;
+use super::{InputError, quote};
+
+/// What stands between two dumps of which nothing tells.
+const UNKNOWN_TIME: Duration = Duration::from_millis(100);
+/// A window that is not shown cannot be taken for full: the largest that TCP can say (RFC 7323).
+const UNKNOWN_WINDOW: Bytes = Bytes::from_mib(1024);
+/// Connections that a message lists.
+const LISTED: usize = 4;
+/// Rows in place of one: what it shows is taken to go on for so many round trips.
+const EXTRAPOLATED: u64 = FEWEST_INTERVALS as u64 + 2;
+const HINT: &str =
+    "give what ss -tmi printed, whole: once, or again and again (while sleep 0.1; do ss -tmi; done)";
+
+/// Whether a line is one of `ss`: the names of its columns, or the inside of a connection.
+pub(super) fn is_typical_line(line: &str) -> bool {
+    let inside = |name: &str| line.split_whitespace().any(|word| word.starts_with(name));
+    is_header(line) || inside("cwnd:") && inside("rtt:") && inside("rto:")
+}
+
+fn is_header(line: &str) -> bool {
+    line.contains("Recv-Q") && line.contains("Send-Q") && line.contains("Address:Port")
+}
+
+/// One connection at one dump.
+#[derive(Clone, Debug, Default)]
+struct Sample {
+    name: String,
+    /// Named fields; of those without a value the value is empty.
+    fields: BTreeMap<String, String>,
+}
+
+/// Dumps in order, each with the time before it, if one stands there.
+#[derive(Debug, Default)]
+struct Dump {
+    time: Option<f64>,
+    samples: Vec<Sample>,
+}
+
+/// Reads dumps and takes one connection: number `flow`, counted from 1 in order of appearance, or the one that sent most.
+///
+/// # Errors
+/// No dump, no connection with an inside, or a number that there is not.
+pub fn parse(text: &str, flow: Option<u32>) -> Result<Trace, InputError> {
+    let dumps = dumps(&super::clean(text));
+    let connections = connections(&dumps);
+    if connections.is_empty() {
+        return Err(InputError::new("this output of ss shows no connection from inside", HINT));
+    }
+    let sent = |rows: &Vec<(Instant, &Sample)>| {
+        let acked = |row: Option<&(Instant, &Sample)>| row.map_or(0, |(_, sample)| sample.acked());
+        (acked(rows.last()).saturating_sub(acked(rows.first())), acked(rows.last()))
+    };
+    let chosen = match flow {
+        None => connections.iter().max_by_key(|(_, rows)| sent(rows)),
+        Some(number) => number.checked_sub(1).and_then(|index| connections.get(index as usize)),
+    };
+    let Some((name, samples)) = chosen else {
+        let list: Vec<&str> = connections.iter().take(LISTED).map(|(name, _)| name.as_str()).collect();
+        let hint = format!("numbers 1 to {} are {}", connections.len(), list.join(", "));
+        return Err(InputError::new(format!("ss shows no connection {}", flow.unwrap_or(0)), hint));
+    };
+    let mut notes = Vec::new();
+    if connections.len() > 1 {
+        notes.push(format!(
+            "ss shows {} connections; this is {}, {}: choose with --flow",
+            connections.len(),
+            quote(name),
+            if flow.is_some() { "the one asked for" } else { "the one that sent most" }
+        ));
+    }
+    let shows = |field: &str| dumps.iter().flat_map(|dump| &dump.samples).any(|sample| sample.has(field));
+    let shows_window = shows("snd_wnd");
+    if !shows_window {
+        notes.push(
+            "the receiver's window is not shown (snd_wnd: Linux 5.4 and a newer ss), so it is taken to be no limit, \
+             which it may be"
+                .into(),
+        );
+    }
+    if !shows("skmem") {
+        notes.push(
+            "the send buffer is not shown (ss -tmi shows it): where the application seems to offer no more, the buffer may \
+             be what it waits for"
+                .into(),
+        );
+    }
+    let mut rows: Vec<Row> = Vec::new();
+    for (at, sample) in samples {
+        if rows.last().is_none_or(|last| *at > last.at) {
+            let sender = sample.sender(shows_window);
+            rows.push(Row { at: *at, flow: 0, sender, receiver: None, path: None, truth: None });
+        }
+    }
+    match rows.as_slice() {
+        [row] => Trace::of_one_row(extrapolated(row)?, Format::Ss, notes),
+        _ => Trace::of_rows(rows, Format::Ss, notes, HINT),
+    }
+}
+
+/// What one row shows, as if it went on: at the rate of its last sample.
+fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
+    let still = InputError::new(
+        "this one dump is of a connection that has sent nothing of late",
+        "give dumps of a transfer, ten a second: while sleep 0.1; do ss -tmi; done",
+    );
+    let rate = row.sender.delivery_rate.filter(|rate| !rate.is_zero()).ok_or(still)?;
+    let trip = row.sender.srtt.filter(|rtt| !rtt.is_zero()).unwrap_or(UNKNOWN_TIME);
+    let later = |trips: u64| {
+        let mut row = row.clone();
+        row.at = Instant::ZERO + trip * trips;
+        row.sender.delivered = row.sender.delivered + rate * (trip * trips);
+        row
+    };
+    Ok((0..EXTRAPOLATED).map(later).collect())
+}
+
+/// Splits the text into dumps, and these into connections.
+fn dumps(text: &str) -> Vec<Dump> {
+    let mut dumps: Vec<Dump> = vec![Dump::default()];
+    let mut time = None;
+    for line in text.lines() {
+        if is_header(line) {
+            dumps.push(Dump { time: time.take(), samples: Vec::new() });
+        } else if let Some((name, rest)) = connection(line) {
+            let again = dumps.last().is_none_or(|dump| dump.samples.iter().any(|sample| sample.name == name));
+            if again || time.is_some() {
+                dumps.push(Dump { time: time.take(), samples: Vec::new() });
+            }
+            let mut sample = Sample { name, ..Sample::default() };
+            sample.read(rest);
+            dumps.extend(dumps.is_empty().then(Dump::default));
+            if let Some(dump) = dumps.last_mut() {
+                dump.samples.push(sample);
+            }
+        } else if let Some(stamp) = stamp(line) {
+            time = Some(stamp);
+        } else if let Some(sample) = dumps.last_mut().and_then(|dump| dump.samples.last_mut())
+            && line.starts_with(char::is_whitespace)
+        {
+            sample.read(line);
+        }
+    }
+    dumps.retain(|dump| !dump.samples.is_empty());
+    dumps
+}
+
+/// The two ends that a line begins with, and what follows them.
+fn connection(line: &str) -> Option<(String, &str)> {
+    if line.starts_with(char::is_whitespace) {
+        return None;
+    }
+    let mut rest = line;
+    let mut word = || {
+        let trimmed = rest.trim_start();
+        let (word, after) = trimmed.split_at(trimmed.find(char::is_whitespace).unwrap_or(trimmed.len()));
+        rest = after;
+        (!word.is_empty()).then_some(word)
+    };
+    let mut first = word()?;
+    let number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    // With a state chosen, ss leaves it out; with -a it names the protocol too.
+    for _ in 0..2 {
+        if !number(first) {
+            first = word()?;
+        }
+    }
+    let (queues, local, remote) = ([first, word()?], word()?, word()?);
+    let end = |word: &str| word.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && port != "*");
+    let is_one = queues.into_iter().all(number) && end(local) && end(remote);
+    is_one.then(|| (format!("{local} > {remote}"), rest))
+}
+
+/// Seconds in a line that is nothing but a time: of the epoch, or of a day (`date +%T.%N`, `date -Ins`).
+fn stamp(line: &str) -> Option<f64> {
+    let line = line.trim();
+    if let Ok(seconds) = line.parse::<f64>() {
+        return (seconds.is_finite() && seconds >= 0.0).then_some(seconds);
+    }
+    let day = line.split(['T', ' ']).find(|part| part.matches(':').count() >= 2)?;
+    let day = day.split(['+', 'Z']).next()?.replace(',', ".");
+    let mut parts = day.splitn(3, ':');
+    let mut part = || parts.next()?.parse::<f64>().ok().filter(|part| part.is_finite() && *part >= 0.0);
+    let (hours, minutes, seconds) = (part()?, part()?, part()?);
+    (hours < 24.0 && minutes < 60.0 && seconds < 61.0).then_some(hours * 3_600.0 + minutes * 60.0 + seconds)
+}
+
+/// Every connection with its samples, in order of appearance.
+fn connections(dumps: &[Dump]) -> Vec<(String, Vec<(Instant, &Sample)>)> {
+    let mut connections: Vec<(String, Vec<(Instant, &Sample)>)> = Vec::new();
+    let mut index: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut at = Instant::ZERO;
+    for (i, dump) in dumps.iter().enumerate() {
+        if let Some(before) = i.checked_sub(1).map(|before| &dumps[before]) {
+            at += passed(before, dump);
+        }
+        for sample in dump.samples.iter().filter(|sample| sample.has("mss") && sample.has("cwnd")) {
+            let number = *index.entry(&sample.name).or_insert_with(|| {
+                connections.push((sample.name.clone(), Vec::new()));
+                connections.len() - 1
+            });
+            connections[number].1.push((at, sample));
+        }
+    }
+    connections
+}
+
+/// The time between two dumps: what stands there, or the most that a counter of milliseconds grew by.
+fn passed(before: &Dump, after: &Dump) -> Duration {
+    if let (Some(from), Some(to)) = (before.time, after.time) {
+        // A day has an end.
+        let seconds = if to >= from { to - from } else { 0.0 };
+        return Duration::from_secs_f64(seconds);
+    }
+    let earlier: BTreeMap<&str, &Sample> =
+        before.samples.iter().map(|sample| (sample.name.as_str(), sample)).collect();
+    let grown = after.samples.iter().filter_map(|sample| {
+        let earlier = earlier.get(sample.name.as_str())?;
+        let counters = ["lastsnd", "lastrcv", "lastack", "busy"];
+        counters.iter().filter_map(|name| sample.millis(name)?.checked_sub(earlier.millis(name)?)).max()
+    });
+    match grown.max() {
+        None | Some(0) => UNKNOWN_TIME,
+        Some(millis) => Duration::from_millis(millis),
+    }
+}
+
+impl Sample {
+    /// Takes the fields of a line. Some have their value in the next word, most behind a colon.
+    fn read(&mut self, line: &str) {
+        let mut words = line.split_whitespace();
+        while let Some(word) = words.next() {
+            let (name, value) = match word {
+                "send" | "pacing_rate" | "delivery_rate" | "max_pacing_rate" => {
+                    (word, words.next().unwrap_or_default())
+                }
+                word => word.split_once(':').unwrap_or((word, "")),
+            };
+            if self.fields.len() < 128 {
+                self.fields.insert(name.to_owned(), value.to_owned());
+            }
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.fields.contains_key(name)
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.value(name)?.parse().ok()
+    }
+
+    /// A counter of milliseconds, as `busy:328ms` or `lastsnd:12`.
+    fn millis(&self, name: &str) -> Option<u64> {
+        let value = self.value(name)?;
+        value.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    }
+
+    /// Milliseconds with a fraction, as `minrtt:0.04`.
+    fn span(value: &str) -> Option<Duration> {
+        let millis: f64 = value.parse().ok()?;
+        (millis > 0.0 && millis < 1e9).then(|| Duration::from_secs_f64(millis / 1e3))
+    }
+
+    /// A rate, as `92Mbps` or `92019424bps`; `0` is none.
+    fn rate(value: &str) -> Option<Rate> {
+        let number = value.strip_suffix("bps")?;
+        let (digits, unit) =
+            number.split_at(number.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(number.len()));
+        let unit = match unit {
+            "" => 1.0,
+            "K" | "k" => 1e3,
+            "M" => 1e6,
+            "G" => 1e9,
+            "T" => 1e12,
+            _ => return None,
+        };
+        let bps = digits.parse::<f64>().ok()? * unit;
+        (bps >= 1.0 && bps < 1e15).then(|| Rate::from_bps(bps as u64))
+    }
+
+    /// A part of `skmem:(r0,rb131072,...)`.
+    fn memory(&self, part: &str) -> Bytes {
+        let parts = self.value("skmem").unwrap_or_default().trim_matches(['(', ')']);
+        let value = parts.split(',').find_map(|field| {
+            let digits = field.find(|c: char| c.is_ascii_digit())?;
+            let (name, value) = field.split_at(digits);
+            (name == part).then(|| value.parse::<u64>().ok())?
+        });
+        Bytes::new(value.unwrap_or(0))
+    }
+
+    /// Payload that was acknowledged so far.
+    fn acked(&self) -> u64 {
+        self.number("bytes_acked").unwrap_or(0)
+    }
+
+    fn sender(&self, shows_window: bool) -> TcpInfo {
+        let mss = self.number("mss").unwrap_or(0);
+        let count = |name: &str| self.number(name).unwrap_or(0);
+        let segments = |count: u64| Bytes::new(count.saturating_mul(mss));
+        let named = ["reno", "bic", "cubic", "vegas", "bbr"].into_iter().find(|name| {
+            // BBR's own figures have its name too: bbr:(bw:...).
+            self.has(name)
+        });
+        let cc = named.and_then(|name| if name == "bbr" { Some(Algorithm::Bbr1) } else { name.parse().ok() });
+        // Those in flight again, and those since the beginning.
+        let (again, retransmits) = match self.value("retrans").and_then(|value| value.split_once('/')) {
+            Some((now, all)) => (now.parse().unwrap_or(0), all.parse().unwrap_or(0)),
+            None => (0, 0),
+        };
+        let unacked = count("unacked");
+        let inflight =
+            unacked.saturating_add(again).saturating_sub(count("sacked").saturating_add(count("lost")));
+        let rtt = self.value("rtt").and_then(|value| Self::span(value.split('/').next()?));
+        let (pacing, max_pacing) = match self.value("pacing_rate") {
+            Some(value) => {
+                let (rate, most) = value.split_once('/').unwrap_or((value, ""));
+                (Self::rate(rate), Self::rate(most))
+            }
+            None => (None, None),
+        };
+        // The kernel computes a pacing rate for everybody; who goes by it is paced, and who was given a limit.
+        let paced = cc.is_some_and(Algorithm::goes_by_rate) || max_pacing.is_some();
+        let window = if shows_window { Bytes::new(count("snd_wnd")) } else { UNKNOWN_WINDOW };
+        TcpInfo {
+            cc,
+            mss: Bytes::new(mss),
+            cwnd: segments(count("cwnd")),
+            ssthresh: self.number("ssthresh").map(segments),
+            inflight: segments(inflight),
+            flight_size: segments(unacked),
+            rwnd: window,
+            pacing_rate: pacing.filter(|_| paced),
+            max_pacing_rate: max_pacing,
+            delivery_rate: self.value("delivery_rate").and_then(Self::rate),
+            app_limited: self.has("app_limited"),
+            srtt: rtt,
+            min_rtt: self.value("minrtt").and_then(Self::span),
+            delivered: self.number("delivered").map_or(Bytes::new(self.acked()), segments),
+            retransmits,
+            recovering: again > 0 || count("lost") > 0,
+            notsent: Bytes::new(count("notsent")),
+            sndbuf: self.memory("tb"),
+            sndbuf_used: self.memory("w"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+use super::*;
+
+const MSS: u64 = 1_448;
+
+/// A sender that is held by its congestion window: 100 segments a round trip of 50 ms, and `unsent` segments wait.
+fn sender(delivered: u64, unsent: u64) -> TcpInfo {
+    let segments = |n: u64| Bytes::new(n * MSS);
+    let ms = Duration::from_millis;
+    TcpInfo {
+        cc: None,
+        mss: Bytes::new(MSS),
+        cwnd: segments(100),
+        ssthresh: Some(segments(80)),
+        inflight: segments(100),
+        flight_size: segments(100),
+        rwnd: segments(1_000),
+        pacing_rate: Some(Rate::of(segments(120), ms(50))),
+        max_pacing_rate: None,
+        delivery_rate: None,
+        app_limited: false,
+        srtt: Some(ms(50)),
+        min_rtt: Some(ms(50)),
+        delivered: Bytes::new(delivered),
+        retransmits: 0,
+        recovering: false,
+        notsent: segments(unsent),
+        sndbuf: segments(1_000),
+        sndbuf_used: segments(150),
+    }
+}
+
+fn sample(id: u64, acked: u64, unsent: u64) -> Sample<'static> {
+    let end = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
+    Sample {
+        id,
+        local: end(1_000 + id as u16),
+        remote: end(443),
+        cc: "cubic",
+        sender: sender(acked, unsent),
+        receiver: ReceiverInfo { received: Bytes::ZERO, unread: Bytes::ZERO, rcvbuf: Bytes::ZERO },
+        acked: Bytes::new(acked),
+        queued: Bytes::new((100 + unsent) * MSS),
+    }
+}
+
+const MEMORY: Memory = Memory::Given(Bytes::new(1_000_000_000));
+
+/// Ten samples a second from `from` on: 1 MB a second is acknowledged, and the queue grows by so many segments a sample.
+fn run(sockets: &mut Sockets, id: u64, from: u64, samples: u64, growth: u64) {
+    for tenth in from..from + samples {
+        let at = Instant::ZERO + Duration::from_millis(100 * tenth);
+        sockets.take(at, &sample(id, 100_000 * tenth, 50 + growth * tenth));
+    }
+}
+
+/// What an application writes and the path does not carry waits in the kernel, and the memory's end can be told.
+#[test]
+fn a_growing_queue_is_told_with_its_end() {
+    let mut sockets = Sockets::new(HostFacts::default());
+    run(&mut sockets, 1, 1, 11, 69);
+    let reports = sockets.interval(None, MEMORY);
+    let [report] = reports.as_slice() else { panic!("{reports:#?}") };
+    assert_eq!((report.achieved.as_bps(), report.offered_source), (8_000_000, "measured"));
+    // 69 segments of 1448 bytes ten times a second: just under a megabyte.
+    let growth = 69 * MSS * 10;
+    assert_eq!(report.offered.as_bps(), 8_000_000 + 8 * growth);
+    assert_eq!(report.backlog.growth_bytes_per_s, growth);
+    let full = report.backlog.memory_full_after_s.expect("an end");
+    assert!((full - 1e9 / growth as f64).abs() < 1.0, "{full}");
+    assert_eq!(report.limit, Some(Limit::Cwnd));
+    let line = line(report, MEMORY);
+    assert!(
+        line.contains("8 Mbit/s") && line.contains("cwnd") && line.contains("are full after 16.7 min"),
+        "{line}"
+    );
+    // With a steady queue nothing is said of its growth.
+    let mut steady = Sockets::new(HostFacts::default());
+    run(&mut steady, 1, 1, 11, 0);
+    let report = &steady.interval(None, MEMORY)[0];
+    assert_eq!((report.offered, report.backlog.memory_full_after_s), (report.achieved, None));
+    assert!(!super::line(report, MEMORY).contains("offered"));
+    // What the user says outranks what is measured: the rest is queued outside of the kernel.
+    run(&mut steady, 1, 12, 11, 0);
+    let report = &steady.interval(Some(Rate::from_bps(16_000_000)), MEMORY)[0];
+    assert_eq!((report.offered_source, report.backlog.memory_full_after_s), ("given", Some(1_000.0)));
+}
+
+/// An interval begins where the last one ended, for those that rested too.
+#[test]
+fn an_interval_has_its_own_figures() {
+    let mut sockets = Sockets::new(HostFacts::default());
+    let mut resting = sample(2, 700, 0);
+    (resting.queued, resting.sender.flight_size, resting.sender.notsent) = Default::default();
+    for tenth in 1..=20 {
+        sockets.take(Instant::ZERO + Duration::from_millis(100 * tenth), &resting);
+    }
+    run(&mut sockets, 1, 1, 20, 0);
+    assert_eq!(sockets.interval(None, MEMORY).len(), 1, "one of two moved");
+    assert_eq!((sockets.len(), sockets.is_empty()), (2, false));
+    // It moves for the first time in the third second: a million bits in one.
+    resting.acked = resting.acked + Bytes::new(125_000);
+    for tenth in 21..=30 {
+        sockets.take(Instant::ZERO + Duration::from_millis(100 * tenth), &resting);
+    }
+    let reports = sockets.interval(None, MEMORY);
+    let [moved] = reports.as_slice() else { panic!("of the other there was no sample: {reports:#?}") };
+    assert_eq!(moved.local.port(), 1_002);
+    assert_eq!(moved.achieved.as_bps(), 1_000_000);
+    sockets.keep(|id| id == 2);
+    assert_eq!(sockets.len(), 1);
+    assert_eq!(sockets.whole(None, MEMORY).len(), 1);
+}
+
+/// The largest comes first, in the report and among those whose rows are kept.
+#[test]
+fn the_largest_come_first() {
+    let mut sockets = Sockets::new(HostFacts::default()).keeping_rows();
+    for id in 1..=12 {
+        for tenth in 1..=20 {
+            let at = Instant::ZERO + Duration::from_millis(100 * tenth);
+            sockets.take(at, &sample(id, id * 10_000 * tenth, 50));
+        }
+    }
+    let reports = sockets.whole(None, MEMORY);
+    assert_eq!(reports.first().map(|report| report.local.port()), Some(1_012));
+    assert_eq!(sockets.rows(reports[0].flow).map(<[Row]>::len), Some(20));
+    let table = words::table(&reports);
+    assert_eq!(table.len(), 12);
+    assert!(table[11].contains("2 more"), "{table:#?}");
+}
+
+/// Sums go on over the end of a connection and never fall.
+#[test]
+fn sums_never_fall() {
+    let mut sockets = Sockets::new(HostFacts::default());
+    run(&mut sockets, 1, 1, 20, 0);
+    run(&mut sockets, 2, 1, 20, 0);
+    let before = sockets.totals();
+    assert_eq!((before.sent, sockets.present().connections), (Bytes::new(2 * 1_900_000), 2));
+    assert!((before.limits[&Limit::Cwnd].as_secs_f64() - 3.8).abs() < 0.01, "{before:?}");
+    sockets.keep(|id| id == 1);
+    assert_eq!(sockets.totals(), before);
+    let present = sockets.present();
+    assert_eq!((present.connections, present.unsent), (1, Bytes::new(50 * MSS)));
+    assert_eq!(present.rtt, Some(Duration::from_millis(50)));
+    run(&mut sockets, 1, 21, 10, 0);
+    assert_eq!(sockets.totals().sent, Bytes::new(1_900_000 + 2_900_000));
+    sockets.keep(|_| false);
+    assert_eq!((sockets.totals().sent, sockets.present()), (Bytes::new(4_800_000), Present::default()));
+}

@@ -1,0 +1,64 @@
+//! Files that are loaded after ours and set the same keys to something else.
+
+use serde::Serialize;
+
+use crate::input::sysctl::key_value;
+
+/// A file that overrides ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Override {
+    /// The file.
+    pub file: String,
+    /// The key, with dots.
+    pub key: String,
+    /// What it sets the key to.
+    pub value: String,
+}
+
+/// Of `files` (path and text, in any order), those that are loaded after `own` and name one of `keys`. Files are
+/// loaded in the order of their names, whatever their folder; `/etc/sysctl.conf` comes last, as procps has it.
+pub fn overrides(own: &str, files: &[(String, String)], keys: &[String]) -> Vec<Override> {
+    let order = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path).to_owned();
+        (name == "sysctl.conf", name)
+    };
+    let mut later: Vec<_> =
+        files.iter().filter(|(path, _)| path != own && order(path) > order(own)).collect();
+    later.sort_by_key(|(path, _)| order(path));
+    let of_file = |(path, text): &(String, String)| -> Vec<Override> {
+        text.lines()
+            .filter_map(key_value)
+            .map(|(key, value)| (key.replace('/', "."), value))
+            .filter(|(key, _)| keys.contains(key))
+            .map(|(key, value)| Override { file: path.clone(), key, value: value.into() })
+            .collect()
+    };
+    later.into_iter().flat_map(of_file).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `sysctl --system` makes of a folder is what counts at the next boot.
+    #[test]
+    fn only_files_that_come_later_override() {
+        let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+        let own = "/etc/sysctl.d/90-fullpipe.conf";
+        let files = [
+            file(own, "net.ipv4.tcp_wmem = 1 2 3"),
+            file("/etc/sysctl.d/10-early.conf", "net.ipv4.tcp_wmem = 4 5 6"),
+            file(
+                "/usr/lib/sysctl.d/95-late.conf",
+                "# net.ipv4.tcp_wmem = 0 0 0\nnet/ipv4/tcp_wmem = 7 8 9\nfs.x = 1",
+            ),
+            file("/etc/sysctl.conf", "net.ipv4.tcp_wmem=4096 16384 4194304"),
+        ];
+        let found = overrides(own, &files, &["net.ipv4.tcp_wmem".into()]);
+        let seen: Vec<_> = found.iter().map(|o| (o.file.as_str(), o.value.as_str())).collect();
+        assert_eq!(
+            seen,
+            [("/usr/lib/sysctl.d/95-late.conf", "7 8 9"), ("/etc/sysctl.conf", "4096 16384 4194304")]
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! From a host and an aim to the plan: what the ladder recommends, as items for this host and the other.
+
+use fullpipe_lab::campaign::Progress;
+use fullpipe_tcp::buffers::{DEFAULT_WMEM, WindowRule, default_rmem};
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::{Bytes, Duration, Rate};
+use serde::Serialize;
+
+use super::aim::{Aim, Role};
+use super::facts::HostFacts;
+use super::item::{Item, What};
+use super::items::Maker;
+use crate::DiagnoseError;
+use crate::advice::{Host, PAGE};
+use crate::ladder::{Climbed, Hosts, Model, PathModel, Simulated, State, by_rate, climb_states};
+use crate::report::Rung;
+use crate::whatif::{self, ASSUMED_KERNEL, Question};
+
+/// Version of the JSON document; keys are added under the same number, never changed or removed.
+pub const SCHEMA: &str = "fullpipe.tune/1";
+
+/// What to change, and what comes of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// Rate of the line: key `link_bps`.
+    #[serde(rename = "link_bps", serialize_with = "crate::report::bps")]
+    pub link: Rate,
+    /// Round-trip time in milliseconds.
+    pub rtt_ms: f64,
+    /// Share of the packets that is lost, 0 to 1.
+    pub loss: f64,
+    /// Flows at a time.
+    pub flows: u64,
+    /// What has to be in flight to fill the line.
+    pub bdp_bytes: u64,
+    /// This host's part, in words.
+    pub role: String,
+    /// The peer, where the plan is for connections to one.
+    pub to: Option<String>,
+    /// This host's kernel.
+    pub kernel: Option<String>,
+    /// This host's memory.
+    pub memory_bytes: Option<u64>,
+    /// The rate that lasts with the hosts as they are; null where it was not simulated: key `present_bps`.
+    #[serde(rename = "present_bps", serialize_with = "crate::report::optional_bps")]
+    pub present: Option<Rate>,
+    /// The rate that lasts with the whole plan, on both hosts: key `planned_bps`.
+    #[serde(rename = "planned_bps", serialize_with = "crate::report::optional_bps")]
+    pub planned: Option<Rate>,
+    /// What a report measured: key `measured_bps`.
+    #[serde(rename = "measured_bps", serialize_with = "crate::report::optional_bps")]
+    pub measured: Option<Rate>,
+    /// What to change.
+    pub items: Vec<Item>,
+    /// What is left as it is.
+    pub left: Vec<Left>,
+    /// From the present state of the hosts to the line.
+    pub ladder: Vec<Rung>,
+    /// What was taken for granted.
+    pub assumptions: Vec<String>,
+    /// What else to know.
+    pub notes: Vec<String>,
+}
+
+/// Something that is not changed, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Left {
+    /// What.
+    pub what: What,
+    /// Why not.
+    pub why: String,
+}
+
+impl Plan {
+    /// The items that `--apply` changes on this host.
+    pub fn applied(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| item.applied().is_some())
+    }
+}
+
+/// Of a host's memory, what the buffers of the planned flows may take: the rest is its applications'.
+const MEMORY_SHARE: u64 = 4;
+
+/// What an end of the transfer is taken for.
+pub(super) struct End {
+    /// The largest buffer of its end.
+    pub(super) buffer: Bytes,
+    /// The most that its memory admits; no bound where that is not known.
+    pub(super) room: Bytes,
+}
+
+/// Makes the plan. `progress` is called as simulated runs finish, from any thread.
+///
+/// # Errors
+/// A path that cannot be, or a defect of the simulator.
+pub fn plan(host: &HostFacts, aim: &Aim, progress: impl Fn(Progress) + Sync) -> Result<Plan, DiagnoseError> {
+    let kernel = host.settings.kernel.or(aim.peer.kernel).unwrap_or(ASSUMED_KERNEL);
+    let mut assumptions = Vec::new();
+    let cc = algorithm(host, aim, &mut assumptions);
+    let Aim { link, rtt, loss, flows, role, .. } = *aim;
+    whatif::check(&Question { link, rtt, loss, buffers: None, kernel: Some(kernel), cc })
+        .map_err(DiagnoseError::Input)?;
+
+    let here = |end| role.is(end);
+    let receiving = if here(Host::Receiver) { Some(kernel) } else { aim.peer.kernel };
+    let receiver_kernel = receiving.unwrap_or(kernel);
+    let scale = host.settings.adv_win_scale.filter(|_| here(Host::Receiver));
+    let rule = WindowRule::of(receiver_kernel, scale);
+    let mut end = |which: Host, of_host: Option<[Bytes; 3]>, default: Bytes| {
+        let own = here(which).then_some(of_host).flatten().map(|triple| triple[2]);
+        let buffer = own.or(aim.peer.buffer.filter(|_| !here(which))).unwrap_or_else(|| {
+            let whose = if here(which) { "this host" } else { "the other host" };
+            assumptions.push(format!("{default} as the largest buffer of the {which}, {whose}: the default"));
+            default
+        });
+        End { buffer, room: if here(which) { room(host, role, flows) } else { Bytes::MAX } }
+    };
+    let sender = end(Host::Sender, host.settings.tcp_wmem, DEFAULT_WMEM);
+    let receiver = end(Host::Receiver, host.settings.tcp_rmem, default_rmem(receiver_kernel));
+
+    let path = PathModel { link: Some(link), cap: None, at_least: link, rtt, loss, loss_interval: None };
+    let hosts = Hosts {
+        cc,
+        flows,
+        kernel: Some(kernel),
+        sndbuf: sender.buffer,
+        rcvbuf: receiver.buffer,
+        rule,
+        sender: here(Host::Sender).then_some(&host.settings),
+        sender_buffers: here(Host::Sender).then_some(&host.settings),
+        receiver_buffers: here(Host::Receiver).then_some(&host.settings),
+        room: (sender.room, receiver.room),
+    };
+    let model = Model::new(path, hosts, whatif::effort(rtt, loss));
+    let mut forecast = Forecast::of(&model, aim, progress)?;
+    assumptions.append(&mut forecast.assumptions);
+
+    let maker = Maker { host, aim, model: &model, forecast: &forecast, kernel, sender, receiver };
+    let (items, left, notes) = maker.make();
+    let present = forecast.rate(model.present());
+    let planned = forecast.rate(forecast.reached).or(present);
+    Ok(Plan {
+        schema: SCHEMA,
+        link,
+        rtt_ms: rtt.as_millis_f64(),
+        loss: loss.as_f64(),
+        flows,
+        bdp_bytes: model.bdp().get(),
+        role: role.to_string(),
+        to: aim.to.map(|to| to.to_string()),
+        kernel: host.settings.kernel.map(|kernel| kernel.to_string()),
+        memory_bytes: host.memory.map(Bytes::get),
+        present,
+        planned,
+        measured: aim.stated.measured,
+        items,
+        left,
+        ladder: forecast.ladder,
+        assumptions,
+        notes: notes.into_iter().chain(forecast.notes).collect(),
+    })
+}
+
+/// The sender's congestion control. One that the simulator does not have stands for CUBIC, the default of all
+/// kernels, and is said to.
+fn algorithm(host: &HostFacts, aim: &Aim, assumptions: &mut Vec<String>) -> Algorithm {
+    let own = aim.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
+    let Some(name) = own.or(aim.peer.congestion_control.as_deref()) else {
+        assumptions.push("cubic as the sender's congestion control: the default".into());
+        return Algorithm::Cubic;
+    };
+    name.parse().unwrap_or_else(|_| {
+        assumptions.push(format!("the simulator has no {name}: cubic in its place"));
+        Algorithm::Cubic
+    })
+}
+
+/// What one buffer of one flow may take on this host: of a share of its memory, and of what TCP as a whole may
+/// take before buffers stop growing (`tcp_mem[1]`).
+fn room(host: &HostFacts, role: Role, flows: u64) -> Bytes {
+    let share = host.memory.map(|memory| memory.get() / MEMORY_SHARE);
+    let pressure = host.settings.tcp_mem_pages.map(|[_, pressure, _]| pressure.saturating_mul(PAGE));
+    let buffers = flows.max(1).saturating_mul(if role == Role::Both { 2 } else { 1 });
+    let most = share.into_iter().chain(pressure).min();
+    most.map_or(Bytes::MAX, |most| Bytes::new(most / buffers / PAGE * PAGE))
+}
+
+/// What the simulation says, where there is one.
+pub(super) struct Forecast {
+    ladder: Vec<Rung>,
+    simulated: Vec<Simulated>,
+    /// What to reach.
+    pub(super) reached: State,
+    assumptions: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Forecast {
+    fn of(model: &Model<'_>, aim: &Aim, progress: impl Fn(Progress) + Sync) -> Result<Self, DiagnoseError> {
+        if let Some(why) = whatif::too_fast(model) {
+            // Buffers follow from the BDP alone, and BBR from there being loss.
+            let present = model.present();
+            let cc = if model.path.loss.is_zero() { present.cc } else { by_rate(present.cc) };
+            let reached = State { cc, large_buffers: model.buffers(true) != model.buffers(false) };
+            return Ok(Self {
+                ladder: Vec::new(),
+                simulated: Vec::new(),
+                reached,
+                assumptions: Vec::new(),
+                notes: vec![why],
+            });
+        }
+        let climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
+        let Climbed { ladder, simulated, reached } = climbed;
+        let mut assumptions = ladder.assumptions;
+        assumptions.push(whatif::lengths(model, "their range is that of the seeds"));
+        // Rungs of a plan have no commands: the items have.
+        let rungs = ladder.rungs.into_iter().map(|rung| Rung { commands: Vec::new(), ..rung }).collect();
+        let reached = if aim.stated.out_of_reach.is_some() { model.present() } else { reached };
+        Ok(Self { ladder: rungs, simulated, reached, assumptions, notes: ladder.notes })
+    }
+
+    /// The rate that lasts in a state, where it was simulated.
+    pub(super) fn rate(&self, state: State) -> Option<Rate> {
+        self.simulated.iter().find(|one| one.state == state).map(|one| one.steady)
+    }
+}
+
+/// How long a transfer of `bytes` takes that begins with so many segments, on an idle path: `None` if it does
+/// not end.
+pub(super) fn short_transfer(model: &Model<'_>, bytes: Bytes, initcwnd: Option<u32>) -> Option<Duration> {
+    let mut scenario = model.scenario(model.present(), fullpipe_units::Probability::ZERO, model.first_seed());
+    scenario.flows.truncate(1);
+    for flow in &mut scenario.flows {
+        flow.bytes = Some(bytes);
+    }
+    scenario.host.initcwnd = initcwnd;
+    let finished = fullpipe_lab::sim::run(&scenario).flows.first()?.finished?;
+    Some(finished.saturating_since(fullpipe_units::Instant::ZERO))
+}

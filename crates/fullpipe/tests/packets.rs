@@ -1,0 +1,251 @@
+//! The eleven situations as captures: from packets alone, seen at either end, the classifier concludes what the simulator
+//! knows, and says what packets do not tell.
+//!
+//! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a file of tcpdump.
+
+use fullpipe::classify::{Classified, agreement, exact, share};
+use fullpipe::explain::Confidence;
+use fullpipe::input::capture::{Counts, Side};
+use fullpipe::{Capture, Limit};
+use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT, RECEIVER, SENDER, Tap, Verdict};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::{NoTrace, Row};
+use fullpipe_tcp::wire::{Headers, Segment};
+use fullpipe_units::{Instant, Rate};
+use std::net::SocketAddrV4;
+
+/// A capture file in the making, as tcpdump -s 96 has it on a TUN device.
+struct File(Vec<u8>);
+
+impl Default for File {
+    fn default() -> Self {
+        let mut header = vec![0x4d, 0x3c, 0xb2, 0xa1, 2, 0, 4, 0];
+        header.extend([0; 8]);
+        header.extend([96, 0, 0, 0, 101, 0, 0, 0]);
+        Self(header)
+    }
+}
+
+impl File {
+    fn packet(&mut self, at: Instant, flow: u32, segment: &Segment, of_sender: bool) {
+        let near = SocketAddrV4::new(SENDER, FIRST_PORT + flow as u16);
+        let far = SocketAddrV4::new(RECEIVER, LISTEN_PORT);
+        let (from, to) = if of_sender { (near, far) } else { (far, near) };
+        let headers = Headers::of(segment, from, to);
+        let bytes = headers.as_bytes();
+        let nanos = at.as_nanos();
+        let len = segment.header_len() + segment.len;
+        for number in
+            [(nanos / 1_000_000_000) as u32, (nanos % 1_000_000_000) as u32, bytes.len() as u32, len]
+        {
+            self.0.extend(number.to_le_bytes());
+        }
+        self.0.extend(bytes);
+    }
+}
+
+/// tcpdump on both hosts.
+#[derive(Default)]
+struct BothEnds {
+    sender: File,
+    receiver: File,
+}
+
+impl Tap for BothEnds {
+    fn leaves(&mut self, at: Instant, flow: u32, segment: &Segment, _: Verdict) {
+        self.sender.packet(at, flow, segment, true);
+    }
+
+    fn arrives(&mut self, at: Instant, flow: u32, segment: &Segment) {
+        self.sender.packet(at, flow, segment, false);
+    }
+
+    fn reaches(&mut self, at: Instant, flow: u32, segment: &Segment) {
+        self.receiver.packet(at, flow, segment, true);
+    }
+
+    fn answers(&mut self, at: Instant, flow: u32, segment: &Segment, _: Verdict) {
+        self.receiver.packet(at, flow, segment, false);
+    }
+}
+
+/// A run, and its captures at sender and receiver.
+struct Run {
+    label: String,
+    line: Rate,
+    rows: Vec<Row>,
+    captures: [Capture; 2],
+}
+
+fn runs(situation: &str) -> Vec<Run> {
+    let file = format!("{}/../../experiments/situations/{situation}.toml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&file).expect("the situation's file");
+    let experiment = Experiment::from_toml(&text).expect("a valid experiment");
+    let run = |scenario: Scenario, label: &str| {
+        let mut rows = Vec::new();
+        let mut ends = BothEnds::default();
+        sim::run_tapped(&scenario, &mut rows, &mut ends);
+        let read = |file: File| Capture::read(&file.0[..], None).expect("a capture");
+        Run {
+            label: format!("{situation}: {label}, seed {}", scenario.seed),
+            line: scenario.path.forward.rate,
+            rows,
+            captures: [ends.sender, ends.receiver].map(read),
+        }
+    };
+    let points = experiment.points().iter();
+    points.map(|point| run(Scenario { seed: 1, ..point.scenario.clone() }, &point.label)).collect()
+}
+
+fn shares(intervals: &[Classified]) -> String {
+    let mut limits: Vec<Limit> = intervals.iter().map(|interval| interval.limit).collect();
+    limits.sort_unstable();
+    limits.dedup();
+    let words: Vec<_> =
+        limits.iter().map(|limit| format!("{limit} {:.3}", share(intervals, *limit))).collect();
+    words.join(", ")
+}
+
+/// Where a capture was made.
+const ENDS: [&str; 2] = ["sender", "receiver"];
+
+/// From the captures of both ends, of the runs of the situation whose label `picks`, the classifier concludes what the
+/// simulator knows for at least this share of the time, the mean of the runs: at the sender, and at the receiver where
+/// that can tell.
+#[track_caller]
+fn is_told(situation: &str, picks: impl Fn(&str) -> bool, least: [Option<f64>; 2]) {
+    let mut sums = [0.0; 2];
+    let mut told = Vec::new();
+    let runs: Vec<Run> = runs(situation).into_iter().filter(|run| picks(&run.label)).collect();
+    for Run { label, line, rows, captures } in &runs {
+        let truth = exact(rows).expect("a simulated run has its truth");
+        told.push(format!("{label}: {}", shares(&truth)));
+        for (end, capture) in captures.iter().enumerate() {
+            let side = [Side::Sender, Side::Receiver][end];
+            assert_eq!(capture.connection().side, side, "{label}");
+            let found = capture.classify(Some(*line)).intervals;
+            let agreed = agreement(&truth, &found).unwrap_or(0.0);
+            sums[end] += agreed / runs.len() as f64;
+            told.push(format!("  {} {agreed:.3}: {}", ENDS[end], shares(&found)));
+        }
+    }
+    let told = told.join("\n");
+    println!("{told}\n{situation}: {sums:.3?}");
+    assert!(!runs.is_empty());
+    for (sum, least) in sums.iter().zip(least) {
+        assert!(least.is_none_or(|least| *sum >= least), "{sum:.3} of {least:?}:\n{told}");
+    }
+}
+
+const BOTH: [Option<f64>; 2] = [Some(0.95), Some(0.95)];
+const AT_THE_SENDER: [Option<f64>; 2] = [Some(0.95), None];
+
+fn any(_: &str) -> bool {
+    true
+}
+
+#[test]
+fn the_send_buffer() {
+    is_told("sndbuf", |label| !label.contains("reno"), AT_THE_SENDER);
+}
+
+/// For some time after a loss what is in flight stays where a loss-based sender's would too.
+#[test]
+fn the_send_buffer_after_a_loss() {
+    is_told("sndbuf", |label| label.contains("reno"), [Some(0.7), None]);
+}
+
+#[test]
+fn the_receivers_window() {
+    is_told("rwnd", any, BOTH);
+}
+
+#[test]
+fn the_receiving_application() {
+    is_told("receiver-app", any, BOTH);
+}
+
+/// Its packets end short now and then; on the short path they never do.
+#[test]
+fn the_sending_application() {
+    is_told("app", |label| label.contains("long path"), BOTH);
+}
+
+#[test]
+fn loss_of_a_loss_based_sender() {
+    is_told("loss-cubic", any, BOTH);
+}
+
+#[test]
+fn loss_that_bbr_bears_and_does_not_bear() {
+    is_told("loss-bbr", any, BOTH);
+}
+
+#[test]
+fn a_link_with_a_deep_queue() {
+    is_told("link", any, BOTH);
+}
+
+#[test]
+fn a_cap_on_pacing() {
+    is_told("pacing", any, AT_THE_SENDER);
+}
+
+#[test]
+fn slow_start_of_a_short_flow() {
+    is_told("slow-start", any, BOTH);
+}
+
+/// Reno loses six times in this run on the long path, which may be chance.
+#[test]
+fn a_policer_of_the_flow() {
+    is_told("policer", |label| !label.contains("long path cc=reno"), BOTH);
+}
+
+#[test]
+fn a_shaper_of_the_flow() {
+    is_told("shaper", any, BOTH);
+}
+
+/// What packets do not tell is said: with low confidence, with what is open, and with what would settle it.
+#[test]
+fn what_packets_cannot_tell_is_said() {
+    for (situation, picks, ends) in
+        [("sndbuf", "short path", 1..2), ("pacing", "short path", 1..2), ("app", "short path", 0..2)]
+    {
+        for run in runs(situation).into_iter().filter(|run| run.label.contains(picks)) {
+            for capture in &run.captures[ends.clone()] {
+                let finding = &capture.classify(Some(run.line)).findings[0];
+                assert_eq!(finding.confidence, Confidence::Low, "{}: {finding:?}", run.label);
+                assert!(!finding.could_not_tell.is_empty(), "{}: {finding:?}", run.label);
+                assert!(finding.next_test.is_some(), "{}: {finding:?}", run.label);
+            }
+        }
+    }
+}
+
+/// Ten percent of the packets are lost, with a window of 1040 octets at 2 ms. An analyser that splits them into
+/// retransmissions and packets out of order, and takes them of the packets of both directions, reports 1.9 % and 3.0 %; of
+/// the data segments 9.8 % were sent again.
+#[test]
+fn a_tenth_lost_is_a_tenth_sent_again() {
+    let text = "name = 'x'\nduration = '60s'\n[path]\nrate = '1gbit'\nrtt = '2ms'\nloss = '10%'\nqueue = '1MiB'\n\
+                [host]\nsndbuf = '4MiB'\nrcvbuf = '4MiB'\nwindow = '1040B'\n[[flow]]\ncc = 'reno'\n";
+    let experiment = Experiment::from_toml(text).expect("a valid experiment");
+    let mut ends = BothEnds::default();
+    let outcome = sim::run_tapped(&experiment.points()[0].scenario, &mut NoTrace, &mut ends);
+    let read = |file: &File| Capture::read(&file.0[..], None).expect("a capture");
+    let counts = [&ends.sender, &ends.receiver].map(|file| read(file).connection().counts);
+    let share = |of: u64, counts: &Counts| of as f64 / counts.data_segments as f64;
+    let again = share(counts[0].retransmits, &counts[0]);
+    assert_eq!(counts[0].retransmits, outcome.flows[0].retransmits);
+    // 95 % of such samples lie within two standard deviations.
+    let deviation = (0.1 * 0.9 / counts[0].data_segments as f64).sqrt();
+    assert!((again - 0.1).abs() < 3.0 * deviation, "{again:.4} of {} segments", counts[0].data_segments);
+    assert_eq!((counts[0].out_of_order, counts[1].out_of_order), (0, 0));
+    // At the receiver the loss of the last segment in flight leaves no gap: with two in flight that is one in ten.
+    let late = share(counts[1].retransmits, &counts[1]);
+    assert!((0.08..0.1 + 3.0 * deviation).contains(&late), "{late:.4}");
+}
