@@ -475,6 +475,7 @@ Examples:
   fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
   fullpipe fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/LADDER.md
   fullpipe fidelity --situations experiments/kernel-situations.toml --out situations --page docs/SITUATIONS.md
+  fullpipe fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/LIVE.md
   fullpipe fidelity experiments/fidelity-quick.toml --out quick --check
 
 Kernel runs take real time and want a machine that has nothing else to do. Each is kept in --out as soon as it is made; the
