@@ -481,6 +481,7 @@ Examples:
   fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
   fullpipe fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/LADDER.md
   fullpipe fidelity --situations experiments/kernel-situations.toml --out situations --page docs/SITUATIONS.md
+  fullpipe fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/LIVE.md
   fullpipe fidelity experiments/fidelity-quick.toml --out quick --check
 
 Kernel runs take real time and want a machine that has nothing else to do. Each is kept in --out as soon as it is made; the
@@ -507,6 +508,10 @@ pub(crate) struct FidelityArgs {
     /// Have the classifier name the limit of each run, and compare with that in the name of its point
     #[arg(long, conflicts_with = "ladder")]
     pub(crate) situations: bool,
+
+    /// With --situations, measure each with fullpipe iperf3 -c against iperf3's own server
+    #[arg(long, requires = "situations")]
+    pub(crate) live: bool,
 
     /// Seeds per point, instead of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
