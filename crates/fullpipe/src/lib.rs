@@ -68,8 +68,12 @@ pub enum DiagnoseError {
 /// Facts that contradict each other or the log, or a defect of the simulator.
 pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, DiagnoseError> {
     let mut findings = explain(facts).map_err(DiagnoseError::Input)?;
-    let Ladder { rungs, assumptions, notes } =
-        climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?;
+    let Ladder { rungs, assumptions, notes } = if facts.trace.is_some_and(Trace::is_one_sample) {
+        let none = "no ladder: one sample shows no steady rate to begin it with".into();
+        Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes: vec![none] }
+    } else {
+        climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?
+    };
     findings.assumptions.extend(assumptions);
     if let Some(capture) = facts.capture {
         findings.notes.extend(capture.notes().iter().cloned());
