@@ -507,6 +507,10 @@ pub(crate) struct FidelityArgs {
     #[arg(long, conflicts_with = "ladder")]
     pub(crate) situations: bool,
 
+    /// With --situations, measure each with fullpipe iperf3 -c against iperf3's own server
+    #[arg(long, requires = "situations")]
+    pub(crate) live: bool,
+
     /// Seeds per point, instead of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,

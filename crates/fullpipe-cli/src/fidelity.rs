@@ -7,12 +7,14 @@
 //!                └──► kernel runs of each rung┴──► one line a rung, with --ladder       (docs/LADDER.md)
 //!   points ──► the limits in their names ─────┐
 //!      └─► kernel runs ─► the classifier ─────┴──► one line a point, with --situations  (docs/SITUATIONS.md)
+//!      └─► fullpipe iperf3 ─► iperf3 -s ──────┴──► the same, with --live                (docs/LIVE.md)
 //! ```
 //!
 //! The order of kernel runs is by seed, then by cell, so that a page of half of the runs has all cells.
 
 mod kernel;
 mod ladder;
+mod live;
 mod page;
 mod situations;
 
@@ -38,6 +40,8 @@ pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     }
     let (title, (table, holds)) = if args.ladder {
         ("The ladder against the kernel", ladder::table(&experiment, args)?)
+    } else if args.live {
+        ("Situations measured live", live::table(&experiment, args)?)
     } else if args.situations {
         ("Situations on the kernel", situations::table(&experiment, args)?)
     } else {

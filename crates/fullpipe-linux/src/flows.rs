@@ -26,6 +26,7 @@ pub(crate) use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT};
 pub(crate) use ours::{Ours, Receivers, Senders, stack};
 pub(crate) use receiver::receive;
 pub(crate) use sender::send;
+pub use sockets::kernel_name;
 pub(crate) use sockets::{connecting, impose, listening};
 
 /// Both ends of a flow, shared by those who move its bytes and those who watch.

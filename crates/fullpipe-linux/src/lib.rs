@@ -55,5 +55,6 @@ pub mod watch;
 
 pub use clock::Clock;
 pub use error::{Error, Kind};
+pub use flows::kernel_name;
 pub use poll::Stop;
 pub use tun::Datapath;

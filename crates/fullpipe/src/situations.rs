@@ -94,8 +94,8 @@ fn sums(situations: &[Situation<'_>]) -> (usize, usize) {
     situations.iter().fold((0, 0), |(right, runs), of| (right + of.right(), runs + of.named.len()))
 }
 
-/// The situations as a table in Markdown, and the share of all runs.
-pub fn table(situations: &[Situation<'_>]) -> String {
+/// The situations as a table in Markdown.
+pub fn lines(situations: &[Situation<'_>]) -> String {
     let mut text = String::from(
         "| situation | runs | right | named instead | time of the right limit, mean (least) |\n|---|---|---|---|---|\n",
     );
@@ -110,6 +110,12 @@ pub fn table(situations: &[Situation<'_>]) -> String {
         let (label, runs, right) = (&situation.point.label, situation.named.len(), situation.right());
         let _ = writeln!(text, "| {label} | {runs} | {right} | {wrong} | {time} |");
     }
+    text
+}
+
+/// The same, and the share of all runs.
+pub fn table(situations: &[Situation<'_>]) -> String {
+    let mut text = lines(situations);
     let (right, runs) = sums(situations);
     let percent = if runs == 0 { 0.0 } else { 100.0 * right as f64 / runs as f64 };
     let met = if holds(situations) { "yes" } else { "no" };

@@ -24,7 +24,7 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     Ok((kernel.heading(&command) + &situations::table(&situations) + &kernel.missing(), holds))
 }
 
-fn expected(point: &Point) -> Result<Limit, Failure> {
+pub(super) fn expected(point: &Point) -> Result<Limit, Failure> {
     situations::expected(point).ok_or_else(|| {
         let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
         Failure::new(

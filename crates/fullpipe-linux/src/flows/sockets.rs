@@ -40,7 +40,7 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
 }
 
 /// The kernel's name of a congestion control.
-pub(crate) fn kernel_name(cc: Algorithm) -> &'static str {
+pub fn kernel_name(cc: Algorithm) -> &'static str {
     match cc {
         Algorithm::Bbr1 => "bbr",
         other => other.name(),

@@ -361,7 +361,6 @@ impl<'a> Server<'a> {
         let session = move || {
             session::run(self, socket, cookie, tag);
             self.audience.hear(Said::Test(tag, Told::Left));
-            self.lock().leave(cookie);
             self.bell.ring();
         };
         let spawned = thread::Builder::new().name(format!("test {number}")).spawn_scoped(scope, session);
@@ -420,9 +419,19 @@ fn listener(address: SocketAddr, only_v6: bool) -> Result<Socket, Error> {
     // Connections of the tests before may still be in TIME-WAIT.
     socket.set_reuse_address(true).doing("set SO_REUSEADDR")?;
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
-    socket.bind(&address.into()).doing(format_args!("listen on {address}"))?;
-    socket.listen(BACKLOG).doing(format_args!("listen on {address}"))?;
+    socket.bind(&address.into()).map_err(|error| cannot_listen(address, &error))?;
+    socket.listen(BACKLOG).map_err(|error| cannot_listen(address, &error))?;
     Ok(socket)
+}
+
+fn cannot_listen(address: SocketAddr, error: &io::Error) -> Error {
+    let hint = match error.kind() {
+        ErrorKind::AddrInUse => "-p chooses another port; ss -ltnup shows who has this one",
+        ErrorKind::AddrNotAvailable => "-B takes an address of this host",
+        ErrorKind::PermissionDenied => "ports below 1024 need rights: -p chooses another",
+        _ => "check -B and -p",
+    };
+    Error::settings(format!("cannot listen on {address}: {error}"), hint)
 }
 
 fn bound_port(socket: &Socket) -> Result<u16, Error> {

@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use fullpipe_iperf3::datagram;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::error::{Doing, Error};
+use super::cannot_listen;
+use crate::error::Error;
 
 /// A hello has four bytes: what fills this is none.
 const HELLO_MOST: usize = 8;
@@ -32,7 +33,7 @@ pub(super) struct Hello {
 
 impl Hello {
     pub(super) fn new(address: SocketAddr, only_v6: bool) -> Result<Self, Error> {
-        let socket = bound(address, only_v6).doing(format_args!("listen on {address} for UDP"))?;
+        let socket = bound(address, only_v6).map_err(|error| cannot_listen(address, &error))?;
         Ok(Self { socket, address, only_v6 })
     }
 

@@ -78,10 +78,15 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
     let tell = |told: Told| server.audience.hear(Said::Test(tag, told));
     let control = match control(server, socket) {
         Ok(control) => control,
-        Err(error) => return tell(Told::Failed(format!("control connection: {error}"))),
+        Err(error) => {
+            server.lock().leave(cookie);
+            return tell(Told::Failed(format!("control connection: {error}")));
+        }
     };
-    let mut session = Session { server, control: &control, cookie, tag };
-    let Err(failed) = session.converse() else { return };
+    let mut session = Session { server, control: &control, cookie, tag, left: false };
+    let ended = session.converse();
+    session.leave();
+    let Err(failed) = ended else { return };
     // Whether the client hears it is its own affair; what matters is told here.
     let (_, why) = match failed {
         Failed::Refused(refusal, why) => (control.refuse(refusal), why),
@@ -110,9 +115,24 @@ struct Session<'a, 's> {
     control: &'a Control,
     cookie: Cookie,
     tag: Tag,
+    /// It makes room for another.
+    left: bool,
+}
+
+impl Drop for Session<'_, '_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl Session<'_, '_> {
+    /// Makes room for another test, before the client hears that this one is over: it may begin the next at once.
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.left, true) {
+            self.server.lock().leave(self.cookie);
+        }
+    }
+
     fn tell(&self, told: Told) {
         self.server.audience.hear(Said::Test(self.tag, told));
     }
@@ -326,7 +346,7 @@ impl Session<'_, '_> {
     }
 
     /// Exchanges results.
-    fn conclude(&self, params: &Params, meters: Vec<Meter>, cpu: Cpu) -> Result<(), Failed> {
+    fn conclude(&mut self, params: &Params, meters: Vec<Meter>, cpu: Cpu) -> Result<(), Failed> {
         let control = self.control;
         let sends = meters.iter().any(|meter| meter.sends);
         let ours = Results {
@@ -350,11 +370,12 @@ impl Session<'_, '_> {
         self.tell(Told::Ended(Box::new(end)));
         let printed = params.get_server_output.then(|| self.server.audience.printed(&self.tag));
         control.send(&Results { server_output: printed.flatten(), ..ours }.to_json())?;
-        control.say(State::DisplayResults)?;
         for meter in meters {
             // It was told to stop, and how it ended the client has seen too.
             let _ = meter.stream.join();
         }
+        self.leave();
+        control.say(State::DisplayResults)?;
         // A client that just goes away has everything.
         let _ = control.state(self.server.clock.now() + FAREWELL);
         let _ = control.socket().shutdown(Shutdown::Write);

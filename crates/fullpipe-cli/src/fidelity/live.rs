@@ -1,0 +1,216 @@
+//! Situations measured live: `fullpipe iperf3 -c` against iperf3's own server, across the path of each.
+//!
+//! ```text
+//!   sender's namespace                       path of the point            receiver's namespace
+//!   tcp_wmem, fullpipe iperf3 -c -J ─────────────────────────────────────► tcp_rmem, iperf3 -s
+//!        └─► limit_seconds ─► the limit of most time ─► right or wrong
+//! ```
+//!
+//! Nothing is seen of the receiver. So a window that is small because its buffer is, and one that is small because its application
+//! is slow, are told apart by their course alone; runs in which one is taken for the other are counted by themselves.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::Path;
+
+use fullpipe::Limit;
+use fullpipe::situations::{self, Named, Situation};
+use fullpipe_lab::experiment::{Experiment, Point};
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::workload::{Reading, Writing};
+use fullpipe_linux::command::{self, Behind};
+use fullpipe_linux::{Datapath, kernel_name, rights};
+use fullpipe_tcp::buffers::Buffer;
+use fullpipe_units::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::situations::expected;
+use crate::args::FidelityArgs;
+use crate::failure::Failure;
+use crate::output;
+
+/// Share of the runs in which the right limit has to be named.
+const ASKED: f64 = 0.9;
+/// The file of runs.
+const KEPT: &str = "live.jsonl";
+
+/// A run that is kept.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Kept {
+    point: String,
+    seed: u64,
+    named: Option<Named>,
+    /// What disturbed it, if the path did not keep its times.
+    disturbed: bool,
+}
+
+/// The situations, and whether the right limit is named often enough.
+pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
+    let points = experiment.points();
+    let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
+    fs::create_dir_all(&args.out).map_err(|error| cannot("make", &args.out, &error))?;
+    rights::acquire()?;
+    let mut made = kept(&args.out.join(KEPT));
+    for &seed in &experiment.seeds() {
+        for point in points {
+            if made.iter().any(|run| run.point == point.label && run.seed == seed) {
+                continue;
+            }
+            let run = measured(point, seed, &args.out)?;
+            eprintln!("seed {seed}, {}: {}", run.point, said(run.named));
+            keep(&args.out.join(KEPT), &run)?;
+            made.push(run);
+        }
+    }
+    let of = |point: &Point| {
+        let runs =
+            made.iter().filter(|run| run.point == point.label && experiment.seeds().contains(&run.seed));
+        runs.cloned().collect::<Vec<_>>()
+    };
+    let runs: Vec<Vec<Kept>> = points.iter().map(of).collect();
+    let situation = |((point, &expected), runs): ((_, _), &Vec<Kept>)| {
+        let named = runs.iter().filter_map(|run| run.named).collect();
+        Situation { point, expected, named }
+    };
+    let situations: Vec<_> = points.iter().zip(&expected).zip(&runs).map(situation).collect();
+    let all: Vec<&Kept> = runs.iter().flatten().collect();
+    let right: usize = situations.iter().map(Situation::right).sum();
+    let either = |of: &Situation<'_>| {
+        let other = other_of_one_end(of.expected);
+        of.named.iter().filter(|named| Some(named.limit) == other).count()
+    };
+    let unseen: usize = situations.iter().map(either).sum();
+    let disturbed = all.iter().filter(|run| run.disturbed).count();
+    let share = right as f64 / all.len().max(1) as f64;
+    let holds = share >= ASKED && !all.is_empty();
+    let text = format!(
+        "{} runs; `{}` makes this table.\n\n{}\nThe right limit is named in {right} of {} runs ({:.1} %). Asked is {:.0} %; \
+         met: {}. In {unseen} of the others the receiver's buffer and its application were taken for each other, which the \
+         sending end cannot know. During {disturbed} of the runs the machine was too busy for the path to keep its times; \
+         they are counted like the others.\n",
+        all.len(),
+        super::command("--situations --live ", args),
+        situations::lines(&situations),
+        all.len(),
+        100.0 * share,
+        100.0 * ASKED,
+        if holds { "yes" } else { "no" },
+    );
+    Ok((text, holds))
+}
+
+/// The limit that looks alike from the sending end.
+fn other_of_one_end(limit: Limit) -> Option<Limit> {
+    match limit {
+        Limit::Rwnd => Some(Limit::ReceiverApp),
+        Limit::ReceiverApp => Some(Limit::Rwnd),
+        _ => None,
+    }
+}
+
+fn said(named: Option<Named>) -> String {
+    named.map_or("nothing named".into(), |named| format!("{} {:.0} %", named.limit, 100.0 * named.share))
+}
+
+fn measured(point: &Point, seed: u64, dir: &Path) -> Result<Kept, Failure> {
+    let scenario = &point.scenario;
+    let document = dir.join("document.json");
+    let fifo = dir.join("slow-reader");
+    let behind = Behind { path: &scenario.path, seed, datapath: Datapath::Plain };
+    let own = std::env::current_exe().map_err(|error| cannot("find", Path::new("this program"), &error))?;
+    let command = client(scenario, &own, &document)?;
+    let serve = server(scenario, &fifo);
+    let ended = command::run(&behind, &["sh".into(), "-c".into(), OsString::from(command)], Some(&serve))?;
+    if ended.status != 0 {
+        let message = format!("'{}', seed {seed}: the client ended with {}", point.label, ended.status);
+        return Err(Failure::new(message, "see what it said above; iperf3 has to be installed"));
+    }
+    let text = fs::read_to_string(&document).map_err(|error| cannot("read", &document, &error))?;
+    let document: Value = serde_json::from_str(&text)
+        .map_err(|error| Failure::new(format!("the client's document is not JSON: {error}"), ""))?;
+    let disturbed = !ended.validity.is_valid();
+    Ok(Kept { point: point.label.clone(), seed, named: named(&document), disturbed })
+}
+
+/// The limit of most time in the client's document.
+fn named(document: &Value) -> Option<Named> {
+    let seconds = document.pointer("/end/fullpipe/limit_seconds")?.as_object()?;
+    let all: f64 = seconds.values().filter_map(Value::as_f64).sum();
+    let (name, most) = seconds
+        .iter()
+        .filter_map(|(name, time)| Some((name, time.as_f64()?)))
+        .max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let limit = Limit::ALL.into_iter().find(|limit| limit.name() == name)?;
+    Some(Named { limit, share: most / all })
+}
+
+/// What the sender's host is and does, as a shell has it.
+fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Failure> {
+    let [flow] = &scenario.flows[..] else {
+        return Err(Failure::new("a situation has one flow", "leave count out"));
+    };
+    let mut flags = vec![
+        format!("-C {}", kernel_name(flow.cc)),
+        format!("--link {}bit/s", scenario.path.forward.rate.as_bps()),
+    ];
+    match flow.bytes {
+        Some(bytes) => flags.push(format!("-n {}", bytes.get())),
+        None => flags.push(format!("-t {:.0}", scenario.duration.as_secs_f64())),
+    }
+    if let Writing::Paced { rate, .. } = flow.workload.writing {
+        flags.push(format!("-b {}", rate.as_bps()));
+    }
+    if let Some(rate) = flow.max_pacing_rate {
+        flags.push(format!("--fq-rate {}", rate.as_bps()));
+    }
+    Ok(format!(
+        "echo '4096 16384 {}' > /proc/sys/net/ipv4/tcp_wmem && '{}' iperf3 -c $FULLPIPE_PEER -J {} > '{}'",
+        memory(scenario.host.sndbuf).get(),
+        own.display(),
+        flags.join(" "),
+        document.display()
+    ))
+}
+
+/// The same of the receiver's. An application that reads slowly is a pipe that is emptied slowly, into which iperf3 writes.
+fn server(scenario: &Scenario, fifo: &Path) -> String {
+    let memory = memory(scenario.host.rcvbuf).get();
+    let set = format!("echo '4096 {} {memory}' > /proc/sys/net/ipv4/tcp_rmem", memory.min(131_072));
+    let reading = scenario.flows.first().map(|flow| flow.workload.reading);
+    let Some(Reading::Paced { rate, .. }) = reading else {
+        return format!("{set}; exec iperf3 -s > /dev/null");
+    };
+    /// Reads a second.
+    const READS: u64 = 20;
+    let fifo = fifo.display();
+    format!(
+        "{set}; rm -f '{fifo}'; mkfifo '{fifo}'; (exec 3<>'{fifo}'; while dd bs={} count=1 iflag=fullblock \
+         of=/dev/null <&3 2>/dev/null; do sleep {}; done) & exec iperf3 -s -F '{fifo}' > /dev/null",
+        rate.as_bytes_per_sec() / READS,
+        1.0 / READS as f64
+    )
+}
+
+fn memory(buffer: Buffer) -> Bytes {
+    match buffer {
+        Buffer::Auto { max } => max,
+        Buffer::Fixed(size) => size,
+    }
+}
+
+fn kept(file: &Path) -> Vec<Kept> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+fn keep(file: &Path, run: &Kept) -> Result<(), Failure> {
+    let line = output::json_line(run)?;
+    let add = || OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes());
+    add().map_err(|error| cannot("write", file, &error))
+}
+
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot {what} {}: {error}", path.display()), "")
+}

@@ -1,0 +1,420 @@
+//! `fullpipe iperf3 -s` with the real iperf3 as its client, on loopback; and with clients that do what they should not.
+//!
+//! Without iperf3 the tests that need it are skipped with a message; FULLPIPE_REQUIRE_IPERF3=1 makes that a failure.
+#![cfg(target_os = "linux")]
+
+mod process;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use process::{becomes, signal};
+use serde_json::Value;
+
+fn has_iperf3() -> bool {
+    let there = Command::new("iperf3").arg("--version").output().is_ok_and(|told| told.status.success());
+    let required = std::env::var_os("FULLPIPE_REQUIRE_IPERF3").is_some_and(|value| value == "1");
+    assert!(there || !required, "FULLPIPE_REQUIRE_IPERF3=1, and there is no iperf3");
+    if !there {
+        eprintln!("skipped: there is no iperf3");
+    }
+    there
+}
+
+/// The server, which ends with the value.
+struct Server {
+    child: Child,
+    port: u16,
+    said: Arc<Mutex<String>>,
+    noted: Arc<Mutex<String>>,
+}
+
+impl Server {
+    fn start(arguments: &[&str]) -> Self {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = free.local_addr().expect("an address").port();
+        drop(free);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args([&["iperf3", "-s", "-p", &port.to_string()], arguments].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let said = gathered(child.stdout.take().expect("a pipe"));
+        let noted = gathered(child.stderr.take().expect("a pipe"));
+        let server = Self { child, port, said, noted };
+        assert!(becomes(|| fs::read_to_string("/proc/net/tcp6").is_ok_and(|table| listens(&table, port))
+            || fs::read_to_string("/proc/net/tcp").is_ok_and(|table| listens(&table, port))));
+        server
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().expect("whole").clone()
+    }
+
+    fn noted(&self) -> String {
+        self.noted.lock().expect("whole").clone()
+    }
+
+    /// iperf3's client, under way.
+    fn client(&self, arguments: &[&str]) -> Child {
+        Command::new("iperf3")
+            .args([&["-c", "127.0.0.1", "-p", &self.port.to_string()], arguments].concat())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts")
+    }
+
+    #[track_caller]
+    fn serves(&self, arguments: &[&str]) -> String {
+        done(arguments, self.client(arguments))
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("a connection")
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
+    }
+
+    /// Memory that it holds, in KiB.
+    fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    fn ends_with(&mut self, code: i32) {
+        assert!(becomes(|| fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
+            .is_ok_and(|stat| stat.contains(") Z "))));
+        assert_eq!(self.child.wait().expect("it ends").code(), Some(code), "{}", self.noted());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listens(table: &str, port: u16) -> bool {
+    let at = format!(":{port:04X}");
+    table.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.nth(1).is_some_and(|local| local.ends_with(&at)) && words.nth(1) == Some("0A")
+    })
+}
+
+/// What comes out of `from`, as it comes.
+fn gathered(from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
+    let text = Arc::new(Mutex::new(String::new()));
+    let into = Arc::clone(&text);
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let mut text = into.lock().expect("whole");
+            *text += &line;
+            text.push('\n');
+        }
+    });
+    text
+}
+
+fn text(of: &Output) -> String {
+    String::from_utf8_lossy(&of.stdout).into_owned() + &String::from_utf8_lossy(&of.stderr)
+}
+
+#[track_caller]
+fn done(arguments: &[&str], client: Child) -> String {
+    let output = client.wait_with_output().expect("it ends");
+    let told = text(&output);
+    assert!(output.status.success(), "{arguments:?}: {told}");
+    told
+}
+
+#[track_caller]
+fn refused(client: Child) -> String {
+    let output = client.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    text(&output)
+}
+
+fn number(document: &Value, path: &str) -> f64 {
+    document.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {document:#}"))
+}
+
+/// What people use of iperf3, all of it at the same time on one port; iperf3's own server would run one after another.
+#[test]
+fn many_clients_measure_at_once() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start(&["--max-tests", "32", "--max-per-address", "32"]);
+    let tests: [&[&str]; 14] = [
+        &["-t", "1"],
+        &["-t", "1", "-R"],
+        &["-t", "1", "--bidir"],
+        &["-t", "1", "-P", "10", "-b", "20M"],
+        &["-t", "1", "-R", "-P", "3"],
+        &["-t", "1", "-u", "-b", "2M"],
+        &["-t", "1", "-u", "-b", "2M", "-R"],
+        &["-t", "1", "-u", "-b", "2M", "--bidir", "-P", "2", "--udp-counters-64bit"],
+        &["-n", "5M"],
+        &["-n", "5M", "-R"],
+        &["-k", "20", "-l", "16K"],
+        &["-t", "1", "-O", "1", "-R", "-b", "50M"],
+        &["-t", "1", "-w", "64K", "-M", "1000", "-N", "-C", "reno", "-S", "0x10", "-R"],
+        &["-t", "1", "-b", "10M", "-i", "0.5", "--get-server-output"],
+    ];
+    let clients: Vec<Child> = tests.iter().map(|arguments| server.client(arguments)).collect();
+    for (arguments, client) in tests.iter().zip(clients) {
+        let told = done(arguments, client);
+        assert!(told.contains("iperf Done."), "{arguments:?}: {told}");
+        if arguments.contains(&"-u") {
+            assert!(told.contains("(0%)  receiver") || told.contains("receiver"), "{told}");
+        }
+        if arguments.contains(&"--get-server-output") {
+            assert!(told.contains("Server output:") && told.contains("Accepted connection from"), "{told}");
+        }
+    }
+    assert!(becomes(|| server.said().matches("Server listening on").count() >= 2));
+    let said = server.said();
+    assert_eq!(said.matches("Accepted connection from 127.0.0.1, port").count(), tests.len(), "{said}");
+    assert!(said.contains("\n#2 "), "lines of tests that run beside others say so: {said}");
+    assert_eq!(server.noted(), "");
+}
+
+/// Both ends count the same, to the byte, and streams are matched by their numbers.
+#[test]
+fn both_ends_agree_on_what_was_sent() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start(&["-J"]);
+    let json = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&server.serves(&[arguments, &["-J"]].concat())).expect("JSON")
+    };
+    let sent = json(&["-n", "3M", "-P", "3"]);
+    // Each stream rounds up to a block.
+    let bytes = number(&sent, "/end/sum_sent/bytes");
+    assert_eq!(number(&sent, "/end/sum_received/bytes"), bytes, "{sent:#}");
+    let streams = sent["end"]["streams"].as_array().expect("streams");
+    assert_eq!(streams.len(), 3);
+    for stream in streams {
+        assert_eq!(number(stream, "/sender/bytes"), number(stream, "/receiver/bytes"), "{stream:#}");
+    }
+    let back = json(&["-n", "3M", "-R"]);
+    assert_eq!(number(&back, "/end/sum_received/bytes"), f64::from(3 << 20), "{back:#}");
+    assert!(number(&back, "/end/streams/0/sender/retransmits") >= 0.0);
+    let datagrams = json(&["-u", "-b", "4M", "-l", "1000", "-n", "200K", "-R"]);
+    assert!(number(&datagrams, "/end/sum/packets") >= 200.0, "{datagrams:#}");
+    assert_eq!(number(&datagrams, "/end/sum/lost_packets"), 0.0, "{datagrams:#}");
+    // The server has a document of each test.
+    assert!(becomes(|| server.said().matches("\"accepted_connection\"").count() == 3), "{}", server.said());
+    let said = server.said();
+    let documents: Vec<Value> =
+        serde_json::Deserializer::from_str(&said).into_iter().map(|of| of.expect("JSON")).collect();
+    assert_eq!(documents.len(), 3);
+    assert_eq!(number(&documents[0], "/end/sum_received/bytes"), bytes);
+}
+
+#[test]
+fn events_say_of_which_test_they_are() {
+    if !has_iperf3() {
+        return;
+    }
+    let mut server = Server::start(&["--json-stream", "-1", "-i", "0.5"]);
+    server.serves(&["-t", "1", "-R"]);
+    server.ends_with(0);
+    let said = server.said();
+    let events: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!((names[0], names[names.len() - 1]), ("start", "end"), "{said}");
+    assert!(names.iter().filter(|name| **name == "interval").count() >= 2, "{said}");
+    assert!(events.iter().all(|event| event["fullpipe"]["test"] == 1), "{said}");
+    // It sent, so it knows what its socket told.
+    assert!(events[1]["data"]["streams"][0]["fullpipe"]["rwnd_bytes"].as_u64() > Some(0), "{said}");
+}
+
+#[test]
+fn a_full_server_says_that_it_is_busy() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start(&["--max-tests", "1"]);
+    let first = server.client(&["-t", "2", "-b", "1M"]);
+    assert!(becomes(|| server.said().contains("connected to")));
+    let told = refused(server.client(&["-t", "1"]));
+    assert!(told.contains("the server is busy running a test"), "{told}");
+    done(&[], first);
+    assert!(becomes(|| server.said().matches("Server listening").count() == 2));
+    server.serves(&["-n", "1M"]);
+    assert!(server.noted().contains("note: 127.0.0.1: busy: a test is running"), "{}", server.noted());
+}
+
+#[test]
+fn tests_beyond_the_limits_are_refused_or_ended() {
+    if !has_iperf3() {
+        return;
+    }
+    let server = Server::start(&["--server-max-duration", "2", "--server-bitrate-limit", "20M/1"]);
+    refused(server.client(&["-t", "3"]));
+    assert!(becomes(|| server.noted().contains("refused: 3s asked for, and at most 2s allowed")));
+    let told = refused(server.client(&["-t", "1", "-b", "15M", "-P", "2"]));
+    assert!(told.contains("total required bandwidth is larger than server limit"), "{told}");
+    // As much as it can: too much, and that shows after a second.
+    refused(server.client(&["-t", "2"]));
+    assert!(becomes(|| server.noted().contains("at most 20 Mbit/s allowed")), "{}", server.noted());
+    // Where the server sends, it keeps to the limit itself.
+    server.serves(&["-t", "2", "-R"]);
+}
+
+/// A client that is killed, a server that is interrupted: the other side hears, and the port is free.
+#[test]
+fn whoever_vanishes_is_no_harm() {
+    if !has_iperf3() {
+        return;
+    }
+    let mut server = Server::start(&[]);
+    for arguments in [&["-t", "30", "-b", "1M"][..], &["-t", "30", "-R"], &["-t", "30", "-u", "-R"]] {
+        let before = server.said().matches(" sec ").count();
+        let mut client = server.client(arguments);
+        assert!(becomes(|| server.said().matches(" sec ").count() > before), "{}", server.said());
+        client.kill().expect("it runs");
+        client.wait().expect("it ends");
+        let listening = server.said().matches("Server listening").count();
+        assert!(
+            becomes(|| server.said().matches("Server listening").count() >= listening),
+            "{}",
+            server.said()
+        );
+    }
+    assert!(becomes(|| server.noted().matches("unexpectedly closed").count() == 3), "{}", server.noted());
+    assert_eq!(server.noted().lines().count(), 3, "a line each: {}", server.noted());
+    server.serves(&["-n", "1M"]);
+    let client = server.client(&["-t", "30", "-b", "1M"]);
+    let before = server.said().matches("connected to").count();
+    assert!(becomes(|| server.said().matches("connected to").count() > before - 1));
+    assert!(becomes(|| server.said().matches("Accepted").count() == 5), "{}", server.said());
+    signal(&server.child, "INT");
+    let told = refused(client);
+    assert!(told.contains("server has terminated"), "{told}");
+    server.ends_with(0);
+}
+
+/// A cookie that begins a test.
+const COOKIE: &[u8; 37] = b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\0";
+
+/// What comes back from a peer that says `words` and then listens, until the server closes.
+fn answer(server: &Server, words: &[&[u8]]) -> Vec<u8> {
+    let mut stream = server.connect();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    for word in words {
+        stream.write_all(word).expect("room");
+    }
+    let mut heard = Vec::new();
+    // A reset is an end too.
+    let _ = stream.read_to_end(&mut heard);
+    heard
+}
+
+fn frame(length: u32, text: &[u8]) -> Vec<u8> {
+    [&length.to_be_bytes(), text].concat()
+}
+
+/// Nonsense in each place where a client speaks: one line, the connection closed, nothing kept.
+#[test]
+fn nonsense_is_refused_in_a_line() {
+    let server = Server::start(&[]);
+    let whole = |text: &[u8]| frame(text.len() as u32, text);
+    assert_eq!(answer(&server, &[b"GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n"]), b"");
+    let refusals: [(Vec<u8>, i32); 7] = [
+        (frame(u32::MAX, b"{}"), 110),
+        (frame(8_193, b"{"), 110),
+        (whole(b"{\"tcp\":"), 110),
+        (whole(&b"[".repeat(8_000)), 110),
+        (whole(b"{\"tcp\":true,\"parallel\":1000000000}"), 6),
+        (whole(b"{\"udp\":true,\"len\":1}"), 20),
+        (whole(b"{\"tcp\":true,\"time\":18446744073709551615}"), 5),
+    ];
+    for (params, code) in refusals {
+        let heard = answer(&server, &[COOKIE, &params]);
+        let expected = [&[9, 0xfe], &i32::to_be_bytes(code)[..], &[0; 4]].concat();
+        assert_eq!(heard, expected, "{}", String::from_utf8_lossy(&params));
+    }
+    // A word that is none, where data connections are due.
+    let heard = answer(&server, &[COOKIE, &whole(b"{\"tcp\":true}"), &[99]]);
+    assert_eq!(heard[..3], [9, 10, 0xfe]);
+    assert!(becomes(|| server.noted().lines().count() == 9), "{}", server.noted());
+    assert!(server.noted().lines().all(|line| line.len() < 200), "{}", server.noted());
+    if has_iperf3() {
+        server.serves(&["-n", "1M"]);
+    }
+}
+
+/// Ten thousand connections that say nothing, and a client among them: it measures, and the server keeps what it had.
+#[test]
+fn silent_connections_cost_little_and_stop_nobody() {
+    let server = Server::start(&[]);
+    // So that what the first test makes it keep is not counted.
+    if has_iperf3() {
+        server.serves(&["-n", "1M"]);
+    }
+    let (resident, descriptors) = (server.resident(), server.descriptors());
+    let mut silent = Vec::new();
+    let mut measured = 0;
+    for number in 0..10_000 {
+        match TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)) {
+            Ok(stream) => silent.push(stream),
+            // As many as this process may have; the oldest go, as they would from many hosts.
+            Err(_) => drop(silent.drain(..silent.len() / 2)),
+        }
+        if number % 3_000 == 2_999 && has_iperf3() {
+            server.serves(&["-n", "1M"]);
+            measured += 1;
+        }
+    }
+    assert!(silent.len() > 400, "only {} at once", silent.len());
+    assert!(measured == 3 || !has_iperf3());
+    assert!(becomes(|| server.descriptors() <= descriptors + 260), "{} descriptors", server.descriptors());
+    let more = server.resident().saturating_sub(resident);
+    assert!(more < 8 << 10, "{more} KiB more than before");
+    assert_eq!(server.noted(), "", "nothing to say of those who say nothing");
+}
+
+/// Tests that are begun and never go on are bounded too, and give way after their time: here they end with their peers.
+#[test]
+fn tests_that_never_go_on_are_bounded() {
+    let server = Server::start(&["--max-tests", "4", "--max-per-address", "4"]);
+    let mut cookie = *COOKIE;
+    let mut begun = Vec::new();
+    for number in 0..6 {
+        cookie[0] = b'a' + number;
+        let mut stream = server.connect();
+        stream.write_all(&cookie).expect("room");
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("an answer");
+        assert_eq!(byte, [if number < 4 { 9 } else { 0xff }]);
+        begun.push(stream);
+    }
+    drop(begun);
+    assert!(becomes(|| server.noted().matches("unexpectedly closed").count() == 4), "{}", server.noted());
+    if has_iperf3() {
+        server.serves(&["-n", "1M"]);
+    }
+}
+
+/// The port is taken: one line, iperf3's exit code.
+#[test]
+fn a_port_that_is_taken_is_told() {
+    let server = Server::start(&[]);
+    let port = server.port.to_string();
+    let (error, _hint) = process::refusal(1, process::fullpipe(&["iperf3", "-s", "-p", &port]));
+    assert!(error.contains("in use"), "{error}");
+}
