@@ -42,7 +42,10 @@ pub use ladder::{Ladder, climb};
 pub use latency::Latency;
 pub use live::{Held, Live};
 pub use offered::{Demand, Memory, Offered};
-pub use report::{Diagnosis, Look, Rung, render_plan, render_show, render_text, render_whatif};
+pub use report::{
+    Diagnosis, Look, Rung, render_latency, render_plan, render_show, render_side_by_side, render_text,
+    render_whatif,
+};
 pub use side_by_side::SideBySide;
 pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;

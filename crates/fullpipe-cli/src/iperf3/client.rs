@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use fullpipe::classify::HostFacts;
-use fullpipe::{Diagnosis, HostSettings, Latency, Look, SideBySide, render_text};
+use fullpipe::{
+    Diagnosis, HostSettings, Latency, Look, SideBySide, render_latency, render_side_by_side, render_text,
+};
 use fullpipe_iperf3::document::{Document, End};
 use fullpipe_iperf3::results::ServerOutput;
 use fullpipe_iperf3::text::{Side, Text};
@@ -265,13 +267,15 @@ fn told(
     side_by_side: Option<SideBySide>,
     look: Look,
 ) -> String {
-    let side_by_side = side_by_side.map_or_else(String::new, |both| format!("\n{both}\n"));
+    let side_by_side =
+        side_by_side.map(|both| format!("\n{}", render_side_by_side(&both, look))).unwrap_or_default();
     let Some(explained) = explained else { return side_by_side };
     let diagnosis = match explained {
         Ok(diagnosis) => render_text(diagnosis, look),
         Err(why) => format!("No diagnosis: {why}.\n"),
     };
-    format!("{side_by_side}\n{latency}\n\n{diagnosis}")
+    let latency = render_latency(&latency, look);
+    format!("{side_by_side}\n{latency}\n{diagnosis}")
 }
 
 /// A test that failed: what it has shown stays, and where that is JSON the failure is part of it.

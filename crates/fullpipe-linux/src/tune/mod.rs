@@ -22,7 +22,7 @@ mod read;
 mod route;
 mod status;
 
-pub use apply::{Applied, Change, Step, apply, confirm, rollback, settle};
+pub use apply::{Applied, Change, Step, TakenBack, apply, confirm, rollback, settle};
 pub use guard::{Guard, watch};
 pub use journal::Phase;
 pub use place::Place;
