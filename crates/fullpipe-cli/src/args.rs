@@ -140,7 +140,8 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
-    /// Of a trace: play it back as it was, with what holds the flow at each moment; q quits, f or space freezes
+    /// With --watch, or to play a trace back: rate, windows and buffers as bars, and what holds the flow at each moment; q
+    /// quits, f or space freezes
     #[arg(long)]
     pub(crate) tui: bool,
 
@@ -480,6 +481,7 @@ Examples:
   fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
   fullpipe fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/LADDER.md
   fullpipe fidelity --situations experiments/kernel-situations.toml --out situations --page docs/SITUATIONS.md
+  fullpipe fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/LIVE.md
   fullpipe fidelity experiments/fidelity-quick.toml --out quick --check
 
 Kernel runs take real time and want a machine that has nothing else to do. Each is kept in --out as soon as it is made; the

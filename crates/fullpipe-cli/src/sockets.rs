@@ -18,6 +18,7 @@ use crate::args::{DiagnoseArgs, Format, SocketArgs};
 use crate::diagnose::{LOCAL, explained, memory_left, settings};
 use crate::failure::Failure;
 use crate::output;
+use crate::tui::{self, Screen};
 
 /// How long sockets are looked at that are then diagnosed.
 const LENGTH: Duration = Duration::from_secs(10);
@@ -26,6 +27,8 @@ const FINE: Duration = Duration::from_millis(50);
 const COARSE: Duration = Duration::from_millis(100);
 /// An interval has several samples.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
+/// Sockets that the live view follows: nobody leafs through more.
+const MOST_SHOWN: usize = 256;
 /// Version of the lines of `--jsonl`; keys are added under the same number, never changed or removed.
 const SCHEMA: &str = "fullpipe.watch/1";
 
@@ -45,6 +48,12 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     let host = sysctl.map(settings).transpose()?.as_ref().map_or_else(HostFacts::default, host_facts);
     let host = HostFacts { line: args.link, ..host };
     let looking = Looking { watch, stop: interruptible()?, what: what(which) };
+    if args.tui && !which.watch {
+        return Err(Failure::usage("--tui shows what goes on", "give --watch too"));
+    }
+    if which.watch && args.tui && tui::has_terminal() {
+        return show(args, looking, host, look);
+    }
     if which.watch { follow(args, looking, host) } else { one_shot(args, look, looking, host, sysctl) }
 }
 
@@ -218,6 +227,23 @@ struct Line<'a> {
     schema: &'static str,
     #[serde(flatten)]
     report: &'a SocketReport,
+}
+
+/// Goes on, as the live view.
+fn show(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts, look: Look) -> Result<ExitCode, Failure> {
+    let mut sockets = Sockets::new(host);
+    let mut screen = Screen::open(host, look)?;
+    let stop = Arc::clone(&looking.stop);
+    looking.sample(&mut sockets, COARSE, args.sockets.length, |at, sockets| {
+        for (number, name, row) in sockets.senders().take(MOST_SHOWN) {
+            screen.push(number.into(), &name, row);
+        }
+        if !screen.show(at)? {
+            stop.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Goes on, a line an interval and socket that moved.

@@ -6,7 +6,8 @@ use std::fs;
 
 use process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 7] = ["diagnose", "whatif", "run", "emu", "fidelity", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["diagnose", "whatif", "run", "emu", "fidelity", "iperf3", "exporter", "tune", "completions", "man"];
 
 fn said(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = fullpipe(arguments);
@@ -20,8 +21,13 @@ fn every_help_has_an_example_and_the_exit_codes() {
         let help = said(&[command, "--help"]);
         let example = format!("\n  fullpipe {command} ");
         assert!(help.contains("Example") && help.contains(&example), "{help}");
-        // emu passes on what the command behind the path says.
-        let codes = if command == "emu" { "\nExit codes:\n  that of " } else { "\nExit codes:\n  0  done\n" };
+        let codes = match command {
+            // emu passes on what the command behind the path says.
+            "emu" => "\nExit codes:\n  that of ",
+            // It is never done.
+            "exporter" => "\nExit codes:\n  1  ",
+            _ => "\nExit codes:\n  0  done\n",
+        };
         assert!(help.contains(codes), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }

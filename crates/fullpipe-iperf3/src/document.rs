@@ -351,6 +351,11 @@ impl Datagrams {
         Self { heard: Some(heard), packets, lost_percent: Some(percent), out_of_order: None }
     }
 
+    /// With those that arrived after a later one.
+    pub fn of_which_late(self, out_of_order: u64) -> Self {
+        Self { out_of_order: Some(out_of_order), ..self }
+    }
+
     /// Of several streams together: jitter is the mean.
     pub fn summed<'a>(all: impl Iterator<Item = &'a Self> + Clone) -> Self {
         let packets = all.clone().map(|one| one.packets).sum();

@@ -12,7 +12,9 @@ use std::time::Duration as Wait;
 
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::Namespace;
-use fullpipe_linux::tune::{Change, Guard, Phase, Place, apply, confirm, rollback, settle, status, watch};
+use fullpipe_linux::tune::{
+    Change, Guard, Phase, Place, TakenBack, apply, confirm, rollback, settle, status, watch,
+};
 use fullpipe_units::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -181,7 +183,8 @@ fn applied(root: &Path, in_namespace: bool, revert_after: Option<Duration>) {
 }
 
 fn rolled_back(root: &Path, in_namespace: bool) {
-    let (done, left) = rollback(&place(root, in_namespace), false, &mut |_| ()).unwrap().expect("something");
+    let TakenBack { done, left } =
+        rollback(&place(root, in_namespace), false, &mut |_| ()).unwrap().expect("something");
     assert!(!done.is_empty() && left.is_empty(), "{done:?} {left:?}");
 }
 
@@ -324,7 +327,7 @@ fn what_others_have_changed_is_left_and_said() {
     let drifted: Vec<bool> =
         status(&place).unwrap().states[0].changes.iter().map(|change| change.drifted()).collect();
     assert_eq!(drifted, [true, false]);
-    let (done, left) = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
+    let TakenBack { done, left } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
     assert_eq!(left.len(), 1, "{done:?} {left:?}");
     assert!(left[0].contains("changed by somebody else"), "{left:?}");
     assert_eq!(fs::read_to_string(root.join("proc/sys/net/ipv4/tcp_wmem")).unwrap(), theirs);

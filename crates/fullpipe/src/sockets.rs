@@ -310,6 +310,18 @@ impl Sockets {
         }
     }
 
+    /// The number, the ends and the last row of each that sends or has sent.
+    pub fn senders(&self) -> impl Iterator<Item = (u32, String, &Row)> {
+        self.sockets.values().filter_map(|watched| {
+            let row = watched.live.last().filter(|row| {
+                !(row.sender.delivered.is_zero()
+                    && row.sender.notsent.is_zero()
+                    && row.sender.flight_size.is_zero())
+            })?;
+            Some((watched.number, format!("{} > {}", watched.local, watched.remote), row))
+        })
+    }
+
     /// The flow of a socket, where it is kept.
     pub fn live(&self, id: u64) -> Option<&Live> {
         self.sockets.get(&id).map(|watched| &watched.live)

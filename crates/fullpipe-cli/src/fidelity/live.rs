@@ -116,20 +116,24 @@ fn said(named: Option<Named>) -> String {
 
 fn measured(point: &Point, seed: u64, dir: &Path) -> Result<Kept, Failure> {
     let scenario = &point.scenario;
-    let document = dir.join("document.json");
+    let path = dir.join("document.json");
     let fifo = dir.join("slow-reader");
     let behind = Behind { path: &scenario.path, seed, datapath: Datapath::Plain };
     let own = std::env::current_exe().map_err(|error| cannot("find", Path::new("this program"), &error))?;
-    let command = client(scenario, &own, &document)?;
+    let command = client(scenario, &own, &path)?;
     let serve = server(scenario, &fifo);
     let ended = command::run(&behind, &["sh".into(), "-c".into(), OsString::from(command)], Some(&serve))?;
     if ended.status != 0 {
         let message = format!("'{}', seed {seed}: the client ended with {}", point.label, ended.status);
         return Err(Failure::new(message, "see what it said above; iperf3 has to be installed"));
     }
-    let text = fs::read_to_string(&document).map_err(|error| cannot("read", &document, &error))?;
+    let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     let document: Value = serde_json::from_str(&text)
         .map_err(|error| Failure::new(format!("the client's document is not JSON: {error}"), ""))?;
+    // What is left of them tells nothing more; where one is not there, all the better.
+    for file in [&path, &fifo] {
+        let _ = fs::remove_file(file);
+    }
     let disturbed = !ended.validity.is_valid();
     Ok(Kept { point: point.label.clone(), seed, named: named(&document), disturbed })
 }
@@ -213,4 +217,38 @@ fn keep(file: &Path, run: &Kept) -> Result<(), Failure> {
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("cannot {what} {}: {error}", path.display()), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_limit_of_most_time_is_the_one_that_is_named() {
+        let of = |seconds: Value| named(&json!({"end": {"fullpipe": {"limit_seconds": seconds}}}));
+        let told = of(json!({"slow_start": 1.0, "rwnd": 3.0})).expect("named");
+        assert!(told.limit == Limit::Rwnd && (told.share - 0.75).abs() < 1e-9, "{told:?}");
+        assert_eq!((of(json!({})), named(&json!({"end": {}}))), (None, None));
+    }
+
+    /// What stands in a point of the file is what the two hosts are told, and nothing is forgotten.
+    #[test]
+    fn a_situation_becomes_flags_and_settings() {
+        let text = "name = 'x'\nduration = '6s'\n[path]\nrate = '50mbit'\nrtt = '40ms'\n\
+                    [host]\nsndbuf = '16MiB'\nrcvbuf = { fixed = '64KiB' }\n\
+                    [[flow]]\ncc = 'bbr1'\nmax_pacing = '30mbit'\napp = { read = '8mbit', write = '20mbit' }";
+        let experiment = Experiment::from_toml(text).expect("valid");
+        let scenario = &experiment.points()[0].scenario;
+        let client = client(scenario, Path::new("/fullpipe"), Path::new("/d.json")).expect("one flow");
+        assert_eq!(
+            client,
+            "echo '4096 16384 16777216' > /proc/sys/net/ipv4/tcp_wmem && '/fullpipe' iperf3 -c $FULLPIPE_PEER -J \
+             -C bbr --link 50000000bit/s -t 6 -b 20000000 --fq-rate 30000000 > '/d.json'"
+        );
+        let server = server(scenario, Path::new("/fifo"));
+        assert!(server.starts_with("echo '4096 65536 65536' > /proc/sys/net/ipv4/tcp_rmem;"), "{server}");
+        assert!(server.contains("dd bs=50000 ") && server.contains("sleep 0.05;"), "{server}");
+        assert!(server.ends_with("exec iperf3 -s -F '/fifo' > /dev/null"), "{server}");
+    }
 }

@@ -192,6 +192,10 @@ pub(crate) struct ExplainArgs {
     #[arg(long, conflicts_with = "server")]
     pub(crate) no_diagnosis: bool,
 
+    /// Show rate, windows and buffers and what holds the test as bars while it runs; lines without a terminal
+    #[arg(long, conflicts_with_all = ["server", "udp", "json", "json_stream", "tcp_and_udp"])]
+    pub(crate) tui: bool,
+
     /// Measure over TCP, then over UDP at -b or at the rate that TCP reached, and compare
     #[arg(long, conflicts_with_all = ["udp", "server", "bidir", "json_stream", "bytes", "blockcount"])]
     pub(crate) tcp_and_udp: bool,

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use fullpipe::classify::HostFacts;
 use fullpipe::{
     Diagnosis, HostSettings, Latency, Look, SideBySide, render_latency, render_side_by_side, render_text,
 };
@@ -22,6 +23,7 @@ use super::show::{Form, Show};
 use crate::diagnose::{LOCAL, settings};
 use crate::failure::{Failure, RUNTIME};
 use crate::output;
+use crate::tui::{self, Screen};
 
 /// Between the two tests of `--tcp-and-udp`, if the server is still busy with the first; and how often it is asked again.
 const BETWEEN_TESTS: Duration = Duration::from_millis(250);
@@ -52,11 +54,23 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
         params.rate = None;
     }
     let mut show = shown(args, &params, own.as_ref());
+    if args.explain.tui && tui::has_terminal() {
+        let host = HostFacts { line: args.explain.link, ..HostFacts::default() };
+        show.form = Form::Nothing;
+        show.screen = Some((Screen::open(host, look)?, stop.clone()));
+    }
     let client = Client { place: place(args), params, interval: args.interval, length: None };
     let finished = match client::run(&client, &mut show, &stop) {
         Ok(finished) => finished,
-        Err(error) => return failed(show, error.into()),
+        Err(error) => {
+            show.screen = None;
+            return failed(show, error.into());
+        }
     };
+    // What follows is printed below the prompt.
+    if show.screen.take().is_some() {
+        show.form = form(args, &client.params);
+    }
     if !args.explain.tcp_and_udp || finished.interrupted {
         conclude(args, show, finished, own.as_ref(), look, None)?;
         return Ok(ExitCode::SUCCESS);

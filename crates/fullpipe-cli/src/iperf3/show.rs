@@ -9,12 +9,14 @@ use fullpipe::{HostSettings, Latency, Limit};
 use fullpipe_iperf3::document::{Document, Event, Interval, Start, Told};
 use fullpipe_iperf3::text::Text;
 use fullpipe_lab::trace::Row;
+use fullpipe_linux::Stop;
 use fullpipe_linux::iperf3::client::Watch;
 use fullpipe_units::{Duration, Instant, Rate};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output;
+use crate::tui::Screen;
 
 /// Rows of a stream that are kept for the diagnosis: half an hour at twenty a second.
 const ROWS: usize = 36_000;
@@ -34,6 +36,8 @@ pub(super) enum Form {
 /// Shows a test and keeps what the end of it wants.
 pub(super) struct Show {
     pub(super) form: Form,
+    /// The live view, and what ends the test when somebody quits it.
+    pub(super) screen: Option<(Screen, Stop)>,
     pub(super) document: Document,
     /// Rows of the first sending stream, without the warm-up.
     pub(super) rows: Vec<Row>,
@@ -63,6 +67,7 @@ impl Show {
         let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
         Self {
             form,
+            screen: None,
             document: Document::default(),
             rows: Vec::new(),
             rows_left_out: 0,
@@ -136,6 +141,26 @@ impl Show {
     }
 }
 
+impl Show {
+    fn redraw(&mut self, socket: i32, row: &Row) {
+        let Some((screen, stop)) = &mut self.screen else { return };
+        let connected = self.document.start.connected.iter().find(|one| one.socket == socket);
+        let name = connected.map_or_else(
+            || format!("stream {socket}"),
+            |one| format!("{}:{}, stream {socket}", one.remote_host, one.remote_port),
+        );
+        screen.push(socket.into(), &name, row);
+        match screen.show(row.at) {
+            Ok(true) => {}
+            Ok(false) => stop.stop(),
+            Err(error) => {
+                stop.stop();
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+}
+
 impl Watch for Show {
     fn start(&mut self, start: &Start) {
         self.document.start = start.clone();
@@ -153,6 +178,7 @@ impl Watch for Show {
         let host = self.host;
         self.flows.entry(socket).or_insert_with(|| Live::new(host)).push(row);
         self.last_row = row.at;
+        self.redraw(socket, row);
         if omitted {
             return;
         }

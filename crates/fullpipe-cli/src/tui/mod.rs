@@ -95,6 +95,11 @@ enum Surface {
     Lines(Option<Instant>),
 }
 
+/// Whether there is a terminal to draw on, and a keyboard.
+pub(crate) fn has_terminal() -> bool {
+    io::stdout().is_terminal() && io::stdin().is_terminal()
+}
+
 /// The live view.
 pub(crate) struct Screen {
     model: Model,
@@ -110,7 +115,7 @@ impl Screen {
     /// Takes the terminal over, where there is one.
     pub(crate) fn open(host: HostFacts, look: Look) -> Result<Self, Failure> {
         let asked_to_end = Arc::new(AtomicBool::new(false));
-        let surface = if io::stdout().is_terminal() && io::stdin().is_terminal() {
+        let surface = if has_terminal() {
             ends_on_signals(&asked_to_end)?;
             // Its panic hook puts the terminal back before the message is printed.
             let terminal = ratatui::try_init().map_err(|e| cannot("take over the terminal", &e))?;

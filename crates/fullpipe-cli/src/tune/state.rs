@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use fullpipe::tune::{Override, overrides};
-use fullpipe_linux::tune::{self as host, Applied, Drift, Phase, State, Status};
+use fullpipe_linux::tune::{self as host, Applied, Drift, Phase, State, Status, TakenBack};
 use serde::Serialize;
 
 use super::{place, settled};
@@ -100,7 +100,7 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
     // Without settling first: what is overdue or half-made is what is to be taken back.
     let place = place(&args.place)?;
     let mut any = false;
-    while let Some((done, left)) = host::rollback(&place, args.force, &mut |_| ())? {
+    while let Some(TakenBack { done, left }) = host::rollback(&place, args.force, &mut |_| ())? {
         any = true;
         let mut text =
             if done.is_empty() { "Everything is as before already.\n" } else { "Restored:\n" }.to_owned();

@@ -6,17 +6,22 @@
 
 use std::fmt::Write;
 use std::net::IpAddr;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use fullpipe::Iperf3Log;
 use fullpipe::tune::{Verdict, judge};
+use fullpipe_iperf3::document::{Interval, Start};
+use fullpipe_iperf3::{Mode, Params};
+use fullpipe_lab::trace::Row;
+use fullpipe_linux::Stop;
+use fullpipe_linux::iperf3::client::{self, Client, Watch};
+use fullpipe_linux::iperf3::{Family, Place as Server};
 use fullpipe_linux::tune::{self as host, Applied};
 use fullpipe_units::{Duration, Rate};
 use serde::Serialize;
 
 use super::Doing;
 use crate::args::{PlaceArgs, PlanArgs, RoleName};
-use crate::failure::{EXPECTATION, Failure, NO_COMMAND};
+use crate::failure::{EXPECTATION, Failure};
 
 /// What the measurements say.
 #[derive(Serialize)]
@@ -93,19 +98,35 @@ fn measured(args: &PlanArgs, what: &str) -> Result<Rate, Failure> {
     Ok(rate)
 }
 
-/// One transfer over a connection of its own.
+/// One transfer over a connection of its own; what arrived counts.
 fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate, Failure> {
-    let seconds = time.as_millis().div_ceil(1000).max(1);
-    let mut command = Command::new("iperf3");
-    command.args(["-c", &to.to_string(), "-p", &port.to_string(), "-t", &seconds.to_string(), "-J"]);
-    if reverse {
-        command.arg("-R");
-    }
-    let output = command.stdin(Stdio::null()).output().map_err(|error| {
-        Failure::new(format!("cannot run iperf3: {error}"), "install it: --verify measures with it")
-            .exiting(NO_COMMAND)
-    })?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let log = Iperf3Log::parse(&text).map_err(|error| Failure::from(error).about("iperf3"))?;
-    Ok(log.mean_rate())
+    let mode = if reverse { Mode::Reverse } else { Mode::Forward };
+    let place = Server {
+        host: to.to_string(),
+        port,
+        family: Family::Any,
+        bind: None,
+        connect_timeout: Some(PATIENCE),
+    };
+    // A plan foretells the rate that lasts: the start is left out.
+    let params = Params { time, mode, omit: time / START, ..Params::default() };
+    let client = Client { place, params, interval: Duration::ZERO };
+    let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
+    let sum = end.sum_received.or(end.sum_sent);
+    sum.map(|sum| sum.amount.rate())
+        .ok_or_else(|| Failure::new("the server has not told what arrived", "is it an iperf3 -s?"))
+}
+
+/// So much of the time of a measurement goes before it.
+const START: u64 = 4;
+/// How long the server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A test of which only the end matters.
+struct Quiet;
+
+impl Watch for Quiet {
+    fn start(&mut self, _: &Start) {}
+    fn row(&mut self, _: i32, _: &Row, _: bool) {}
+    fn interval(&mut self, _: Interval) {}
 }

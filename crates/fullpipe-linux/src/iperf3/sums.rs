@@ -120,11 +120,11 @@ impl Both {
         let &Self { socket, sender, sent, received, extremes, out_of_order } = self;
         if protocol == Protocol::Udp {
             let either = sent.or(received).unwrap_or_default();
-            let mut datagrams = match received {
+            let datagrams = match received {
                 Some(received) => Datagrams::received(either.packets, received.heard()),
                 None => Datagrams::sent(either.packets),
             };
-            datagrams.out_of_order = Some(out_of_order);
+            let datagrams = datagrams.of_which_late(out_of_order);
             let received = received.map(|received| received.amount);
             return EndStream::Udp {
                 udp: EndUdp { socket, amount: either.amount, datagrams, received, sender },

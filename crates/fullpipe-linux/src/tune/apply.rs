@@ -167,16 +167,20 @@ pub fn confirm(place: &Place, watch: &mut dyn FnMut(Step)) -> Result<usize, Erro
     Ok(confirmed.settings.len() + confirmed.routes.len())
 }
 
-/// Takes the newest changes back. What somebody else has changed since is left, unless `force`; what was done and what
-/// was left, in words. `None` when there is nothing to take back.
+/// What became of changes that were taken back, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TakenBack {
+    /// As it was before.
+    pub done: Vec<String>,
+    /// Changed by somebody else since, and left so.
+    pub left: Vec<String>,
+}
+
+/// Takes the newest changes back. What somebody else has changed since is left, unless `force`. `None` when there is nothing to take back.
 ///
 /// # Errors
 /// The process may not, or a value cannot be restored.
-pub fn rollback(
-    place: &Place,
-    force: bool,
-    watch: &mut dyn FnMut(Step),
-) -> Result<Option<(Vec<String>, Vec<String>)>, Error> {
+pub fn rollback(place: &Place, force: bool, watch: &mut dyn FnMut(Step)) -> Result<Option<TakenBack>, Error> {
     if !place.state().exists() {
         return Ok(None);
     }
@@ -204,7 +208,7 @@ pub fn settle(place: &Place) -> Result<Vec<String>, Error> {
         Phase::Trial => "changes were not confirmed in time",
         _ => "changes were left half-made by a process that died",
     };
-    let (mut done, left) = revert(place, last, &all, false, &mut |_| ())?;
+    let TakenBack { mut done, left } = revert(place, last, &all, false, &mut |_| ())?;
     done.insert(0, format!("{why}, and are taken back:"));
     done.extend(left);
     Ok(done)
@@ -217,7 +221,7 @@ pub(super) fn revert(
     earlier: &[Generation],
     force: bool,
     watch: &mut dyn FnMut(Step),
-) -> Result<(Vec<String>, Vec<String>), Error> {
+) -> Result<TakenBack, Error> {
     // What is half-made may be anything; and what is not ours any more in a whole one is somebody else's. A kernel that
     // was started since has forgotten all, and what it has now it was told by others.
     let whole = generation.phase.is_whole();
@@ -296,7 +300,7 @@ pub(super) fn revert(
     watch(Step::File);
     generation.forget(place)?;
     watch(Step::Forgotten);
-    Ok((done, left))
+    Ok(TakenBack { done, left })
 }
 
 /// Refuses what the process may not do, before anything is done.

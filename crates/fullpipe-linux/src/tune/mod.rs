@@ -8,8 +8,8 @@
 //!     └──────────── Reverting ◄────────────────────┘
 //! ```
 //!
-//! Before the first change a journal ([`journal`]) is on disk with all former values, and a process of its own
-//! ([`guard`]) watches: it takes the changes back at the deadline, and at once when whoever applies dies before
+//! Before the first change a journal (`journal.rs`) is on disk with all former values, and a process of its own
+//! (`guard.rs`) watches: it takes the changes back at the deadline, and at once when whoever applies dies before
 //! the end. Where it was killed as well, or the machine was restarted, the next command finds the journal and
 //! does it ([`settle`]). What has been changed by somebody else since is theirs, and left as it is.
 
@@ -22,7 +22,7 @@ mod read;
 mod route;
 mod status;
 
-pub use apply::{Applied, Change, Step, apply, confirm, rollback, settle};
+pub use apply::{Applied, Change, Step, TakenBack, apply, confirm, rollback, settle};
 pub use guard::{Guard, watch};
 pub use journal::Phase;
 pub use place::Place;

@@ -572,11 +572,14 @@ impl Maker<'_> {
         for item in items.iter().filter(|item| !item.here && !item.optional) {
             let (window, sndbuf) =
                 self.model.ceilings(State { large_buffers: false, ..self.forecast.reached });
+            // Where the present buffer lets as much pass there is nothing to wait for.
+            let holds =
+                |rate: Rate| self.forecast.rate(self.forecast.reached).is_none_or(|planned| rate < planned);
             match item.what {
-                What::TcpRmem => notes.push(format!(
+                What::TcpRmem if holds(window) => notes.push(format!(
                     "until the receiver has its part too, its window lets no more than {window} pass"
                 )),
-                What::TcpWmem => notes.push(format!(
+                What::TcpWmem if holds(sndbuf) => notes.push(format!(
                     "until the sender has its part too, its send buffer lets no more than {sndbuf} pass"
                 )),
                 _ => {}

@@ -230,7 +230,7 @@ impl<'a> Packets<'a> {
             prompt += f64::from(sample.prompt);
         }
         let seen = self.side == Side::Sender && sent > 0.0 && acks * CLOSEST < time;
-        seen.then(|| prompt >= CLOCKED * sent)
+        seen.then_some(prompt >= CLOCKED * sent)
     }
 
     /// The row up to which what is in flight doubles.

@@ -174,7 +174,7 @@ impl Tracked {
             Some(Sent::New) => {
                 span.sent = span.sent.saturating_add(1);
                 span.full = span.full.saturating_add(full.into());
-                let ends = seen.flags.has(Flags::FIN) || seen.len % mss == 0 || full;
+                let ends = seen.flags.has(Flags::FIN) || seen.len.is_multiple_of(mss) || full;
                 span.short = span.short.saturating_add((!ends).into());
                 let since = self.last_ack[from].map(|last| seen.at.saturating_since(last));
                 span.prompt = span.prompt.saturating_add(since.is_some_and(|since| since <= PROMPT).into());
