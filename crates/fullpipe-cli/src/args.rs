@@ -140,6 +140,10 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
+    /// Of a trace: play it back as it was, with what holds the flow at each moment; q quits, f or space freezes
+    #[arg(long)]
+    pub(crate) tui: bool,
+
     /// Also write a report to FILE: one HTML page with charts that needs no network
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
@@ -443,6 +447,7 @@ Example:
 
 It runs until it is ended. /metrics has, for each --dst, the time that connections were held by
 each limit (fullpipe_limit_seconds_total), bytes, connections, round-trip times and what waits unsent.
+/probe?target=HOST[:PORT] runs a short test to an iperf3 server, one at a time.
 
 Exit codes:
   1  it cannot listen there, or the kernel does not tell of its sockets

@@ -9,6 +9,7 @@ use fullpipe::input::capture::is_capture;
 use fullpipe::input::trace::Choice;
 use fullpipe::input::{decode, ss};
 use fullpipe::report::html::render_diagnosis;
+use fullpipe::tune::KEYS;
 use fullpipe::{
     Capture, DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, SocketReport, Trace,
     render_text,
@@ -17,32 +18,13 @@ use fullpipe_units::Bytes;
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
-use crate::{iperf3, output, sockets};
+use crate::{iperf3, output, sockets, tui};
 
 /// A log of a day's one-second intervals is a few megabytes; what is larger is something else.
 const LARGEST_INPUT: u64 = 64 << 20;
 
 /// Stands for this host's own settings.
 pub(crate) const LOCAL: &str = "local";
-
-/// Settings that say something of TCP, as files below `/proc/sys`.
-const LOCAL_SETTINGS: [&str; 15] = [
-    "kernel/osrelease",
-    "net/core/rmem_max",
-    "net/core/wmem_max",
-    "net/core/default_qdisc",
-    "net/ipv4/tcp_rmem",
-    "net/ipv4/tcp_wmem",
-    "net/ipv4/tcp_mem",
-    "net/ipv4/tcp_adv_win_scale",
-    "net/ipv4/tcp_moderate_rcvbuf",
-    "net/ipv4/tcp_window_scaling",
-    "net/ipv4/tcp_congestion_control",
-    "net/ipv4/tcp_available_congestion_control",
-    "net/ipv4/tcp_allowed_congestion_control",
-    "net/ipv4/tcp_slow_start_after_idle",
-    "net/ipv4/tcp_no_metrics_save",
-];
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     if args.sockets.asked() {
@@ -80,6 +62,9 @@ pub(crate) fn explained(
         },
         ..facts
     };
+    if args.tui {
+        return play(&facts, name, look);
+    }
     let demand = args.demand.demand(|| {
         // The queue is where the application is: on the sender.
         let settings = if facts.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
@@ -105,6 +90,19 @@ pub(crate) fn explained(
         Format::Json => output::print(&output::json(&diagnosis)?)?,
         Format::Text => output::print(&render_text(&diagnosis, look))?,
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Plays a trace back.
+fn play(facts: &Facts<'_>, name: &str, look: Look) -> Result<ExitCode, Failure> {
+    let Some(trace) = facts.trace else {
+        let message = format!("{name}: --tui plays a trace back, and this is none");
+        return Err(Failure::new(
+            message,
+            "make one: fullpipe run EXPERIMENT --out DIR writes DIR/trace.csv",
+        ));
+    };
+    tui::replay(trace.rows(), facts.hosts(), look)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -198,7 +196,7 @@ fn local() -> String {
         let value = fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?;
         Some(format!("{} = {}\n", path.replace('/', "."), value.trim()))
     };
-    LOCAL_SETTINGS.iter().filter_map(line).collect()
+    KEYS.iter().filter_map(line).collect()
 }
 
 /// What this host has left for applications, if it says so.

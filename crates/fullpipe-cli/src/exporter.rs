@@ -1,10 +1,12 @@
-//! `fullpipe exporter`: the sockets of this host for Prometheus.
+//! `fullpipe exporter`: the sockets of this host for Prometheus, and probes.
 //!
 //! ```text
 //!   a thread: samples of each group, ten a second ──► Sockets, one a group ◄── /metrics: sums and gauges
+//!                                         an iperf3 server ◄── a short test ◄── /probe?target=HOST
 //! ```
 
 mod metrics;
+mod probe;
 
 use std::io::Cursor;
 use std::process::ExitCode;
@@ -20,6 +22,7 @@ use fullpipe_units::Duration;
 use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::args::ExporterArgs;
+use crate::exporter::probe::{Prober, Refused};
 use crate::failure::Failure;
 use crate::sockets::{peers, take};
 
@@ -29,6 +32,9 @@ const EVERY: Duration = Duration::from_millis(100);
 const ALL: &str = "all";
 /// Groups: each has some twenty series.
 const MOST_GROUPS: usize = 100;
+
+/// For people.
+const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Sockets that are summed up together.
 struct Sampled {
@@ -65,8 +71,15 @@ pub(crate) fn exporter(args: &ExporterArgs) -> Result<ExitCode, Failure> {
     let sampled = Arc::clone(&groups);
     thread::spawn(move || sample(&mut watches, &sampled));
     eprintln!("note: http://{}/metrics", args.listen);
+    let prober = Prober::default();
     for request in server.incoming_requests() {
-        answer(request, &groups);
+        if request.url().split('?').next() == Some("/probe") && *request.method() == Method::Get {
+            let prober = prober.clone();
+            // It takes seconds, in which others want their metrics.
+            thread::spawn(move || probe(request, &prober, host));
+        } else {
+            answer(request, &groups);
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -93,18 +106,29 @@ fn sample(watches: &mut [Watch], groups: &Groups) {
     }
 }
 
+fn probe(request: Request, prober: &Prober, host: HostFacts) {
+    let is_timeout = |header: &&Header| header.field.equiv("X-Prometheus-Scrape-Timeout-Seconds");
+    let header = request.headers().iter().find(is_timeout).map(|header| header.value.as_str().to_owned());
+    let response = match prober.probe(request.url(), header.as_deref(), host) {
+        Ok(probed) => text(200, metrics::CONTENT_TYPE, metrics::of_probe(&probed)),
+        Err(Refused::Bad(why)) => text(400, PLAIN, why),
+        Err(Refused::Busy) => text(503, PLAIN, "another probe runs: two would measure each other\n".into()),
+    };
+    let _ = request.respond(response);
+}
+
 fn answer(request: Request, groups: &Groups) {
     let url = request.url().to_owned();
     let path = url.split('?').next().unwrap_or_default();
     let response = match (request.method(), path) {
         (Method::Get | Method::Head, "/metrics") => text(200, metrics::CONTENT_TYPE, page(groups)),
         (Method::Get | Method::Head, "/") => {
-            text(200, "text/plain; charset=utf-8", "fullpipe exporter: see /metrics\n".into())
+            text(200, PLAIN, "fullpipe exporter: /metrics, /probe?target=HOST\n".into())
         }
         (Method::Get | Method::Head, _) => {
-            text(404, "text/plain; charset=utf-8", "there is /metrics\n".into())
+            text(404, PLAIN, "there are /metrics and /probe?target=HOST\n".into())
         }
-        _ => text(405, "text/plain; charset=utf-8", "GET or HEAD\n".into()),
+        _ => text(405, PLAIN, "GET or HEAD\n".into()),
     };
     // Who asked may be gone.
     let _ = request.respond(response);

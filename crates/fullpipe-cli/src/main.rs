@@ -26,6 +26,7 @@ mod sockets;
 #[cfg(not(target_os = "linux"))]
 #[path = "sockets_elsewhere.rs"]
 mod sockets;
+mod tui;
 mod tune;
 mod whatif;
 

@@ -6,6 +6,7 @@
 
 mod process;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -51,7 +52,8 @@ impl Server {
 
     fn measure(&self, arguments: &[&str]) -> Said {
         let server = ["iperf3", "-c", "127.0.0.1", "-p", &self.port];
-        fullpipe(&[&server, arguments].concat())
+        let busy = |said: &Said| said.0 == 1 && (said.1.contains(BUSY) || said.2.contains(BUSY));
+        once_free(|| fullpipe(&[&server, arguments].concat()), busy)
     }
 
     #[track_caller]
@@ -71,11 +73,13 @@ impl Server {
 
     /// The document of iperf3's own client.
     fn theirs(&self, arguments: &[&str]) -> Value {
-        let client = Command::new("iperf3")
-            .args([&["-c", "127.0.0.1", "-p", &self.port, "-J"], arguments].concat())
-            .output()
-            .expect("it runs");
-        serde_json::from_slice(&client.stdout).expect("JSON")
+        let mut client = Command::new("iperf3");
+        client.args([&["-c", "127.0.0.1", "-p", &self.port, "-J"], arguments].concat());
+        let document = || -> Value {
+            let output = Command::output(&mut client).expect("it runs");
+            serde_json::from_slice(&output.stdout).expect("JSON")
+        };
+        once_free(document, |document| document["error"].as_str().is_some_and(|error| error.contains(BUSY)))
     }
 }
 
@@ -84,6 +88,28 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What a server says that is not done with the test before: it closes it after its client has ended.
+const BUSY: &str = "the server is busy";
+
+/// What `attempt` comes to once the server is not `busy` any more.
+fn once_free<T>(mut attempt: impl FnMut() -> T, busy: impl Fn(&T) -> bool) -> T {
+    let mut came = attempt();
+    let last = RefCell::new(&mut came);
+    let attempt = RefCell::new(&mut attempt);
+    assert!(
+        process::becomes(|| {
+            let mut last = last.borrow_mut();
+            let free = !busy(&last);
+            if !free {
+                **last = attempt.borrow_mut()();
+            }
+            free
+        }),
+        "it stays busy"
+    );
+    came
 }
 
 fn number(document: &Value, path: &str) -> f64 {
@@ -326,7 +352,7 @@ fn a_server_that_does_not_do_its_part_is_an_error() {
         .expect("it starts");
     let mut stdout = BufReader::new(first.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(stdout.any(|line| line.contains(" connected to ")), "it does not connect");
-    let (error, hint) = refusal(1, server.measure(&["-t", "1"]));
+    let (error, hint) = refusal(1, fullpipe(&["iperf3", "-c", "127.0.0.1", "-p", &server.port, "-t", "1"]));
     assert_eq!(error, "the server is busy running a test. try again later");
     assert!(hint.contains("one test at a time"), "{hint}");
     assert!(stdout.any(|line| line.contains(" sec ")), "a report comes");

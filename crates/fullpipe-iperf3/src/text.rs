@@ -383,3 +383,113 @@ fn millis(span: Duration) -> String {
     let millis = span.as_millis_f64();
     if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.1} ms") }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::document::{EndReceiver, EndSender, EndUdp, Heard, TcpInterval};
+    use fullpipe_units::Instant;
+
+    fn second(bytes: u64) -> Amount {
+        let end = Instant::ZERO + Duration::from_secs(1);
+        Amount { start: Instant::ZERO, end, bytes: Bytes::new(bytes) }
+    }
+
+    fn stream(amount: Amount, sender: bool) -> StreamInterval {
+        StreamInterval { socket: 5, amount, tcp: None, udp: None, omitted: false, sender, fullpipe: None }
+    }
+
+    fn tcp(retransmits: u64, cwnd: Bytes) -> Option<TcpInterval> {
+        Some(TcpInterval { retransmits, snd_cwnd: cwnd, ..TcpInterval::default() })
+    }
+
+    fn text(params: &Params) -> Text {
+        Text { headed: true, ..Text::new(Side::Client, params, RateFormat::Adaptive, false) }
+    }
+
+    /// Lines as iperf3 3.12 printed them, down to the blanks at their ends.
+    #[test]
+    fn lines_are_those_of_iperf3() {
+        let both = Params { mode: Mode::Bidirectional, ..Params::default() };
+        let sending = StreamInterval { tcp: tcp(4, Bytes::from_mib(2)), ..stream(second(584 << 20), true) };
+        let lines = text(&both).interval(&Interval::of(vec![sending]));
+        let line = "[  5][TX-C]   0.00-1.00   sec   584 MBytes  4.90 Gbits/sec    4   2.00 MBytes       \n";
+        assert_eq!(lines, line);
+        let lines = text(&Params::default()).interval(&Interval::of(vec![stream(second(584 << 20), false)]));
+        assert_eq!(lines, "[  5]   0.00-1.00   sec   584 MBytes  4.90 Gbits/sec                  \n");
+
+        let udp = Params { protocol: Protocol::Udp, ..Params::default() };
+        let sent = StreamInterval { udp: Some(Datagrams::sent(39)), ..stream(second(39 << 15), true) };
+        let lines = text(&udp).interval(&Interval::of(vec![sent]));
+        assert_eq!(lines, "[  5]   0.00-1.00   sec  1.22 MBytes  10.2 Mbits/sec  39  \n");
+        let heard = Heard { jitter: Duration::from_micros(7), lost: 3 };
+        let heard = Some(Datagrams::received(39, heard));
+        let lines = text(&udp)
+            .interval(&Interval::of(vec![StreamInterval { udp: heard, ..stream(second(39 << 15), false) }]));
+        assert_eq!(lines, "[  5]   0.00-1.00   sec  1.22 MBytes  10.2 Mbits/sec  0.007 ms  3/39 (7.7%)  \n");
+    }
+
+    #[test]
+    fn several_streams_have_a_sum() {
+        let one = StreamInterval { tcp: tcp(2, Bytes::from_mib(1)), ..stream(second(1 << 20), true) };
+        let lines = text(&Params::default()).interval(&Interval::of(vec![one.clone(), one]));
+        let sum = "[SUM]   0.00-1.00   sec  2.00 MBytes  16.8 Mbits/sec    4             \n";
+        assert!(lines.contains(sum) && lines.ends_with("- - - - -\n"), "{lines}");
+    }
+
+    #[test]
+    fn sums_have_a_line_for_each_end() {
+        let sender = EndSender {
+            socket: 5,
+            amount: second(1 << 20),
+            retransmits: Some(101),
+            extremes: None,
+            sender: true,
+        };
+        let receiver = EndReceiver { socket: 5, amount: second(1 << 19), sender: true };
+        let sum =
+            |bytes, retransmits| Some(Sum { amount: second(bytes), retransmits, udp: None, sender: true });
+        let end = End {
+            streams: vec![EndStream::Tcp { sender: Some(sender), receiver: Some(receiver) }],
+            sum_sent: sum(1 << 20, Some(101)),
+            sum_received: sum(1 << 19, None),
+            ..End::default()
+        };
+        let lines = text(&Params::default()).end(&end, true);
+        assert!(lines.starts_with(SEPARATOR), "{lines}");
+        let sent = "[  5]   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec  101             sender\n";
+        let received = "[  5]   0.00-1.00   sec   512 KBytes  4.19 Mbits/sec                  receiver\n";
+        assert!(lines.ends_with(&format!("Retr\n{sent}{received}")), "{lines}");
+
+        let datagrams = Datagrams::received(39, Heard::default());
+        let udp = EndUdp {
+            socket: 5,
+            amount: second(39 << 15),
+            datagrams,
+            received: Some(second(39 << 15)),
+            sender: true,
+        };
+        let sum =
+            Some(Sum { amount: second(39 << 15), retransmits: None, udp: Some(datagrams), sender: true });
+        let end = End { streams: vec![EndStream::Udp { udp }], sum_sent: sum, ..End::default() };
+        let params = Params { protocol: Protocol::Udp, ..Params::default() };
+        let lines = text(&params).end(&end, true);
+        let sent = "[  5]   0.00-1.00   sec  1.22 MBytes  10.2 Mbits/sec  0.000 ms  0/39 (0%)  sender\n";
+        assert!(lines.contains(sent), "{lines}");
+    }
+
+    /// What is added never stands among the columns of iperf3.
+    #[test]
+    fn what_is_told_stands_behind_a_bar() {
+        let told =
+            Told { srtt: Some(Duration::from_millis(210)), limit: Some("rwnd".into()), ..Told::default() };
+        let plain = StreamInterval { tcp: tcp(0, Bytes::from_mib(2)), ..stream(second(1 << 20), true) };
+        let more = StreamInterval { fullpipe: Some(told), ..plain.clone() };
+        let (plain, more) = (Interval::of(vec![plain]), Interval::of(vec![more]));
+        let (plain, more) =
+            (text(&Params::default()).interval(&plain), text(&Params::default()).interval(&more));
+        let (columns, rest) = more.split_once('|').expect("a bar");
+        assert_eq!(columns.trim_end(), plain.trim_end());
+        assert!(rest.contains("210.0 ms") && rest.ends_with("rwnd\n"), "{rest}");
+    }
+}

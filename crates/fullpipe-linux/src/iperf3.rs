@@ -8,7 +8,8 @@
 //! | `sums` | the sums of a test, from what both ends have counted |
 //! | `options` | what a test asks of its sockets |
 //! | `wait` | waiting for a socket, a time and the word to stop |
-//! | `control` | the client's end of the control connection |
+//! | `place` | where a server is, and connections to it |
+//! | `control` | the control connection, of either end |
 //! | [`client`] | a test against any iperf3 server |
 //! | [`server`] | one port, many tests at a time |
 
@@ -16,13 +17,14 @@ pub mod client;
 mod control;
 mod meter;
 mod options;
+mod place;
 pub mod server;
 mod stream;
 mod sums;
 mod udp;
 mod wait;
 
-pub use control::{Family, Place};
+pub use place::{Family, Place};
 
 use fullpipe_iperf3::document::Start;
 

@@ -132,6 +132,23 @@ pub struct Peer {
     pub port: Option<u16>,
 }
 
+/// Kinds of sockets; one of IPv6 may carry IPv4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Families {
+    ipv4: bool,
+    ipv6: bool,
+}
+
+impl Families {
+    /// Those of `seen`.
+    pub(crate) fn of(seen: &[Seen]) -> Self {
+        Self {
+            ipv4: seen.iter().any(|socket| !socket.id.ipv6),
+            ipv6: seen.iter().any(|socket| socket.id.ipv6),
+        }
+    }
+}
+
 /// A conversation about the sockets of the namespace in which it was begun.
 pub struct SockDiag {
     socket: Socket,
@@ -158,10 +175,21 @@ impl SockDiag {
     /// # Errors
     /// As [`SockDiag::open`].
     pub fn dump(&mut self, which: &Which, seen: &mut Vec<Seen>) -> Result<(), Error> {
+        self.dump_of(which, Families { ipv4: true, ipv6: true }, seen)
+    }
+
+    /// The same of the sockets of some families only: each is a walk of its own through the kernel's table.
+    pub(crate) fn dump_of(
+        &mut self,
+        which: &Which,
+        families: Families,
+        seen: &mut Vec<Seen>,
+    ) -> Result<(), Error> {
         seen.clear();
         let filter = bytecode::of(&which.peers);
-        for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
-            let asked = self.socket.send(&request(family, NLM_F_DUMP, None, &filter), 0);
+        let all = [(families.ipv4, libc::AF_INET), (families.ipv6, libc::AF_INET6)];
+        for (_, family) in all.into_iter().filter(|(wanted, _)| *wanted) {
+            let asked = self.socket.send(&request(family as u8, NLM_F_DUMP, None, &filter), 0);
             asked.map_err(refused)?;
             self.answers(1, seen).map_err(refused)?;
         }

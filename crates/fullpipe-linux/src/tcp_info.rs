@@ -140,7 +140,8 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
         app_limited: raw.flags & 1 != 0,
         srtt: micros(raw.rtt),
         min_rtt: micros(raw.min_rtt),
-        delivered: segments(raw.delivered),
+        // tcpi_delivered counts segments, and an application that writes little fills few of them.
+        delivered: raw.acked() + segments(raw.sacked),
         retransmits: raw.total_retrans.into(),
         recovering: raw.ca_state >= TCP_CA_RECOVERY,
         notsent: Bytes::new(raw.notsent_bytes.into()),

@@ -15,7 +15,7 @@ use fullpipe_units::{Bytes, Duration, Instant};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::namespace::Namespace;
-use crate::sock_diag::{Id, Seen, SockDiag, Which, inodes_of};
+use crate::sock_diag::{Families, Id, Seen, SockDiag, Which, inodes_of};
 
 /// How often everybody is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,6 +34,8 @@ pub struct Watch {
     /// What each had moved when everybody was last looked at.
     known: BTreeMap<u64, Moved>,
     busy: Vec<Id>,
+    /// What there was when everybody was last looked at.
+    families: Families,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,6 +79,7 @@ impl Watch {
             elsewhere,
             known: BTreeMap::new(),
             busy: Vec::new(),
+            families: Families::default(),
         })
     }
 
@@ -103,8 +106,11 @@ impl Watch {
             }
             self.looked = Some(at);
         }
-        if all || self.busy.len() > FEW {
+        if all {
             self.diag.dump(&self.which, seen)?;
+            self.families = Families::of(seen);
+        } else if self.busy.len() > FEW {
+            self.diag.dump_of(&self.which, self.families, seen)?;
         } else {
             self.diag.ask(&self.busy, seen)?;
         }

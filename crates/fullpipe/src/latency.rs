@@ -75,21 +75,21 @@ impl Latency {
 }
 
 impl fmt::Display for Latency {
-    /// One line without its end; what was not measured is said.
+    /// A sentence without its end; what was not measured is said.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.idle, self.loaded, self.longest, self.added()) {
             (Some(idle), Some(loaded), Some(longest), Some(added)) => write!(
                 f,
-                "Latency: idle {idle} (the handshakes), loaded {loaded} on average and {longest} at most (the sender's \
+                "idle {idle} (the handshakes), loaded {loaded} on average and {longest} at most (the sender's \
                  smoothed RTT, {} samples): {added} added, grade {}",
                 self.samples,
                 Grade::of(added)
             ),
             (Some(idle), ..) => write!(
                 f,
-                "Latency: idle {idle} (the handshakes); loaded not measured: only a sending TCP socket sees round trips"
+                "idle {idle} (the handshakes); loaded not measured: only a sending TCP socket sees round trips"
             ),
-            _ => f.write_str("Latency: not measured"),
+            _ => f.write_str("not measured"),
         }
     }
 }

@@ -42,7 +42,10 @@ pub use ladder::{Ladder, climb};
 pub use latency::Latency;
 pub use live::{Held, Live};
 pub use offered::{Demand, Memory, Offered};
-pub use report::{Diagnosis, Look, Rung, render_plan, render_show, render_text, render_whatif};
+pub use report::{
+    Diagnosis, Look, Rung, render_latency, render_plan, render_show, render_side_by_side, render_text,
+    render_whatif,
+};
 pub use side_by_side::SideBySide;
 pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;
@@ -65,8 +68,12 @@ pub enum DiagnoseError {
 /// Facts that contradict each other or the log, or a defect of the simulator.
 pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, DiagnoseError> {
     let mut findings = explain(facts).map_err(DiagnoseError::Input)?;
-    let Ladder { rungs, assumptions, notes } =
-        climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?;
+    let Ladder { rungs, assumptions, notes } = if facts.trace.is_some_and(Trace::is_one_sample) {
+        let none = "no ladder: one sample shows no steady rate to begin it with".into();
+        Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes: vec![none] }
+    } else {
+        climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?
+    };
     findings.assumptions.extend(assumptions);
     if let Some(capture) = facts.capture {
         findings.notes.extend(capture.notes().iter().cloned());

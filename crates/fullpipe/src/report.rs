@@ -2,6 +2,7 @@
 
 pub mod html;
 mod look;
+mod measured;
 mod offered;
 mod page;
 mod text;
@@ -26,6 +27,7 @@ use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
 
 pub use look::Look;
+pub use measured::{render_latency, render_side_by_side};
 pub(crate) use offered::becomes;
 pub use text::render_text;
 pub use tune::{render_plan, render_show};

@@ -3,8 +3,6 @@
 //! A test over UDP sends at the rate it was told, whatever becomes of it. It shows what the path carries, and hides what TCP
 //! makes of the path: windows, buffers and the answer to loss are TCP's alone. So neither is read without the other.
 
-use std::fmt;
-
 use fullpipe_units::{Duration, Rate};
 use serde::{Serialize, Serializer};
 
@@ -37,6 +35,23 @@ pub struct SideBySide {
 }
 
 impl SideBySide {
+    /// A row each, under a line of their names.
+    pub fn table(&self) -> String {
+        let row = |cells: [&str; 5]| {
+            let [name, sent, arrived, lost, more] = cells;
+            format!("{name:<5} {sent:>14} {arrived:>14} {lost:>9}  {more}").trim_end().to_owned() + "\n"
+        };
+        let resent = match self.retransmits {
+            Some(count) => format!("{count} segments sent again"),
+            None => "its sender is at the other end".into(),
+        };
+        let lost = format!("{:.2} %", 100.0 * self.lost);
+        let jitter = format!("jitter {:.3} ms", self.jitter.as_millis_f64());
+        row(["", "offered", "arrived", "lost", ""])
+            + &row(["TCP", "all it can", &self.tcp.to_string(), "-", &resent])
+            + &row(["UDP", &self.offered.to_string(), &self.udp.to_string(), &lost, &jitter])
+    }
+
     /// What the two say together: one sentence, and what it does not say.
     pub fn verdict(&self) -> String {
         let (tcp, udp) = (self.tcp.as_bps() as f64, self.udp.as_bps() as f64);
@@ -68,26 +83,6 @@ impl SideBySide {
              there, this rate does not tell: give a higher one with -b.",
             self.offered
         )
-    }
-}
-
-impl fmt::Display for SideBySide {
-    /// A table of two rows and the verdict, lines without colour.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let row = |f: &mut fmt::Formatter<'_>, cells: [&str; 5]| {
-            let [name, sent, arrived, lost, more] = cells;
-            writeln!(f, "{}", format!("{name:<5} {sent:>14} {arrived:>14} {lost:>9}  {more}").trim_end())
-        };
-        row(f, ["", "offered", "arrived", "lost", ""])?;
-        let resent = match self.retransmits {
-            Some(count) => format!("{count} segments sent again"),
-            None => "its sender is at the other end".into(),
-        };
-        row(f, ["TCP", "all it can", &self.tcp.to_string(), "-", &resent])?;
-        let lost = format!("{:.2} %", 100.0 * self.lost);
-        let jitter = format!("jitter {:.3} ms", self.jitter.as_millis_f64());
-        row(f, ["UDP", &self.offered.to_string(), &self.udp.to_string(), &lost, &jitter])?;
-        write!(f, "{}", self.verdict())
     }
 }
 
@@ -132,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_table_has_both_rows() {
-        let table = tests(70, 900, 895).to_string();
+        let table = tests(70, 900, 895).table();
         let rows: Vec<&str> = table.lines().collect();
         assert!(rows[1].starts_with("TCP") && rows[1].ends_with("3 segments sent again"), "{table}");
         assert!(rows[2].starts_with("UDP") && rows[2].contains("0.56 %"), "{table}");

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use fullpipe::explain::{Confidence, RttSource};
-use fullpipe::input::decode;
 use fullpipe::input::iperf3::{Format, Protocol, Role};
+use fullpipe::input::{decode, ss};
 use fullpipe::{Diagnosis, Facts, InputError, Iperf3Log, Limit, explain, render_text};
 use fullpipe_units::{Bytes, Duration, draw};
 
@@ -413,5 +413,32 @@ fn random_changes_of_a_byte_are_taken() {
             changed[random as usize % bytes.len()] = (random >> 56) as u8;
             take(&decode(&changed));
         }
+    }
+}
+
+/// A real dump of `ss`, again and again: what it shows, and that neither its beginnings nor changed bytes stop a reader.
+#[test]
+fn ss_is_read_whole_and_broken() {
+    let text = fs::read_to_string(folder().join("../ss/cubic-loss.txt")).unwrap();
+    let found = |text: &str| {
+        let trace = ss::parse(text, None)?;
+        explain(&Facts { link: "100mbit".parse().ok(), ..Facts::of_trace(&trace) })
+    };
+    let findings = found(&text).unwrap();
+    assert_eq!(findings.findings[0].limit, Limit::Cwnd);
+    assert!((4.0..7.0).contains(&findings.measured.length.as_secs_f64()), "{:?}", findings.measured);
+    assert_eq!(findings.measured.rtt, "80ms".parse().unwrap());
+    let take = |text: &str| {
+        if let Err(error) = found(text) {
+            assert!(!error.hint.is_empty() && !error.message.contains(['\n', '\u{1b}']), "{error}");
+        }
+    };
+    (0..text.len()).step_by(997).filter_map(|end| text.get(..end)).for_each(take);
+    for ordinal in 0..100 {
+        let random = draw(2, 1, ordinal);
+        let mut changed = text.clone().into_bytes();
+        let at = random as usize % changed.len();
+        changed[at] = (random >> 56) as u8;
+        take(&decode(&changed));
     }
 }

@@ -1,6 +1,6 @@
 //! Sums over sockets in Prometheus's text format (OpenMetrics 1.0).
 //!
-//! One set of series for each `--dst`, none for a connection: ports would make a new series of every connection.
+//! Of sockets, one set of series for each `--dst`, none for a connection: ports would make a new series of every connection.
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,6 +11,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use super::probe::Probed;
 
 /// What the answer says it is.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -73,6 +75,38 @@ pub(super) fn page(groups: &[Group]) -> String {
     text
 }
 
+/// The page of a probe. The `iperf3_` names are those of the exporter of that name, whose dashboards then fit.
+pub(super) fn of_probe(probed: &Probed) -> String {
+    let mut registry = Registry::default();
+    let mut gauge = |name: &str, help: &str, value: f64| {
+        let gauge = Seconds::default();
+        gauge.set(value);
+        registry.register(name, help, gauge);
+    };
+    gauge("iperf3_up", "Whether the test ran to its end", f64::from(u8::from(probed.success)));
+    gauge("iperf3_sent_bytes", "Payload sent", probed.sent.get() as f64);
+    gauge("iperf3_sent_seconds", "Time in which it was sent", probed.sent_in);
+    gauge("iperf3_received_bytes", "Payload received", probed.received.get() as f64);
+    gauge("iperf3_received_seconds", "Time in which it was received", probed.received_in);
+    gauge("iperf3_retransmits", "Segments sent again", probed.retransmits as f64);
+    gauge("fullpipe_probe_duration_seconds", "How long the probe took", probed.took.as_secs_f64());
+    let min_rtt = probed.live.last().and_then(|row| row.sender.min_rtt);
+    if let Some(min_rtt) = min_rtt {
+        gauge("fullpipe_probe_min_rtt_seconds", "The smallest round-trip time", min_rtt.as_secs_f64());
+    }
+    let limits = Family::<Labels, Seconds>::default();
+    let times = probed.live.times();
+    for limit in Limit::ALL {
+        let time = times.get(&limit).copied().unwrap_or_default();
+        limits.get_or_create(&vec![("limit", limit.name().to_owned())]).set(time.as_secs_f64());
+    }
+    registry.register("fullpipe_probe_limit_seconds", "Time that a limit held the test", limits);
+    let mut text = String::new();
+    // Writing to memory does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -114,11 +148,11 @@ mod tests {
                 continue;
             }
             let (id, value) = line.rsplit_once(' ').expect("a value");
-            let (name, labels) = id.split_once('{').expect("labels");
+            let (name, labels) = id.split_once('{').unwrap_or((id, "}"));
             let suffix = if types[&current] == "counter" { "_total" } else { "" };
             assert_eq!(name, format!("{current}{suffix}"), "a family stands together: {line}");
             let labels = labels.strip_suffix('}').expect("an end of the labels");
-            for label in labels.split("\",").map(|label| label.trim_end_matches('"')) {
+            for label in labels.split("\",").map(|l| l.trim_end_matches('"')).filter(|l| !l.is_empty()) {
                 let (name, value) = label.split_once("=\"").expect("a quoted value");
                 assert!(is_name(name) && !value.contains(['\n', '"']), "{line}");
             }
@@ -151,5 +185,8 @@ mod tests {
         // Nine limits and nine others a group, and one without a smallest RTT.
         assert_eq!(series.len(), 2 * (9 + 8), "{series:#?}");
         is_strict(&page(&[]));
+        let probe = is_strict(&of_probe(&Probed { success: true, sent: Bytes::new(5), ..Probed::default() }));
+        assert_eq!((probe["iperf3_up"], probe["iperf3_sent_bytes"]), (1.0, 5.0));
+        assert_eq!(probe["fullpipe_probe_limit_seconds{limit=\"cwnd\"}"], 0.0);
     }
 }

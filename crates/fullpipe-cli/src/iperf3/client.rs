@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use fullpipe::{Diagnosis, HostSettings, Latency, Look, SideBySide, render_text};
+use fullpipe::{
+    Diagnosis, HostSettings, Latency, Look, SideBySide, render_latency, render_side_by_side, render_text,
+};
 use fullpipe_iperf3::document::{Document, End};
 use fullpipe_iperf3::results::ServerOutput;
 use fullpipe_iperf3::text::{Side, Text};
@@ -62,7 +64,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
     print_end(&mut show, &finished)?;
     match over_udp(args, &client, &finished.end, rate, &stop) {
         Ok(udp) => conclude(args, show, finished, own.as_ref(), look, Some(udp))?,
-        Err((udp, failure)) => return failed(udp, failure),
+        Err((udp, failure)) => return failed(*udp, failure),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -84,7 +86,7 @@ fn over_udp(
     tcp: &End,
     rate: Option<Rate>,
     stop: &Stop,
-) -> Result<(Document, SideBySide), (Show, Failure)> {
+) -> Result<(Document, SideBySide), (Box<Show>, Failure)> {
     let arrived = |end: &End| {
         let sum = end.sum_received.as_ref().or(end.sum_sent.as_ref());
         sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
@@ -114,10 +116,10 @@ fn over_udp(
     }
     let finished = match finished {
         Ok(finished) => finished,
-        Err(error) => return Err((show, Failure::from(error))),
+        Err(error) => return Err((Box::new(show), Failure::from(error))),
     };
     if let Err(failure) = print_end(&mut show, &finished) {
-        return Err((show, failure));
+        return Err((Box::new(show), failure));
     }
     let end = finished.end;
     let udp = end.sum_received.as_ref().and_then(|sum| sum.udp.as_ref());
@@ -251,13 +253,15 @@ fn told(
     side_by_side: Option<SideBySide>,
     look: Look,
 ) -> String {
-    let side_by_side = side_by_side.map_or_else(String::new, |both| format!("\n{both}\n"));
+    let side_by_side =
+        side_by_side.map(|both| format!("\n{}", render_side_by_side(&both, look))).unwrap_or_default();
     let Some(explained) = explained else { return side_by_side };
     let diagnosis = match explained {
         Ok(diagnosis) => render_text(diagnosis, look),
         Err(why) => format!("No diagnosis: {why}.\n"),
     };
-    format!("{side_by_side}\n{latency}\n\n{diagnosis}")
+    let latency = render_latency(&latency, look);
+    format!("{side_by_side}\n{latency}\n{diagnosis}")
 }
 
 /// A test that failed: what it has shown stays, and where that is JSON the failure is part of it.

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 
 use fullpipe::input::InputError;
-use fullpipe::input::iperf3::Format;
 use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Trace};
 use fullpipe_iperf3::document::Document;
 use fullpipe_units::{Duration, Rate};
@@ -58,8 +57,7 @@ fn explained(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError>
     let mut remarks = Vec::new();
     let diagnosis = if sending == 1 && tcp {
         // One sending socket of ours: its samples say more than the reports.
-        let trace =
-            Trace::of_rows(show.rows.clone(), Format::Trace, Vec::new(), "").map_err(DiagnoseError::Input)?;
+        let trace = Trace::of(show.rows.clone()).map_err(DiagnoseError::Input)?;
         if show.rows_left_out > 0 {
             remarks.push(format!("the diagnosis is of the first {:.0} minutes", minutes(show)));
         }

@@ -137,7 +137,7 @@ fn run(
         return Err(Failure::new("the measurement was interrupted", "let it end: it takes 10 to 30 s"));
     }
     show.document.end = finished.end;
-    let latency = show.latency(finished.idle_rtt).to_string();
+    let latency = format!("latency: {}", show.latency(finished.idle_rtt));
     Ok((show, latency))
 }
 

@@ -9,7 +9,9 @@
 //! One thread moves the data of each stream. This one follows the control connection and, between its bytes, samples the
 //! sending sockets: at least ten times a second, which is what naming a limit needs.
 
-use std::io::Read;
+mod dialog;
+
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -18,15 +20,17 @@ use fullpipe_iperf3::document::{Asked, Connected, End, Endpoint, Interval, Start
 use fullpipe_iperf3::params::UDP_BLOCK_MOST;
 use fullpipe_iperf3::results::{Cpu, ServerOutput};
 use fullpipe_iperf3::streams::{self, Direction};
-use fullpipe_iperf3::{Cookie, Mode, Params, Protocol, Results, State, cookie, datagram, frame};
+use fullpipe_iperf3::{Cookie, Mode, Params, Protocol, Results, State, datagram, frame};
 use fullpipe_lab::trace::Row;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use rustix::event::PollFlags;
 use socket2::{Domain, Socket, Type};
 
-use super::control::{Control, Fault, Place};
+use self::dialog::{Dialog, Fault};
+use super::control::Broken;
 use super::meter::{Meter, congestion_control};
 use super::options;
+use super::place::Place;
 use super::stream::{Budget, Sending, Stream};
 use super::sums;
 use super::wait::{Waited, wait};
@@ -100,7 +104,7 @@ pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<Finish
 struct Test<'a> {
     client: &'a Client,
     params: Params,
-    control: Control<'a>,
+    control: Dialog,
     address: SocketAddr,
     cookie: Cookie,
     sockets: Vec<(u32, Direction, Socket)>,
@@ -113,19 +117,19 @@ impl<'a> Test<'a> {
     fn prepare(client: &'a Client, stop: &'a Stop) -> Result<Self, Fault> {
         let clock = Clock::starting_in(Duration::ZERO);
         let (socket, address) = client.place.connect(|_, _| Ok(()))?;
-        let mut control = Control::new(socket, stop)?;
+        let control = Dialog::new(socket, clock, stop)?;
         let cookie = Cookie::from_random(random()?);
         control.write(&cookie.to_wire())?;
         control.expect(State::ParamExchange)?;
         let mut params = client.params.clone();
         if params.len.is_none() {
             // Over UDP a datagram is to fit a packet, whose size this connection knows.
-            let mss = control.socket.tcp_mss().map_or(0, u64::from);
+            let mss = control.socket().tcp_mss().map_or(0, u64::from);
             let fits = Bytes::new(mss).min(UDP_BLOCK_MOST);
             let known = params.protocol == Protocol::Udp && !fits.is_zero();
             params.len = Some(if known { fits } else { params.block() });
         }
-        let idle_rtt = shortest_rtt(&control.socket);
+        let idle_rtt = shortest_rtt(control.socket());
         if let (Some(length), Some(rtt)) = (client.length, idle_rtt) {
             params.time = length(rtt);
         }
@@ -151,12 +155,16 @@ impl<'a> Test<'a> {
         })?;
         let rtt = shortest_rtt(&socket);
         self.idle_rtt = self.idle_rtt.into_iter().chain(rtt).min();
-        let mut greeting = Control::new(socket, self.stop)?;
-        greeting.write(&self.cookie.to_wire())?;
-        debug_assert_eq!(self.cookie.to_wire().len(), cookie::LENGTH);
-        let socket = greeting.socket;
+        self.greet(&socket)?;
         socket.set_tcp_nodelay(self.params.nodelay).doing("set TCP_NODELAY")?;
         Ok(socket)
+    }
+
+    /// Tells the server which test a data connection belongs to.
+    fn greet(&self, mut socket: &Socket) -> Result<(), Fault> {
+        let cookie = self.cookie.to_wire();
+        // The first bytes of a connection always fit.
+        socket.write_all(&cookie).map_err(|error| Fault::from(Broken::from(error)))
     }
 
     fn open_udp(&mut self) -> Result<Socket, Fault> {
@@ -247,7 +255,7 @@ impl<'a> Test<'a> {
     fn started(&self) -> Result<Start, Fault> {
         let sockets: Vec<&Socket> = self.sockets.iter().map(|(_, _, socket)| socket).collect();
         let Place { host, port, .. } = &self.client.place;
-        let start = known(&self.params, &sockets, &self.control.socket, self.client.interval)?;
+        let start = known(&self.params, &sockets, self.control.socket(), self.client.interval)?;
         Ok(Start {
             connecting_to: Some(Endpoint { host: host.clone(), port: *port }),
             cookie: Some(self.cookie.to_string()),
@@ -367,10 +375,10 @@ impl<'a> Test<'a> {
         self.control.expect(State::ExchangeResults)?;
         self.control.send_json(&ours.to_json())?;
         let most = if self.params.get_server_output { frame::OUTPUT_MOST } else { frame::RESULTS_MOST };
-        let theirs = Results::from_json(&self.control.read_json(most)?)?;
+        let theirs = Results::from_json(&self.control.read_json(most)?).map_err(Broken::from)?;
         self.control.expect(State::DisplayResults)?;
         self.control.say(State::Done)?;
-        let _ = self.control.socket.shutdown(std::net::Shutdown::Write);
+        let _ = self.control.socket().shutdown(std::net::Shutdown::Write);
         Ok(theirs)
     }
 }

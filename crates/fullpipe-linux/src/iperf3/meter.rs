@@ -121,6 +121,11 @@ impl Meter {
         }
     }
 
+    /// Datagrams that came after a later one; none where this end sends.
+    pub(crate) fn out_of_order(&self) -> u64 {
+        self.last.arrived.since(self.base.arrived).out_of_order
+    }
+
     /// What the socket told at the ends of reports.
     pub(crate) fn extremes(&self) -> Extremes {
         let mean_rtt = match self.seen.reports {

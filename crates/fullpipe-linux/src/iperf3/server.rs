@@ -19,7 +19,6 @@
 //! | `session` | the conversation of one test |
 //! | `control` | its control connection, each read within its time |
 
-mod control;
 mod hello;
 mod register;
 mod session;

@@ -17,6 +17,8 @@ struct Both {
     sent: Option<Counted>,
     received: Option<Counted>,
     extremes: Extremes,
+    /// Datagrams that came after a later one, as far as this end sees them arrive.
+    out_of_order: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -103,18 +105,26 @@ fn both(meter: &Meter, theirs: Option<&Results>) -> Both {
     let theirs = theirs.and_then(|theirs| theirs.streams.iter().find(|stream| stream.id == meter.id));
     let theirs = theirs.map(|result| Counted::of(result, length));
     let (sent, received) = if meter.sends { (ours, theirs) } else { (theirs, ours) };
-    Both { socket: meter.number, sender: meter.sends, sent, received, extremes: meter.extremes() }
+    Both {
+        socket: meter.number,
+        sender: meter.sends,
+        sent,
+        received,
+        extremes: meter.extremes(),
+        out_of_order: meter.out_of_order(),
+    }
 }
 
 impl Both {
     fn document(&self, protocol: Protocol) -> EndStream {
-        let &Self { socket, sender, sent, received, extremes } = self;
+        let &Self { socket, sender, sent, received, extremes, out_of_order } = self;
         if protocol == Protocol::Udp {
             let either = sent.or(received).unwrap_or_default();
-            let datagrams = match received {
+            let mut datagrams = match received {
                 Some(received) => Datagrams::received(either.packets, received.heard()),
                 None => Datagrams::sent(either.packets),
             };
+            datagrams.out_of_order = Some(out_of_order);
             let received = received.map(|received| received.amount);
             return EndStream::Udp {
                 udp: EndUdp { socket, amount: either.amount, datagrams, received, sender },

@@ -39,7 +39,7 @@ pub struct Device {
 pub struct Way {
     /// Whether it is for the peer alone.
     pub exact: bool,
-    /// The way its packets go, as `ip route` has it.
+    /// The way to the peer alone, less congestion control and initial window, as `ip route` has it.
     pub way: String,
     /// The whole route, as `ip route` has it.
     pub route: String,
@@ -73,7 +73,7 @@ pub fn facts(place: &Place, keys: &[&str], peer: Option<IpAddr>) -> Result<Facts
         let metrics = found.metrics();
         facts.way = Some(Way {
             exact: found.is_exact(),
-            way: found.way(false),
+            way: found.base(),
             route: found.text(),
             device: found.device.clone(),
             congctl: metrics.congctl,

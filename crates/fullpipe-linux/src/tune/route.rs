@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use netlink_packet_core::{Emitable, Parseable};
+use netlink_packet_core::{Emitable, Nla, Parseable};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
@@ -98,53 +98,59 @@ impl Found {
             Some(to) => format!("{to}/{}", self.message.header.destination_prefix_length),
             None => "default".into(),
         };
-        format!("{to} {}", self.way(true))
+        [to, self.way(true), self.metric_words(|_| true)].join(" ").trim_end().into()
     }
 
-    /// The way its packets go, as `ip route` has it; with metrics if so.
-    pub(super) fn way(&self, whole: bool) -> String {
+    /// The way to the peer alone, less what is tuned, as `ip route` has it.
+    pub(super) fn base(&self) -> String {
+        let others =
+            |metric: &RouteMetric| !matches!(metric, RouteMetric::CcAlgo(_) | RouteMetric::InitCwnd(_));
+        [self.way(self.is_exact()), self.metric_words(others)].join(" ").trim_end().into()
+    }
+
+    /// The way of its packets; with what says whose route it is if so.
+    fn way(&self, whole: bool) -> String {
         let mut text = String::new();
         for attribute in &self.message.attributes {
             let _ = match attribute {
                 RouteAttribute::Gateway(address) => write!(text, "via {} ", words_of(address)),
-                RouteAttribute::PrefSource(address) if whole => write!(text, "src {} ", words_of(address)),
+                RouteAttribute::PrefSource(address) => write!(text, "src {} ", words_of(address)),
                 RouteAttribute::Priority(metric) if whole => write!(text, "metric {metric} "),
                 RouteAttribute::MultiPath(hops) => write!(text, "{} hops ", hops.len()),
                 RouteAttribute::Oif(_) => write!(text, "dev {} ", self.device),
                 _ => Ok(()),
             };
         }
-        if whole {
-            let header = &self.message.header;
-            match header.protocol {
-                RouteProtocol::Boot => {}
-                protocol => {
-                    let _ = write!(text, "proto {} ", format!("{protocol:?}").to_lowercase());
+        let header = &self.message.header;
+        if whole && header.protocol != RouteProtocol::Boot {
+            let _ = write!(text, "proto {} ", format!("{:?}", header.protocol).to_lowercase());
+        }
+        if whole && header.scope == RouteScope::Link && self.destination.is_ipv4() {
+            text += "scope link ";
+        }
+        text.trim_end().into()
+    }
+
+    fn metric_words(&self, wanted: impl Fn(&RouteMetric) -> bool) -> String {
+        let mut text = String::new();
+        for metric in metrics_of(&self.message).into_iter().filter(|metric| wanted(metric)) {
+            let _ = match metric {
+                RouteMetric::CcAlgo(name) => write!(text, "congctl {name} "),
+                RouteMetric::InitCwnd(segments) => write!(text, "initcwnd {segments} "),
+                // Bit n stands for metric n; the kernel adds what a congestion control needs by itself.
+                RouteMetric::Lock(_) | RouteMetric::Features(_) => Ok(()),
+                other => {
+                    let words = format!("{other:?}").replace(['(', ')'], " ");
+                    write!(text, "{} ", words.trim().to_lowercase())
                 }
-            }
-            if header.scope == RouteScope::Link && self.destination.is_ipv4() {
-                text += "scope link ";
-            }
-            for metric in metrics_of(&self.message) {
-                let _ = match metric {
-                    RouteMetric::CcAlgo(name) => write!(text, "congctl {name} "),
-                    RouteMetric::InitCwnd(segments) => write!(text, "initcwnd {segments} "),
-                    // Bit n stands for metric n; the kernel adds that of a congestion control by itself.
-                    RouteMetric::Lock(_) | RouteMetric::Features(_) => Ok(()),
-                    other => write!(
-                        text,
-                        "{} ",
-                        format!("{other:?}").replace(['(', ')'], " ").trim().to_lowercase()
-                    ),
-                };
-            }
+            };
         }
         text.trim_end().into()
     }
 
     /// The step that gives connections to the peer these metrics; `None` if they have them.
     pub(super) fn step(&self, wanted: &Metrics) -> Option<RouteStep> {
-        let mut metrics: Vec<RouteMetric> = metrics_of(&self.message).cloned().collect();
+        let mut metrics: Vec<RouteMetric> = metrics_of(&self.message).into_iter().cloned().collect();
         let now = self.metrics();
         if let Some(name) = &wanted.congctl {
             metrics.retain(|metric| !matches!(metric, RouteMetric::CcAlgo(_)));
@@ -163,6 +169,7 @@ impl Found {
         }
         let mut message = self.message.clone();
         message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Metrics(_)));
+        metrics.sort_by_key(RouteMetric::kind);
         message.attributes.push(RouteAttribute::Metrics(metrics));
         if !self.is_exact() {
             let (len, address) = match self.destination {
@@ -206,11 +213,16 @@ impl RouteStep {
     }
 }
 
-fn metrics_of(message: &RouteMessage) -> impl Iterator<Item = &RouteMetric> {
-    message.attributes.iter().flat_map(|attribute| match attribute {
-        RouteAttribute::Metrics(metrics) => metrics.as_slice(),
-        _ => &[],
-    })
+/// In the order of their numbers, as the kernel tells them.
+fn metrics_of(message: &RouteMessage) -> Vec<&RouteMetric> {
+    let mut metrics = Vec::new();
+    for attribute in &message.attributes {
+        if let RouteAttribute::Metrics(of_route) = attribute {
+            metrics.extend(of_route);
+        }
+    }
+    metrics.sort_by_key(|metric| metric.kind());
+    metrics
 }
 
 fn words_of(address: &RouteAddress) -> String {

@@ -31,6 +31,8 @@ mod exact;
 mod losses;
 pub mod packets;
 mod rules;
+#[cfg(test)]
+pub(crate) mod samples;
 mod spans;
 mod window;
 mod words;

@@ -4,6 +4,7 @@ use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Duration, Rate};
 use serde::Serialize;
 
+use crate::classify::HostFacts;
 use crate::input::capture::Capture;
 use crate::input::iperf3::{Iperf3Log, Role};
 use crate::input::sysctl::HostSettings;
@@ -86,6 +87,16 @@ impl<'a> Facts<'a> {
     /// Settings of the receiving host, and which they are.
     pub fn receiver(&self) -> Option<(&'a HostSettings, SettingsSource)> {
         self.settings(!self.made_by_sender())
+    }
+
+    /// What the classifier of rows is told beside them.
+    pub fn hosts(&self) -> HostFacts {
+        HostFacts {
+            line: self.link,
+            cc: None,
+            wmem: self.sender().and_then(|(host, _)| host.tcp_wmem).map(|wmem| wmem[2]),
+            rmem: self.receiver().and_then(|(host, _)| host.tcp_rmem).map(|rmem| rmem[2]),
+        }
     }
 
     /// Whether one dump stands for both hosts.

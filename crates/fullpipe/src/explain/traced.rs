@@ -9,7 +9,7 @@ use super::series::Series;
 use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
 };
-use crate::classify::{Classification, HostFacts, agreement, classify, exact};
+use crate::classify::{Classification, agreement, classify, exact};
 use crate::input::capture::Capture;
 use crate::input::trace::Trace;
 
@@ -18,12 +18,7 @@ const HELD: f64 = 0.05;
 
 /// Explains the flow of a trace.
 pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, trace: &Trace) -> Findings {
-    let host = HostFacts {
-        line: facts.link,
-        cc: None,
-        wmem: facts.sender().and_then(|(host, _)| host.tcp_wmem).map(|wmem| wmem[2]),
-        rmem: facts.receiver().and_then(|(host, _)| host.tcp_rmem).map(|rmem| rmem[2]),
-    };
+    let host = facts.hosts();
     let mut classification = classify(trace.rows(), &host);
     if trace.is_one_sample() {
         classification.findings.iter_mut().for_each(of_one_sample);

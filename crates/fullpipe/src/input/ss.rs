@@ -3,7 +3,7 @@
 //! ```text
 //!   State Recv-Q Send-Q  Local Address:Port  Peer Address:Port Process
 //!   ESTAB 0      3874816     127.0.0.1:52296    127.0.0.1:5999          ──► which connection
-//!   	 skmem:(r0,rb131072,t0,tb4194304,...) bbr rtt:10.6/4.1 mss:1448 ...  ──► a row of it
+//!        skmem:(r0,rb131072,t0,tb4194304,...) bbr rtt:10.6/4.1 mss:1448 ...  ──► a row of it
 //! ```
 //!
 //! Fields are taken by name, and unknown ones left alone: their order and number differ by version. A dump ends where a
@@ -128,7 +128,7 @@ fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
     let later = |trips: u64| {
         let mut row = row.clone();
         row.at = Instant::ZERO + trip * trips;
-        row.sender.delivered = row.sender.delivered + rate * (trip * trips);
+        row.sender.delivered += rate * (trip * trips);
         row
     };
     Ok((0..EXTRAPOLATED).map(later).collect())
@@ -299,7 +299,7 @@ impl Sample {
             _ => return None,
         };
         let bps = digits.parse::<f64>().ok()? * unit;
-        (bps >= 1.0 && bps < 1e15).then(|| Rate::from_bps(bps as u64))
+        (1.0..1e15).contains(&bps).then(|| Rate::from_bps(bps as u64))
     }
 
     /// A part of `skmem:(r0,rb131072,...)`.
@@ -360,7 +360,7 @@ impl Sample {
             app_limited: self.has("app_limited"),
             srtt: rtt,
             min_rtt: self.value("minrtt").and_then(Self::span),
-            delivered: self.number("delivered").map_or(Bytes::new(self.acked()), segments),
+            delivered: Bytes::new(self.acked()) + segments(self.number("sacked").unwrap_or(0)),
             retransmits,
             recovering: again > 0 || count("lost") > 0,
             notsent: Bytes::new(count("notsent")),

@@ -58,6 +58,14 @@ impl Trace {
     /// The rows of one flow, wherever they come from. `hint` is what to do about rows whose time does not advance.
     ///
     /// # Errors
+    /// When their time does not advance, or nothing was sent.
+    pub fn of(rows: Vec<Row>) -> Result<Self, InputError> {
+        Self::of_rows(rows, Format::Trace, Vec::new(), "give rows in order of time")
+    }
+
+    /// The rows of one flow, wherever they come from. `hint` is what to do about rows whose time does not advance.
+    ///
+    /// # Errors
     /// Rows out of order, or in which nothing was sent.
     pub fn of_rows(
         rows: Vec<Row>,

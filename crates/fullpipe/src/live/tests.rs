@@ -1,43 +1,7 @@
-use fullpipe_lab::trace::TcpInfo;
-use fullpipe_units::{Bytes, Rate};
+use fullpipe_units::Bytes;
 
 use super::*;
-
-const MSS: u64 = 1_448;
-
-/// A sender with a full congestion window that delivers 100 segments a round trip of 50 ms.
-fn row(millis: u64) -> Row {
-    let segments = |n: u64| Bytes::new(n * MSS);
-    let ms = Duration::from_millis;
-    Row {
-        at: Instant::ZERO + ms(millis),
-        flow: 0,
-        sender: TcpInfo {
-            cc: None,
-            mss: Bytes::new(MSS),
-            cwnd: segments(100),
-            ssthresh: Some(segments(80)),
-            inflight: segments(100),
-            flight_size: segments(100),
-            rwnd: segments(1_000),
-            pacing_rate: Some(Rate::of(segments(120), ms(50))),
-            max_pacing_rate: None,
-            delivery_rate: None,
-            app_limited: false,
-            srtt: Some(ms(50)),
-            min_rtt: Some(ms(50)),
-            delivered: Bytes::new(millis * 2 * MSS),
-            retransmits: 0,
-            recovering: false,
-            notsent: segments(50),
-            sndbuf: segments(1_000),
-            sndbuf_used: segments(150),
-        },
-        receiver: None,
-        path: None,
-        truth: None,
-    }
-}
+use crate::classify::samples::{MSS, row};
 
 /// The same at the receiver's window.
 fn at_the_window(millis: u64) -> Row {

@@ -1,32 +1,9 @@
 use super::*;
-
-const MSS: u64 = 1_448;
+use crate::classify::samples::{MSS, row};
 
 /// A sender that is held by its congestion window: 100 segments a round trip of 50 ms, and `unsent` segments wait.
 fn sender(delivered: u64, unsent: u64) -> TcpInfo {
-    let segments = |n: u64| Bytes::new(n * MSS);
-    let ms = Duration::from_millis;
-    TcpInfo {
-        cc: None,
-        mss: Bytes::new(MSS),
-        cwnd: segments(100),
-        ssthresh: Some(segments(80)),
-        inflight: segments(100),
-        flight_size: segments(100),
-        rwnd: segments(1_000),
-        pacing_rate: Some(Rate::of(segments(120), ms(50))),
-        max_pacing_rate: None,
-        delivery_rate: None,
-        app_limited: false,
-        srtt: Some(ms(50)),
-        min_rtt: Some(ms(50)),
-        delivered: Bytes::new(delivered),
-        retransmits: 0,
-        recovering: false,
-        notsent: segments(unsent),
-        sndbuf: segments(1_000),
-        sndbuf_used: segments(150),
-    }
+    TcpInfo { delivered: Bytes::new(delivered), notsent: Bytes::new(unsent * MSS), ..row(0).sender }
 }
 
 fn sample(id: u64, acked: u64, unsent: u64) -> Sample<'static> {

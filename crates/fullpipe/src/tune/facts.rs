@@ -62,7 +62,7 @@ pub struct Route {
     pub destination: String,
     /// Whether the route is for this peer alone; else it is for a network that the peer is in.
     pub exact: bool,
-    /// The way of its packets, as `ip route` has it: `via 192.0.2.1 dev eth0`.
+    /// The way to the peer alone, less the two below, as `ip route` has it: `via 192.0.2.1 dev eth0`.
     pub way: String,
     /// The whole route as it is, as `ip route` has it.
     pub present: String,

@@ -8,6 +8,7 @@ use super::facts::{HostFacts, Route};
 use super::item::{Change, Gain, Item, Way, What};
 use super::plan::{End, Forecast, Left, short_transfer};
 use crate::advice::{self, Command, Host, PAGE, Scope, UNSENT};
+use crate::input::sysctl::HostSettings;
 use crate::ladder::{Model, State};
 use crate::stats::DEFAULT_MSS;
 
@@ -82,7 +83,7 @@ impl Maker<'_> {
         let (Some(with), Some(less)) = (with, less) else {
             return Gain::words("not simulated on so fast a line");
         };
-        let alone = self.alone(without).map(|alone| format!("; alone it leads to {alone}"));
+        let alone = self.alone(without).map(|alone| format!("; without the rest it leads to {alone}"));
         let text = format!(
             "with the rest of the plan {with} instead of {less} (simulated){}",
             alone.unwrap_or_default()
@@ -129,11 +130,16 @@ impl Maker<'_> {
         if here && !self.host.has_congestion_control(BBR) {
             return left("BBR would help, and this kernel has none: neither built in nor as a module".into());
         }
-        let settings = here.then_some(&self.host.settings);
+        // The peer's route outranks the host's default, which may be BBR already.
+        let default = self.host.settings.congestion_control.as_deref();
+        let of_peer = self.host.congestion_control().map(str::to_owned);
+        let settings = HostSettings { congestion_control: of_peer, ..self.host.settings.clone() };
+        let settings = here.then_some(&settings);
         let commands = advice::change_congestion_control(BBR, Some(self.kernel), settings);
         let mut ways: Vec<Way> = commands
             .into_iter()
             .filter(|command| !command.run.starts_with("tc "))
+            .filter(|command| command.scope != Scope::System || !here || default != Some(BBR))
             .map(|command| self.cc_way(command, here))
             .collect();
         // The narrowest that can be applied is.
@@ -164,7 +170,8 @@ impl Maker<'_> {
             Scope::Route if here && self.route().is_some() => {
                 let change =
                     |destination| Change::Route { destination, congctl: Some(BBR.into()), initcwnd: None };
-                let (run, undo) = self.route_commands(&format!("congctl {BBR}"));
+                let initcwnd = self.route().and_then(|route| route.initcwnd);
+                let (run, undo) = self.route_commands(Some(BBR), initcwnd);
                 let requires = command.requires.filter(|_| self.host.settings.lacks_congestion_control(BBR));
                 let change = self.route().map(|route| change(route.destination.clone()));
                 Way { command: Command { run, undo, requires, ..command }, change, applied: false }
@@ -176,11 +183,17 @@ impl Maker<'_> {
         }
     }
 
-    /// What gives the route to the peer these metrics, and what takes them away.
-    fn route_commands(&self, metrics: &str) -> (String, String) {
+    /// What gives the route to the peer these, and what takes them away.
+    fn route_commands(&self, congctl: Option<&str>, initcwnd: Option<u32>) -> (String, String) {
         let Some(route) = self.route() else { return Default::default() };
         let Route { destination, way, present, exact, .. } = route;
-        let run = format!("ip route replace {destination} {way} {metrics}");
+        let mut run = format!("ip route replace {destination} {way}");
+        if let Some(name) = congctl {
+            run += &format!(" congctl {name}");
+        }
+        if let Some(segments) = initcwnd {
+            run += &format!(" initcwnd {segments}");
+        }
         let undo = if *exact {
             format!("ip route replace {present}")
         } else {
@@ -414,7 +427,6 @@ impl Maker<'_> {
             }
             _ => return left("short transfers would take as long (simulated)"),
         };
-        let metrics = format!("initcwnd {new}");
         let command = |run, undo, requires: Option<&str>| Command {
             run,
             host: Host::Sender,
@@ -424,7 +436,10 @@ impl Maker<'_> {
         };
         let (command, change) = match self.route() {
             Some(route) => {
-                let (run, undo) = self.route_commands(&metrics);
+                // Whoever runs these by hand has run the one for the congestion control before.
+                let changes = self.forecast.reached.cc != self.model.present().cc;
+                let congctl = if changes { Some(BBR) } else { route.congctl.as_deref() };
+                let (run, undo) = self.route_commands(congctl, Some(new));
                 let destination = route.destination.clone();
                 (
                     command(run, undo, None),
@@ -432,7 +447,7 @@ impl Maker<'_> {
                 )
             }
             None => {
-                let run = format!("ip route change RECEIVER via GATEWAY dev DEV {metrics}");
+                let run = format!("ip route change RECEIVER via GATEWAY dev DEV initcwnd {new}");
                 let undo = "ip route change RECEIVER via GATEWAY dev DEV".to_owned();
                 (
                     command(run, undo, Some("the route as ip route get RECEIVER prints it; --to finds it")),

@@ -24,10 +24,10 @@ use fullpipe_lab::trace::Row;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use socket2::{Socket, TcpKeepalive};
 
-use super::control::{Broken, Control};
 use super::register::Full;
 use super::{Arrived, Limits, Said, Server, Tag, Told};
 use crate::iperf3::client::{Part, ProcessTime, Watch, known, time_between_samples};
+use crate::iperf3::control::{Broken, Control};
 use crate::iperf3::meter::{Meter, congestion_control};
 use crate::iperf3::stream::{Budget, Sending, Stream};
 use crate::iperf3::{options, sums};

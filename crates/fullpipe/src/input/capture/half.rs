@@ -51,11 +51,14 @@ pub struct Counts {
 
 /// Octets below the highest that were not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gap {
+pub(super) struct Gap {
     from: u64,
     to: u64,
     since: Instant,
 }
+
+/// The end of a segment, and when it passed.
+pub(super) type Timed = (u64, Instant);
 
 /// One direction of a connection. Positions are offsets that never wrap, the first octet seen being at 2^32: what was sent
 /// before the capture began lies below.
@@ -67,7 +70,7 @@ pub(super) struct Half {
     una: u64,
     gaps: Vec<Gap>,
     /// Ends of new segments with the time when they passed.
-    timed: VecDeque<(u64, Instant)>,
+    timed: VecDeque<Timed>,
     /// What ends here or below was sent again: its ACK does not say for which.
     ambiguous: u64,
     /// Least time from a segment to its ACK.

@@ -311,3 +311,6 @@ fn notes(connection: &Connection, tracked: &Tracked, table: &Table) -> Vec<Strin
     }
     notes
 }
+
+#[cfg(test)]
+mod tests;

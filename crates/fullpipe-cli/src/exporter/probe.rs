@@ -1,0 +1,205 @@
+//! `/probe?target=HOST`: a short run to an iperf3 server, as long as the scrape allows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use fullpipe::Live;
+use fullpipe::classify::HostFacts;
+use fullpipe_iperf3::Params;
+use fullpipe_iperf3::document::{Interval, Start};
+use fullpipe_lab::trace::Row;
+use fullpipe_linux::iperf3::client::{self, Client, Finished, Watch};
+use fullpipe_linux::iperf3::{Family, Place};
+use fullpipe_linux::{Clock, Stop};
+use fullpipe_units::{Bytes, Duration};
+
+/// iperf3's port.
+const PORT: u16 = 5201;
+/// A scrape's time where Prometheus does not say it.
+const SCRAPE: Duration = Duration::from_secs(10);
+/// Of the scrape's time, what connecting, the results and the way back may take.
+const RESERVE: Duration = Duration::from_secs(3);
+/// A run is no longer, however long the scrape may be, and no shorter.
+const LONGEST: Duration = Duration::from_secs(5);
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// What a probe came to.
+#[derive(Default)]
+pub(super) struct Probed {
+    /// Whether the test ran to its end.
+    pub(super) success: bool,
+    /// How long all of it took.
+    pub(super) took: Duration,
+    pub(super) sent: Bytes,
+    pub(super) sent_in: f64,
+    pub(super) received: Bytes,
+    pub(super) received_in: f64,
+    pub(super) retransmits: u64,
+    /// The time of each limit, and the smallest RTT.
+    pub(super) live: Live,
+}
+
+/// Why there is no probe: a line for whoever asked.
+pub(super) enum Refused {
+    /// The address is not one.
+    Bad(String),
+    /// Another runs: two would measure each other.
+    Busy,
+}
+
+/// One probe at a time.
+#[derive(Clone, Default)]
+pub(super) struct Prober {
+    busy: Arc<AtomicBool>,
+}
+
+impl Prober {
+    /// Runs a test to the `target` of a URL, within the seconds of the scrape's header.
+    pub(super) fn probe(&self, url: &str, header: Option<&str>, host: HostFacts) -> Result<Probed, Refused> {
+        let place = place(url)?;
+        if self.busy.swap(true, Ordering::AcqRel) {
+            return Err(Refused::Busy);
+        }
+        let probed = run(place, scrape(header), host);
+        self.busy.store(false, Ordering::Release);
+        Ok(probed)
+    }
+}
+
+/// `X-Prometheus-Scrape-Timeout-Seconds`, or what stands for it.
+fn scrape(header: Option<&str>) -> Duration {
+    let seconds = header.and_then(|value| value.trim().parse::<f64>().ok());
+    let sane = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds < 3_600.0);
+    sane.map_or(SCRAPE, Duration::from_secs_f64)
+}
+
+/// Length of a run that fits; tests last whole seconds.
+fn length(scrape: Duration) -> Duration {
+    let room = scrape.saturating_sub(RESERVE).clamp(SHORTEST, LONGEST);
+    Duration::from_secs(room.as_millis() / 1_000)
+}
+
+/// `target=HOST`, `HOST:PORT` or `[ADDRESS]:PORT`, with percent signs resolved.
+fn place(url: &str) -> Result<Place, Refused> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let target = query.split('&').find_map(|pair| pair.strip_prefix("target=")).unwrap_or_default();
+    let target = unescaped(target);
+    let bad = |why: &str| Refused::Bad(format!("{why}: write /probe?target=HOST or HOST:PORT\n"));
+    let number = |port: &str| port.parse::<u16>().map_err(|_| bad("that port is none"));
+    let (host, port) = match (target.strip_prefix('['), target.rsplit_once(':')) {
+        (Some(bracketed), _) => match bracketed.split_once(']') {
+            Some((host, "")) => (host, PORT),
+            Some((host, port)) => (host, number(port.trim_start_matches(':'))?),
+            None => return Err(bad("a bracket is open")),
+        },
+        // An address of IPv6 has more colons than one.
+        (None, Some((host, port))) if !host.contains(':') => (host, number(port)?),
+        _ => (target.as_str(), PORT),
+    };
+    if host.is_empty() || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(bad("there is no target"));
+    }
+    Ok(Place { host: host.into(), port, family: Family::Any, bind: None, connect_timeout: Some(RESERVE / 2) })
+}
+
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let hex = after.get(..2).and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match (byte, hex) {
+            (b'%', Some(value)) => {
+                bytes.push(value);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Follows the samples of a test.
+struct Following(Live);
+
+impl Watch for Following {
+    fn start(&mut self, _: &Start) {}
+
+    fn row(&mut self, _: i32, row: &Row, _: bool) {
+        self.0.push(row);
+    }
+
+    fn interval(&mut self, _: Interval) {}
+}
+
+fn run(place: Place, scrape: Duration, host: HostFacts) -> Probed {
+    let clock = Clock::starting_in(Duration::ZERO);
+    let begin = clock.now();
+    let params = Params { time: length(scrape), ..Params::default() };
+    let client = Client { place, params, interval: Duration::ZERO, length: None };
+    let mut following = Following(Live::new(host));
+    let mut probed = Probed::default();
+    let Ok(stop) = Stop::new() else { return probed };
+    let over = Arc::new(AtomicBool::new(false));
+    let finished = thread::scope(|scope| {
+        let (word, end) = (stop.clone(), Arc::clone(&over));
+        // A server that says nothing does not outlast the scrape.
+        scope.spawn(move || {
+            let deadline = begin + scrape.saturating_sub(RESERVE / 6);
+            while !end.load(Ordering::Acquire) {
+                if clock.now() >= deadline {
+                    return word.stop();
+                }
+                clock.sleep_until((clock.now() + RESERVE / 60).min(deadline));
+            }
+        });
+        let finished = client::run(&client, &mut following, &stop);
+        over.store(true, Ordering::Release);
+        finished
+    });
+    if let Ok(Finished { end, interrupted, .. }) = finished {
+        probed.success = !interrupted;
+        if let Some(sum) = &end.sum_sent {
+            (probed.sent, probed.sent_in) = (sum.amount.bytes, sum.amount.length().as_secs_f64());
+            probed.retransmits = sum.retransmits.unwrap_or(0);
+        }
+        if let Some(sum) = &end.sum_received {
+            (probed.received, probed.received_in) = (sum.amount.bytes, sum.amount.length().as_secs_f64());
+        }
+    }
+    probed.live = following.0;
+    probed.took = clock.now().saturating_since(begin);
+    probed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_fits_its_scrape() {
+        let seconds = |header| length(scrape(header)).as_secs_f64();
+        assert_eq!((seconds(None), seconds(Some("30")), seconds(Some("5.9"))), (5.0, 5.0, 2.0));
+        assert_eq!((seconds(Some("1")), seconds(Some("nan")), seconds(Some("-3"))), (1.0, 5.0, 5.0));
+    }
+
+    #[test]
+    fn a_target_is_a_host_and_perhaps_a_port() {
+        let of = |query: &str| match place(&format!("/probe?{query}")) {
+            Ok(place) => format!("{} {}", place.host, place.port),
+            Err(Refused::Bad(why)) => why,
+            Err(Refused::Busy) => "busy".into(),
+        };
+        assert_eq!(of("target=example.com"), "example.com 5201");
+        assert_eq!(of("x=1&target=192.0.2.7:80"), "192.0.2.7 80");
+        assert_eq!(of("target=%5B2001:db8::7%5D:443"), "2001:db8::7 443");
+        assert_eq!(of("target=2001:db8::7"), "2001:db8::7 5201");
+        for bad in ["", "target=", "target=h:x", "target=%5Bx", "target=a%0Ab", "target=a%20b"] {
+            assert!(of(bad).ends_with("write /probe?target=HOST or HOST:PORT\n"), "{bad}: {}", of(bad));
+        }
+        assert_eq!(unescaped("a%2"), "a%2");
+    }
+}

@@ -1,0 +1,271 @@
+//! The live view (`--tui`): what a transfer does now, and what holds it.
+//!
+//! ```text
+//!   rows ──► Screen ──► Picture (values) ──► draw (cells) ──► terminal
+//!              ▲ keys: q quits, f and space freeze, arrows choose
+//! ```
+//!
+//! Without a terminal there is a plain line a second instead. The terminal is put back however it ends: by `q`, by Ctrl-C, by
+//! a signal, by a panic.
+
+mod draw;
+mod picture;
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration as Wait;
+
+use fullpipe::Look;
+use fullpipe::classify::HostFacts;
+use fullpipe::live::Live;
+use fullpipe_lab::trace::Row;
+use fullpipe_units::{Duration, Instant};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::failure::Failure;
+use crate::output;
+use draw::{View, draw};
+use picture::{Picture, Watched};
+
+/// Time between two pictures, and between two lines.
+const FRAME: Duration = Duration::from_millis(100);
+const LINE: Duration = Duration::from_secs(1);
+
+/// All that is watched, and what of it is looked at.
+struct Model {
+    host: HostFacts,
+    sockets: BTreeMap<i64, Watched>,
+    chosen: usize,
+    frozen: Option<Option<Picture>>,
+}
+
+impl Model {
+    fn new(host: HostFacts) -> Self {
+        Self { host, sockets: BTreeMap::new(), chosen: 0, frozen: None }
+    }
+
+    fn push(&mut self, socket: i64, name: &str, row: &Row) {
+        let host = self.host;
+        self.sockets
+            .entry(socket)
+            .or_insert_with(|| Watched::new(name.to_owned(), Live::new(host)))
+            .push(row);
+    }
+
+    fn live(&self) -> Option<Picture> {
+        self.sockets.values().nth(self.chosen)?.picture()
+    }
+
+    fn picture(&self) -> Option<Picture> {
+        self.frozen.clone().unwrap_or_else(|| self.live())
+    }
+
+    /// Whether the view is to end.
+    fn key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
+        let last = self.sockets.len().saturating_sub(1);
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return true,
+            // In raw mode it is a key as any other.
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char('f' | ' ') => {
+                self.frozen = if self.frozen.is_some() { None } else { Some(self.live()) };
+            }
+            KeyCode::Down | KeyCode::Right => self.choose((self.chosen + 1).min(last)),
+            KeyCode::Up | KeyCode::Left => self.choose(self.chosen.saturating_sub(1)),
+            _ => {}
+        }
+        false
+    }
+
+    fn choose(&mut self, chosen: usize) {
+        self.chosen = chosen;
+        if self.frozen.is_some() {
+            self.frozen = Some(self.live());
+        }
+    }
+}
+
+/// Where it is shown.
+enum Surface {
+    Terminal(DefaultTerminal),
+    /// One line for each socket a second; the time of the last.
+    Lines(Option<Instant>),
+}
+
+/// The live view.
+pub(crate) struct Screen {
+    model: Model,
+    surface: Surface,
+    colour: bool,
+    /// Set by a signal.
+    asked_to_end: Arc<AtomicBool>,
+    drawn: Option<Instant>,
+    ended: bool,
+}
+
+impl Screen {
+    /// Takes the terminal over, where there is one.
+    pub(crate) fn open(host: HostFacts, look: Look) -> Result<Self, Failure> {
+        let asked_to_end = Arc::new(AtomicBool::new(false));
+        let surface = if io::stdout().is_terminal() && io::stdin().is_terminal() {
+            ends_on_signals(&asked_to_end)?;
+            // Its panic hook puts the terminal back before the message is printed.
+            let terminal = ratatui::try_init().map_err(|e| cannot("take over the terminal", &e))?;
+            Surface::Terminal(terminal)
+        } else {
+            Surface::Lines(None)
+        };
+        let model = Model::new(host);
+        Ok(Self { model, surface, colour: look.colour, asked_to_end, drawn: None, ended: false })
+    }
+
+    /// A row of a socket.
+    pub(crate) fn push(&mut self, socket: i64, name: &str, row: &Row) {
+        self.model.push(socket, name, row);
+    }
+
+    /// Shows what there is at `now`, which is the time of the rows, and answers whether to go on.
+    pub(crate) fn show(&mut self, now: Instant) -> Result<bool, Failure> {
+        if self.drawn.is_none_or(|drawn| now.saturating_since(drawn) >= FRAME || now < drawn) {
+            self.drawn = Some(now);
+            self.paint(now)?;
+        }
+        self.wait(Duration::ZERO)
+    }
+
+    /// Waits so long, answers keys meanwhile, and says whether to go on. Without a terminal nobody waits.
+    pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, Failure> {
+        if matches!(self.surface, Surface::Lines(_)) {
+            return Ok(true);
+        }
+        let broken = |e: io::Error| cannot("read the keyboard", &e);
+        let mut left = Wait::from_nanos(time.as_nanos());
+        loop {
+            if self.asked_to_end.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            // A signal is noticed within a frame.
+            let slice = left.min(Wait::from_nanos(FRAME.as_nanos()));
+            if event::poll(slice).map_err(broken)? {
+                match event::read().map_err(broken)? {
+                    Event::Key(key) if key.kind != KeyEventKind::Release => {
+                        if self.model.key(key.code, key.modifiers) {
+                            return Ok(false);
+                        }
+                        self.repaint()?;
+                    }
+                    Event::Resize(..) => self.repaint()?,
+                    _ => {}
+                }
+                continue;
+            }
+            left = left.saturating_sub(slice);
+            if left.is_zero() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Leaves the last picture until somebody quits.
+    pub(crate) fn stay(&mut self) -> Result<(), Failure> {
+        self.ended = true;
+        self.repaint()?;
+        if matches!(self.surface, Surface::Lines(_)) {
+            return Ok(());
+        }
+        while self.wait(FRAME)? {}
+        Ok(())
+    }
+
+    fn repaint(&mut self) -> Result<(), Failure> {
+        if matches!(self.surface, Surface::Terminal(_)) { self.paint(Instant::ZERO) } else { Ok(()) }
+    }
+
+    fn paint(&mut self, now: Instant) -> Result<(), Failure> {
+        match &mut self.surface {
+            Surface::Terminal(terminal) => {
+                let picture = self.model.picture();
+                let view = View {
+                    chosen: self.model.chosen,
+                    sockets: self.model.sockets.len(),
+                    frozen: self.model.frozen.is_some(),
+                    ended: self.ended,
+                    colour: self.colour,
+                };
+                terminal
+                    .draw(|frame| draw(picture.as_ref(), view, frame.area(), frame.buffer_mut()))
+                    .map_err(|e| cannot("draw on the terminal", &e))?;
+            }
+            Surface::Lines(last) => {
+                if last.is_some_and(|last| now.saturating_since(last) < LINE && now >= last) {
+                    return Ok(());
+                }
+                *last = Some(now);
+                for picture in self.model.sockets.values().filter_map(Watched::picture) {
+                    output::print(&format!("{}\n", picture.line()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if matches!(self.surface, Surface::Terminal(_)) {
+            ratatui::restore();
+        }
+    }
+}
+
+fn cannot(what: &str, error: &io::Error) -> Failure {
+    Failure::new(
+        format!("cannot {what}: {error}"),
+        "leave --tui out, or send the output to a file for plain lines",
+    )
+}
+
+/// What asks a process to end asks the view to leave first.
+#[cfg(unix)]
+fn ends_on_signals(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(flag))
+            .map_err(|e| cannot("listen for signals", &e))?;
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+#[expect(clippy::unnecessary_wraps, reason = "as on Unix")]
+fn ends_on_signals(_: &Arc<AtomicBool>) -> Result<(), Failure> {
+    Ok(())
+}
+
+/// Plays the rows of a trace as they came, at their own pace.
+pub(crate) fn replay(rows: &[Row], host: HostFacts, look: Look) -> Result<(), Failure> {
+    let mut screen = Screen::open(host, look)?;
+    let mut before: Option<Instant> = None;
+    for row in rows {
+        let pause = before.map_or(Duration::ZERO, |before| row.at.saturating_since(before));
+        before = Some(row.at);
+        if !screen.wait(pause)? {
+            return Ok(());
+        }
+        let name = row
+            .sender
+            .cc
+            .map_or_else(|| format!("flow {}", row.flow), |cc| format!("flow {} ({cc})", row.flow));
+        screen.push(row.flow.into(), &name, row);
+        if !screen.show(row.at)? {
+            return Ok(());
+        }
+    }
+    screen.stay()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! What the live view shows of a socket at one moment: values only, made of a flow's rows. Drawing is another matter (`draw`).
+
+use std::collections::VecDeque;
+
+use fullpipe::Limit;
+use fullpipe::explain::Confidence;
+use fullpipe::live::{Held, Live};
+use fullpipe_lab::trace::Row;
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+/// Rates that are remembered: as many as a wide terminal has columns.
+const HISTORY: usize = 240;
+/// Time over which each of them is taken: what is delivered within a round trip comes in trains.
+const STEP: Duration = Duration::from_millis(250);
+
+/// What is limited by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gauge {
+    /// In flight of the congestion window.
+    Cwnd,
+    /// Sent and not acknowledged, of the receiver's window.
+    Rwnd,
+    /// Memory of the send buffer that is taken.
+    Sndbuf,
+    /// Pacing rate of the most that the socket may be paced at.
+    Pacing,
+    /// What arrives, of the line.
+    Line,
+}
+
+impl Gauge {
+    /// The gauge that `limit` fills; `None` for what no gauge shows.
+    fn of(limit: Limit) -> Option<Self> {
+        match limit {
+            Limit::Cwnd | Limit::SlowStart => Some(Self::Cwnd),
+            Limit::Rwnd | Limit::ReceiverApp => Some(Self::Rwnd),
+            Limit::Sndbuf => Some(Self::Sndbuf),
+            Limit::Pacing => Some(Self::Pacing),
+            Limit::Link | Limit::Policer => Some(Self::Line),
+            Limit::App => None,
+        }
+    }
+
+    /// Its name, as the field has it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Cwnd => "cwnd",
+            Self::Rwnd => "rwnd",
+            Self::Sndbuf => "send buffer",
+            Self::Pacing => "pacing",
+            Self::Line => "line",
+        }
+    }
+}
+
+/// A bar: an amount of another.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Bar {
+    pub(crate) gauge: Gauge,
+    /// 0 to 1.
+    pub(crate) share: f64,
+    /// Both amounts in words.
+    pub(crate) amounts: String,
+    /// This one binds.
+    pub(crate) lit: bool,
+}
+
+impl Bar {
+    fn of_bytes(gauge: Gauge, part: Bytes, whole: Bytes) -> Option<Self> {
+        let share = (!whole.is_zero()).then(|| part.get() as f64 / whole.get() as f64)?;
+        Some(Self { gauge, share: share.min(1.0), amounts: format!("{part} of {whole}"), lit: false })
+    }
+
+    fn of_rates(gauge: Gauge, part: Rate, whole: Rate) -> Option<Self> {
+        let share = (!whole.is_zero()).then(|| part.as_bps() as f64 / whole.as_bps() as f64)?;
+        Some(Self { gauge, share: share.min(1.0), amounts: format!("{part} of {whole}"), lit: false })
+    }
+}
+
+/// A socket that is watched.
+pub(crate) struct Watched {
+    name: String,
+    live: Live,
+    rates: VecDeque<Rate>,
+    /// The moment of the last remembered rate, and what had been delivered by then.
+    since: Option<(Instant, Bytes)>,
+}
+
+impl Watched {
+    pub(crate) fn new(name: String, live: Live) -> Self {
+        Self { name, live, rates: VecDeque::new(), since: None }
+    }
+
+    pub(crate) fn push(&mut self, row: &Row) {
+        self.live.push(row);
+        let now = (row.at, row.sender.delivered);
+        let (at, delivered) = *self.since.get_or_insert(now);
+        let step = STEP.max(row.sender.srtt.unwrap_or_default());
+        let time = row.at.saturating_since(at);
+        if time >= step {
+            self.rates.push_back(Rate::of(row.sender.delivered.saturating_sub(delivered), time));
+            if self.rates.len() > HISTORY {
+                self.rates.pop_front();
+            }
+            self.since = Some(now);
+        }
+    }
+
+    /// What there is to show now; `None` before the first row.
+    pub(crate) fn picture(&self) -> Option<Picture> {
+        let row = self.live.last()?;
+        let sender = &row.sender;
+        let held = self.live.held();
+        let rate = self.rates.back().copied();
+        let mut bars: Vec<Bar> = [
+            Bar::of_bytes(Gauge::Cwnd, sender.inflight, sender.cwnd),
+            Bar::of_bytes(Gauge::Rwnd, sender.flight_size, sender.rwnd),
+            Bar::of_bytes(Gauge::Sndbuf, sender.sndbuf_used, sender.sndbuf),
+            sender
+                .pacing_rate
+                .zip(sender.max_pacing_rate)
+                .and_then(|(rate, most)| Bar::of_rates(Gauge::Pacing, rate, most)),
+            rate.zip(self.live.host().line).and_then(|(rate, line)| Bar::of_rates(Gauge::Line, rate, line)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let binding = held.as_ref().and_then(|held| Gauge::of(held.limit));
+        bars.iter_mut().for_each(|bar| bar.lit = Some(bar.gauge) == binding);
+        Some(Picture {
+            name: self.name.clone(),
+            at: row.at,
+            rate,
+            rates: self.rates.iter().copied().collect(),
+            bars,
+            srtt: sender.srtt,
+            min_rtt: sender.min_rtt,
+            notsent: sender.notsent,
+            retransmits: sender.retransmits,
+            held,
+        })
+    }
+}
+
+/// What is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Picture {
+    pub(crate) name: String,
+    pub(crate) at: Instant,
+    pub(crate) rate: Option<Rate>,
+    pub(crate) rates: Vec<Rate>,
+    pub(crate) bars: Vec<Bar>,
+    pub(crate) srtt: Option<Duration>,
+    pub(crate) min_rtt: Option<Duration>,
+    pub(crate) notsent: Bytes,
+    pub(crate) retransmits: u64,
+    pub(crate) held: Option<Held>,
+}
+
+impl Picture {
+    /// What holds it, in words.
+    pub(crate) fn limit(&self) -> String {
+        match &self.held {
+            None => "nothing is sent".into(),
+            Some(held) => {
+                let sure = match held.confidence {
+                    Confidence::Certain => "certain",
+                    Confidence::High => "high confidence",
+                    Confidence::Low => "low confidence",
+                };
+                format!("{}: {} ({sure})", held.limit, held.what)
+            }
+        }
+    }
+
+    pub(crate) fn round_trip(&self) -> String {
+        let tenth = |time: Duration| Duration::from_secs_f64((time.as_secs_f64() * 1e4).round() / 1e4);
+        match (self.srtt, self.min_rtt) {
+            (Some(srtt), Some(least)) => format!("{} (least {})", tenth(srtt), tenth(least)),
+            (Some(srtt), None) => tenth(srtt).to_string(),
+            _ => "not known".into(),
+        }
+    }
+
+    /// The whole in a line, for where nothing can be redrawn.
+    pub(crate) fn line(&self) -> String {
+        let rate = self.rate.map_or("-".into(), |rate| rate.to_string());
+        let bars: Vec<String> = self
+            .bars
+            .iter()
+            .map(|bar| {
+                let mark = if bar.lit { "*" } else { "" };
+                format!("{mark}{} {:.0} %", bar.gauge.name(), 100.0 * bar.share)
+            })
+            .collect();
+        format!(
+            "{:>7.1} s  {}  {rate}  RTT {}  {}  retransmits {}  {}",
+            self.at.as_secs_f64(),
+            self.name,
+            self.round_trip(),
+            bars.join("  "),
+            self.retransmits,
+            self.limit()
+        )
+    }
+}

@@ -1,0 +1,124 @@
+//! Pictures from simulated rows, drawn into a terminal of memory.
+
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::sim;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+
+/// A flow that its receiver's window holds, and one that its send buffer holds.
+fn model() -> Model {
+    rows_and_model().1
+}
+
+fn rows_and_model() -> (Row, Model) {
+    let mut last = None;
+    let mut model = Model::new(HostFacts::default());
+    for (number, host) in
+        ["rcvbuf = { fixed = '512KiB' }", "sndbuf = { fixed = '384KiB' }"].iter().enumerate()
+    {
+        let text = format!(
+            "name = 'x'\nduration = '8s'\n[path]\nrate = '100mbit'\nrtt = '100ms'\nqueue = '1bdp'\n[host]\n{host}\n\
+             [[flow]]\ncc = 'cubic'\n[[sample]]\nevery = '50ms'\n"
+        );
+        let experiment = Experiment::from_toml(&text).expect("a valid experiment");
+        let mut rows = Vec::new();
+        sim::run_traced(&experiment.points()[0].scenario, &mut rows);
+        last = last.or(rows.last().cloned());
+        rows.iter().for_each(|row| model.push(number as i64, &format!("flow {number}"), &row.observed()));
+    }
+    (last.expect("rows"), model)
+}
+
+fn view(model: &Model) -> View {
+    View {
+        chosen: model.chosen,
+        sockets: model.sockets.len(),
+        frozen: model.frozen.is_some(),
+        ended: false,
+        colour: false,
+    }
+}
+
+/// The lines of a terminal of this size.
+fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
+    let picture = model.picture();
+    terminal
+        .draw(|frame| draw(picture.as_ref(), view(model), frame.area(), frame.buffer_mut()))
+        .expect("memory");
+    let buffer = terminal.backend().buffer();
+    let line = |y: u16| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..height).map(line).collect()
+}
+
+/// The bar that binds is marked, and the limit and its evidence are said.
+#[test]
+fn the_binding_bar_is_lit() {
+    let mut model = model();
+    for (name, limit) in
+        [("rwnd", "rwnd: the receiver's window is full"), ("send buffer", "sndbuf: the send buffer")]
+    {
+        let lines = drawn(&model, 100, 24);
+        let text = lines.join("\n");
+        let lit: Vec<&String> = lines.iter().filter(|line| line.starts_with('►')).collect();
+        assert_eq!(lit.len(), 1, "{text}");
+        assert!(lit[0].starts_with(&format!("► {name} ")) && lit[0].contains('█'), "{text}");
+        for part in ["Mbit/s", "cwnd", "RTT 1", "unsent", limit, "q quit"] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+        assert!(!model.key(KeyCode::Down, KeyModifiers::NONE));
+    }
+}
+
+/// A frozen picture stays while rows come, of the socket that is chosen; then the view goes on with what came.
+#[test]
+fn freezing_keeps_the_picture() {
+    let (last, mut model) = rows_and_model();
+    model.key(KeyCode::Char(' '), KeyModifiers::NONE);
+    let before = model.picture().expect("rows");
+    let mut row = last.clone();
+    row.at = row.at + Duration::from_secs(1);
+    model.push(0, "flow 0", &row);
+    assert_eq!(model.picture(), Some(before.clone()));
+    assert!(drawn(&model, 80, 20)[0].contains("FROZEN"));
+    model.key(KeyCode::Char('f'), KeyModifiers::NONE);
+    assert!(model.picture().expect("rows").at > before.at);
+}
+
+#[test]
+fn keys_that_end_the_view() {
+    let mut model = Model::new(HostFacts::default());
+    for (key, modifiers, ends) in [
+        (KeyCode::Char('q'), KeyModifiers::NONE, true),
+        (KeyCode::Char('c'), KeyModifiers::CONTROL, true),
+        (KeyCode::Char('c'), KeyModifiers::NONE, false),
+        (KeyCode::Up, KeyModifiers::NONE, false),
+        (KeyCode::Down, KeyModifiers::NONE, false),
+    ] {
+        assert_eq!(model.key(key, modifiers), ends, "{key:?}");
+    }
+}
+
+/// However small the terminal, and before there is anything to show.
+#[test]
+fn any_size_is_drawn() {
+    let (empty, full) = (Model::new(HostFacts::default()), model());
+    for (width, height) in [(1, 1), (10, 3), (40, 12), (300, 80)] {
+        drawn(&empty, width, height);
+        drawn(&full, width, height);
+    }
+    assert!(drawn(&empty, 60, 5)[0].starts_with("waiting"));
+}
+
+/// Without a terminal the same is said in a line.
+#[test]
+fn a_line_says_the_same() {
+    let line = model().picture().expect("rows").line();
+    for part in
+        ["8.0 s", "flow 0", "Mbit/s", "RTT 100", "*rwnd 9", "cwnd ", "rwnd: the receiver's window is full"]
+    {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+}

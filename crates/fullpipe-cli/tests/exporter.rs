@@ -1,0 +1,128 @@
+//! `fullpipe exporter` over loopback.
+#![cfg(target_os = "linux")]
+
+mod process;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use process::{becomes, fullpipe, refusal};
+
+/// One that runs, and where it listens.
+struct Exporter {
+    child: Child,
+    address: String,
+}
+
+impl Exporter {
+    fn start(arguments: &[&str]) -> Self {
+        // A free port, which nobody else takes so soon.
+        let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+        let address = port.expect("a port").to_string();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args([&["exporter", "--listen", &address], arguments].concat())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        assert_eq!(line, format!("note: http://{address}/metrics\n"));
+        Self { child, address }
+    }
+
+    /// Head and body of an answer.
+    fn ask(&self, request: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("a connection");
+        let text = format!(
+            "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+                            X-Prometheus-Scrape-Timeout-Seconds: 4\r\n\r\n"
+        );
+        stream.write_all(text.as_bytes()).expect("room");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an end of the head");
+        (head.to_owned(), body.to_owned())
+    }
+
+    fn value(&self, series: &str) -> f64 {
+        let (_, page) = self.ask("GET /metrics");
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {series}: {page}")).parse().expect("a number")
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the sockets of a group carried is counted, and goes on being counted when they are closed.
+#[test]
+fn metrics_count_what_sockets_carry() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let peer = listener.local_addr().expect("an address");
+    let exporter = Exporter::start(&["--dst", &peer.to_string(), "--dst", "192.0.2.1"]);
+    let labels = format!("{{dst=\"{peer}\"}}");
+    assert!(exporter.value(&format!("fullpipe_connections{labels}")) == 0.0);
+    let mut near = TcpStream::connect(peer).expect("a connection");
+    let (mut far, _) = listener.accept().expect("a connection");
+    assert!(becomes(|| exporter.value(&format!("fullpipe_connections{labels}")) == 1.0));
+    let mut block = vec![0; 1 << 20];
+    for _ in 0..3 {
+        near.write_all(&block[..200_000]).expect("room");
+        far.read_exact(&mut block[..200_000]).expect("data");
+    }
+    assert!(becomes(|| exporter.value(&format!("fullpipe_sent_bytes_total{labels}")) >= 600_000.0));
+    assert!(exporter.value(&format!("fullpipe_sockets_up{labels}")) == 1.0);
+    assert!(exporter.value("fullpipe_sent_bytes_total{dst=\"192.0.2.1\"}") == 0.0);
+    let sent = exporter.value(&format!("fullpipe_sent_bytes_total{labels}"));
+    drop((near, far));
+    assert!(becomes(|| exporter.value(&format!("fullpipe_connections{labels}")) == 0.0));
+    assert!(exporter.value(&format!("fullpipe_sent_bytes_total{labels}")) >= sent, "a counter never falls");
+    let (head, page) = exporter.ask("GET /metrics");
+    assert!(
+        head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains("application/openmetrics-text"),
+        "{head}"
+    );
+    assert!(page.ends_with("# EOF\n") && page.contains("fullpipe_limit_seconds_total{"), "{page}");
+}
+
+#[test]
+fn a_probe_runs_a_test() {
+    let exporter = Exporter::start(&[]);
+    let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    let port = port.expect("a port").port().to_string();
+    let mut server =
+        Command::new("iperf3").args(["-s", "-1", "-p", &port]).stdout(Stdio::null()).spawn().expect("iperf3");
+    let target = format!("GET /probe?target=127.0.0.1:{port}");
+    let mut page = String::new();
+    // The server takes a moment to listen.
+    let up = becomes(|| exporter.ask(&target).1.contains("iperf3_up 1"));
+    let _ = server.kill();
+    let _ = server.wait();
+    assert!(up, "{page}");
+    // Nobody is there any more: an answer all the same, within the scrape's time.
+    let (head, body) = exporter.ask(&target);
+    page.push_str(&body);
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    assert!(page.contains("iperf3_up 0") && page.ends_with("# EOF\n"), "{page}");
+    let (head, body) = exporter.ask("GET /probe");
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    assert!(body.contains("/probe?target=HOST"), "{body}");
+}
+
+#[test]
+fn other_requests_are_answered_as_they_should() {
+    let exporter = Exporter::start(&[]);
+    assert!(exporter.ask("GET /x").0.starts_with("HTTP/1.1 404 "));
+    assert!(exporter.ask("POST /metrics").0.starts_with("HTTP/1.1 405 "));
+    assert!(exporter.ask("GET /").1.contains("/metrics"));
+    // The port is taken.
+    let (error, hint) = refusal(1, fullpipe(&["exporter", "--listen", &exporter.address]));
+    assert!(error.starts_with(&format!("cannot listen on {}", exporter.address)), "{error}");
+    assert!(hint.contains("--listen"), "{hint}");
+    refusal(2, fullpipe(&["exporter", "--listen", "nowhere"]));
+}

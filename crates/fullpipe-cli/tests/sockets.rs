@@ -1,0 +1,178 @@
+//! `fullpipe diagnose --pid`, `--dst` and `--watch` as a person or a script meets them: over loopback, and behind an emulated
+//! path where that is allowed.
+#![cfg(target_os = "linux")]
+
+mod process;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use process::emulated::allowed;
+use process::{fullpipe, refusal, signal};
+
+/// A sender and a receiver over loopback that go on until this is dropped.
+struct Transfer {
+    peer: SocketAddr,
+    over: Arc<AtomicBool>,
+}
+
+impl Transfer {
+    /// `reads` says whether the receiver reads what comes.
+    fn begin(reads: bool) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let peer = listener.local_addr().expect("an address");
+        let over = Arc::new(AtomicBool::new(false));
+        let mut near = TcpStream::connect(peer).expect("a connection");
+        let (mut far, _) = listener.accept().expect("a connection");
+        // Neither waits beyond the end of the test.
+        let patience = Some(std::time::Duration::from_millis(100));
+        near.set_write_timeout(patience).and_then(|()| far.set_read_timeout(patience)).expect("timeouts");
+        let (ended, ended_too) = (Arc::clone(&over), Arc::clone(&over));
+        thread::spawn(move || {
+            let block = [7; 65_536];
+            while !ended.load(Ordering::Relaxed) {
+                let _ = near.write(&block);
+            }
+        });
+        thread::spawn(move || {
+            let mut block = [0; 65_536];
+            while !ended_too.load(Ordering::Relaxed) {
+                if reads {
+                    let _ = far.read(&mut block);
+                } else {
+                    pause();
+                }
+            }
+        });
+        Self { peer, over }
+    }
+}
+
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
+fn pause() {
+    thread::sleep(std::time::Duration::from_millis(20));
+}
+
+#[test]
+fn the_sockets_of_a_process_are_listed_and_the_largest_explained() {
+    let transfer = Transfer::begin(true);
+    let own = std::process::id().to_string();
+    let dst = transfer.peer.to_string();
+    let arguments = ["diagnose", "--pid", &own, "--dst", &dst, "--for", "1500ms"];
+    let (code, stdout, stderr) = fullpipe(&arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
+    assert!(stdout.contains("\nConnections, the largest first"), "{stdout}");
+    assert!(stdout.contains(&dst) && stdout.contains("\nFindings"), "{stdout}");
+    let (_, stdout, _) = fullpipe(&[&arguments[..], &["--json"]].concat());
+    let document: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document["input"]["kind"], "sockets");
+    let sockets = document["sockets"].as_array().expect("sockets");
+    assert_eq!(sockets.len(), 1, "the kernel filters: {sockets:#?}");
+    assert_eq!(sockets[0]["remote"], dst);
+    assert!(sockets[0]["achieved_bps"].as_u64() > Some(1_000_000), "{sockets:#?}");
+    // The other end, by its port: it only receives, and the limit of that shows elsewhere.
+    let local = sockets[0]["local"].as_str().expect("an address").to_owned();
+    let said = fullpipe(&["diagnose", "--dst", &local, "--for", "300ms"]);
+    let (error, hint) = refusal(1, said);
+    assert!(error.contains("only receives"), "{error}");
+    assert!(hint.contains("at its sender"), "{hint}");
+}
+
+/// A reader that does not read: data waits, the window is closed, and each line says so.
+#[test]
+fn a_watch_tells_each_interval() {
+    let transfer = Transfer::begin(false);
+    let port = format!(":{}", transfer.peer.port());
+    let arguments = ["diagnose", "--watch", "--dst", &port, "-i", "500ms", "--for", "1800ms"];
+    let (code, stdout, stderr) = fullpipe(&[&arguments[..], &["--jsonl"]].concat());
+    assert_eq!(code, 0, "{stderr}");
+    let lines: Vec<serde_json::Value> =
+        stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!((2..=4).contains(&lines.len()), "{stdout}");
+    for line in &lines {
+        assert_eq!(line["schema"], "fullpipe.watch/1");
+        assert!(line["notsent_bytes"].as_u64() > Some(0), "{line}");
+    }
+    let limit = lines[lines.len() - 1]["limit"].as_str().expect("a limit");
+    assert!(["rwnd", "receiver_app"].contains(&limit), "{limit}");
+    // With a demand, the end of the memory.
+    let demand = [&arguments[..], &["--offered", "8mbit", "--memory", "1MB"]].concat();
+    let (_, stdout, stderr) = fullpipe(&demand);
+    assert!(stdout.starts_with(" seconds    #  connection"), "{stdout}{stderr}");
+    assert!(stdout.contains("offered 8 Mbit/s: the queue grows by"), "{stdout}");
+    assert!(stdout.contains("are full after 1s"), "{stdout}");
+}
+
+#[test]
+fn an_interrupt_ends_a_watch() {
+    let transfer = Transfer::begin(true);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["diagnose", "--watch", "-i", "500ms", "--dst", &transfer.peer.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    assert!(lines.nth(1).is_some_and(|line| line.is_ok()), "a line an interval");
+    signal(&child, "INT");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let (error, hint) = refusal(1, fullpipe(&["diagnose", "--pid", "4294967295"]));
+    assert_eq!(error, "there is no process 4294967295");
+    assert!(hint.contains("ps -e"), "{hint}");
+    let (error, _) = refusal(1, fullpipe(&["diagnose", "--dst", "127.0.0.1:9", "--for", "100ms"]));
+    assert_eq!(error, "connections to 127.0.0.1:9: no TCP connection is open");
+    let (error, _) = refusal(2, fullpipe(&["diagnose", "--dst", "127.0.0.1:http"]));
+    assert!(error.contains("no port"), "{error}");
+    let (error, _) = refusal(1, fullpipe(&["diagnose", "--dst", "no.such.host.invalid"]));
+    assert!(error.starts_with("--dst no.such.host.invalid: "), "{error}");
+    refusal(2, fullpipe(&["diagnose"]));
+    refusal(2, fullpipe(&["diagnose", "log.txt", "--pid", "1"]));
+    refusal(2, fullpipe(&["diagnose", "--pid", "1", "--jsonl"]));
+    refusal(2, fullpipe(&["diagnose", "--watch", "-i", "10ms"]));
+    // A connection in which nothing moves.
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+    let peer = near.peer_addr().expect("an address").to_string();
+    let (error, hint) = refusal(1, fullpipe(&["diagnose", "--dst", &peer, "--for", "300ms"]));
+    assert_eq!(error, format!("connections to {peer}: nothing moved in 300ms on 1 connections"));
+    assert!(hint.contains("--for"), "{hint}");
+}
+
+/// A process that nobody has told of us, behind a path whose limit is known.
+#[test]
+fn the_limit_of_a_running_application_is_named() {
+    if !allowed() {
+        return;
+    }
+    let diagnose = env!("CARGO_BIN_EXE_fullpipe");
+    let named = |path: &[&str], client: &str, link: &str| {
+        let script = format!(
+            "sleep 0.3; iperf3 -c 198.18.0.2 -t 8 {client} >/dev/null & sleep 1; \
+             {diagnose} diagnose --pid $! --for 5s --link {link} --json; wait"
+        );
+        let serve = ["--serve", "iperf3 -s -1 >/dev/null", "--", "sh", "-c", &script];
+        let (code, stdout, stderr) = fullpipe(&[&["emu"], path, &serve].concat());
+        assert_eq!(code, 0, "{stderr}");
+        let document: serde_json::Value =
+            serde_json::from_str(&stdout).unwrap_or_else(|e| panic!("{e}: {stdout}{stderr}"));
+        document["findings"][0]["limit"].as_str().expect("a limit").to_owned()
+    };
+    let fast = ["--rate", "100mbit", "--rtt", "40ms"];
+    assert_eq!(named(&["--rate", "20mbit", "--rtt", "40ms"], "-C cubic", "20mbit"), "link");
+    assert_eq!(named(&fast, "-C cubic --fq-rate 10M", "100mbit"), "pacing");
+    assert_eq!(named(&[&fast[..], &["--loss", "1%"]].concat(), "-C cubic", "100mbit"), "cwnd");
+    assert_eq!(named(&fast, "-C cubic -w 100K", "100mbit"), "sndbuf");
+}

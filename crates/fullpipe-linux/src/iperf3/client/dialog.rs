@@ -1,0 +1,114 @@
+//! What the client hears on the control connection, and what it makes of it.
+
+use fullpipe_iperf3::{Refusal, State};
+use fullpipe_units::Duration;
+use serde_json::Value;
+use socket2::Socket;
+
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::iperf3::control::{Broken, Control};
+use crate::poll::Stop;
+
+/// How long the server may take for an answer, as iperf3's: its server waits for all data connections.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a test is not finished.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// Somebody has said to stop.
+    Interrupted,
+    /// It cannot go on.
+    Failed(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        const STRANGER: &str = "is this the port of an iperf3 server?";
+        const LOOK: &str = "see what the server printed";
+        let (message, hint) = match broken {
+            Broken::Stopped => return Self::Interrupted,
+            Broken::Closed => ("the server has closed the control connection unexpectedly".into(), LOOK),
+            Broken::Silent => (format!("the server has not answered for {PATIENCE}"), STRANGER),
+            Broken::Nonsense(error) => (error.to_string(), STRANGER),
+            Broken::System(error) => (format!("the control connection has broken off: {error}"), LOOK),
+        };
+        Self::Failed(Error::network(message, hint))
+    }
+}
+
+/// The client's end of the control connection.
+pub(super) struct Dialog {
+    control: Control,
+    clock: Clock,
+}
+
+impl Dialog {
+    pub(super) fn new(socket: Socket, clock: Clock, stop: &Stop) -> Result<Self, Fault> {
+        let control = Control::new(socket, clock, stop).map_err(Broken::from)?;
+        Ok(Self { control, clock })
+    }
+
+    pub(super) fn socket(&self) -> &Socket {
+        self.control.socket()
+    }
+
+    /// Waits for the next state, which must be `wanted`.
+    pub(super) fn expect(&self, wanted: State) -> Result<(), Fault> {
+        match self.state()? {
+            state if state == wanted => Ok(()),
+            state => Err(Error::network(
+                format!("the server said {state:?} where {wanted:?} was due"),
+                "is this the port of an iperf3 server?",
+            )
+            .into()),
+        }
+    }
+
+    /// The next state; a server that refuses or ends is an error.
+    pub(super) fn state(&self) -> Result<State, Fault> {
+        match self.control.state(self.clock.now() + PATIENCE)? {
+            State::AccessDenied => Err(Error::network(
+                Refusal::BUSY.to_string(),
+                "iperf3's server runs one test at a time; fullpipe iperf3 -s runs many",
+            )
+            .into()),
+            State::ServerError => {
+                let refusal = self.control.refusal()?;
+                Err(Error::network(format!("the server has refused: {refusal}"), "ask for less of it").into())
+            }
+            State::ServerTerminate => {
+                Err(Error::network("the server has terminated", "somebody ended it there").into())
+            }
+            state => Ok(state),
+        }
+    }
+
+    /// Whether the server says something within `timeout`; as soon as it does.
+    pub(super) fn speaks_within(&self, timeout: Duration) -> Result<bool, Fault> {
+        Ok(self.control.speaks_within(timeout)?)
+    }
+
+    pub(super) fn say(&self, state: State) -> Result<(), Fault> {
+        Ok(self.control.say(state)?)
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<(), Fault> {
+        Ok(self.control.write(bytes)?)
+    }
+
+    pub(super) fn send_json(&self, value: &Value) -> Result<(), Fault> {
+        Ok(self.control.send(value)?)
+    }
+
+    /// Reads a frame of at most `most` bytes.
+    pub(super) fn read_json(&self, most: usize) -> Result<Value, Fault> {
+        Ok(self.control.frame(most)?)
+    }
+}

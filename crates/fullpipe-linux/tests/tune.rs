@@ -1,0 +1,377 @@
+//! Changes to a host that can be taken back, whatever kills whom: after SIGKILL at each step the host is as it was, or the
+//! journal leads there. Hosts are folders here, and network namespaces where the process may make them.
+
+mod rights;
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration as Wait;
+
+use fullpipe_linux::Error;
+use fullpipe_linux::namespace::Namespace;
+use fullpipe_linux::tune::{Change, Guard, Phase, Place, apply, confirm, rollback, settle, status, watch};
+use fullpipe_units::Duration;
+use rustix::process::{Signal, getpid, kill_process};
+
+const WMEM: (&str, &str) = ("net.ipv4.tcp_wmem", "4096 16384 52502528");
+const RMEM: (&str, &str) = ("net.ipv4.tcp_rmem", "4096 131072 52502528");
+const PEER: &str = "10.20.3.7";
+
+/// Says to a process that this program starts what it is.
+const PART: &str = "FULLPIPE_TEST_PART";
+const ROOT: &str = "FULLPIPE_TEST_ROOT";
+const LAST_STEP: &str = "FULLPIPE_TEST_LAST_STEP";
+const IN_NAMESPACE: &str = "FULLPIPE_TEST_IN_NAMESPACE";
+
+/// A folder that looks like a host, or holds the files of a namespace.
+fn host(test: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{test}"));
+    let _ = fs::remove_dir_all(&root);
+    let sys = root.join("proc/sys/net/ipv4");
+    fs::create_dir_all(&sys).unwrap();
+    fs::write(sys.join("tcp_wmem"), "4096\t16384\t4194304\n").unwrap();
+    fs::write(sys.join("tcp_rmem"), "4096\t131072\t6291456\n").unwrap();
+    root
+}
+
+fn place(root: &Path, in_namespace: bool) -> Place {
+    let own = in_namespace.then_some("/proc/thread-self/ns/net");
+    Place::inherited(Some(root), own).unwrap()
+}
+
+fn changes(in_namespace: bool) -> Vec<Change> {
+    let setting = |(key, value): (&str, &str)| Change::Setting { key: key.into(), value: value.into() };
+    let mut changes = vec![setting(WMEM), setting(RMEM)];
+    if in_namespace {
+        let destination = PEER.parse().unwrap();
+        changes.push(Change::Route { destination, congctl: Some("reno".into()), initcwnd: Some(32) });
+    }
+    changes
+}
+
+/// This program as a guard: the number of the generation is taken for the name of a second test, which there is not.
+fn guard(root: &Path, in_namespace: bool) -> Guard {
+    let this = env::current_exe().unwrap();
+    let set = |name: &str, value: &str| OsString::from(format!("{name}={value}"));
+    let arguments = vec![
+        set(PART, "guard"),
+        set(ROOT, root.to_str().unwrap()),
+        set(IN_NAMESPACE, if in_namespace { "1" } else { "0" }),
+        this.into(),
+        "--exact".into(),
+        "part".into(),
+        "--".into(),
+    ];
+    Guard { program: "env".into(), arguments }
+}
+
+/// A guard that is killed as soon as it is ready.
+fn dead_guard() -> Guard {
+    Guard { program: "sh".into(), arguments: ["-c", "printf r >&0"].map(OsString::from).into() }
+}
+
+/// Everything that must be as before, byte for byte.
+fn snapshot(root: &Path, in_namespace: bool) -> String {
+    let file = |path: PathBuf| match fs::read_to_string(&path) {
+        Ok(text) => format!("{}:{text}\n", path.display()),
+        Err(_) => format!("{}: none\n", path.display()),
+    };
+    let sys = if in_namespace { PathBuf::from("/proc/sys/net/ipv4") } else { root.join("proc/sys/net/ipv4") };
+    let mut text = file(sys.join("tcp_wmem")) + &file(sys.join("tcp_rmem"));
+    text += &file(root.join("etc/sysctl.d/90-fullpipe.conf"));
+    if in_namespace {
+        let routes = Command::new("ip").args(["route", "show", "table", "all"]).output().unwrap();
+        text += &String::from_utf8(routes.stdout).unwrap();
+    }
+    text
+}
+
+/// Does `work` on a folder, and again in a namespace where there may be one.
+fn on_both(test: &str, work: impl Fn(&Path, bool) + Sync) {
+    let root = host(test);
+    work(&root, false);
+    let Some(_alone) = rights::alone() else { return };
+    let root = host(&format!("{test}-namespace"));
+    let namespace = Namespace::new().unwrap();
+    let inside = namespace.run(|| {
+        let ip = |arguments: &str| Command::new("ip").args(arguments.split(' ')).status();
+        if !ip("link set lo up").is_ok_and(|status| status.success()) {
+            eprintln!("skipped: there is no ip here");
+            return Ok(());
+        }
+        // One route that leads to the peer, and one to the peer beside it alone.
+        assert!(ip("route add 10.20.0.0/16 dev lo").unwrap().success());
+        assert!(ip("route add 10.20.3.8/32 dev lo initcwnd 12 mtu 1400").unwrap().success());
+        work(&root, true);
+        Ok::<(), Error>(())
+    });
+    inside.unwrap();
+}
+
+/// Starts this program to play a part and waits for its end; whether it was killed.
+fn dies(part: &str, root: &Path, in_namespace: bool, last_step: usize) -> bool {
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", "part"]).env(PART, part).env(ROOT, root).env(LAST_STEP, last_step.to_string());
+    child.env(IN_NAMESPACE, if in_namespace { "1" } else { "0" });
+    let output = child.stdin(Stdio::null()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code() != Some(101), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    !output.status.success()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the guard has the kernel's time")]
+fn becomes(happened: impl Fn() -> bool) -> bool {
+    (0..1000).any(|_| {
+        happened() || {
+            std::thread::sleep(Wait::from_millis(10));
+            false
+        }
+    })
+}
+
+/// What this program is when it starts itself; as a test of its own it is nothing.
+#[test]
+fn part() {
+    let Ok(part) = env::var(PART) else { return };
+    let root = PathBuf::from(env::var(ROOT).unwrap());
+    let in_namespace = env::var(IN_NAMESPACE).unwrap() == "1";
+    let place = place(&root, in_namespace);
+    if part == "guard" {
+        let number = env::args().next_back().unwrap().parse().unwrap();
+        watch(&place, number).unwrap();
+        return;
+    }
+    let last: usize = env::var(LAST_STEP).unwrap().parse().unwrap();
+    let mut steps = 0;
+    let mut die = |_| {
+        steps += 1;
+        if steps == last {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+    };
+    let minute = Some(Duration::from_secs(60));
+    match part.as_str() {
+        "apply" => {
+            apply(&place, &changes(in_namespace), minute, &guard(&root, in_namespace), &mut die).unwrap();
+        }
+        "apply unguarded" => {
+            apply(&place, &changes(in_namespace), minute, &dead_guard(), &mut die).unwrap();
+        }
+        "rollback" => {
+            rollback(&place, false, &mut die).unwrap();
+        }
+        "confirm" => {
+            confirm(&place, &mut die).unwrap();
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn applied(root: &Path, in_namespace: bool, revert_after: Option<Duration>) {
+    let place = place(root, in_namespace);
+    let guard = guard(root, in_namespace);
+    let done = apply(&place, &changes(in_namespace), revert_after, &guard, &mut |_| ()).unwrap().unwrap();
+    assert_eq!(done.settings.len(), 2);
+    assert_eq!(done.routes.len(), usize::from(in_namespace));
+    let state = status(&place).unwrap().states.pop().unwrap();
+    assert!(state.changes.iter().all(|change| !change.drifted()), "{state:?}");
+}
+
+fn rolled_back(root: &Path, in_namespace: bool) {
+    let (done, left) = rollback(&place(root, in_namespace), false, &mut |_| ()).unwrap().expect("something");
+    assert!(!done.is_empty() && left.is_empty(), "{done:?} {left:?}");
+}
+
+#[test]
+fn what_is_taken_back_is_as_it_was_byte_for_byte() {
+    on_both("back", |root, in_namespace| {
+        let before = snapshot(root, in_namespace);
+        applied(root, in_namespace, Some(Duration::from_secs(60)));
+        assert_ne!(snapshot(root, in_namespace), before);
+        rolled_back(root, in_namespace);
+        assert_eq!(snapshot(root, in_namespace), before);
+        assert_eq!(rollback(&place(root, in_namespace), false, &mut |_| ()).unwrap(), None);
+    });
+}
+
+/// Kept changes are the ground of the next, and each goes back to the one before.
+#[test]
+fn generations_are_taken_back_one_by_one() {
+    on_both("generations", |root, in_namespace| {
+        let place = place(root, in_namespace);
+        let before = snapshot(root, in_namespace);
+        applied(root, in_namespace, Some(Duration::from_secs(60)));
+        assert_eq!(confirm(&place, &mut |_| ()).unwrap(), if in_namespace { 3 } else { 2 });
+        let kept = snapshot(root, in_namespace);
+        assert!(kept.contains("\nnet.ipv4.tcp_wmem = 4096 16384 52502528\n"), "{kept}");
+        let more = [Change::Setting { key: WMEM.0.into(), value: "4096 16384 99999744".into() }];
+        let guard = guard(root, in_namespace);
+        apply(&place, &more, None, &guard, &mut |_| ()).unwrap().unwrap();
+        let file = fs::read_to_string(place.owned()).unwrap();
+        assert!(file.contains("tcp_wmem = 4096 16384 99999744") && file.contains("tcp_rmem = "), "{file}");
+        assert_eq!(apply(&place, &more, None, &guard, &mut |_| ()).unwrap(), None, "it is so already");
+        rolled_back(root, in_namespace);
+        assert_eq!(snapshot(root, in_namespace), kept);
+        rolled_back(root, in_namespace);
+        assert_eq!(snapshot(root, in_namespace), before);
+    });
+}
+
+#[test]
+fn nobody_confirms_and_it_is_taken_back_at_the_deadline() {
+    on_both("deadline", |root, in_namespace| {
+        let before = snapshot(root, in_namespace);
+        applied(root, in_namespace, Some(Duration::from_millis(300)));
+        assert!(becomes(|| snapshot(root, in_namespace) == before), "{}", snapshot(root, in_namespace));
+        assert!(becomes(|| status(&place(root, in_namespace)).unwrap().states.is_empty()));
+    });
+}
+
+/// While it is being applied: whoever is killed, the guard takes back what there is.
+#[test]
+fn killed_at_any_step_the_guard_restores_it() {
+    on_both("killed", |root, in_namespace| {
+        let before = snapshot(root, in_namespace);
+        let steps = (1..).take_while(|step| {
+            let died = dies("apply", root, in_namespace, *step);
+            if died {
+                assert!(becomes(|| snapshot(root, in_namespace) == before), "step {step}");
+                // Without a guard yet, the journal is left for the next command.
+                settle(&place(root, in_namespace)).unwrap();
+                let gone = || status(&place(root, in_namespace)).unwrap().states.is_empty();
+                assert!(becomes(gone), "step {step}");
+            }
+            died
+        });
+        // Kept, guarded, file, settings, read back, recorded; and a route.
+        assert_eq!(steps.count(), if in_namespace { 8 } else { 7 });
+        rolled_back(root, in_namespace);
+        assert_eq!(snapshot(root, in_namespace), before);
+    });
+}
+
+/// The guard may be killed too: then the journal is there, and the next command finds it.
+#[test]
+fn killed_with_its_guard_the_next_command_restores_it() {
+    on_both("unguarded", |root, in_namespace| {
+        let before = snapshot(root, in_namespace);
+        let mut step = 1;
+        while dies("apply unguarded", root, in_namespace, step) {
+            let place = place(root, in_namespace);
+            let state = status(&place).unwrap().states.pop().expect("the journal comes first");
+            if state.phase == Phase::Applying && step % 2 == 0 {
+                assert!(!settle(&place).unwrap().is_empty(), "step {step}");
+            } else {
+                rollback(&place, false, &mut |_| ()).unwrap().expect("something");
+            }
+            assert_eq!(snapshot(root, in_namespace), before, "step {step}");
+            step += 1;
+        }
+        assert!(step > 7, "{step}");
+        rolled_back(root, in_namespace);
+    });
+}
+
+#[test]
+fn killed_while_taking_back_the_next_command_goes_on() {
+    on_both("rolling", |root, in_namespace| {
+        let before = snapshot(root, in_namespace);
+        for step in 1.. {
+            applied(root, in_namespace, None);
+            let died = dies("rollback", root, in_namespace, step);
+            let place = place(root, in_namespace);
+            if died {
+                settle(&place).unwrap();
+            }
+            assert_eq!(snapshot(root, in_namespace), before, "step {step}");
+            assert!(status(&place).unwrap().states.is_empty(), "step {step}");
+            if !died {
+                assert!(step > 5, "{step}");
+                break;
+            }
+        }
+    });
+}
+
+/// Killed while confirming it is a trial still, or kept.
+#[test]
+fn killed_while_confirming_it_is_one_or_the_other() {
+    on_both("confirming", |root, in_namespace| {
+        let before = snapshot(root, in_namespace);
+        for step in 1..=3 {
+            applied(root, in_namespace, Some(Duration::from_secs(60)));
+            let died = dies("confirm", root, in_namespace, step);
+            assert_eq!(died, step < 3);
+            let state = status(&place(root, in_namespace)).unwrap().states.pop().unwrap();
+            assert_eq!(state.phase, if step == 1 { Phase::Trial } else { Phase::Confirmed });
+            rolled_back(root, in_namespace);
+            assert_eq!(snapshot(root, in_namespace), before);
+        }
+    });
+}
+
+/// What somebody else sets meanwhile is theirs.
+#[test]
+fn what_others_have_changed_is_left_and_said() {
+    let root = host("others");
+    applied(&root, false, None);
+    let place = place(&root, false);
+    let theirs = "4096\t16384\t7340032\n";
+    fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), theirs).unwrap();
+    let drifted: Vec<bool> =
+        status(&place).unwrap().states[0].changes.iter().map(|change| change.drifted()).collect();
+    assert_eq!(drifted, [true, false]);
+    let (done, left) = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
+    assert_eq!(left.len(), 1, "{done:?} {left:?}");
+    assert!(left[0].contains("changed by somebody else"), "{left:?}");
+    assert_eq!(fs::read_to_string(root.join("proc/sys/net/ipv4/tcp_wmem")).unwrap(), theirs);
+}
+
+/// A file of that name which we did not write stays; so does everything else.
+#[test]
+fn a_file_of_somebody_else_is_not_replaced() {
+    let root = host("file");
+    let owned = root.join("etc/sysctl.d/90-fullpipe.conf");
+    fs::create_dir_all(owned.parent().unwrap()).unwrap();
+    fs::write(&owned, "net.ipv4.tcp_wmem = 1 2 3\n").unwrap();
+    let before = snapshot(&root, false);
+    let refused = apply(&place(&root, false), &changes(false), None, &guard(&root, false), &mut |_| ());
+    assert!(refused.unwrap_err().message.contains("was not written by fullpipe"));
+    assert_eq!(snapshot(&root, false), before);
+}
+
+/// A value that the kernel does not take: what was done before it is taken back.
+#[test]
+fn what_the_kernel_refuses_leaves_nothing_behind() {
+    let Some(_alone) = rights::alone() else { return };
+    let root = host("refused");
+    let namespace = Namespace::new().unwrap();
+    let inside = namespace.run(|| {
+        let before = snapshot(&root, true);
+        let none = Change::Setting { key: "net.ipv4.tcp_congestion_control".into(), value: "nosuch".into() };
+        let place = place(&root, true);
+        let refused =
+            apply(&place, &[changes(false), vec![none]].concat(), None, &guard(&root, true), &mut |_| ());
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind, fullpipe_linux::Kind::Reverted, "{error}");
+        assert!(error.message.contains("everything is as it was before"), "{error}");
+        assert_eq!(snapshot(&root, true), before);
+        assert!(status(&place).unwrap().states.is_empty());
+        Ok::<(), Error>(())
+    });
+    inside.unwrap();
+}
+
+/// A guard of which nothing is heard is none: nothing is changed without.
+#[test]
+fn without_a_guard_nothing_is_changed() {
+    let root = host("no-guard");
+    let before = snapshot(&root, false);
+    let none = Guard { program: "true".into(), arguments: Vec::new() };
+    let refused = apply(&place(&root, false), &changes(false), None, &none, &mut |_| ());
+    assert!(refused.unwrap_err().message.contains("start the process"));
+    assert_eq!(snapshot(&root, false), before);
+}

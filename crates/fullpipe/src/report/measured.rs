@@ -1,0 +1,44 @@
+//! What a test of one's own shows beside its diagnosis, as text.
+
+use super::Look;
+use super::page::Page;
+use crate::latency::Latency;
+use crate::side_by_side::SideBySide;
+
+/// Round trips before and during a test, whole words within the width of `look`.
+pub fn render_latency(latency: &Latency, look: impl Into<Look>) -> String {
+    let mut page = Page::new(look.into());
+    page.hanging("Latency: ", &latency.to_string());
+    page.into_text()
+}
+
+/// TCP and UDP over the same path: a table and what it says.
+pub fn render_side_by_side(both: &SideBySide, look: impl Into<Look>) -> String {
+    let mut page = Page::new(look.into());
+    both.table().lines().for_each(|line| page.line(line));
+    page.paragraph(0, &both.verdict());
+    page.into_text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_units::{Duration, Rate};
+
+    #[test]
+    fn lines_stay_within_the_width() {
+        let both = SideBySide {
+            tcp: Rate::from_bps(3_740_000),
+            retransmits: Some(10),
+            offered: Rate::from_bps(45_000_000),
+            udp: Rate::from_bps(43_800_000),
+            lost: 0.0053,
+            jitter: Duration::from_micros(3),
+        };
+        let idle = Some(Duration::from_millis(100));
+        let latency = Latency { idle, loaded: idle, longest: idle, samples: 100 };
+        let text = render_side_by_side(&both, 80) + &render_latency(&latency, 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("\nTCP ") && text.contains("grade A+"), "{text}");
+    }
+}

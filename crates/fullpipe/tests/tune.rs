@@ -1,0 +1,206 @@
+//! Plans for hosts: what is planned, what is left alone, and that a host's memory bounds it.
+
+use fullpipe::advice::{Host, Scope};
+use fullpipe::tune::{Aim, Change, HostFacts, Item, Peer, Plan, Role, Route, Stated, What, plan, show};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
+
+/// A host of kernel 6.1 with a small send buffer.
+fn host(changes: &[(&str, &str)]) -> HostFacts {
+    let settings = [
+        ("kernel/osrelease", "6.1.0-18-amd64\n"),
+        ("net/ipv4/tcp_rmem", "4096\t131072\t262144\n"),
+        ("net/ipv4/tcp_wmem", "4096\t16384\t262144\n"),
+        ("net/ipv4/tcp_mem", "190000\t253000\t380000\n"),
+        ("net/ipv4/tcp_congestion_control", "cubic\n"),
+        ("net/ipv4/tcp_available_congestion_control", "reno cubic bbr\n"),
+        ("net/ipv4/tcp_allowed_congestion_control", "reno cubic\n"),
+        ("net/ipv4/tcp_slow_start_after_idle", "1\n"),
+        ("net/ipv4/tcp_notsent_lowat", "4294967295\n"),
+    ];
+    let value = |key: &str, value: &str| {
+        let changed = changes.iter().find(|(changed, _)| *changed == key);
+        (key.to_owned(), changed.map_or(value, |(_, value)| value).to_owned())
+    };
+    let facts = HostFacts::new(settings.iter().map(|(key, of)| value(key, of))).unwrap();
+    HostFacts { memory: Some(Bytes::from_mib(4096)), ..facts }
+}
+
+/// 20 Mbit/s, 100 ms: its BDP is 250 kB, and 256 KiB of buffer keep less than that in flight.
+fn aim(loss: &str) -> Aim {
+    Aim {
+        link: "20mbit".parse().unwrap(),
+        rtt: Duration::from_millis(100),
+        loss: loss.parse().unwrap(),
+        flows: 1,
+        role: Role::Sender,
+        to: None,
+        with: Vec::new(),
+        peer: Peer { buffer: Some(Bytes::from_mib(8)), ..Peer::default() },
+        stated: Stated::default(),
+    }
+}
+
+fn planned(host: &HostFacts, aim: &Aim) -> Plan {
+    plan(host, aim, |_| ()).unwrap()
+}
+
+fn item(plan: &Plan, what: What) -> Option<&Item> {
+    plan.items.iter().find(|item| item.what == what)
+}
+
+fn left(plan: &Plan, what: What) -> &str {
+    let left = plan.left.iter().find(|left| left.what == what);
+    &left.unwrap_or_else(|| panic!("{what} is planned")).why
+}
+
+fn setting(item: &Item) -> &str {
+    match item.applied().and_then(|way| way.change.as_ref()) {
+        Some(Change::Setting { value, .. }) => value,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Loss and buffers hold this host one behind the other: both are planned, each with what it brings.
+#[test]
+fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
+    let plan = planned(&host(&[]), &aim("0.1%"));
+    let cc = item(&plan, What::CongestionControl).expect("loss holds CUBIC down");
+    let scopes: Vec<Scope> = cc.ways.iter().map(|way| way.command.scope).collect();
+    assert_eq!(scopes, [Scope::Socket, Scope::Route, Scope::System]);
+    assert_eq!((cc.host, cc.here, setting(cc)), (Host::Sender, true, "bbr"));
+    let wmem = item(&plan, What::TcpWmem).expect("256 KiB are less than 2 x BDP");
+    assert_eq!(setting(wmem), "4096 16384 503808", "500 000 B in whole pages, and nothing else");
+    let (with, without) = (cc.gain.with.unwrap(), cc.gain.without.unwrap());
+    assert!(with > without.mul_div(3, 2), "{with} against {without}");
+    assert_eq!(plan.planned, Some(with));
+    // The kernel does not ask this one where BBR sends (tcp_slow_start_after_idle_check), and rmem is the other host's.
+    assert!(left(&plan, What::SlowStartAfterIdle).starts_with("BBR"));
+    assert!(left(&plan, What::TcpRmem).contains("already"));
+    let optional: Vec<What> = plan.items.iter().filter(|item| item.optional).map(|item| item.what).collect();
+    assert_eq!(optional, [What::Initcwnd, What::NotsentLowat]);
+    assert_eq!(plan.applied().count(), 2, "what is for some applications is not applied unasked");
+}
+
+/// Without loss CUBIC fills the line once the buffers do: BBR would change nothing and is not planned.
+#[test]
+fn what_changes_nothing_is_not_planned() {
+    let lossless = planned(&host(&[]), &aim("0%"));
+    assert!(item(&lossless, What::CongestionControl).is_none());
+    assert!(!left(&lossless, What::CongestionControl).is_empty());
+    assert!(item(&lossless, What::TcpWmem).is_some());
+    assert!(item(&lossless, What::SlowStartAfterIdle).is_some(), "CUBIC asks it");
+    let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
+    let already = planned(&host(&large), &aim("0%"));
+    assert!(already.items.iter().all(|item| item.optional), "{:?}", already.items);
+    let asked = Aim { with: vec![What::NotsentLowat], ..aim("0%") };
+    let applied: Vec<What> = planned(&host(&large), &asked).applied().map(|item| item.what).collect();
+    assert_eq!(applied, [What::NotsentLowat]);
+}
+
+/// A quarter of the memory and `tcp_mem[1]` are what all flows together may have: the rule of 2 x BDP yields.
+#[test]
+fn memory_bounds_the_buffers() {
+    let small = HostFacts { memory: Some(Bytes::from_kib(1640)), ..host(&[]) };
+    let plan = planned(&small, &aim("0%"));
+    let wmem = item(&plan, What::TcpWmem).expect("there is a little room");
+    assert_eq!(setting(wmem), "4096 16384 417792", "a quarter of it, in whole pages");
+    assert!(wmem.why.contains("memory admits no more"), "{}", wmem.why);
+    let none = planned(&small, &Aim { flows: 2, ..aim("0%") });
+    assert!(left(&none, What::TcpWmem).contains("memory admits"), "nothing is ever lowered");
+    let pressed = host(&[("net/ipv4/tcp_mem", "60 80 120")]);
+    assert!(left(&planned(&pressed, &aim("0%")), What::TcpWmem).contains("memory admits 320 KiB"));
+}
+
+/// A route to the peer alone changes nobody else's connections.
+#[test]
+fn with_a_peer_congestion_control_is_its_routes() {
+    let route = Route {
+        destination: "203.0.113.7".into(),
+        exact: false,
+        way: "via 192.0.2.1 dev eth0".into(),
+        present: "default via 192.0.2.1 dev eth0 proto static".into(),
+        device: "eth0".into(),
+        congctl: None,
+        initcwnd: None,
+    };
+    let facts = HostFacts { route: Some(route.clone()), ..host(&[]) };
+    let with = Aim { with: vec![What::Initcwnd], ..aim("0.1%") };
+    let plan = planned(&facts, &with);
+    let cc = item(&plan, What::CongestionControl).unwrap().applied().unwrap();
+    assert_eq!(cc.command.run, "ip route replace 203.0.113.7 via 192.0.2.1 dev eth0 congctl bbr");
+    assert_eq!(cc.command.undo, "ip route del 203.0.113.7 via 192.0.2.1 dev eth0");
+    let initcwnd = item(&plan, What::Initcwnd).unwrap().applied().unwrap();
+    assert!(initcwnd.command.run.ends_with("dev eth0 congctl bbr initcwnd 32"), "{}", initcwnd.command.run);
+    // What the route says outranks the host's default.
+    let bbr = HostFacts {
+        route: Some(Route { congctl: Some("cubic".into()), exact: true, ..route }),
+        ..host(&[("net/ipv4/tcp_congestion_control", "bbr")])
+    };
+    let plan = planned(&bbr, &aim("0.1%"));
+    let cc = item(&plan, What::CongestionControl).expect("the route has CUBIC");
+    assert_eq!((cc.present.as_deref(), cc.applied().unwrap().command.scope), (Some("cubic"), Scope::Route));
+    assert!(cc.ways.iter().all(|way| way.command.scope != Scope::System), "the host has BBR already");
+}
+
+#[test]
+fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
+    let none = host(&[("net/ipv4/tcp_available_congestion_control", "reno cubic")]);
+    assert!(left(&planned(&none, &aim("0.1%")), What::CongestionControl).contains("this kernel has none"));
+    let module = HostFacts { loadable: vec!["bbr".into()], ..none };
+    assert!(item(&planned(&module, &aim("0.1%")), What::CongestionControl).is_some());
+    let mut facts = host(&[("kernel/osrelease", "4.10.0-19")]);
+    facts.settings.default_qdisc = Some("pfifo_fast".into());
+    let plan = planned(&facts, &aim("0.1%"));
+    assert_eq!(setting(item(&plan, What::QueueingDiscipline).expect("4.10 does not pace")), "fq");
+    assert!(item(&planned(&host(&[]), &aim("0.1%")), What::QueueingDiscipline).is_none());
+}
+
+/// The receiver's part is its own: a sender's plan has it for the other host, and never applies it.
+#[test]
+fn each_host_gets_its_own_part() {
+    let small = Peer { buffer: Some(Bytes::from_kib(256)), ..Peer::default() };
+    let sender = planned(&host(&[]), &Aim { peer: small.clone(), ..aim("0%") });
+    let rmem = item(&sender, What::TcpRmem).expect("the other host's window is too small");
+    assert!(!rmem.here && rmem.applied().is_none() && rmem.host == Host::Receiver);
+    assert!(sender.notes.iter().any(|note| note.starts_with("until the receiver has its part")));
+    let receiver = planned(&host(&[]), &Aim { role: Role::Receiver, peer: small, ..aim("0%") });
+    assert!(setting(item(&receiver, What::TcpRmem).unwrap()).starts_with("4096 131072 "));
+    assert!(!item(&receiver, What::TcpWmem).unwrap().here);
+}
+
+/// Where the application is slow no setting helps, and none is planned.
+#[test]
+fn a_report_gives_the_path_and_says_what_is_out_of_reach() {
+    let report = |limit: &str| {
+        format!(
+            r#"{{"schema": "fullpipe.diagnose/1", "input": {{"protocol": "tcp", "streams": 2}},
+            "path": {{"link_bps": 20000000, "rtt_ms": 100.0, "rtt_source": "given", "mean_bps": 5000000,
+                      "congestion_control": "cubic", "loss": {{"rate": 0.001}}}},
+            "hosts": {{"sender": {{"made_the_log": true, "buffer_bytes": 262144, "kernel": "6.1"}},
+                       "receiver": {{"made_the_log": false, "buffer_bytes": 6291456, "kernel": null}}}},
+            "findings": [{{"limit": "{limit}", "what": "the sending application"}}]}}"#
+        )
+    };
+    let stated = Stated::parse(&report("cwnd")).unwrap();
+    assert_eq!(stated.link, Some(Rate::from_bps(20_000_000)));
+    assert_eq!(stated.rtt, Some(Duration::from_millis(100)));
+    assert_eq!((stated.loss, stated.role), (Some(Probability::from_f64(0.001)), Some(Role::Sender)));
+    assert_eq!((stated.streams, stated.out_of_reach), (Some(2), None));
+    let stated = Stated::parse(&report("app")).unwrap();
+    let plan = planned(&host(&[]), &Aim { stated, ..aim("0.1%") });
+    assert!(plan.items.is_empty(), "{:?}", plan.items);
+    for text in ["", "[]", "{}", r#"{"schema": "fullpipe.whatif/1"}"#, "null"] {
+        assert!(Stated::parse(text).is_err(), "{text}");
+    }
+}
+
+/// 4 MiB at 210 ms: 157 Mbit/s as a sender (64/65 of it is payload), and a loss that BBR does not mind.
+#[test]
+fn what_each_setting_limits_is_per_round_trip() {
+    let host = host(&[("net/ipv4/tcp_wmem", "4096 16384 4194304")]);
+    let shown = show(&host, &[Duration::from_millis(210)], "20ppm".parse().unwrap());
+    let limits = &shown.limits[0];
+    assert_eq!(limits.send.unwrap().to_string(), "157 Mbit/s");
+    assert_eq!(limits.receive.unwrap().to_string(), "4.99 Mbit/s", "half of 256 KiB: tcp_adv_win_scale 1");
+    assert!((59.0..61.0).contains(&limits.loss.unwrap().as_mbps_f64()));
+}
