@@ -33,7 +33,7 @@
 //! | [`arrivals`] | loss, order and jitter from these headers |
 //! | [`document`] | what a test has shown: the shape of `-J` and `--json-stream` |
 //! | [`text`] | the same as lines for people, in iperf3's columns |
-//! | [`unit`] | amounts and rates as iperf3 reads and prints them |
+//! | [`mod@unit`] | amounts and rates as iperf3 reads and prints them |
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
