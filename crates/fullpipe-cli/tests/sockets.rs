@@ -174,5 +174,6 @@ fn the_limit_of_a_running_application_is_named() {
     assert_eq!(named(&["--rate", "20mbit", "--rtt", "40ms"], "-C cubic", "20mbit"), "link");
     assert_eq!(named(&fast, "-C cubic --fq-rate 10M", "100mbit"), "pacing");
     assert_eq!(named(&[&fast[..], &["--loss", "1%"]].concat(), "-C cubic", "100mbit"), "cwnd");
-    assert_eq!(named(&fast, "-C cubic -w 100K", "100mbit"), "sndbuf");
+    // Both buffers are set, and of a receive buffer less becomes window.
+    assert_eq!(named(&fast, "-C cubic -w 100K", "100mbit"), "rwnd");
 }

@@ -122,14 +122,15 @@ impl Watch {
         Ok(Round { at, all })
     }
 
-    /// Who moved since everybody was last looked at, or has something waiting, will be looked at each time until the next look.
+    /// Who is new, moved since everybody was last looked at or has something waiting, will be looked at each time until the
+    /// next look.
     fn remember(&mut self, seen: &[Seen]) {
         let before = std::mem::take(&mut self.known);
         self.busy.clear();
         for socket in seen {
             let now =
                 Moved { acked: socket.acked, received: socket.receiver.received, queued: socket.queued };
-            if !now.queued.is_zero() || before.get(&socket.id.cookie).is_some_and(|before| *before != now) {
+            if !now.queued.is_zero() || before.get(&socket.id.cookie).is_none_or(|before| *before != now) {
                 self.busy.push(socket.id);
             }
             self.known.insert(socket.id.cookie, now);

@@ -79,7 +79,7 @@ fn freezing_keeps_the_picture() {
     model.key(KeyCode::Char(' '), KeyModifiers::NONE);
     let before = model.picture().expect("rows");
     let mut row = last.clone();
-    row.at = row.at + Duration::from_secs(1);
+    row.at += Duration::from_secs(1);
     model.push(0, "flow 0", &row);
     assert_eq!(model.picture(), Some(before.clone()));
     assert!(drawn(&model, 80, 20)[0].contains("FROZEN"));

@@ -110,7 +110,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     };
     // A plan foretells the rate that lasts: the start is left out.
     let params = Params { time, mode, omit: time / START, ..Params::default() };
-    let client = Client { place, params, interval: Duration::ZERO };
+    let client = Client { place, params, interval: Duration::ZERO, length: None };
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
     let sum = end.sum_received.or(end.sum_sent);
     sum.map(|sum| sum.amount.rate())

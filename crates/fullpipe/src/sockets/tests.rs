@@ -75,7 +75,7 @@ fn an_interval_has_its_own_figures() {
     assert_eq!(sockets.interval(None, MEMORY).len(), 1, "one of two moved");
     assert_eq!((sockets.len(), sockets.is_empty()), (2, false));
     // It moves for the first time in the third second: a million bits in one.
-    resting.acked = resting.acked + Bytes::new(125_000);
+    resting.acked += Bytes::new(125_000);
     for tenth in 21..=30 {
         sockets.take(Instant::ZERO + Duration::from_millis(100 * tenth), &resting);
     }

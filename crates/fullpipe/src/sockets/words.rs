@@ -11,7 +11,7 @@ const NOTABLE_GROWTH: f64 = 0.1;
 /// Rows of a table of sockets.
 const MOST_LINES: usize = 10;
 
-/// The names of the columns of [`line`].
+/// The names of the columns of [`line()`].
 pub fn heading() -> String {
     format!(
         "{:>8}  {:>3}  {:<44}  {:>11}  {:>8}  {:<12}  unsent\n",
