@@ -81,8 +81,10 @@ impl Live {
             if row.at <= last.at {
                 return;
             }
-            if row.sender.delivered < last.sender.delivered {
-                // Another flow of the same name, or a counter that began again.
+            // What was reported by SACK counts as delivered by estimate, and a timeout takes it back; it is a part of what is in
+            // flight. A counter that falls by more is of another flow.
+            let estimated = last.sender.flight_size + last.sender.mss;
+            if row.sender.delivered + estimated < last.sender.delivered {
                 self.count(self.rows.len());
                 (self.rows, self.past) = (Vec::new(), Past::default());
             }

@@ -78,10 +78,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
     print_end(&mut show, &finished)?;
     match over_udp(args, &client, &finished.end, rate, &stop) {
         Ok(udp) => conclude(args, show, finished, own.as_ref(), look, Some(udp))?,
-        Err(unfinished) => {
-            let (udp, failure) = *unfinished;
-            return failed(udp, failure);
-        }
+        Err((udp, failure)) => return failed(*udp, failure),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -103,7 +100,7 @@ fn over_udp(
     tcp: &End,
     rate: Option<Rate>,
     stop: &Stop,
-) -> Result<(Document, SideBySide), Box<(Show, Failure)>> {
+) -> Result<(Document, SideBySide), (Box<Show>, Failure)> {
     let arrived = |end: &End| {
         let sum = end.sum_received.as_ref().or(end.sum_sent.as_ref());
         sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
@@ -133,10 +130,10 @@ fn over_udp(
     }
     let finished = match finished {
         Ok(finished) => finished,
-        Err(error) => return Err(Box::new((show, Failure::from(error)))),
+        Err(error) => return Err((Box::new(show), Failure::from(error))),
     };
     if let Err(failure) = print_end(&mut show, &finished) {
-        return Err(Box::new((show, failure)));
+        return Err((Box::new(show), failure));
     }
     let end = finished.end;
     let udp = end.sum_received.as_ref().and_then(|sum| sum.udp.as_ref());

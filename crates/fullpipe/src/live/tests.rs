@@ -98,6 +98,20 @@ fn another_connection_begins_anew() {
     assert_eq!(live.times(), same, "a row from the past is left out");
 }
 
+/// Segments that were reported by SACK are delivered by estimate; when a timeout takes that back it is the same flow.
+#[test]
+fn a_timeout_is_no_other_flow() {
+    let mut live = Live::new(HostFacts::default());
+    for tenth in 1..=50 {
+        let mut row = row(tenth * 100);
+        if tenth == 40 {
+            row.sender.delivered += Bytes::new(280 * MSS);
+        }
+        live.push(&row);
+    }
+    assert_eq!(live.rows().len(), 50);
+}
+
 /// What a flow keeps, however long it runs.
 #[test]
 fn a_flow_takes_less_than_half_a_mebibyte() {

@@ -1,0 +1,30 @@
+//! Reads a capture and says what is in it: how long that takes is the speed of the reader (BENCHMARKS.md).
+
+use std::env;
+use std::fs::File;
+use std::io::BufReader;
+use std::process::ExitCode;
+
+use fullpipe::Capture;
+
+fn main() -> ExitCode {
+    let Some(path) = env::args_os().nth(1) else {
+        eprintln!("usage: read_capture FILE");
+        return ExitCode::from(2);
+    };
+    let read = File::open(path)
+        .map_err(|e| e.to_string())
+        .and_then(|file| Capture::read(BufReader::new(file), None).map_err(|e| e.to_string()));
+    match read {
+        Ok(capture) => {
+            let connection = capture.connection();
+            println!("{} connections; the largest: {:?}", capture.connections().len(), connection.counts);
+            println!("{} samples, captured at {:?}", capture.samples().len(), connection.side);
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
