@@ -68,6 +68,7 @@ fn help() {
     matches("help-run.txt", &["run", "--help"]);
     matches("help-emu.txt", &["emu", "--help"]);
     matches("help-iperf3.txt", &["iperf3", "--help"]);
+    matches("help-exporter.txt", &["exporter", "--help"]);
     matches("help-tune.txt", &["tune", "--help"]);
     matches("help-completions.txt", &["completions", "--help"]);
     matches("help-man.txt", &["man", "--help"]);

@@ -99,7 +99,9 @@ fn one_of_several_connections_is_chosen() {
     let two: String = (1..=20)
         .map(|i| {
             let other = dump(i).replace(HEADER, "").replace("52296", "52297");
-            dump(i) + &other.replace(&format!("bytes_acked:{}", 100_000 * i), "bytes_acked:5")
+            dump(i)
+                + &other
+                    .replace(&format!("bytes_acked:{}", 100_000 * i), &format!("bytes_acked:{}", 1_000 * i))
         })
         .collect();
     let largest = parse(&two, None).expect("dumps");
