@@ -9,13 +9,11 @@ use fullpipe::classify::HostFacts;
 use fullpipe_iperf3::Params;
 use fullpipe_iperf3::document::{Interval, Start};
 use fullpipe_lab::trace::Row;
+use fullpipe_linux::iperf3::Place;
 use fullpipe_linux::iperf3::client::{self, Client, Finished, Watch};
-use fullpipe_linux::iperf3::{Family, Place};
 use fullpipe_linux::{Clock, Stop};
 use fullpipe_units::{Bytes, Duration};
 
-/// iperf3's port.
-const PORT: u16 = 5201;
 /// A scrape's time where Prometheus does not say it.
 const SCRAPE: Duration = Duration::from_secs(10);
 /// Of the scrape's time, what connecting, the results and the way back may take.
@@ -85,22 +83,9 @@ fn place(url: &str) -> Result<Place, Refused> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let target = query.split('&').find_map(|pair| pair.strip_prefix("target=")).unwrap_or_default();
     let target = unescaped(target);
-    let bad = |why: &str| Refused::Bad(format!("{why}: write /probe?target=HOST or HOST:PORT\n"));
-    let number = |port: &str| port.parse::<u16>().map_err(|_| bad("that port is none"));
-    let (host, port) = match (target.strip_prefix('['), target.rsplit_once(':')) {
-        (Some(bracketed), _) => match bracketed.split_once(']') {
-            Some((host, "")) => (host, PORT),
-            Some((host, port)) => (host, number(port.trim_start_matches(':'))?),
-            None => return Err(bad("a bracket is open")),
-        },
-        // An address of IPv6 has more colons than one.
-        (None, Some((host, port))) if !host.contains(':') => (host, number(port)?),
-        _ => (target.as_str(), PORT),
-    };
-    if host.is_empty() || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err(bad("there is no target"));
-    }
-    Ok(Place { host: host.into(), port, family: Family::Any, bind: None, connect_timeout: Some(RESERVE / 2) })
+    let bad = |why| Refused::Bad(format!("{why}: write /probe?target=HOST or HOST:PORT\n"));
+    let place = Place::named(&target).map_err(bad)?;
+    Ok(Place { connect_timeout: Some(RESERVE / 2), ..place })
 }
 
 fn unescaped(text: &str) -> String {

@@ -17,12 +17,13 @@ Examples:
   fullpipe iperf3 -c HOST --tcp-and-udp -b 100M
   fullpipe iperf3 -c HOST -J | fullpipe diagnose -
 
-Flags are iperf3's, and so are their units: K, M and G are powers of 1000 in rates and of 1024 in amounts. The other
-end may be iperf3. Behind the bar of a line stand what this end's socket tells, and the limit that held.
+Flags are iperf3's, and so are their units: K, M and G are powers of 1000 in rates and of 1024 in
+amounts. The other end may be iperf3. Behind the bar of a line stand what this end's socket tells,
+and the limit that held.
 
-Exit codes, as of iperf3:
+Exit codes:
   0  done
-  1  anything else";
+  1  anything else, as of iperf3";
 
 /// What is measured, and how it is shown.
 #[derive(Debug, ClapArgs)]

@@ -3,17 +3,16 @@
 //! What is unknown of a path to HOST is what stops one TCP flow to it, so that is what is measured: one stream, from here. It
 //! lasts for many round trips, because on a long path the start alone takes seconds and losses come seconds apart.
 
-use std::net::Ipv6Addr;
 use std::path::Path;
 use std::process::ExitCode;
 
 use fullpipe::input::iperf3::Format as LogFormat;
 use fullpipe::{Facts, Look, Trace};
+use fullpipe_iperf3::Params;
 use fullpipe_iperf3::document::Document;
-use fullpipe_iperf3::{PORT, Params};
 use fullpipe_linux::Stop;
+use fullpipe_linux::iperf3::Place;
 use fullpipe_linux::iperf3::client::{self, Client};
-use fullpipe_linux::iperf3::{Family, Place};
 use fullpipe_units::{Duration, Rate};
 
 use super::client::stop_on_signal;
@@ -58,27 +57,7 @@ fn server(name: &str) -> Option<Place> {
         || name.contains(['/', ' '])
         || path.exists()
         || ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending.as_str()));
-    (!file).then(|| place(name))
-}
-
-/// `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]:PORT`.
-fn place(name: &str) -> Place {
-    let port = |text: &str| text.parse().ok();
-    let (host, port) =
-        match (name.strip_prefix('[').and_then(|rest| rest.split_once(']')), name.rsplit_once(':')) {
-            (Some((host, rest)), _) => (host, rest.strip_prefix(':').and_then(port)),
-            (None, Some((host, text))) if name.parse::<Ipv6Addr>().is_err() && port(text).is_some() => {
-                (host, port(text))
-            }
-            _ => (name, None),
-        };
-    Place {
-        host: host.into(),
-        port: port.unwrap_or(PORT),
-        family: Family::Any,
-        bind: None,
-        connect_timeout: None,
-    }
+    if file { None } else { Place::named(name).ok() }
 }
 
 /// What a test has shown.
@@ -96,7 +75,12 @@ impl Probe {
         let mut notes = Vec::new();
         let control = match control {
             Some(Control::Host(name)) => {
-                let near = self::place(name);
+                let near = Place::named(name).map_err(|why| {
+                    Failure::usage(
+                        format!("--control {name}: {why}"),
+                        "write a rate, as 940mbit, or HOST[:PORT]",
+                    )
+                })?;
                 eprintln!("measuring {CONTROL} of TCP to {} port {}, the control", near.host, near.port);
                 let (show, _) = run(&near, None, &stop)?;
                 let rate = arrived(&show.document);
@@ -154,16 +138,6 @@ fn arrived(document: &Document) -> Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_has_a_port_or_not() {
-        let of = |name| (place(name).host, place(name).port);
-        assert_eq!(of("example.com"), ("example.com".into(), 5201));
-        assert_eq!(of("example.com:80"), ("example.com".into(), 80));
-        assert_eq!(of("192.0.2.1:5202"), ("192.0.2.1".into(), 5202));
-        assert_eq!(of("2001:db8::1"), ("2001:db8::1".into(), 5201));
-        assert_eq!(of("[2001:db8::1]:5202"), ("2001:db8::1".into(), 5202));
-    }
 
     /// A log that is missing is a missing log, not a host that nobody knows.
     #[test]

@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
+use fullpipe_iperf3::PORT;
 use fullpipe_units::Duration;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -39,6 +40,27 @@ pub struct Place {
 }
 
 impl Place {
+    /// The server that `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT` means, on iperf3's port where none is named.
+    ///
+    /// # Errors
+    /// Why it means none, in a few words.
+    pub fn named(text: &str) -> Result<Self, &'static str> {
+        let number = |port: &str| port.parse::<u16>().map_err(|_| "what stands behind the colon is no port");
+        let (host, port) = match (text.strip_prefix('['), text.rsplit_once(':')) {
+            (Some(bracketed), _) => match bracketed.split_once(']').ok_or("a bracket is open")? {
+                (host, "") => (host, PORT),
+                (host, port) => (host, number(port.trim_start_matches(':'))?),
+            },
+            // An address of IPv6 has more colons than one.
+            (None, Some((host, port))) if !host.contains(':') => (host, number(port)?),
+            _ => (text, PORT),
+        };
+        if host.is_empty() || host.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err("there is no host");
+        }
+        Ok(Self { host: host.into(), port, family: Family::Any, bind: None, connect_timeout: None })
+    }
+
     /// A connection to the server; `prepare` is called with each socket before it connects. The first address that answers
     /// is taken.
     pub(crate) fn connect(
