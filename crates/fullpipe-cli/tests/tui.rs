@@ -48,7 +48,8 @@ fn q_ends_the_view_and_the_terminal_is_given_back() {
         return;
     };
     assert_eq!(code, 0, "{sent}");
-    for part in [TAKEN, "rwnd", "send buffer", "q quit", "FROZEN"] {
+    // Between words the cursor may move instead of a space being sent.
+    for part in [TAKEN, "rwnd", "send buffer", "quit", "FROZEN"] {
         assert!(sent.contains(part), "{part}: {sent}");
     }
     assert!(sent.rfind(GIVEN_BACK) > sent.rfind(TAKEN), "{sent}");

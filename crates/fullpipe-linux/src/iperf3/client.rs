@@ -244,7 +244,7 @@ impl<'a> Test<'a> {
         let main = |meter: &Meter| meter.sends || self.params.mode != Mode::Bidirectional;
         let end = sums::end(&meters, self.params.protocol, &ours, theirs.as_ref(), main);
         let server_output = theirs.and_then(|theirs| theirs.server_output);
-        for meter in meters {
+        for mut meter in meters {
             // It was told to stop, and what it has met before was seen while data flowed.
             let _ = meter.stream.join();
         }

@@ -71,7 +71,8 @@ pub(crate) struct Counted {
 pub(crate) struct Stream {
     socket: Arc<Socket>,
     counted: Arc<Counted>,
-    thread: JoinHandle<io::Result<()>>,
+    /// `None` once it was waited for.
+    thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Stream {
@@ -98,7 +99,7 @@ impl Stream {
         let (its_socket, its_count) = (Arc::clone(&socket), Arc::clone(&counted));
         let thread = thread::Builder::new().name(format!("stream {}", socket.as_raw_fd()));
         let thread = thread.spawn(move || work(&its_socket, &its_count)).doing("start a thread")?;
-        Ok(Self { socket, counted, thread })
+        Ok(Self { socket, counted, thread: Some(thread) })
     }
 
     /// Its socket, to be asked how it does.
@@ -122,12 +123,13 @@ impl Stream {
 
     /// Whether its thread has come to an end, by itself or by word.
     pub(crate) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits for the thread; how it ended.
-    pub(crate) fn join(self) -> io::Result<()> {
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of a stream panicked")))
+    pub(crate) fn join(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of a stream panicked")))
     }
 }
 
@@ -187,12 +189,29 @@ fn receive(socket: &Socket, block: Bytes, counted: &Counted, stop: &Stop) -> io:
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 if !ready(socket, PollFlags::IN, stop)? {
-                    return Ok(());
+                    return receive_the_rest(socket, most, counted);
                 }
             }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// What has arrived before the end counts, though this thread has not come to reading it; what arrives from now on does not.
+fn receive_the_rest(socket: &Socket, most: usize, counted: &Counted) -> io::Result<()> {
+    let mut left = sys::unread(socket.as_fd())?;
+    while left > 0 {
+        match sys::discard(socket.as_fd(), most.min(left.try_into().unwrap_or(usize::MAX))) {
+            Ok(0) => break,
+            Ok(taken) => {
+                counted.bytes.fetch_add(taken as u64, Relaxed);
+                left = left.saturating_sub(taken as u64);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    Ok(())
 }
 
 /// The mean rate that `-b` asks for.
@@ -261,11 +280,12 @@ mod tests {
             ends.push((sender, Stream::receive(far, TCP_BLOCK, &stop).expect("a thread")));
         }
         let (mut sent, mut received) = (0, 0);
-        for (sender, receiver) in ends {
+        for (mut sender, mut receiver) in ends {
             let counted = Arc::clone(&sender.counted);
             sender.join().expect("no error");
             sent += counted.bytes.load(Relaxed);
-            // The sender's socket is gone, which ends the receiver.
+            // Its socket goes with it, which ends the receiver.
+            drop(sender);
             let counted = Arc::clone(&receiver.counted);
             receiver.join().expect("no error");
             received += counted.bytes.load(Relaxed);
@@ -281,8 +301,8 @@ mod tests {
         let (near, far) = pair();
         // A block of 128 KiB each 105 ms.
         let plan = sending(Some(Rate::from_bps(10_000_000)), None);
-        let sender = Stream::send(near, plan, clock, &stop).expect("a thread");
-        let receiver = Stream::receive(far, TCP_BLOCK, &stop).expect("a thread");
+        let mut sender = Stream::send(near, plan, clock, &stop).expect("a thread");
+        let mut receiver = Stream::receive(far, TCP_BLOCK, &stop).expect("a thread");
         clock.sleep_until(Instant::ZERO + Duration::from_millis(500));
         let blocks = sender.bytes().get() / TCP_BLOCK.get();
         assert!((1..=5).contains(&blocks), "{blocks}");
@@ -299,7 +319,7 @@ mod tests {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, _far) = pair();
-        let sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
+        let mut sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
         clock.sleep_until(Instant::ZERO + Duration::from_millis(50));
         assert!(!sender.has_ended() && sender.bytes().get() > 0);
         stop.stop();

@@ -146,7 +146,7 @@ mod tests {
         far.connect(near.local_addr().unwrap()).unwrap();
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().unwrap();
-        let receiver = Stream::receive_datagrams(far.into(), true, clock, &stop).unwrap();
+        let mut receiver = Stream::receive_datagrams(far.into(), true, clock, &stop).unwrap();
         let sending = Sending {
             block: Bytes::new(1_000),
             rate: Some(Rate::from_bps(8_000_000)),
@@ -154,7 +154,7 @@ mod tests {
             budget: Some(Arc::new(Budget::new(Bytes::new(100_000)))),
         };
         let begin = clock.now();
-        let sender = Stream::send_datagrams(near.into(), sending, true, clock, &stop).unwrap();
+        let mut sender = Stream::send_datagrams(near.into(), sending, true, clock, &stop).unwrap();
         while !sender.has_ended() {
             clock.sleep_until(clock.now() + Duration::from_millis(1));
         }

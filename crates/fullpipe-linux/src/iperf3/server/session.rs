@@ -249,6 +249,10 @@ impl Session<'_, '_> {
         let mut meters = self.begin(params, sockets, wanted, stop).map_err(failed)?;
         self.follow(params, &mut meters, &mut watch)?;
         stop.stop();
+        for meter in &mut meters {
+            // What it has met before was seen while data flowed; only now its count is the last.
+            let _ = meter.stream.join();
+        }
         let used = cpu.until_now(clock).map_err(failed)?;
         Ok((meters, used))
     }
@@ -370,10 +374,6 @@ impl Session<'_, '_> {
         self.tell(Told::Ended(Box::new(end)));
         let printed = params.get_server_output.then(|| self.server.audience.printed(&self.tag));
         control.send(&Results { server_output: printed.flatten(), ..ours }.to_json())?;
-        for meter in meters {
-            // It was told to stop, and how it ended the client has seen too.
-            let _ = meter.stream.join();
-        }
         self.leave();
         control.say(State::DisplayResults)?;
         // A client that just goes away has everything.
