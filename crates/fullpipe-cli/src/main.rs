@@ -27,6 +27,7 @@ mod sockets;
 #[path = "sockets_elsewhere.rs"]
 mod sockets;
 mod tui;
+#[cfg(target_os = "linux")]
 mod tune;
 mod whatif;
 
