@@ -27,6 +27,10 @@ use crate::error::{Doing, Error};
 use crate::poll::Stop;
 use crate::sys;
 
+/// Reads, or datagrams, between two looks at whether to stop, where nothing makes the stream wait: a socket that is never empty or never
+/// full would never hear the word.
+pub(super) const LOOK_EVERY: u64 = 64;
+
 /// What a sending stream is to do.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
@@ -180,11 +184,16 @@ fn send(
 
 fn receive(socket: &Socket, block: Bytes, counted: &Counted, stop: &Stop) -> io::Result<()> {
     let most = block.get().max(1) as usize;
+    let mut reads = 0u64;
     loop {
         match sys::discard(socket.as_fd(), most) {
             Ok(0) => return Ok(()),
             Ok(taken) => {
                 counted.bytes.fetch_add(taken as u64, Relaxed);
+                reads += 1;
+                if reads.is_multiple_of(LOOK_EVERY) && stops_within(stop, Duration::ZERO)? {
+                    return receive_the_rest(socket, most, counted);
+                }
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -291,6 +300,29 @@ mod tests {
             received += counted.bytes.load(Relaxed);
         }
         assert_eq!((sent, received), (1_000_001, 1_000_001));
+    }
+
+    /// A peer that goes on sending after the end does not keep a receiver: whoever waits for it would wait for ever.
+    #[test]
+    fn a_receiver_that_is_never_idle_hears_the_word() {
+        let clock = Clock::starting_in(Duration::ZERO);
+        let (theirs, ours) = (Stop::new().expect("an eventfd"), Stop::new().expect("an eventfd"));
+        let (near, far) = pair();
+        let mut sender = Stream::send(near, sending(None, None), clock, &theirs).expect("a thread");
+        // A byte at once: there is always a next one.
+        let mut receiver = Stream::receive(far, Bytes::new(1), &ours).expect("a thread");
+        while receiver.bytes().is_zero() {
+            clock.sleep_until(clock.now() + Duration::from_millis(1));
+        }
+        ours.stop();
+        let until = clock.now() + Duration::from_secs(20);
+        while !receiver.has_ended() && clock.now() < until {
+            clock.sleep_until(clock.now() + Duration::from_millis(1));
+        }
+        assert!(receiver.has_ended());
+        receiver.join().expect("no error");
+        theirs.stop();
+        sender.join().expect("no error");
     }
 
     /// `-b`: the mean rate is kept, and a sender that waits hears the word to stop at once.

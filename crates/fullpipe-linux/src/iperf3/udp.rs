@@ -9,14 +9,11 @@ use fullpipe_units::{Bytes, Duration};
 use rustix::event::PollFlags;
 use socket2::Socket;
 
-use super::stream::{Counted, Pace, Sending, Stream, payload};
+use super::stream::{Counted, LOOK_EVERY, Pace, Sending, Stream, payload};
 use super::wait::{ready, stops_within};
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::poll::Stop;
-
-/// Datagrams between two looks at whether to stop, where nothing else makes the sender wait.
-const LOOK_EVERY: u64 = 64;
 
 impl Stream {
     /// Has a thread send datagrams on `socket`, which is connected, until the budget is used up or `stop`. With `wide` their
@@ -97,7 +94,7 @@ fn send(
             counted.bytes.fetch_add(most, Relaxed);
             counted.datagrams.fetch_add(1, Relaxed);
         }
-        if number % LOOK_EVERY == 0 && stops_within(stop, Duration::ZERO)? {
+        if number.is_multiple_of(LOOK_EVERY) && stops_within(stop, Duration::ZERO)? {
             return Ok(());
         }
     }
@@ -107,9 +104,14 @@ fn receive(socket: &Socket, wide: bool, counted: &Counted, clock: Clock, stop: &
     // Larger than any datagram: none is cut, and each counts as it is.
     let mut buffer = vec![0; 1 << 16];
     let mut socket_reader: &Socket = socket;
+    let mut reads = 0u64;
     loop {
         match io::Read::read(&mut socket_reader, &mut buffer) {
             Ok(len) => {
+                reads += 1;
+                if reads.is_multiple_of(LOOK_EVERY) && stops_within(stop, Duration::ZERO)? {
+                    return Ok(());
+                }
                 // What is no datagram of the test, a second hello say, does not count.
                 let Some(header) = Header::read(wide, &buffer[..len]) else { continue };
                 counted.bytes.fetch_add(len as u64, Relaxed);
