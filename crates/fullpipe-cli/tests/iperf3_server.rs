@@ -190,7 +190,8 @@ fn many_clients_measure_at_once() {
     assert_eq!(server.noted(), "");
 }
 
-/// Both ends count the same, to the byte, and streams are matched by their numbers.
+/// Both ends tell the same of a test, and streams are matched by their numbers. Of an upload the last blocks may still wait
+/// in the sender's socket when its word that it is done arrives by the other connection: those were not received.
 #[test]
 fn both_ends_agree_on_what_was_sent() {
     if !has_iperf3() {
@@ -201,14 +202,14 @@ fn both_ends_agree_on_what_was_sent() {
         serde_json::from_str(&server.serves(&[arguments, &["-J"]].concat())).expect("JSON")
     };
     let sent = json(&["-n", "3M", "-P", "3"]);
-    // Each stream rounds up to a block.
-    let bytes = number(&sent, "/end/sum_sent/bytes");
-    assert_eq!(number(&sent, "/end/sum_received/bytes"), bytes, "{sent:#}");
+    let bytes = number(&sent, "/end/sum_received/bytes");
+    assert!(0.0 < bytes && bytes <= number(&sent, "/end/sum_sent/bytes"), "{sent:#}");
     let streams = sent["end"]["streams"].as_array().expect("streams");
     assert_eq!(streams.len(), 3);
     for stream in streams {
-        assert_eq!(number(stream, "/sender/bytes"), number(stream, "/receiver/bytes"), "{stream:#}");
+        assert!(number(stream, "/receiver/bytes") <= number(stream, "/sender/bytes"), "{stream:#}");
     }
+    assert_eq!(streams.iter().map(|stream| number(stream, "/receiver/bytes")).sum::<f64>(), bytes);
     let back = json(&["-n", "3M", "-R"]);
     assert_eq!(number(&back, "/end/sum_received/bytes"), f64::from(3 << 20), "{back:#}");
     assert!(number(&back, "/end/streams/0/sender/retransmits") >= 0.0);
@@ -222,6 +223,7 @@ fn both_ends_agree_on_what_was_sent() {
         serde_json::Deserializer::from_str(&said).into_iter().map(|of| of.expect("JSON")).collect();
     assert_eq!(documents.len(), 3);
     assert_eq!(number(&documents[0], "/end/sum_received/bytes"), bytes);
+    assert_eq!(number(&documents[0], "/end/sum_sent/bytes"), number(&sent, "/end/sum_sent/bytes"));
 }
 
 #[test]

@@ -11,7 +11,7 @@
 
 mod dialog;
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use socket2::{Domain, Socket, Type};
 
 use self::dialog::{Dialog, Fault};
 use super::control::Broken;
-use super::meter::{Meter, congestion_control};
+use super::meter::Meter;
 use super::options;
 use super::place::Place;
-use super::stream::{Budget, Sending, Stream};
+use super::stream::{Budget, Sending};
 use super::sums;
 use super::wait::{Waited, wait};
 use crate::clock::Clock;
@@ -231,14 +231,7 @@ impl<'a> Test<'a> {
             self.control.say(State::TestEnd)?;
         }
         let used = cpu.until_now(self.clock)?;
-        let sends = meters.iter().any(|meter| meter.sends);
-        let ours = Results {
-            cpu: used,
-            sender_has_retransmits: sends.then_some(self.params.protocol == Protocol::Tcp),
-            congestion_used: meters.first().and_then(|meter| congestion_control(meter.stream.socket())),
-            streams: meters.iter().map(Meter::result).collect(),
-            server_output: None,
-        };
+        let ours = sums::results(&meters, self.params.protocol, used);
         let theirs = if interrupted { None } else { Some(self.exchange(&ours)?) };
         receiving.stop();
         let main = |meter: &Meter| meter.sends || self.params.mode != Mode::Bidirectional;
@@ -271,18 +264,11 @@ impl<'a> Test<'a> {
             self.amount().filter(|_| params.omit.is_zero()).map(|bytes| Arc::new(Budget::new(bytes)));
         let burst = params.burst.map_or(1, u64::from);
         let plan = Sending { block, rate: params.rate, burst, budget };
-        let wide = params.udp_counters_64bit;
         let mut meters = Vec::new();
         for (id, direction, socket) in self.sockets.drain(..) {
-            let (number, clock) = (socket.as_raw_fd(), self.clock);
             let sends = direction == Direction::Upload;
-            let stream = match (params.protocol, sends) {
-                (Protocol::Tcp, true) => Stream::send(socket, plan.clone(), clock, sending),
-                (Protocol::Tcp, false) => Stream::receive(socket, block, receiving),
-                (Protocol::Udp, true) => Stream::send_datagrams(socket, plan.clone(), wide, clock, sending),
-                (Protocol::Udp, false) => Stream::receive_datagrams(socket, wide, clock, receiving),
-            }?;
-            meters.push(Meter::new(id, number, sends, stream, params, clock.now()));
+            let stop = if sends { sending } else { receiving };
+            meters.push(Meter::begin(id, socket, sends, params, &plan, self.clock, stop)?);
         }
         Ok(meters)
     }
@@ -306,13 +292,7 @@ impl<'a> Test<'a> {
         loop {
             let now = self.clock.now();
             if next_sample <= now {
-                for (flow, meter) in meters.iter().enumerate() {
-                    let row =
-                        meter.row(now.max(Instant::from_nanos(1)), flow as u32).doing("read TCP_INFO")?;
-                    if let Some(row) = row {
-                        watch.row(meter.number, &row, part.omitted);
-                    }
-                }
+                sample_all(meters, now, part.omitted, watch).doing("read TCP_INFO")?;
                 // On the grid again, after a pause too.
                 next_sample = now + sample;
             }
@@ -421,6 +401,21 @@ pub(super) fn known(
 pub(super) fn time_between_samples(meters: &[Meter]) -> Duration {
     let many = meters.iter().filter(|meter| meter.sends).count() > MANY;
     if many { SAMPLE_OF_MANY } else { SAMPLE }
+}
+
+/// Samples the sending sockets.
+pub(super) fn sample_all(
+    meters: &[Meter],
+    now: Instant,
+    omitted: bool,
+    watch: &mut dyn Watch,
+) -> io::Result<()> {
+    for (flow, meter) in meters.iter().enumerate() {
+        if let Some(row) = meter.row(now.max(Instant::from_nanos(1)), flow as u32)? {
+            watch.row(meter.number, &row, omitted);
+        }
+    }
+    Ok(())
 }
 
 /// The warm-up, or what counts.

@@ -8,7 +8,7 @@
 //! to the one at `restart`.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use fullpipe_iperf3::arrivals::Counts;
 use fullpipe_iperf3::document::{Amount, Datagrams, Extremes, Heard, StreamInterval, TcpInterval};
@@ -19,7 +19,10 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant};
 use socket2::Socket;
 
-use super::stream::Stream;
+use super::stream::{Sending, Stream};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::poll::Stop;
 use crate::tcp_info;
 
 /// One stream of a test and its readings.
@@ -60,19 +63,27 @@ struct Seen {
 }
 
 impl Meter {
-    /// Begins to read `stream` at `now`.
-    pub(crate) fn new(
+    /// Has the data of stream `id` flow over `socket`: this end `sends` as `plan` says, or counts what arrives.
+    pub(crate) fn begin(
         id: u32,
-        number: i32,
+        socket: Socket,
         sends: bool,
-        stream: Stream,
         params: &Params,
-        now: Instant,
-    ) -> Self {
+        plan: &Sending,
+        clock: Clock,
+        stop: &Stop,
+    ) -> Result<Self, Error> {
+        let (number, wide) = (socket.as_raw_fd(), params.udp_counters_64bit);
+        let stream = match (params.protocol, sends) {
+            (Protocol::Tcp, true) => Stream::send(socket, plan.clone(), clock, stop),
+            (Protocol::Tcp, false) => Stream::receive(socket, plan.block, stop),
+            (Protocol::Udp, true) => Stream::send_datagrams(socket, plan.clone(), wide, clock, stop),
+            (Protocol::Udp, false) => Stream::receive_datagrams(socket, wide, clock, stop),
+        }?;
         let cc = congestion_control(stream.socket()).and_then(|name| name.parse().ok());
         let paced = params.fq_rate.is_some() || cc.is_some_and(Algorithm::goes_by_rate);
-        let (protocol, base) = (params.protocol, Reading { at: now, ..Reading::default() });
-        Self { id, number, sends, stream, protocol, cc, paced, base, last: base, seen: Seen::default() }
+        let (protocol, base) = (params.protocol, Reading { at: clock.now(), ..Reading::default() });
+        Ok(Self { id, number, sends, stream, protocol, cc, paced, base, last: base, seen: Seen::default() })
     }
 
     /// What the socket tells now as a row of flow `flow`; nothing of a stream that only reads, or of datagrams.

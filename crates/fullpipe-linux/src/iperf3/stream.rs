@@ -82,23 +82,22 @@ pub(crate) struct Stream {
 impl Stream {
     /// Has a thread send on `socket` until the budget is used up, the peer ends it, or `stop`.
     pub(crate) fn send(socket: Socket, sending: Sending, clock: Clock, stop: &Stop) -> Result<Self, Error> {
-        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| send(socket, &sending, counted, clock, &stop))
     }
 
     /// Has a thread read from `socket`, `block` bytes at most at once, until the peer ends it, or `stop`.
     pub(crate) fn receive(socket: Socket, block: Bytes, stop: &Stop) -> Result<Self, Error> {
-        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| receive(socket, block, counted, &stop))
     }
 
-    /// Has a thread do `work` with `socket`.
+    /// Has a thread do `work` with `socket`, which does not block.
     pub(super) fn spawn(
         socket: Socket,
         work: impl FnOnce(&Socket, &Counted) -> io::Result<()> + Send + 'static,
     ) -> Result<Self, Error> {
+        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
         let (socket, counted) = (Arc::new(socket), Arc::new(Counted::default()));
         let (its_socket, its_count) = (Arc::clone(&socket), Arc::clone(&counted));
         let thread = thread::Builder::new().name(format!("stream {}", socket.as_raw_fd()));

@@ -7,7 +7,7 @@ use fullpipe_iperf3::results::{Cpu, Omitted};
 use fullpipe_iperf3::{Protocol, Results, StreamResult};
 use fullpipe_units::{Bytes, Duration, Instant};
 
-use super::meter::Meter;
+use super::meter::{Meter, congestion_control};
 
 /// One stream as both ends saw it.
 struct Both {
@@ -62,6 +62,18 @@ impl Counted {
 
     fn heard(&self) -> Heard {
         Heard { jitter: self.jitter, lost: self.lost }
+    }
+}
+
+/// What this end has counted, as the other end is told.
+pub(crate) fn results(meters: &[Meter], protocol: Protocol, cpu: Cpu) -> Results {
+    let sends = meters.iter().any(|meter| meter.sends);
+    Results {
+        cpu,
+        sender_has_retransmits: sends.then_some(protocol == Protocol::Tcp),
+        congestion_used: meters.first().and_then(|meter| congestion_control(meter.stream.socket())),
+        streams: meters.iter().map(Meter::result).collect(),
+        server_output: None,
     }
 }
 

@@ -12,7 +12,7 @@ use socket2::Socket;
 use super::stream::{Counted, LOOK_EVERY, Pace, Sending, Stream, payload};
 use super::wait::{ready, stops_within};
 use crate::clock::Clock;
-use crate::error::{Doing, Error};
+use crate::error::Error;
 use crate::poll::Stop;
 
 impl Stream {
@@ -25,7 +25,6 @@ impl Stream {
         clock: Clock,
         stop: &Stop,
     ) -> Result<Self, Error> {
-        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| send(socket, &sending, wide, counted, clock, &stop))
     }
@@ -37,7 +36,6 @@ impl Stream {
         clock: Clock,
         stop: &Stop,
     ) -> Result<Self, Error> {
-        socket.set_nonblocking(true).doing("make a socket non-blocking")?;
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| receive(socket, wide, counted, clock, &stop))
     }

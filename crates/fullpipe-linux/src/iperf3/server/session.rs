@@ -11,7 +11,6 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
@@ -26,10 +25,10 @@ use socket2::{Socket, TcpKeepalive};
 
 use super::register::Full;
 use super::{Arrived, Limits, Said, Server, Tag, Told};
-use crate::iperf3::client::{Part, ProcessTime, Watch, known, time_between_samples};
+use crate::iperf3::client::{Part, ProcessTime, Watch, known, sample_all, time_between_samples};
 use crate::iperf3::control::{Broken, Control};
-use crate::iperf3::meter::{Meter, congestion_control};
-use crate::iperf3::stream::{Budget, Sending, Stream};
+use crate::iperf3::meter::Meter;
+use crate::iperf3::stream::{Budget, Sending};
 use crate::iperf3::{options, sums};
 use crate::poll::Stop;
 
@@ -272,29 +271,18 @@ impl Session<'_, '_> {
         wanted: &[(u32, Direction)],
         stop: &Stop,
     ) -> Result<Vec<Meter>, crate::Error> {
-        let clock = self.server.clock;
         let plan = Sending {
             block: params.block(),
             rate: self.rate(params),
             burst: params.burst.unwrap_or(1).into(),
             budget: budget(params),
         };
-        let wide = params.udp_counters_64bit;
-        let mut meters = Vec::new();
-        for (socket, &(id, direction)) in sockets.into_iter().zip(wanted) {
-            let number = socket.as_raw_fd();
-            let stream = match (direction, params.protocol) {
-                (Direction::Upload, Protocol::Tcp) => Stream::receive(socket, params.block(), stop),
-                (Direction::Upload, Protocol::Udp) => Stream::receive_datagrams(socket, wide, clock, stop),
-                (Direction::Download, Protocol::Tcp) => Stream::send(socket, plan.clone(), clock, stop),
-                (Direction::Download, Protocol::Udp) => {
-                    Stream::send_datagrams(socket, plan.clone(), wide, clock, stop)
-                }
-            }?;
+        let sockets = sockets.into_iter().zip(wanted);
+        let begun = sockets.map(|(socket, &(id, direction))| {
             let sends = direction == Direction::Download;
-            meters.push(Meter::new(id, number, sends, stream, params, clock.now()));
-        }
-        Ok(meters)
+            Meter::begin(id, socket, sends, params, &plan, self.server.clock, stop)
+        });
+        begun.collect()
     }
 
     /// The rate of a sending stream: as asked for, and where nothing was, its part of what is allowed.
@@ -316,7 +304,7 @@ impl Session<'_, '_> {
             let now = clock.now();
             if next_sample <= now {
                 // A socket that cannot be asked any more ends its stream, and that the client notices.
-                let _ = watch.sample(meters, now, part.omitted);
+                let _ = sample_all(meters, now, part.omitted, watch);
                 progress.look(now, sums::bytes_so_far(meters))?;
                 // On the grid again, after a pause too.
                 next_sample = now + sample;
@@ -352,14 +340,7 @@ impl Session<'_, '_> {
     /// Exchanges results.
     fn conclude(&mut self, params: &Params, meters: Vec<Meter>, cpu: Cpu) -> Result<(), Failed> {
         let control = self.control;
-        let sends = meters.iter().any(|meter| meter.sends);
-        let ours = Results {
-            cpu,
-            sender_has_retransmits: sends.then_some(params.protocol == Protocol::Tcp),
-            congestion_used: meters.first().and_then(|meter| congestion_control(meter.stream.socket())),
-            streams: meters.iter().map(Meter::result).collect(),
-            server_output: None,
-        };
+        let ours = sums::results(&meters, params.protocol, cpu);
         for meter in &meters {
             // iperf3's client reads whole blocks, and it is in the middle of one: without an end of the data it would wait
             // for the rest before it looks at the control connection again. Over UDP there is nothing to end.
@@ -406,15 +387,6 @@ impl Watch for Watcher<'_> {
 impl Watcher<'_> {
     fn tell(&self, told: Told) {
         self.server.audience.hear(Said::Test(self.tag, told));
-    }
-
-    fn sample(&mut self, meters: &[Meter], now: Instant, omitted: bool) -> io::Result<()> {
-        for (flow, meter) in meters.iter().enumerate() {
-            if let Some(row) = meter.row(now, flow as u32)? {
-                self.row(meter.number, &row, omitted);
-            }
-        }
-        Ok(())
     }
 }
 
