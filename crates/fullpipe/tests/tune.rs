@@ -97,6 +97,25 @@ fn what_changes_nothing_is_not_planned() {
     assert_eq!(applied, [What::NotsentLowat]);
 }
 
+/// What is of use to some applications is simulated as these have it: a burst after a pause, a byte in a full socket.
+#[test]
+fn optional_items_say_what_time_they_save() {
+    let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
+    let plan = planned(&host(&large), &aim("0%"));
+    let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
+    // A BDP takes 100 ms to send and a round trip to be acknowledged; from ten segments it takes five rounds.
+    let burst = gain(What::SlowStartAfterIdle);
+    let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
+    assert!((195.0..230.0).contains(&with) && without > 450.0, "{with} and {without}");
+    // 128 KiB and a packet buffer at 20 Mbit/s.
+    let waiting = gain(What::NotsentLowat);
+    let (with, without) = (waiting.with_ms.unwrap(), waiting.without_ms.unwrap());
+    assert!(with < 80.0 && without > 2.0 * with, "{with} and {without}");
+    assert!(waiting.with_bytes.unwrap() < waiting.without_bytes.unwrap());
+    // A burst that is lost in part takes its time either way, and BBR never asks.
+    assert!(left(&planned(&host(&large), &aim("0.1%")), What::SlowStartAfterIdle).starts_with("BBR"));
+}
+
 /// A quarter of the memory and `tcp_mem[1]` are what all flows together may have: the rule of 2 x BDP yields.
 #[test]
 fn memory_bounds_the_buffers() {
