@@ -311,10 +311,11 @@ impl Connection {
             self.stats.acks += 1;
         }
         self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
+        // What is unsent becomes less also while nothing new is acknowledged in order.
+        if (una_advanced || self.config.notsent_lowat.is_some()) && self.queue.on_acked(ack, self.snd_nxt) {
+            self.events.add(Event::Writable);
+        }
         if una_advanced {
-            if self.queue.on_acked(ack, self.snd_nxt) {
-                self.events.add(Event::Writable);
-            }
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.
             if delivery.newest_rtt().is_some() || self.has_timestamps {
                 self.rto.on_valid_sample();
