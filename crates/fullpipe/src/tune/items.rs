@@ -177,19 +177,22 @@ impl Maker<'_> {
     /// What gives the route to the peer these, and what takes them away.
     pub(super) fn route_commands(&self, congctl: Option<&str>, initcwnd: Option<u32>) -> (String, String) {
         let Some(route) = self.route() else { return Default::default() };
-        let Route { destination, way, present, exact, .. } = route;
+        let Route { destination, way, hops, present, exact, .. } = route;
         let mut run = format!("ip route replace {destination} {way}");
+        let mut undo = format!("ip route del {destination} {way}");
         if let Some(name) = congctl {
             run += &format!(" congctl {name}");
         }
         if let Some(segments) = initcwnd {
             run += &format!(" initcwnd {segments}");
         }
-        let undo = if *exact {
-            format!("ip route replace {present}")
-        } else {
-            format!("ip route del {destination} {way}")
-        };
+        for command in [&mut run, &mut undo].into_iter().filter(|_| !hops.is_empty()) {
+            command.push(' ');
+            command.push_str(hops);
+        }
+        if *exact {
+            undo = format!("ip route replace {present}");
+        }
         (run, undo)
     }
 
@@ -407,6 +410,11 @@ impl Maker<'_> {
                 )),
                 _ => {}
             }
+        }
+        let settings =
+            items.iter().flat_map(|item| &item.ways).any(|way| way.command.run.contains("net.ipv4."));
+        if self.aim.to.is_some_and(|to| to.is_ipv6()) && settings {
+            notes.push("settings net.ipv4.tcp_* hold for TCP over IPv6 too: there are no others".into());
         }
         if items.iter().any(|item| matches!(item.what, What::TcpWmem | What::TcpRmem)) {
             let host = Some(&self.host.settings);
