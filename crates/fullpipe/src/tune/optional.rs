@@ -110,6 +110,8 @@ impl Maker<'_> {
         let reached = self.forecast.reached;
         let (sndbuf, _) = self.model.buffers(reached.large_buffers);
         let lowat = Bytes::new(UNSENT);
+        let mut cost =
+            "an application that does not wait for writability, but spins, is woken more often".to_owned();
         let gain = if self.forecast.rate(reached).is_none() {
             Gain::words("not simulated on so fast a line")
         } else {
@@ -122,12 +124,21 @@ impl Maker<'_> {
             if without.unsent <= self.aim.rtt / SOON || with.unsent >= without.unsent {
                 return left(format!("a byte waits no longer than {} unsent (simulated)", without.unsent));
             }
+            if with.rate < without.rate.mul_div(WORTH.0, WORTH.1) {
+                let lost = 100 - 100 * with.rate.as_bps() / without.rate.as_bps().max(1);
+                cost = format!(
+                    "{lost} % of the rate (simulated): between being woken and writing, the socket runs dry, and a sender that goes \
+                     by rate takes that for the path"
+                );
+            }
             let text = format!(
-                "a byte waits {} in the socket before it is sent, instead of {}; the socket holds {} instead of {}, at {} \
-                 instead of {} (simulated, an application that always has more)",
-                with.unsent, without.unsent, with.held, without.held, with.rate, without.rate
+                "a byte waits {} in the socket before it is sent, instead of {}, and the socket holds {} instead of {} (simulated, an \
+                 application that always has more)",
+                with.unsent, without.unsent, with.held, without.held
             );
             let gain = Gain::time(text, without.unsent, with.unsent);
+            let rates = (Some(without.rate), Some(with.rate));
+            let gain = Gain { without: rates.0, with: rates.1, ..gain };
             Gain { without_bytes: Some(without.held.get()), with_bytes: Some(with.held.get()), ..gain }
         };
         let key = "net.ipv4.tcp_notsent_lowat";
@@ -155,8 +166,7 @@ impl Maker<'_> {
                  application, which can then drop or merge what is stale"
             ),
             gain,
-            cost: "none for an application that waits for writability; one that spins is woken more often"
-                .into(),
+            cost,
             ways: ways.collect(),
         })
     }
