@@ -39,6 +39,7 @@ mod icmp;
 mod input;
 mod mtu;
 mod output;
+mod prediction;
 mod report;
 mod reset;
 mod silence;
@@ -562,6 +563,7 @@ impl Connection {
 
     /// Marks the samples to come when the application leaves the window unused
     /// (draft-ietf-ccwg-bbr section 4.1.2.4).
+    #[inline]
     fn check_app_limited(&mut self) {
         let unsent = self.unsent();
         let inflight = self.board.inflight();
