@@ -1,6 +1,6 @@
 //! What to send now: lost data first, then new data, then a bare ACK.
 
-use fullpipe_units::{Ecn, Instant};
+use fullpipe_units::{Duration, Ecn, Instant};
 
 use super::timers::RetransmitTimer;
 use super::{Connection, Phase, ProbeKind, State, Transmit};
@@ -206,7 +206,8 @@ impl Connection {
         if len < segments * self.mss && !self.config.nodelay {
             self.short_until = end;
         }
-        let sent = Sent { offset, len, kind: SentKind::New, first_after_idle, departure: now };
+        let sent =
+            Sent { offset, len, kind: SentKind::New, first_after_idle, idle: Duration::ZERO, departure: now };
         self.on_sent(now, sent, segments);
         let limited = self.board.inflight() >= self.effective_cwnd();
         self.usage.on_send(self.snd_una, self.snd_nxt, self.snd_nxt - self.snd_una, limited);
@@ -241,7 +242,14 @@ impl Connection {
         }
         self.undo.on_retransmission(super::input::clock(now));
         self.stats.retransmits += 1;
-        let sent = Sent { offset, len: len.into(), kind, first_after_idle: false, departure: now };
+        let sent = Sent {
+            offset,
+            len: len.into(),
+            kind,
+            first_after_idle: false,
+            idle: Duration::ZERO,
+            departure: now,
+        };
         self.on_sent(now, sent, u64::from(len).div_ceil(self.mss));
         if self.retransmit_timer.is_none() {
             self.arm_timeout(now);
@@ -301,14 +309,22 @@ impl Connection {
     fn on_sent(&mut self, now: Instant, sent: Sent, segments: u64) {
         self.stats.segments_sent += segments;
         self.stats.bytes_sent += sent.len;
-        self.last_sent_at = Some(now);
+        let last = self.last_sent_at.replace(now);
         if self.is_reducing() {
             self.prr.on_send(sent.len);
         }
         let rate = if self.paced() { self.release().rate } else { None };
         self.pacer.on_send(now, sent.len, segments, rate);
+        if sent.first_after_idle || self.cc.follows_sends() {
+            self.tell_of_send(now, sent, last);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_of_send(&mut self, now: Instant, sent: Sent, last: Option<Instant>) {
         let cx = self.context(now);
-        self.cc.on_send(&cx, &sent);
+        let idle = last.map_or(Duration::ZERO, |last| now.saturating_since(last));
+        self.cc.on_send(&cx, &Sent { idle, ..sent });
         if sent.first_after_idle {
             self.refresh_control(&cx);
         }
