@@ -462,7 +462,7 @@ impl Connection {
     /// acknowledges, and yesterday's would reach too far.
     ///
     /// True if it says another window than before.
-    #[inline]
+    #[inline(always)]
     pub(super) fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer_scale;
         let changed = window != self.snd_wnd;
@@ -623,6 +623,7 @@ impl Connection {
 
     /// Lets RACK mark, tells the controller, and enters recovery if that is news. Returns when to look
     /// again.
+    #[inline]
     pub(super) fn detect_losses(&mut self, now: Instant) -> Option<Instant> {
         let lost_before = self.board.lost_total();
         let (mut again, since) = (false, self.reduced_at);

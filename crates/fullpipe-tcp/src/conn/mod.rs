@@ -552,6 +552,7 @@ impl Connection {
     }
 
     /// Reads the decision, from which what is used per transmission follows.
+    #[inline]
     fn refresh_control(&mut self, cx: &Context) {
         // Mostly it stands, and to find that out is cheaper than a copy.
         let control = self.cc.control();
@@ -563,7 +564,7 @@ impl Connection {
 
     /// Marks the samples to come when the application leaves the window unused
     /// (draft-ietf-ccwg-bbr section 4.1.2.4).
-    #[inline]
+    #[inline(always)]
     fn check_app_limited(&mut self) {
         let unsent = self.unsent();
         let inflight = self.board.inflight();

@@ -12,6 +12,12 @@ use crate::tx::build::{self, Room};
 use crate::wire::{Flags, SackBlocks, Segment};
 
 impl Connection {
+    /// There is nothing to ask [`Connection::poll_transmit`] for: a receiver between two ACKs.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.state.carries_data() && self.only_acknowledges() && !self.acks.is_due()
+    }
+
     /// The next transmission, or `None` when nothing may be sent now.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {

@@ -62,7 +62,7 @@ pub(crate) struct Received {
 
 impl AckPolicy {
     /// Data arrived. A pause longer than this side's retransmission timeout, `rto`, restarts the quick phase.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_data(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         self.adapt(now, received, rto);
         if received.window_opened {
@@ -84,7 +84,7 @@ impl AckPolicy {
     }
 
     /// Follows the spacing of arrivals, so that an ACK waits about as long as the next segment takes.
-    #[inline]
+    #[inline(always)]
     fn adapt(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         match self.last_arrival.replace(now) {
             None => {
