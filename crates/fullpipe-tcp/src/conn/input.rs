@@ -771,6 +771,7 @@ impl Connection {
     }
 
     /// Emits `Finished` once, when the FIN has been acknowledged.
+    #[inline]
     fn finish_if_done(&mut self, now: Instant) {
         let ours = self.fin_sent && self.snd_una > self.queue.written();
         if ours && !self.finished {

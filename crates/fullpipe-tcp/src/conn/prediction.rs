@@ -38,7 +38,7 @@ impl Connection {
     }
 
     /// The next octets of the stream.
-    #[inline]
+    #[inline(never)]
     fn takes_next(&mut self, now: Instant, segment: &Segment, timestamps: Timestamps, start: u64) -> bool {
         let len = u64::from(segment.len);
         let end = start + len;
@@ -58,7 +58,10 @@ impl Connection {
             self.window.on_echo(timestamps.echo, clock(now), self.readable());
         }
         self.unanswered_probes = 0;
-        self.check_app_limited();
+        // Nothing is in flight, and every window is larger than that.
+        if self.unsent() < self.mss {
+            self.rate.mark_app_limited(0);
+        }
         self.update_send_window(segment, start, self.snd_una);
         let arrival = self.reassembly.insert(start, end);
         self.accepted = Accepted { start, range: start..end };
@@ -68,7 +71,7 @@ impl Connection {
     }
 
     /// An ACK of segments that were sent once and in order, and of nothing else.
-    #[inline]
+    #[inline(never)]
     fn takes_ack(&mut self, now: Instant, segment: &Segment, timestamps: Timestamps, start: u64) -> bool {
         let ack = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
         let Some(ack) = ack.filter(|ack| (self.snd_una + 1..=self.snd_nxt).contains(ack)) else {
