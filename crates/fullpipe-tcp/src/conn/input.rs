@@ -368,14 +368,13 @@ impl Connection {
             self.stats.acks += 1;
         }
         self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
-        // What is unsent becomes less also while nothing new is acknowledged in order.
-        if (una_advanced || self.config.notsent_lowat.is_some()) && self.queue.on_acked(ack, self.snd_nxt) {
-            self.events.add(Event::Writable);
-        }
         if una_advanced {
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.
             let answers = delivery.newest_rtt().is_some() || self.has_timestamps;
             self.note_progress(now, answers);
+        } else if self.config.notsent_lowat.is_some() && self.queue.on_acked(ack, self.snd_nxt) {
+            // What is unsent becomes less also while nothing new is acknowledged in order.
+            self.events.add(Event::Writable);
         }
 
         let mut spurious = false;
