@@ -191,11 +191,11 @@ fn the_first_flight_has_as_many_segments_as_the_route_says() {
 fn a_burst_after_a_pause_begins_with_the_window_that_is_left() {
     let Some(_alone) = rights::alone() else { return };
     for (shrinks, segments) in [(true, 10), (false, 40)] {
-        // 40 segments every 1.2 s, which are four timeouts of 240 ms.
+        // 40 segments every 2 s, which are seven timeouts of 280 ms.
         let text = format!(
-            "name = 'x'\nduration = '1500ms'\n[path]\nrate = '1gbit'\nrtt = '40ms'\n[host]\n\
+            "name = 'x'\nduration = '2800ms'\n[path]\nrate = '1gbit'\nrtt = '80ms'\n[host]\n\
              slow_start_after_idle = {shrinks}\n[[flow]]\ncc = 'reno'\n\
-             app = {{ write = '386kbit', chunk = '57920B' }}\n"
+             app = {{ write = '231680bit/s', chunk = '57920B' }}\n"
         );
         let experiment = Experiment::from_toml(&text).expect("valid");
         let ran = logged(&experiment.points()[0].scenario, Datapath::Plain);
@@ -204,7 +204,7 @@ fn a_burst_after_a_pause_begins_with_the_window_that_is_left() {
         let pause = Duration::from_millis(500);
         let after = data.windows(2).position(|pair| pair[1].at.saturating_since(pair[0].at) > pause);
         let second = &data[after.expect("a pause") + 1..];
-        let acknowledged = second[0].at + Duration::from_millis(40);
+        let acknowledged = second[0].at + Duration::from_millis(80);
         let flight = second.iter().take_while(|arrival| arrival.at < acknowledged).count();
         assert_eq!(flight, segments, "shrinks: {shrinks}");
     }

@@ -107,7 +107,8 @@ pub struct Stated {
 const OUT_OF_REACH: [&str; 4] = ["app", "receiver_app", "pacing", "policer"];
 
 impl Stated {
-    /// Reads a document of `fullpipe diagnose --json`, or the diagnosis in one of `fullpipe iperf3 -J` or `--json-stream`.
+    /// Reads a document of `fullpipe diagnose --json`, or the diagnosis in one of `fullpipe iperf3 -J` or `--json-stream`; of a test in both
+    /// directions that of the one from the client.
     ///
     /// # Errors
     /// It is none, or has no diagnosis.

@@ -1,5 +1,8 @@
 //! What applications that are no bulk transfer have of a setting: small simulated runs on the path of the plan.
 
+use std::num::NonZeroUsize;
+
+use fullpipe_lab::campaign::{Job, RunPanicked, run_jobs};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, Sink};
@@ -79,16 +82,30 @@ const START_RTTS: u64 = 20;
 /// Looks a round trip: what BBR keeps in flight changes with each.
 const LOOKS: u64 = 4;
 
-/// What waits in the sockets of a `state` with this `tcp_notsent_lowat`; `None` where nothing arrives.
-pub(super) fn waiting(model: &Model<'_>, state: State, lowat: Option<Bytes>) -> Option<Waiting> {
+/// What waits in the sockets of a `state` with each of these `tcp_notsent_lowat`; `None` where nothing arrives.
+///
+/// # Errors
+/// A defect of the simulator.
+pub(super) fn waiting<const N: usize>(
+    model: &Model<'_>,
+    state: State,
+    lowats: [Option<Bytes>; N],
+) -> Result<Vec<Option<Waiting>>, RunPanicked> {
     let rtt = model.path.rtt;
-    let mut scenario = model.scenario(state, model.path.loss, model.first_seed());
-    scenario.host.notsent_lowat = lowat;
-    scenario.duration = rtt * WAITING_RTTS;
-    scenario.sample_every = (rtt / LOOKS).max(Duration::from_millis(1));
-    let mut looks = Looks::new(&scenario, Instant::ZERO + rtt * START_RTTS);
-    sim::run_traced(&scenario, &mut looks);
-    looks.mean()
+    let jobs = lowats.map(|lowat| {
+        let mut scenario = model.scenario(state, model.path.loss, model.first_seed());
+        scenario.host.notsent_lowat = lowat;
+        scenario.duration = rtt * WAITING_RTTS;
+        scenario.sample_every = (rtt / LOOKS).max(Duration::from_millis(1));
+        Job { label: "what waits unsent".into(), scenario }
+    });
+    let look = |scenario: &Scenario| {
+        let mut looks = Looks::new(scenario, Instant::ZERO + rtt * START_RTTS);
+        sim::run_traced(scenario, &mut looks);
+        looks.mean()
+    };
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    run_jobs(threads, &jobs, look, |_| ())
 }
 
 /// Sums over the rows after the start, of all flows.

@@ -1,5 +1,6 @@
 //! The items of a plan, each with its reason, its gain and its ways.
 
+use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Rate};
 
@@ -39,12 +40,14 @@ struct Limit<'a> {
 pub(super) type Made = Result<Item, Left>;
 
 impl Maker<'_> {
-    pub(super) fn make(&self) -> (Vec<Item>, Vec<Left>, Vec<String>) {
+    /// # Errors
+    /// A defect of the simulator.
+    pub(super) fn make(&self) -> Result<(Vec<Item>, Vec<Left>, Vec<String>), RunPanicked> {
         let mut made: Vec<Made> = vec![self.congestion_control()];
         made.extend(self.queueing_discipline().map(Ok));
         made.extend([self.wmem(), self.rmem()]);
         made.extend(self.switches().map(Ok));
-        made.extend([self.initcwnd(), self.notsent_lowat(), self.slow_start_after_idle()]);
+        made.extend([self.initcwnd(), self.notsent_lowat()?, self.slow_start_after_idle()]);
         let (mut items, mut left) = (Vec::new(), Vec::new());
         for one in made {
             match one {
@@ -61,7 +64,7 @@ impl Maker<'_> {
         let scope = |item: &Item| item.applied().map_or(Scope::System, |way| way.command.scope);
         items.sort_by_key(|item| (!item.here, item.optional, scope(item)));
         let notes = self.notes(&items);
-        (items, left, notes)
+        Ok((items, left, notes))
     }
 
     pub(super) fn here(&self, host: Host) -> bool {

@@ -1,5 +1,6 @@
 //! Items for some applications only: of no use to a bulk transfer, and applied when asked for by name.
 
+use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_tcp::cc::INITIAL_SEGMENTS;
 use fullpipe_units::{Bytes, Duration};
 
@@ -95,9 +96,11 @@ impl Maker<'_> {
         })
     }
 
-    pub(super) fn notsent_lowat(&self) -> Made {
+    /// # Errors
+    /// A defect of the simulator.
+    pub(super) fn notsent_lowat(&self) -> Result<Made, RunPanicked> {
         let what = What::NotsentLowat;
-        let left = |why: String| Err(Left { what, why });
+        let left = |why: String| Ok(Err(Left { what, why }));
         if !self.here(Host::Sender) {
             return left("it is the sender's".into());
         }
@@ -116,9 +119,8 @@ impl Maker<'_> {
             Gain::words("not simulated on so fast a line")
         } else {
             let now = Some(present).filter(|present| *present < sndbuf);
-            let Some((without, with)) =
-                waiting(self.model, reached, now).zip(waiting(self.model, reached, Some(lowat)))
-            else {
+            let waiting = waiting(self.model, reached, [now, Some(lowat)])?;
+            let [Some(without), Some(with)] = waiting[..] else {
                 return left("nothing waits on this path (simulated)".into());
             };
             if without.unsent <= self.aim.rtt / SOON || with.unsent >= without.unsent {
@@ -127,8 +129,8 @@ impl Maker<'_> {
             if with.rate < without.rate.mul_div(WORTH.0, WORTH.1) {
                 let lost = 100 - 100 * with.rate.as_bps() / without.rate.as_bps().max(1);
                 cost = format!(
-                    "{lost} % of the rate (simulated): between being woken and writing, the socket runs dry, and a sender that goes \
-                     by rate takes that for the path"
+                    "{lost} % of the rate (simulated): while a loss is repaired the send buffer is full of what arrived behind it, and \
+                     what waited unsent would have been a reserve to go on with; a larger tcp_wmem has room for both"
                 );
             }
             let text = format!(
@@ -154,7 +156,7 @@ impl Maker<'_> {
             },
             _ => Way { command, change: None, applied: false },
         });
-        Ok(Item {
+        Ok(Ok(Item {
             what,
             host: Host::Sender,
             here: true,
@@ -168,7 +170,7 @@ impl Maker<'_> {
             gain,
             cost,
             ways: ways.collect(),
-        })
+        }))
     }
 
     pub(super) fn slow_start_after_idle(&self) -> Made {

@@ -138,7 +138,7 @@ pub fn plan(host: &HostFacts, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
     assumptions.append(&mut forecast.assumptions);
 
     let maker = Maker { host, aim, model: &model, forecast: &forecast, kernel, sender, receiver };
-    let (items, left, notes) = maker.make();
+    let (items, left, notes) = maker.make().map_err(DiagnoseError::Defect)?;
     let present = forecast.rate(model.present());
     let planned = forecast.rate(forecast.reached).or(present);
     Ok(Plan {
