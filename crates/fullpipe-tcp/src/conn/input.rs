@@ -432,7 +432,7 @@ impl Connection {
             self.prr.on_ack(delivered, inflight, self.control.ssthresh, self.mss, progress);
         }
         if delivered > 0 || newly_lost > 0 {
-            let sample = self.sample(&delivery, una_advanced, newly_lost, before.prior_inflight, spurious);
+            let sample = self.sample(delivery, una_advanced, newly_lost, before.prior_inflight, spurious);
             let cx = self.context(now);
             self.cc.on_ack(&cx, &sample);
             self.refresh_control(&cx);
