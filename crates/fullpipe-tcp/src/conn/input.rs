@@ -168,7 +168,7 @@ impl Connection {
 
     /// [`Self::handle_segment`] for whatever comes, in the order of the RFC.
     #[inline(never)]
-    fn handle_any(&mut self, now: Instant, segment: &Segment) {
+    pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
         if !self.state.carries_data() && !self.on_segment_without_data(now, segment) {
             return;
         }
