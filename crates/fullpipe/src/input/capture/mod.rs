@@ -30,6 +30,7 @@ use super::iperf3::{Format, Iperf3Log, Role, RttRange, Summary};
 use crate::classify::Classification;
 use crate::classify::packets::{Packets, Sample};
 use connection::{Seen, Tracked};
+use frames::Ending;
 use half::Memory;
 
 pub use connection::{Connection, Side};
@@ -78,7 +79,7 @@ impl Capture {
     /// No capture, a link type that is not known, or no connection in which data was moved.
     pub fn read(source: impl Read, choice: Option<usize>) -> Result<Self, InputError> {
         let mut table = Table::default();
-        let truncated = frames::each(source, |frame| table.see(&frame))?;
+        let ending = frames::each(source, |frame| table.see(&frame))?;
         let mut connections: Vec<(Connection, &Tracked)> = table
             .order
             .iter()
@@ -88,10 +89,7 @@ impl Capture {
         connections.sort_by_key(|(connection, _)| std::cmp::Reverse(connection.counts.data_bytes));
         connections.retain(|(connection, _)| connection.counts.data_segments > 0);
         if connections.is_empty() {
-            return Err(InputError::new(
-                format!("no TCP connection with data is in this capture of {} packets", table.packets),
-                "capture while the transfer runs: tcpdump -s 96 -w F tcp port 5201",
-            ));
+            return Err(nothing_moved(&table, &ending));
         }
         let chosen = choice.unwrap_or(0);
         let Some((connection, tracked)) = connections.get(chosen) else {
@@ -109,9 +107,9 @@ impl Capture {
                 "capture a transfer of a second or more",
             ));
         }
-        let log = Iperf3Log { truncated, ..log(connection, tracked) };
+        let log = Iperf3Log { truncated: ending.truncated, ..log(connection, tracked) };
         let samples = tracked.samples(tracked.sender(), connection.side);
-        let mut notes = notes(connection, tracked, &table);
+        let mut notes = notes(connection, tracked, &table, &ending);
         if connections.len() > 1 && choice.is_none() {
             notes.insert(
                 0,
@@ -273,7 +271,20 @@ fn log(connection: &Connection, tracked: &Tracked) -> Iperf3Log {
     }
 }
 
-fn notes(connection: &Connection, tracked: &Tracked, table: &Table) -> Vec<String> {
+fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
+    if table.packets == 0 && ending.timeless > 0 {
+        return InputError::new(
+            format!("the {} packets of this capture have no times", ending.timeless),
+            "capture with times: tcpdump -w F and dumpcap write them",
+        );
+    }
+    InputError::new(
+        format!("no TCP connection with data is in this capture of {} packets", table.packets),
+        "capture while the transfer runs: tcpdump -s 96 -w F tcp port 5201",
+    )
+}
+
+fn notes(connection: &Connection, tracked: &Tracked, table: &Table, ending: &Ending) -> Vec<String> {
     let mut notes = Vec::new();
     let counts = &connection.counts;
     notes.push(match connection.side {
@@ -296,6 +307,12 @@ fn notes(connection: &Connection, tracked: &Tracked, table: &Table) -> Vec<Strin
             "{} bytes were acknowledged that the capture does not have: whoever captured dropped packets",
             counts.missed_bytes
         ));
+    }
+    if ending.dropped > 0 {
+        notes.push(format!("whoever captured says that {} packets are not in the capture", ending.dropped));
+    }
+    if ending.timeless > 0 {
+        notes.push(format!("{} packets have no time and are left out", ending.timeless));
     }
     if tracked.forgotten() > 0 {
         notes.push(format!(
