@@ -117,7 +117,7 @@ impl<'a> Packets<'a> {
         let mut verdicts: Vec<Verdict> = (1..self.rows.len()).map(verdict).collect();
         without_blips(&self.rows, &mut verdicts);
         let intervals = spans::merged(&self.rows, &verdicts, Basis::Inferred);
-        let findings = words::findings(self, &intervals, &flow.losses);
+        let findings = words::findings(self, &intervals, flow.losses());
         let loss = losses::of_path(flow, findings.first().map(|finding| finding.limit));
         let notes = Vec::from_iter(goes_by_rate.then(|| {
             "what is in flight does not fall when segments are lost, as with BBR: the sender goes by rate"
