@@ -80,6 +80,7 @@ impl Capture {
     pub fn read(source: impl Read, choice: Option<usize>) -> Result<Self, InputError> {
         let mut table = Table::default();
         let ending = frames::each(source, |frame| table.see(&frame))?;
+        table.order.iter_mut().for_each(|(_, tracked)| tracked.finish());
         let mut connections: Vec<(Connection, &Tracked)> = table
             .order
             .iter()
@@ -151,7 +152,8 @@ impl Capture {
     /// The limits over time, by what packets show; `line` is the rate of the line, where it is known.
     pub fn classify(&self, line: Option<Rate>) -> Classification {
         let connection = self.connection();
-        Packets::new(&self.samples, connection.side, connection.mss, line).classify()
+        let packets = Packets::new(&self.samples, connection.side, connection.mss, line);
+        if connection.handshake { packets.classify() } else { packets.begun_before().classify() }
     }
 
     /// What the reader should know of the capture.
@@ -278,6 +280,12 @@ fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
             "capture with times: tcpdump -w F and dumpcap write them",
         );
     }
+    if table.order.iter().any(|(_, tracked)| tracked.acks_alone()) {
+        return InputError::new(
+            format!("this capture of {} packets has the ACKs of a transfer and not its data", table.packets),
+            "capture both directions: tcpdump -s 96 -w F tcp port 5201, on one of the two hosts",
+        );
+    }
     InputError::new(
         format!("no TCP connection with data is in this capture of {} packets", table.packets),
         "capture while the transfer runs: tcpdump -s 96 -w F tcp port 5201",
@@ -297,10 +305,21 @@ fn notes(connection: &Connection, tracked: &Tracked, table: &Table, ending: &End
         Side::Between => "captured between the two hosts".into(),
         Side::Unknown => "nothing tells at which end it was captured".into(),
     });
-    if !connection.handshake {
+    if !connection.acknowledged {
+        notes.push(
+            "only one direction was captured: without ACKs neither window, flight nor round trip is known; rates are of what was sent"
+                .into(),
+        );
+    } else if !connection.handshake {
         notes.push(
             "the handshake is missing: without its window scale the receiver's window is not known".into(),
         );
+    }
+    let away = tracked.course(tracked.sender()).away();
+    if !away.is_zero() {
+        notes.push(format!(
+            "nothing was captured for {away} in which data moved: what held it then is not known"
+        ));
     }
     if counts.missed_bytes > 0 {
         notes.push(format!(
