@@ -340,7 +340,8 @@ fn without_a_gain_the_way_back_is_offered() {
         }
         let root = folder(if at_terminal { "tune-verify-terminal" } else { "tune-verify" });
         let tune = format!(
-            "{} tune --link 1gbit --rtt 210ms --to $FULLPIPE_PEER --netns /proc/self/ns/net --root {} --verify --rounds 1              --time 1s",
+            "{} tune --link 1gbit --rtt 210ms --to $FULLPIPE_PEER --netns /proc/self/ns/net --root {} --verify --rounds 1 \
+             --time 2s",
             env!("CARGO_BIN_EXE_fullpipe"),
             root.display()
         );
@@ -352,8 +353,7 @@ fn without_a_gain_the_way_back_is_offered() {
             root.display()
         );
         let serve = format!("{} iperf3 -s", env!("CARGO_BIN_EXE_fullpipe"));
-        let path =
-            ["emu", "--rate", "20mbit", "--rtt", "20ms", "--serve", &serve, "--", "sh", "-c", &command];
+        let path = ["emu", "--rate", "4mbit", "--rtt", "20ms", "--serve", &serve, "--", "sh", "-c", &command];
         let (code, said, error) = fullpipe(&path);
         assert_eq!(code, 0, "{said}{error}");
         assert!(said.contains("Verified: no gain") && said.contains("code 5"), "{said}{error}");

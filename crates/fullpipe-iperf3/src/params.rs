@@ -361,6 +361,7 @@ mod tests {
             dont_fragment: true,
             authenticates: false,
             client_version: Some("3.12".into()),
+            wants_trace: true,
         };
         assert_eq!(Params::from_json(&full.to_json()), Ok(full));
     }

@@ -213,6 +213,7 @@ mod tests {
             congestion_used: Some("cubic".into()),
             streams: vec![stream, receiver],
             server_output: Some(ServerOutput::Text("a line\n".into())),
+            trace: Some("time_ns,flow\n".into()),
         }
     }
 

@@ -168,7 +168,7 @@ impl Connection {
 
     /// [`Self::handle_segment`] for whatever comes, in the order of the RFC.
     #[inline(never)]
-    fn handle_any(&mut self, now: Instant, segment: &Segment) {
+    pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
         if !self.state.carries_data() && !self.on_segment_without_data(now, segment) {
             return;
         }
@@ -435,7 +435,7 @@ impl Connection {
             self.prr.on_ack(delivered, inflight, self.control.ssthresh, self.mss, progress);
         }
         if delivered > 0 || newly_lost > 0 {
-            let sample = self.sample(&delivery, una_advanced, newly_lost, before.prior_inflight, spurious);
+            let sample = self.sample(delivery, una_advanced, newly_lost, before.prior_inflight, spurious);
             let cx = self.context(now);
             self.cc.on_ack(&cx, &sample);
             self.refresh_control(&cx);

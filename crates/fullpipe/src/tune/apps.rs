@@ -10,6 +10,7 @@ use fullpipe_lab::workload::Writing;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
 use crate::ladder::{Model, State};
+use crate::stats::DEFAULT_MSS;
 
 /// How long a transfer of `bytes` takes that begins with so many segments, on an idle path: `None` if it does not end.
 pub(super) fn short_transfer(model: &Model<'_>, bytes: Bytes, initcwnd: Option<u32>) -> Option<Duration> {
@@ -79,8 +80,15 @@ pub(super) struct Waiting {
 /// Length of the run in round trips, and the part of it before the start is over.
 const WAITING_RTTS: u64 = 30;
 const START_RTTS: u64 = 20;
+/// Packets of a run that somebody waits for.
+const MOST_PACKETS: u64 = 1_500_000;
 /// Looks a round trip: what BBR keeps in flight changes with each.
 const LOOKS: u64 = 4;
+
+/// Whether to see what waits takes longer than one waits, at so much a second.
+pub(super) fn takes_long(model: &Model<'_>, rate: Rate) -> bool {
+    (rate * (model.path.rtt * WAITING_RTTS)).get() / DEFAULT_MSS.get() > MOST_PACKETS
+}
 
 /// What waits in the sockets of a `state` with each of these `tcp_notsent_lowat`; `None` where nothing arrives.
 ///

@@ -36,13 +36,22 @@ struct Limit<'a> {
     target: Bytes,
 }
 
+/// All that is made.
+pub(super) struct Planned {
+    pub(super) items: Vec<Item>,
+    /// What is left as it is.
+    pub(super) left: Vec<Left>,
+    /// What else to know.
+    pub(super) notes: Vec<String>,
+}
+
 /// An item, or why there is none.
 pub(super) type Made = Result<Item, Left>;
 
 impl Maker<'_> {
     /// # Errors
     /// A defect of the simulator.
-    pub(super) fn make(&self) -> Result<(Vec<Item>, Vec<Left>, Vec<String>), RunPanicked> {
+    pub(super) fn make(&self) -> Result<Planned, RunPanicked> {
         let mut made: Vec<Made> = vec![self.congestion_control()];
         made.extend(self.queueing_discipline().map(Ok));
         made.extend([self.wmem(), self.rmem()]);
@@ -64,7 +73,7 @@ impl Maker<'_> {
         let scope = |item: &Item| item.applied().map_or(Scope::System, |way| way.command.scope);
         items.sort_by_key(|item| (!item.here, item.optional, scope(item)));
         let notes = self.notes(&items);
-        Ok((items, left, notes))
+        Ok(Planned { items, left, notes })
     }
 
     pub(super) fn here(&self, host: Host) -> bool {

@@ -4,7 +4,7 @@ use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_tcp::cc::INITIAL_SEGMENTS;
 use fullpipe_units::{Bytes, Duration};
 
-use super::apps::{burst_after_pause, short_transfer, waiting};
+use super::apps::{burst_after_pause, short_transfer, takes_long, waiting};
 use super::item::{Change, Gain, Item, Way, What};
 use super::items::{BBR, Made, Maker};
 use super::plan::Left;
@@ -115,7 +115,7 @@ impl Maker<'_> {
         let lowat = Bytes::new(UNSENT);
         let mut cost =
             "an application that does not wait for writability, but spins, is woken more often".to_owned();
-        let gain = if self.forecast.rate(reached).is_none() {
+        let gain = if self.forecast.rate(reached).is_none_or(|rate| takes_long(self.model, rate)) {
             Gain::words("not simulated on so fast a line")
         } else {
             let now = Some(present).filter(|present| *present < sndbuf);

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::aim::{Aim, Role};
 use super::facts::HostFacts;
 use super::item::{Item, What};
-use super::items::Maker;
+use super::items::{Maker, Planned};
 use crate::DiagnoseError;
 use crate::advice::{Host, PAGE};
 use crate::ladder::{Climbed, Hosts, Model, PathModel, Simulated, State, by_rate, climb_states};
@@ -138,7 +138,7 @@ pub fn plan(host: &HostFacts, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
     assumptions.append(&mut forecast.assumptions);
 
     let maker = Maker { host, aim, model: &model, forecast: &forecast, kernel, sender, receiver };
-    let (items, left, notes) = maker.make().map_err(DiagnoseError::Defect)?;
+    let Planned { items, left, notes } = maker.make().map_err(DiagnoseError::Defect)?;
     let present = forecast.rate(model.present());
     let planned = forecast.rate(forecast.reached).or(present);
     Ok(Plan {
