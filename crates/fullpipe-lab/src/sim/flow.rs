@@ -150,7 +150,7 @@ impl Flow {
         self.writer.wakes_at().min(self.writes_until)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receiver_takes(&mut self, now: Instant, segment: &Segment) {
         self.arrived += u64::from(segment.len);
         if self.merge.within.is_zero() {
@@ -180,7 +180,7 @@ impl Flow {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn receiver_handles(&mut self, now: Instant, segment: &Segment) {
         self.receiver.handle_segment(now, segment);
         while let Some(event) = self.receiver.poll_event() {

@@ -25,6 +25,7 @@ impl Default for RttHistogram {
 
 impl RttHistogram {
     /// Counts one sample.
+    #[inline]
     pub fn add(&mut self, rtt: Duration) {
         self.bins[bin(rtt.as_nanos())] += 1;
         self.count += 1;

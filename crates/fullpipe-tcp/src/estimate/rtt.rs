@@ -39,6 +39,7 @@ impl RttEstimator {
 
     /// Takes a sample for the timeout: the RTT of the *oldest* segment that an ACK delivered, which
     /// includes the peer's ACK delay.
+    #[inline]
     pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
         let floor = match self.rule {
             RtoRule::Slack { floor } => floor.as_nanos(),
@@ -79,6 +80,7 @@ impl RttEstimator {
     }
 
     /// RFC 6298 section 2.
+    #[inline(never)]
     fn on_plain_sample(&mut self, rtt: Duration) {
         let r = rtt.as_nanos().max(1);
         match self.srtt.map(Duration::as_nanos) {

@@ -124,6 +124,7 @@ impl ReceiveWindow {
         gain > 0 && (remaining < 2 * mss || gain >= 2 * remaining.max(1))
     }
 
+    #[inline]
     fn next_offer(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> (u16, u64) {
         let unit = 1u64 << self.scale;
         let window = self.select(occupied, mss).max(self.remaining(rcv_nxt)).min(65_535 << self.scale);
@@ -140,6 +141,7 @@ impl ReceiveWindow {
     }
 
     /// Silly-window avoidance and the free space (RFC 9293 section 3.8.6.2.2).
+    #[inline]
     fn select(&self, occupied: u64, mss: u64) -> u64 {
         let full = self.full;
         // Whoever keeps up has nothing in the buffer.
