@@ -1,0 +1,24 @@
+//! Runs each point of an experiment once, on one thread and without a clock, and prints what it delivered: something small to
+//! count instructions of, and to time from outside.
+//!
+//! ```text
+//!   cargo build --release -p fullpipe-lab --example once
+//!   valgrind --tool=callgrind target/release/examples/once experiments/bench-lossless.toml
+//! ```
+
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::sim;
+
+fn main() {
+    for file in std::env::args().skip(1) {
+        let text = std::fs::read_to_string(&file).expect("a file");
+        let experiment = Experiment::from_toml(&text).expect("an experiment without files of its own");
+        for point in experiment.points() {
+            let outcome = sim::run(&point.scenario);
+            println!(
+                "{file} {}: {} data segments, digest {:016x}",
+                point.label, outcome.path.delivered, outcome.digest
+            );
+        }
+    }
+}
