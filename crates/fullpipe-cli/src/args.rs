@@ -465,7 +465,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXPORTER_EXAMPLE)]
 pub(crate) struct ExporterArgs {
-    /// Where to listen
+    /// Where to listen; beyond this host whoever reaches it may read the metrics and have it probe
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9579")]
     pub(crate) listen: SocketAddr,
 

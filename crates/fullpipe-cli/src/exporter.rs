@@ -5,10 +5,11 @@
 //!                                         an iperf3 server ◄── a short test ◄── /probe?target=HOST
 //! ```
 
+mod http;
 mod metrics;
 mod probe;
 
-use std::io::Cursor;
+use std::net::TcpListener;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -19,9 +20,9 @@ use fullpipe_linux::Clock;
 use fullpipe_linux::sock_diag::Which;
 use fullpipe_linux::watch::Watch;
 use fullpipe_units::Duration;
-use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::args::ExporterArgs;
+use crate::exporter::http::{Answer, Request};
 use crate::exporter::probe::{Prober, Refused};
 use crate::failure::Failure;
 use crate::sockets::{peers, take};
@@ -61,7 +62,7 @@ pub(crate) fn exporter(args: &ExporterArgs) -> Result<ExitCode, Failure> {
         watches.push(Watch::begin(Which { peers, inodes: None }, args.pid)?);
         groups.push(Sampled { dst, sockets: Sockets::new(host), up: true });
     }
-    let server = Server::http(args.listen).map_err(|e| {
+    let listener = TcpListener::bind(args.listen).map_err(|e| {
         Failure::new(
             format!("cannot listen on {}: {e}", args.listen),
             "give another with --listen ADDRESS:PORT",
@@ -72,15 +73,7 @@ pub(crate) fn exporter(args: &ExporterArgs) -> Result<ExitCode, Failure> {
     thread::spawn(move || sample(&mut watches, &sampled));
     eprintln!("note: http://{}/metrics", args.listen);
     let prober = Prober::default();
-    for request in server.incoming_requests() {
-        if request.url().split('?').next() == Some("/probe") && *request.method() == Method::Get {
-            let prober = prober.clone();
-            // It takes seconds, in which others want their metrics.
-            thread::spawn(move || probe(request, &prober, host));
-        } else {
-            answer(request, &groups);
-        }
-    }
+    http::serve(&listener, move |request| answer(request, &groups, &prober, host));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -106,32 +99,25 @@ fn sample(watches: &mut [Watch], groups: &Groups) {
     }
 }
 
-fn probe(request: Request, prober: &Prober, host: HostFacts) {
-    let is_timeout = |header: &&Header| header.field.equiv("X-Prometheus-Scrape-Timeout-Seconds");
-    let header = request.headers().iter().find(is_timeout).map(|header| header.value.as_str().to_owned());
-    let response = match prober.probe(request.url(), header.as_deref(), host) {
+fn answer(request: &Request, groups: &Groups, prober: &Prober, host: HostFacts) -> Answer {
+    let path = request.url.split('?').next().unwrap_or_default();
+    let reads = matches!(request.method.as_str(), "GET" | "HEAD");
+    match path {
+        // It takes seconds, and others have their metrics meanwhile.
+        "/probe" if request.method == "GET" => probe(request, prober, host),
+        _ if !reads => text(405, PLAIN, "GET or HEAD\n".into()),
+        "/metrics" => text(200, metrics::CONTENT_TYPE, page(groups)),
+        "/" => text(200, PLAIN, "fullpipe exporter: /metrics, /probe?target=HOST\n".into()),
+        _ => text(404, PLAIN, "there are /metrics and /probe?target=HOST\n".into()),
+    }
+}
+
+fn probe(request: &Request, prober: &Prober, host: HostFacts) -> Answer {
+    match prober.probe(&request.url, request.scrape_timeout.as_deref(), host) {
         Ok(probed) => text(200, metrics::CONTENT_TYPE, metrics::of_probe(&probed)),
         Err(Refused::Bad(why)) => text(400, PLAIN, why),
         Err(Refused::Busy) => text(503, PLAIN, "another probe runs: two would measure each other\n".into()),
-    };
-    let _ = request.respond(response);
-}
-
-fn answer(request: Request, groups: &Groups) {
-    let url = request.url().to_owned();
-    let path = url.split('?').next().unwrap_or_default();
-    let response = match (request.method(), path) {
-        (Method::Get | Method::Head, "/metrics") => text(200, metrics::CONTENT_TYPE, page(groups)),
-        (Method::Get | Method::Head, "/") => {
-            text(200, PLAIN, "fullpipe exporter: /metrics, /probe?target=HOST\n".into())
-        }
-        (Method::Get | Method::Head, _) => {
-            text(404, PLAIN, "there are /metrics and /probe?target=HOST\n".into())
-        }
-        _ => text(405, PLAIN, "GET or HEAD\n".into()),
-    };
-    // Who asked may be gone.
-    let _ = request.respond(response);
+    }
 }
 
 fn page(groups: &Groups) -> String {
@@ -145,10 +131,6 @@ fn page(groups: &Groups) -> String {
     metrics::page(&groups.collect::<Vec<_>>())
 }
 
-fn text(status: u16, kind: &str, body: String) -> Response<Cursor<Vec<u8>>> {
-    let response = Response::from_string(body).with_status_code(status);
-    match Header::from_bytes("Content-Type", kind) {
-        Ok(header) => response.with_header(header),
-        Err(()) => response,
-    }
+const fn text(status: u16, kind: &'static str, body: String) -> Answer {
+    Answer { status, kind, body }
 }

@@ -6,6 +6,8 @@ mod client;
 #[cfg(target_os = "linux")]
 mod explained;
 #[cfg(target_os = "linux")]
+mod kept;
+#[cfg(target_os = "linux")]
 mod probe;
 #[cfg(target_os = "linux")]
 mod server;

@@ -16,6 +16,7 @@ mod exporter;
 mod failure;
 #[cfg(target_os = "linux")]
 mod fidelity;
+mod interrupt;
 mod iperf3;
 mod manual;
 mod output;

@@ -20,6 +20,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::args::{RunArgs, RunFormat, World};
 use crate::failure::{EXPECTATION, Failure, INTERRUPTED};
+use crate::interrupt;
 use crate::pcapng::{self, PcapNg};
 use crate::{emu, output};
 
@@ -188,16 +189,10 @@ impl Watch<Kept> for &Attended<'_> {
 
 /// The first Ctrl-C is noted, so that what is finished is kept; the second ends the process.
 fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let (noted, bar) = (Arc::clone(&interrupted), bar.clone());
-    let on_signal = move || {
-        if noted.swap(true, Ordering::Relaxed) {
-            std::process::exit(INTERRUPTED.into());
-        }
+    let bar = bar.clone();
+    interrupt::noted(move || {
         bar.suspend(|| eprintln!("interrupted: finishing the runs under way; Ctrl-C again to end at once"));
-    };
-    ctrlc::set_handler(on_signal).map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}"), ""))?;
-    Ok(interrupted)
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long a run takes is no part of its result")]

@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::args::{DiagnoseArgs, Format, SocketArgs};
 use crate::diagnose::{LOCAL, explained, memory_left, settings};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output;
 use crate::tui::{self, Screen};
 
@@ -47,7 +48,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     let sysctl = args.sysctl.as_deref().or(own);
     let host = sysctl.map(settings).transpose()?.as_ref().map_or_else(HostFacts::default, host_facts);
     let host = HostFacts { line: args.link, ..host };
-    let looking = Looking { watch, stop: interruptible()?, what: what(which) };
+    let looking = Looking { watch, stop: interrupt::noted(|| ())?, what: what(which) };
     if args.tui && !which.watch {
         return Err(Failure::usage("--tui shows what goes on", "give --watch too"));
     }
@@ -326,17 +327,4 @@ fn no_port(text: &str) -> Failure {
         format!("--dst {text}: what stands behind the colon is no port"),
         "write an address or a name, as 192.0.2.7, [2001:db8::7]:443, example.com:443 or :443",
     )
-}
-
-/// The first Ctrl-C ends the looking; the second the process.
-fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let noted = Arc::clone(&stop);
-    let on_signal = move || {
-        if noted.swap(true, Ordering::Relaxed) {
-            std::process::exit(crate::failure::INTERRUPTED.into());
-        }
-    };
-    ctrlc::set_handler(on_signal).map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}"), ""))?;
-    Ok(stop)
 }

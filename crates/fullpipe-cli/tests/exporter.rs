@@ -114,6 +114,43 @@ fn a_probe_runs_a_test() {
     assert!(body.contains("/probe?target=HOST"), "{body}");
 }
 
+/// A thousand connections that say nothing cost no more than the threads there are, and nobody waits for them: a scrape among them
+/// is answered at once.
+#[test]
+fn silent_connections_are_bounded() {
+    let exporter = Exporter::start(&[]);
+    let threads = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", exporter.child.id())).expect("its threads");
+        tasks.count()
+    };
+    let mut silent = Vec::new();
+    for nth in 0..1_000 {
+        let mut stream = TcpStream::connect(&exporter.address).expect("a connection");
+        if nth % 2 == 0 {
+            // What was pushed out before this came is none the less pushed out.
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: ");
+        }
+        silent.push(stream);
+        if nth % 250 == 249 {
+            assert!(exporter.ask("GET /metrics").1.ends_with("# EOF\n"));
+            // Those that are pushed out are gone in a moment.
+            assert!(becomes(|| threads() <= 64 + 8), "{} threads", threads());
+        }
+    }
+    // Most are closed by now, each without a word.
+    let closed = silent.iter().take(900).filter(|stream| {
+        let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(5)));
+        let mut stream: &TcpStream = stream;
+        match stream.read(&mut [0; 64]) {
+            Ok(len) => len == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    });
+    assert_eq!(closed.count(), 900);
+    drop(silent);
+    assert!(becomes(|| threads() <= 8), "{} threads", threads());
+}
+
 #[test]
 fn other_requests_are_answered_as_they_should() {
     let exporter = Exporter::start(&[]);

@@ -12,18 +12,8 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
-use process::{Said, fullpipe, fullpipe_reading, refusal};
+use process::{Said, fullpipe, fullpipe_reading, has, refusal};
 use serde_json::Value;
-
-fn has_iperf3() -> bool {
-    let there = Command::new("iperf3").arg("--version").output().is_ok_and(|told| told.status.success());
-    let required = std::env::var_os("FULLPIPE_REQUIRE_IPERF3").is_some_and(|value| value == "1");
-    assert!(there || !required, "FULLPIPE_REQUIRE_IPERF3=1, and there is no iperf3");
-    if !there {
-        eprintln!("skipped: there is no iperf3");
-    }
-    there
-}
 
 /// iperf3's server, which ends with the value.
 struct Server {
@@ -119,7 +109,7 @@ fn number(document: &Value, path: &str) -> f64 {
 /// Columns stand where iperf3 has them, and the sums of both ends agree as far as loopback lets them.
 #[test]
 fn a_transfer_is_told_in_the_columns_of_iperf3() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start();
@@ -157,7 +147,7 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
 /// Streams in both directions are matched by their numbers: 1, 3, 4, 5, ...
 #[test]
 fn many_streams_and_both_directions_arrive() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start();
@@ -177,7 +167,7 @@ fn many_streams_and_both_directions_arrive() {
 /// Each datagram is counted once: sent, and at the other end lost or not.
 #[test]
 fn datagrams_are_counted_at_both_ends() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start();
@@ -221,7 +211,7 @@ const NEWER: [&str; 7] =
 /// A document has every key of iperf3's own, and beyond them only those of later versions and `fullpipe`.
 #[test]
 fn documents_have_the_keys_of_iperf3() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start();
@@ -249,7 +239,7 @@ fn documents_have_the_keys_of_iperf3() {
 
 #[test]
 fn events_come_one_a_line() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start();
@@ -273,7 +263,7 @@ fn events_come_one_a_line() {
 /// any sender of datagrams.)
 #[test]
 fn tcp_and_udp_stand_side_by_side() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start();
@@ -290,16 +280,19 @@ fn tcp_and_udp_stand_side_by_side() {
     assert!((9e6..=11e6).contains(&offered), "{offered}");
 }
 
-/// Between two ends on one host is no path: that there is no diagnosis is said, and why.
+/// Between two ends on one host is no path: what held the transfer is said, and why there is no ladder; over UDP there is nothing else
+/// to say.
 #[test]
-fn a_diagnosis_that_is_not_there_has_a_reason() {
-    if !has_iperf3() {
+fn on_one_host_there_is_no_ladder() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start();
     let (code, stdout, stderr) = server.measure(&["-t", "1"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
-    assert!(stdout.contains("\nNo diagnosis: both ends are this host"), "{stdout}");
+    assert!(stdout.contains("  - no ladder: both ends are one host") && stdout.contains("low"), "{stdout}");
+    let (code, udp, _) = server.measure(&["-t", "1", "-u", "-b", "1M"]);
+    assert!(code == 0 && udp.contains("\nNo diagnosis: both ends are this host"), "{udp}");
     assert!(stdout.contains("\nLatency: idle "), "{stdout}");
     assert!(stdout.contains("|       RTT "), "the columns behind the bar: {stdout}");
 }
@@ -340,7 +333,7 @@ fn what_cannot_be_is_said_in_two_lines() {
 /// A server that is busy, and one that is killed in the middle.
 #[test]
 fn a_server_that_does_not_do_its_part_is_an_error() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let mut server = Server::start();
@@ -366,4 +359,61 @@ fn a_server_that_does_not_do_its_part_is_an_error() {
         "{stderr}"
     );
     assert!(!rest.iter().any(|line| line.contains("iperf Done")), "{rest:?}");
+}
+
+/// The first limit of a diagnosis in a document.
+#[track_caller]
+fn named<'a>(document: &'a Value, key: &str) -> &'a str {
+    let told = &document["end"]["fullpipe"];
+    let limit = told[key]["findings"][0]["limit"].as_str();
+    limit.unwrap_or_else(|| panic!("no {key}: {told:#}"))
+}
+
+/// A receive buffer of 256 KiB is named from whichever end this is, with several streams, and in both directions; a server of ours tells
+/// its rows, so that both ends are seen.
+#[test]
+fn either_end_names_the_same_limit() {
+    if !has("iperf3") || !process::emulated::allowed() {
+        return;
+    }
+    let folder = process::folder("either-end");
+    let own = env!("CARGO_BIN_EXE_fullpipe");
+    let buffers = |rmem: u32| {
+        format!(
+            "echo '4096 131072 {rmem}' > /proc/sys/net/ipv4/tcp_rmem && echo '4096 16384 16777216' > /proc/sys/net/ipv4/tcp_wmem"
+        )
+    };
+    let measure = |server: &str, flags: &str| -> Value {
+        let file = folder.join("document.json");
+        let path = ["emu", "--rate", "50mbit", "--rtt", "40ms", "--serve"];
+        let serve = format!("{}; exec {server} > {}/server.txt", buffers(131_072), folder.display());
+        // The server takes a moment to listen.
+        let client = format!(
+            "{}; for try in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3; {own} iperf3 -c $FULLPIPE_PEER -J -t 2 --link 50mbit {flags} \
+             > {} && exit; done; exit 7",
+            buffers(131_072),
+            file.display()
+        );
+        let (code, _, stderr) = fullpipe(&[&path[..], &[&serve, "--", "sh", "-c", &client]].concat());
+        assert_eq!(code, 0, "{server}, {flags}: {stderr}");
+        serde_json::from_str(&std::fs::read_to_string(&file).expect("a document")).expect("JSON")
+    };
+    for (server, both_ends) in [("iperf3 -s".to_owned(), false), (format!("{own} iperf3 -s"), true)] {
+        let forward = measure(&server, "-P 2");
+        assert_eq!(named(&forward, "diagnosis"), "rwnd");
+        let evidence = &forward["end"]["fullpipe"]["diagnosis"]["findings"][0]["evidence"][0];
+        assert!(
+            evidence.as_str().is_some_and(|told| told.starts_with("it held 2 of 2 streams")),
+            "{evidence}"
+        );
+        let reverse = measure(&server, "-R");
+        assert_eq!(named(&reverse, "diagnosis"), "rwnd");
+        let notes = reverse["end"]["fullpipe"]["diagnosis"]["notes"].to_string();
+        assert_eq!(notes.contains("both ends were seen"), both_ends, "{notes}");
+        assert_eq!(notes.contains("only the receiving end is this host"), !both_ends, "{notes}");
+        let certain = &reverse["end"]["fullpipe"]["diagnosis"]["findings"][0]["confidence"];
+        assert_eq!(certain, "certain", "its own reader is seen");
+        let both = measure(&server, "--bidir");
+        assert_eq!((named(&both, "diagnosis"), named(&both, "diagnosis_reverse")), ("rwnd", "rwnd"));
+    }
 }

@@ -12,18 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use process::{becomes, signal};
+use process::{becomes, has, signal};
 use serde_json::Value;
-
-fn has_iperf3() -> bool {
-    let there = Command::new("iperf3").arg("--version").output().is_ok_and(|told| told.status.success());
-    let required = std::env::var_os("FULLPIPE_REQUIRE_IPERF3").is_some_and(|value| value == "1");
-    assert!(there || !required, "FULLPIPE_REQUIRE_IPERF3=1, and there is no iperf3");
-    if !there {
-        eprintln!("skipped: there is no iperf3");
-    }
-    there
-}
 
 /// The server, which ends with the value.
 struct Server {
@@ -152,7 +142,7 @@ fn number(document: &Value, path: &str) -> f64 {
 /// What people use of iperf3, all of it at the same time on one port; iperf3's own server would run one after another.
 #[test]
 fn many_clients_measure_at_once() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start(&["--max-tests", "32", "--max-per-address", "32"]);
@@ -194,7 +184,7 @@ fn many_clients_measure_at_once() {
 /// in the sender's socket when its word that it is done arrives by the other connection: those were not received.
 #[test]
 fn both_ends_agree_on_what_was_sent() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start(&["-J"]);
@@ -228,7 +218,7 @@ fn both_ends_agree_on_what_was_sent() {
 
 #[test]
 fn events_say_of_which_test_they_are() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let mut server = Server::start(&["--json-stream", "-1", "-i", "0.5"]);
@@ -246,7 +236,7 @@ fn events_say_of_which_test_they_are() {
 
 #[test]
 fn a_full_server_says_that_it_is_busy() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start(&["--max-tests", "1"]);
@@ -262,7 +252,7 @@ fn a_full_server_says_that_it_is_busy() {
 
 #[test]
 fn tests_beyond_the_limits_are_refused_or_ended() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let server = Server::start(&["--server-max-duration", "2", "--server-bitrate-limit", "20M/1"]);
@@ -280,7 +270,7 @@ fn tests_beyond_the_limits_are_refused_or_ended() {
 /// A client that is killed, a server that is interrupted: the other side hears, and the port is free.
 #[test]
 fn whoever_vanishes_is_no_harm() {
-    if !has_iperf3() {
+    if !has("iperf3") {
         return;
     }
     let mut server = Server::start(&[]);
@@ -355,7 +345,7 @@ fn nonsense_is_refused_in_a_line() {
     assert_eq!(heard[..3], [9, 10, 0xfe]);
     assert!(becomes(|| server.noted().lines().count() == 9), "{}", server.noted());
     assert!(server.noted().lines().all(|line| line.len() < 200), "{}", server.noted());
-    if has_iperf3() {
+    if has("iperf3") {
         server.serves(&["-n", "1M"]);
     }
 }
@@ -365,7 +355,7 @@ fn nonsense_is_refused_in_a_line() {
 fn silent_connections_cost_little_and_stop_nobody() {
     let server = Server::start(&[]);
     // So that what the first test makes it keep is not counted.
-    if has_iperf3() {
+    if has("iperf3") {
         server.serves(&["-n", "1M"]);
     }
     let (resident, descriptors) = (server.resident(), server.descriptors());
@@ -377,13 +367,13 @@ fn silent_connections_cost_little_and_stop_nobody() {
             // As many as this process may have; the oldest go, as they would from many hosts.
             Err(_) => drop(silent.drain(..silent.len() / 2)),
         }
-        if number % 3_000 == 2_999 && has_iperf3() {
+        if number % 3_000 == 2_999 && has("iperf3") {
             server.serves(&["-n", "1M"]);
             measured += 1;
         }
     }
     assert!(silent.len() > 400, "only {} at once", silent.len());
-    assert!(measured == 3 || !has_iperf3());
+    assert!(measured == 3 || !has("iperf3"));
     assert!(becomes(|| server.descriptors() <= descriptors + 260), "{} descriptors", server.descriptors());
     let more = server.resident().saturating_sub(resident);
     assert!(more < 8 << 10, "{more} KiB more than before");
@@ -407,7 +397,7 @@ fn tests_that_never_go_on_are_bounded() {
     }
     drop(begun);
     assert!(becomes(|| server.noted().matches("unexpectedly closed").count() == 4), "{}", server.noted());
-    if has_iperf3() {
+    if has("iperf3") {
         server.serves(&["-n", "1M"]);
     }
 }

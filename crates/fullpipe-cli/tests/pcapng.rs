@@ -15,7 +15,7 @@ use pcap_file::DataLink;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use process::{folder, fullpipe, refusal};
+use process::{folder, fullpipe, has, refusal};
 use serde_json::Value;
 
 /// Random loss and a queue that overflows, two flows, in two points of which the first counts.
@@ -176,16 +176,6 @@ fn frames(capture: &str, filter: &str) -> u64 {
     told.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-fn has_tshark() -> bool {
-    let there = Command::new("tshark").arg("--version").output().is_ok_and(|told| told.status.success());
-    let required = std::env::var_os("FULLPIPE_REQUIRE_TSHARK").is_some_and(|value| value == "1");
-    assert!(there || !required, "FULLPIPE_REQUIRE_TSHARK=1, and there is no tshark");
-    if !there {
-        eprintln!("skipped: there is no tshark");
-    }
-    there
-}
-
 /// What tshark makes of a capture; `resent` is what the sending sockets counted.
 fn tshark_agrees(capture: &str, resent: u64) {
     assert!(Path::new(capture).exists());
@@ -205,7 +195,7 @@ fn tshark_agrees(capture: &str, resent: u64) {
 
 #[test]
 fn tshark_finds_a_simulated_runs_retransmissions() {
-    if !has_tshark() {
+    if !has("tshark") {
         return;
     }
     let (_, file, capture) = experiment("pcapng-sim-tshark");
@@ -219,7 +209,7 @@ fn tshark_finds_a_simulated_runs_retransmissions() {
 #[cfg(target_os = "linux")]
 #[test]
 fn tshark_finds_a_kernels_retransmissions() {
-    if !has_tshark() {
+    if !has("tshark") {
         return;
     }
     let (code, _, stderr) = fullpipe(&["emu", "--rate", "10mbit", "--rtt", "20ms", "--", "true"]);

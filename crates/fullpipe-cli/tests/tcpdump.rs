@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 
 use process::emulated::allowed;
-use process::{folder, fullpipe};
+use process::{folder, fullpipe, has};
 use serde_json::Value;
 
 /// Octets that are sent: a few seconds at the path's rate, so that hundreds of segments are lost.
@@ -48,16 +48,6 @@ fn role() {
         }
         _ => {}
     }
-}
-
-fn has_tcpdump() -> bool {
-    let there = Command::new("tcpdump").arg("--version").output().is_ok_and(|told| told.status.success());
-    let required = std::env::var_os("FULLPIPE_REQUIRE_TCPDUMP").is_some_and(|value| value == "1");
-    assert!(there || !required, "FULLPIPE_REQUIRE_TCPDUMP=1, and there is no tcpdump");
-    if !there {
-        eprintln!("skipped: there is no tcpdump");
-    }
-    there
 }
 
 /// A shell command that captures on `device` while this program plays `role`.
@@ -108,7 +98,7 @@ fn agree(what: &str, seen: u64, true_count: u64) {
 }
 
 fn counts_agree(test: &str, device: &str, datapath: &str) {
-    if !has_tcpdump() || !allowed() {
+    if !has("tcpdump") || !allowed() {
         return;
     }
     let folder = folder(test);

@@ -487,6 +487,14 @@ pub struct End {
     pub fullpipe: Option<Value>,
 }
 
+impl End {
+    /// What arrived at the other end of the main direction; what was sent where nobody told.
+    pub fn arrived(&self) -> Rate {
+        let sum = self.sum_received.as_ref().or(self.sum_sent.as_ref());
+        sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
+    }
+}
+
 /// The sums of one stream.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]

@@ -11,6 +11,8 @@ use crate::WireError;
 pub const PARAMS_MOST: usize = 8 << 10;
 /// Most bytes of results without output of the server: 256 streams of 300 bytes fit three times.
 pub const RESULTS_MOST: usize = 256 << 10;
+/// Most bytes of results with rows of the server's sockets ([`Results::trace`](crate::Results)).
+pub const TRACE_MOST: usize = 2 << 20;
 /// Most bytes of results with output of the server (`--get-server-output`), which grows with the time of the test.
 pub const OUTPUT_MOST: usize = 64 << 20;
 

@@ -108,6 +108,8 @@ pub struct Params {
     pub dont_fragment: bool,
     /// The client shows who it is; `authtoken` is there. What is in it is not kept.
     pub authenticates: bool,
+    /// The client takes rows of the server's sending sockets with the results: key `fullpipe_trace`, which iperf3's server passes over.
+    pub wants_trace: bool,
     /// Version of the client.
     pub client_version: Option<String>,
 }
@@ -142,6 +144,7 @@ impl Default for Params {
             zerocopy: false,
             dont_fragment: false,
             authenticates: false,
+            wants_trace: false,
             client_version: None,
         }
     }
@@ -193,6 +196,7 @@ impl Params {
             ("udp_counters_64bit", self.udp_counters_64bit),
             ("repeating_payload", self.repeating_payload),
             ("zerocopy", self.zerocopy),
+            ("fullpipe_trace", self.wants_trace),
         ];
         for (key, _) in switches.into_iter().filter(|&(_, set)| set) {
             put(key, 1.into());
@@ -277,6 +281,7 @@ impl Params {
             zerocopy: json::switch(of, "zerocopy"),
             dont_fragment: json::switch(of, "dont_fragment"),
             authenticates: json::text(of, "authtoken").is_some(),
+            wants_trace: json::switch(of, "fullpipe_trace"),
             client_version: json::text(of, "client_version"),
         };
         params.check()
@@ -326,7 +331,7 @@ mod tests {
 
     #[test]
     fn parameters_go_there_and_back() {
-        let plain = Params { time: Duration::from_secs(3), ..Params::default() };
+        let plain = Params { time: Duration::from_secs(3), wants_trace: true, ..Params::default() };
         assert_eq!(Params::from_json(&plain.to_json()), Ok(plain));
         let full = Params {
             protocol: Protocol::Udp,
@@ -356,6 +361,7 @@ mod tests {
             dont_fragment: true,
             authenticates: false,
             client_version: Some("3.12".into()),
+            wants_trace: true,
         };
         assert_eq!(Params::from_json(&full.to_json()), Ok(full));
     }

@@ -20,6 +20,8 @@ pub struct Results {
     pub streams: Vec<StreamResult>,
     /// What the server has printed, if the client asked for it.
     pub server_output: Option<ServerOutput>,
+    /// Rows of its sending sockets as lines of a trace, if the client asked for them: key `fullpipe_trace`.
+    pub trace: Option<String>,
 }
 
 /// Processor time in percent of one core.
@@ -95,6 +97,9 @@ impl Results {
             Some(ServerOutput::Json(document)) => of.insert("server_output_json".into(), document.clone()),
             None => None,
         };
+        if let Some(trace) = &self.trace {
+            of.insert("fullpipe_trace".into(), trace.as_str().into());
+        }
         Value::Object(of)
     }
 
@@ -130,6 +135,7 @@ impl Results {
                 .map(|of| StreamResult::from_json(of).ok_or_else(|| missing("streams")))
                 .collect::<Result<_, _>>()?,
             server_output,
+            trace: json::text(of, "fullpipe_trace"),
         })
     }
 
@@ -207,6 +213,7 @@ mod tests {
             congestion_used: Some("cubic".into()),
             streams: vec![stream, receiver],
             server_output: Some(ServerOutput::Text("a line\n".into())),
+            trace: Some("time_ns,flow\n".into()),
         }
     }
 

@@ -7,8 +7,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_lab::trace::{Received, ReceiverInfo, TcpInfo};
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::sys;
 
@@ -41,7 +41,7 @@ macro_rules! structure {
 }
 
 structure! {
-/// `struct tcp_info` of Linux up to 5.4, which brought `tcpi_snd_wnd`.
+/// `struct tcp_info` of Linux up to 6.2, which brought `tcpi_rcv_wnd`.
 Raw {
     state: u8,
     ca_state: u8,
@@ -98,6 +98,7 @@ Raw {
     reord_seen: u32,
     rcv_ooopack: u32,
     snd_wnd: u32,
+    rcv_wnd: u32,
 }
 }
 
@@ -202,6 +203,21 @@ pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
     Ok(receiver_of(&raw(fd)?, &memory(fd)?, Bytes::new(unread)))
 }
 
+/// The same and what else tells of the path, where nobody watches the sender.
+pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result<Received> {
+    let unread = sys::unread(fd)?;
+    let raw = raw(fd)?;
+    Ok(Received {
+        at,
+        flow,
+        receiver: receiver_of(&raw, &memory(fd)?, Bytes::new(unread)),
+        window: Bytes::new(raw.rcv_wnd.into()),
+        rtt: (raw.rcv_rtt != 0).then(|| Duration::from_micros(raw.rcv_rtt.into())),
+        out_of_order: raw.rcv_ooopack.into(),
+        mss: Bytes::new(raw.rcv_mss.into()),
+    })
+}
+
 /// The same, of what was told; `unread` is its `Recv-Q`.
 pub(crate) fn receiver_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverInfo {
     // A FIN takes a sequence number, and the kernel counts it as a byte.
@@ -274,5 +290,10 @@ mod tests {
         let info = receiver(far.as_fd()).expect("info");
         assert_eq!((info.received.get(), info.unread.get()), (20_000, 15_000), "{info:?}");
         assert!(info.rcvbuf.get() >= 20_000, "{info:?}");
+        // Kernels before 6.2 tell no window.
+        let alone = received(far.as_fd(), Instant::ZERO, 3).expect("info");
+        assert_eq!((alone.receiver, alone.flow, alone.out_of_order), (info, 3, 0));
+        assert!(alone.window.is_zero() || alone.window.get() >= 16_384, "{alone:?}");
+        assert!((536..=65_535).contains(&alone.mss.get()), "{alone:?}");
     }
 }

@@ -17,18 +17,19 @@
 mod candidates;
 mod facts;
 mod findings;
+mod received;
 mod remarks;
 mod series;
 mod told;
 mod traced;
 mod udp;
 
-use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Rate};
 
 use crate::classify::Classification;
 use crate::input::InputError;
 use crate::input::iperf3::Protocol;
+use crate::input::trace::Trace;
 use crate::stats::{DEFAULT_MSS, LossEstimate};
 use series::Series;
 
@@ -183,14 +184,14 @@ impl<'a> Explainer<'a> {
         facts: &'a Facts<'a>,
         series: &'a Series,
         measured: Measured,
-        traced: Option<(&[Row], &Classification)>,
+        traced: Option<(&Trace, &Classification)>,
     ) -> Self {
         let sender = series.sender(facts.log, &measured);
         let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm().goes_by_rate();
         let older_dump =
             inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
         let buffers = candidates::buffers(facts, series, &measured, older_dump);
-        let buffers = traced.map_or(buffers, |(rows, found)| traced::buffers(buffers, rows, found));
+        let buffers = traced.map_or(buffers, |(trace, found)| traced::buffers(buffers, trace, found));
         let mut this = Self {
             facts,
             series,
@@ -212,6 +213,7 @@ impl<'a> Explainer<'a> {
 
     fn explain(mut self) -> Findings {
         let mut findings = self.rank();
+        self.add_what_is_not_seen(&mut findings);
         if self.series.steady_len() < FEWEST_STEADY || self.measured.rtt_source == RttSource::Bound {
             // Nothing that rests on a guess or on three numbers is certain.
             for finding in &mut findings {
@@ -239,8 +241,10 @@ impl<'a> Explainer<'a> {
     fn rank(&mut self) -> Vec<Finding> {
         let mut findings = match (self.measured.inflight_per_cwnd, self.facts.link) {
             (_, Some(link)) if self.fills(link) => vec![self.link(link)],
+            _ if self.reader_is_behind() => vec![self.slow_reader()],
             _ if self.keeps_to_order() => vec![self.ordered()],
             (ratio, _) if self.queue().is_some() => self.standing_queue(ratio),
+            (None, _) if self.window_is_full(0.0) => self.told_window(0.0),
             (None, _) => self.without_cwnd(),
             (Some(ratio), _) if self.window_is_full(ratio) => self.told_window(ratio),
             (Some(_), _) if self.series.still_growing() => return vec![self.growing()],

@@ -26,16 +26,26 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use crate::explain::{Facts, Findings, Limit, path_loss};
 use crate::input::iperf3::Protocol;
+use crate::laws::loss_based_rate;
 use crate::report::{Rung, Source};
 use crate::whatif;
 pub use known::{Repeats, climb_known};
 pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel, State, by_rate};
-use walk::{predictions, present, walk};
+use walk::{last_rung, predictions, present, walk};
 
 /// A log's length is followed within these bounds: shorter would be all ramp, longer costs time and
 /// tells no more.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30);
+/// Where so many seconds are too many packets, so many round trips tell as much: the ramp is over after a dozen.
+const ROUND_TRIPS: u64 = 60;
+/// On a path of microseconds the hosts' timers are longer than round trips.
+const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
+/// Packets that the runs of a log may carry where loss holds a flow far below its line: most of these are never sent, and what is
+/// takes some seconds on two cores. A gigabit across an ocean stays below it with all its seeds.
+const PACKETS_UNDER_LOSS: u64 = 200_000_000;
+/// The same where the line is filled, and what more than either is shortened to: a second or two.
+const PACKETS: u64 = 12_000_000;
 
 /// The ladder, and what has to be said of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,8 +72,13 @@ pub fn climb(
     }
     // The log is compared with a run of its own length, whatever the sender.
     let followed = findings.measured.length.max(SHORTEST).min(LONGEST);
+    let path = path_of_log(facts, findings);
+    let by_loss = loss_based_rate(path.rtt, path.loss.as_f64(), findings.measured.mss);
+    let far_below = |line: Rate| by_loss < line.mul_div(1, 2);
+    let packets =
+        if !path.loss.is_zero() && path.link.is_none_or(far_below) { PACKETS_UNDER_LOSS } else { PACKETS };
     let model = Model::new(
-        path_of_log(facts, findings),
+        path,
         hosts_of_log(facts, findings),
         Effort {
             seeds: 5,
@@ -71,18 +86,25 @@ pub fn climb(
             seeds_at_ends: 2,
             duration: followed,
             duration_by_rate: followed,
-            shortest: SHORTEST,
-            // A flow that loss holds down is taken for one at line rate; what is really simulated is a fraction
-            // of this, some seconds on two cores.
-            packets: 200_000_000,
-            packets_if_more: 100_000_000,
+            shortest: (findings.measured.rtt * ROUND_TRIPS).max(SHORTEST_OF_ALL).min(SHORTEST),
+            packets,
+            packets_if_more: PACKETS,
+            most: PACKETS_UNDER_LOSS.max(2 * packets),
         },
     );
+    if let Some(why) = model.too_fast() {
+        let rungs = vec![measured_rung(findings), last_rung(&model)];
+        return Ok(Ladder { rungs, assumptions: Vec::new(), notes: vec![why] });
+    }
     let mut ladder = climb_model(&model, Some(findings), progress)?;
     let length = findings.measured.length;
     let duration = model.duration(model.present().cc);
     if duration != length {
-        ladder.assumptions.push(format!("simulated over {duration} instead of the log's {length}"));
+        let seeds = match model.seeds().0 {
+            1 => String::new(),
+            seeds => format!(", with {seeds} seeds"),
+        };
+        ladder.assumptions.push(format!("simulated over {duration} instead of the log's {length}{seeds}"));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
         let unknown = "the line is faster than every window on the ladder; give --link to go on";
@@ -111,7 +133,7 @@ fn climb_after_udp(
     };
     let effort = Effort { seeds_at_ends: 1, ..whatif::effort(rtt, loss.rate) };
     let model = Model::new(path, hosts_of_log(facts, findings), effort);
-    if let Some(why) = whatif::too_fast(&model) {
+    if let Some(why) = model.too_fast() {
         return nothing(vec![why]);
     }
     let mut ladder = climb_model(&model, None, progress)?;

@@ -35,6 +35,7 @@ pub use advice::Command;
 pub use explain::{Facts, Finding, Findings, Limit, explain};
 pub use input::capture::Capture;
 pub use input::iperf3::Iperf3Log;
+pub use input::received::Received;
 pub use input::sysctl::HostSettings;
 pub use input::trace::Trace;
 pub use input::{InputError, Kind};
@@ -68,9 +69,17 @@ pub enum DiagnoseError {
 /// Facts that contradict each other or the log, or a defect of the simulator.
 pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, DiagnoseError> {
     let mut findings = explain(facts).map_err(DiagnoseError::Input)?;
-    let Ladder { rungs, assumptions, notes } = if facts.trace.is_some_and(Trace::is_one_sample) {
-        let none = "no ladder: one sample shows no steady rate to begin it with".into();
-        Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes: vec![none] }
+    let none = if facts.trace.is_some_and(Trace::is_one_sample) {
+        Some("no ladder: one sample shows no steady rate to begin it with")
+    } else if facts.no_path {
+        Some(
+            "no ladder: both ends are one host, and between them is no path; --link has it climbed all the same",
+        )
+    } else {
+        None
+    };
+    let Ladder { rungs, assumptions, notes } = if let Some(none) = none {
+        Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes: vec![none.into()] }
     } else {
         climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?
     };

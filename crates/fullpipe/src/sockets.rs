@@ -421,7 +421,8 @@ impl Watched {
 
 fn largest_first(reports: &mut [SocketReport]) {
     // A report has many words: they are moved once.
-    reports.sort_by_cached_key(|report| (std::cmp::Reverse(report.achieved.max(report.received)), report.flow));
+    reports
+        .sort_by_cached_key(|report| (std::cmp::Reverse(report.achieved.max(report.received)), report.flow));
 }
 
 #[cfg(test)]

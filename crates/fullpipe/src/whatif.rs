@@ -199,7 +199,7 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
         ));
     }
     let mut notes = vec![advice::memory_note(model.bdp(), rule, None)];
-    let ladder = if let Some(why) = too_fast(&model) {
+    let ladder = if let Some(why) = model.too_fast() {
         notes.insert(0, why);
         Vec::new()
     } else {
@@ -256,12 +256,6 @@ impl WhatIf {
     }
 }
 
-/// Why a model is not simulated while somebody waits, if so.
-pub(crate) fn too_fast(model: &Model<'_>) -> Option<String> {
-    let why = "not simulated: so fast a line takes longer than one waits; fullpipe run does it";
-    (model.most_packets() > TOO_MANY_PACKETS).then(|| why.into())
-}
-
 /// Seeds of each state.
 const SEEDS: u64 = 3;
 
@@ -293,6 +287,7 @@ pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
         shortest: (rtt * 30).max(Duration::from_millis(100)),
         packets,
         packets_if_more: packets,
+        most: TOO_MANY_PACKETS,
     }
 }
 

@@ -69,10 +69,7 @@ pub(super) fn page(groups: &[Group]) -> String {
     registry.register("rtt_seconds", "Smoothed round-trip time, the mean of the connections", rtt);
     registry.register("min_rtt_seconds", "The smallest round-trip time of the connections", min_rtt);
     registry.register("sockets_up", "Whether the kernel told of these sockets", up);
-    let mut text = String::new();
-    // Writing to memory does not fail.
-    let _ = encode(&mut text, &registry);
-    text
+    text_of(&registry)
 }
 
 /// The page of a probe. The `iperf3_` names are those of the exporter of that name, whose dashboards then fit.
@@ -101,9 +98,13 @@ pub(super) fn of_probe(probed: &Probed) -> String {
         limits.get_or_create(&vec![("limit", limit.name().to_owned())]).set(time.as_secs_f64());
     }
     registry.register("fullpipe_probe_limit_seconds", "Time that a limit held the test", limits);
+    text_of(&registry)
+}
+
+fn text_of(registry: &Registry) -> String {
     let mut text = String::new();
     // Writing to memory does not fail.
-    let _ = encode(&mut text, &registry);
+    let _ = encode(&mut text, registry);
     text
 }
 

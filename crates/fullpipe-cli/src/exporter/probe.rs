@@ -56,12 +56,24 @@ impl Prober {
     /// Runs a test to the `target` of a URL, within the seconds of the scrape's header.
     pub(super) fn probe(&self, url: &str, header: Option<&str>, host: HostFacts) -> Result<Probed, Refused> {
         let place = place(url)?;
-        if self.busy.swap(true, Ordering::AcqRel) {
-            return Err(Refused::Busy);
-        }
-        let probed = run(place, scrape(header), host);
-        self.busy.store(false, Ordering::Release);
-        Ok(probed)
+        let _busy = Busy::begin(&self.busy).ok_or(Refused::Busy)?;
+        Ok(run(place, scrape(header), host))
+    }
+}
+
+/// A probe runs. It ends with the value, whatever becomes of the probe.
+struct Busy<'a>(&'a AtomicBool);
+
+impl<'a> Busy<'a> {
+    /// Nothing if one runs already.
+    fn begin(busy: &'a AtomicBool) -> Option<Self> {
+        (!busy.swap(true, Ordering::AcqRel)).then_some(Self(busy))
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -169,6 +181,20 @@ mod tests {
         let seconds = |header| length(scrape(header)).as_secs_f64();
         assert_eq!((seconds(None), seconds(Some("30")), seconds(Some("5.9"))), (5.0, 5.0, 2.0));
         assert_eq!((seconds(Some("1")), seconds(Some("nan")), seconds(Some("-3"))), (1.0, 5.0, 5.0));
+    }
+
+    /// A probe that panics is over: the next one may run.
+    #[test]
+    fn one_probe_runs_at_a_time() {
+        let busy = AtomicBool::new(false);
+        let first = Busy::begin(&busy).expect("none runs");
+        assert!(Busy::begin(&busy).is_none());
+        drop(first);
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _busy = Busy::begin(&busy);
+            panic!("a defect");
+        }));
+        assert!(panics.is_err() && Busy::begin(&busy).is_some());
     }
 
     #[test]

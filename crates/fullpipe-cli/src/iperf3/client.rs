@@ -9,7 +9,7 @@ use fullpipe::{
 use fullpipe_iperf3::document::{Document, End};
 use fullpipe_iperf3::results::ServerOutput;
 use fullpipe_iperf3::text::{Side, Text};
-use fullpipe_iperf3::{Params, Protocol};
+use fullpipe_iperf3::{Mode, Params, Protocol};
 use fullpipe_linux::iperf3::client::{self, Client, Finished};
 use fullpipe_linux::iperf3::{Family, Place};
 use fullpipe_linux::{Clock, Stop};
@@ -18,10 +18,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::args::Iperf3Args;
-use super::explained::{Explained, Known, explain};
-use super::show::{Form, Show};
+use super::explained::{Explained, Explanations, Known, explain};
+use super::show::{Form, ROWS, Show};
 use crate::diagnose::{LOCAL, settings};
 use crate::failure::{Failure, RUNTIME};
+use crate::interrupt::at_signal;
 use crate::output;
 use crate::tui::{self, Screen};
 
@@ -37,6 +38,11 @@ struct Added<'a> {
     diagnosis: Option<&'a Diagnosis>,
     #[serde(skip_serializing_if = "Option::is_none")]
     no_diagnosis: Option<&'a str>,
+    /// Of the direction from the server, in a test of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diagnosis_reverse: Option<&'a Diagnosis>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_diagnosis_reverse: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tcp_and_udp: Option<SideBySide>,
     /// The document of the test over UDP.
@@ -46,6 +52,9 @@ struct Added<'a> {
 
 pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let mut params = args.test.params()?;
+    // A server of ours that sends knows more of it than this end sees.
+    params.wants_trace =
+        params.mode != Mode::Forward && params.protocol == Protocol::Tcp && !args.explain.no_diagnosis;
     let stop = stop_on_signal()?;
     let own = settings(LOCAL).ok();
     // The rate is that of UDP then.
@@ -86,7 +95,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
 /// What shows a test of `params`.
 fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show {
     let told = !args.explain.no_diagnosis;
-    let mut show = Show::new(form(args, params), told, args.explain.link, own);
+    let mut show = Show::new(form(args, params), told, ROWS, args.explain.link, own);
     show.document.start = fullpipe_linux::iperf3::this_host();
     show.document.title = params.title.clone();
     show.document.extra_data = params.extra_data.clone();
@@ -101,11 +110,7 @@ fn over_udp(
     rate: Option<Rate>,
     stop: &Stop,
 ) -> Result<(Document, SideBySide), (Box<Show>, Failure)> {
-    let arrived = |end: &End| {
-        let sum = end.sum_received.as_ref().or(end.sum_sent.as_ref());
-        sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
-    };
-    let reached = arrived(tcp);
+    let reached = tcp.arrived();
     let each = rate.unwrap_or(reached.mul_div(1, client.params.parallel.max(1).into()));
     let params = Params {
         protocol: Protocol::Udp,
@@ -141,7 +146,7 @@ fn over_udp(
         tcp: reached,
         retransmits: tcp.sum_sent.as_ref().and_then(|sum| sum.retransmits),
         offered: end.sum_sent.as_ref().map_or(Rate::ZERO, |sum| sum.amount.rate()),
-        udp: arrived(&end),
+        udp: end.arrived(),
         lost: udp.and_then(|udp| udp.lost_percent()).unwrap_or(0.0) / 100.0,
         jitter: udp.and_then(|udp| udp.heard).map_or(Duration::ZERO, |heard| heard.jitter),
     };
@@ -153,13 +158,18 @@ pub(super) fn place(args: &Iperf3Args) -> Place {
     Place {
         host: args.client.clone().unwrap_or_default(),
         port: args.port,
-        family: match (args.test.version4, args.test.version6) {
-            (true, _) => Family::V4,
-            (_, true) => Family::V6,
-            _ => Family::Any,
-        },
+        family: family(args),
         bind: args.bind,
         connect_timeout: args.test.connect_timeout,
+    }
+}
+
+/// What `-4` and `-6` leave of the addresses.
+pub(super) const fn family(args: &Iperf3Args) -> Family {
+    match (args.test.version4, args.test.version6) {
+        (true, _) => Family::V4,
+        (_, true) => Family::V6,
+        _ => Family::Any,
     }
 }
 
@@ -175,8 +185,7 @@ fn form(args: &Iperf3Args, params: &Params) -> Form {
 pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new()?;
     let word = stop.clone();
-    ctrlc::set_handler(move || word.stop())
-        .map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}"), ""))?;
+    at_signal(move || word.stop())?;
     Ok(stop)
 }
 
@@ -210,7 +219,7 @@ fn conclude(
         Some(ServerOutput::Json(document)) => show.document.server_output_json = Some(document),
         None => {}
     }
-    let explained: Option<Explained> = if args.explain.no_diagnosis {
+    let explained: Option<Explanations> = if args.explain.no_diagnosis {
         None
     } else {
         let peer = args.explain.peer_sysctl.as_deref().map(settings).transpose()?;
@@ -220,7 +229,7 @@ fn conclude(
             idle_rtt: finished.idle_rtt,
             own,
             peer: peer.as_ref(),
-            control: None,
+            server_trace: finished.server_trace.as_deref(),
         };
         Some(explain(&show, &known)?)
     };
@@ -247,14 +256,24 @@ fn conclude(
 fn added(
     show: &Show,
     latency: Latency,
-    explained: Option<&Explained>,
+    explained: Option<&Explanations>,
     udp: Option<&(Document, SideBySide)>,
 ) -> Result<Value, Failure> {
+    let main = explained.map(|explained| &explained.main);
+    let reverse = explained.and_then(|explained| explained.reverse.as_ref());
+    fn diagnosis(of: Option<&Explained>) -> Option<&Diagnosis> {
+        of.and_then(|explained| explained.as_deref().ok())
+    }
+    fn none(of: Option<&Explained>) -> Option<&str> {
+        of.and_then(|explained| explained.as_ref().err()).map(String::as_str)
+    }
     let added = Added {
         latency,
         limit_seconds: show.limit_seconds(),
-        diagnosis: explained.and_then(|explained| explained.as_deref().ok()),
-        no_diagnosis: explained.and_then(|explained| explained.as_ref().err()).map(String::as_str),
+        diagnosis: diagnosis(main),
+        no_diagnosis: none(main),
+        diagnosis_reverse: diagnosis(reverse),
+        no_diagnosis_reverse: none(reverse),
         tcp_and_udp: udp.map(|(_, side_by_side)| *side_by_side),
         udp: udp.map(|(document, _)| document),
     };
@@ -263,16 +282,23 @@ fn added(
 
 fn told(
     latency: Latency,
-    explained: Option<&Explained>,
+    explained: Option<&Explanations>,
     side_by_side: Option<SideBySide>,
     look: Look,
 ) -> String {
     let side_by_side =
         side_by_side.map(|both| format!("\n{}", render_side_by_side(&both, look))).unwrap_or_default();
     let Some(explained) = explained else { return side_by_side };
-    let diagnosis = match explained {
+    let render = |explained: &Explained| match explained {
         Ok(diagnosis) => render_text(diagnosis, look),
         Err(why) => format!("No diagnosis: {why}.\n"),
+    };
+    let diagnosis = match &explained.reverse {
+        None => render(&explained.main),
+        Some(reverse) => {
+            let main = render(&explained.main);
+            format!("To the server\n\n{main}\nFrom the server\n\n{}", render(reverse))
+        }
     };
     let latency = render_latency(&latency, look);
     format!("{side_by_side}\n{latency}\n{diagnosis}")

@@ -1,11 +1,20 @@
 //! The diagnosis of a test that this host has just made.
+//!
+//! ```text
+//!   this host sends       rows of its sockets ────────────────────────────────────┐
+//!   the server sends      rows of its sockets, if it is fullpipe's ─► both ends ──┤ of all streams together
+//!                         else samples of the receiving sockets here ─────────────┤
+//!   UDP                   the document ───────────────────────────────────────────┴─► diagnose
+//! ```
 
 use std::net::IpAddr;
 
 use fullpipe::input::InputError;
-use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Trace};
+use fullpipe::input::iperf3::Format;
+use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Received, Trace};
 use fullpipe_iperf3::document::Document;
-use fullpipe_units::{Duration, Rate};
+use fullpipe_lab::trace::{self, Received as Sample, Row};
+use fullpipe_units::{Duration, Instant, Rate};
 
 use super::show::Show;
 use crate::failure::Failure;
@@ -18,22 +27,48 @@ pub(super) struct Known<'a> {
     pub(super) idle_rtt: Option<Duration>,
     pub(super) own: Option<&'a HostSettings>,
     pub(super) peer: Option<&'a HostSettings>,
-    pub(super) control: Option<Rate>,
+    /// The sending server's rows, where it told them.
+    pub(super) server_trace: Option<&'a str>,
 }
 
 /// What a sending end alone cannot know.
 pub(super) const ONE_END: &str = "only the sending end is this host: whether a receive window is short of buffer or of a \
                                   reader, only the other host can tell";
+/// What a receiving end alone cannot know.
+const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
+                             fullpipe iperf3 on the other host, without -R or as the server, to see them";
+const BOTH_ENDS: &str = "both ends were seen: the server, which sent, told its sockets' samples";
+const TOO_FEW: &str = "measure for longer: -t 10";
 
 /// Why there is no diagnosis, or what it is.
 pub(super) type Explained = Result<Box<Diagnosis>, String>;
+
+/// The diagnoses of a test.
+pub(super) struct Explanations {
+    /// Of its main direction.
+    pub(super) main: Explained,
+    /// Of the other one, in a test of both.
+    pub(super) reverse: Option<Explained>,
+}
 
 /// Explains the test that `show` has seen, whose document is whole.
 ///
 /// # Errors
 /// A defect of the simulator; that there is nothing to explain is an answer.
-pub(super) fn explain(show: &Show, known: &Known<'_>) -> Result<Explained, Failure> {
-    match explained(show, known) {
+pub(super) fn explain(show: &Show, known: &Known<'_>) -> Result<Explanations, Failure> {
+    let asked = show.document.start.asked.as_ref().map(|asked| &asked.test_start);
+    let tcp = asked.is_some_and(|test| test.protocol == "TCP");
+    let (reverse, both) = asked.map_or((false, false), |test| (test.reverse > 0, test.bidir > 0));
+    if !tcp {
+        return Ok(Explanations { main: answer(over_udp(show, known))?, reverse: None });
+    }
+    let main = if reverse { received(show, known) } else { sent(show, known) };
+    let reverse = if both { Some(answer(received(show, known))?) } else { None };
+    Ok(Explanations { main: answer(main)?, reverse })
+}
+
+fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<Explained, Failure> {
+    match diagnosed {
         Ok(diagnosis) => Ok(Ok(Box::new(diagnosis))),
         Err(DiagnoseError::Input(InputError { message, hint })) => {
             Ok(Err(if hint.is_empty() { message } else { format!("{message}; {hint}") }))
@@ -42,60 +77,90 @@ pub(super) fn explain(show: &Show, known: &Known<'_>) -> Result<Explained, Failu
     }
 }
 
-fn explained(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
+/// What this host has sent over TCP.
+fn sent(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
+    let trace = Trace::of_streams(show.rows.streams(), Format::Trace, vec![ONE_END.into()], TOO_FEW);
+    let trace = trace.map_err(DiagnoseError::Input)?;
+    let of_both = (known.own, known.peer);
+    diagnosed(of_both, &Facts::of_trace(&trace), &show.document, known)
+}
+
+/// What the server has sent over TCP.
+fn received(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
+    let own = show.received.streams();
+    // What cannot be read is no reason to fail: this end has seen something itself.
+    let told = known.server_trace.and_then(|text| trace::read(text).ok());
+    let told: Vec<Row> = told.into_iter().flat_map(|recording| recording.rows).map(|row| row.row).collect();
+    if let Ok(trace) =
+        Trace::of_streams(both_ends(&told, &own), Format::Trace, vec![BOTH_ENDS.into()], TOO_FEW)
+    {
+        // The host on which such rows are made is the sender.
+        let of_both = (known.peer, known.own);
+        return diagnosed(of_both, &Facts::of_trace(&trace), &show.document, known);
+    }
+    let congestion = match &show.document.end {
+        end if end.sum_received_bidir_reverse.is_some() => None,
+        end => end.sender_tcp_congestion.clone(),
+    };
+    let samples = Received::of(&own, congestion).map_err(DiagnoseError::Input)?;
+    let rtt = known.rtt.or(known.idle_rtt);
+    let facts = Facts { rtt, ..Facts::of_received(&samples) };
+    let mut diagnosis = diagnosed((known.own, known.peer), &facts, &show.document, known)?;
+    diagnosis.notes.push(RECEIVING_END.into());
+    Ok(diagnosis)
+}
+
+/// The rows that the server told, by stream, with what the receiving sockets here told nearest to them in time. Both began with the data.
+fn both_ends(told: &[Row], own: &[Vec<Sample>]) -> Vec<Vec<Row>> {
+    let begun = |at: Option<Instant>| at.unwrap_or_default();
+    let theirs = begun(told.iter().map(|row| row.at).min());
+    let ours = begun(own.iter().filter_map(|samples| samples.first()).map(|sample| sample.at).min());
+    let mut flows: Vec<u32> = told.iter().map(|row| row.flow).collect();
+    flows.sort_unstable();
+    flows.dedup();
+    let of_flow = |flow: &u32| {
+        let samples = own.iter().find(|samples| samples.first().is_some_and(|first| first.flow == *flow));
+        let beside = |row: &Row| {
+            let at = ours + row.at.saturating_since(theirs);
+            let samples = samples?;
+            let nth = samples.partition_point(|sample| sample.at < at).min(samples.len().checked_sub(1)?);
+            Some(samples[nth].receiver)
+        };
+        let rows = told.iter().filter(|row| row.flow == *flow);
+        rows.map(|row| Row { receiver: beside(row), ..row.clone() }).collect()
+    };
+    flows.iter().map(of_flow).collect()
+}
+
+fn over_udp(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
     let document = &show.document;
     if is_this_host(document) && known.link.is_none() {
         let message =
             "both ends are this host, and between them is no path on which a ladder could be climbed";
         return Err(DiagnoseError::Input(InputError::new(message, "give --link to have one all the same")));
     }
-    let sending = document.start.asked.as_ref().map_or(0, |asked| match asked.test_start.reverse {
-        0 => asked.test_start.num_streams,
-        _ => 0,
-    });
-    let tcp = document.start.asked.as_ref().is_some_and(|asked| asked.test_start.protocol == "TCP");
-    let mut remarks = Vec::new();
-    let diagnosis = if sending == 1 && tcp {
-        // One sending socket of ours: its samples say more than the reports.
-        let trace = Trace::of(show.rows.clone()).map_err(DiagnoseError::Input)?;
-        if show.rows_left_out > 0 {
-            remarks.push(format!("the diagnosis is of the first {:.0} minutes", minutes(show)));
-        }
-        diagnosed(&Facts { ..Facts::of_trace(&trace) }, document, known)?
-    } else {
-        let text = serde_json::to_string(document).unwrap_or_default();
-        let log = Iperf3Log::parse(&text).map_err(DiagnoseError::Input)?;
-        // The handshakes saw the path before its queues filled, and where this end only receives nothing else does.
-        let rtt = known.rtt.or(known.idle_rtt);
-        diagnosed(&Facts { rtt, ..Facts::of(&log) }, document, known)?
-    };
-    let mut diagnosis = diagnosis;
-    if tcp && sending == 0 {
-        remarks.push(
-            "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. \
-             Run fullpipe iperf3 on the other host without -R to see them"
-                .into(),
-        );
-    } else if document.start.asked.as_ref().is_some_and(|asked| asked.test_start.bidir > 0) {
-        remarks.push(
-            "the diagnosis is of the direction from this host; the other one's sender is not seen from here"
-                .into(),
-        );
-    } else if tcp {
-        remarks.push(ONE_END.into());
-    }
-    diagnosis.notes.extend(remarks);
-    Ok(diagnosis)
+    let text = serde_json::to_string(document).unwrap_or_default();
+    let log = Iperf3Log::parse(&text).map_err(DiagnoseError::Input)?;
+    // Nothing else of a test over UDP sees the round trip but the handshake of its control connection.
+    let rtt = known.rtt.or(known.idle_rtt);
+    diagnosed((known.own, known.peer), &Facts { rtt, ..Facts::of(&log) }, document, known)
 }
 
-fn diagnosed(facts: &Facts<'_>, document: &Document, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
+/// `hosts` are the settings of the host that made the log, and those of the other.
+fn diagnosed(
+    hosts: (Option<&HostSettings>, Option<&HostSettings>),
+    facts: &Facts<'_>,
+    document: &Document,
+    known: &Known<'_>,
+) -> Result<Diagnosis, DiagnoseError> {
+    let here = is_this_host(document);
     let facts = Facts {
         link: known.link,
-        rtt: facts.rtt.or(known.rtt),
-        sysctl: known.own,
-        peer_sysctl: known.peer,
-        peer_is_unknown: !is_this_host(document),
-        control: known.control,
+        rtt: known.rtt.or(facts.rtt),
+        sysctl: hosts.0,
+        peer_sysctl: hosts.1,
+        peer_is_unknown: !here,
+        no_path: here && known.link.is_none(),
         ..*facts
     };
     output::with_progress(|progress| fullpipe::diagnose(&facts, progress))
@@ -107,10 +172,4 @@ pub(super) fn is_this_host(document: &Document) -> bool {
         let loopback = one.remote_host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
         loopback || one.local_host == one.remote_host
     })
-}
-
-fn minutes(show: &Show) -> f64 {
-    let (first, last) = (show.rows.first(), show.rows.last());
-    let span = first.zip(last).map(|(first, last)| last.at.saturating_since(first.at));
-    span.map_or(0.0, |span| span.as_secs_f64() / 60.0)
 }

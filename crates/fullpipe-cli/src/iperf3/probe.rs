@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use fullpipe::input::iperf3::Format as LogFormat;
 use fullpipe::{Facts, Look, Trace};
 use fullpipe_iperf3::Params;
-use fullpipe_iperf3::document::Document;
 use fullpipe_linux::Stop;
 use fullpipe_linux::iperf3::Place;
 use fullpipe_linux::iperf3::client::{self, Client};
@@ -17,7 +16,7 @@ use fullpipe_units::{Duration, Rate};
 
 use super::client::stop_on_signal;
 use super::explained::is_this_host;
-use super::show::{Form, Show};
+use super::show::{Form, ROWS, Show};
 use crate::args::{Control, DiagnoseArgs};
 use crate::diagnose::{LOCAL, explained};
 use crate::failure::Failure;
@@ -83,7 +82,7 @@ impl Probe {
                 })?;
                 eprintln!("measuring {CONTROL} of TCP to {} port {}, the control", near.host, near.port);
                 let (show, _) = run(&near, None, &stop)?;
-                let rate = arrived(&show.document);
+                let rate = show.document.end.arrived();
                 notes.push(format!("the control: {rate} to {} port {}", near.host, near.port));
                 Some(rate)
             }
@@ -96,8 +95,12 @@ impl Probe {
         notes.push(latency);
         notes.push(super::explained::ONE_END.into());
         let here = is_this_host(&show.document);
-        let trace =
-            Trace::of_rows(show.rows, LogFormat::Trace, notes, "measure for longer: fullpipe iperf3 -c")?;
+        let trace = Trace::of_streams(
+            show.rows.streams(),
+            LogFormat::Trace,
+            notes,
+            "measure for longer: fullpipe iperf3 -c",
+        )?;
         Ok(Self { trace, control, here })
     }
 
@@ -115,7 +118,7 @@ fn run(
     let params =
         Params { time: CONTROL, client_version: Some(env!("CARGO_PKG_VERSION").into()), ..Params::default() };
     let client = Client { place: place.clone(), params, interval: Duration::ZERO, length };
-    let mut show = Show::new(Form::Nothing, false, None, None);
+    let mut show = Show::new(Form::Nothing, false, ROWS, None, None);
     let finished = client::run(&client, &mut show, stop)?;
     if finished.interrupted {
         return Err(Failure::new("the measurement was interrupted", "let it end: it takes 10 to 30 s"));
@@ -128,11 +131,6 @@ fn run(
 /// How long a test must be for a path of this round trip.
 fn enough(rtt: Duration) -> Duration {
     (rtt * ROUND_TRIPS).max(SHORTEST).min(LONGEST)
-}
-
-fn arrived(document: &Document) -> Rate {
-    let sum = document.end.sum_received.as_ref().or(document.end.sum_sent.as_ref());
-    sum.map_or(Rate::ZERO, |sum| sum.amount.rate())
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use fullpipe_iperf3::document::{Document, Event};
 use fullpipe_iperf3::results::ServerOutput;
 use fullpipe_iperf3::text::{Side, Text};
 use fullpipe_iperf3::unit::RateFormat;
-use fullpipe_linux::Stop;
-use fullpipe_linux::iperf3::Family;
+use fullpipe_lab::trace::{Csv, Sink as _};
 use fullpipe_linux::iperf3::client::Watch;
 use fullpipe_linux::iperf3::server::{self, Audience, Limits, Said, Settings, Tag, Told};
 use serde::Serialize;
 
 use super::args::Iperf3Args;
+use super::client::{family, stop_on_signal};
 use super::server_args::ServerArgs;
 use super::show::{Form, Show};
 use crate::failure::Failure;
@@ -22,6 +22,9 @@ use crate::output;
 
 /// What is kept of a test's lines for a client that asks for them (`--get-server-output`).
 const PRINTED_MOST: usize = 1 << 20;
+
+/// Rows of its sockets that are kept of a test for a client that asks for them, all streams together: some 400 KB as lines.
+const ROWS_MOST: usize = 2_000;
 
 /// Reports that are kept for a document, all streams counted: those of a day of one stream, some 20 MB. What comes after is left out.
 const REPORTS_MOST: usize = 90_000;
@@ -49,17 +52,15 @@ pub(super) fn serve(args: &Iperf3Args) -> Result<ExitCode, Failure> {
         rate: server_bitrate_limit.map(|(rate, _)| rate),
         rate_over: server_bitrate_limit.and_then(|(_, over)| over).unwrap_or(usual.rate_over),
     };
-    let family = match (args.test.version4, args.test.version6) {
-        (true, _) => Family::V4,
-        (_, true) => Family::V6,
-        _ => Family::Any,
+    let settings = Settings {
+        address: args.bind,
+        family: family(args),
+        port: args.port,
+        one_off,
+        interval: args.interval,
+        limits,
     };
-    let settings =
-        Settings { address: args.bind, family, port: args.port, one_off, interval: args.interval, limits };
-    let stop = Stop::new()?;
-    let handler = stop.clone();
-    ctrlc::set_handler(move || handler.stop())
-        .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}"), ""))?;
+    let stop = stop_on_signal()?;
     let shown = match (args.json, args.json_stream) {
         (true, _) => Shown::Documents,
         (_, true) => Shown::Events,
@@ -126,6 +127,13 @@ impl Audience for Printer {
             }
         }
     }
+
+    fn trace(&self, of: &Tag) -> Option<String> {
+        let rows = self.lock().get(&of.number)?.show.rows.streams();
+        let mut lines = Csv::default();
+        rows.iter().flatten().for_each(|row| lines.row(row));
+        Some(lines.into_text())
+    }
 }
 
 impl Printer {
@@ -137,7 +145,9 @@ impl Printer {
                 let text = Text::new(Side::Server, &params, self.rates, self.verbose);
                 let own = text.clone();
                 let text = if tag.running > 1 { text.tagged(format!("#{number} ")) } else { text };
-                let mut show = Show::new(Form::Nothing, true, None, None);
+                // The diagnosis at the end is the client's.
+                let kept = if params.wants_trace { ROWS_MOST } else { 0 };
+                let mut show = Show::new(Form::Nothing, true, kept, None, None);
                 show.document.extra_data = params.extra_data.clone();
                 let keeps = params.get_server_output;
                 tests.insert(number, Test { show, reports: 0, text, own, printed: String::new(), keeps });
@@ -161,8 +171,6 @@ impl Printer {
             }
             Told::Row { socket, row, omitted } => {
                 test.show.row(socket, &row, omitted);
-                // Kept for a diagnosis at the end, which is the client's.
-                test.show.rows.clear();
             }
             Told::Interval(interval) => {
                 test.reports += 1;

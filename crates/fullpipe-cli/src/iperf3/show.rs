@@ -2,24 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use fullpipe::classify::HostFacts;
-use fullpipe::explain::Confidence;
+use fullpipe::classify::{HostFacts, of_one_of_several};
 use fullpipe::live::Live;
-use fullpipe::{HostSettings, Latency, Limit};
+use fullpipe::{HostSettings, Latency};
 use fullpipe_iperf3::document::{Document, Event, Interval, Start, Told};
 use fullpipe_iperf3::text::Text;
-use fullpipe_lab::trace::Row;
+use fullpipe_lab::trace::{Received, Row};
 use fullpipe_linux::Stop;
 use fullpipe_linux::iperf3::client::Watch;
 use fullpipe_units::{Duration, Instant, Rate};
 use serde::Serialize;
 
+use super::kept::Kept;
 use crate::failure::Failure;
 use crate::output;
 use crate::tui::Screen;
 
-/// Rows of a stream that are kept for the diagnosis: half an hour at twenty a second.
-const ROWS: usize = 36_000;
+/// Samples of a test that are kept for its diagnosis, less than 50 MB: an hour of one stream at twenty a second.
+pub(super) const ROWS: usize = 72_000;
 
 /// How a test is shown.
 pub(super) enum Form {
@@ -39,10 +39,10 @@ pub(super) struct Show {
     /// The live view, and what ends the test when somebody quits it.
     pub(super) screen: Option<(Screen, Stop)>,
     pub(super) document: Document,
-    /// Rows of the first sending stream, without the warm-up.
-    pub(super) rows: Vec<Row>,
-    /// Rows beyond [`ROWS`], which are not kept.
-    pub(super) rows_left_out: u64,
+    /// Rows of the sending streams, without the warm-up.
+    pub(super) rows: Kept<Row>,
+    /// Samples of the receiving streams, without the warm-up.
+    pub(super) received: Kept<Received>,
     pub(super) reports: usize,
     flows: BTreeMap<i32, Live>,
     host: HostFacts,
@@ -62,15 +62,21 @@ struct Loaded {
 }
 
 impl Show {
-    /// `told` adds what fullpipe knows to each report; `settings` are those of this host.
-    pub(super) fn new(form: Form, told: bool, link: Option<Rate>, settings: Option<&HostSettings>) -> Self {
+    /// `told` adds what fullpipe knows to each report; so many samples are `kept`, and `settings` are those of this host.
+    pub(super) fn new(
+        form: Form,
+        told: bool,
+        kept: usize,
+        link: Option<Rate>,
+        settings: Option<&HostSettings>,
+    ) -> Self {
         let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
         Self {
             form,
             screen: None,
             document: Document::default(),
-            rows: Vec::new(),
-            rows_left_out: 0,
+            rows: Kept::new(kept),
+            received: Kept::new(kept),
             reports: 0,
             flows: BTreeMap::new(),
             host: HostFacts { line: link, wmem, ..HostFacts::default() },
@@ -121,10 +127,8 @@ impl Show {
         let live = self.flows.get(&socket)?;
         let last = live.last()?.sender;
         let mut held = live.held_since(self.last_report);
-        if let Some(held) = held.as_mut().filter(|held| held.limit == Limit::Policer && self.flows.len() > 1)
-        {
-            // To one of several streams their common line looks like a fixed rate of its own.
-            (held.limit, held.confidence) = (Limit::Link, Confidence::Low);
+        if let Some(held) = held.as_mut().filter(|_| self.flows.len() > 1) {
+            (held.limit, held.confidence) = of_one_of_several(held.limit, held.confidence);
         }
         Some(Told {
             min_rtt: last.min_rtt,
@@ -187,11 +191,12 @@ impl Watch for Show {
             self.loaded.samples += 1;
             self.loaded.longest = self.loaded.longest.max(srtt);
         }
-        let first = self.rows.first().is_none_or(|first| first.flow == row.flow);
-        if first && self.rows.len() < ROWS {
-            self.rows.push(row.clone());
-        } else if first {
-            self.rows_left_out += 1;
+        self.rows.push(socket, row);
+    }
+
+    fn received(&mut self, socket: i32, sample: &Received, omitted: bool) {
+        if !omitted {
+            self.received.push(socket, sample);
         }
     }
 

@@ -112,8 +112,8 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     let params = Params { time, mode, omit: time / START, ..Params::default() };
     let client = Client { place, params, interval: Duration::ZERO, length: None };
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
-    let sum = end.sum_received.or(end.sum_sent);
-    sum.map(|sum| sum.amount.rate())
+    let told = end.sum_received.is_some() || end.sum_sent.is_some();
+    told.then(|| end.arrived())
         .ok_or_else(|| Failure::new("the server has not told what arrived", "is it an iperf3 -s?"))
 }
 

@@ -13,6 +13,19 @@ use std::time::Duration;
 /// Exit code, standard output, standard error.
 pub(crate) type Said = (i32, String, String);
 
+/// Whether `program` is there. A test that needs it is skipped with a message where it is not, unless FULLPIPE_REQUIRE_ and its name
+/// is 1.
+pub(crate) fn has(program: &str) -> bool {
+    let there = Command::new(program).arg("--version").output().is_ok_and(|told| told.status.success());
+    let variable = format!("FULLPIPE_REQUIRE_{}", program.to_uppercase());
+    let required = std::env::var_os(&variable).is_some_and(|value| value == "1");
+    assert!(there || !required, "{variable}=1, and there is no {program}");
+    if !there {
+        eprintln!("skipped: there is no {program}");
+    }
+    there
+}
+
 /// A folder of its own for one test.
 pub(crate) fn folder(test: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);

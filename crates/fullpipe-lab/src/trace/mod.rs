@@ -94,6 +94,25 @@ pub struct ReceiverInfo {
     pub rcvbuf: Bytes,
 }
 
+/// What a receiving socket tells at one moment where the sending one is not watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// When.
+    pub at: Instant,
+    /// Number of the flow.
+    pub flow: u32,
+    /// What every receiving socket tells.
+    pub receiver: ReceiverInfo,
+    /// The window that it has offered last; zero throughout where its kernel does not tell it (before 6.2).
+    pub window: Bytes,
+    /// Round trip as it sees it: from the acknowledgement to the data that it released.
+    pub rtt: Option<Duration>,
+    /// Segments that came while an earlier one was missing, so far.
+    pub out_of_order: u64,
+    /// Payload of the segments that come.
+    pub mss: Bytes,
+}
+
 /// The data direction of a path that is ours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! One thread moves the data of each stream. This one follows the control connection and, between its bytes, samples the
-//! sending sockets: at least ten times a second, which is what naming a limit needs.
+//! sockets: at least ten times a second, which is what naming a limit needs.
 
 mod dialog;
 
@@ -21,7 +21,7 @@ use fullpipe_iperf3::params::UDP_BLOCK_MOST;
 use fullpipe_iperf3::results::{Cpu, ServerOutput};
 use fullpipe_iperf3::streams::{self, Direction};
 use fullpipe_iperf3::{Cookie, Mode, Params, Protocol, Results, State, datagram, frame};
-use fullpipe_lab::trace::Row;
+use fullpipe_lab::trace::{Received, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use rustix::event::PollFlags;
 use socket2::{Domain, Socket, Type};
@@ -39,7 +39,7 @@ use crate::error::{Doing, Error};
 use crate::poll::Stop;
 use crate::{sys, tcp_info};
 
-/// Time between two samples of the sending sockets.
+/// Time between two samples of the sockets.
 const SAMPLE: Duration = Duration::from_millis(50);
 /// The same where there are many: ten times a second is what the classifier wants at least.
 const SAMPLE_OF_MANY: Duration = Duration::from_millis(100);
@@ -71,6 +71,8 @@ pub trait Watch {
     fn start(&mut self, start: &Start);
     /// A sample of the sending stream `socket`; `omitted` during the warm-up.
     fn row(&mut self, socket: i32, row: &Row, omitted: bool);
+    /// A sample of the receiving stream `socket`.
+    fn received(&mut self, _socket: i32, _sample: &Received, _omitted: bool) {}
     /// A report. What fullpipe adds to it is for the one who is told.
     fn interval(&mut self, interval: Interval);
 }
@@ -82,6 +84,8 @@ pub struct Finished {
     pub end: End,
     /// What the server printed, if it was asked for.
     pub server_output: Option<ServerOutput>,
+    /// The sending server's rows as lines of a trace, if it is one of ours.
+    pub server_trace: Option<String>,
     /// The shortest round trip that the handshakes of the test have seen, before data flowed.
     pub idle_rtt: Option<Duration>,
     /// It was told to stop before its time: the other end's part is missing.
@@ -236,12 +240,13 @@ impl<'a> Test<'a> {
         receiving.stop();
         let main = |meter: &Meter| meter.sends || self.params.mode != Mode::Bidirectional;
         let end = sums::end(&meters, self.params.protocol, &ours, theirs.as_ref(), main);
-        let server_output = theirs.and_then(|theirs| theirs.server_output);
+        let (server_output, server_trace) =
+            theirs.map_or((None, None), |theirs| (theirs.server_output, theirs.trace));
         for mut meter in meters {
             // It was told to stop, and what it has met before was seen while data flowed.
             let _ = meter.stream.join();
         }
-        Ok(Finished { end, server_output, idle_rtt: self.idle_rtt, interrupted })
+        Ok(Finished { end, server_output, server_trace, idle_rtt: self.idle_rtt, interrupted })
     }
 
     /// What is known before data flows.
@@ -354,7 +359,11 @@ impl<'a> Test<'a> {
     fn exchange(&mut self, ours: &Results) -> Result<Results, Fault> {
         self.control.expect(State::ExchangeResults)?;
         self.control.send_json(&ours.to_json())?;
-        let most = if self.params.get_server_output { frame::OUTPUT_MOST } else { frame::RESULTS_MOST };
+        let most = match (self.params.get_server_output, self.params.wants_trace) {
+            (true, _) => frame::OUTPUT_MOST,
+            (false, true) => frame::TRACE_MOST,
+            (false, false) => frame::RESULTS_MOST,
+        };
         let theirs = Results::from_json(&self.control.read_json(most)?).map_err(Broken::from)?;
         self.control.expect(State::DisplayResults)?;
         self.control.say(State::Done)?;
@@ -397,22 +406,25 @@ pub(super) fn known(
     })
 }
 
-/// How often sending sockets are sampled.
+/// How often sockets are sampled.
 pub(super) fn time_between_samples(meters: &[Meter]) -> Duration {
-    let many = meters.iter().filter(|meter| meter.sends).count() > MANY;
-    if many { SAMPLE_OF_MANY } else { SAMPLE }
+    if meters.len() > MANY { SAMPLE_OF_MANY } else { SAMPLE }
 }
 
-/// Samples the sending sockets.
+/// Samples the sockets.
 pub(super) fn sample_all(
     meters: &[Meter],
     now: Instant,
     omitted: bool,
     watch: &mut dyn Watch,
 ) -> io::Result<()> {
-    for (flow, meter) in meters.iter().enumerate() {
-        if let Some(row) = meter.row(now.max(Instant::from_nanos(1)), flow as u32)? {
+    let at = now.max(Instant::from_nanos(1));
+    for (flow, meter) in (0..).zip(meters) {
+        if let Some(row) = meter.row(at, flow)? {
             watch.row(meter.number, &row, omitted);
+        }
+        if let Some(sample) = meter.received(at, flow)? {
+            watch.received(meter.number, &sample, omitted);
         }
     }
     Ok(())

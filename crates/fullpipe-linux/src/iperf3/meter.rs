@@ -14,7 +14,7 @@ use fullpipe_iperf3::arrivals::Counts;
 use fullpipe_iperf3::document::{Amount, Datagrams, Extremes, Heard, StreamInterval, TcpInterval};
 use fullpipe_iperf3::results::Omitted;
 use fullpipe_iperf3::{Params, Protocol, StreamResult};
-use fullpipe_lab::trace::{Row, TcpInfo};
+use fullpipe_lab::trace::{Received, Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant};
 use socket2::Socket;
@@ -94,6 +94,14 @@ impl Meter {
         let told = tcp_info::sender(self.stream.socket().as_fd(), self.paced)?;
         let sender = TcpInfo { cc: self.cc, ..told };
         Ok(Some(Row { at, flow, sender, receiver: None, path: None, truth: None }))
+    }
+
+    /// What the socket tells now of what it receives; nothing of a stream that sends, or of datagrams.
+    pub(crate) fn received(&self, at: Instant, flow: u32) -> io::Result<Option<Received>> {
+        if self.sends || self.protocol == Protocol::Udp {
+            return Ok(None);
+        }
+        tcp_info::received(self.stream.socket().as_fd(), at, flow).map(Some)
     }
 
     /// The warm-up is over: what was counted so far does not count.

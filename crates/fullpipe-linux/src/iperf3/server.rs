@@ -150,6 +150,8 @@ pub trait Audience: Sync {
     fn hear(&self, said: Said);
     /// What was printed of a test so far, for a client that asks for it (`--get-server-output`).
     fn printed(&self, of: &Tag) -> Option<ServerOutput>;
+    /// What the sending sockets of a test told, as lines of a trace, for a client that asks for it.
+    fn trace(&self, of: &Tag) -> Option<String>;
 }
 
 /// What a test waits for.

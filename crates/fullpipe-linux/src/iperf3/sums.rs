@@ -74,6 +74,7 @@ pub(crate) fn results(meters: &[Meter], protocol: Protocol, cpu: Cpu) -> Results
         congestion_used: meters.first().and_then(|meter| congestion_control(meter.stream.socket())),
         streams: meters.iter().map(Meter::result).collect(),
         server_output: None,
+        trace: None,
     }
 }
 

@@ -22,6 +22,7 @@
 //! | `losses` | the episodes of loss, and whether a fixed rate is behind them |
 //! | `rules` | the order of the rules |
 //! | `buffers` | whether a buffer grows by itself, is at its limit, or was set |
+//! | `streams` | parallel streams together: what each has of its own, and what they share |
 //! | `words` | findings: evidence, what could not be told, and why |
 //! | `exact` | the truth |
 //! | [`packets`] | the same from what a capture shows, which is less |
@@ -34,10 +35,12 @@ mod rules;
 #[cfg(test)]
 pub(crate) mod samples;
 mod spans;
+mod streams;
 mod window;
 mod words;
 
 pub use exact::exact;
+pub use streams::{classify_streams, of_one_of_several};
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;

@@ -5,7 +5,8 @@
 //!     no   the send buffer is full, and neither window is          sndbuf
 //!          else                                                    app
 //!     yes  paced at the most that the socket may, and so delivered pacing
-//!          in flight = the receiver's window                       rwnd, receiver_app
+//!          in flight = the receiver's window                       rwnd, receiver_app; slow_start while both windows still
+//!                                                                  double
 //!          cwnd below the threshold; BBR's Startup                 slow_start
 //!          else the congestion control holds it, and what holds the congestion control:
 //!            the line's rate is delivered                          link
@@ -118,7 +119,14 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if at_the_pacing_cap(&near) {
         (Limit::Pacing, Certain)
     } else if near.mostly(receive_window_is_full) {
-        whose_window(flow, at, &near)
+        // A receiver doubles what it offers as it reads, and may lag behind a Cwnd that doubles too: the transfer has begun, and no
+        // buffer is at its end.
+        let begins = if flow.by_rate { at < flow.startup_until } else { near.mostly(in_slow_start) };
+        if begins && flow.window_still_grows(at) {
+            (Limit::SlowStart, High)
+        } else {
+            whose_window(flow, at, &near)
+        }
     } else if flow.by_rate && at < flow.startup_until {
         (Limit::SlowStart, High)
     } else if !flow.by_rate && near.mostly(in_slow_start) {

@@ -102,6 +102,36 @@ fn a_window_is_small_for_two_reasons() {
     assert_eq!(main_limit(&rows(shrinks)), Limit::ReceiverApp);
 }
 
+/// A receive window that is full and goes on doubling, as Cwnd does, is the start of a transfer; one that stays is a buffer at its end, and
+/// one that its reader opens again is the reader's.
+#[test]
+fn a_window_that_still_doubles_is_the_start() {
+    let window = |segments: fn(usize) -> u64| {
+        rows(move |i, row| {
+            (row.sender.cc, row.sender.ssthresh) = (Some(Algorithm::Cubic), None);
+            row.sender.cwnd = Bytes::new(100_000 * MSS);
+            row.sender.rwnd = Bytes::new(segments(i) * MSS);
+            (row.sender.flight_size, row.sender.inflight) = (row.sender.rwnd, row.sender.rwnd);
+        })
+    };
+    // Twice as much every other row, which is every other round trip.
+    let doubles = window(|i| 10 << (i / 2).min(9));
+    let limits = |rows: &[Row]| {
+        let intervals = classify(rows, &HostFacts::default()).intervals;
+        intervals.iter().map(|interval| (interval.limit, interval.length().as_millis())).collect::<Vec<_>>()
+    };
+    let [(Limit::SlowStart, start), (Limit::Rwnd, rest)] = limits(&doubles)[..] else {
+        panic!("{:?}", limits(&doubles))
+    };
+    assert!((700..=1_000).contains(&start) && rest > 3_900, "{start} ms, {rest} ms");
+    let opens = window(|i| if i % 8 < 4 { 100 } else { 50 });
+    assert!(limits(&opens).iter().all(|(limit, _)| *limit != Limit::SlowStart), "{:?}", limits(&opens));
+    // After a loss the window of the congestion control does not double.
+    let mut later = window(|i| 10 << (i / 2).min(9));
+    later.iter_mut().for_each(|row| row.sender.ssthresh = Some(Bytes::new(MSS)));
+    assert_eq!(limits(&later)[0].0, Limit::Rwnd);
+}
+
 /// Between two spans of one limit a moment of another is noise, not a change.
 #[test]
 fn a_moment_makes_no_interval() {

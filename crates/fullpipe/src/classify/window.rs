@@ -63,6 +63,14 @@ impl<'a> Flow<'a> {
         usual.is_some_and(|usual| usual < SMALLER * self.largest_window(at))
     }
 
+    /// Whether the receive window goes on to be larger than it ever was, by a quarter within two round trips: one that a slow reader
+    /// opens again does not, nor one whose buffer is at its end.
+    pub(super) fn window_still_grows(&self, at: usize) -> bool {
+        const LARGER: f64 = 1.25;
+        let later = around(self.rows, at, 2, 1).end - 1;
+        self.largest_window(later) >= LARGER * self.largest_window(at)
+    }
+
     /// The rows within so many round trips of row `at`, and at least so many on either side.
     pub(super) fn window(&self, at: usize, round_trips: u64, least: usize) -> Window<'a> {
         Window { rows: &self.rows[around(self.rows, at, round_trips, least)] }

@@ -133,13 +133,17 @@ impl Explainer<'_> {
     pub(super) fn without_cwnd(&mut self) -> Vec<Finding> {
         let flat = self.series.is_flat();
         let mut findings = self.candidates();
+        let gaps = self.gaps();
+        let by_loss = gaps.as_ref().is_some_and(|(_, confidence)| *confidence > Confidence::Low);
         let cwnd = Finding {
             limit: Limit::Cwnd,
-            what: "the congestion window holds it".into(),
+            what: if by_loss { "loss holds cwnd down" } else { "the congestion window holds it" }.into(),
             share: self.steady_share(),
             confidence: Confidence::Low,
             ceiling: None,
-            evidence: vec![if flat {
+            evidence: vec![if let Some((gaps, _)) = gaps {
+                gaps
+            } else if flat {
                 "nothing speaks for it but that most slow transfers are".into()
             } else {
                 "the rate rises and falls, as that of a loss-based sender does".into()
@@ -147,9 +151,13 @@ impl Explainer<'_> {
             could_not_tell: Vec::new(),
             next_test: None,
         };
-        let first_fits = flat && findings.first().is_some_and(|f| f.limit != Limit::Link);
+        let first_fits = !by_loss && flat && findings.first().is_some_and(|f| f.limit != Limit::Link);
         findings.insert(usize::from(first_fits), cwnd);
         let (lacks, test) = match self.facts.log.role {
+            Role::Receiver if self.facts.received.is_some() => (
+                "the receiving end sees neither Cwnd nor the send buffer",
+                "measure from the sending host: fullpipe iperf3 there without -R, or fullpipe iperf3 -s there",
+            ),
             Role::Receiver if self.facts.capture.is_none() => (
                 "a receiver's log shows neither Cwnd nor retransmissions",
                 "take the log on the sending host: iperf3 -c HOST without -R",
@@ -163,6 +171,9 @@ impl Explainer<'_> {
             finding.confidence = Confidence::Low;
             finding.could_not_tell.insert(0, lacks.into());
             finding.next_test = Some(test.into());
+        }
+        if by_loss {
+            findings[0].confidence = Confidence::High;
         }
         findings
     }
@@ -201,8 +212,9 @@ impl Explainer<'_> {
         } else {
             evidence.push(format!("the rate varies around {} after the ramp", self.measured.steady));
         }
-        if self.sender.algorithm().goes_by_rate() {
-            let gain = 1.0 / self.measured.inflight_per_cwnd.unwrap_or(1.0);
+        if let (true, Some(ratio)) = (self.sender.algorithm().goes_by_rate(), self.measured.inflight_per_cwnd)
+        {
+            let gain = 1.0 / ratio;
             evidence.push(format!(
                 "Cwnd is {gain:.1} times what is in flight, as BBR keeps it: 2.9 times in its start, 2 times later"
             ));

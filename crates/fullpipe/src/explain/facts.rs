@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::classify::HostFacts;
 use crate::input::capture::Capture;
 use crate::input::iperf3::{Iperf3Log, Role};
+use crate::input::received::Received;
 use crate::input::sysctl::HostSettings;
 use crate::input::trace::Trace;
 
@@ -19,6 +20,10 @@ pub struct Facts<'a> {
     pub trace: Option<&'a Trace>,
     /// The capture that the log sums up.
     pub capture: Option<&'a Capture>,
+    /// The samples of receiving sockets that the log sums up.
+    pub received: Option<&'a Received>,
+    /// Both ends are one host, and between them is no path whose ladder could be climbed.
+    pub no_path: bool,
     /// Round-trip time of the idle path, as `ping` prints it; not needed where the log has it.
     pub rtt: Option<Duration>,
     /// Rate of the line.
@@ -54,6 +59,8 @@ impl<'a> Facts<'a> {
             log,
             trace: None,
             capture: None,
+            received: None,
+            no_path: false,
             rtt: None,
             link: None,
             sysctl: None,
@@ -72,6 +79,11 @@ impl<'a> Facts<'a> {
     /// A capture of which nothing else is known.
     pub fn of_capture(capture: &'a Capture) -> Self {
         Self { capture: Some(capture), ..Self::of(capture.log()) }
+    }
+
+    /// What receiving sockets told, of which nothing else is known.
+    pub fn of_received(received: &'a Received) -> Self {
+        Self { received: Some(received), ..Self::of(received.log()) }
     }
 
     /// Whether the log was made on the host that sent the data that it explains.

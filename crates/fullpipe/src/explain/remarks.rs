@@ -113,6 +113,11 @@ impl Explainer<'_> {
         if receiver.is_some_and(|(host, _)| host.moderate_rcvbuf == Some(false)) {
             self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
         }
+        if self.facts.received.is_some() {
+            self.notes.push(
+                "losses are not counted at a receiving end: the ladder is climbed on a path without".into(),
+            );
+        }
         if log.streams > 1 {
             self.notes.push(format!(
                 "{} streams are taken together; limits of one flow are multiplied",

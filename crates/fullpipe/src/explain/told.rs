@@ -144,7 +144,7 @@ impl Explainer<'_> {
         let (Some(wnd), Some(ratio)) = (self.measured.snd_wnd, self.measured.inflight_per_wnd) else {
             return self.candidates();
         };
-        if per_cwnd < NOT_CWND_BOUND {
+        if self.measured.cwnd.is_some() && per_cwnd < NOT_CWND_BOUND {
             self.exclude_cwnd(per_cwnd);
         }
         let window = wnd.mul_div(1, self.measured.streams.max(1));
@@ -154,7 +154,10 @@ impl Explainer<'_> {
              above {CWND_BOUND}: it limits)",
             self.measured.inflight
         )];
-        evidence.push(format!("Cwnd of {} would allow more", self.measured.cwnd.unwrap_or_default()));
+        evidence.extend(self.measured.cwnd.map(|cwnd| format!("Cwnd of {cwnd} would allow more")));
+        evidence.extend(self.facts.received.map(|received| {
+            format!("the receiving application keeps up: {} wait to be read (Recv-Q)", received.unread())
+        }));
         evidence.push(if constant {
             "the window stays the same, as that of a receive buffer at its limit".into()
         } else {
@@ -178,8 +181,11 @@ impl Explainer<'_> {
                     .into(),
             ),
         };
+        // At the receiver both are seen.
+        let here = self.facts.received.is_some();
+        let rwnd = if here { Finding { could_not_tell: Vec::new(), next_test: None, ..rwnd } } else { rwnd };
         let mut findings = vec![rwnd];
-        if !constant {
+        if !constant && !here {
             let app = self.app(Limit::ReceiverApp);
             findings.push(Finding { evidence, ..app });
         }

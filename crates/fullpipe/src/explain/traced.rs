@@ -9,7 +9,7 @@ use super::series::Series;
 use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
 };
-use crate::classify::{Classification, agreement, classify, exact};
+use crate::classify::{Classification, agreement, classify, classify_streams, exact};
 use crate::input::capture::Capture;
 use crate::input::trace::Trace;
 
@@ -19,14 +19,21 @@ const HELD: f64 = 0.05;
 /// Explains the flow of a trace.
 pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, trace: &Trace) -> Findings {
     let host = facts.hosts();
-    let mut classification = classify(trace.rows(), &host);
+    let mut classification = match trace.streams() {
+        [rows] => classify(rows, &host),
+        streams => classify_streams(streams, &host),
+    };
     if trace.is_one_sample() {
         classification.findings.iter_mut().for_each(of_one_sample);
     }
-    let explainer = Explainer::new(facts, series, measured, Some((trace.rows(), &classification)));
+    if facts.no_path {
+        classification.findings.iter_mut().for_each(of_one_host);
+    }
+    let explainer = Explainer::new(facts, series, measured, Some((trace, &classification)));
     let Explainer { buffers, assumptions, mut notes, cap, .. } = explainer;
     notes.extend(trace.notes().iter().cloned());
     notes.extend(classification.notes.iter().cloned());
+    notes.extend(shared(trace, classification.findings.first()));
     // A trace of ours knows better, and says how far the sockets' own numbers lead.
     if let Some(agreed) = exact(trace.rows()).and_then(|truth| agreement(&truth, &classification.intervals)) {
         notes.push(format!(
@@ -91,6 +98,15 @@ fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: 
     }
 }
 
+/// Between two ends on one host round trips last microseconds, and the host does the work of both.
+fn of_one_host(finding: &mut Finding) {
+    finding.confidence = Confidence::Low;
+    finding.could_not_tell.insert(
+        0,
+        "whether the processor is busy with both ends: round trips of microseconds come and go between two samples".into(),
+    );
+}
+
 /// A moment's state shows what the socket waits for, and not for how long, nor what brought it there.
 fn of_one_sample(finding: &mut Finding) {
     let open = match finding.limit {
@@ -110,12 +126,39 @@ fn of_one_sample(finding: &mut Finding) {
     finding.next_test = Some("sample for some seconds: while sleep 0.1; do ss -tmi; done".into());
 }
 
+/// How parallel streams share what there is: some limits each stream has for itself, others there are but once.
+fn shared(trace: &Trace, first: Option<&Finding>) -> Option<String> {
+    let (streams, finding) = (trace.streams(), first?);
+    let rate = |rows: &Vec<Row>| {
+        let (first, last) = (rows.first()?, rows.last()?);
+        let span = last.at.saturating_since(first.at);
+        (!span.is_zero())
+            .then(|| Rate::of(last.sender.delivered.saturating_sub(first.sender.delivered), span))
+    };
+    let rates: Vec<Rate> = streams.iter().filter_map(rate).collect();
+    let (least, most) = (rates.iter().min()?, rates.iter().max()?);
+    let of_each = match finding.limit {
+        Limit::Rwnd | Limit::Sndbuf => {
+            "each stream has a window and a buffer of its own, so their number multiplies what these allow"
+        }
+        Limit::Cwnd | Limit::SlowStart => {
+            "each stream has a congestion window of its own, and a loss makes one of them smaller"
+        }
+        Limit::Pacing => "the limit of the pacing is that of each stream",
+        Limit::App | Limit::ReceiverApp => "one application serves all of them",
+        Limit::Policer | Limit::Link => "they share it: more streams would bring no more",
+    };
+    (streams.len() > 1)
+        .then(|| format!("each of the {} streams carried {least} to {most}; {of_each}", streams.len()))
+}
+
 /// What the rows say of the buffers, in place of `base` where that says less.
-pub(super) fn buffers(base: Buffers, rows: &[Row], classification: &Classification) -> Buffers {
+pub(super) fn buffers(base: Buffers, trace: &Trace, classification: &Classification) -> Buffers {
     let held = |limit: Limit| {
         classification.findings.iter().any(|finding| finding.limit == limit && finding.share >= HELD)
     };
-    let largest = |of: fn(&Row) -> Option<Bytes>| rows.iter().filter_map(of).max().unwrap_or_default();
+    let rows = || trace.streams().iter().flatten();
+    let largest = |of: fn(&Row) -> Option<Bytes>| rows().filter_map(of).max().unwrap_or_default();
     let sndbuf = largest(|row| Some(row.sender.sndbuf));
     let window = largest(|row| Some(row.sender.rwnd));
     let rcvbuf = largest(|row| row.receiver.map(|receiver| receiver.rcvbuf));

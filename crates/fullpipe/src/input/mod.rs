@@ -8,6 +8,7 @@ pub mod capture;
 pub mod iperf3;
 mod iperf3_json;
 pub mod iperf3_text;
+pub mod received;
 pub mod ss;
 pub mod sysctl;
 pub mod trace;

@@ -27,10 +27,11 @@ pub struct Choice<'a> {
     pub flow: Option<u32>,
 }
 
-/// One flow of a trace.
+/// One flow of a trace, or the parallel streams of one transfer.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    rows: Vec<Row>,
+    /// One stream at least.
+    streams: Vec<Vec<Row>>,
     log: Iperf3Log,
     notes: Vec<String>,
     /// It is one sample that was taken to go on.
@@ -73,22 +74,46 @@ impl Trace {
         notes: Vec<String>,
         hint: &str,
     ) -> Result<Self, InputError> {
-        if let Some(pair) = rows.windows(2).find(|pair| pair[0].at >= pair[1].at) {
+        Self::of_streams(vec![rows], format, notes, hint)
+    }
+
+    /// The rows of parallel streams of one transfer, all sampled at the same moments. Streams in which nothing was delivered are left out.
+    ///
+    /// # Errors
+    /// Rows out of order, or streams in none of which anything was sent.
+    pub fn of_streams(
+        mut streams: Vec<Vec<Row>>,
+        format: Format,
+        mut notes: Vec<String>,
+        hint: &str,
+    ) -> Result<Self, InputError> {
+        if let Some(pair) =
+            streams.iter().find_map(|rows| rows.windows(2).find(|pair| pair[0].at >= pair[1].at))
+        {
             let at = pair[1].at.as_secs_f64();
             return Err(InputError::new(format!("the trace's time does not advance at {at} s"), hint));
         }
         // Of a socket that is met in the middle of its life, what it had delivered before is none of the measurement.
-        let begin = rows.first().map(|row| row.sender.delivered).unwrap_or_default();
-        let sends = |row: &&Row| row.sender.delivered > begin;
-        let moving = rows.iter().filter(sends).count();
-        if moving < FEWEST_INTERVALS {
+        let moving = |rows: &Vec<Row>| {
+            let begin = rows.first().map(|row| row.sender.delivered).unwrap_or_default();
+            rows.iter().filter(|row| row.sender.delivered > begin).count()
+        };
+        let (all, most) = (streams.len(), streams.iter().map(moving).max().unwrap_or(0));
+        streams.retain(|rows| moving(rows) >= FEWEST_INTERVALS);
+        if streams.is_empty() {
             return Err(InputError::new(
-                format!("something was delivered in {moving} rows of this flow: that is no measurement"),
+                format!("something was delivered in {most} rows of this flow: that is no measurement"),
                 "sample at least ten times a second, and for longer",
             ));
         }
-        let log = Iperf3Log { format, ..log(&rows) };
-        Ok(Self { rows, log, notes, one_sample: false })
+        if streams.len() < all {
+            notes.push(format!(
+                "{} of {all} streams delivered next to nothing and are left out",
+                all - streams.len()
+            ));
+        }
+        let log = Iperf3Log { format, ..log(&streams) };
+        Ok(Self { streams, log, notes, one_sample: false })
     }
 
     /// Rows that continue the only one that there is.
@@ -109,9 +134,14 @@ impl Trace {
         self.one_sample
     }
 
-    /// The rows of the flow.
+    /// The rows of the flow; of several streams those of the first.
     pub fn rows(&self) -> &[Row] {
-        &self.rows
+        self.streams.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// The rows of each stream.
+    pub fn streams(&self) -> &[Vec<Row>] {
+        &self.streams
     }
 
     /// The rows summed up.
@@ -203,53 +233,67 @@ fn pick<T: Copy + PartialEq>(
     }
 }
 
-/// The rows summed up in intervals.
-fn log(rows: &[Row]) -> Iperf3Log {
+/// The rows summed up in intervals, all streams added.
+fn log(streams: &[Vec<Row>]) -> Iperf3Log {
+    let streams: Vec<&[Row]> = streams.iter().map(|rows| of_transfer(rows)).collect();
+    let ends = streams.iter().filter_map(|rows| Some((rows.first()?, rows.last()?)));
+    let begin = ends.clone().map(|(first, _)| first.at).min().unwrap_or_default();
+    let end = ends.clone().map(|(_, last)| last.at).max().unwrap_or_default();
+    let length = end.saturating_since(begin);
+    let width = INTERVAL.min(length / FEWEST).max(Duration::from_millis(1));
+    // Streams are sampled at the same moments; those of the longest are moments of all.
+    let longest = streams.iter().max_by_key(|rows| rows.len()).copied().unwrap_or_default();
+    let mut intervals = Vec::new();
+    let mut from = begin;
+    for (nth, row) in longest.iter().enumerate().skip(1) {
+        if row.at.saturating_since(from) >= width || nth + 1 == longest.len() {
+            let of_each = streams.iter().map(|rows| interval(begin, from, row.at, rows));
+            intervals.extend(of_each.reduce(Interval::added));
+            from = row.at;
+        }
+    }
+    let bytes = ends.clone().fold(Bytes::ZERO, |sum, (first, last)| sum + delivered(first, last));
+    let again =
+        |(first, last): (&Row, &Row)| last.sender.retransmits.saturating_sub(first.sender.retransmits);
+    let last = longest.last().map(|row| &row.sender);
+    Iperf3Log {
+        format: Format::Trace,
+        streams: streams.len(),
+        congestion_control: last.and_then(|sender| sender.cc).map(|cc| cc.name().into()),
+        mss: last.map(|sender| sender.mss),
+        rtt: round_trips(&streams),
+        intervals,
+        sent: Some(Summary {
+            length,
+            bytes,
+            rate: rate(bytes, length),
+            retransmits: Some(ends.map(again).fold(0, u64::saturating_add)),
+        }),
+        ..Iperf3Log::default()
+    }
+}
+
+/// The rows between which there was something to deliver.
+fn of_transfer(rows: &[Row]) -> &[Row] {
     let moves = |row: &Row| !(row.sender.delivered.is_zero() && row.sender.flight_size.is_zero());
     let begin = rows.iter().position(moves).unwrap_or(0).saturating_sub(1);
     let end = rows
         .iter()
         .rposition(|row| !row.sender.flight_size.is_zero())
         .map_or(rows.len(), |i| (i + 2).min(rows.len()));
-    let rows = rows.get(begin..end).unwrap_or(rows);
-    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
-    let length = last.at.saturating_since(first.at);
-    let width = INTERVAL.min(length / FEWEST).max(Duration::from_millis(1));
-    let mut intervals = Vec::new();
-    let mut from = 0;
-    for to in 1..rows.len() {
-        let span = rows[to].at.saturating_since(rows[from].at);
-        if span >= width || to + 1 == rows.len() {
-            intervals.push(interval(first.at, &rows[from..=to]));
-            from = to;
-        }
-    }
-    let bytes = delivered(first, last);
-    Iperf3Log {
-        format: Format::Trace,
-        streams: 1,
-        congestion_control: last.sender.cc.map(|cc| cc.name().into()),
-        mss: Some(last.sender.mss),
-        rtt: round_trips(rows),
-        intervals,
-        sent: Some(Summary {
-            length,
-            bytes,
-            rate: rate(bytes, length),
-            retransmits: Some(last.sender.retransmits.saturating_sub(first.sender.retransmits)),
-        }),
-        ..Iperf3Log::default()
-    }
+    rows.get(begin..end).unwrap_or(rows)
 }
 
-fn interval(origin: Instant, rows: &[Row]) -> Interval {
-    let (first, last) = (&rows[0], &rows[rows.len() - 1]);
-    let at = |row: &Row| Instant::ZERO + row.at.saturating_since(origin);
-    let (bytes, length) = (delivered(first, last), last.at.saturating_since(first.at));
+/// What a stream did between two moments.
+fn interval(origin: Instant, from: Instant, to: Instant, rows: &[Row]) -> Interval {
+    let by = |at: Instant| &rows[rows.partition_point(|row| row.at <= at).saturating_sub(1)];
+    let (first, last) = (by(from), by(to));
+    let at = |at: Instant| Instant::ZERO + at.saturating_since(origin);
+    let (bytes, length) = (delivered(first, last), to.saturating_since(from));
     let retransmits = last.sender.retransmits.saturating_sub(first.sender.retransmits);
     Interval {
-        start: at(first),
-        end: at(last),
+        start: at(from),
+        end: at(to),
         bytes,
         rate: rate(bytes, length),
         retransmits: Some(retransmits),
@@ -269,10 +313,11 @@ fn rate(bytes: Bytes, length: Duration) -> Rate {
     if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) }
 }
 
-fn round_trips(rows: &[Row]) -> Option<RttRange> {
+fn round_trips(streams: &[&[Row]]) -> Option<RttRange> {
+    let rows = || streams.iter().copied().flatten();
     let smooth: Vec<Duration> =
-        rows.iter().filter_map(|row| row.sender.srtt).filter(|rtt| !rtt.is_zero()).collect();
-    let least = rows.iter().filter_map(|row| row.sender.min_rtt).filter(|rtt| !rtt.is_zero()).min();
+        rows().filter_map(|row| row.sender.srtt).filter(|rtt| !rtt.is_zero()).collect();
+    let least = rows().filter_map(|row| row.sender.min_rtt).filter(|rtt| !rtt.is_zero()).min();
     let max = smooth.iter().copied().max()?;
     let mean = smooth.iter().map(|rtt| rtt.as_secs_f64()).sum::<f64>() / smooth.len() as f64;
     let min = least.or_else(|| smooth.iter().copied().min())?.min(max);

@@ -47,6 +47,7 @@ pub fn climb_known(
         shortest: half,
         packets: u64::MAX,
         packets_if_more: u64::MAX,
+        most: u64::MAX,
     };
     let flows = scenario.flows.len() as u64;
     let model = Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort);

@@ -84,6 +84,8 @@ pub(crate) struct Effort {
     pub(crate) packets: u64,
     /// Packets that they are then shortened to.
     pub(crate) packets_if_more: u64,
+    /// Packets beyond which, shortened as they are, they take longer than one waits, and none is made.
+    pub(crate) most: u64,
 }
 
 impl Effort {
@@ -122,7 +124,7 @@ impl<'a> Model<'a> {
     pub(crate) fn new(path: PathModel, hosts: Hosts<'a>, effort: Effort) -> Self {
         // A cap lets so much payload through; the path counts headers too.
         let cap = path.cap.map(|cap| cap.mul_div(MTU, MTU - HEADERS));
-        let line = path.link.unwrap_or(AMPLE);
+        let line = path.link.unwrap_or(AMPLE.max(path.at_least.mul_div(2, 1)));
         let bottleneck = cap.map_or(line, |cap| cap.min(line));
         let mut model = Self { path, hosts, effort, bottleneck, known: None };
         if model.is_lossless() {
@@ -167,6 +169,12 @@ impl<'a> Model<'a> {
             .into_iter()
             .map(|state| of_state(state).saturating_mul(self.runs_per_state() as u64))
             .fold(0, u64::saturating_add)
+    }
+
+    /// Why it is not simulated while somebody waits, if so.
+    pub(crate) fn too_fast(&self) -> Option<String> {
+        let why = "not simulated: so fast a line takes longer than one waits; fullpipe run does it";
+        (self.most_packets() > self.effort.most).then(|| why.into())
     }
 
     /// What the line or the cap carries as payload.

@@ -186,7 +186,7 @@ fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Pred
     }
 }
 
-fn last_rung(model: &Model<'_>) -> Rung {
+pub(super) fn last_rung(model: &Model<'_>) -> Rung {
     let (limit, what, rate) = match (model.path.cap, model.path.link) {
         (Some(cap), _) => (
             Limit::Policer,
@@ -278,6 +278,7 @@ mod tests {
                 shortest: second,
                 packets: u64::MAX,
                 packets_if_more: u64::MAX,
+                most: u64::MAX,
             },
         )
     }

@@ -199,7 +199,7 @@ pub(super) struct Forecast {
 
 impl Forecast {
     fn of(model: &Model<'_>, aim: &Aim, progress: impl Fn(Progress) + Sync) -> Result<Self, DiagnoseError> {
-        if let Some(why) = whatif::too_fast(model) {
+        if let Some(why) = model.too_fast() {
             // Buffers follow from the BDP alone, and BBR from there being loss.
             let present = model.present();
             let cc = if model.path.loss.is_zero() { present.cc } else { by_rate(present.cc) };

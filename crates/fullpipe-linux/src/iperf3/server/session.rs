@@ -354,7 +354,8 @@ impl Session<'_, '_> {
         // Before the results go out: what is printed of them may go along.
         self.tell(Told::Ended(Box::new(end)));
         let printed = params.get_server_output.then(|| self.server.audience.printed(&self.tag));
-        control.send(&Results { server_output: printed.flatten(), ..ours }.to_json())?;
+        let trace = params.wants_trace.then(|| self.server.audience.trace(&self.tag)).flatten();
+        control.send(&Results { server_output: printed.flatten(), trace, ..ours }.to_json())?;
         self.leave();
         control.say(State::DisplayResults)?;
         // A client that just goes away has everything.

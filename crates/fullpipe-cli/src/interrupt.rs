@@ -1,0 +1,24 @@
+//! Ctrl-C, which ends what runs and keeps what there is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::failure::{Failure, INTERRUPTED};
+
+/// Does this at each Ctrl-C, SIGTERM and SIGHUP.
+pub(crate) fn at_signal(act: impl FnMut() + Send + 'static) -> Result<(), Failure> {
+    ctrlc::set_handler(act).map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}"), ""))
+}
+
+/// Becomes true at the first Ctrl-C, at which this is done too; the second ends the process.
+pub(crate) fn noted(at_first: impl Fn() + Send + 'static) -> Result<Arc<AtomicBool>, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&interrupted);
+    at_signal(move || {
+        if noted.swap(true, Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED.into());
+        }
+        at_first();
+    })?;
+    Ok(interrupted)
+}

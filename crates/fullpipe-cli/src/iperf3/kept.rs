@@ -1,0 +1,82 @@
+//! Samples of a test that are kept for its end: bounded, and of every stream at the same moments.
+//!
+//! When there are too many, every other goes and from then on only every other is kept: a long test is told more coarsely, and from its
+//! beginning to its end.
+
+use std::collections::BTreeMap;
+
+/// Samples of streams.
+pub(super) struct Kept<T> {
+    most: usize,
+    /// Of so many samples of a stream one is kept.
+    every: u64,
+    streams: BTreeMap<i32, Stream<T>>,
+    len: usize,
+}
+
+struct Stream<T> {
+    seen: u64,
+    samples: Vec<T>,
+}
+
+impl<T: Clone> Kept<T> {
+    /// At most so many, all streams together.
+    pub(super) const fn new(most: usize) -> Self {
+        Self { most, every: 1, streams: BTreeMap::new(), len: 0 }
+    }
+
+    pub(super) fn push(&mut self, stream: i32, sample: &T) {
+        if self.most == 0 {
+            return;
+        }
+        let of = self.streams.entry(stream).or_insert_with(|| Stream { seen: 0, samples: Vec::new() });
+        if of.seen.is_multiple_of(self.every) {
+            of.samples.push(sample.clone());
+            self.len += 1;
+        }
+        of.seen += 1;
+        // A stream keeps one at least.
+        if self.len > self.most.max(self.streams.len()) {
+            self.every *= 2;
+            for Stream { samples, .. } in self.streams.values_mut() {
+                let mut nth = 0;
+                samples.retain(|_| {
+                    nth += 1;
+                    nth % 2 == 1
+                });
+            }
+            self.len = self.streams.values().map(|of| of.samples.len()).sum();
+        }
+    }
+
+    /// Those of each stream, in the order of the streams' numbers.
+    pub(super) fn streams(&self) -> Vec<Vec<T>> {
+        self.streams.values().map(|of| of.samples.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the number of streams and samples: bounded, equal moments, and the whole time.
+    #[test]
+    fn a_long_test_is_kept_coarsely_and_whole() {
+        for streams in [1, 3, 7] {
+            let mut kept = Kept::new(100);
+            for at in 0..1_000 {
+                (0..streams).for_each(|stream| kept.push(stream, &at));
+            }
+            let of_each = kept.streams();
+            assert_eq!(of_each.len(), streams as usize);
+            assert!(of_each.iter().map(Vec::len).sum::<usize>() <= 100);
+            assert!(of_each.iter().all(|samples| samples == &of_each[0]), "{streams}: {of_each:?}");
+            let apart = of_each[0][1] - of_each[0][0];
+            assert!(of_each[0].windows(2).all(|pair| pair[1] - pair[0] == apart), "{:?}", of_each[0]);
+            assert!(of_each[0][0] == 0 && 1_000 - of_each[0][of_each[0].len() - 1] <= apart);
+        }
+        let mut nothing = Kept::new(0);
+        nothing.push(1, &1);
+        assert!(nothing.streams().is_empty());
+    }
+}

@@ -1,0 +1,188 @@
+//! What a test tells whose data flows over several streams, or towards this host: the same limit as one stream from here, or what one
+//! end cannot know.
+
+use fullpipe::explain::Confidence;
+use fullpipe::input::iperf3::Format;
+use fullpipe::{DiagnoseError, Diagnosis, Facts, Findings, Limit, Received, Trace, explain};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::{self, Row};
+use fullpipe_units::{Duration, Rate};
+
+const LINE: Rate = Rate::from_bps(100_000_000);
+/// One that no buffer here fills.
+const FAST: Rate = Rate::from_bps(1_000_000_000);
+
+/// The rows of each flow of a simulated test of six seconds over 100 Mbit/s and 40 ms.
+fn streams(count: usize, what: &str) -> Vec<Vec<Row>> {
+    streams_over(LINE, count, what)
+}
+
+fn streams_over(line: Rate, count: usize, what: &str) -> Vec<Vec<Row>> {
+    let text = format!(
+        "name = 'ends'\nduration = '6s'\n[path]\nrate = '{}bit'\nrtt = '40ms'\nqueue = '1bdp'\n{what}\n\
+         [[sample]]\nevery = '50ms'\n",
+        line.as_bps()
+    );
+    let text = text.replace("COUNT", &count.to_string());
+    let experiment = Experiment::from_toml(&text).expect("a valid experiment");
+    let mut rows = Vec::new();
+    sim::run_traced(&experiment.points()[0].scenario, &mut rows);
+    let of = |flow: u32| rows.iter().filter(|row| row.flow == flow).map(Row::observed).collect();
+    (0..count as u32).map(of).collect()
+}
+
+fn sending(streams: Vec<Vec<Row>>, link: Option<Rate>) -> Findings {
+    // One end knows nothing of the other.
+    let alone = |rows: Vec<Row>| rows.into_iter().map(|row| Row { receiver: None, ..row }).collect();
+    let trace = Trace::of_streams(streams.into_iter().map(alone).collect(), Format::Trace, Vec::new(), "");
+    explain(&Facts { link, ..Facts::of_trace(&trace.expect("a measurement")) }).expect("explained")
+}
+
+/// The same as the receiving sockets tell it; segments that were sent again left a gap.
+fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>) -> Findings {
+    let sample = |row: &Row| {
+        let receiver = row.receiver.expect("it is watched");
+        trace::Received {
+            at: row.at,
+            flow: row.flow,
+            receiver,
+            window: row.sender.rwnd,
+            rtt: row.sender.srtt,
+            out_of_order: row.sender.retransmits,
+            mss: row.sender.mss,
+        }
+    };
+    let samples: Vec<Vec<_>> = streams.iter().map(|rows| rows.iter().map(sample).collect()).collect();
+    let received = Received::of(&samples, congestion.map(Into::into)).expect("a measurement");
+    let rtt = Some(Duration::from_millis(40));
+    explain(&Facts { link, rtt, ..Facts::of_received(&received) }).expect("explained")
+}
+
+fn first(findings: &Findings) -> (Limit, Confidence) {
+    (findings.findings[0].limit, findings.findings[0].confidence)
+}
+
+const RWND: &str = "[host]\nrcvbuf = { fixed = '128KiB' }\n[[flow]]\ncc = 'cubic'\ncount = COUNT";
+const SNDBUF: &str = "[host]\nsndbuf = { fixed = '64KiB' }\n[[flow]]\ncc = 'cubic'\ncount = COUNT";
+const APP: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT\napp = { write = '5mbit' }";
+const SLOW_READER: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT\napp = { read = '5mbit' }";
+const CUBIC: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT";
+const BBR: &str = "[[flow]]\ncc = 'bbr1'\ncount = COUNT";
+
+/// What each stream has of its own limits several as it does one.
+#[test]
+fn streams_are_held_by_what_each_has() {
+    for (what, limit) in [(RWND, Limit::Rwnd), (SNDBUF, Limit::Sndbuf), (APP, Limit::App)] {
+        let [one, four] = [1, 4].map(|count| sending(streams_over(FAST, count, what), Some(FAST)));
+        assert_eq!((first(&one).0, first(&four).0), (limit, limit), "{what}");
+        assert_eq!((one.measured.streams, four.measured.streams), (1, 4));
+        let ratio = four.measured.steady.as_bps() as f64 / one.measured.steady.as_bps() as f64;
+        assert!((3.5..4.3).contains(&ratio), "{ratio:.2} times one stream: {what}");
+        let told = &four.findings[0].evidence[0];
+        assert!(told.starts_with("it held 4 of 4 streams, for "), "{told}");
+        assert!(
+            four.notes.iter().any(|note| note.starts_with("each of the 4 streams carried ")),
+            "{:?}",
+            four.notes
+        );
+    }
+}
+
+/// To one of four the line looks like a fixed rate of its own; together they fill it. That is so with the line's rate known and without.
+#[test]
+fn streams_share_a_line() {
+    for what in [CUBIC, BBR] {
+        for link in [Some(LINE), None] {
+            let found = sending(streams(4, what), link);
+            assert_eq!(first(&found).0, Limit::Link, "{link:?}, {what}: {:#?}", found.findings);
+            assert_eq!(first(&found).1 == Confidence::Certain, link.is_some());
+            assert!(found.findings[0].share > 0.7, "{}", found.findings[0].share);
+        }
+    }
+}
+
+/// The receiving end names what it can know as the sending end does, and knows better whether its reader keeps up.
+#[test]
+fn a_receiving_end_names_the_same_limit() {
+    for count in [1, 3] {
+        let rwnd = streams(count, RWND);
+        assert_eq!(first(&receiving(&rwnd, Some(LINE), None)), (Limit::Rwnd, Confidence::Certain));
+        assert_eq!(first(&sending(rwnd, Some(LINE))).0, Limit::Rwnd);
+        let slow = receiving(&streams(count, SLOW_READER), Some(LINE), None);
+        assert_eq!(first(&slow), (Limit::ReceiverApp, Confidence::Certain));
+        let full = receiving(&streams(count, CUBIC), Some(LINE), Some("cubic"));
+        assert_eq!(first(&full).0, Limit::Link);
+    }
+    let lossy = streams(1, "loss = '1%'\n[[flow]]\ncc = 'cubic'\ncount = COUNT");
+    assert_eq!(first(&receiving(&lossy, Some(LINE), Some("cubic"))), (Limit::Cwnd, Confidence::High));
+    assert_eq!(first(&sending(lossy, Some(LINE))).0, Limit::Cwnd);
+}
+
+/// Of the sender's own buffer and application a receiving end knows nothing, and says so.
+#[test]
+fn what_a_receiving_end_cannot_know_is_said() {
+    for what in [SNDBUF, APP] {
+        let found = receiving(&streams_over(FAST, 1, what), Some(FAST), Some("cubic"));
+        let finding = &found.findings[0];
+        assert_eq!(finding.confidence, Confidence::Low, "{finding:#?}");
+        assert!(finding.could_not_tell[0].contains("neither Cwnd nor the send buffer"), "{finding:#?}");
+        assert!(found.findings.iter().all(|finding| finding.limit != Limit::Rwnd), "its own window has room");
+    }
+}
+
+/// What cannot be explained is refused in a line: streams without data, and samples too few.
+#[test]
+fn too_little_is_no_measurement() {
+    let nothing = Trace::of_streams(vec![Vec::new(); 3], Format::Trace, Vec::new(), "").expect_err("nothing");
+    assert!(nothing.message.contains("no measurement"), "{nothing}");
+    assert!(Received::of(&[], None).is_err());
+    // One of two streams never got through: the other is explained, and that is said.
+    let mut two = streams(2, RWND);
+    two[1].truncate(2);
+    let trace = Trace::of_streams(two, Format::Trace, Vec::new(), "").expect("one of them");
+    assert_eq!((trace.streams().len(), trace.log().streams), (1, 1));
+    assert!(trace.notes()[0].starts_with("1 of 2 streams"), "{:?}", trace.notes());
+}
+
+fn diagnosed(facts: &Facts<'_>) -> Result<Diagnosis, DiagnoseError> {
+    fullpipe::diagnose(facts, |_| ())
+}
+
+/// A line of many gigabits is climbed within what one waits for, however few round trips that are, and what was done is said. On one host
+/// nothing is climbed.
+#[test]
+fn a_fast_path_has_its_ladder_in_time() {
+    let rows = streams(1, RWND);
+    // The same transfer on a path a hundred times as short, a hundred times as fast.
+    let short = |row: Row| {
+        let mut row = row;
+        let shorter = |rtt: Duration| rtt / 100;
+        (row.sender.srtt, row.sender.min_rtt) =
+            (row.sender.srtt.map(shorter), row.sender.min_rtt.map(shorter));
+        row.sender.delivered = row.sender.delivered.mul_div(100, 1);
+        row
+    };
+    let rows: Vec<Row> = rows[0].iter().cloned().map(short).collect();
+    let trace = Trace::of(rows).expect("a measurement");
+    let link = Some(Rate::from_bps(10_000_000_000));
+    let diagnosis = diagnosed(&Facts { link, ..Facts::of_trace(&trace) }).expect("diagnosed");
+    assert!(diagnosis.ladder.len() > 2, "{:#?}", diagnosis.ladder);
+    let said = diagnosis.assumptions.iter().find(|line| line.starts_with("simulated over "));
+    // Ten seconds, the usual least, would be hundreds of millions of packets in all its runs.
+    assert!(said.is_some_and(|line| line.contains("ms instead of the log's")), "{said:?}");
+    let here = diagnosed(&Facts { no_path: true, ..Facts::of_trace(&trace) }).expect("diagnosed");
+    assert!(here.ladder.is_empty() && here.notes.iter().any(|note| note.starts_with("no ladder: both ends")));
+    assert!(here.findings.iter().all(|finding| finding.confidence == Confidence::Low));
+    // A line too fast for that has its first rung and its last.
+    let link = Some(Rate::from_bps(400_000_000_000));
+    let slow = Trace::of(streams(1, RWND).remove(0)).expect("a measurement");
+    let rtt = Some(Duration::from_millis(40));
+    let fast = diagnosed(&Facts { link, rtt, ..Facts::of_trace(&slow) }).expect("diagnosed");
+    assert_eq!(fast.ladder.len(), 2, "{:#?}", fast.ladder);
+    assert!(
+        fast.notes.iter().any(|note| note.starts_with("not simulated: so fast a line")),
+        "{:?}",
+        fast.notes
+    );
+}
