@@ -74,6 +74,8 @@ fn is_told(situation: &str, picks: impl Fn(&str) -> bool, least: [Option<f64>; 2
             let agreed = agreement(&truth, &found).unwrap_or(0.0);
             sums[end] += agreed / runs.len() as f64;
             told.push(format!("  {} {agreed:.3}: {}", ENDS[end], shares(&found)));
+            let findings = capture.classify(Some(*line)).findings;
+            told.extend(findings.first().map(|finding| format!("    {}", finding.evidence.join("; "))));
         }
     }
     let told = told.join("\n");
@@ -147,6 +149,12 @@ fn slow_start_of_a_short_flow() {
 #[test]
 fn a_policer_of_the_flow() {
     is_told("policer", |label| !label.contains("long path cc=reno"), BOTH);
+}
+
+/// Whose losses are told at the receiver alone.
+#[test]
+fn a_policer_of_reno_on_the_long_path() {
+    is_told("policer", |label| label.contains("long path cc=reno"), [None, Some(0.95)]);
 }
 
 #[test]
