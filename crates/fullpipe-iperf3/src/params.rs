@@ -360,6 +360,7 @@ mod tests {
             zerocopy: true,
             dont_fragment: true,
             authenticates: false,
+            wants_trace: true,
             client_version: Some("3.12".into()),
         };
         assert_eq!(Params::from_json(&full.to_json()), Ok(full));
