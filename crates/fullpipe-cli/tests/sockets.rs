@@ -171,9 +171,19 @@ fn the_limit_of_a_running_application_is_named() {
         document["findings"][0]["limit"].as_str().expect("a limit").to_owned()
     };
     let fast = ["--rate", "100mbit", "--rtt", "40ms"];
-    assert_eq!(named(&["--rate", "20mbit", "--rtt", "40ms"], "-C cubic", "20mbit"), "link");
-    assert_eq!(named(&fast, "-C cubic --fq-rate 10M", "100mbit"), "pacing");
-    assert_eq!(named(&[&fast[..], &["--loss", "1%"]].concat(), "-C cubic", "100mbit"), "cwnd");
-    // Both buffers are set, and of a receive buffer less becomes window.
-    assert_eq!(named(&fast, "-C cubic -w 100K", "100mbit"), "rwnd");
+    let lossy = [&fast[..], &["--loss", "1%"]].concat();
+    let cases: [(&[&str], &str, &str, &str); 4] = [
+        (&["--rate", "20mbit", "--rtt", "40ms"], "-C cubic", "20mbit", "link"),
+        (&fast, "-C cubic --fq-rate 10M", "100mbit", "pacing"),
+        (&lossy, "-C cubic", "100mbit", "cwnd"),
+        // Both buffers are set, and of a receive buffer less becomes window.
+        (&fast, "-C cubic -w 100K", "100mbit", "rwnd"),
+    ];
+    // Each path has namespaces of its own, and none carries much.
+    thread::scope(|scope| {
+        for (path, client, link, limit) in cases {
+            let named = &named;
+            scope.spawn(move || assert_eq!(named(path, client, link), limit, "{client} over {path:?}"));
+        }
+    });
 }

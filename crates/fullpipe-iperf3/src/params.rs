@@ -360,8 +360,8 @@ mod tests {
             zerocopy: true,
             dont_fragment: true,
             authenticates: false,
-            wants_trace: true,
             client_version: Some("3.12".into()),
+            wants_trace: true,
         };
         assert_eq!(Params::from_json(&full.to_json()), Ok(full));
     }

@@ -213,7 +213,7 @@ mod tests {
             congestion_used: Some("cubic".into()),
             streams: vec![stream, receiver],
             server_output: Some(ServerOutput::Text("a line\n".into())),
-            trace: Some("t_s,cwnd_bytes\n1.5,14480\n".into()),
+            trace: Some("time_ns,flow\n".into()),
         }
     }
 

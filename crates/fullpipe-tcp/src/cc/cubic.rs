@@ -61,7 +61,6 @@ pub struct Cubic {
     window: Window,
     slow_start: Watch,
     curve: Curve,
-    last_send: Instant,
 }
 
 impl Cubic {
@@ -71,7 +70,6 @@ impl Cubic {
             window: Window::new(cx, hints),
             slow_start: Watch::new(cx, hints.slow_start.unwrap_or(SlowStart::HyStart)),
             curve: Curve::default(),
-            last_send: cx.now,
         }
     }
 }
@@ -79,13 +77,12 @@ impl Cubic {
 impl CongestionControl for Cubic {
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         if sent.first_after_idle {
-            self.curve.skip(cx.now.saturating_since(self.last_send), cx.now);
+            self.curve.skip(sent.idle, cx.now);
         }
-        self.last_send = cx.now;
     }
 
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
-        let Self { window, slow_start, curve, last_send: _ } = self;
+        let Self { window, slow_start, curve } = self;
         window.on_signal(cx, signal, |cwnd| curve.cut(cwnd));
         if let Signal::Timeout { .. } = signal {
             // Whatever the curve knew is out of date: slow start up to ssthresh, then a new plateau there.
@@ -95,7 +92,7 @@ impl CongestionControl for Cubic {
     }
 
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
-        let Self { window, slow_start, curve, last_send: _ } = self;
+        let Self { window, slow_start, curve } = self;
         let min_rtt = sample.rtt.and_then(|rtt| curve.note_rtt(cx.now, rtt));
         let grant = slow_start.on_ack(cx, sample, min_rtt, window);
         let rest = window.on_watched_ack(cx, sample, grant);

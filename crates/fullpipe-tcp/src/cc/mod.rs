@@ -40,9 +40,16 @@ pub(crate) use window::INITIAL_SEGMENTS;
 
 /// One congestion-control algorithm at work on one connection.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// A range left, or is about to leave at `sent.departure`.
+    /// A range left, or is about to leave at `sent.departure`: the first after nothing was in flight; and each, if the
+    /// controller [follows](CongestionControl::follows_sends) them.
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         let _ = (cx, sent);
+    }
+
+    /// Whether [`CongestionControl::on_send`] is to tell of every range. None of the controllers here needs that, and in
+    /// the packet loop it costs as much as sending.
+    fn follows_sends(&self) -> bool {
+        false
     }
 
     /// A sent record was marked lost; called once per record.
@@ -226,6 +233,8 @@ pub struct Sent {
     pub kind: SentKind,
     /// It is the first transmission after nothing was in flight.
     pub first_after_idle: bool,
+    /// How long nothing was sent before it; zero for the first of all.
+    pub idle: Duration,
     /// Its scheduled departure.
     pub departure: Instant,
 }

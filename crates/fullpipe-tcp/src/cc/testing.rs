@@ -392,8 +392,14 @@ impl<C: CongestionControl> Run<C> {
             inflight: cx.inflight,
             lost: cx.lost,
         });
-        let sent =
-            Sent { offset: cx.snd_nxt, len: MSS, kind: SentKind::New, first_after_idle, departure: cx.now };
+        let sent = Sent {
+            offset: cx.snd_nxt,
+            len: MSS,
+            kind: SentKind::New,
+            first_after_idle,
+            idle: Duration::ZERO,
+            departure: cx.now,
+        };
         cx.snd_nxt += MSS;
         cx.sent += MSS;
         cx.flight_size = cx.snd_nxt - cx.snd_una;

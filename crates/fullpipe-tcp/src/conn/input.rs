@@ -11,6 +11,7 @@ use crate::recovery::rack::{Patience, Rack};
 use crate::recovery::rto::Rto;
 use crate::recovery::scoreboard::{RecordNo, RecordState, Run, SentRecord};
 use crate::rx::ack::Received;
+use crate::rx::reassembly::Arrival;
 use crate::wire::{Flags, Segment, Timestamps};
 
 /// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
@@ -41,15 +42,66 @@ pub(super) struct Delivery {
     repeated: u64,
 }
 
+/// What an ACK's sums count from.
 #[derive(Clone, Copy)]
-struct Newest {
+pub(super) struct Before {
+    /// Octets in the network.
+    pub(super) prior_inflight: u64,
+    /// Octets marked lost since the start.
+    pub(super) lost: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Newest {
     sent_at: Instant,
     end: u64,
     snapshot: RateSnapshot,
     first_transmission: bool,
 }
 
+impl Newest {
+    fn of(record: &SentRecord) -> Self {
+        Self {
+            sent_at: record.sent_at,
+            end: record.end(),
+            snapshot: record.snapshot,
+            first_transmission: record.transmissions == 1,
+        }
+    }
+}
+
 impl Delivery {
+    /// Nothing so far.
+    #[inline]
+    fn new(now: Instant, min_rtt: Option<Duration>) -> Self {
+        Self {
+            now,
+            min_rtt,
+            cum_acked: 0,
+            sacked: 0,
+            segments: 0,
+            newest: None,
+            acked: None,
+            ambiguous: false,
+            reported: None,
+            spurious_timeout: false,
+            repeated: 0,
+        }
+    }
+
+    /// The one run of an ACK of what was sent once, which is all there is to it.
+    #[inline]
+    pub(super) fn of_run(now: Instant, min_rtt: Option<Duration>, run: Run<'_>) -> Self {
+        let Run { first, last, segments, octets } = run;
+        Self {
+            cum_acked: octets,
+            segments,
+            newest: Some(Newest::of(last)),
+            acked: Some((first.sent_at, last.sent_at)),
+            ..Self::new(now, min_rtt)
+        }
+    }
+
     /// A call: there is one run in most ACKs, and spread out in a loop this would cost more.
     #[inline(never)]
     fn take(&mut self, run: Run<'_>, selectively: bool, rack: &mut Rack, rto: &Rto) {
@@ -64,12 +116,7 @@ impl Delivery {
         self.segments += segments;
         let first_transmission = last.transmissions == 1;
         if self.newest.is_none_or(|newest| (last.sent_at, last.end()) > (newest.sent_at, newest.end)) {
-            self.newest = Some(Newest {
-                sent_at: last.sent_at,
-                end: last.end(),
-                snapshot: last.snapshot,
-                first_transmission,
-            });
+            self.newest = Some(Newest::of(last));
         }
         let span = if selectively { &mut self.reported } else { &mut self.acked };
         if first_transmission {
@@ -112,7 +159,16 @@ pub(super) fn lost_record(number: RecordNo, record: &SentRecord, cause: LossCaus
 
 impl Connection {
     /// Handles a segment. Afterwards `poll_transmit`, `poll_event` and `poll_timeout` are worth calling.
+    #[inline]
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
+        if !self.handle_predicted(now, segment) {
+            self.handle_any(now, segment);
+        }
+    }
+
+    /// [`Self::handle_segment`] for whatever comes, in the order of the RFC.
+    #[inline(never)]
+    pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
         if !self.state.carries_data() && !self.on_segment_without_data(now, segment) {
             return;
         }
@@ -139,14 +195,8 @@ impl Connection {
             return;
         }
         if let Some(timestamps) = segment.timestamps {
-            // The same once more, as in a copy that was long on its way, does not show that the peer's clock goes on.
-            let is_news = timestamps.value != self.ts_recent && !self.is_older(now, timestamps.value);
-            if is_news && start <= self.last_ack_sent {
-                self.ts_recent = timestamps.value;
-                // What was received before may have been on its way for weeks.
-                if start >= self.reassembly.rcv_nxt() {
-                    self.ts_recent_at = now;
-                }
+            if !self.is_older(now, timestamps.value) {
+                self.note_timestamp(now, timestamps, start);
             }
             if segment.len > 0 && self.window.is_new_echo(timestamps.echo) {
                 self.window.on_echo(timestamps.echo, clock(now), self.readable());
@@ -201,6 +251,19 @@ impl Connection {
             && now.saturating_since(self.ts_recent_at) < TIMESTAMP_VALID_FOR
     }
 
+    /// Takes the timestamp of a segment from `start` on that is not older than the last: the next to be echoed.
+    #[inline]
+    pub(super) fn note_timestamp(&mut self, now: Instant, timestamps: Timestamps, start: u64) {
+        // The same once more, as in a copy that was long on its way, does not show that the peer's clock goes on.
+        if timestamps.value != self.ts_recent && start <= self.last_ack_sent {
+            self.ts_recent = timestamps.value;
+            // What was received before may have been on its way for weeks.
+            if start >= self.reassembly.rcv_nxt() {
+                self.ts_recent_at = now;
+            }
+        }
+    }
+
     fn on_data(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
         let len = u64::from(segment.len);
         if len.min(self.mss) > self.rcv_mss {
@@ -219,6 +282,18 @@ impl Connection {
         if arrival.out_of_order {
             self.window.on_out_of_order(self.reassembly.highest() - self.reassembly.rcv_nxt());
         }
+        self.owe_ack(now, len, arrival, segment.flags.has(Flags::FIN));
+        if self.reassembly.rcv_nxt() > before {
+            self.events.add(Event::Readable);
+            if self.fin_at.is_some_and(|fin| self.reassembly.rcv_nxt() > fin && before <= fin) {
+                self.on_peer_closed(now);
+            }
+        }
+    }
+
+    /// Opens the window for `len` octets that have been taken, and decides when to acknowledge them.
+    #[inline(always)]
+    pub(super) fn owe_ack(&mut self, now: Instant, len: u64, arrival: Arrival, fin: bool) {
         let occupied = self.reassembly.held_bytes() + self.readable();
         let window_opened = arrival.new > 0 && self.window.on_accepted(len, self.rcv_mss, occupied);
         let window_shrinks =
@@ -232,7 +307,7 @@ impl Connection {
                 disorder: arrival.out_of_order || reassembly.has_holes(),
                 // Without SACK each ACK is all the news there is, and is not held back.
                 crowded: arrival.crowded || !self.has_sack,
-                urgent: arrival.filled_last_hole || arrival.new == 0 || segment.flags.has(Flags::FIN),
+                urgent: arrival.filled_last_hole || arrival.new == 0 || fin,
                 rcv_nxt: reassembly.rcv_nxt(),
                 window_opened,
                 window_shrinks,
@@ -241,12 +316,6 @@ impl Connection {
             },
             || rtt.rto(),
         );
-        if self.reassembly.rcv_nxt() > before {
-            self.events.add(Event::Readable);
-            if self.fin_at.is_some_and(|fin| self.reassembly.rcv_nxt() > fin && before <= fin) {
-                self.on_peer_closed(now);
-            }
-        }
     }
 
     /// False if the segment goes no further: what it acknowledges was never sent (TCP-6), or lies further back than any
@@ -281,19 +350,7 @@ impl Connection {
         self.probe_armed_at = None;
         let prior_inflight = self.board.inflight();
         let lost_before = self.board.lost_total();
-        let mut delivery = Delivery {
-            now,
-            min_rtt: self.rtt.min_rtt(),
-            cum_acked: 0,
-            sacked: 0,
-            segments: 0,
-            newest: None,
-            acked: None,
-            ambiguous: false,
-            reported: None,
-            spurious_timeout: false,
-            repeated: 0,
-        };
+        let mut delivery = Delivery::new(now, self.rtt.min_rtt());
         // Ascending offsets, as they were sent: a lower delivery after a higher one within one ACK would
         // pass for reordering.
         self.take_cumulative(ack, &mut delivery);
@@ -312,15 +369,9 @@ impl Connection {
         }
         self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
         if una_advanced {
-            if self.queue.on_acked(ack, self.snd_nxt) {
-                self.events.add(Event::Writable);
-            }
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.
-            if delivery.newest_rtt().is_some() || self.has_timestamps {
-                self.rto.on_valid_sample();
-            }
-            self.rto.on_progress();
-            self.rto_base = now;
+            let answers = delivery.newest_rtt().is_some() || self.has_timestamps;
+            self.note_progress(now, answers);
         }
 
         let mut spurious = false;
@@ -344,14 +395,44 @@ impl Connection {
 
         self.note_echo(now, segment);
 
-        let newly_lost = self.board.lost_total() - lost_before.min(self.board.lost_total());
+        let before = Before { prior_inflight, lost: lost_before };
+        self.conclude_ack(now, &delivery, before, una_advanced, spurious, look_again);
+    }
+
+    /// Something more was acknowledged cumulatively; the path `answers`, if what was acknowledged can be timed.
+    #[inline]
+    pub(super) fn note_progress(&mut self, now: Instant, answers: bool) {
+        if self.queue.on_acked(self.snd_una, self.snd_nxt) {
+            self.events.add(Event::Writable);
+        }
+        if answers {
+            self.rto.on_valid_sample();
+        }
+        self.rto.on_progress();
+        self.rto_base = now;
+    }
+
+    /// The end of every ACK with news: PRR and the controller hear of it, and what follows is arranged.
+    #[inline(always)]
+    pub(super) fn conclude_ack(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        before: Before,
+        una_advanced: bool,
+        spurious: bool,
+        look_again: Option<Instant>,
+    ) {
+        let news = delivery.delivered() > 0;
+        let delivered = delivery.delivered() + delivery.repeated * self.mss;
+        let newly_lost = self.board.lost_total() - before.lost.min(self.board.lost_total());
         if self.reduces_by_prr() {
             let inflight = self.board.inflight();
             let progress = una_advanced && newly_lost == 0;
             self.prr.on_ack(delivered, inflight, self.control.ssthresh, self.mss, progress);
         }
         if delivered > 0 || newly_lost > 0 {
-            let sample = self.sample(&delivery, una_advanced, newly_lost, prior_inflight, spurious);
+            let sample = self.sample(delivery, una_advanced, newly_lost, before.prior_inflight, spurious);
             let cx = self.context(now);
             self.cc.on_ack(&cx, &sample);
             self.refresh_control(&cx);
@@ -381,7 +462,8 @@ impl Connection {
     /// acknowledges, and yesterday's would reach too far.
     ///
     /// True if it says another window than before.
-    fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) -> bool {
+    #[inline(always)]
+    pub(super) fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer_scale;
         let changed = window != self.snd_wnd;
         let reopens = start == self.snd_wl1 && (window > self.snd_wnd || window == 0);
@@ -445,7 +527,8 @@ impl Connection {
     }
 
     /// Takes the samples of an ACK; `answer` are its timestamps if it acknowledged something.
-    fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
+    #[inline(always)]
+    pub(super) fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
         if let Some(newest) = delivery.newest_rtt() {
             self.rtt.on_min_sample(newest, delivery.now);
             self.rtts.add(newest);
@@ -540,6 +623,7 @@ impl Connection {
 
     /// Lets RACK mark, tells the controller, and enters recovery if that is news. Returns when to look
     /// again.
+    #[inline]
     pub(super) fn detect_losses(&mut self, now: Instant) -> Option<Instant> {
         let lost_before = self.board.lost_total();
         let (mut again, since) = (false, self.reduced_at);
@@ -614,6 +698,7 @@ impl Connection {
         self.lost_scratch = lost;
     }
 
+    #[inline(always)]
     fn sample(
         &mut self,
         delivery: &Delivery,
@@ -654,7 +739,8 @@ impl Connection {
         }
     }
 
-    fn rearm_after_ack(&mut self, now: Instant, look_again: Option<Instant>, progress: bool) {
+    #[inline]
+    pub(super) fn rearm_after_ack(&mut self, now: Instant, look_again: Option<Instant>, progress: bool) {
         if self.board.is_empty() {
             match self.retransmit_timer {
                 None => {}
@@ -675,7 +761,8 @@ impl Connection {
     }
 
     /// An autotuned send buffer follows the window, while the window itself is not full.
-    fn autotune_send_buffer(&mut self) {
+    #[inline]
+    pub(super) fn autotune_send_buffer(&mut self) {
         let cwnd = self.control.cwnd;
         if cwnd > self.tuned_for && self.board.inflight() < self.effective_cwnd() {
             self.tuned_for = cwnd;
@@ -684,6 +771,7 @@ impl Connection {
     }
 
     /// Emits `Finished` once, when the FIN has been acknowledged.
+    #[inline]
     fn finish_if_done(&mut self, now: Instant) {
         let ours = self.fin_sent && self.snd_una > self.queue.written();
         if ours && !self.finished {

@@ -39,6 +39,7 @@ mod icmp;
 mod input;
 mod mtu;
 mod output;
+mod prediction;
 mod report;
 mod reset;
 mod silence;
@@ -551,6 +552,7 @@ impl Connection {
     }
 
     /// Reads the decision, from which what is used per transmission follows.
+    #[inline]
     fn refresh_control(&mut self, cx: &Context) {
         // Mostly it stands, and to find that out is cheaper than a copy.
         let control = self.cc.control();
@@ -562,6 +564,7 @@ impl Connection {
 
     /// Marks the samples to come when the application leaves the window unused
     /// (draft-ietf-ccwg-bbr section 4.1.2.4).
+    #[inline(always)]
     fn check_app_limited(&mut self) {
         let unsent = self.unsent();
         let inflight = self.board.inflight();

@@ -1,6 +1,6 @@
 //! What to send now: lost data first, then new data, then a bare ACK.
 
-use fullpipe_units::{Ecn, Instant};
+use fullpipe_units::{Duration, Ecn, Instant};
 
 use super::timers::RetransmitTimer;
 use super::{Connection, Phase, ProbeKind, State, Transmit};
@@ -12,6 +12,12 @@ use crate::tx::build::{self, Room};
 use crate::wire::{Flags, SackBlocks, Segment};
 
 impl Connection {
+    /// There is nothing to ask [`Connection::poll_transmit`] for: a receiver between two ACKs.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.state.carries_data() && self.only_acknowledges() && !self.acks.is_due()
+    }
+
     /// The next transmission, or `None` when nothing may be sent now.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
@@ -206,7 +212,8 @@ impl Connection {
         if len < segments * self.mss && !self.config.nodelay {
             self.short_until = end;
         }
-        let sent = Sent { offset, len, kind: SentKind::New, first_after_idle, departure: now };
+        let sent =
+            Sent { offset, len, kind: SentKind::New, first_after_idle, idle: Duration::ZERO, departure: now };
         self.on_sent(now, sent, segments);
         let limited = self.board.inflight() >= self.effective_cwnd();
         self.usage.on_send(self.snd_una, self.snd_nxt, self.snd_nxt - self.snd_una, limited);
@@ -241,7 +248,14 @@ impl Connection {
         }
         self.undo.on_retransmission(super::input::clock(now));
         self.stats.retransmits += 1;
-        let sent = Sent { offset, len: len.into(), kind, first_after_idle: false, departure: now };
+        let sent = Sent {
+            offset,
+            len: len.into(),
+            kind,
+            first_after_idle: false,
+            idle: Duration::ZERO,
+            departure: now,
+        };
         self.on_sent(now, sent, u64::from(len).div_ceil(self.mss));
         if self.retransmit_timer.is_none() {
             self.arm_timeout(now);
@@ -301,14 +315,22 @@ impl Connection {
     fn on_sent(&mut self, now: Instant, sent: Sent, segments: u64) {
         self.stats.segments_sent += segments;
         self.stats.bytes_sent += sent.len;
-        self.last_sent_at = Some(now);
+        let last = self.last_sent_at.replace(now);
         if self.is_reducing() {
             self.prr.on_send(sent.len);
         }
         let rate = if self.paced() { self.release().rate } else { None };
         self.pacer.on_send(now, sent.len, segments, rate);
+        if sent.first_after_idle || self.cc.follows_sends() {
+            self.tell_of_send(now, sent, last);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_of_send(&mut self, now: Instant, sent: Sent, last: Option<Instant>) {
         let cx = self.context(now);
-        self.cc.on_send(&cx, &sent);
+        let idle = last.map_or(Duration::ZERO, |last| now.saturating_since(last));
+        self.cc.on_send(&cx, &Sent { idle, ..sent });
         if sent.first_after_idle {
             self.refresh_control(&cx);
         }

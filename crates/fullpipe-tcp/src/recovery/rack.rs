@@ -76,6 +76,7 @@ impl Rack {
     }
 
     /// A record, or several in a row, were delivered (RFC 8985 section 6.2 steps 1 to 3).
+    #[inline]
     pub fn on_delivered(&mut self, now: Instant, run: Run<'_>, min_rtt: Option<Duration>) {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
@@ -131,6 +132,7 @@ impl Rack {
 
     /// Marks what is lost by `now` (step 5), calling `lost` for each record in the order of marking, and
     /// returns when to look again if something may still turn out lost.
+    #[inline(always)]
     pub fn detect(
         &mut self,
         now: Instant,

@@ -346,6 +346,36 @@ impl Scoreboard {
         part
     }
 
+    /// All that is outstanding is in the network and was sent once, and nothing has been reported selectively.
+    #[inline]
+    pub fn is_fresh(&self) -> bool {
+        self.sacked.is_empty() && self.lost_pending == 0 && self.resent_in_network == 0
+    }
+
+    /// [`Scoreboard::acknowledge`] of whole records where [`Scoreboard::is_fresh`]: they are one run. False, and nothing
+    /// has happened, if `offset` lies within a record.
+    #[inline]
+    pub fn acknowledge_fresh(&mut self, offset: u64, newly: impl FnOnce(Run<'_>)) -> bool {
+        let mut segments = 1;
+        let last = loop {
+            match self.records.get(segments - 1) {
+                Some(record) if record.end() < offset => segments += 1,
+                Some(record) if record.end() == offset => break record,
+                _ => return false,
+            }
+        };
+        let Some(first) = self.records.front() else { return false };
+        let octets = offset - first.offset;
+        newly(Run { first, last, segments: segments as u64, octets });
+        for _ in 0..segments {
+            self.records.pop_front();
+        }
+        self.inflight -= octets;
+        self.visited += segments as u64;
+        self.base += segments as u64;
+        true
+    }
+
     /// The peer took a part of a segment only, as after a window shrunk under our feet, or acknowledges in pieces.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };

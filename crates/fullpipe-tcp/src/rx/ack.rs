@@ -22,12 +22,12 @@ const COMPRESSION_DELAY: Duration = Duration::from_millis(1);
 const COMPRESSION_RTT_FRACTION: u64 = 20;
 
 /// The receiver's ACK state.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct AckPolicy {
     /// An ACK is owed at once.
     now: bool,
-    /// An ACK is owed by then.
-    delayed_until: Option<Instant>,
+    /// An ACK is owed by then; [`Instant::FAR_FUTURE`] when none is.
+    delayed_until: Instant,
     quick_left: u64,
     ato: Duration,
     last_arrival: Option<Instant>,
@@ -60,9 +60,25 @@ pub(crate) struct Received {
     pub(crate) rtt: Option<Duration>,
 }
 
+impl Default for AckPolicy {
+    fn default() -> Self {
+        Self {
+            now: false,
+            delayed_until: Instant::FAR_FUTURE,
+            quick_left: 0,
+            ato: Duration::ZERO,
+            last_arrival: None,
+            unacked: 0,
+            dup_acks: 0,
+            compressed: 0,
+            compressed_at: 0,
+        }
+    }
+}
+
 impl AckPolicy {
     /// Data arrived. A pause longer than this side's retransmission timeout, `rto`, restarts the quick phase.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_data(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         self.adapt(now, received, rto);
         if received.window_opened {
@@ -79,12 +95,12 @@ impl AckPolicy {
         } else if !self.now {
             let delay = self.ato.min(received.rtt.map_or(DELACK_MAX, |rtt| rtt.max(ATO_MIN))).min(DELACK_MAX);
             let due = now + delay;
-            self.delayed_until = Some(self.delayed_until.map_or(due, |earlier| earlier.min(due)));
+            self.delayed_until = self.delayed_until.min(due);
         }
     }
 
     /// Follows the spacing of arrivals, so that an ACK waits about as long as the next segment takes.
-    #[inline]
+    #[inline(always)]
     fn adapt(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         match self.last_arrival.replace(now) {
             None => {
@@ -122,7 +138,7 @@ impl AckPolicy {
             }
             let share = received.rtt.map_or(COMPRESSION_DELAY, |rtt| rtt / COMPRESSION_RTT_FRACTION);
             let due = now + share.min(COMPRESSION_DELAY);
-            self.delayed_until = Some(self.delayed_until.map_or(due, |earlier| earlier.min(due)));
+            self.delayed_until = self.delayed_until.min(due);
         }
     }
 
@@ -138,7 +154,7 @@ impl AckPolicy {
 
     /// The delayed ACK's time has come.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
-        if self.delayed_until.is_some_and(|due| due <= now) {
+        if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
                 // The delay was in vain: wait longer next time.
@@ -154,7 +170,7 @@ impl AckPolicy {
 
     /// When an ACK must go out at the latest; [`Instant::FAR_FUTURE`] when none is owed.
     pub(crate) fn deadline(&self) -> Instant {
-        self.delayed_until.unwrap_or(Instant::FAR_FUTURE)
+        self.delayed_until
     }
 
     /// An ACK must go out now.
@@ -168,7 +184,7 @@ impl AckPolicy {
             self.quick_left = self.quick_left.saturating_sub(1);
         }
         self.now = false;
-        self.delayed_until = None;
+        self.delayed_until = Instant::FAR_FUTURE;
         self.unacked = 0;
         self.compressed = 0;
     }

@@ -20,6 +20,12 @@ pub(crate) struct Arrival {
     pub(crate) crowded: bool,
 }
 
+impl Arrival {
+    /// Nothing of it was taken.
+    const NOTHING: Self =
+        Self { new: 0, advanced: false, filled_last_hole: false, out_of_order: false, crowded: false };
+}
+
 /// The receive side's positions.
 #[derive(Clone, Debug)]
 pub(crate) struct Reassembly {
@@ -66,9 +72,19 @@ impl Reassembly {
     }
 
     /// Takes `start..end`, already cut to the window.
+    #[inline]
     pub(crate) fn insert(&mut self, start: u64, end: u64) -> Arrival {
-        let mut arrival =
-            Arrival { new: 0, advanced: false, filled_last_hole: false, out_of_order: false, crowded: false };
+        if start == self.rcv_nxt && start < end && self.held.is_empty() {
+            self.rcv_nxt = end;
+            return Arrival { new: end - start, advanced: true, ..Arrival::NOTHING };
+        }
+        self.insert_out_of_place(start, end)
+    }
+
+    /// The same where something is missing, or has been received before.
+    #[inline(never)]
+    fn insert_out_of_place(&mut self, start: u64, end: u64) -> Arrival {
+        let mut arrival = Arrival::NOTHING;
         if start >= end {
             return arrival;
         }

@@ -142,6 +142,10 @@ impl ReceiveWindow {
     /// Silly-window avoidance and the free space (RFC 9293 section 3.8.6.2.2).
     fn select(&self, occupied: u64, mss: u64) -> u64 {
         let full = self.full;
+        // Whoever keeps up has nothing in the buffer.
+        if occupied == 0 && self.scale > 0 {
+            return full.min(self.rcv_ssthresh).min(self.clamp);
+        }
         let free = if occupied == 0 { full } else { self.free(occupied) };
         let mss = mss.min(full.min(self.clamp));
         if free < full / 2 && (free < full / 16 || free < mss) {
@@ -188,6 +192,7 @@ impl ReceiveWindow {
     /// New data was accepted: open the window by twice as much, as far as the buffer allows. Data above
     /// a hole counts too, or one loss in slow start would hold the sender back for many round trips.
     /// True if it opened.
+    #[inline(always)]
     pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) -> bool {
         if self.free_with.0 != occupied {
             self.free_with = (occupied, self.free(occupied));
@@ -201,6 +206,7 @@ impl ReceiveWindow {
     }
 
     /// With `occupied` bytes in the buffer less would be offered than was at `acknowledged`, when it was offered last.
+    #[inline(always)]
     pub(crate) fn shrinks(&mut self, occupied: u64, acknowledged: u64) -> bool {
         if self.free_with.0 != occupied {
             self.free_with = (occupied, self.free(occupied));

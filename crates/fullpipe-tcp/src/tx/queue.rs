@@ -118,6 +118,7 @@ impl SendQueue {
     }
 
     /// Everything below `una` was acknowledged, everything below `nxt` sent. True when a blocked writer can go on.
+    #[inline]
     pub(crate) fn on_acked(&mut self, una: u64, nxt: u64) -> bool {
         self.una = self.una.max(una.min(self.written));
         if !self.blocked {

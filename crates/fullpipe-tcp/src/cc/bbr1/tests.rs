@@ -431,6 +431,7 @@ fn after_idling_it_goes_on_at_the_bandwidth() {
         len: MSS,
         kind: SentKind::New,
         first_after_idle: true,
+        idle: Duration::ZERO,
         departure: run.cx.now,
     };
     run.cc.on_send(&run.cx, &sent);

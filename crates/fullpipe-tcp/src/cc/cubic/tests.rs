@@ -12,8 +12,10 @@ fn curve(w_max: u64, cwnd: u64) -> Curve {
     curve
 }
 
-fn send(bench: &mut Bench<Cubic>, first_after_idle: bool) {
-    let sent = Sent { offset: 0, len: MSS, kind: SentKind::New, first_after_idle, departure: bench.cx.now };
+/// The first transmission after `idle`.
+fn resume(bench: &mut Bench<Cubic>, idle: Duration) {
+    let departure = bench.cx.now;
+    let sent = Sent { offset: 0, len: MSS, kind: SentKind::New, first_after_idle: true, idle, departure };
     bench.cc.on_send(&bench.cx, &sent);
 }
 
@@ -132,13 +134,11 @@ fn cub_11_idle_time_does_not_count() {
         bench.acks(70);
         bench.cwnd()
     };
-    send(&mut bench, false);
     let before = grown(&mut bench);
     let epoch = bench.cc.curve.epoch.unwrap();
     let age = bench.cx.now.saturating_since(epoch);
-    send(&mut bench, false);
     bench.pass(Duration::from_secs(30));
-    send(&mut bench, true);
+    resume(&mut bench, Duration::from_secs(30));
     let epoch = bench.cc.curve.epoch.unwrap();
     assert_eq!(bench.cx.now.saturating_since(epoch), age);
     assert!(grown(&mut bench) <= before + 3);

@@ -110,6 +110,7 @@ fn idling_forgets_the_path() {
         len: MSS,
         kind: SentKind::New,
         first_after_idle: true,
+        idle: Duration::ZERO,
         departure: bench.cx.now,
     };
     bench.cc.on_send(&bench.cx, &sent);

@@ -19,6 +19,7 @@ mod handshake;
 mod limits;
 mod loss;
 mod pair;
+mod prediction;
 mod rate;
 mod receiver;
 mod spurious;

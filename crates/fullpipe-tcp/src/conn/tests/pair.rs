@@ -28,6 +28,8 @@ pub(super) struct Pair {
     /// Every segment that left, with the time in ms.
     pub(super) log: Vec<(u64, Side, Segment)>,
     pub(super) server_reads: bool,
+    /// Whether expected segments are recognised ([`prediction`](super::super::prediction)).
+    pub(super) predicts: bool,
     in_flight: BTreeMap<(Instant, u64), (Side, Segment)>,
     sent: u64,
     /// Data segments sent by each side, from zero: what a path tells them by.
@@ -53,6 +55,7 @@ impl Pair {
             events: Vec::new(),
             log: Vec::new(),
             server_reads: true,
+            predicts: true,
             in_flight: BTreeMap::new(),
             sent: 0,
             ordinals: [0; 2],
@@ -83,9 +86,11 @@ impl Pair {
             self.now = next;
             if arrival <= timer {
                 let Some((_, (from, segment))) = self.in_flight.pop_first() else { return };
-                match from {
-                    Side::Client => self.server.handle_segment(self.now, &segment),
-                    Side::Server => self.client.handle_segment(self.now, &segment),
+                let conn = if from == Side::Client { &mut self.server } else { &mut self.client };
+                if self.predicts {
+                    conn.handle_segment(self.now, &segment);
+                } else {
+                    conn.handle_any(self.now, &segment);
                 }
             }
             for conn in [&mut self.client, &mut self.server] {

@@ -382,6 +382,7 @@ fn b3_14_restart_from_idle() {
         len: MSS,
         kind: SentKind::New,
         first_after_idle: true,
+        idle: Duration::ZERO,
         departure: run.cx.now,
     };
     run.cc.on_send(&run.cx, &sent);
