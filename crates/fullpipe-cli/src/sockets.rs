@@ -81,13 +81,13 @@ struct Looking {
 }
 
 impl Looking {
-    /// Takes samples until it is over, or `each` says so after a round.
+    /// Takes samples until it is over, or `each` says so after a round; it is told too of how many samples are rare.
     fn sample(
         &mut self,
         sockets: &mut Sockets,
         every: Duration,
         until: Option<Duration>,
-        mut each: impl FnMut(Instant, &mut Sockets) -> Result<(), Failure>,
+        mut each: impl FnMut(Instant, &mut Sockets, usize) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut seen: Vec<Seen> = Vec::new();
         let clock = *self.watch.clock();
@@ -107,7 +107,7 @@ impl Looking {
             met = true;
             // A diagnosis has those too that have ended meanwhile.
             take(sockets, round, &mut seen, until.is_none());
-            each(round.at, sockets)?;
+            each(round.at, sockets, self.watch.rarely())?;
             if until.is_some_and(|until| round.at.saturating_since(begin) >= until) {
                 break;
             }
@@ -153,7 +153,7 @@ fn one_shot(
 ) -> Result<ExitCode, Failure> {
     let mut sockets = Sockets::new(host).keeping_rows();
     let length = args.sockets.length.unwrap_or(LENGTH);
-    looking.sample(&mut sockets, FINE, Some(length), |_, _| Ok(()))?;
+    looking.sample(&mut sockets, FINE, Some(length), |_, _, _| Ok(()))?;
     let demand = args.demand.demand(memory_left)?;
     let memory = demand.map_or_else(|| memory(args), |demand| demand.memory);
     let reports = sockets.whole(demand.map(|demand| demand.rate), memory);
@@ -235,7 +235,7 @@ fn show(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts, look: Look) 
     let mut sockets = Sockets::new(host);
     let mut screen = Screen::open(host, look)?;
     let stop = Arc::clone(&looking.stop);
-    looking.sample(&mut sockets, COARSE, args.sockets.length, |at, sockets| {
+    looking.sample(&mut sockets, COARSE, args.sockets.length, |at, sockets, _| {
         for (number, name, row) in sockets.senders().take(MOST_SHOWN) {
             screen.push(number.into(), &name, row);
         }
@@ -256,11 +256,18 @@ fn follow(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts) -> Result<
     let (mut end, mut told) = (Instant::ZERO + which.interval, false);
     let what = looking.what.clone();
     let mut quiet = false;
+    let mut crowded = false;
     let every = COARSE.min(which.interval / 5);
-    looking.sample(&mut sockets, every, which.length, |at, sockets| {
+    looking.sample(&mut sockets, every, which.length, |at, sockets, rarely| {
         if at < end {
             return Ok(());
         }
+        if rarely > 0 && !crowded {
+            eprintln!(
+                "note: more connections move than are looked at each time: those that move most are, {rarely} others once a second"
+            );
+        }
+        crowded = rarely > 0;
         end = at + which.interval;
         // What is left changes while it is taken.
         let memory = memory(args);
@@ -269,18 +276,20 @@ fn follow(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts) -> Result<
             eprintln!("note: {what}: {} connections, and nothing moves", sockets.len());
         }
         quiet = reports.is_empty();
+        // A thousand lines are written at once.
+        let mut text = String::new();
         for report in &reports {
             if json {
-                output::print(&output::json_line(&Line { schema: SCHEMA, report })?)?;
+                text += &output::json_line(&Line { schema: SCHEMA, report })?;
                 continue;
             }
             if !told {
-                output::print(&sockets::heading())?;
+                text += &sockets::heading();
                 told = true;
             }
-            output::print(&sockets::line(report, memory))?;
+            text += &sockets::line(report, memory);
         }
-        Ok(())
+        output::print(&text)
     })?;
     Ok(ExitCode::SUCCESS)
 }

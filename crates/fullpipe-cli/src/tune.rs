@@ -4,7 +4,7 @@ mod state;
 mod verify;
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
 use fullpipe::tune::{Aim, Change, Device, HostFacts, KEYS, Peer, Plan, Role, Route, Stated};
@@ -27,6 +27,10 @@ pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
         Some(TuneAction::Status(args)) => state::status(args),
         Some(TuneAction::Show(args)) => show(args, look),
         Some(TuneAction::Guard(args)) => {
+            if args.overdue {
+                host::settle(&place(&args.place)?)?;
+                return Ok(ExitCode::SUCCESS);
+            }
             let PlaceArgs { root, netns } = &args.place;
             host::watch(&Place::inherited(root.as_deref(), netns.as_deref())?, args.number)?;
             Ok(ExitCode::SUCCESS)
@@ -47,6 +51,49 @@ fn settled(args: &PlaceArgs) -> Result<Place, Failure> {
     Ok(place)
 }
 
+/// The other host: its address, and what else its name stands for.
+#[derive(Clone, Debug)]
+struct To {
+    address: IpAddr,
+    others: Vec<IpAddr>,
+}
+
+impl To {
+    fn find(host: &str) -> Result<Self, Failure> {
+        if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse() {
+            return Ok(Self { address, others: Vec::new() });
+        }
+        if host.contains('/') {
+            let message = format!("{host} is a network, and a plan is for one host");
+            return Err(Failure::usage(message, "give the address of a host in it"));
+        }
+        let hint = "give its address";
+        let found = (host, 0)
+            .to_socket_addrs()
+            .map_err(|error| Failure::new(format!("cannot find the address of {host}: {error}"), hint))?;
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for address in found.map(|found| found.ip()) {
+            if !addresses.contains(&address) {
+                addresses.push(address);
+            }
+        }
+        if addresses.is_empty() {
+            return Err(Failure::new(format!("{host} has no address"), hint));
+        }
+        let address = addresses.remove(0);
+        Ok(Self { address, others: addresses })
+    }
+
+    /// What to know of a name with several addresses: each has a route of its own.
+    fn note(&self) -> Option<String> {
+        let others: Vec<String> = self.others.iter().map(ToString::to_string).collect();
+        let (address, others) = (self.address, others.join(", "));
+        (!others.is_empty()).then(|| {
+            format!("the host's name also stands for {others}: what is done by route is for connections to {address}")
+        })
+    }
+}
+
 fn facts(place: &Place, peer: Option<IpAddr>) -> Result<HostFacts, Failure> {
     if peer.is_some() && place.is_imitated() {
         return Err(Failure::usage("--root has no routes", "leave --to out, or give --netns as well"));
@@ -58,6 +105,7 @@ fn facts(place: &Place, peer: Option<IpAddr>) -> Result<HostFacts, Failure> {
         destination: peer.to_string(),
         exact: way.exact,
         way: way.way,
+        hops: way.hops,
         present: way.route,
         device: way.device,
         congctl: way.congctl,
@@ -76,8 +124,9 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
     if args.rtt.iter().any(|rtt| rtt.is_zero()) {
         return Err(Failure::usage("a round-trip time of zero is no path's", "give it as --rtt 210ms"));
     }
+    let to = args.to.as_deref().map(To::find).transpose()?.map(|to| to.address);
     let place = settled(&args.place)?;
-    let shown = fullpipe::tune::show(&facts(&place, args.to)?, &args.rtt, args.loss);
+    let shown = fullpipe::tune::show(&facts(&place, to)?, &args.rtt, args.loss);
     match args.output.format() {
         Format::Json => output::print(&output::json(&shown)?)?,
         Format::Text => output::print(&render_show(&shown, look))?,
@@ -97,14 +146,17 @@ struct Document<'a> {
 }
 
 fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
-    let aim = aim(args)?;
+    // A name is looked up where the command was given, not in the namespace that is tuned.
+    let to = args.to.as_deref().map(To::find).transpose()?;
+    let aim = aim(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
-    let host = facts(&place, args.to)?;
+    let host = facts(&place, aim.to)?;
     let planned = output::with_progress(|progress| fullpipe::tune::plan(&host, &aim, progress));
-    let plan = planned.map_err(|error| match error {
+    let mut plan = planned.map_err(|error| match error {
         DiagnoseError::Input(error) => Failure::from(error),
         DiagnoseError::Defect(error) => Failure::from(error),
     })?;
+    plan.notes.extend(to.as_ref().and_then(To::note));
     let text = args.output.format() == Format::Text;
     if text {
         output::print(&render_plan(&plan, look))?;
@@ -119,7 +171,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let doing = Doing { place: &place, changes: &changes, guard: guard(&args.place)?, args };
+    let doing = Doing { place: &place, changes: &changes, guard: guard(&args.place)?, args, to: aim.to };
     let (applied, verified) =
         if args.verify { verify::verify(&doing)? } else { (doing.apply(args.revert_after.0)?, None) };
     let code = verified.as_ref().map_or(ExitCode::SUCCESS, verify::Verified::code);
@@ -128,7 +180,10 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
             output::print(&state::applied_text(applied, &args.place))?;
         }
         if let Some(verified) = &verified {
-            output::print(&verified.text(&args.place))?;
+            output::print(&verified.text())?;
+            if !verified.is_gain() {
+                verify::offer(&doing, applied.as_ref())?;
+            }
         }
     } else {
         let applied = applied.as_ref().map(state::AppliedJson::of);
@@ -143,6 +198,8 @@ struct Doing<'a> {
     changes: &'a [host::Change],
     guard: Guard,
     args: &'a PlanArgs,
+    /// The other host.
+    to: Option<IpAddr>,
 }
 
 impl Doing<'_> {
@@ -167,7 +224,7 @@ fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
     Ok(Guard { program, arguments })
 }
 
-fn aim(args: &PlanArgs) -> Result<Aim, Failure> {
+fn aim(args: &PlanArgs, to: Option<IpAddr>) -> Result<Aim, Failure> {
     let stated = match &args.from {
         Some(file) => {
             let name = if file == "-" { "standard input" } else { file };
@@ -211,7 +268,7 @@ fn aim(args: &PlanArgs) -> Result<Aim, Failure> {
         loss: args.loss.or(stated.loss).unwrap_or(Probability::ZERO),
         flows: args.flows.or(stated.streams.filter(|streams| *streams > 0)).unwrap_or(1),
         role,
-        to: args.to,
+        to,
         with: args.with.clone(),
         peer,
         stated,

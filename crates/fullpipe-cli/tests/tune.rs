@@ -73,7 +73,7 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     assert!(file.contains("\n# net.ipv4.tcp_wmem = 4096 16384 503808\n"), "not for the next boot: {file}");
     let status = done(tune(&root, &["status"], &[]));
     assert!(status.starts_with("On trial: taken back in 1"), "{status}");
-    let again = tune(&root, &[], &[&PATH[..], &["--with", "notsent_lowat", "--apply"]].concat());
+    let again = tune(&root, &[], &["--link", "40mbit", "--rtt", "100ms", "--apply"]);
     assert!(again.2.contains("error: other changes are still on trial\nhint: "), "{}", again.2);
 
     done(tune(&root, &["confirm"], &[]));
@@ -127,8 +127,15 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let root = host("tune-refused");
     let (error, hint) = refusal(2, tune(&root, &[], &["--link", "1gbit"]));
     assert!(error.contains("round-trip time") && hint.contains("--rtt 210ms"), "{error} {hint}");
-    let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", "203.0.113.7"]].concat()));
-    assert_eq!(error, "--root has no routes");
+    for to in ["203.0.113.7", "2001:db8::7", "[2001:db8::7]", "localhost"] {
+        let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", to]].concat()));
+        assert_eq!(error, "--root has no routes", "{to} is a host");
+    }
+    let (error, _) = refusal(2, tune(&root, &[], &[&PATH[..], &["--to", "203.0.113.0/24"]].concat()));
+    assert!(error.contains("a network"), "{error}");
+    let (error, hint) =
+        refusal(1, tune(&root, &[], &[&PATH[..], &["--to", "no-such-host.invalid"]].concat()));
+    assert!(error.contains("no-such-host.invalid") && hint.contains("address"), "{error} {hint}");
     let (error, hint) = refusal(1, tune(&root, &["confirm"], &[]));
     assert_eq!(
         (error.as_str(), hint.as_str()),
@@ -138,6 +145,12 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(error.contains("no-such-namespace"), "{error}");
     let (error, _) = refusal(1, fullpipe_reading(b"{}", &["tune", "--from", "-"]));
     assert!(error.contains("no report of diagnose"), "{error}");
+    let without = br#"{"start": {}, "intervals": [], "end": {"sum_sent": {}}}"#;
+    let (error, hint) = refusal(1, fullpipe_reading(without, &["tune", "--from", "-"]));
+    assert!(error.contains("no diagnosis") && hint.contains("fullpipe diagnose FILE"), "{error} {hint}");
+    let why = br#"{"end": {"fullpipe": {"no_diagnosis": "nothing was sent"}}}"#;
+    let (error, _) = refusal(1, fullpipe_reading(why, &["tune", "--from", "-"]));
+    assert!(error.contains("nothing was sent"), "{error}");
     let (_, hint) = refusal(2, tune(&root, &[], &[&PATH[..], &["--with", "everything"]].concat()));
     assert!(!hint.is_empty());
 }
@@ -186,4 +199,218 @@ fn show_says_what_each_setting_limits() {
     let document = json(&done(tune(&root, &["show"], &["--json"])));
     assert_eq!(document["schema"], "fullpipe.tune.show/1");
     assert_eq!(document["limits"].as_array().map(Vec::len), Some(3));
+}
+
+/// Programs and files that set the same, each by its name; and of files those alone that would win at the next boot.
+#[test]
+fn status_names_whoever_else_sets_it() {
+    let root = host("tune-others");
+    let file = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    done(tune(&root, &[], &[&PATH[..], &["--apply", "--revert-after", "never"]].concat()));
+    let quiet = done(tune(&root, &["status"], &[]));
+    assert!(!quiet.contains("Overridden") && !quiet.contains("Beside"), "{quiet}");
+
+    file("etc/sysctl.d/10-early.conf", "net.ipv4.tcp_wmem = 4096 16384 1\n");
+    file("etc/sysctl.d/92-same.conf", "net.ipv4.tcp_wmem = 4096\t16384\t503808\n");
+    file("run/sysctl.d/95-run.conf", "net.ipv4.tcp_wmem = 4096 16384 2\n");
+    // What stands in /etc hides a file of the same name, and so does a link to nothing.
+    file("usr/lib/sysctl.d/95-run.conf", "net.ipv4.tcp_wmem = 4096 16384 3\n");
+    file("usr/lib/sysctl.d/96-vendor.conf", "-net/ipv4/tcp_wmem = 4096 16384 4\n");
+    file("usr/lib/sysctl.d/97-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 5\n");
+    std::os::unix::fs::symlink("/dev/null", root.join("etc/sysctl.d/97-masked.conf")).unwrap();
+    file("etc/sysctl.conf", "net.ipv4.tcp_wmem = 4096 16384 6\n");
+    std::os::unix::fs::symlink("../sysctl.conf", root.join("etc/sysctl.d/99-sysctl.conf")).unwrap();
+    file("proc/4242/comm", "tuned\n");
+    file("proc/4243/comm", "bpftune\n");
+    file("proc/4244/comm", "bash\n");
+    file("etc/tuned/active_profile", "network-throughput\n");
+    file("etc/cloud/cloud.cfg.d/50-site.cfg", "runcmd:\n  - sysctl -w net.ipv4.tcp_wmem='1 2 3'\n");
+    let document = json(&done(tune(&root, &["status"], &["--json"])));
+    let winners: Vec<(&str, &str)> = document["overrides"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| {
+            let path = o["file"].as_str().unwrap().strip_prefix(root.to_str().unwrap()).unwrap();
+            (path, o["value"].as_str().unwrap().rsplit(' ').next().unwrap())
+        })
+        .collect();
+    let expected = [
+        ("/run/sysctl.d/95-run.conf", "2"),
+        ("/usr/lib/sysctl.d/96-vendor.conf", "4"),
+        ("/etc/sysctl.d/99-sysctl.conf", "6"),
+    ];
+    assert_eq!(winners, expected);
+    let managers: Vec<&str> =
+        document["managers"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for name in ["tuned is running", "bpftune is running", "profile network-throughput", "cloud-init"] {
+        assert!(managers.iter().any(|manager| manager.contains(name)), "{name}: {managers:?}");
+    }
+    assert_eq!(managers.len(), 4, "{managers:?}");
+    let text = done(tune(&root, &["status"], &[]));
+    assert!(
+        text.contains("Overridden at the next boot: ") && text.contains("Beside fullpipe: bpftune"),
+        "{text}"
+    );
+}
+
+/// Where systemd runs a host its timer takes back what nobody confirms, also when every process of the session was killed.
+#[test]
+fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
+    let root = host("tune-systemd");
+    let before = wmem(&root);
+    fs::create_dir_all(root.join("run/systemd/system")).unwrap();
+    let (bin, asked) = (root.join("bin"), root.join("asked"));
+    fs::create_dir_all(&bin).unwrap();
+    let fake = bin.join("systemd-run");
+    fs::write(&fake, format!("#!/bin/sh\nprintf '%s\\n' \"$@\" > {}\n", asked.display())).unwrap();
+    fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let apply = |revert_after: &str| {
+        let said = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args([
+                "tune",
+                "--root",
+                root.to_str().unwrap(),
+                "--apply",
+                "--json",
+                "--revert-after",
+                revert_after,
+            ])
+            .args(PATH)
+            .env("PATH", &path)
+            .output()
+            .unwrap();
+        json(&String::from_utf8(said.stdout).unwrap())
+    };
+    let document = apply("1s");
+    let arguments = fs::read_to_string(&asked).unwrap();
+    let arguments: Vec<&str> = arguments.lines().collect();
+    let timer = document["applied"]["timer"].as_str().unwrap().strip_suffix(".timer").unwrap();
+    assert!(arguments.contains(&timer) && arguments.contains(&"--on-active=2s"), "{arguments:?}");
+    kill_guard(&root);
+    assert_ne!(wmem(&root), before);
+    // What systemd would start, when it would.
+    let end = arguments.iter().position(|argument| *argument == "--").unwrap();
+    let run = || {
+        let status = std::process::Command::new(arguments[end + 1]).args(&arguments[end + 2..]).status();
+        assert!(status.unwrap().success());
+        wmem(&root) == before
+    };
+    assert!(becomes(run), "{}", wmem(&root));
+    assert!(!root.join("etc/sysctl.d/90-fullpipe.conf").exists());
+
+    // One that comes late finds another trial, and leaves it alone.
+    apply("3600s");
+    assert!(!run());
+    done(tune(&root, &["rollback"], &[]));
+    // Without systemd, or where it will not, the process alone is there.
+    fs::write(&fake, "#!/bin/sh\nexit 1\n").unwrap();
+    assert_eq!(apply("3600s")["applied"]["timer"], Value::Null);
+    done(tune(&root, &["rollback"], &[]));
+}
+
+/// Kills the process that takes back, as the end of a session may.
+fn kill_guard(root: &Path) {
+    let root = root.to_str().unwrap();
+    let guard = fs::read_dir("/proc").unwrap().flatten().find(|process| {
+        let line = fs::read_to_string(process.path().join("cmdline")).unwrap_or_default();
+        line.split('\0').any(|word| word == "guard") && line.split('\0').any(|word| word == root)
+    });
+    let number = guard.expect("it watches").file_name().into_string().unwrap();
+    let killed = std::process::Command::new("sh").args(["-c", &format!("kill -KILL {number}")]).status();
+    assert!(killed.unwrap().success());
+}
+
+/// Larger buffers change nothing on a path that is slow by itself: exit code 5, and the way back is said, or asked for at a
+/// terminal.
+#[test]
+fn without_a_gain_the_way_back_is_offered() {
+    if !process::emulated::allowed() {
+        return;
+    }
+    for at_terminal in [false, true] {
+        if at_terminal && std::process::Command::new("script").arg("--version").output().is_err() {
+            eprintln!("skipped: there is no script to make a terminal");
+            continue;
+        }
+        let root = folder(if at_terminal { "tune-verify-terminal" } else { "tune-verify" });
+        let tune = format!(
+            "{} tune --link 1gbit --rtt 210ms --to $FULLPIPE_PEER --netns /proc/self/ns/net --root {} --verify --rounds 1              --time 1s",
+            env!("CARGO_BIN_EXE_fullpipe"),
+            root.display()
+        );
+        let wmem = "cat /proc/sys/net/ipv4/tcp_wmem";
+        let tune = if at_terminal { format!("echo y | script -qec '{tune}' /dev/null") } else { tune };
+        let command = format!(
+            "sysctl -qw net.ipv4.tcp_wmem='4096 16384 4194304'; {wmem}; {tune}; echo code $?; {wmem};              {} tune rollback --netns /proc/self/ns/net --root {}; {wmem}",
+            env!("CARGO_BIN_EXE_fullpipe"),
+            root.display()
+        );
+        let serve = format!("{} iperf3 -s", env!("CARGO_BIN_EXE_fullpipe"));
+        let path =
+            ["emu", "--rate", "20mbit", "--rtt", "20ms", "--serve", &serve, "--", "sh", "-c", &command];
+        let (code, said, error) = fullpipe(&path);
+        assert_eq!(code, 0, "{said}{error}");
+        assert!(said.contains("Verified: no gain") && said.contains("code 5"), "{said}{error}");
+        let settings: Vec<&str> = said.lines().filter(|line| line.starts_with("4096	")).collect();
+        assert_eq!((settings.len(), settings[0]), (3, settings[2]), "{said}");
+        if at_terminal {
+            assert!(said.contains("Take it back now") && said.contains("Restored:"), "{said}");
+            assert_eq!(settings[0], settings[1], "{said}");
+        } else {
+            assert!(said.contains("To take it back now: fullpipe tune rollback --root"), "{said}");
+            assert!(said.contains("by itself that happens in "), "{said}");
+            assert_ne!(settings[0], settings[1], "{said}");
+        }
+    }
+}
+
+/// A test of this program is a report too: as a document or as events, over several streams, with UDP beside it.
+#[test]
+fn a_test_of_iperf3_is_an_input() {
+    let root = host("tune-iperf3");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = free.port().to_string();
+    let _server = Server(
+        std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args(["iperf3", "-s", "-p", &port])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    assert!(becomes(|| std::net::TcpStream::connect(free).is_ok()));
+    // The part over TCP that has UDP beside it is not held back by -b.
+    let tests: [(&[&str], &str, u64); 3] = [
+        (&["-J", "-P", "2"], "20mbit", 20_000_000),
+        (&["--json-stream"], "20mbit", 20_000_000),
+        (&["-J", "--tcp-and-udp"], "400gbit", 400_000_000_000),
+    ];
+    for (flags, link, link_bps) in tests {
+        let client = ["iperf3", "-c", "127.0.0.1", "-p", &port, "-t", "1", "-b", "5M", "--link", link];
+        let (code, report, error) = fullpipe(&[&client[..], flags].concat());
+        assert_eq!(code, 0, "{error}");
+        let root = root.to_str().unwrap();
+        // Loopback's own round trip is none to plan for.
+        let arguments = ["tune", "--from", "-", "--rtt", "100ms", "--root", root, "--json"];
+        let document = json(&done(fullpipe_reading(report.as_bytes(), &arguments)));
+        assert_eq!(document["link_bps"], link_bps, "{flags:?}");
+        assert_eq!(document["flows"], if flags.contains(&"-P") { 2 } else { 1 }, "{flags:?}");
+        assert!(document["measured_bps"].is_u64(), "{flags:?}");
+    }
+}
+
+/// A server that ends with the test.
+struct Server(std::process::Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -28,7 +28,8 @@ pub struct Scenario {
 }
 
 /// Fields that came later, as a scenario without them says so.
-const UNSET: [&str; 2] = [", sack: true", ", initcwnd: None"];
+const UNSET: [&str; 4] =
+    [", sack: true", ", initcwnd: None", ", slow_start_after_idle: true", ", notsent_lowat: None"];
 
 impl Scenario {
     /// The scenario as text, by which a kept run is known again. A field that came later stands in it only where it is set:
@@ -173,6 +174,10 @@ pub struct HostSpec {
     pub sack: bool,
     /// Initial window of senders in segments, set by route (`ip route ... initcwnd`); the kernel's ten if not.
     pub initcwnd: Option<u32>,
+    /// A pause shrinks the senders' windows (`net.ipv4.tcp_slow_start_after_idle`).
+    pub slow_start_after_idle: bool,
+    /// Unsent data above which senders' sockets take no more (`net.ipv4.tcp_notsent_lowat`).
+    pub notsent_lowat: Option<Bytes>,
 }
 
 /// One flow.

@@ -5,6 +5,7 @@
 mod rig;
 
 use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::workload::Writing;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 use rig::*;
@@ -108,6 +109,27 @@ fn the_first_flight_is_the_initial_window() {
             let flight = ran.rows.iter().filter(|row| row.at > at(0.1) && row.at <= at(0.2));
             let most = flight.map(|row| row.sender.flight_size.get()).max();
             assert_eq!(most, Some(segments * MSS), "{cc} {initcwnd:?}");
+        }
+    }
+}
+
+/// RFC 5681 section 4.1 as Linux has it: each timeout of a pause halves the window, so that a burst after a long one starts
+/// slowly again; without that it leaves whole and takes one round trip.
+#[test]
+fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
+    // Rounds of 10, 20 and 34; and two seconds are six timeouts of 300 ms.
+    let burst = Bytes::new(64 * MSS);
+    let rate = Rate::of(burst, ms(2_000));
+    for (shrinks, rounds) in [(true, 3), (false, 1)] {
+        for cc in [Reno, Cubic] {
+            let mut scenario = link(cc, "10gbit", ms(100), 1 << 30, 5);
+            scenario.host.slow_start_after_idle = shrinks;
+            scenario.flows[0].workload.writing = Writing::Paced { rate, chunk: burst };
+            scenario.flows[0].bytes = Some(burst.mul_div(2, 1));
+            let finished = run(&scenario).outcome.flows[0].finished.expect("finishes");
+            let law = 0.1 + 2.0 + 0.1 * f64::from(rounds);
+            let took = finished.saturating_since(Instant::ZERO).as_secs_f64();
+            assert_near(took, law, 0.01, &format!("{cc}, shrinks: {shrinks}"));
         }
     }
 }

@@ -25,8 +25,7 @@ impl Clock {
 
     /// `at` as the kernel's timers want it.
     pub(crate) fn absolute(&self, at: Instant) -> Timespec {
-        let nanos = self.zero.saturating_add(at.as_nanos());
-        Timespec { tv_sec: (nanos / NANOS) as i64, tv_nsec: (nanos % NANOS) as i64 }
+        timespec(Duration::from_nanos(self.zero.saturating_add(at.as_nanos())))
     }
 
     /// Returns at `at` or a little later.
@@ -36,6 +35,17 @@ impl Clock {
             let _ = clock_nanosleep_absolute(SleepClock::Monotonic, &self.absolute(at));
         }
     }
+}
+
+/// A time as system calls take it.
+pub(crate) fn timespec(span: Duration) -> Timespec {
+    let nanos = span.as_nanos();
+    Timespec { tv_sec: (nanos / NANOS) as i64, tv_nsec: (nanos % NANOS) as i64 }
+}
+
+/// Time since the machine was started, sleep included.
+pub(crate) fn since_boot() -> Duration {
+    Duration::from_nanos(nanos(ClockId::Boottime))
 }
 
 /// The time of day.

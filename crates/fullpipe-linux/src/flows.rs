@@ -45,7 +45,7 @@ pub(crate) enum Half {
     /// On a kernel socket; the receiver's is there once the connection was accepted.
     Kernel(OnceLock<Socket>),
     /// On our own TCP.
-    Ours(Ours),
+    Ours(Box<Ours>),
 }
 
 impl Flow {
@@ -57,7 +57,7 @@ impl Flow {
     ) -> Result<Vec<Self>, Error> {
         let half = |number: usize, side: usize| {
             let stack = stacks[side].as_ref()?;
-            Some(Half::Ours(Ours::new(stack, scenario, number, side as u64)))
+            Some(Half::Ours(Box::new(Ours::new(stack, scenario, number, side as u64))))
         };
         let numbered = scenario.flows.iter().enumerate();
         numbered

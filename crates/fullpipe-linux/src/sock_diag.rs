@@ -1,7 +1,7 @@
 //! What the TCP sockets of this host tell of themselves, whosever they are: netlink's `INET_DIAG`, as `ss` asks it.
 //!
 //! ```text
-//!   Which ──► bytecode ──► kernel: walks its table, runs the bytecode on each socket ──► messages ──► Seen
+//!   Which ──► bytecode ──► kernel: walks its table once, runs it on each socket ─────────► messages ──► Seen
 //!   [Id]  ──► one request a socket, found by its addresses ──────────────────────────────┘
 //! ```
 //!
@@ -31,6 +31,8 @@ mod bytecode;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// The older request, which is the only one that asks for all families in one walk of the table.
+const TCPDIAG_GETSOCK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
 /// Attributes of `linux/inet_diag.h`; a request asks for number `n` by bit `n - 1`.
@@ -47,7 +49,7 @@ const ASKED: u8 = 1 << (INET_DIAG_INFO - 1)
     | 1 << (INET_DIAG_SKMEMINFO - 1);
 /// States in which data may be under way: ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK, CLOSING.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
-/// Lengths of `struct nlmsghdr`, `nlattr`, `inet_diag_req_v2` up to its id, `inet_diag_sockid` and `inet_diag_msg`.
+/// Lengths of `struct nlmsghdr`, `nlattr`, `inet_diag_sockid` and `inet_diag_msg`.
 const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const SOCKID: usize = 48;
@@ -138,27 +140,11 @@ pub struct Peer {
     pub port: Option<u16>,
 }
 
-/// Kinds of sockets; one of IPv6 may carry IPv4.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Families {
-    ipv4: bool,
-    ipv6: bool,
-}
-
-impl Families {
-    /// Those of `seen`.
-    pub(crate) fn of(seen: &[Seen]) -> Self {
-        Self {
-            ipv4: seen.iter().any(|socket| !socket.id.ipv6),
-            ipv6: seen.iter().any(|socket| socket.id.ipv6),
-        }
-    }
-}
-
 /// A conversation about the sockets of the namespace in which it was begun.
 pub struct SockDiag {
     socket: Socket,
     buffer: Vec<u8>,
+    requests: Vec<u8>,
 }
 
 impl SockDiag {
@@ -171,7 +157,7 @@ impl SockDiag {
             let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
             socket.bind_auto()?;
             socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
-            io::Result::Ok(Self { socket, buffer: Vec::with_capacity(PIECE) })
+            io::Result::Ok(Self { socket, buffer: Vec::with_capacity(PIECE), requests: Vec::new() })
         };
         open().map_err(refused)
     }
@@ -181,24 +167,10 @@ impl SockDiag {
     /// # Errors
     /// As [`SockDiag::open`].
     pub fn dump(&mut self, which: &Which, seen: &mut Vec<Seen>) -> Result<(), Error> {
-        self.dump_of(which, Families { ipv4: true, ipv6: true }, seen)
-    }
-
-    /// The same of the sockets of some families only: each is a walk of its own through the kernel's table.
-    pub(crate) fn dump_of(
-        &mut self,
-        which: &Which,
-        families: Families,
-        seen: &mut Vec<Seen>,
-    ) -> Result<(), Error> {
         seen.clear();
-        let filter = bytecode::of(&which.peers);
-        let all = [(families.ipv4, libc::AF_INET), (families.ipv6, libc::AF_INET6)];
-        for (_, family) in all.into_iter().filter(|(wanted, _)| *wanted) {
-            let asked = self.socket.send(&request(family as u8, NLM_F_DUMP, None, &filter), 0);
-            asked.map_err(refused)?;
-            self.answers(1, seen).map_err(refused)?;
-        }
+        let asked = self.socket.send(&request_for_all(&bytecode::of(&which.peers)), 0);
+        asked.map_err(refused)?;
+        self.answers(1, seen).map_err(refused)?;
         if let Some(inodes) = &which.inodes {
             seen.retain(|socket| inodes.contains(&socket.inode));
         }
@@ -212,14 +184,9 @@ impl SockDiag {
     pub fn ask(&mut self, ids: &[Id], seen: &mut Vec<Seen>) -> Result<(), Error> {
         seen.clear();
         for ids in ids.chunks(AT_ONCE) {
-            let requests: Vec<u8> = ids
-                .iter()
-                .flat_map(|id| {
-                    let family = if id.ipv6 { libc::AF_INET6 } else { libc::AF_INET };
-                    request(family as u8, 0, Some(id), &[])
-                })
-                .collect();
-            self.socket.send(&requests, 0).map_err(refused)?;
+            self.requests.clear();
+            ids.iter().for_each(|id| request_for(id, &mut self.requests));
+            self.socket.send(&self.requests, 0).map_err(refused)?;
             self.answers(ids.len(), seen).map_err(refused)?;
         }
         Ok(())
@@ -271,33 +238,46 @@ fn refused(error: io::Error) -> Error {
     Error { kind, message, hint: hint.into() }
 }
 
-/// A request for the sockets that pass `filter`, or for the one of `id`.
-fn request(family: u8, flags: u16, id: Option<&Id>, filter: &[u8]) -> Vec<u8> {
+/// A request for all sockets that pass `filter`: `struct inet_diag_req`, of any family.
+fn request_for_all(filter: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
-    bytes.extend([family, libc::IPPROTO_TCP as u8, ASKED, 0]);
+    bytes.extend([libc::AF_UNSPEC as u8, 0, 0, ASKED]);
+    bytes.extend([0; SOCKID]);
     bytes.extend(STATES.to_ne_bytes());
-    match id {
-        None => bytes.extend([0; SOCKID]),
-        Some(id) => {
-            bytes.extend(id.local.port().to_be_bytes());
-            bytes.extend(id.remote.port().to_be_bytes());
-            bytes.extend(address(id.local.ip(), id.ipv6));
-            bytes.extend(address(id.remote.ip(), id.ipv6));
-            bytes.extend(id.device.to_ne_bytes());
-            bytes.extend((id.cookie as u32).to_ne_bytes());
-            bytes.extend(((id.cookie >> 32) as u32).to_ne_bytes());
-        }
-    }
+    bytes.extend([0; 4]);
     if !filter.is_empty() {
         bytes.extend(((ATTRIBUTE + filter.len()) as u16).to_ne_bytes());
         bytes.extend(INET_DIAG_REQ_BYTECODE.to_ne_bytes());
         bytes.extend(filter);
     }
-    let length = bytes.len() as u32;
-    bytes[..4].copy_from_slice(&length.to_ne_bytes());
-    bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+    close(&mut bytes, 0, TCPDIAG_GETSOCK, NLM_F_DUMP);
     bytes
+}
+
+/// A request for the socket of `id`: `struct inet_diag_req_v2`, appended to `bytes`.
+fn request_for(id: &Id, bytes: &mut Vec<u8>) {
+    let begin = bytes.len();
+    let family = if id.ipv6 { libc::AF_INET6 } else { libc::AF_INET };
+    bytes.extend_from_slice(&[0; HEADER]);
+    bytes.extend_from_slice(&[family as u8, libc::IPPROTO_TCP as u8, ASKED, 0]);
+    bytes.extend_from_slice(&STATES.to_ne_bytes());
+    bytes.extend_from_slice(&id.local.port().to_be_bytes());
+    bytes.extend_from_slice(&id.remote.port().to_be_bytes());
+    bytes.extend_from_slice(&address(id.local.ip(), id.ipv6));
+    bytes.extend_from_slice(&address(id.remote.ip(), id.ipv6));
+    bytes.extend_from_slice(&id.device.to_ne_bytes());
+    bytes.extend_from_slice(&(id.cookie as u32).to_ne_bytes());
+    bytes.extend_from_slice(&((id.cookie >> 32) as u32).to_ne_bytes());
+    close(bytes, begin, SOCK_DIAG_BY_FAMILY, 0);
+}
+
+/// Writes the header of the request that begins there and ends here.
+fn close(bytes: &mut [u8], begin: usize, kind: u16, flags: u16) {
+    let request = &mut bytes[begin..];
+    let length = request.len() as u32;
+    request[..4].copy_from_slice(&length.to_ne_bytes());
+    request[4..6].copy_from_slice(&kind.to_ne_bytes());
+    request[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
 }
 
 /// The 16 bytes that an address takes in a socket's id.
@@ -335,7 +315,9 @@ fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     let errno = || u32_at(content, 0).map_or(0, |errno| (errno as i32).wrapping_neg());
     let message = match u16_at(bytes, 4)? {
-        SOCK_DIAG_BY_FAMILY => Message::Socket { dump: u16_at(bytes, 6)? & NLM_F_MULTI != 0, bytes: content },
+        SOCK_DIAG_BY_FAMILY | TCPDIAG_GETSOCK => {
+            Message::Socket { dump: u16_at(bytes, 6)? & NLM_F_MULTI != 0, bytes: content }
+        }
         NLMSG_DONE if errno() != 0 => Message::Error(errno()),
         NLMSG_DONE => Message::Done,
         NLMSG_ERROR => Message::Error(errno()),

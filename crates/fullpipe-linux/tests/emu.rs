@@ -186,6 +186,56 @@ fn the_first_flight_has_as_many_segments_as_the_route_says() {
     }
 }
 
+/// A pause shrinks the window or not, as the experiment says, on the kernel as in the simulator.
+#[test]
+fn a_burst_after_a_pause_begins_with_the_window_that_is_left() {
+    let Some(_alone) = rights::alone() else { return };
+    for (shrinks, segments) in [(true, 10), (false, 40)] {
+        // 40 segments every 1.2 s, which are four timeouts of 240 ms.
+        let text = format!(
+            "name = 'x'\nduration = '1500ms'\n[path]\nrate = '1gbit'\nrtt = '40ms'\n[host]\n\
+             slow_start_after_idle = {shrinks}\n[[flow]]\ncc = 'reno'\n\
+             app = {{ write = '386kbit', chunk = '57920B' }}\n"
+        );
+        let experiment = Experiment::from_toml(&text).expect("valid");
+        let ran = logged(&experiment.points()[0].scenario, Datapath::Plain);
+        let [forward, _] = ran.logs.expect("asked for");
+        let data: Vec<_> = forward.arrivals.iter().filter(|a| a.packet.kind == PacketKind::Data).collect();
+        let pause = Duration::from_millis(500);
+        let after = data.windows(2).position(|pair| pair[1].at.saturating_since(pair[0].at) > pause);
+        let second = &data[after.expect("a pause") + 1..];
+        let acknowledged = second[0].at + Duration::from_millis(40);
+        let flight = second.iter().take_while(|arrival| arrival.at < acknowledged).count();
+        assert_eq!(flight, segments, "shrinks: {shrinks}");
+    }
+}
+
+/// What may wait unsent is bounded where that is asked for, and the rate is the same.
+#[test]
+fn little_waits_unsent_where_the_experiment_says_so() {
+    let Some(_alone) = rights::alone() else { return };
+    let unsent = |line: &str| {
+        let text = format!(
+            "name = 'x'\nduration = '1s'\n[path]\nrate = '50mbit'\nrtt = '20ms'\nqueue = '1bdp'\n[host]\n{line}\n\
+             sndbuf = {{ fixed = '2MiB' }}\n[[flow]]\ncc = 'cubic'\n"
+        );
+        let scenario = &Experiment::from_toml(&text).expect("valid").points()[0].scenario.clone();
+        let (mut kernel, mut simulated): (Vec<Row>, Vec<Row>) = Default::default();
+        run(scenario, Options::default(), &mut kernel).unwrap_or_else(|e| panic!("{e}"));
+        fullpipe_lab::sim::run_traced(scenario, &mut simulated);
+        [kernel, simulated].map(|rows| {
+            let late = rows.iter().filter(|row| row.at.as_secs_f64() > 0.3);
+            let most = late.map(|row| row.sender.notsent.get()).max().expect("rows");
+            (most, rows.last().expect("rows").sender.delivered.get())
+        })
+    };
+    // Below the limit a packet buffer of 64 KiB may be begun.
+    for ((bounded, slower), (free, rate)) in unsent("notsent_lowat = '64KiB'").into_iter().zip(unsent("")) {
+        assert!(bounded < 2 * 65_536 && free > 1_000_000, "{bounded} and {free}");
+        assert!(slower * 20 > rate * 19, "{slower} and {rate}");
+    }
+}
+
 /// A limit that is the machine's own must not pass for the experiment's. How much payload a send buffer holds is left to
 /// the kernel: it looks at the limit when it begins a packet buffer and not when it adds to one.
 #[test]

@@ -21,6 +21,7 @@ use rustix::process::{Signal, getpid, kill_process};
 const WMEM: (&str, &str) = ("net.ipv4.tcp_wmem", "4096 16384 52502528");
 const RMEM: (&str, &str) = ("net.ipv4.tcp_rmem", "4096 131072 52502528");
 const PEER: &str = "10.20.3.7";
+const PEER_V6: &str = "2001:db8:20::7";
 
 /// Says to a process that this program starts what it is.
 const PART: &str = "FULLPIPE_TEST_PART";
@@ -47,11 +48,20 @@ fn place(root: &Path, in_namespace: bool) -> Place {
 fn changes(in_namespace: bool) -> Vec<Change> {
     let setting = |(key, value): (&str, &str)| Change::Setting { key: key.into(), value: value.into() };
     let mut changes = vec![setting(WMEM), setting(RMEM)];
-    if in_namespace {
-        let destination = PEER.parse().unwrap();
-        changes.push(Change::Route { destination, congctl: Some("reno".into()), initcwnd: Some(32) });
+    for peer in [PEER, PEER_V6].into_iter().take(routes(in_namespace)) {
+        changes.push(route(peer));
     }
     changes
+}
+
+fn route(peer: &str) -> Change {
+    let destination = peer.parse().unwrap();
+    Change::Route { destination, congctl: Some("reno".into()), initcwnd: Some(32) }
+}
+
+/// How many routes are changed: one of IPv4, and one of IPv6 where the kernel has it.
+fn routes(in_namespace: bool) -> usize {
+    if in_namespace { 1 + usize::from(Path::new("/proc/sys/net/ipv6").exists()) } else { 0 }
 }
 
 /// This program as a guard: the number of the generation is taken for the name of a second test, which there is not.
@@ -85,10 +95,18 @@ fn snapshot(root: &Path, in_namespace: bool) -> String {
     let mut text = file(sys.join("tcp_wmem")) + &file(sys.join("tcp_rmem"));
     text += &file(root.join("etc/sysctl.d/90-fullpipe.conf"));
     if in_namespace {
-        let routes = Command::new("ip").args(["route", "show", "table", "all"]).output().unwrap();
-        text += &String::from_utf8(routes.stdout).unwrap();
+        text += &said("ip -4 route show table all");
+        text += &said("ip -6 route show table all");
     }
     text
+}
+
+/// What a command prints.
+fn said(command: &str) -> String {
+    let mut words = command.split(' ');
+    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Does `work` on a folder, and again in a namespace where there may be one.
@@ -97,17 +115,36 @@ fn on_both(test: &str, work: impl Fn(&Path, bool) + Sync) {
     work(&root, false);
     let Some(_alone) = rights::alone() else { return };
     let root = host(&format!("{test}-namespace"));
+    in_network(|| {
+        // One route that leads to the peer, and one to the peer beside it alone.
+        said("ip route add 10.20.0.0/16 dev t0");
+        said("ip route add 10.20.3.8/32 dev t0 initcwnd 12 mtu 1400");
+        if routes(true) > 1 {
+            said("ip -6 route add 2001:db8:20::/48 via 2001:db8:1::9");
+            said("ip -6 route add 2001:db8:20::8/128 dev t0 metric 77 initcwnd 12");
+        }
+        work(&root, true);
+    });
+}
+
+/// In a namespace with a device.
+fn in_network(work: impl Fn() + Sync) {
     let namespace = Namespace::new().unwrap();
     let inside = namespace.run(|| {
-        let ip = |arguments: &str| Command::new("ip").args(arguments.split(' ')).status();
-        if !ip("link set lo up").is_ok_and(|status| status.success()) {
+        if Command::new("ip").arg("-V").output().is_err() {
             eprintln!("skipped: there is no ip here");
             return Ok(());
         }
-        // One route that leads to the peer, and one to the peer beside it alone.
-        assert!(ip("route add 10.20.0.0/16 dev lo").unwrap().success());
-        assert!(ip("route add 10.20.3.8/32 dev lo initcwnd 12 mtu 1400").unwrap().success());
-        work(&root, true);
+        said("ip link set lo up");
+        said("ip tuntap add dev t0 mode tun");
+        said("ip link set t0 up");
+        said("ip addr add 192.0.2.1/24 dev t0");
+        if routes(true) > 1 {
+            said("ip addr add 2001:db8:1::1/64 dev t0 nodad");
+            // The kernel adds its route a little later.
+            assert!(becomes(|| said("ip -6 route show table local").contains("local 2001:db8:1::1")));
+        }
+        work();
         Ok::<(), Error>(())
     });
     inside.unwrap();
@@ -177,7 +214,7 @@ fn applied(root: &Path, in_namespace: bool, revert_after: Option<Duration>) {
     let guard = guard(root, in_namespace);
     let done = apply(&place, &changes(in_namespace), revert_after, &guard, &mut |_| ()).unwrap().unwrap();
     assert_eq!(done.settings.len(), 2);
-    assert_eq!(done.routes.len(), usize::from(in_namespace));
+    assert_eq!(done.routes.len(), routes(in_namespace));
     let state = status(&place).unwrap().states.pop().unwrap();
     assert!(state.changes.iter().all(|change| !change.drifted()), "{state:?}");
 }
@@ -207,7 +244,7 @@ fn generations_are_taken_back_one_by_one() {
         let place = place(root, in_namespace);
         let before = snapshot(root, in_namespace);
         applied(root, in_namespace, Some(Duration::from_secs(60)));
-        assert_eq!(confirm(&place, &mut |_| ()).unwrap(), if in_namespace { 3 } else { 2 });
+        assert_eq!(confirm(&place, &mut |_| ()).unwrap(), 2 + routes(in_namespace));
         let kept = snapshot(root, in_namespace);
         assert!(kept.contains("\nnet.ipv4.tcp_wmem = 4096 16384 52502528\n"), "{kept}");
         let more = [Change::Setting { key: WMEM.0.into(), value: "4096 16384 99999744".into() }];
@@ -249,8 +286,8 @@ fn killed_at_any_step_the_guard_restores_it() {
             }
             died
         });
-        // Kept, guarded, file, settings, read back, recorded; and a route.
-        assert_eq!(steps.count(), if in_namespace { 8 } else { 7 });
+        // Kept, guarded, file, two settings, read back, recorded; and routes.
+        assert_eq!(steps.count(), 7 + routes(in_namespace));
         rolled_back(root, in_namespace);
         assert_eq!(snapshot(root, in_namespace), before);
     });
@@ -377,4 +414,116 @@ fn without_a_guard_nothing_is_changed() {
     let refused = apply(&place(&root, false), &changes(false), None, &none, &mut |_| ());
     assert!(refused.unwrap_err().message.contains("start the process"));
     assert_eq!(snapshot(&root, false), before);
+}
+
+/// Whatever way a route to the peer goes, of IPv4 or IPv6, the one to it alone goes the same, and nothing is left of it.
+#[test]
+fn routes_of_every_kind_are_taken_over_and_given_back() {
+    let Some(_alone) = rights::alone() else { return };
+    // A route as it is, the peer, and what the peer's own route then has.
+    let kinds = [
+        ("default via 192.0.2.9", "203.0.113.7", "203.0.113.7 via 192.0.2.9 dev t0"),
+        ("203.0.113.7 dev t0 mtu lock 1400 rto_min 300ms", "203.0.113.7", "mtu lock 1400"),
+        (
+            "203.0.113.0/24 nexthop via 192.0.2.7 weight 1 nexthop via 192.0.2.8 weight 3",
+            "203.0.113.7",
+            "nexthop via 192.0.2.8 dev t0 weight 3",
+        ),
+        ("default via 2001:db8:1::9", "2001:db8:2::7", "2001:db8:2::7 via 2001:db8:1::9 dev t0"),
+        ("2001:db8:2::7 via 2001:db8:1::9 metric 50 mtu lock 1300", "2001:db8:2::7", "metric 50"),
+        (
+            "2001:db8:2::/48 nexthop via 2001:db8:1::7 weight 1 nexthop via 2001:db8:1::8 weight 2",
+            "2001:db8:2::7",
+            "nexthop via 2001:db8:1::8 dev t0 weight 2",
+        ),
+    ];
+    for (number, (present, peer, expected)) in kinds.into_iter().enumerate() {
+        let v6 = peer.contains(':');
+        if v6 && routes(true) < 2 {
+            eprintln!("skipped: {present}: this kernel has no IPv6");
+            continue;
+        }
+        let root = host(&format!("route-{number}"));
+        in_network(|| {
+            let ip = if v6 { "ip -6 route" } else { "ip route" };
+            said(&format!("{ip} add {present}"));
+            let place = place(&root, true);
+            let before = snapshot(&root, true);
+            let guard = guard(&root, true);
+            let minute = Some(Duration::from_secs(60));
+            let done = apply(&place, &[route(peer)], minute, &guard, &mut |_| ()).unwrap().unwrap();
+            let routes = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(routes.contains(expected) && routes.contains("congctl reno"), "{present}: {routes}");
+            // What is said of it is what ip takes: the same route, given by hand.
+            said(&format!("ip route replace {}", done.routes[0].1));
+            let by_hand = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(by_hand, routes, "{present}");
+            assert!(status(&place).unwrap().states[0].changes.iter().all(|change| !change.drifted()));
+            let TakenBack { left, .. } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
+            assert_eq!((snapshot(&root, true), left), (before, Vec::new()), "{present}");
+        });
+    }
+}
+
+/// What every start of the machine loads: files of all folders in the order of their names, of two with one name the first.
+fn boot(root: &Path) {
+    fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), "4096\t16384\t4194304\n").unwrap();
+    fs::write(root.join("proc/sys/net/ipv4/tcp_rmem"), "4096\t131072\t6291456\n").unwrap();
+    let mut files: Vec<(OsString, PathBuf)> = Vec::new();
+    for folder in ["etc/sysctl.d", "run/sysctl.d", "usr/lib/sysctl.d"] {
+        for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
+            if !files.iter().any(|(name, _)| *name == entry.file_name()) {
+                files.push((entry.file_name(), entry.path()));
+            }
+        }
+    }
+    files.sort();
+    for (_, path) in files {
+        for line in fs::read_to_string(path).unwrap().lines().filter(|line| !line.starts_with('#')) {
+            let (key, value) = line.split_once('=').unwrap();
+            let file = root.join("proc/sys").join(key.trim().replace('.', "/"));
+            fs::write(file, format!("{}\n", value.trim())).unwrap();
+        }
+    }
+}
+
+/// A machine that is restarted during a trial comes up as before, with what had been confirmed and nothing else; and
+/// the next command leaves no trace of the trial.
+#[test]
+fn a_restart_ends_a_trial() {
+    let root = host("restart");
+    let boot_id = |id: &str| {
+        let folder = root.join("proc/sys/kernel/random");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("boot_id"), id).unwrap();
+    };
+    boot_id("first");
+    fs::create_dir_all(root.join("usr/lib/sysctl.d")).unwrap();
+    fs::write(root.join("usr/lib/sysctl.d/50-site.conf"), "net.ipv4.tcp_rmem = 4096 131072 8388608\n")
+        .unwrap();
+    boot(&root);
+    let place = place(&root, false);
+    let settings = || {
+        let read = |name: &str| fs::read_to_string(root.join("proc/sys/net/ipv4").join(name)).unwrap();
+        (read("tcp_wmem"), read("tcp_rmem"))
+    };
+    let confirmed = [Change::Setting { key: WMEM.0.into(), value: "4096 16384 8388608".into() }];
+    apply(&place, &confirmed, None, &dead_guard(), &mut |_| ()).unwrap().unwrap();
+    boot(&root);
+    let (before, file) = (settings(), fs::read_to_string(place.owned()).unwrap());
+    assert_eq!(before, ("4096 16384 8388608\n".into(), "4096 131072 8388608\n".into()));
+
+    // Everything that would take the trial back ends with the machine.
+    apply(&place, &changes(false), Some(Duration::from_secs(3600)), &dead_guard(), &mut |_| ())
+        .unwrap()
+        .unwrap();
+    assert_ne!(settings(), before);
+    boot(&root);
+    boot_id("second");
+    assert_eq!(settings(), before, "{}", fs::read_to_string(place.owned()).unwrap());
+    let state = status(&place).unwrap().states.pop().unwrap();
+    assert_eq!((state.phase, state.left), (Phase::Trial, Some(Duration::ZERO)));
+    settle(&place).unwrap();
+    assert_eq!((settings(), fs::read_to_string(place.owned()).unwrap()), (before, file));
+    assert_eq!(status(&place).unwrap().states.len(), 1, "what was confirmed");
 }

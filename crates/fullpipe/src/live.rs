@@ -20,7 +20,9 @@ use std::collections::BTreeMap;
 use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Instant};
 
-use crate::classify::{Classification, Classified, HostFacts, Past, classify_since, intervals_between};
+use crate::classify::{
+    Classification, Classified, HostFacts, Past, classify_since, intervals_between, longest_since,
+};
 use crate::explain::{Confidence, Limit};
 
 /// Rows kept at most. Losses tell their cause by the dozen, and on a long path they come seconds apart.
@@ -136,8 +138,7 @@ impl Live {
 
     /// What held the flow for most of the time since `from`, as far as rows are kept.
     pub fn held_since(&self, from: Instant) -> Option<Held> {
-        let findings = self.classified(from).findings;
-        let finding = findings.into_iter().next()?;
+        let finding = longest_since(&self.rows, &self.host, &self.past, from)?;
         Some(Held {
             limit: finding.limit,
             confidence: finding.confidence,

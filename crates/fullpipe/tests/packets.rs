@@ -3,73 +3,18 @@
 //!
 //! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a file of tcpdump.
 
+mod tapped;
+
 use fullpipe::classify::{Classified, agreement, exact, share};
 use fullpipe::explain::Confidence;
 use fullpipe::input::capture::{Counts, Side};
 use fullpipe::{Capture, Limit};
-use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT, RECEIVER, SENDER, Tap, Verdict};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{NoTrace, Row};
-use fullpipe_tcp::wire::{Headers, Segment};
-use fullpipe_units::{Instant, Rate};
-use std::net::SocketAddrV4;
-
-/// A capture file in the making, as tcpdump -s 96 has it on a TUN device.
-struct File(Vec<u8>);
-
-impl Default for File {
-    fn default() -> Self {
-        let mut header = vec![0x4d, 0x3c, 0xb2, 0xa1, 2, 0, 4, 0];
-        header.extend([0; 8]);
-        header.extend([96, 0, 0, 0, 101, 0, 0, 0]);
-        Self(header)
-    }
-}
-
-impl File {
-    fn packet(&mut self, at: Instant, flow: u32, segment: &Segment, of_sender: bool) {
-        let near = SocketAddrV4::new(SENDER, FIRST_PORT + flow as u16);
-        let far = SocketAddrV4::new(RECEIVER, LISTEN_PORT);
-        let (from, to) = if of_sender { (near, far) } else { (far, near) };
-        let headers = Headers::of(segment, from, to);
-        let bytes = headers.as_bytes();
-        let nanos = at.as_nanos();
-        let len = segment.header_len() + segment.len;
-        for number in
-            [(nanos / 1_000_000_000) as u32, (nanos % 1_000_000_000) as u32, bytes.len() as u32, len]
-        {
-            self.0.extend(number.to_le_bytes());
-        }
-        self.0.extend(bytes);
-    }
-}
-
-/// tcpdump on both hosts.
-#[derive(Default)]
-struct BothEnds {
-    sender: File,
-    receiver: File,
-}
-
-impl Tap for BothEnds {
-    fn leaves(&mut self, at: Instant, flow: u32, segment: &Segment, _: Verdict) {
-        self.sender.packet(at, flow, segment, true);
-    }
-
-    fn arrives(&mut self, at: Instant, flow: u32, segment: &Segment) {
-        self.sender.packet(at, flow, segment, false);
-    }
-
-    fn reaches(&mut self, at: Instant, flow: u32, segment: &Segment) {
-        self.receiver.packet(at, flow, segment, true);
-    }
-
-    fn answers(&mut self, at: Instant, flow: u32, segment: &Segment, _: Verdict) {
-        self.receiver.packet(at, flow, segment, false);
-    }
-}
+use fullpipe_units::Rate;
+use tapped::{BothEnds, File};
 
 /// A run, and its captures at sender and receiver.
 struct Run {
@@ -87,7 +32,7 @@ fn runs(situation: &str) -> Vec<Run> {
         let mut rows = Vec::new();
         let mut ends = BothEnds::default();
         sim::run_tapped(&scenario, &mut rows, &mut ends);
-        let read = |file: File| Capture::read(&file.0[..], None).expect("a capture");
+        let read = |file: File| file.read();
         Run {
             label: format!("{situation}: {label}, seed {}", scenario.seed),
             line: scenario.path.forward.rate,
@@ -236,7 +181,7 @@ fn a_tenth_lost_is_a_tenth_sent_again() {
     let experiment = Experiment::from_toml(text).expect("a valid experiment");
     let mut ends = BothEnds::default();
     let outcome = sim::run_tapped(&experiment.points()[0].scenario, &mut NoTrace, &mut ends);
-    let read = |file: &File| Capture::read(&file.0[..], None).expect("a capture");
+    let read = |file: &File| file.read();
     let counts = [&ends.sender, &ends.receiver].map(|file| read(file).connection().counts);
     let share = |of: u64, counts: &Counts| of as f64 / counts.data_segments as f64;
     let again = share(counts[0].retransmits, &counts[0]);

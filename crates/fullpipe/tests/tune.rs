@@ -97,6 +97,26 @@ fn what_changes_nothing_is_not_planned() {
     assert_eq!(applied, [What::NotsentLowat]);
 }
 
+/// What is of use to some applications is simulated as these have it: a burst after a pause, a byte in a full socket.
+#[test]
+fn optional_items_say_what_time_they_save() {
+    let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
+    let plan = planned(&host(&large), &aim("0%"));
+    let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
+    // A BDP takes 100 ms to send and a round trip to be acknowledged; from ten segments it takes five rounds.
+    let burst = gain(What::SlowStartAfterIdle);
+    let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
+    assert!((195.0..230.0).contains(&with) && without > 450.0, "{with} and {without}");
+    // 128 KiB and a packet buffer at 20 Mbit/s.
+    let waiting = gain(What::NotsentLowat);
+    let (with, without) = (waiting.with_ms.unwrap(), waiting.without_ms.unwrap());
+    assert!(with < 80.0 && without > 2.0 * with, "{with} and {without}");
+    assert!(waiting.with_bytes.unwrap() < waiting.without_bytes.unwrap());
+    assert!(waiting.with.unwrap() > waiting.without.unwrap().mul_div(19, 20), "CUBIC loses nothing by it");
+    // A burst that is lost in part takes its time either way, and BBR never asks.
+    assert!(left(&planned(&host(&large), &aim("0.1%")), What::SlowStartAfterIdle).starts_with("BBR"));
+}
+
 /// A quarter of the memory and `tcp_mem[1]` are what all flows together may have: the rule of 2 x BDP yields.
 #[test]
 fn memory_bounds_the_buffers() {
@@ -119,6 +139,7 @@ fn with_a_peer_congestion_control_is_its_routes() {
         destination: "203.0.113.7".into(),
         exact: false,
         way: "via 192.0.2.1 dev eth0".into(),
+        hops: String::new(),
         present: "default via 192.0.2.1 dev eth0 proto static".into(),
         device: "eth0".into(),
         congctl: None,
@@ -204,4 +225,41 @@ fn what_each_setting_limits_is_per_round_trip() {
     assert_eq!(limits.send.unwrap().to_string(), "157 Mbit/s");
     assert_eq!(limits.receive.unwrap().to_string(), "4.99 Mbit/s", "half of 256 KiB: tcp_adv_win_scale 1");
     assert!((59.0..61.0).contains(&limits.loss.unwrap().as_mbps_f64()));
+}
+
+/// The lines for an application are C that compiles, and the kernel takes what they set.
+#[test]
+fn what_is_given_for_sockets_compiles_and_runs() {
+    let has_compiler =
+        std::process::Command::new("cc").arg("--version").output().is_ok_and(|o| o.status.success());
+    if !has_compiler || !cfg!(target_os = "linux") {
+        eprintln!("skipped: there is no cc here, or no Linux");
+        return;
+    }
+    let plan = planned(&host(&[]), &aim("0.1%"));
+    let ways = plan.items.iter().flat_map(|item| &item.ways);
+    let lines: Vec<&str> =
+        ways.filter(|way| way.command.scope == Scope::Socket).map(|way| way.command.run.as_str()).collect();
+    assert_eq!(lines.len(), 2, "the congestion control and what waits unsent: {lines:?}");
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("tune-snippet");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (number, line) in lines.into_iter().enumerate() {
+        let (source, program) = (folder.join(format!("{number}.c")), folder.join(number.to_string()));
+        let text = format!(
+            "#include <errno.h>\n#include <netinet/in.h>\n#include <netinet/tcp.h>\n#include <sys/socket.h>\n\
+             int main(void) {{ int fd = socket(AF_INET, SOCK_STREAM, 0); return {line} == 0 ? 0 : errno; }}\n"
+        );
+        // A comment stands behind the call, not behind what is compared.
+        let text = match line.split_once("  /*") {
+            Some((call, comment)) => text.replace(line, call) + "/*" + comment + "\n",
+            None => text,
+        };
+        std::fs::write(&source, text).unwrap();
+        let mut compiler = std::process::Command::new("cc");
+        let made = compiler.args(["-Wall", "-Werror", "-o"]).arg(&program).arg(&source).output().unwrap();
+        assert!(made.status.success(), "{line}: {}", String::from_utf8_lossy(&made.stderr));
+        let ran = std::process::Command::new(&program).status().unwrap();
+        // A kernel without BBR, or a process that may not choose it: ENOENT, EPERM.
+        assert!(matches!(ran.code(), Some(0..=2)), "{line}: {ran}");
+    }
 }

@@ -1,6 +1,5 @@
 //! The arguments of `fullpipe tune`.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -21,6 +20,7 @@ Examples:
 
 Without --apply nothing is changed. What is applied is taken back by itself after --revert-after,
 unless fullpipe tune confirm comes before; also when this process is killed, and after a restart.
+Where systemd runs the host, it is told to as well, for a logout may end all processes of a session.
 Settings on trial stand in /etc/sysctl.d/90-fullpipe.conf as comments, confirmed ones as settings;
 what was before is kept in /var/lib/fullpipe.
 
@@ -84,13 +84,14 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SHARE")]
     pub(crate) loss: Option<Probability>,
 
-    /// Take the path from a report of fullpipe diagnose --json, or - for standard input; the options above outrank it
+    /// Take the path from a report of fullpipe diagnose --json or fullpipe iperf3 -J, or - for standard input; the options above
+    /// outrank it
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<String>,
 
-    /// The other host's address: what can be, is changed for connections to it alone
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) to: Option<IpAddr>,
+    /// The other host, by name or address: what can be, is changed for connections to it alone
+    #[arg(long, value_name = "HOST")]
+    pub(crate) to: Option<String>,
 
     /// This host's part in the transfer; sender when neither this nor --from says
     #[arg(long, value_enum)]
@@ -184,9 +185,9 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Also show the route to this host
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) to: Option<IpAddr>,
+    /// Also show the route to this host, given by name or address
+    #[arg(long, value_name = "HOST")]
+    pub(crate) to: Option<String>,
 
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
@@ -199,6 +200,10 @@ pub(crate) struct ShowArgs {
 pub(crate) struct GuardArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
+
+    /// Do not watch: end what is overdue
+    #[arg(long)]
+    pub(crate) overdue: bool,
 
     pub(crate) number: u64,
 }

@@ -8,13 +8,14 @@
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fullpipe::situations::{self, Named};
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::results::{Run, Timed};
 use fullpipe_lab::scenario::{LossPattern, Scenario};
 use fullpipe_lab::trace::Row;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::args::DatapathName;
@@ -152,7 +153,7 @@ impl Runs<'_> {
 /// The runs of `wanted`: those kept in `dir` from earlier, and those still to be made, which it then keeps.
 pub(super) fn runs<'w>(wanted: &'w [Wanted], dir: &Path, asked: Asked) -> Result<Runs<'w>, Failure> {
     let file = dir.join(KEPT);
-    let kept = kept(&file)?;
+    let kept: Vec<Kept> = kept(&file)?;
     let known =
         |wanted: &Wanted| kept.iter().rev().find(|kept| kept.answers(asked) && kept.is(wanted)).cloned();
     let mut made: Vec<Option<Kept>> = wanted.iter().map(known).collect();
@@ -194,8 +195,8 @@ fn is_valid(run: &Run) -> bool {
 }
 
 /// Adds a line, or nothing where there is no room for all of it.
-fn keep(file: &PathBuf, kept: &Kept) -> Result<(), Failure> {
-    let line = output::json_line(kept)?;
+pub(super) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Failure> {
+    let line = output::json_line(run)?;
     let add = || -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(file)?;
         let before = file.metadata()?.len();
@@ -210,7 +211,7 @@ fn keep(file: &PathBuf, kept: &Kept) -> Result<(), Failure> {
 /// The runs in a file of earlier ones. A last line that was cut off is a run that was not finished: it is taken
 /// out, so that the next line stands by itself. The file is shortened and never written anew: an interruption here
 /// would lose them all.
-fn kept(file: &Path) -> Result<Vec<Kept>, Failure> {
+pub(super) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Failure> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     if whole.len() < text.len() {

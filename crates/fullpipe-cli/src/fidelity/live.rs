@@ -10,8 +10,7 @@
 //! is slow, are told apart by their course alone; runs in which one is taken for the other are counted by themselves.
 
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 
 use fullpipe::Limit;
@@ -21,15 +20,13 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::workload::{Reading, Writing};
 use fullpipe_linux::command::{self, Behind};
 use fullpipe_linux::{Datapath, kernel_name, rights};
-use fullpipe_tcp::buffers::Buffer;
-use fullpipe_units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::kernel::{keep, kept};
 use super::situations::expected;
 use crate::args::FidelityArgs;
 use crate::failure::Failure;
-use crate::output;
 
 /// Share of the runs in which the right limit has to be named.
 const ASKED: f64 = 0.9;
@@ -52,7 +49,7 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
     fs::create_dir_all(&args.out).map_err(|error| cannot("make", &args.out, &error))?;
     rights::acquire()?;
-    let mut made = kept(&args.out.join(KEPT));
+    let mut made: Vec<Kept> = kept(&args.out.join(KEPT))?;
     for &seed in &experiment.seeds() {
         for point in points {
             if made.iter().any(|run| run.point == point.label && run.seed == seed) {
@@ -171,7 +168,7 @@ fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Fa
     }
     Ok(format!(
         "echo '4096 16384 {}' > /proc/sys/net/ipv4/tcp_wmem && '{}' iperf3 -c $FULLPIPE_PEER -J {} > '{}'",
-        memory(scenario.host.sndbuf).get(),
+        scenario.host.sndbuf.limit().get(),
         own.display(),
         flags.join(" "),
         document.display()
@@ -180,7 +177,7 @@ fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Fa
 
 /// The same of the receiver's. An application that reads slowly is a pipe that is emptied slowly, into which iperf3 writes.
 fn server(scenario: &Scenario, fifo: &Path) -> String {
-    let memory = memory(scenario.host.rcvbuf).get();
+    let memory = scenario.host.rcvbuf.limit().get();
     let set = format!("echo '4096 {} {memory}' > /proc/sys/net/ipv4/tcp_rmem", memory.min(131_072));
     let reading = scenario.flows.first().map(|flow| flow.workload.reading);
     let Some(Reading::Paced { rate, .. }) = reading else {
@@ -195,24 +192,6 @@ fn server(scenario: &Scenario, fifo: &Path) -> String {
         rate.as_bytes_per_sec() / READS,
         1.0 / READS as f64
     )
-}
-
-fn memory(buffer: Buffer) -> Bytes {
-    match buffer {
-        Buffer::Auto { max } => max,
-        Buffer::Fixed(size) => size,
-    }
-}
-
-fn kept(file: &Path) -> Vec<Kept> {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
-
-fn keep(file: &Path, run: &Kept) -> Result<(), Failure> {
-    let line = output::json_line(run)?;
-    let add = || OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes());
-    add().map_err(|error| cannot("write", file, &error))
 }
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {

@@ -1,10 +1,11 @@
 //! What has been applied: shown, kept, taken back.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use fullpipe::tune::{Override, overrides};
-use fullpipe_linux::tune::{self as host, Applied, Drift, Phase, State, Status, TakenBack};
+use fullpipe_linux::tune::{self as host, Applied, Drift, Phase, Place, State, Status, TakenBack};
 use serde::Serialize;
 
 use super::{place, settled};
@@ -16,7 +17,7 @@ use crate::output;
 const SCHEMA: &str = "fullpipe.tune.status/1";
 
 /// The options that lead to the same place.
-fn options(place: &PlaceArgs) -> String {
+pub(super) fn options(place: &PlaceArgs) -> String {
     let mut text = String::new();
     if let Some(root) = &place.root {
         let _ = write!(text, " --root {}", root.display());
@@ -34,6 +35,8 @@ pub(super) struct AppliedJson {
     routes: Vec<RouteJson>,
     /// Null where it stays.
     revert_after_s: Option<f64>,
+    /// The timer of systemd that takes it back as well; null where there is none.
+    timer: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -57,6 +60,7 @@ impl AppliedJson {
             settings: applied.settings.iter().cloned().map(setting).collect(),
             routes: applied.routes.iter().cloned().map(route).collect(),
             revert_after_s: applied.revert_after.map(|time| time.as_secs_f64()),
+            timer: applied.timer.clone(),
         }
     }
 }
@@ -72,11 +76,15 @@ pub(super) fn applied_text(applied: &Applied, place: &PlaceArgs) -> String {
     }
     let options = options(place);
     let _ = match applied.revert_after {
-        Some(time) => writeln!(
-            text,
-            "It is taken back in {time} unless you run: fullpipe tune confirm{options}\nTo take it back now: fullpipe \
-             tune rollback{options}"
-        ),
+        Some(time) => {
+            let timer = applied.timer.as_ref().map(|timer| format!(" (and by systemd, {timer})"));
+            writeln!(
+                text,
+                "It is taken back in {time}{} unless you run: fullpipe tune confirm{options}\nTo take it back now: fullpipe \
+                 tune rollback{options}",
+                timer.unwrap_or_default()
+            )
+        }
         None => writeln!(text, "To take it back: fullpipe tune rollback{options}"),
     };
     text
@@ -90,7 +98,8 @@ pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
         Format::Text => {
             let file = place.owned().display();
             let many = if changes == 1 { "1 change is".into() } else { format!("{changes} changes are") };
-            output::print(&format!("{many} kept; settings stand in {file} for every boot.\n"))?;
+            let overridden = overrides_text(&overridden(&place, &host::status(&place)?));
+            output::print(&format!("{many} kept; settings stand in {file} for every boot.\n{overridden}"))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -100,20 +109,9 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
     // Without settling first: what is overdue or half-made is what is to be taken back.
     let place = place(&args.place)?;
     let mut any = false;
-    while let Some(TakenBack { done, left }) = host::rollback(&place, args.force, &mut |_| ())? {
+    while let Some(taken_back) = host::rollback(&place, args.force, &mut |_| ())? {
         any = true;
-        let mut text =
-            if done.is_empty() { "Everything is as before already.\n" } else { "Restored:\n" }.to_owned();
-        for line in done {
-            let _ = writeln!(text, "  {line}");
-        }
-        if !left.is_empty() {
-            text += "Not restored (--force would have):\n";
-        }
-        for line in left {
-            let _ = writeln!(text, "  {line}");
-        }
-        output::print(&text)?;
+        output::print(&taken_back_text(&taken_back))?;
         if !args.all {
             break;
         }
@@ -122,6 +120,21 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
         output::print("There is nothing to take back.\n")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn taken_back_text(TakenBack { done, left }: &TakenBack) -> String {
+    let mut text =
+        if done.is_empty() { "Everything is as before already.\n" } else { "Restored:\n" }.to_owned();
+    for line in done {
+        let _ = writeln!(text, "  {line}");
+    }
+    if !left.is_empty() {
+        text += "Not restored (--force would have):\n";
+    }
+    for line in left {
+        let _ = writeln!(text, "  {line}");
+    }
+    text
 }
 
 #[derive(Serialize)]
@@ -155,14 +168,30 @@ struct DriftJson {
 pub(super) fn status(args: &StateArgs) -> Result<ExitCode, Failure> {
     let place = settled(&args.place)?;
     let status = host::status(&place)?;
-    let keys: Vec<String> =
-        status.states.iter().flat_map(|state| &state.changes).map(|change| change.what.clone()).collect();
-    let overridden = overrides(&place.owned().display().to_string(), &status.files, &keys);
+    let overridden = overridden(&place, &status);
     match args.output.format() {
         Format::Json => output::print(&output::json(&document(status, overridden))?)?,
         Format::Text => output::print(&text(&status, &overridden, &args.place))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Files that would set something else at the next boot.
+fn overridden(place: &Place, status: &Status) -> Vec<Override> {
+    let mut set: BTreeMap<String, String> = BTreeMap::new();
+    // What was set last is what our file has.
+    for change in status.states.iter().flat_map(|state| &state.changes) {
+        set.insert(change.what.clone(), change.set.clone());
+    }
+    let set: Vec<(String, String)> = set.into_iter().collect();
+    overrides(&place.owned().display().to_string(), &status.files, &set)
+}
+
+fn overrides_text(overrides: &[Override]) -> String {
+    let line = |Override { file, key, value }: &Override| {
+        format!("Overridden at the next boot: {file} sets {key} = {value}\n")
+    };
+    overrides.iter().map(line).collect()
 }
 
 fn name(phase: Phase) -> &'static str {
@@ -230,9 +259,7 @@ fn text(status: &Status, overrides: &[Override], place: &PlaceArgs) -> String {
             }
         }
     }
-    for Override { file, key, value } in overrides {
-        let _ = writeln!(text, "Overridden at the next boot: {file} sets {key} = {value}");
-    }
+    text += &overrides_text(overrides);
     for manager in &status.managers {
         let _ = writeln!(text, "Beside fullpipe: {manager}");
     }

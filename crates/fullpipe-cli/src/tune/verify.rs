@@ -5,6 +5,7 @@
 //! ```
 
 use std::fmt::Write;
+use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::process::ExitCode;
 
@@ -20,8 +21,10 @@ use fullpipe_units::{Duration, Rate};
 use serde::Serialize;
 
 use super::Doing;
-use crate::args::{PlaceArgs, PlanArgs, RoleName};
+use super::state::{options, taken_back_text};
+use crate::args::RoleName;
 use crate::failure::{EXPECTATION, Failure};
+use crate::output;
 
 /// What the measurements say.
 #[derive(Serialize)]
@@ -39,18 +42,42 @@ impl Verified {
         }
     }
 
-    pub(super) fn text(&self, _: &PlaceArgs) -> String {
+    pub(super) fn is_gain(&self) -> bool {
+        self.verdict == Verdict::Gain
+    }
+
+    pub(super) fn text(&self) -> String {
         let list = |rates: &[u64]| {
             rates.iter().map(|rate| Rate::from_bps(*rate).to_string()).collect::<Vec<_>>().join(", ")
         };
         let mut text = format!("\nVerified: {}\n", self.verdict);
         let _ = writeln!(text, "  before: {}", list(&self.before_bps));
         let _ = writeln!(text, "  after:  {}", list(&self.after_bps));
-        if self.verdict != Verdict::Gain {
-            text +=
-                "Without a gain there is no reason to keep it: fullpipe tune rollback takes it back now.\n";
-        }
         text
+    }
+}
+
+/// Without a gain there is no reason to keep what was applied. Somebody at a terminal is asked whether to take it back now; else, and without
+/// an answer, it ends as every trial does.
+pub(super) fn offer(doing: &Doing<'_>, applied: Option<&Applied>) -> Result<(), Failure> {
+    let options = options(&doing.args.place);
+    let left = applied.and_then(|applied| applied.revert_after);
+    let by_itself = left.map(|left| format!("; by itself that happens in {left}")).unwrap_or_default();
+    if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return output::print(&format!(
+            "Without a gain there is no reason to keep it. To take it back now: fullpipe tune rollback{options}{by_itself}.\n"
+        ));
+    }
+    eprint!("Without a gain there is no reason to keep it. Take it back now{by_itself}? [y/N] ");
+    let mut answer = String::new();
+    // No answer is none.
+    let _ = io::stdin().read_line(&mut answer);
+    if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        return output::print(&format!("Left on trial{by_itself}. Now: fullpipe tune rollback{options}\n"));
+    }
+    match host::rollback(doing.place, false, &mut |_| ())? {
+        Some(taken_back) => output::print(&taken_back_text(&taken_back)),
+        None => output::print("It was taken back already.\n"),
     }
 }
 
@@ -60,13 +87,13 @@ pub(super) fn verify(doing: &Doing<'_>) -> Result<(Option<Applied>, Option<Verif
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for round in 1..=args.rounds {
         let last = round == args.rounds;
-        before.push(measured(args, &format!("before, {round} of {}", args.rounds))?);
+        before.push(measured(doing, &format!("before, {round} of {}", args.rounds))?);
         // A measurement may take longer than the time for which somebody wants to try; that begins afterwards.
         let long_enough = args.time * 2 + Duration::from_secs(60);
         let trial = args.revert_after.0.map(|time| time + args.time).unwrap_or(long_enough).max(long_enough);
         let applied = doing.apply(Some(trial))?;
         let Some(applied) = applied else { return Ok((None, None)) };
-        let rate = measured(args, &format!("after, {round} of {}", args.rounds));
+        let rate = measured(doing, &format!("after, {round} of {}", args.rounds));
         let rate = rate.inspect_err(|_| {
             // The trial ends by itself where this fails too.
             let _ = host::rollback(doing.place, false, &mut |_| ());
@@ -83,14 +110,17 @@ pub(super) fn verify(doing: &Doing<'_>) -> Result<(Option<Applied>, Option<Verif
             host::confirm(doing.place, &mut |_| ())?;
             return Ok((Some(Applied { revert_after: None, ..applied }), Some(verified)));
         }
-        return Ok((Some(applied), Some(verified)));
+        // Of the trial the time of the measurement is gone.
+        let left = host::status(doing.place)?.states.pop().and_then(|state| state.left);
+        return Ok((Some(Applied { revert_after: left, ..applied }), Some(verified)));
     }
     Ok((None, None))
 }
 
-fn measured(args: &PlanArgs, what: &str) -> Result<Rate, Failure> {
+fn measured(doing: &Doing<'_>, what: &str) -> Result<Rate, Failure> {
+    let args = doing.args;
+    let Some(to) = doing.to else { return Err(Failure::usage("--verify needs --to", "give --to HOST")) };
     eprint!("measuring {what}: ");
-    let Some(to) = args.to else { return Err(Failure::usage("--verify needs --to", "give --to ADDRESS")) };
     // Who receives has the other end send.
     let reverse = args.role == Some(RoleName::Receiver);
     let rate = measure(to, args.port, args.time, reverse).inspect_err(|_| eprintln!())?;

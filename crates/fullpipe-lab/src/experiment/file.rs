@@ -118,6 +118,8 @@ swept_table! {
         ecn: bool,
         sack: bool,
         initcwnd: Segments,
+        slow_start_after_idle: bool,
+        notsent_lowat: Positive,
     }
 }
 

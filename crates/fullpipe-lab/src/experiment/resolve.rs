@@ -351,6 +351,8 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
     let ecn = picker.pick("ecn", file.ecn.as_ref()).unwrap_or(false);
     let sack = picker.pick("sack", file.sack.as_ref()).unwrap_or(true);
     let initcwnd = picker.pick("initcwnd", file.initcwnd.as_ref()).map(|segments| segments.0);
+    let after_idle = picker.pick("slow_start_after_idle", file.slow_start_after_idle.as_ref());
+    let notsent_lowat = picker.pick("notsent_lowat", file.notsent_lowat.as_ref());
 
     let measured = kernel >= KernelVersion::PER_SOCKET_RATIO;
     if scale.is_some() && measured {
@@ -377,6 +379,8 @@ fn host(file: &HostFile, bdp: Bytes, picker: &mut Picker) -> Result<HostSpec, Ex
         ecn,
         sack,
         initcwnd,
+        slow_start_after_idle: after_idle.unwrap_or(true),
+        notsent_lowat: notsent_lowat.map(|lowat| lowat.0.resolve(bdp)),
     })
 }
 

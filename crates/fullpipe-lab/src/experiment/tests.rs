@@ -48,7 +48,8 @@ fn defaults_are_a_stock_host_on_a_clean_path() {
     assert_eq!(scenario.host.sndbuf, Buffer::Auto { max: Bytes::from_mib(4) });
     assert_eq!(scenario.host.rcvbuf, Buffer::Auto { max: Bytes::from_mib(32) });
     assert_eq!((scenario.host.window_clamp, scenario.host.fair_queue), (None, false));
-    assert_eq!(scenario.host.initcwnd, None);
+    assert_eq!((scenario.host.initcwnd, scenario.host.notsent_lowat), (None, None));
+    assert!(scenario.host.slow_start_after_idle);
     assert_eq!(scenario.flows.len(), 1);
     assert_eq!(scenario.flows[0].cc, Algorithm::Cubic);
     assert_eq!((scenario.flows[0].start, scenario.flows[0].bytes), (Duration::ZERO, None));
@@ -60,7 +61,8 @@ fn every_field_is_taken() {
         "rate = '1gbit'\nrtt = '10ms'\nloss = '1%'\nqueue = '2bdp'\nmtu = 9000\n\
          forward = { delay = '8ms' }\nbackward = { rate = '10mbit', loss = '20ppm', queue = '64KiB' }",
         "kernel = '4.15'\nadv_win_scale = 2\nsndbuf = { fixed = '1bdp' }\nrcvbuf = '0.5bdp'\n\
-         window = '65535B'\nfair_queue = true\nrx_merge = '20us'\ninitcwnd = 30",
+         window = '65535B'\nfair_queue = true\nrx_merge = '20us'\ninitcwnd = 30\n\
+         slow_start_after_idle = false\nnotsent_lowat = '128KiB'",
         "cc = 'bbr'\ncount = 3\nbytes = '8MB'\nstart = '1s'\nstack = 'fullpipe'\n[[flow]]\ncc = 'reno'",
         "[[sample]]\nevery = '10ms'",
     );
@@ -75,7 +77,8 @@ fn every_field_is_taken() {
     assert_eq!(scenario.host.rcvbuf, Buffer::Auto { max: Bytes::new(625_000) });
     assert_eq!(scenario.host.window_clamp, Some(Bytes::new(65_535)));
     assert_eq!((scenario.host.fair_queue, scenario.host.rx_merge), (true, Duration::from_micros(20)));
-    assert_eq!(scenario.host.initcwnd, Some(30));
+    assert_eq!((scenario.host.initcwnd, scenario.host.slow_start_after_idle), (Some(30), false));
+    assert_eq!(scenario.host.notsent_lowat, Some(Bytes::from_kib(128)));
     let algorithms: Vec<_> = scenario.flows.iter().map(|flow| flow.cc).collect();
     assert_eq!(algorithms, [Algorithm::Bbr1, Algorithm::Bbr1, Algorithm::Bbr1, Algorithm::Reno]);
     assert_eq!(scenario.flows[0].bytes, Some(Bytes::new(8_000_000)));
@@ -126,6 +129,8 @@ fn every_field_can_be_swept() {
         ("fair_queue", "true, false"),
         ("rx_merge", "'0s', '20us'"),
         ("initcwnd", "10, 30"),
+        ("slow_start_after_idle", "true, false"),
+        ("notsent_lowat", "'16KiB', '1bdp'"),
     ];
     let flow =
         [("cc", "'reno', 'bbr1'"), ("count", "1, 2"), ("bytes", "'1MB', '2MB'"), ("start", "'0s', '1s'")];

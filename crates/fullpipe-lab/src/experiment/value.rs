@@ -559,7 +559,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "jitter" => equal::<JitterSpec>(a, b),
         "ack_thinning" => equal::<Thinning>(a, b),
         "aggregation" => equal::<Aggregation>(a, b),
-        "window" | "bytes" => equal::<Positive>(a, b),
+        "window" | "bytes" | "notsent_lowat" => equal::<Positive>(a, b),
         "sndbuf" | "rcvbuf" => equal::<BufferSize>(a, b),
         "mtu" => equal::<Mtu>(a, b),
         "count" => equal::<Count>(a, b),
@@ -570,7 +570,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "kernel" => equal::<KernelVersion>(a, b),
         "adv_win_scale" => equal::<WinScale>(a, b),
         "window_ratio" => equal::<Ratio>(a, b),
-        "fair_queue" | "ecn" | "sack" => equal::<bool>(a, b),
+        "fair_queue" | "ecn" | "sack" | "slow_start_after_idle" => equal::<bool>(a, b),
         "point" => Ok(a == b),
         _ => Err(ExperimentError::new(
             format!("'{key}' is no field of a point"),

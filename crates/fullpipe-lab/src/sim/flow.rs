@@ -48,6 +48,8 @@ pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64
         cc: spec.cc,
         slow_start: spec.slow_start,
         initcwnd: host.initcwnd,
+        slow_start_after_idle: host.slow_start_after_idle,
+        notsent_lowat: host.notsent_lowat,
         sndbuf: host.sndbuf,
         rcvbuf: host.rcvbuf,
         window_rule: host.window_rule,

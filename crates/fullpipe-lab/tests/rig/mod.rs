@@ -43,6 +43,8 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
             ecn: false,
             sack: true,
             initcwnd: None,
+            slow_start_after_idle: true,
+            notsent_lowat: None,
         },
         flows: vec![FlowSpec {
             cc,

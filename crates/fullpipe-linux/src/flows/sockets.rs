@@ -35,6 +35,11 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     // Asked for or not; agreed to in either case, as is the kernel's own default.
     set_sysctl("net/ipv4/tcp_ecn", if host.ecn { "1" } else { "2" })?;
     set_sysctl("net/ipv4/tcp_sack", if host.sack { "1" } else { "0" })?;
+    let after_idle = if host.slow_start_after_idle { "1" } else { "0" };
+    set_sysctl("net/ipv4/tcp_slow_start_after_idle", after_idle)?;
+    if let Some(lowat) = host.notsent_lowat {
+        set_sysctl("net/ipv4/tcp_notsent_lowat", &lowat.get().to_string())?;
+    }
     limit("net/ipv4/tcp_wmem", host.sndbuf, WMEM_DEFAULT)?;
     limit("net/ipv4/tcp_rmem", host.rcvbuf, RMEM_DEFAULT)
 }

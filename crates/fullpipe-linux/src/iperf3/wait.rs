@@ -3,10 +3,11 @@
 use std::io;
 
 use fullpipe_units::Duration;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use socket2::Socket;
 
+use crate::clock::timespec;
 use crate::poll::Stop;
 
 /// What a wait has ended with.
@@ -26,10 +27,7 @@ pub(crate) fn wait(
     stop: &Stop,
     timeout: Option<Duration>,
 ) -> io::Result<Waited> {
-    let timeout = timeout.map(|span| {
-        let nanos = span.as_nanos();
-        Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 }
-    });
+    let timeout = timeout.map(timespec);
     let mut watched = vec![PollFd::new(stop, PollFlags::IN)];
     watched.extend(socket.map(|(socket, what)| PollFd::new(socket, what)));
     match poll(&mut watched, timeout.as_ref()) {

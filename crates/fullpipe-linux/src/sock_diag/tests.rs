@@ -129,7 +129,7 @@ fn short_and_odd_answers_are_read() {
     let (near, _far) = connection("127.0.0.1");
     let mut diag = SockDiag::open().expect("sock_diag");
     let filter = bytecode::of(&[peer_of(&near)]);
-    diag.socket.send(&request(libc::AF_INET as u8, NLM_F_DUMP, None, &filter), 0).expect("asked");
+    diag.socket.send(&request_for_all(&filter), 0).expect("asked");
     diag.socket.recv(&mut diag.buffer, 0).expect("an answer");
     let whole = diag.buffer.clone();
     let Some((Message::Socket { bytes, .. }, _)) = message(&whole) else { panic!("a socket") };
@@ -185,7 +185,7 @@ fn a_thousand_sockets_at_ten_samples_a_second() {
     figure("a dump, filtered", &mut |diag, seen| diag.dump(&which, seen).expect("an answer"));
     figure("the kernel's part of it", &mut |diag, _| {
         let filter = bytecode::of(&which.peers);
-        diag.socket.send(&request(libc::AF_INET as u8, NLM_F_DUMP, None, &filter), 0).expect("asked");
+        diag.socket.send(&request_for_all(&filter), 0).expect("asked");
         loop {
             diag.buffer.clear();
             diag.socket.recv(&mut diag.buffer, 0).expect("an answer");

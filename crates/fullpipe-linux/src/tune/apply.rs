@@ -12,6 +12,7 @@ use super::guard::Guard;
 use super::journal::{Generation, Phase, Setting, generations};
 use super::place::Place;
 use super::route::{Found, Metrics};
+use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
 
@@ -66,6 +67,8 @@ pub struct Applied {
     pub routes: Vec<(Option<String>, String)>,
     /// When it is taken back unless confirmed; `None` if not.
     pub revert_after: Option<Duration>,
+    /// The timer of systemd that does so as well, where there is one.
+    pub timer: Option<String>,
 }
 
 /// The same amount of white space between values, and none at the ends.
@@ -94,7 +97,7 @@ pub fn apply(
         return Err(Error::settings("other changes are still on trial", hint));
     }
     let number = before.last().map_or(0, |last| last.number) + 1;
-    let mut generation = Generation::new(number, revert_after.map(Duration::as_nanos));
+    let mut generation = Generation::new(place, number, revert_after);
     collect(place, changes, &mut generation)?;
     if generation.settings.is_empty() && generation.routes.is_empty() {
         return Ok(None);
@@ -105,7 +108,9 @@ pub fn apply(
     let mut all = before;
     all.push(generation.clone());
     // From here on every way out takes back what was done.
+    let mut timer = None;
     let done = guard.start(number).and_then(|mut started| {
+        timer = revert_after.and_then(|after| timer::set(place, guard, number, after));
         watch(Step::Guarded);
         make(place, &all, watch)?;
         watch(Step::ReadBack);
@@ -143,6 +148,7 @@ pub fn apply(
             .collect(),
         routes: generation.routes.into_iter().map(|route| (route.former_text, route.ours_text)).collect(),
         revert_after,
+        timer,
     }))
 }
 
@@ -196,9 +202,7 @@ pub fn rollback(place: &Place, force: bool, watch: &mut dyn FnMut(Step)) -> Resu
 /// # Errors
 /// A value cannot be restored.
 pub fn settle(place: &Place) -> Result<Vec<String>, Error> {
-    let due = |generation: &Generation| {
-        !generation.phase.is_whole() || (generation.phase == Phase::Trial && generation.left_ns() == Some(0))
-    };
+    let due = |generation: &Generation| !generation.phase.is_whole() || generation.is_overdue(place);
     // Without a look at the lock first: most of the time there is nothing.
     let left = generations(place)?.pop().is_some_and(|last| due(&last));
     let Some(_lock) = left.then(|| Lock::take(place).ok()).flatten() else { return Ok(Vec::new()) };
@@ -225,7 +229,7 @@ pub(super) fn revert(
     // What is half-made may be anything; and what is not ours any more in a whole one is somebody else's. A kernel that
     // was started since has forgotten all, and what it has now it was told by others.
     let whole = generation.phase.is_whole();
-    let anything = generation.is_of_this_kernel() && (force || !whole);
+    let anything = generation.is_of_this_kernel(place) && (force || !whole);
     let file_before: Vec<String> = [Phase::Trial, Phase::Confirmed]
         .into_iter()
         .map(|phase| {

@@ -1,5 +1,6 @@
 //! A process of its own that takes changes back: at once when whoever makes them dies before the end, and at the deadline
-//! unless they are confirmed. It outlives the shell and the connection from which it was started.
+//! unless they are confirmed. It outlives the shell and the connection from which it was started; where it might be killed with
+//! their session, a timer of systemd stands beside it (`timer.rs`).
 //!
 //! ```text
 //!   apply                          guard
@@ -17,23 +18,25 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use rustix::event::{PollFd, Timespec, poll};
+use fullpipe_units::Duration;
 use rustix::process::setsid;
 
 use super::apply::revert;
 use super::files::Lock;
 use super::journal::{Generation, Phase, generations};
 use super::place::Place;
+use crate::clock::Clock;
 use crate::error::{Doing, Error};
 
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
 /// The guard looks this often whether it is still needed.
-const LOOK_NS: u64 = 2_000_000_000;
+const LOOK: Duration = Duration::from_secs(2);
 /// So long it may take to start.
 const START: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The command that calls [`watch`]: the number of the generation is added as its last argument.
+/// The command that calls [`watch`]: the number of the generation is added as its last argument. With `--overdue` in front of that it is
+/// to call [`settle`](super::settle) instead, in a process that nothing is handed to.
 #[derive(Clone, Debug)]
 pub struct Guard {
     /// The program.
@@ -95,16 +98,19 @@ pub fn watch(place: &Place, number: u64) -> Result<(), Error> {
     let done = matches!(from.read(&mut byte), Ok(1)) && byte == [DONE];
     drop(from);
     // Nothing below writes to it, and an unmounted disk is not held.
-    while done && wanted(place, number)?.is_some_and(|generation| generation.left_ns() != Some(0)) {
-        let left = wanted(place, number)?.and_then(|generation| generation.left_ns()).unwrap_or(LOOK_NS);
-        sleep(left.min(LOOK_NS));
+    let clock = Clock::starting_in(Duration::ZERO);
+    while done && let Some(left) = wanted(place, number)?.map(|trial| trial.left(place).unwrap_or(LOOK)) {
+        if left.is_zero() {
+            break;
+        }
+        clock.sleep_until(clock.now() + left.min(LOOK));
     }
     let _lock = Lock::take(place).doing("lock the state")?;
     let mut all = generations(place)?;
     let Some(last) = all.pop().filter(|last| last.number == number && last.phase != Phase::Confirmed) else {
         return Ok(());
     };
-    if done && last.left_ns() != Some(0) {
+    if done && last.left(place) != Some(Duration::ZERO) {
         return Ok(());
     }
     revert(place, last, &all, false, &mut |_| ()).map(drop)
@@ -114,11 +120,4 @@ pub fn watch(place: &Place, number: u64) -> Result<(), Error> {
 fn wanted(place: &Place, number: u64) -> Result<Option<Generation>, Error> {
     let found = generations(place)?.into_iter().find(|generation| generation.number == number);
     Ok(found.filter(|generation| generation.phase == Phase::Trial))
-}
-
-fn sleep(nanos: u64) {
-    let span = Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
-    let nothing: &mut [PollFd<'_>] = &mut [];
-    // A signal ends it early, and then it looks early.
-    let _ = poll(nothing, Some(&span));
 }

@@ -4,12 +4,13 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use rustix::time::{ClockId, clock_gettime};
+use fullpipe_units::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::files;
-use super::place::{Place, this_boot, this_namespace};
+use super::place::{Place, this_namespace};
 use super::route::RouteStep;
+use crate::clock::{since_1970, since_boot};
 use crate::error::{Doing, Error};
 
 /// How far a generation has got.
@@ -69,15 +70,15 @@ pub(super) struct Generation {
 const SCHEMA: &str = "fullpipe.tune.state/1";
 
 impl Generation {
-    pub(super) fn new(number: u64, revert_after_ns: Option<u64>) -> Self {
+    pub(super) fn new(place: &Place, number: u64, revert_after: Option<Duration>) -> Self {
         Self {
             schema: SCHEMA.into(),
             number,
             phase: Phase::Applying,
-            began_unix_s: clock_gettime(ClockId::Realtime).tv_sec as u64,
-            boot_id: this_boot(),
+            began_unix_s: since_1970().as_nanos() / 1_000_000_000,
+            boot_id: place.boot(),
             namespace: this_namespace(),
-            deadline_boottime_ns: revert_after_ns.map(|after| since_boot() + after),
+            deadline_boottime_ns: revert_after.map(|after| (since_boot() + after).as_nanos()),
             settings: Vec::new(),
             routes: Vec::new(),
             former_file: None,
@@ -86,14 +87,20 @@ impl Generation {
 
     /// How long it still lasts; `None` without a deadline, zero when it is past. A trial does not outlive the run
     /// of the machine: a restart is what one tries when nothing else works any more.
-    pub(super) fn left_ns(&self) -> Option<u64> {
+    pub(super) fn left(&self, place: &Place) -> Option<Duration> {
         let deadline = self.deadline_boottime_ns?;
-        Some(if self.boot_id == this_boot() { deadline.saturating_sub(since_boot()) } else { 0 })
+        let left = deadline.saturating_sub(since_boot().as_nanos());
+        Some(if self.boot_id == place.boot() { Duration::from_nanos(left) } else { Duration::ZERO })
+    }
+
+    /// Whether it is on trial, and that is over.
+    pub(super) fn is_overdue(&self, place: &Place) -> bool {
+        self.phase == Phase::Trial && self.left(place) == Some(Duration::ZERO)
     }
 
     /// Whether this kernel, in this namespace, is the one that was told.
-    pub(super) fn is_of_this_kernel(&self) -> bool {
-        self.boot_id == this_boot() && self.namespace == this_namespace()
+    pub(super) fn is_of_this_kernel(&self, place: &Place) -> bool {
+        self.boot_id == place.boot() && self.namespace == this_namespace()
     }
 
     pub(super) fn save(&self, place: &Place) -> Result<(), Error> {
@@ -129,10 +136,4 @@ pub(super) fn generations(place: &Place) -> Result<Vec<Generation>, Error> {
     }
     found.sort_by_key(|generation| generation.number);
     Ok(found)
-}
-
-/// Nanoseconds since the machine was started, sleep included.
-pub(super) fn since_boot() -> u64 {
-    let time = clock_gettime(ClockId::Boottime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

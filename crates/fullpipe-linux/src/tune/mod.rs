@@ -21,6 +21,7 @@ mod place;
 mod read;
 mod route;
 mod status;
+mod timer;
 
 pub use apply::{Applied, Change, Step, TakenBack, apply, confirm, rollback, settle};
 pub use guard::{Guard, watch};

@@ -24,6 +24,8 @@ pub struct Place {
     state: PathBuf,
     /// Our file.
     owned: PathBuf,
+    /// Another process finds it by the same arguments: its namespace has a name.
+    lasting: bool,
 }
 
 impl Place {
@@ -53,7 +55,9 @@ impl Place {
         let below = root.unwrap_or(Path::new("/"));
         let var = below.join("var/lib/fullpipe");
         let etc = below.join("etc/sysctl.d").join(OWNED);
-        let here = Self { root: below.into(), imitated: root.is_some(), state: var.clone(), owned: etc };
+        let lasting = netns.is_none_or(|name| !name.contains('/'));
+        let here =
+            Self { root: below.into(), imitated: root.is_some(), state: var.clone(), owned: etc, lasting };
         let Some(name) = netns else { return Ok(here) };
         let own = if name.contains('/') { format!("ns-{}", this_namespace()) } else { name.to_owned() };
         Ok(match root {
@@ -74,6 +78,20 @@ impl Place {
     /// Our file of settings.
     pub fn owned(&self) -> &Path {
         &self.owned
+    }
+
+    /// Whether a process that was not started from here finds it.
+    pub(super) fn is_lasting(&self) -> bool {
+        self.lasting
+    }
+
+    /// What tells this run of the machine from others.
+    pub(super) fn boot(&self) -> String {
+        let id = "proc/sys/kernel/random/boot_id";
+        let read = |path: PathBuf| fs::read_to_string(path).ok();
+        // A folder that imitates a host may have none, and is on this machine.
+        let found = read(self.of_kernel(id)).or_else(|| read(Path::new("/").join(id)));
+        found.unwrap_or_default().trim().into()
     }
 
     pub(super) fn state(&self) -> &Path {
@@ -148,9 +166,4 @@ fn enter(name: &str) -> Result<(), Error> {
 /// The number of the calling thread's network namespace.
 pub(super) fn this_namespace() -> u64 {
     fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.ino())
-}
-
-/// What tells this run of the machine from others.
-pub(super) fn this_boot() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
 }

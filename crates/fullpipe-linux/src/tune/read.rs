@@ -41,6 +41,8 @@ pub struct Way {
     pub exact: bool,
     /// The way to the peer alone, less congestion control and initial window, as `ip route` has it.
     pub way: String,
+    /// Its ways, where it has several, which stand behind all else.
+    pub hops: String,
     /// The whole route, as `ip route` has it.
     pub route: String,
     /// The device.
@@ -74,6 +76,7 @@ pub fn facts(place: &Place, keys: &[&str], peer: Option<IpAddr>) -> Result<Facts
         facts.way = Some(Way {
             exact: found.is_exact(),
             way: found.base(),
+            hops: found.hops(),
             route: found.text(),
             device: found.device.clone(),
             congctl: metrics.congctl,

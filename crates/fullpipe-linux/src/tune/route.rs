@@ -1,14 +1,16 @@
 //! What connections to one peer begin with: the metrics of its route.
 //!
 //! A route to the peer alone is changed; where packets to it take a network's route, one to the peer alone is added that
-//! goes the same way, so that nobody else's connections change.
+//! goes the same way, so that nobody else's connections change. Several ways, a nexthop object, the table and all other metrics are
+//! taken over as they are.
 
 use std::fmt::Write;
 use std::net::IpAddr;
 
 use netlink_packet_core::{Emitable, Nla, Parseable};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteNextHopFlags,
+    RouteProtocol, RouteScope, RouteType, RouteVia,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,19 +42,30 @@ pub(super) struct Found {
     message: RouteMessage,
     pub(super) device: String,
     destination: IpAddr,
+    /// Names of the devices, by their numbers.
+    devices: Vec<(u32, String)>,
 }
+
+/// What IPv6 gives a route of which nobody says how much it is preferred (`IP6_RT_PRIO_USER`).
+const METRIC_V6: u32 = 1024;
 
 impl Found {
     pub(super) fn to(netlink: &Netlink, destination: IpAddr) -> Result<Self, Error> {
         let mut message = netlink.route_to(destination)?;
         message.header.flags &= RouteFlags::Onlink;
-        // What the kernel says of the route's past is no part of it.
+        // What the kernel says of the route's past and of its links' present is no part of it.
         message.attributes.retain(|attribute| {
             !matches!(
                 attribute,
                 RouteAttribute::CacheInfo(_) | RouteAttribute::Uid(_) | RouteAttribute::Mark(_)
             )
         });
+        for attribute in &mut message.attributes {
+            if let RouteAttribute::MultiPath(hops) = attribute {
+                hops.iter_mut()
+                    .for_each(|hop| hop.flags &= RouteNextHopFlags::Onlink | RouteNextHopFlags::Pervasive);
+            }
+        }
         if message.header.kind != RouteType::Unicast {
             let hint = "give the address of the other host";
             return Err(Error::settings(
@@ -62,11 +75,24 @@ impl Found {
         }
         let index = message.attributes.iter().find_map(|attribute| match attribute {
             RouteAttribute::Oif(index) => Some(*index),
+            RouteAttribute::MultiPath(hops) => hops.first().map(|hop| hop.interface_index),
             _ => None,
         });
+        // A nexthop object says the whole way; what it says is told beside it, and may not be given back.
+        if message.attributes.iter().any(|attribute| matches!(attribute, RouteAttribute::NhId(_))) {
+            message.attributes.retain(|attribute| {
+                !matches!(
+                    attribute,
+                    RouteAttribute::Oif(_)
+                        | RouteAttribute::Gateway(_)
+                        | RouteAttribute::Via(_)
+                        | RouteAttribute::MultiPath(_)
+                )
+            });
+        }
         let devices = netlink.devices()?;
-        let device = devices.into_iter().find(|(number, _)| Some(*number) == index);
-        Ok(Self { message, device: device.map(|(_, name)| name).unwrap_or_default(), destination })
+        let device = index.map(|index| name_of(&devices, index)).unwrap_or_default();
+        Ok(Self { message, device, destination, devices })
     }
 
     /// Whether it is for the peer alone.
@@ -98,32 +124,82 @@ impl Found {
             Some(to) => format!("{to}/{}", self.message.header.destination_prefix_length),
             None => "default".into(),
         };
-        [to, self.way(true), self.metric_words(|_| true)].join(" ").trim_end().into()
+        words([to, self.way(true), self.metric_words(|_| true), self.hops()])
     }
 
     /// The way to the peer alone, less what is tuned, as `ip route` has it.
     pub(super) fn base(&self) -> String {
         let others =
             |metric: &RouteMetric| !matches!(metric, RouteMetric::CcAlgo(_) | RouteMetric::InitCwnd(_));
-        [self.way(self.is_exact()), self.metric_words(others)].join(" ").trim_end().into()
+        words([self.way(self.is_exact()), self.metric_words(others)])
+    }
+
+    /// The ways of a route that has several, which stand behind everything else.
+    pub(super) fn hops(&self) -> String {
+        let mut text = String::new();
+        for attribute in &self.message.attributes {
+            let RouteAttribute::MultiPath(hops) = attribute else { continue };
+            for hop in hops {
+                text += "nexthop ";
+                for attribute in &hop.attributes {
+                    if let Some(via) = via(attribute) {
+                        let _ = write!(text, "{via} ");
+                    }
+                }
+                let weight = u32::from(hop.hops) + 1;
+                let _ = write!(text, "dev {} weight {weight} ", name_of(&self.devices, hop.interface_index));
+                if hop.flags.contains(RouteNextHopFlags::Onlink) {
+                    text += "onlink ";
+                }
+            }
+        }
+        text.trim_end().into()
     }
 
     /// The way of its packets; with what says whose route it is if so.
     fn way(&self, whole: bool) -> String {
         let mut text = String::new();
-        for attribute in &self.message.attributes {
+        // In one order, whichever the kernel has.
+        let mut attributes: Vec<&RouteAttribute> = self.message.attributes.iter().collect();
+        attributes.sort_by_key(|attribute| match attribute {
+            RouteAttribute::NhId(_) => 0,
+            RouteAttribute::Gateway(_) | RouteAttribute::Via(_) => 1,
+            RouteAttribute::Oif(_) => 2,
+            RouteAttribute::PrefSource(_) => 3,
+            _ => 4,
+        });
+        for attribute in attributes {
             let _ = match attribute {
-                RouteAttribute::Gateway(address) => write!(text, "via {} ", words_of(address)),
+                RouteAttribute::Gateway(_) | RouteAttribute::Via(_) => {
+                    via(attribute).map_or(Ok(()), |via| write!(text, "{via} "))
+                }
+                RouteAttribute::NhId(number) => write!(text, "nhid {number} "),
                 RouteAttribute::PrefSource(address) => write!(text, "src {} ", words_of(address)),
                 RouteAttribute::Priority(metric) if whole => write!(text, "metric {metric} "),
-                RouteAttribute::MultiPath(hops) => write!(text, "{} hops ", hops.len()),
                 RouteAttribute::Oif(_) => write!(text, "dev {} ", self.device),
                 _ => Ok(()),
             };
         }
         let header = &self.message.header;
-        if whole && header.protocol != RouteProtocol::Boot {
-            let _ = write!(text, "proto {} ", format!("{:?}", header.protocol).to_lowercase());
+        let table = self.message.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Table(table) => Some(*table),
+            _ => None,
+        });
+        let table = table.unwrap_or(header.table.into());
+        if table != u32::from(RouteHeader::RT_TABLE_MAIN) {
+            let _ = write!(text, "table {table} ");
+        }
+        if header.flags.contains(RouteFlags::Onlink) {
+            text += "onlink ";
+        }
+        match header.protocol {
+            RouteProtocol::Other(number) if whole => {
+                let _ = write!(text, "proto {number} ");
+            }
+            known if whole && known != RouteProtocol::Boot => {
+                let _ = write!(text, "proto {} ", format!("{known:?}").to_lowercase());
+            }
+            _ => {}
         }
         if whole && header.scope == RouteScope::Link && self.destination.is_ipv4() {
             text += "scope link ";
@@ -132,16 +208,35 @@ impl Found {
     }
 
     fn metric_words(&self, wanted: impl Fn(&RouteMetric) -> bool) -> String {
+        let all = metrics_of(&self.message);
+        let locked = all.iter().find_map(|metric| match metric {
+            RouteMetric::Lock(bits) => Some(*bits),
+            _ => None,
+        });
+        // Bit n stands for metric n.
+        let lock = |metric: &RouteMetric| {
+            let bit = 1u32.checked_shl(metric.kind().into()).unwrap_or(0);
+            if locked.unwrap_or(0) & bit == 0 { "" } else { "lock " }
+        };
         let mut text = String::new();
-        for metric in metrics_of(&self.message).into_iter().filter(|metric| wanted(metric)) {
+        for metric in all.into_iter().filter(|metric| wanted(metric)) {
+            let lock = lock(metric);
             let _ = match metric {
-                RouteMetric::CcAlgo(name) => write!(text, "congctl {name} "),
-                RouteMetric::InitCwnd(segments) => write!(text, "initcwnd {segments} "),
-                // Bit n stands for metric n; the kernel adds what a congestion control needs by itself.
+                RouteMetric::CcAlgo(name) => write!(text, "congctl {lock}{name} "),
+                RouteMetric::InitCwnd(segments) => write!(text, "initcwnd {lock}{segments} "),
+                // Kept in eighths and quarters of a millisecond.
+                RouteMetric::Rtt(eighths) => write!(text, "rtt {lock}{}ms ", eighths / 8),
+                RouteMetric::RttVar(quarters) => write!(text, "rttvar {lock}{}ms ", quarters / 4),
+                // Whoever gives one locks it.
+                RouteMetric::RtoMin(millis) => write!(text, "rto_min {millis}ms "),
+                RouteMetric::FastopenNoCookie(on) => write!(text, "fastopen_no_cookie {on} "),
+                // The kernel adds what a congestion control needs by itself.
+                RouteMetric::Features(bits) if bits & FEATURE_ECN != 0 => write!(text, "features ecn "),
                 RouteMetric::Lock(_) | RouteMetric::Features(_) => Ok(()),
                 other => {
-                    let words = format!("{other:?}").replace(['(', ')'], " ");
-                    write!(text, "{} ", words.trim().to_lowercase())
+                    let words = format!("{other:?}").to_lowercase();
+                    let (name, value) = words.split_once('(').unwrap_or((&words, ""));
+                    write!(text, "{name} {lock}{} ", value.trim_end_matches(')'))
                 }
             };
         }
@@ -182,8 +277,12 @@ impl Found {
                 !matches!(attribute, RouteAttribute::Destination(_) | RouteAttribute::Priority(_))
             });
             message.attributes.insert(0, RouteAttribute::Destination(address));
+            if self.destination.is_ipv6() {
+                message.attributes.push(RouteAttribute::Priority(METRIC_V6));
+            }
         }
-        let ours = Self { message, device: self.device.clone(), destination: self.destination };
+        let devices = self.devices.clone();
+        let ours = Self { message, device: self.device.clone(), destination: self.destination, devices };
         Some(RouteStep {
             destination: self.destination,
             former: self.is_exact().then(|| hex(&self.message)),
@@ -223,6 +322,28 @@ fn metrics_of(message: &RouteMessage) -> Vec<&RouteMetric> {
     }
     metrics.sort_by_key(|metric| metric.kind());
     metrics
+}
+
+/// A feature of a route (`RTAX_FEATURE_ECN`).
+const FEATURE_ECN: u32 = 1;
+
+fn via(attribute: &RouteAttribute) -> Option<String> {
+    match attribute {
+        RouteAttribute::Gateway(address) => Some(format!("via {}", words_of(address))),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some(format!("via inet {address}")),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some(format!("via inet6 {address}")),
+        _ => None,
+    }
+}
+
+fn name_of(devices: &[(u32, String)], index: u32) -> String {
+    let found = devices.iter().find(|(number, _)| *number == index);
+    found.map(|(_, name)| name.clone()).unwrap_or_default()
+}
+
+/// Those that there are, in a row.
+fn words<const N: usize>(parts: [String; N]) -> String {
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn words_of(address: &RouteAddress) -> String {

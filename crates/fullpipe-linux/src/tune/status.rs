@@ -1,6 +1,7 @@
 //! What is changed, whether it is still so, and who else sets the same.
 
 use std::fs;
+use std::path::PathBuf;
 
 use super::apply::plain;
 use super::journal::{Phase, generations};
@@ -64,7 +65,7 @@ const FOLDERS: [&str; 5] =
 pub fn status(place: &Place) -> Result<Status, Error> {
     let netlink = if place.is_imitated() { None } else { Netlink::new().ok() };
     let states = generations(place)?.into_iter().map(|generation| {
-        let left = generation.left_ns().map(Duration::from_nanos);
+        let left = generation.left(place);
         let settings = generation.settings.into_iter().map(|setting| Drift {
             present: place.read(&setting.key).ok().map(|value| plain(&value)),
             what: setting.key,
@@ -89,19 +90,22 @@ pub fn status(place: &Place) -> Result<Status, Error> {
 
 fn files(place: &Place) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
-    let mut add = |path: std::path::PathBuf| {
-        if let Ok(text) = fs::read_to_string(&path) {
-            let path = path.display().to_string();
-            // Of two folders with a file of one name the first counts; a link is the file that it leads to.
-            let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-            if !found.iter().any(|(other, _)| name(other) == name(&path)) {
-                found.push((path, text));
-            }
+    let mut files: Vec<PathBuf> = Vec::new();
+    let mut add = |path: PathBuf| {
+        let Ok(text) = fs::read_to_string(&path) else { return };
+        // Of two folders with a file of one name the first counts, and one that is a link to nothing counts as empty. A file to which
+        // another leads, as 99-sysctl.conf to sysctl.conf, is one file.
+        let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        let path = path.display().to_string();
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        if !files.contains(&file) && !found.iter().any(|(other, _)| name(other) == name(&path)) {
+            found.push((path, text));
         }
+        files.push(file);
     };
     for folder in FOLDERS {
         let entries = fs::read_dir(place.below_root(folder)).into_iter().flatten().flatten();
-        let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         paths.sort();
         paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == "conf")).for_each(&mut add);
     }

@@ -36,7 +36,7 @@ pub use bic::Bic;
 pub use cubic::Cubic;
 pub use reno::Reno;
 pub use vegas::Vegas;
-pub(crate) use window::INITIAL_SEGMENTS;
+pub use window::INITIAL_SEGMENTS;
 
 /// One congestion-control algorithm at work on one connection.
 pub trait CongestionControl: fmt::Debug + Send {

@@ -20,7 +20,7 @@ use fullpipe_units::Duration;
 use super::{AckSample, Context, Control, Hints, Pacing, Recovery, SendQuantum, Signal};
 
 /// Initial window in segments (RFC 6928; kernels do not apply its byte limit).
-pub(crate) const INITIAL_SEGMENTS: u64 = 10;
+pub const INITIAL_SEGMENTS: u64 = 10;
 
 /// Least slow-start threshold in segments (RFC 5681 equation 4): one segment in flight could not
 /// provoke the duplicate ACKs that repair its loss.

@@ -54,6 +54,12 @@ pub struct Config {
     pub slow_start: Option<SlowStart>,
     /// Initial window in segments, as a route sets it (`ip route ... initcwnd`); RFC 6928's ten when `None`.
     pub initcwnd: Option<u32>,
+    /// A pause shrinks the window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681 section 4.1): by half for each RTO of it, down
+    /// to the initial window. Algorithms that go by rate do not ask.
+    pub slow_start_after_idle: bool,
+    /// Unsent data above which the socket takes no more (`TCP_NOTSENT_LOWAT`, `net.ipv4.tcp_notsent_lowat`); only the send
+    /// buffer bounds it when `None`.
+    pub notsent_lowat: Option<Bytes>,
     /// Send buffer.
     pub sndbuf: Buffer,
     /// Receive buffer.
@@ -102,6 +108,8 @@ impl Default for Config {
             cc: Algorithm::Cubic,
             slow_start: None,
             initcwnd: None,
+            slow_start_after_idle: true,
+            notsent_lowat: None,
             sndbuf: Buffer::Auto { max: Bytes::from_mib(4) },
             rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) },
             window_rule: WindowRule::of(KernelVersion::new(6, 18), None),

@@ -372,6 +372,9 @@ impl Connection {
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.
             let answers = delivery.newest_rtt().is_some() || self.has_timestamps;
             self.note_progress(now, answers);
+        } else if self.config.notsent_lowat.is_some() && self.queue.on_acked(ack, self.snd_nxt) {
+            // What is unsent becomes less also while nothing new is acknowledged in order.
+            self.events.add(Event::Writable);
         }
 
         let mut spurious = false;

@@ -269,7 +269,7 @@ impl Connection {
     fn new(config: Config, state: State) -> Self {
         let draws = Draws::new(config.seed, 0x7463_7000);
         let mss = config.mtu.saturating_sub(config.ip.headers() + 12).max(48);
-        let queue = SendQueue::new(config.sndbuf, config.initial_window(mss), mss);
+        let queue = SendQueue::new(config.sndbuf, config.notsent_lowat, config.initial_window(mss), mss);
         let window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
         // What arrives out of order takes a packet buffer in a kernel, which bounds how much of it there can be; so here.
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)

@@ -339,7 +339,10 @@ impl Connection {
     /// SS-5: after an idle period the window no longer says what the path bears. Waiting for the peer's
     /// window is not idling (ZWP-4).
     fn restart_after_idle(&mut self, now: Instant) {
-        if !self.board.is_empty() || self.limits.current == SendLimit::Rwnd {
+        if !self.config.slow_start_after_idle
+            || !self.board.is_empty()
+            || self.limits.current == SendLimit::Rwnd
+        {
             return;
         }
         let Some(last) = self.last_sent_at else { return };

@@ -13,6 +13,11 @@
 //! and 64 KiB more. A rest shorter than a segment that waits for an ACK (Minshall) lets the next write begin
 //! in the same way. So a buffer of a few packets holds back much less than its size says, unless
 //! whole packet buffers leave at once (fast paths) or the pacer keeps them (`docs/decisions/0011`).
+//!
+//! `TCP_NOTSENT_LOWAT` bounds what is queued and not sent in the same two places: less than it to begin a packet, less
+//! than half of it to wake a writer (`tcp_stream_memory_free`).
+
+use fullpipe_units::Bytes;
 
 use crate::buffers::{self, Buffer, PACKET_BUFFER_MEMORY};
 
@@ -22,6 +27,8 @@ pub(crate) struct SendQueue {
     buffer: Buffer,
     /// Memory the queue may take now.
     sndbuf: u64,
+    /// Unsent data from which on no packet is begun; `u64::MAX` for no limit.
+    lowat: u64,
     /// Offset behind the last byte written.
     written: u64,
     /// Offset of the first byte not acknowledged.
@@ -75,12 +82,14 @@ impl Outlet {
 }
 
 impl SendQueue {
-    pub(crate) fn new(buffer: Buffer, initial_cwnd: u64, mss: u64) -> Self {
+    pub(crate) fn new(buffer: Buffer, lowat: Option<Bytes>, initial_cwnd: u64, mss: u64) -> Self {
         let sndbuf = match buffer {
             Buffer::Fixed(size) => size.get(),
             Buffer::Auto { max } => buffers::autotuned_sndbuf(initial_cwnd, mss, 2).get().min(max.get()),
         };
-        Self { buffer, sndbuf, written: 0, una: 0, back: 0, packet: [mss; 2], closed: false, blocked: false }
+        let lowat = lowat.map_or(u64::MAX, Bytes::get);
+        let packet = [mss; 2];
+        Self { buffer, sndbuf, lowat, written: 0, una: 0, back: 0, packet, closed: false, blocked: false }
     }
 
     /// Takes up to `len` bytes from the application in one write; returns how many.
@@ -95,7 +104,7 @@ impl SendQueue {
         while accepted < len {
             let mut filled = self.written - sent.max(self.back).min(self.written);
             if filled == 0 || filled >= outlet.goal {
-                if self.memory(sent) >= self.sndbuf {
+                if self.is_full(sent) {
                     break;
                 }
                 (self.back, filled) = (self.written, 0);
@@ -134,16 +143,21 @@ impl SendQueue {
         !self.closed && !self.blocked
     }
 
-    /// Free space is at least half of what is queued, i.e. a third of the whole.
+    /// Free space is at least half of what is queued, i.e. a third of the whole, and little enough is unsent.
     fn has_room(&self, nxt: u64) -> bool {
         let fits = |memory: u64| memory + memory / 2 <= self.sndbuf;
         // Asked with every ACK, and mostly answered by the payload alone.
-        fits(self.written - self.una) && fits(self.memory(nxt))
+        fits(self.written - self.una) && fits(self.memory(nxt)) && self.unsent(nxt) < self.lowat.div_ceil(2)
+    }
+
+    /// Queued, and not among what is below `nxt`.
+    fn unsent(&self, nxt: u64) -> u64 {
+        self.written.saturating_sub(nxt)
     }
 
     /// No packet buffer can be begun: what is written now goes into one that has been begun, if at all.
     pub(crate) fn is_full(&self, nxt: u64) -> bool {
-        self.memory(nxt) >= self.sndbuf
+        self.memory(nxt) >= self.sndbuf || self.unsent(nxt) >= self.lowat
     }
 
     /// Memory that the queue takes when everything below `nxt` has been sent.
@@ -190,8 +204,6 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_units::Bytes;
-
     use super::*;
 
     const MSS: u64 = 1_448;
@@ -203,7 +215,7 @@ mod tests {
     const BLOCK: u64 = 128 << 10;
 
     fn queue(sndbuf: u64) -> SendQueue {
-        SendQueue::new(Buffer::Fixed(Bytes::new(sndbuf)), 10 * MSS, MSS)
+        SendQueue::new(Buffer::Fixed(Bytes::new(sndbuf)), None, 10 * MSS, MSS)
     }
 
     /// A sender whose windows leave `room`, and which sends `quantum` at a time.
@@ -271,9 +283,26 @@ mod tests {
         assert!(queue.wait_for_room(394_177));
     }
 
+    /// `TCP_NOTSENT_LOWAT` counts what is unsent alone: packets are begun below it, and half of it wakes a writer.
+    #[test]
+    fn little_waits_unsent_where_that_is_asked_for() {
+        let buffer = Buffer::Fixed(Bytes::from_mib(64));
+        let mut queue = SendQueue::new(buffer, Some(Bytes::new(2 * GOAL + 1)), 10 * MSS, MSS);
+        assert_eq!(
+            queue.write(PLENTY, outlet(0, 0, GOAL)),
+            3 * GOAL,
+            "two are below it, and a third is begun"
+        );
+        assert!(queue.is_blocked() && queue.is_full(0));
+        assert!(!queue.is_full(GOAL), "whoever writes all the same can begin one more");
+        assert!(!queue.on_acked(1, 2 * GOAL - 1), "a packet buffer and a byte are more than half");
+        assert!(queue.on_acked(2, 2 * GOAL), "half of it, rounded up, is not reached");
+        assert!(!queue.wait_for_room(2 * GOAL - 1));
+    }
+
     #[test]
     fn autotuning_follows_the_window_up_to_its_limit() {
-        let mut queue = SendQueue::new(Buffer::Auto { max: Bytes::from_mib(4) }, 14_480, 1448);
+        let mut queue = SendQueue::new(Buffer::Auto { max: Bytes::from_mib(4) }, None, 14_480, 1448);
         assert_eq!(queue.sndbuf, 87_040);
         queue.autotune(100 * 1448, 1448, 2);
         assert_eq!(queue.sndbuf, 870_400);

@@ -68,6 +68,17 @@ impl Losses {
         Self { episodes: heights.len() + 1, spread: spread(&heights), rank }
     }
 
+    /// The same of rows in two parts, the earlier of which may be thinned.
+    pub(super) fn after(past: &[Row], rows: &[Row]) -> Self {
+        let (first, last) = (past.first(), rows.last());
+        match first.zip(last).map(|(first, last)| first.sender.retransmits == last.sender.retransmits) {
+            // Most flows lose nothing for a long time, and need no copy for that.
+            Some(true) => Self::default(),
+            Some(false) => Self::of(&[past, rows].concat()),
+            None => Self::of(rows),
+        }
+    }
+
     /// Whether the losses come at a fixed rate.
     pub(super) fn at_fixed_rate(&self) -> bool {
         let count = self.episodes.saturating_sub(1);
@@ -97,10 +108,10 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let delivered = last.delivered.saturating_sub(first.delivered).get();
     let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(again);
     // A loss-based sender overflows the queue that it stands in; a policer takes what both kinds send too much.
-    let own = flow.losses.at_fixed_rate()
+    let own = flow.losses().at_fixed_rate()
         || limit == Some(Limit::Policer)
         || limit == Some(Limit::Link) && !flow.by_rate;
-    let events = if flow.by_rate { again } else { flow.losses.episodes as u64 };
+    let events = if flow.by_rate { again } else { flow.losses().episodes as u64 };
     LossEstimate::new(if own { 0 } else { events }, segments)
 }
 
@@ -115,6 +126,9 @@ fn height(before: &[Row], row: &Row) -> f64 {
 
 /// The mean share of data that was sent with a smaller window than these.
 fn mean_rank(rows: &[Row], heights: &[f64]) -> f64 {
+    if heights.is_empty() {
+        return 0.0;
+    }
     let sent = |pair: &[Row]| {
         let bytes = pair[1].sender.delivered.saturating_sub(pair[0].sender.delivered);
         (pair[0].sender.cwnd.get() as f64, bytes.get() as f64)
@@ -131,7 +145,7 @@ fn mean_rank(rows: &[Row], heights: &[f64]) -> f64 {
         .collect();
     let up_to = |count: usize| count.checked_sub(1).map_or(0.0, |last| sums[last]);
     let all = up_to(sums.len());
-    if all <= 0.0 || heights.is_empty() {
+    if all <= 0.0 {
         return 0.0;
     }
     let rank = |height: &f64| {

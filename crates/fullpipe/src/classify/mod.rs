@@ -163,11 +163,18 @@ pub(crate) fn classify_since(rows: &[Row], host: &HostFacts, past: &Past, from: 
     let rows = spans::lifetime(rows);
     let flow = Flow::after(past, rows, host);
     let judged = Judged::of(&flow, from, Instant::FAR_FUTURE);
-    let findings = words::findings(&flow, &judged, from);
+    let findings: Vec<Finding> = words::findings(&flow, &judged, from).collect();
     let intervals = spans::merged(judged.rows, &judged.verdicts, Basis::Inferred);
     let loss = losses::of_path(&flow, findings.first().map(|finding| finding.limit));
     let (goes_by_rate, notes) = (flow.by_rate, words::notes(&flow));
     Classification { intervals, findings, goes_by_rate, loss, notes }
+}
+
+/// The first finding of the same alone: of a thousand flows a second, the other findings and what stands beside them are most of the work.
+pub(crate) fn longest_since(rows: &[Row], host: &HostFacts, past: &Past, from: Instant) -> Option<Finding> {
+    let flow = Flow::after(past, spans::lifetime(rows), host);
+    let judged = Judged::of(&flow, from, Instant::FAR_FUTURE);
+    words::findings(&flow, &judged, from).next()
 }
 
 /// The intervals of the same alone, between two times at least.

@@ -243,7 +243,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     if steady && wide.median(stretch).is_some_and(|stretch| stretch >= QUEUE) {
         return (fixed, confidence.max(High));
     }
-    if flow.losses.at_fixed_rate() {
+    if flow.losses().at_fixed_rate() {
         return (Limit::Policer, if full.is_some_and(|full| full < ROOM) { High } else { Low });
     }
     (Limit::Cwnd, High)

@@ -41,9 +41,9 @@ pub fn classify_streams(streams: &[Vec<Row>], host: &HostFacts) -> Classificatio
         .collect();
     let (verdicts, of_each) = (most_common(&whole, &judged), flows.iter().zip(&judged));
     let findings: Vec<Vec<Finding>> =
-        of_each.map(|(flow, judged)| words::findings(flow, judged, Instant::ZERO)).collect();
+        of_each.map(|(flow, judged)| words::findings(flow, judged, Instant::ZERO).collect()).collect();
     let together = Judged { rows: whole.rows, verdicts };
-    let of_sum = words::findings(&whole, &together, Instant::ZERO);
+    let of_sum: Vec<Finding> = words::findings(&whole, &together, Instant::ZERO).collect();
     let findings = merged(&findings, &judged, &of_sum);
     let first = findings.first().map(|finding| finding.limit);
     let losses = flows.iter().map(|flow| losses::of_path(flow, first));

@@ -1,5 +1,7 @@
 //! What the rows of a short time say together.
 
+use std::cell::OnceCell;
+
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
@@ -21,34 +23,44 @@ pub(super) struct Flow<'a> {
     /// The sender paces at a rate that it measures, as BBR does: its window is no limit but a reserve, and
     /// its slow-start threshold says nothing.
     pub(super) by_rate: bool,
-    pub(super) losses: Losses,
+    past: &'a Past,
+    /// Made when a rule asks for them: an application that writes little needs neither.
+    losses: OnceCell<Losses>,
     /// The largest receive window up to each row, in bytes.
-    largest_window: Vec<f64>,
+    largest_window: OnceCell<Vec<f64>>,
     /// The row up to which a sender that goes by rate was in its Startup.
     pub(super) startup_until: usize,
 }
 
 impl<'a> Flow<'a> {
     /// Of `rows` that come after `past`.
-    pub(super) fn after(past: &Past, rows: &'a [Row], host: &'a HostFacts) -> Self {
+    pub(super) fn after(past: &'a Past, rows: &'a [Row], host: &'a HostFacts) -> Self {
         let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
         let by_rate = named.map_or_else(|| goes_by_rate(rows), Algorithm::goes_by_rate);
-        let losses =
-            if past.rows.is_empty() { Losses::of(rows) } else { Losses::of(&[&past.rows, rows].concat()) };
+        let startup_until = if by_rate && !past.started { startup(rows) } else { 0 };
+        let (losses, largest_window) = (OnceCell::new(), OnceCell::new());
+        Self { rows, host, by_rate, past, losses, largest_window, startup_until }
+    }
+
+    /// Its losses, those of its past with them.
+    pub(super) fn losses(&self) -> &Losses {
+        self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
+    }
+
+    fn largest_window(&self, at: usize) -> f64 {
         let largest = |most: &mut f64, row: &Row| {
             *most = most.max(row.sender.rwnd.get() as f64);
             Some(*most)
         };
-        let largest_window = rows.iter().scan(past.largest_window.get() as f64, largest).collect();
-        let startup_until = if by_rate && !past.started { startup(rows) } else { 0 };
-        Self { rows, host, by_rate, losses, largest_window, startup_until }
+        let before = self.past.largest_window.get() as f64;
+        self.largest_window.get_or_init(|| self.rows.iter().scan(before, largest).collect())[at]
     }
 
     /// Whether the receive window is smaller than it was: a buffer never shrinks, so its reader fell behind.
     pub(super) fn window_shrank(&self, at: usize, near: &Window<'_>) -> bool {
         const SMALLER: f64 = 0.8;
         let usual = near.median(|row| Some(row.sender.rwnd.get() as f64));
-        usual.is_some_and(|usual| usual < SMALLER * self.largest_window[at])
+        usual.is_some_and(|usual| usual < SMALLER * self.largest_window(at))
     }
 
     /// Whether the receive window goes on to be larger than it ever was, by a quarter within two round trips: one that a slow reader
@@ -56,7 +68,7 @@ impl<'a> Flow<'a> {
     pub(super) fn window_still_grows(&self, at: usize) -> bool {
         const LARGER: f64 = 1.25;
         let later = around(self.rows, at, 2, 1).end - 1;
-        self.largest_window[later] >= LARGER * self.largest_window[at]
+        self.largest_window(later) >= LARGER * self.largest_window(at)
     }
 
     /// The rows within so many round trips of row `at`, and at least so many on either side.
@@ -231,6 +243,6 @@ pub(super) fn spread(values: &[f64]) -> f64 {
 
 /// The middle value; 0 of nothing.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+    let middle = values.len() / 2;
+    if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }
 }

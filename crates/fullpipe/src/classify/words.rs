@@ -12,8 +12,8 @@ use crate::explain::{Confidence, Finding, Limit};
 /// Rows further apart than this miss what happens between them.
 const COARSE: Duration = Duration::from_millis(150);
 
-/// One finding a limit, the longest first, from the time since `from`.
-pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> Vec<Finding> {
+/// One finding a limit, the longest first, from the time since `from`; each is made when it is asked for.
+pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> impl Iterator<Item = Finding> {
     let mut times: Vec<Time<'_>> = Vec::new();
     let judged = judged.rows.windows(2).zip(&judged.verdicts);
     for (pair, verdict) in judged.filter(|(pair, _)| pair[1].at > from) {
@@ -26,7 +26,7 @@ pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> V
     }
     times.sort_by_key(|time| std::cmp::Reverse(time.length));
     let all: f64 = times.iter().map(|time| time.length.as_secs_f64()).sum();
-    times.iter().map(|time| time.finding(flow, all)).collect()
+    times.into_iter().map(move |time| time.finding(flow, all))
 }
 
 /// What the reader should know about the rows.
@@ -115,7 +115,7 @@ impl<'a> Time<'a> {
             Limit::Rwnd => "the receiver's window is full",
             Limit::Sndbuf => "the send buffer is full of data in flight",
             Limit::Cwnd if flow.by_rate => "the congestion control sends less than the path lets pass",
-            Limit::Cwnd if flow.losses.episodes > 0 => "loss holds cwnd down",
+            Limit::Cwnd if flow.losses().episodes > 0 => "loss holds cwnd down",
             Limit::Cwnd => "the congestion window grows too slowly",
             Limit::SlowStart => "the start: the window still doubles",
             Limit::Pacing => "the socket may send no faster (SO_MAX_PACING_RATE)",
@@ -257,7 +257,7 @@ impl<'a> Time<'a> {
             None => evidence.push(format!("{rate} are delivered, steadily")),
         }
         evidence.push(self.round_trip());
-        if self.limit == Limit::Policer && flow.losses.at_fixed_rate() {
+        if self.limit == Limit::Policer && flow.losses().at_fixed_rate() {
             evidence.push(self.ranks(flow));
         }
         if flow.host.line.is_none() {
@@ -282,8 +282,8 @@ impl<'a> Time<'a> {
     fn ranks(&self, flow: &Flow<'_>) -> String {
         format!(
             "{} losses came at windows that outrank {:.0} % of the data (by chance 50 %)",
-            flow.losses.episodes,
-            100.0 * flow.losses.rank
+            flow.losses().episodes,
+            100.0 * flow.losses().rank
         )
     }
 
@@ -301,12 +301,12 @@ impl<'a> Time<'a> {
             return;
         }
         evidence.push(self.round_trip());
-        if flow.losses.episodes > 3 {
+        if flow.losses().episodes > 3 {
             evidence.push(self.ranks(flow));
-        } else if flow.losses.episodes > 0 {
+        } else if flow.losses().episodes > 0 {
             open.push(format!(
                 "what causes the losses: {} tell nothing of whether they come at random",
-                flow.losses.episodes
+                flow.losses().episodes
             ));
         }
     }

@@ -330,6 +330,8 @@ impl<'a> Model<'a> {
                 ecn: false,
                 sack: true,
                 initcwnd: None,
+                slow_start_after_idle: true,
+                notsent_lowat: None,
             },
             flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
             duration: self.duration(state.cc) * 2,

@@ -49,6 +49,10 @@ fn what_holds_now_is_told() {
     assert_eq!((held.limit, held.share), (Limit::App, 1.0), "{held:?}");
     let longer = live.held_since(Instant::ZERO).expect("a limit");
     assert_eq!(longer.limit, Limit::Cwnd);
+    // It is the first of what is found of the same time.
+    let first = live.classified(Instant::ZERO).findings.swap_remove(0);
+    assert_eq!((longer.share, &longer.what), (first.share, &first.what));
+    assert_eq!((longer.confidence, Some(&longer.evidence)), (first.confidence, first.evidence.first()));
 }
 
 /// A socket in which nothing waits is held by nothing, takes no room, and its rest between data is its application's.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::item::What;
 use crate::advice::Host;
@@ -107,17 +107,37 @@ pub struct Stated {
 const OUT_OF_REACH: [&str; 4] = ["app", "receiver_app", "pacing", "policer"];
 
 impl Stated {
-    /// Reads a document of `fullpipe diagnose --json`.
+    /// Reads a document of `fullpipe diagnose --json`, or the diagnosis in one of `fullpipe iperf3 -J` or `--json-stream`.
     ///
     /// # Errors
-    /// It is none.
+    /// It is none, or has no diagnosis.
     pub fn parse(text: &str) -> Result<Self, InputError> {
         let refuse = |message: String| {
-            let hint = "give the output of fullpipe diagnose ... --json";
+            let hint = "give the output of fullpipe diagnose ... --json, or of fullpipe iperf3 -c ... -J";
             InputError::new(message, hint)
         };
-        let document: Value =
-            serde_json::from_str(text).map_err(|error| refuse(format!("it is no JSON: {error}")))?;
+        let whole: Value = match serde_json::from_str(text) {
+            Ok(whole) => whole,
+            // Events, of which the last is the end.
+            Err(error) => text
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+                .rfind(|event| event["event"] == "end")
+                .map(|event| json!({ "end": event["data"] }))
+                .ok_or_else(|| refuse(format!("it is no JSON: {error}")))?,
+        };
+        let told = &whole["end"]["fullpipe"];
+        if let Some(why) = told["no_diagnosis"].as_str() {
+            let hint = "measure again as it says, or give --link and --rtt to fullpipe tune instead";
+            return Err(InputError::new(format!("the test has no diagnosis: {why}"), hint));
+        }
+        if whole["end"].is_object() && told["diagnosis"].is_null() {
+            return Err(InputError::new(
+                "the test has no diagnosis",
+                "diagnose it first: fullpipe diagnose FILE --json | fullpipe tune --from -",
+            ));
+        }
+        let document = if told["diagnosis"].is_object() { &told["diagnosis"] } else { &whole };
         let schema = document["schema"].as_str().unwrap_or_default();
         if schema != report::SCHEMA {
             return Err(refuse(format!("it is no report of diagnose: its schema is '{schema}'")));

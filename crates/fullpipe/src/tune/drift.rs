@@ -15,9 +15,10 @@ pub struct Override {
     pub value: String,
 }
 
-/// Of `files` (path and text, in any order), those that are loaded after `own` and name one of `keys`. Files are
-/// loaded in the order of their names, whatever their folder; `/etc/sysctl.conf` comes last, as procps has it.
-pub fn overrides(own: &str, files: &[(String, String)], keys: &[String]) -> Vec<Override> {
+/// Of `files` (path and text, in any order), those that are loaded after `own` and set one of `ours` (key and value) to something
+/// else. Files are loaded in the order of their names, whatever their folder (sysctl.d(5)); `/etc/sysctl.conf` comes last, as
+/// procps has it.
+pub fn overrides(own: &str, files: &[(String, String)], ours: &[(String, String)]) -> Vec<Override> {
     let order = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path).to_owned();
         (name == "sysctl.conf", name)
@@ -29,11 +30,16 @@ pub fn overrides(own: &str, files: &[(String, String)], keys: &[String]) -> Vec<
         text.lines()
             .filter_map(key_value)
             .map(|(key, value)| (key.replace('/', "."), value))
-            .filter(|(key, _)| keys.contains(key))
+            .filter(|(key, value)| ours.iter().any(|(ours, set)| ours == key && !same(set, value)))
             .map(|(key, value)| Override { file: path.clone(), key, value: value.into() })
             .collect()
     };
     later.into_iter().flat_map(of_file).collect()
+}
+
+/// The same values, whatever is between them.
+fn same(a: &str, b: &str) -> bool {
+    a.split_whitespace().eq(b.split_whitespace())
 }
 
 #[cfg(test)]
@@ -52,9 +58,10 @@ mod tests {
                 "/usr/lib/sysctl.d/95-late.conf",
                 "# net.ipv4.tcp_wmem = 0 0 0\nnet/ipv4/tcp_wmem = 7 8 9\nfs.x = 1",
             ),
+            file("/run/sysctl.d/97-agrees.conf", "net.ipv4.tcp_wmem = 1\t2 3"),
             file("/etc/sysctl.conf", "net.ipv4.tcp_wmem=4096 16384 4194304"),
         ];
-        let found = overrides(own, &files, &["net.ipv4.tcp_wmem".into()]);
+        let found = overrides(own, &files, &[("net.ipv4.tcp_wmem".into(), "1 2 3".into())]);
         let seen: Vec<_> = found.iter().map(|o| (o.file.as_str(), o.value.as_str())).collect();
         assert_eq!(
             seen,

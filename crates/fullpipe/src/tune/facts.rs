@@ -64,6 +64,8 @@ pub struct Route {
     pub exact: bool,
     /// The way to the peer alone, less the two below, as `ip route` has it: `via 192.0.2.1 dev eth0`.
     pub way: String,
+    /// Its ways, where it has several, as `ip route` has them behind all else: `nexthop via 192.0.2.1 dev eth0 weight 1 ...`.
+    pub hops: String,
     /// The whole route as it is, as `ip route` has it.
     pub present: String,
     /// The device.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fullpipe_units::Rate;
+use fullpipe_units::{Duration, Rate};
 use serde::Serialize;
 
 use crate::advice::{Command, Host};
@@ -111,7 +111,7 @@ impl Item {
 }
 
 /// What an item brings.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gain {
     /// In words.
     pub text: String,
@@ -122,12 +122,26 @@ pub struct Gain {
     /// The lasting rate with the whole plan: key `with_bps`.
     #[serde(rename = "with_bps", serialize_with = "crate::report::optional_bps")]
     pub with: Option<Rate>,
+    /// What takes time without it, in milliseconds: a short transfer, a burst after a pause, a byte in the socket.
+    pub without_ms: Option<f64>,
+    /// The same with it.
+    pub with_ms: Option<f64>,
+    /// What the socket holds without it.
+    pub without_bytes: Option<u64>,
+    /// What it holds with it.
+    pub with_bytes: Option<u64>,
 }
 
 impl Gain {
     /// A gain that was not simulated as a rate.
     pub(super) fn words(text: impl Into<String>) -> Self {
-        Self { text: text.into(), without: None, with: None }
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    /// A time that becomes shorter.
+    pub(super) fn time(text: String, without: Duration, with: Duration) -> Self {
+        let ms = |time: Duration| Some(time.as_millis_f64());
+        Self { text, without_ms: ms(without), with_ms: ms(with), ..Self::default() }
     }
 }
 

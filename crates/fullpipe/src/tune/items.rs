@@ -1,27 +1,18 @@
 //! The items of a plan, each with its reason, its gain and its ways.
 
 use fullpipe_tcp::buffers::KernelVersion;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Rate};
 
 use super::aim::Aim;
 use super::facts::{HostFacts, Route};
 use super::item::{Change, Gain, Item, Way, What};
-use super::plan::{End, Forecast, Left, short_transfer};
-use crate::advice::{self, Command, Host, PAGE, Scope, UNSENT};
+use super::plan::{End, Forecast, Left};
+use crate::advice::{self, Command, Host, PAGE, Scope};
 use crate::input::sysctl::HostSettings;
 use crate::ladder::{Model, State};
-use crate::stats::DEFAULT_MSS;
 
 /// What the kernel has it called.
-const BBR: &str = "bbr";
-/// Segments that a kernel begins with.
-const KERNEL_INITCWND: u32 = 10;
-/// Segments to begin with on a long path: what a common queue of some 100 packets takes at once.
-const LONG_INITCWND: u32 = 32;
-/// Below this round-trip time a slow start costs little.
-const LONG_PATH: Duration = Duration::from_millis(50);
-/// A transfer that is mostly slow start.
-const SHORT_TRANSFER: Bytes = Bytes::from_kib(640);
+pub(super) const BBR: &str = "bbr";
 
 /// Makes the items.
 pub(super) struct Maker<'a> {
@@ -45,7 +36,7 @@ struct Limit<'a> {
 }
 
 /// An item, or why there is none.
-type Made = Result<Item, Left>;
+pub(super) type Made = Result<Item, Left>;
 
 impl Maker<'_> {
     pub(super) fn make(&self) -> (Vec<Item>, Vec<Left>, Vec<String>) {
@@ -73,7 +64,7 @@ impl Maker<'_> {
         (items, left, notes)
     }
 
-    fn here(&self, host: Host) -> bool {
+    pub(super) fn here(&self, host: Host) -> bool {
         self.aim.role.is(host)
     }
 
@@ -88,7 +79,7 @@ impl Maker<'_> {
             "with the rest of the plan {with} instead of {less} (simulated){}",
             alone.unwrap_or_default()
         );
-        Gain { text, without: Some(less), with: Some(with) }
+        Gain { text, without: Some(less), with: Some(with), ..Gain::default() }
     }
 
     /// The rate with nothing but the one thing changed that `without` lacks; `None` where that is the whole plan.
@@ -105,7 +96,7 @@ impl Maker<'_> {
         self.forecast.rate(state)
     }
 
-    fn route(&self) -> Option<&Route> {
+    pub(super) fn route(&self) -> Option<&Route> {
         self.host.route.as_ref().filter(|_| self.here(Host::Sender))
     }
 
@@ -184,21 +175,24 @@ impl Maker<'_> {
     }
 
     /// What gives the route to the peer these, and what takes them away.
-    fn route_commands(&self, congctl: Option<&str>, initcwnd: Option<u32>) -> (String, String) {
+    pub(super) fn route_commands(&self, congctl: Option<&str>, initcwnd: Option<u32>) -> (String, String) {
         let Some(route) = self.route() else { return Default::default() };
-        let Route { destination, way, present, exact, .. } = route;
+        let Route { destination, way, hops, present, exact, .. } = route;
         let mut run = format!("ip route replace {destination} {way}");
+        let mut undo = format!("ip route del {destination} {way}");
         if let Some(name) = congctl {
             run += &format!(" congctl {name}");
         }
         if let Some(segments) = initcwnd {
             run += &format!(" initcwnd {segments}");
         }
-        let undo = if *exact {
-            format!("ip route replace {present}")
-        } else {
-            format!("ip route del {destination} {way}")
-        };
+        for command in [&mut run, &mut undo].into_iter().filter(|_| !hops.is_empty()) {
+            command.push(' ');
+            command.push_str(hops);
+        }
+        if *exact {
+            undo = format!("ip route replace {present}");
+        }
         (run, undo)
     }
 
@@ -399,174 +393,6 @@ impl Maker<'_> {
         scaling.into_iter().chain(moderate)
     }
 
-    // For some applications only.
-
-    fn asked_for(&self, what: What) -> bool {
-        self.aim.with.contains(&what)
-    }
-
-    fn initcwnd(&self) -> Made {
-        let what = What::Initcwnd;
-        let left = |why: &str| Err(Left { what, why: why.into() });
-        if !self.here(Host::Sender) {
-            return left("it is the sender's");
-        }
-        let now = self.route().and_then(|route| route.initcwnd).unwrap_or(KERNEL_INITCWND);
-        let bdp = u32::try_from(self.model.bdp().get() / DEFAULT_MSS.get()).unwrap_or(u32::MAX);
-        let new = LONG_INITCWND.min(bdp / 4);
-        if self.aim.rtt < LONG_PATH || new <= now {
-            return left("a slow start is short on this path, or begins with as much already");
-        }
-        let took = |segments| short_transfer(self.model, SHORT_TRANSFER, Some(segments));
-        let (before, after) = (took(now), took(new));
-        let gain = match (before, after) {
-            (Some(before), Some(after)) if after < before => {
-                format!(
-                    "a transfer of {SHORT_TRANSFER} takes {after} instead of {before} (simulated, nothing lost)"
-                )
-            }
-            _ => return left("short transfers would take as long (simulated)"),
-        };
-        let command = |run, undo, requires: Option<&str>| Command {
-            run,
-            host: Host::Sender,
-            scope: Scope::Route,
-            undo,
-            requires: requires.map(str::to_owned),
-        };
-        let (command, change) = match self.route() {
-            Some(route) => {
-                // Whoever runs these by hand has run the one for the congestion control before.
-                let changes = self.forecast.reached.cc != self.model.present().cc;
-                let congctl = if changes { Some(BBR) } else { route.congctl.as_deref() };
-                let (run, undo) = self.route_commands(congctl, Some(new));
-                let destination = route.destination.clone();
-                (
-                    command(run, undo, None),
-                    Some(Change::Route { destination, congctl: None, initcwnd: Some(new) }),
-                )
-            }
-            None => {
-                let run = format!("ip route change RECEIVER via GATEWAY dev DEV initcwnd {new}");
-                let undo = "ip route change RECEIVER via GATEWAY dev DEV".to_owned();
-                (
-                    command(run, undo, Some("the route as ip route get RECEIVER prints it; --to finds it")),
-                    None,
-                )
-            }
-        };
-        let applied = change.is_some() && self.asked_for(what);
-        Ok(Item {
-            what,
-            host: Host::Sender,
-            here: true,
-            optional: true,
-            present: Some(now.to_string()),
-            new: new.to_string(),
-            why: "connections that carry little end before slow start has found the line; a bulk transfer does not need it".into(),
-            gain: Gain::words(gain),
-            cost: format!("{new} packets at once as each connection begins: a queue that is shorter drops the last"),
-            ways: vec![Way { command, change, applied }],
-        })
-    }
-
-    fn notsent_lowat(&self) -> Made {
-        let what = What::NotsentLowat;
-        let left = |why: String| Err(Left { what, why });
-        if !self.here(Host::Sender) {
-            return left("it is the sender's".into());
-        }
-        let Some(present) = self.host.settings.notsent_lowat else {
-            return left("this kernel has none".into());
-        };
-        if present.get() <= UNSENT {
-            return left(format!("{present} already"));
-        }
-        let (sndbuf, _) = self.model.buffers(self.forecast.reached.large_buffers);
-        let key = "net.ipv4.tcp_notsent_lowat";
-        let ways = advice::limit_unsent().into_iter().map(|command| match command.scope {
-            Scope::System => Way {
-                command: Command {
-                    run: format!("sysctl -w {key}={UNSENT}"),
-                    undo: format!("sysctl -w {key}={}", present.get()),
-                    ..command
-                },
-                change: Some(Change::Setting { key: key.into(), value: UNSENT.to_string() }),
-                applied: self.asked_for(what),
-            },
-            _ => Way { command, change: None, applied: false },
-        });
-        Ok(Item {
-            what,
-            host: Host::Sender,
-            here: true,
-            optional: true,
-            present: Some(present.get().to_string()),
-            new: UNSENT.to_string(),
-            why: format!(
-                "up to {sndbuf} that are not even sent may wait in the kernel; with this, a full path is felt in the \
-                 application, which can then drop or merge what is stale"
-            ),
-            gain: Gain::words(
-                "no rate: of what is written, little more than 128 KiB waits unsent in the kernel, and the application hears of it",
-            ),
-            cost: "none for an application that waits for writability; one that spins is woken more often"
-                .into(),
-            ways: ways.collect(),
-        })
-    }
-
-    fn slow_start_after_idle(&self) -> Made {
-        let what = What::SlowStartAfterIdle;
-        let left = |why: &str| Err(Left { what, why: why.into() });
-        if !self.here(Host::Sender) {
-            return left("it is the sender's");
-        }
-        if self.host.settings.slow_start_after_idle != Some(true) {
-            return left("it is off already, or this kernel has none");
-        }
-        if self.forecast.reached.cc.goes_by_rate() {
-            return left(
-                "BBR keeps its model of the path while it idles: the kernel does not ask this setting then",
-            );
-        }
-        if self.aim.rtt < LONG_PATH {
-            return left("slow start is short on this path");
-        }
-        let segments = self.model.bdp().get() / DEFAULT_MSS.get();
-        // Doublings from the kernel's initial window to the BDP.
-        let rounds =
-            segments.div_ceil(u64::from(KERNEL_INITCWND)).max(1).next_power_of_two().trailing_zeros();
-        let key = "net.ipv4.tcp_slow_start_after_idle";
-        Ok(Item {
-            what,
-            host: Host::Sender,
-            here: true,
-            optional: true,
-            present: Some("1".into()),
-            new: "0".into(),
-            why: "after a pause the window has shrunk, and the next burst starts slowly again; a transfer without pauses does \
-                  not meet it"
-                .into(),
-            gain: Gain::words(format!(
-                "up to {rounds} round trips, {}, for each burst after a pause (computed)",
-                self.aim.rtt * u64::from(rounds)
-            )),
-            cost: "a whole window at once after a pause, if the path can still take it or not".into(),
-            ways: vec![Way {
-                command: Command {
-                    run: format!("sysctl -w {key}=0"),
-                    host: Host::Sender,
-                    scope: Scope::System,
-                    undo: format!("sysctl -w {key}=1"),
-                    requires: None,
-                },
-                change: Some(Change::Setting { key: key.into(), value: "0".into() }),
-                applied: self.asked_for(what),
-            }],
-        })
-    }
-
     fn notes(&self, items: &[Item]) -> Vec<String> {
         let mut notes = Vec::new();
         for item in items.iter().filter(|item| !item.here && !item.optional) {
@@ -584,6 +410,11 @@ impl Maker<'_> {
                 )),
                 _ => {}
             }
+        }
+        let settings =
+            items.iter().flat_map(|item| &item.ways).any(|way| way.command.run.contains("net.ipv4."));
+        if self.aim.to.is_some_and(|to| to.is_ipv6()) && settings {
+            notes.push("settings net.ipv4.tcp_* hold for TCP over IPv6 too: there are no others".into());
         }
         if items.iter().any(|item| matches!(item.what, What::TcpWmem | What::TcpRmem)) {
             let host = Some(&self.host.settings);

@@ -11,10 +11,12 @@
 //! nothing is not planned, and is said with its reason ([`Left`]); nothing is ever lowered.
 
 mod aim;
+mod apps;
 mod drift;
 mod facts;
 mod item;
 mod items;
+mod optional;
 mod plan;
 mod show;
 mod verdict;

@@ -3,7 +3,7 @@
 use fullpipe_lab::campaign::Progress;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Rate};
 use serde::Serialize;
 
 use super::aim::{Aim, Role};
@@ -226,17 +226,4 @@ impl Forecast {
     pub(super) fn rate(&self, state: State) -> Option<Rate> {
         self.simulated.iter().find(|one| one.state == state).map(|one| one.steady)
     }
-}
-
-/// How long a transfer of `bytes` takes that begins with so many segments, on an idle path: `None` if it does
-/// not end.
-pub(super) fn short_transfer(model: &Model<'_>, bytes: Bytes, initcwnd: Option<u32>) -> Option<Duration> {
-    let mut scenario = model.scenario(model.present(), fullpipe_units::Probability::ZERO, model.first_seed());
-    scenario.flows.truncate(1);
-    for flow in &mut scenario.flows {
-        flow.bytes = Some(bytes);
-    }
-    scenario.host.initcwnd = initcwnd;
-    let finished = fullpipe_lab::sim::run(&scenario).flows.first()?.finished?;
-    Some(finished.saturating_since(fullpipe_units::Instant::ZERO))
 }

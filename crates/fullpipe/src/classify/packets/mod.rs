@@ -81,6 +81,8 @@ pub struct Sample {
     pub prompt: u32,
     /// ACKs that passed.
     pub acks: u32,
+    /// Nothing was captured though data moved: whoever captured was away.
+    pub unseen: bool,
 }
 
 /// A flow as its packets show it.
@@ -90,11 +92,18 @@ pub(crate) struct Packets<'a> {
     /// The samples as rows. What packets do not show is zero there, and no rule that is asked here reads it.
     rows: Vec<Row>,
     line: Option<Rate>,
+    /// The flow began before its samples.
+    began_before: bool,
 }
 
 impl<'a> Packets<'a> {
     pub(crate) fn new(samples: &'a [Sample], side: Side, mss: Bytes, line: Option<Rate>) -> Self {
-        Self { samples, side, rows: rows(samples, mss), line }
+        Self { samples, side, rows: rows(samples, mss), line, began_before: false }
+    }
+
+    /// The same of a capture that began when the flow was under way.
+    pub(crate) fn begun_before(self) -> Self {
+        Self { began_before: true, ..self }
     }
 
     /// The limits over time, with their evidence.
@@ -115,9 +124,15 @@ impl<'a> Packets<'a> {
             at => self.verdict(flow, &flows[1], at, start),
         };
         let mut verdicts: Vec<Verdict> = (1..self.rows.len()).map(verdict).collect();
+        // What held while nothing was captured is not known; most likely what held before.
+        for at in 1..verdicts.len() {
+            if self.samples[at + 1].unseen {
+                verdicts[at] = Verdict { limit: verdicts[at - 1].limit, confidence: Confidence::Low };
+            }
+        }
         without_blips(&self.rows, &mut verdicts);
         let intervals = spans::merged(&self.rows, &verdicts, Basis::Inferred);
-        let findings = words::findings(self, &intervals, &flow.losses);
+        let findings = words::findings(self, &intervals, flow.losses());
         let loss = losses::of_path(flow, findings.first().map(|finding| finding.limit));
         let notes = Vec::from_iter(goes_by_rate.then(|| {
             "what is in flight does not fall when segments are lost, as with BBR: the sender goes by rate"
@@ -144,7 +159,8 @@ impl<'a> Packets<'a> {
         let (limit, confidence) = if self.idle(at) {
             match sample.rwnd {
                 Some(window) if window < mss => (Limit::ReceiverApp, Certain),
-                _ => (Limit::App, High),
+                Some(_) => (Limit::App, High),
+                None => (Limit::App, Low),
             }
         } else if self.fills_window(at) {
             let (limit, confidence) = whose_window(flow, at, &near);
@@ -185,7 +201,9 @@ impl<'a> Packets<'a> {
     /// Suddenly no more than the four segments that BBR keeps in flight while it measures the empty path.
     fn looks_for_min_rtt(&self, flow: &Flow<'_>, at: usize) -> bool {
         let usual = flow.window(at, WIDE, WIDE_ROWS).median(|row| Some(row.sender.cwnd.get() as f64));
-        let now = self.samples[at].inflight.get();
+        // Elsewhere than at the sender what is in flight is known when it passes.
+        let passed = |sample: &&Sample| sample.sent > 0 || self.side == Side::Sender;
+        let now = self.samples[..=at].iter().rev().find(passed).map_or(0, |sample| sample.inflight.get());
         now <= 4 * self.mss() && usual.is_some_and(|usual| usual > (40 * self.mss()) as f64)
     }
 
@@ -246,7 +264,9 @@ impl<'a> Packets<'a> {
             let trip = round_trip(row);
             if row.at.saturating_since(since) >= trip {
                 let now = row.sender.cwnd.get() as f64;
-                if now >= DOUBLES * before {
+                if before == 0.0 && self.began_before {
+                    // What was in flight already has not grown here.
+                } else if now >= DOUBLES * before {
                     grew = row.at;
                 } else if row.at.saturating_since(grew) >= trip * PATIENCE {
                     return rows.partition_point(|row| row.at <= grew);

@@ -92,6 +92,9 @@ impl<'a> Time<'a> {
             Limit::App => "the sending application offers no more",
             Limit::ReceiverApp => "the receiving application reads no faster",
             Limit::Rwnd => "the receiver's window is full",
+            Limit::Sndbuf if self.window().is_none() => {
+                "the sender keeps no more in flight: its send buffer, or the receiver's window"
+            }
             Limit::Sndbuf => {
                 "the sender keeps no more in flight, though every window would let it: its send buffer"
             }
@@ -160,6 +163,13 @@ impl<'a> Time<'a> {
             Limit::Link | Limit::Policer => self.path(&mut evidence, &mut open),
             Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
         }
+        // A window that is known would have been found full, or not.
+        let would_show = matches!(self.limit, Limit::App | Limit::Sndbuf | Limit::Pacing | Limit::Cwnd);
+        if would_show && self.window().is_none() {
+            open.push(
+                "whether the receiver's window is full: its scale is said in the handshake, which is not in the capture".into(),
+            );
+        }
         (evidence, open)
     }
 
@@ -172,7 +182,8 @@ impl<'a> Time<'a> {
             ));
         }
         if 2 * idle > self.samples.len() {
-            evidence.push("most of this time nothing is sent, and no window forbids it".into());
+            let room = if self.window().is_some() { ", and no window forbids it" } else { "" };
+            evidence.push(format!("most of this time nothing is sent{room}"));
         } else if self.packets.side != Side::Sender {
             open.push(
                 "sending application or send buffer: both run out of data to send, and only at the sender is seen whether \
@@ -276,8 +287,9 @@ impl<'a> Time<'a> {
 
     fn cwnd(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         let resent = self.packets.samples.last().map_or(0, |last| last.retransmits);
+        let room = if self.window().is_some() { ", with room in the receiver's window" } else { "" };
         evidence.push(format!(
-            "in flight are {}, with room in the receiver's window; {resent} segments were sent again, in {} episodes",
+            "in flight are {}{room}; {resent} segments were sent again, in {} episodes",
             self.in_flight(),
             self.losses.episodes
         ));

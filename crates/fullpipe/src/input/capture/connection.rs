@@ -14,6 +14,8 @@ use crate::classify::packets::Sample;
 
 /// Payload of a full segment while none is known: Ethernet's MTU with timestamps.
 const USUAL_MSS: u64 = 1_448;
+/// What every path takes (RFC 9293 section 3.7.1): smaller ones are an application's, not the path's.
+const LEAST_MSS: u64 = 536;
 /// Octets that timestamps take in each header.
 const TIMESTAMPS: u64 = 12;
 /// A host answers an ACK with data within this time, if it had waited for it.
@@ -80,6 +82,8 @@ pub(super) struct Tracked {
     /// When the last of them passed.
     last_ack: [Option<Instant>; 2],
     courses: [Course; 2],
+    /// The largest window that either end was offered.
+    widest: [u64; 2],
     timestamps: bool,
     handshake_done: bool,
 }
@@ -92,6 +96,7 @@ impl Tracked {
             answers: Default::default(),
             last_ack: Default::default(),
             courses: [Course::new(begin), Course::new(begin)],
+            widest: [0; 2],
             timestamps: false,
             handshake_done: false,
         }
@@ -139,10 +144,13 @@ impl Tracked {
         self.last_ack[of] = Some(seen.at);
         // Without the handshake nobody knows what the window is to be multiplied by.
         let known = self.ends.iter().all(|end| end.syn.is_some());
+        self.widest[of] = self.widest[of].max(window);
         let course = &mut self.courses[of];
-        course.rests = (half.flight_size(), half.flight_size().saturating_sub(half.sacked()));
-        let span = course.at(seen.at, room.spans);
+        let flight_size = half.flight_size();
+        let rests = (flight_size, flight_size.saturating_sub(half.sacked()));
+        let span = course.passes(seen.at, rests, room.spans);
         span.delivered = half.delivered();
+        span.missed += acked.missed;
         span.window = known.then_some(window);
         span.acks = span.acks.saturating_add(1);
         if let Some(took) = acked.rtt {
@@ -164,10 +172,14 @@ impl Tracked {
         let told = self.answers[from].known(seen.at, echo, away);
         let full = half.look_at_window(told.filter(|_| known).map(|(told, _)| told.edge), mss);
         let course = &mut self.courses[from];
-        course.rests = (half.flight_size(), half.flight_size().saturating_sub(half.sacked()));
         let (una, sacked) = told.map_or((half.una(), 0), |(told, _)| (told.una, told.sacked));
-        let flight_size = half.top().saturating_sub(una);
-        let span = course.at(seen.at, room.spans);
+        // ACKs that were not captured make it look larger than any window has let it be.
+        let most = if known { self.widest[from].max(mss) } else { u64::MAX };
+        let flight_size = half.top().saturating_sub(una).min(most);
+        let rests = half.flight_size().min(most);
+        let rests = (rests, rests.saturating_sub(half.sacked()));
+        let span = course.passes(seen.at, rests, room.spans);
+        span.sent_to = half.sent();
         span.flight_size = span.flight_size.max(flight_size);
         span.inflight = span.inflight.max(flight_size.saturating_sub(sacked));
         match sent {
@@ -205,13 +217,17 @@ impl Tracked {
         }
         let Some((value, echo)) = seen.timestamps else { return };
         self.timestamps = true;
-        if let Some((_, since)) = self.ends[from].awaits_echo.take_if(|(value, _)| *value == echo) {
+        // Numbers that wrap: half of their range lies behind. An echo of a later one says that this one will not come back.
+        let reached = |awaited: &mut (u32, Instant)| echo.wrapping_sub(awaited.0) as i32 >= 0;
+        if let Some((_, since)) =
+            self.ends[from].awaits_echo.take_if(reached).filter(|(value, _)| *value == echo)
+        {
             self.ends[from].took(seen.at.saturating_since(since));
         }
-        // The first packet with a new timestamp is the one that is echoed.
+        // The first packet with a new timestamp is the one that is echoed. One at a time is awaited: on a long path many are under way.
         if self.ends[from].last_timestamp != Some(value) {
             self.ends[from].last_timestamp = Some(value);
-            self.ends[to].awaits_echo = Some((value, seen.at));
+            self.ends[to].awaits_echo.get_or_insert((value, seen.at));
         }
     }
 
@@ -232,7 +248,11 @@ impl Tracked {
             .min();
         match told {
             Some(mss) => mss.saturating_sub(if self.timestamps { TIMESTAMPS } else { 0 }).max(1),
-            None => USUAL_MSS,
+            // A segment of a smaller size, if that is the largest that was seen.
+            None => match self.halves.iter().map(Half::largest_segment).max() {
+                Some(largest @ LEAST_MSS..) => largest,
+                _ => USUAL_MSS,
+            },
         }
     }
 
@@ -259,7 +279,25 @@ impl Tracked {
 
     /// What its data and the ACKs of it show over time, as seen from `side`.
     pub(super) fn samples(&self, sender: usize, side: Side) -> Vec<Sample> {
+        // Without ACKs there is neither a window nor anything in flight that could limit.
+        if !self.halves[sender].acknowledged() {
+            return Vec::new();
+        }
         self.courses[sender].samples(side, self.loops(sender))
+    }
+
+    /// All was seen.
+    pub(super) fn finish(&mut self) {
+        for (half, course) in self.halves.iter().zip(&mut self.courses) {
+            if !half.acknowledged() {
+                course.take_sent_as_delivered();
+            }
+        }
+    }
+
+    /// The ends acknowledged something of which nothing was captured.
+    pub(super) fn acks_alone(&self) -> bool {
+        self.halves.iter().any(|half| half.counts.data_segments == 0 && half.acknowledged())
     }
 
     /// What was forgotten for want of room.
@@ -289,9 +327,10 @@ impl Tracked {
             scaled: self.window_scale(0) > 0 || self.window_scale(1) > 0,
             mss: Bytes::new(self.mss()),
             super_segments: half.largest() > self.mss(),
-            least_rtt: self.least_rtt().or(half.least_loop),
+            least_rtt: self.least_rtt().or(half.least_loop.filter(|_| side != Side::Unknown)),
             length: self.courses[sender].length(),
-            most_in_flight: self.courses[sender].most_in_flight(),
+            most_in_flight: half.acknowledged().then(|| self.courses[sender].most_in_flight()),
+            acknowledged: half.acknowledged(),
             last_window: half.window().filter(|_| handshake),
         }
     }
@@ -326,9 +365,11 @@ pub struct Connection {
     /// From its first packet to the last ACK that was new.
     #[serde(rename = "length_s", serialize_with = "seconds")]
     pub length: Duration,
-    /// Most octets in flight at once.
-    #[serde(rename = "most_in_flight_bytes", serialize_with = "bytes")]
-    pub most_in_flight: Bytes,
+    /// Most octets in flight at once; unknown where no ACK was captured.
+    #[serde(rename = "most_in_flight_bytes", serialize_with = "some_bytes")]
+    pub most_in_flight: Option<Bytes>,
+    /// ACKs of its data were captured: of one direction alone they were not.
+    pub acknowledged: bool,
     /// The window that the receiver offered last.
     #[serde(rename = "last_window_bytes", serialize_with = "some_bytes")]
     pub last_window: Option<Bytes>,

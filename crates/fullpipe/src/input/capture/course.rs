@@ -13,11 +13,20 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Intervals that a log has at least, if there are as many spans.
 const FEWEST: usize = 10;
 
+/// On an unknown side, the time to the receiver and back from which on it is a part of the path, and no host that answers.
+const TELLING: Duration = Duration::from_millis(1);
+/// So long nothing passes, and then ACKs of what was never seen: whoever captured was away.
+const AWAY: Duration = Duration::from_millis(100);
+
 /// What happened in a span of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
     /// Octets that are known to have arrived by its end.
     pub(super) delivered: u64,
+    /// Octets that were sent by then.
+    pub(super) sent_to: u64,
+    /// Octets that were said to have arrived and that the capture does not have.
+    pub(super) missed: u64,
     /// Segments sent again.
     pub(super) retransmits: u64,
     /// Most octets sent and not acknowledged, and of these not said to have arrived.
@@ -46,6 +55,8 @@ impl Span {
     fn with(self, later: Self) -> Self {
         Self {
             delivered: self.delivered.max(later.delivered),
+            sent_to: self.sent_to.max(later.sent_to),
+            missed: self.missed + later.missed,
             retransmits: self.retransmits + later.retransmits,
             flight_size: self.flight_size.max(later.flight_size),
             inflight: self.inflight.max(later.inflight),
@@ -62,6 +73,10 @@ impl Span {
 
     /// A round trip that takes `least` where the span has no sample of its part.
     fn rtt(&self, side: Side, least: Loops) -> Option<Duration> {
+        // At the receiver the far part is nothing, and nothing says that this is not so here.
+        if side == Side::Unknown && least.far < TELLING {
+            return None;
+        }
         // A sender that has nothing to send makes its part look long; only seen from the far end it has the queue in it.
         let near = if side == Side::Sender { least.near } else { self.near.unwrap_or(least.near) };
         let far = if side == Side::Receiver { Some(least.far) } else { self.far() };
@@ -84,7 +99,7 @@ pub(super) struct Course {
     width: Duration,
     spans: Vec<Span>,
     /// The two amounts in flight after the last packet: so much is in flight while none passes.
-    pub(super) rests: (u64, u64),
+    rests: (u64, u64),
 }
 
 impl Course {
@@ -92,15 +107,27 @@ impl Course {
         Self { begin, width: SPAN, spans: Vec::new(), rests: (0, 0) }
     }
 
+    /// The span of a packet after which those two amounts are in flight. In the spans between the last packet and this one it is
+    /// those after the last.
+    #[inline]
+    pub(super) fn passes(&mut self, now: Instant, rests: (u64, u64), most: usize) -> &mut Span {
+        let number = self.number(now, most);
+        self.rests = rests;
+        &mut self.spans[number]
+    }
+
     /// The span of `now`, one of `most`; that of the first moment for what the file has out of order before it.
     #[inline]
     pub(super) fn at(&mut self, now: Instant, most: usize) -> &mut Span {
-        let since = now.saturating_since(self.begin).as_nanos();
-        let mut number = (since / self.width.as_nanos()) as usize;
-        if number >= self.spans.len() {
-            number = self.extend(since, most.max(2));
-        }
+        let number = self.number(now, most);
         &mut self.spans[number]
+    }
+
+    #[inline]
+    fn number(&mut self, now: Instant, most: usize) -> usize {
+        let since = now.saturating_since(self.begin).as_nanos();
+        let number = (since / self.width.as_nanos()) as usize;
+        if number < self.spans.len() { number } else { self.extend(since, most.max(2)) }
     }
 
     /// Adds spans up to the one of `since`; two become one as long as there would be too many.
@@ -119,6 +146,7 @@ impl Course {
                 flight_size: self.rests.0,
                 inflight: self.rests.1,
                 delivered: self.spans.last().map_or(0, |last| last.delivered),
+                sent_to: self.spans.last().map_or(0, |last| last.sent_to),
                 ..Span::default()
             };
             self.spans.resize(number + 1, quiet);
@@ -146,6 +174,32 @@ impl Course {
     pub(super) fn near_sample(&mut self, now: Instant, took: Duration, most: usize) {
         let span = self.at(now, most);
         span.near = Some(span.near.map_or(took, |least| least.min(took)));
+    }
+
+    /// Nobody was seen to acknowledge anything: what was sent stands for what arrived, and nothing is known to be in flight.
+    pub(super) fn take_sent_as_delivered(&mut self) {
+        for span in &mut self.spans {
+            (span.delivered, span.flight_size, span.inflight) = (span.sent_to, 0, 0);
+        }
+    }
+
+    /// For each span whether nothing was captured in it though data moved.
+    fn unseen(&self) -> Vec<bool> {
+        let least = AWAY.as_nanos().div_ceil(self.width.as_nanos()) as usize;
+        let mut unseen = vec![false; self.spans.len()];
+        let mut quiet = 0;
+        for (number, span) in self.spans.iter().enumerate() {
+            if span.missed > 0 && quiet >= least {
+                unseen[number - quiet..number].fill(true);
+            }
+            quiet = if span.sent == 0 && span.acks == 0 && span.retransmits == 0 { quiet + 1 } else { 0 };
+        }
+        unseen
+    }
+
+    /// How long nothing was captured though data moved.
+    pub(super) fn away(&self) -> Duration {
+        self.width * self.unseen().into_iter().filter(|unseen| *unseen).count() as u64
     }
 
     /// Most octets in flight at once.
@@ -179,6 +233,7 @@ impl Course {
     /// The spans as samples for the classifier.
     pub(super) fn samples(&self, side: Side, least: Loops) -> Vec<Sample> {
         let (mut retransmits, mut window) = (0, None);
+        let unseen = self.unseen();
         let sample = |(number, span): (usize, &Span)| {
             retransmits += span.retransmits;
             window = span.window.or(window);
@@ -195,6 +250,7 @@ impl Course {
                 short: span.short,
                 acks: span.acks,
                 prompt: span.prompt,
+                unseen: unseen[number],
             }
         };
         self.spans[..self.moving()].iter().enumerate().map(sample).collect()

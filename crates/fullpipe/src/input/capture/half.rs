@@ -24,6 +24,9 @@ const A_TRIP: (u64, u64) = (4, 5);
 /// The same while no RTT is known: what tshark takes.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
 
+/// Payload of a packet of Ethernet's MTU without options.
+const ETHERNET_SEGMENT: u64 = 1_460;
+
 /// Counts of one direction's data segments and of the ACKs of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
@@ -68,6 +71,10 @@ pub(super) struct Half {
     /// Highest octet sent and its number; `None` before any.
     top: Option<(u64, SeqNum)>,
     una: u64,
+    /// Its SYN was captured: whatever is missing after it was sent, and not captured.
+    from_the_start: bool,
+    /// An ACK said that some of it arrived.
+    acknowledged: bool,
     gaps: Vec<Gap>,
     /// Ends of new segments with the time when they passed.
     timed: VecDeque<Timed>,
@@ -81,8 +88,9 @@ pub(super) struct Half {
     /// What lies above `una` and was said to have arrived.
     sacked: RangeSet,
     full: bool,
-    /// Largest payload of one packet.
+    /// Largest payload of one packet, and of those that are no longer than a segment of Ethernet.
     largest: u64,
+    largest_segment: u64,
     /// Gaps and blocks that were forgotten, for there were more than are remembered.
     pub(super) forgotten: u64,
 }
@@ -133,12 +141,15 @@ pub(super) struct Acked {
     pub(super) bytes: u64,
     /// Time since the newest of them passed.
     pub(super) rtt: Option<Duration>,
+    /// Of the octets, those that the capture does not have.
+    pub(super) missed: u64,
 }
 
 impl Half {
     /// A SYN takes a sequence number.
     pub(super) fn on_syn(&mut self, seq: SeqNum) {
         self.begin(seq.plus(1));
+        self.from_the_start = true;
     }
 
     /// So does a FIN.
@@ -165,11 +176,16 @@ impl Half {
         let from = self.offset(seq)?;
         let (to, (top, number)) = (from + len, self.top?);
         let segments = len.div_ceil(mss.max(1)).max(1);
+        // What is in flight while the capture begins was sent before it, and is no gap of it.
+        let begins = !self.from_the_start && self.counts.data_segments == 0;
         self.counts.data_segments += segments;
         self.counts.data_bytes += len;
         self.largest = self.largest.max(len);
+        if len <= ETHERNET_SEGMENT {
+            self.largest_segment = self.largest_segment.max(len);
+        }
         if from >= top {
-            if from > top {
+            if from > top && !begins {
                 self.gaps.push(Gap { from: top, to: from, since: now });
                 if self.gaps.len() > memory.0 {
                     self.gaps.remove(0);
@@ -242,6 +258,8 @@ impl Half {
         }
         let bytes = to - self.una;
         self.una = to;
+        self.acknowledged = true;
+        let missed = self.counts.missed_bytes;
         if !self.sacked.is_empty() {
             self.sacked.remove_below(to);
         }
@@ -250,7 +268,9 @@ impl Half {
         let gone = self.gaps.partition_point(|gap| gap.to <= to);
         self.counts.missed_bytes += self.gaps.drain(..gone).map(|gap| gap.to - gap.from).sum::<u64>();
         if to > top {
-            self.counts.missed_bytes += to - top;
+            if self.from_the_start || self.counts.data_segments > 0 {
+                self.counts.missed_bytes += to - top;
+            }
             self.rise(to, number, top);
         }
         let mut newest = None;
@@ -262,7 +282,7 @@ impl Half {
         if let Some(rtt) = rtt {
             self.least_loop = Some(self.least_loop.map_or(rtt, |least| least.min(rtt)));
         }
-        Acked { bytes, rtt }
+        Acked { bytes, rtt, missed: self.counts.missed_bytes - missed }
     }
 
     /// Notes whether the sender, who was told `edge`, has filled the receiver's window; `mss` is the payload of a full segment.
@@ -323,6 +343,21 @@ impl Half {
     pub(super) fn largest(&self) -> u64 {
         self.largest
     }
+
+    /// Largest payload of one packet that is no longer than a segment of Ethernet.
+    pub(super) fn largest_segment(&self) -> u64 {
+        self.largest_segment
+    }
+
+    /// Whether an ACK said that some of it arrived.
+    pub(super) fn acknowledged(&self) -> bool {
+        self.acknowledged
+    }
+
+    /// Octets that were sent since the first that was seen: all that is known of its progress where no ACK is seen.
+    pub(super) fn sent(&self) -> u64 {
+        self.top().saturating_sub(ORIGIN)
+    }
 }
 
 #[cfg(test)]
@@ -376,11 +411,14 @@ mod tests {
         for segment in 0..4 {
             send(&mut half, segment.into(), segment);
         }
-        assert_eq!(ack(&mut half, 50, 1), Acked { bytes: MSS, rtt: Some(Duration::from_millis(50)) });
+        assert_eq!(
+            ack(&mut half, 50, 1),
+            Acked { bytes: MSS, rtt: Some(Duration::from_millis(50)), missed: 0 }
+        );
         assert_eq!(ack(&mut half, 51, 1), Acked::default());
         assert_eq!(send(&mut half, 60, 1), Some(Sent::Again));
         // Nobody knows which of the two is meant.
-        assert_eq!(ack(&mut half, 110, 2), Acked { bytes: MSS, rtt: None });
+        assert_eq!(ack(&mut half, 110, 2), Acked { bytes: MSS, rtt: None, missed: 0 });
         assert_eq!(send(&mut half, 111, 1), Some(Sent::Again));
         let counts = half.counts;
         assert_eq!((counts.retransmits, counts.needless, counts.duplicate_acks), (2, 1, 1));

@@ -30,6 +30,7 @@ use super::iperf3::{Format, Iperf3Log, Role, RttRange, Summary};
 use crate::classify::Classification;
 use crate::classify::packets::{Packets, Sample};
 use connection::{Seen, Tracked};
+use frames::Ending;
 use half::Memory;
 
 pub use connection::{Connection, Side};
@@ -78,7 +79,8 @@ impl Capture {
     /// No capture, a link type that is not known, or no connection in which data was moved.
     pub fn read(source: impl Read, choice: Option<usize>) -> Result<Self, InputError> {
         let mut table = Table::default();
-        let truncated = frames::each(source, |frame| table.see(&frame))?;
+        let ending = frames::each(source, |frame| table.see(&frame))?;
+        table.order.iter_mut().for_each(|(_, tracked)| tracked.finish());
         let mut connections: Vec<(Connection, &Tracked)> = table
             .order
             .iter()
@@ -88,10 +90,7 @@ impl Capture {
         connections.sort_by_key(|(connection, _)| std::cmp::Reverse(connection.counts.data_bytes));
         connections.retain(|(connection, _)| connection.counts.data_segments > 0);
         if connections.is_empty() {
-            return Err(InputError::new(
-                format!("no TCP connection with data is in this capture of {} packets", table.packets),
-                "capture while the transfer runs: tcpdump -s 96 -w F tcp port 5201",
-            ));
+            return Err(nothing_moved(&table, &ending));
         }
         let chosen = choice.unwrap_or(0);
         let Some((connection, tracked)) = connections.get(chosen) else {
@@ -109,9 +108,9 @@ impl Capture {
                 "capture a transfer of a second or more",
             ));
         }
-        let log = Iperf3Log { truncated, ..log(connection, tracked) };
+        let log = Iperf3Log { truncated: ending.truncated, ..log(connection, tracked) };
         let samples = tracked.samples(tracked.sender(), connection.side);
-        let mut notes = notes(connection, tracked, &table);
+        let mut notes = notes(connection, tracked, &table, &ending);
         if connections.len() > 1 && choice.is_none() {
             notes.insert(
                 0,
@@ -153,7 +152,8 @@ impl Capture {
     /// The limits over time, by what packets show; `line` is the rate of the line, where it is known.
     pub fn classify(&self, line: Option<Rate>) -> Classification {
         let connection = self.connection();
-        Packets::new(&self.samples, connection.side, connection.mss, line).classify()
+        let packets = Packets::new(&self.samples, connection.side, connection.mss, line);
+        if connection.handshake { packets.classify() } else { packets.begun_before().classify() }
     }
 
     /// What the reader should know of the capture.
@@ -273,7 +273,26 @@ fn log(connection: &Connection, tracked: &Tracked) -> Iperf3Log {
     }
 }
 
-fn notes(connection: &Connection, tracked: &Tracked, table: &Table) -> Vec<String> {
+fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
+    if table.packets == 0 && ending.timeless > 0 {
+        return InputError::new(
+            format!("the {} packets of this capture have no times", ending.timeless),
+            "capture with times: tcpdump -w F and dumpcap write them",
+        );
+    }
+    if table.order.iter().any(|(_, tracked)| tracked.acks_alone()) {
+        return InputError::new(
+            format!("this capture of {} packets has the ACKs of a transfer and not its data", table.packets),
+            "capture both directions: tcpdump -s 96 -w F tcp port 5201, on one of the two hosts",
+        );
+    }
+    InputError::new(
+        format!("no TCP connection with data is in this capture of {} packets", table.packets),
+        "capture while the transfer runs: tcpdump -s 96 -w F tcp port 5201",
+    )
+}
+
+fn notes(connection: &Connection, tracked: &Tracked, table: &Table, ending: &Ending) -> Vec<String> {
     let mut notes = Vec::new();
     let counts = &connection.counts;
     notes.push(match connection.side {
@@ -286,16 +305,33 @@ fn notes(connection: &Connection, tracked: &Tracked, table: &Table) -> Vec<Strin
         Side::Between => "captured between the two hosts".into(),
         Side::Unknown => "nothing tells at which end it was captured".into(),
     });
-    if !connection.handshake {
+    if !connection.acknowledged {
+        notes.push(
+            "only one direction was captured: without ACKs neither window, flight nor round trip is known; rates are of what was sent"
+                .into(),
+        );
+    } else if !connection.handshake {
         notes.push(
             "the handshake is missing: without its window scale the receiver's window is not known".into(),
         );
+    }
+    let away = tracked.course(tracked.sender()).away();
+    if !away.is_zero() {
+        notes.push(format!(
+            "nothing was captured for {away} in which data moved: what held it then is not known"
+        ));
     }
     if counts.missed_bytes > 0 {
         notes.push(format!(
             "{} bytes were acknowledged that the capture does not have: whoever captured dropped packets",
             counts.missed_bytes
         ));
+    }
+    if ending.dropped > 0 {
+        notes.push(format!("whoever captured says that {} packets are not in the capture", ending.dropped));
+    }
+    if ending.timeless > 0 {
+        notes.push(format!("{} packets have no time and are left out", ending.timeless));
     }
     if tracked.forgotten() > 0 {
         notes.push(format!(

@@ -1,0 +1,89 @@
+//! What `fullpipe diagnose --watch` costs the machine that it watches: processor time of the watching process alone, of 1000
+//! connections over loopback of which none, a hundred or all move.
+//!
+//! ```text
+//! cargo test --release -p fullpipe-cli --test watch_cost -- --ignored --nocapture
+//! ```
+//!
+//! `FULLPIPE_BINARY` names another build to be measured in the same way, by turns with this one.
+#![cfg(target_os = "linux")]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Open connections.
+const CONNECTIONS: usize = 1_000;
+/// What each that moves writes ten times a second: 320 kbit/s.
+const WRITE: [u8; 4_000] = [7; 4_000];
+const EVERY: Duration = Duration::from_millis(100);
+/// The watch is left alone until every connection was met and rests or moves, then it is measured for so long.
+const SETTLES: Duration = Duration::from_secs(4);
+const MEASURED: Duration = Duration::from_secs(10);
+/// Of `/proc/PID/stat`, what a tick is (`USER_HZ`).
+const TICKS_A_SECOND: f64 = 100.0;
+
+#[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
+fn pause(time: Duration) {
+    thread::sleep(time);
+}
+
+/// Processor time of a process in seconds: all of it, which is exact, and by ticks the kernel's and its own.
+fn spent(process: &Child) -> Option<[f64; 3]> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", process.id())).ok();
+    let all = read("schedstat")?.split_whitespace().next()?.parse::<f64>().ok()? / 1e9;
+    // Behind the name, which is in brackets, the state is the third field of the page; these are the 15th and the 14th.
+    let stat = read("stat")?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = |at: usize| Some(fields.get(at)?.parse::<f64>().ok()? / TICKS_A_SECOND);
+    Some([all, ticks(12)?, ticks(11)?])
+}
+
+#[test]
+#[ignore = "a figure, not a fact: it takes a minute"]
+fn a_thousand_connections_at_ten_samples_a_second() {
+    let binary = std::env::var("FULLPIPE_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_fullpipe").into());
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let mut ends: Vec<(TcpStream, TcpStream)> = (0..CONNECTIONS)
+        .map(|_| (TcpStream::connect(address).expect("a connection"), listener.accept().expect("one").0))
+        .collect();
+    let moving = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&moving);
+    thread::spawn(move || {
+        let mut read = WRITE;
+        loop {
+            for (near, far) in ends.iter_mut().take(asked.load(Ordering::Relaxed)) {
+                near.write_all(&WRITE).and_then(|()| far.read_exact(&mut read)).expect("loopback carries");
+            }
+            pause(EVERY);
+        }
+    });
+    for move_now in [0, CONNECTIONS / 10, CONNECTIONS] {
+        moving.store(move_now, Ordering::Relaxed);
+        let mut watch = Command::new(&binary)
+            .args(["diagnose", "--watch", "--dst", &address.to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        pause(SETTLES);
+        let before = spent(&watch).expect("/proc tells");
+        pause(MEASURED);
+        let after = spent(&watch).expect("it still watches");
+        watch.kill().and_then(|()| watch.wait()).expect("it ends");
+        let share = |of: usize| 100.0 * (after[of] - before[of]) / MEASURED.as_secs_f64();
+        println!(
+            "{move_now:>4} of {CONNECTIONS} move: {:.2} % of a core ({:.1} % kernel, {:.1} % own)",
+            share(0),
+            share(1),
+            share(2)
+        );
+        assert!(share(0) > 0.0, "it looked");
+    }
+}

@@ -1,0 +1,189 @@
+//! pcapng: blocks with their length at both ends (draft-ietf-opsawg-pcapng).
+//!
+//! ```text
+//!   section ──► interfaces, numbered from 0: link type, resolution and offset of their times
+//!      ▲    ──► packets, each of an interface         ──► shown
+//!      └─── ──► statistics: what was lost              ──► counted
+//! ```
+//!
+//! Every other block is skipped by its length. The order of octets is that of the section.
+
+use std::io::Read;
+
+use super::link::{Clock, Link};
+use super::window::Window;
+use super::{ENDS_EARLY, Ending, Frame, LARGEST_BLOCK, Order, PCAPNG, TOO_LONG, broken};
+use crate::input::InputError;
+
+/// Types of blocks.
+const SECTION: u32 = u32::from_be_bytes(PCAPNG);
+const INTERFACE: u32 = 1;
+/// What enhanced packets have replaced.
+const OBSOLETE_PACKET: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+const STATISTICS: u32 = 5;
+const ENHANCED_PACKET: u32 = 6;
+
+/// The first number of a section, by which its order of octets is known.
+const ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+/// Octets of a block around its body: type and length before, the length again behind.
+const BEFORE: usize = 8;
+const BEHIND: usize = 4;
+/// Octets of a block's body before its options or its packet.
+const INTERFACE_FIXED: usize = 8;
+const PACKET_FIXED: usize = 20;
+const STATISTICS_FIXED: usize = 12;
+/// Options of interfaces, and of statistics.
+const IF_TSRESOL: u16 = 9;
+const IF_TSOFFSET: u16 = 14;
+const ISB_IFDROP: u16 = 5;
+const ISB_OSDROP: u16 = 7;
+/// Interfaces of one section.
+const MOST_INTERFACES: usize = 4_096;
+
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link: Link,
+    clock: Clock,
+    /// Packets lost on it, by the last that was said.
+    dropped: u64,
+}
+
+/// Shows every packet to `see` that has a time.
+pub(super) fn each<R: Read>(
+    mut window: Window<R>,
+    mut see: impl FnMut(Frame<'_>),
+) -> Result<Ending, InputError> {
+    let mut interfaces: Vec<Interface> = Vec::new();
+    let mut ending = Ending::default();
+    let mut order = None;
+    ending.truncated = loop {
+        let first = order.is_none();
+        let ahead = window.ahead(BEFORE + BEHIND)?;
+        if ahead.len() < BEFORE + BEHIND {
+            if first {
+                return Err(broken(ENDS_EARLY));
+            }
+            break !ahead.is_empty();
+        }
+        // The type of a section reads the same from both ends.
+        if ahead.starts_with(&PCAPNG) {
+            order = Some(order_of(ahead)?);
+        }
+        let order = order.ok_or_else(|| broken("it begins like none"))?;
+        let (kind, length) = (order.u32(ahead, 0), order.u32(ahead, 4) as usize);
+        if length > LARGEST_BLOCK {
+            return Err(broken(TOO_LONG));
+        }
+        if length < BEFORE + BEHIND || length % 4 != 0 {
+            return Err(broken("a block has a length that none can have"));
+        }
+        let Some(block) = window.ahead(length)?.get(..length) else {
+            if first {
+                return Err(broken(ENDS_EARLY));
+            }
+            break true;
+        };
+        if order.u32(block, length - BEHIND) as usize != length {
+            return Err(broken("a block has another length at its end than at its begin"));
+        }
+        let body = &block[BEFORE..length - BEHIND];
+        match kind {
+            ENHANCED_PACKET | OBSOLETE_PACKET => see(packet(kind, body, order, &interfaces)?),
+            INTERFACE if interfaces.len() >= MOST_INTERFACES => {
+                return Err(broken("it has more interfaces than any host"));
+            }
+            INTERFACE => interfaces.push(Interface::read(body, order)?),
+            SECTION => {
+                ending.dropped += dropped(&interfaces);
+                interfaces.clear();
+            }
+            STATISTICS => take_statistics(body, order, &mut interfaces),
+            SIMPLE_PACKET => ending.timeless += 1,
+            _ => {}
+        }
+        window.consume(length);
+    };
+    ending.dropped += dropped(&interfaces);
+    Ok(ending)
+}
+
+/// The order of octets of the section that begins here.
+fn order_of(section: &[u8]) -> Result<Order, InputError> {
+    [Order::Little, Order::Big]
+        .into_iter()
+        .find(|order| order.u32(section, BEFORE) == ORDER_MAGIC)
+        .ok_or_else(|| broken("a section does not say in which order its numbers are"))
+}
+
+fn packet<'a>(
+    kind: u32,
+    body: &'a [u8],
+    order: Order,
+    interfaces: &[Interface],
+) -> Result<Frame<'a>, InputError> {
+    let Some((fixed, data)) = body.split_at_checked(PACKET_FIXED) else {
+        return Err(broken("a packet's block is shorter than its header"));
+    };
+    // The obsolete one has a count of drops in the upper half of the number.
+    let number = if kind == OBSOLETE_PACKET { order.u16(fixed, 0).into() } else { order.u32(fixed, 0) };
+    let interface = interfaces.get(number as usize);
+    let Interface { link, clock, .. } =
+        interface.ok_or_else(|| broken("a packet names an interface that is not there"))?;
+    let [high, low, captured, original] = [4, 8, 12, 16].map(|at| order.u32(fixed, at));
+    let bytes = data.get(..captured as usize).ok_or_else(|| broken("a packet is longer than its block"))?;
+    Ok(link.frame(clock.instant(u64::from(high) << 32 | u64::from(low)), bytes, original))
+}
+
+impl Interface {
+    fn read(body: &[u8], order: Order) -> Result<Self, InputError> {
+        let Some((fixed, rest)) = body.split_at_checked(INTERFACE_FIXED) else {
+            return Err(broken("an interface's block is shorter than its header"));
+        };
+        let link = Link::of(order.u16(fixed, 0).into())?;
+        let mut clock = Clock::default();
+        for (code, value) in options(rest, order) {
+            match (code, value) {
+                (IF_TSRESOL, &[resolution]) => clock = clock.counting_in(resolution),
+                (IF_TSOFFSET, _) => {
+                    if let Ok(octets) = value.try_into() {
+                        clock = clock.from(order.u64(octets) as i64);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Self { link, clock, dropped: 0 })
+    }
+}
+
+/// What was lost on an interface so far: by it or by the system behind it, which may both count the same packet.
+fn take_statistics(body: &[u8], order: Order, interfaces: &mut [Interface]) {
+    let Some((fixed, rest)) = body.split_at_checked(STATISTICS_FIXED) else { return };
+    let Some(interface) = interfaces.get_mut(order.u32(fixed, 0) as usize) else { return };
+    let counts = options(rest, order)
+        .filter(|(code, _)| matches!(*code, ISB_IFDROP | ISB_OSDROP))
+        .filter_map(|(_, value)| value.try_into().ok())
+        .map(|octets| order.u64(octets))
+        // All ones stand for a count that is not known.
+        .filter(|&count| count != u64::MAX);
+    interface.dropped = counts.max().unwrap_or(0).max(interface.dropped);
+}
+
+fn dropped(interfaces: &[Interface]) -> u64 {
+    interfaces.iter().fold(0, |sum, interface| sum.saturating_add(interface.dropped))
+}
+
+/// Options as code and value, up to the one that ends them or that is not whole.
+fn options(bytes: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        if rest.len() < 4 {
+            return None;
+        }
+        let (code, length) = (order.u16(rest, 0), usize::from(order.u16(rest, 2)));
+        let value = rest.get(4..4 + length).filter(|_| code != 0)?;
+        rest = rest.get(4 + length.next_multiple_of(4)..).unwrap_or_default();
+        Some((code, value))
+    })
+}

@@ -1,0 +1,61 @@
+//! A file seen through a window that moves forward: its blocks lie whole in one buffer, whose size does not depend on the file's.
+
+use std::io::{self, Read};
+
+use crate::input::InputError;
+
+/// Octets that are read at once: few enough that they are still in the processor's cache when they are looked at.
+const BUFFER: usize = 256 << 10;
+
+pub(super) struct Window<R> {
+    source: R,
+    buffer: Vec<u8>,
+    /// What was read and not yet consumed.
+    begin: usize,
+    end: usize,
+}
+
+impl<R: Read> Window<R> {
+    pub(super) fn new(source: R) -> Self {
+        Self { source, buffer: vec![0; BUFFER], begin: 0, end: 0 }
+    }
+
+    /// What comes next: `least` octets or more; fewer only where the file ends.
+    ///
+    /// # Errors
+    /// Where the source cannot be read.
+    #[inline]
+    pub(super) fn ahead(&mut self, least: usize) -> Result<&[u8], InputError> {
+        if self.end - self.begin < least {
+            self.refill(least).map_err(|e| InputError::new(format!("cannot be read to its end: {e}"), ""))?;
+        }
+        Ok(&self.buffer[self.begin..self.end])
+    }
+
+    /// Moves on by so many octets, which were ahead.
+    #[inline]
+    pub(super) fn consume(&mut self, octets: usize) {
+        self.begin += octets;
+        debug_assert!(self.begin <= self.end);
+    }
+
+    /// Pipes hand over little at a time.
+    #[cold]
+    fn refill(&mut self, least: usize) -> io::Result<()> {
+        self.buffer.copy_within(self.begin..self.end, 0);
+        self.end -= self.begin;
+        self.begin = 0;
+        if self.buffer.len() < least {
+            self.buffer.resize(least.next_power_of_two(), 0);
+        }
+        while self.end < least {
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Ok(0) => break,
+                Ok(more) => self.end += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! What applications that are no bulk transfer have of a setting: small simulated runs on the path of the plan.
+
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::{Row, Sink};
+use fullpipe_lab::workload::Writing;
+use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
+
+use crate::ladder::{Model, State};
+
+/// How long a transfer of `bytes` takes that begins with so many segments, on an idle path: `None` if it does not end.
+pub(super) fn short_transfer(model: &Model<'_>, bytes: Bytes, initcwnd: Option<u32>) -> Option<Duration> {
+    let mut scenario = model.scenario(model.present(), Probability::ZERO, model.first_seed());
+    scenario.flows.truncate(1);
+    for flow in &mut scenario.flows {
+        flow.bytes = Some(bytes);
+    }
+    scenario.host.initcwnd = initcwnd;
+    let finished = sim::run(&scenario).flows.first()?.finished?;
+    Some(finished.saturating_since(Instant::ZERO))
+}
+
+/// Bursts of one connection; the last is looked at, by when the window has grown to what bursts of this size need.
+const BURSTS: u64 = 3;
+/// From one burst to the next: so many round trips, and no less than this. A burst takes some fifteen of them from an initial
+/// window, and what is left is a pause of many timeouts.
+const BETWEEN_RTTS: u64 = 60;
+const BETWEEN_LEAST: Duration = Duration::from_secs(10);
+/// Where packets are lost, a burst may meet one or none: the median of so many.
+const SEEDS_OF_BURSTS: u64 = 5;
+
+/// How long a burst of `burst` bytes takes after a pause of an open connection, until the last byte is acknowledged;
+/// `shrinks` as `tcp_slow_start_after_idle` has it. `None` if it does not end before the next would begin.
+pub(super) fn burst_after_pause(
+    model: &Model<'_>,
+    state: State,
+    burst: Bytes,
+    shrinks: bool,
+) -> Option<Duration> {
+    let rtt = model.path.rtt;
+    let between = (rtt * BETWEEN_RTTS).max(BETWEEN_LEAST);
+    let rate = Rate::of(burst, between);
+    let last = rate.time_for(burst.mul_div(BURSTS - 1, 1));
+    let took = |seed: u64| {
+        let mut scenario = model.scenario(state, model.path.loss, seed);
+        scenario.flows.truncate(1);
+        for flow in &mut scenario.flows {
+            flow.workload.writing = Writing::Paced { rate, chunk: burst };
+            flow.bytes = Some(burst.mul_div(BURSTS, 1));
+        }
+        scenario.host.slow_start_after_idle = shrinks;
+        scenario.duration = rtt + last + between;
+        // The first burst is written when the handshake has ended.
+        let began = Instant::ZERO + rtt + last;
+        let finished = sim::run(&scenario).flows.first()?.finished?;
+        Some(finished.saturating_since(began))
+    };
+    let seeds = if model.path.loss.is_zero() { 1 } else { SEEDS_OF_BURSTS };
+    let mut times: Vec<Duration> =
+        (0..seeds).map(|nth| took(model.first_seed().wrapping_add(nth))).collect::<Option<_>>()?;
+    times.sort();
+    times.get(times.len() / 2).copied()
+}
+
+/// What waits in the socket of an application that always has more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// How long a byte waits there before it is sent for the first time.
+    pub(super) unsent: Duration,
+    /// What the socket holds, unsent or not acknowledged yet.
+    pub(super) held: Bytes,
+    /// The rate.
+    pub(super) rate: Rate,
+}
+
+/// Length of the run in round trips, and the part of it before the start is over.
+const WAITING_RTTS: u64 = 30;
+const START_RTTS: u64 = 20;
+/// Looks a round trip: what BBR keeps in flight changes with each.
+const LOOKS: u64 = 4;
+
+/// What waits in the sockets of a `state` with this `tcp_notsent_lowat`; `None` where nothing arrives.
+pub(super) fn waiting(model: &Model<'_>, state: State, lowat: Option<Bytes>) -> Option<Waiting> {
+    let rtt = model.path.rtt;
+    let mut scenario = model.scenario(state, model.path.loss, model.first_seed());
+    scenario.host.notsent_lowat = lowat;
+    scenario.duration = rtt * WAITING_RTTS;
+    scenario.sample_every = (rtt / LOOKS).max(Duration::from_millis(1));
+    let mut looks = Looks::new(&scenario, Instant::ZERO + rtt * START_RTTS);
+    sim::run_traced(&scenario, &mut looks);
+    looks.mean()
+}
+
+/// Sums over the rows after the start, of all flows.
+struct Looks {
+    from: Instant,
+    /// Rows of the first flow: moments looked at.
+    moments: u64,
+    unsent: u64,
+    held: u64,
+    /// Of each flow what was delivered at the first and the last moment.
+    delivered: Vec<Option<(u64, u64)>>,
+    span: (Instant, Instant),
+}
+
+impl Looks {
+    fn new(scenario: &Scenario, from: Instant) -> Self {
+        let delivered = vec![None; scenario.flows.len()];
+        Self { from, moments: 0, unsent: 0, held: 0, delivered, span: (from, from) }
+    }
+
+    /// A byte that comes to a queue of q bytes from which r bytes a second are taken waits q / r.
+    fn mean(&self) -> Option<Waiting> {
+        let took = self.span.1.saturating_since(self.span.0);
+        let delivered: u64 =
+            self.delivered.iter().flatten().map(|(first, last)| last.saturating_sub(*first)).sum();
+        if self.moments == 0 || delivered == 0 || took.is_zero() {
+            return None;
+        }
+        let rate = Rate::of(Bytes::new(delivered), took);
+        let mean = |sum: u64| Bytes::new(sum / self.moments);
+        let (unsent, held) = (mean(self.unsent), mean(self.held));
+        let flows = self.delivered.len().max(1) as u64;
+        Some(Waiting {
+            unsent: if rate.as_bps() == 0 { Duration::ZERO } else { rate.time_for(unsent) },
+            held: Bytes::new(held.get() / flows),
+            rate,
+        })
+    }
+}
+
+impl Sink for Looks {
+    fn row(&mut self, row: &Row) {
+        if row.at < self.from {
+            return;
+        }
+        if row.flow == 0 {
+            if self.moments == 0 {
+                self.span.0 = row.at;
+            }
+            self.moments += 1;
+            self.span.1 = row.at;
+        }
+        self.unsent += row.sender.notsent.get();
+        self.held += row.sender.notsent.get() + row.sender.flight_size.get();
+        let now = row.sender.delivered.get();
+        if let Some(of_flow) = self.delivered.get_mut(row.flow as usize) {
+            of_flow.get_or_insert((now, now)).1 = now;
+        }
+    }
+}

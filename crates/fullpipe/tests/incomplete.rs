@@ -1,0 +1,184 @@
+//! Captures that lack something: what they do not show is said, and not guessed.
+//!
+//! The simulator's captures, from which packets are taken away: the beginning, one direction, a second in the middle, one in fifty.
+
+mod tapped;
+
+use fullpipe::explain::{Confidence, Finding};
+use fullpipe::input::capture::Side;
+use fullpipe::{Capture, Limit};
+use fullpipe_lab::experiment::Experiment;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::NoTrace;
+use fullpipe_units::draw;
+use tapped::{BothEnds, File};
+
+/// A flow of eight seconds over 50 Mbit/s and 60 ms, as both hosts capture it.
+fn flow(more: &str) -> BothEnds {
+    let text =
+        format!("name = 'x'\nduration = '8s'\n[path]\nrate = '50mbit'\nrtt = '60ms'\nqueue = '1bdp'\n{more}");
+    let experiment = Experiment::from_toml(&text).expect("a valid experiment");
+    let mut ends = BothEnds::default();
+    sim::run_tapped(&experiment.points()[0].scenario, &mut NoTrace, &mut ends);
+    ends
+}
+
+/// The receiver's window holds it: 160 KiB a round trip.
+const WINDOW: &str = "[host]\nrcvbuf = { fixed = '256KiB' }\n[[flow]]\ncc = 'cubic'\n";
+/// Loss holds it.
+const LOSS: &str = "loss = '0.5%'\n[[flow]]\ncc = 'cubic'\n";
+
+fn said(capture: &Capture, words: &str) -> bool {
+    capture.notes().iter().any(|note| note.contains(words))
+}
+
+/// What is found without knowing the line, the longest first.
+fn findings(capture: &Capture) -> Vec<Finding> {
+    capture.classify(None).findings
+}
+
+/// Without the handshake nobody knows the window's scale. The flow that its window holds is not said to have room in it, what
+/// was under way when the capture began is no gap, and it does not start again.
+#[test]
+fn a_capture_that_begins_in_the_middle() {
+    for (more, limits) in [(WINDOW, [Limit::Sndbuf, Limit::Cwnd]), (LOSS, [Limit::Cwnd; 2])] {
+        let BothEnds { sender, receiver } = flow(more);
+        for (file, side) in [(sender, Side::Sender), (receiver, Side::Receiver)] {
+            let whole = file.read();
+            let capture = file.without(|_, at, _| at.as_secs_f64() < 3.0).read();
+            let connection = capture.connection();
+            assert_eq!((connection.side, connection.handshake), (side, false));
+            assert!(said(&capture, "the handshake is missing"), "{:?}", capture.notes());
+            assert_eq!((connection.last_window, connection.counts.missed_bytes), (None, 0));
+            // Timestamps tell the round trip from anywhere.
+            let rtt = |capture: &Capture| {
+                capture.connection().least_rtt.expect("timestamps tell it").as_millis_f64()
+            };
+            assert!((rtt(&capture) / rtt(&whole) - 1.0).abs() < 0.02, "{} of {}", rtt(&capture), rtt(&whole));
+            let found = findings(&capture);
+            assert!(limits.contains(&found[0].limit), "{found:?}");
+            assert!(found[0].share > 0.9, "{found:?}");
+            assert!(
+                found[0].could_not_tell.iter().any(|open| open.contains("receiver's window is full")),
+                "{found:?}"
+            );
+            let all: Vec<&String> = found.iter().flat_map(|finding| &finding.evidence).collect();
+            assert!(
+                all.iter().all(|evidence| !evidence.contains("room in the receiver's window")),
+                "{all:?}"
+            );
+            let sure = found
+                .iter()
+                .any(|f| f.limit != Limit::Cwnd && f.confidence != Confidence::Low && f.share > 0.02);
+            assert!(!sure, "{found:?}");
+            if more == WINDOW {
+                assert_eq!(found[0].confidence, Confidence::Low, "{found:?}");
+            }
+        }
+    }
+}
+
+/// A segment that is smaller than usual is not one that ends short: its size is that of the largest that was seen.
+#[test]
+fn the_size_of_a_segment_without_the_handshake() {
+    let BothEnds { sender, .. } =
+        flow("mtu = 1240\n[host]\nrcvbuf = { fixed = '256KiB' }\n[[flow]]\ncc = 'cubic'\n");
+    let whole = sender.read().connection().mss;
+    let capture = sender.without(|_, at, _| at.as_secs_f64() < 3.0).read();
+    assert!(whole.get() < 1_240, "{whole}");
+    assert_eq!(capture.connection().mss, whole);
+    assert_ne!(findings(&capture)[0].limit, Limit::App, "{:?}", findings(&capture));
+}
+
+/// Data without ACKs has a rate, and what was sent again is counted; everything else is not known. ACKs without data are
+/// no transfer that could be explained, which is said.
+#[test]
+fn a_capture_of_one_direction() {
+    let BothEnds { sender, receiver } = flow(LOSS);
+    for file in [sender, receiver] {
+        let whole = file.read();
+        let capture = file.without(|_, _, of_sender| !of_sender).read();
+        let (connection, before) = (capture.connection(), whole.connection());
+        assert!(said(&capture, "only one direction was captured"), "{:?}", capture.notes());
+        assert_eq!((connection.side, connection.acknowledged), (Side::Unknown, false));
+        assert_eq!(
+            (connection.most_in_flight, connection.least_rtt, connection.last_window),
+            (None, None, None)
+        );
+        assert_eq!(connection.counts.retransmits, before.counts.retransmits);
+        assert_eq!(findings(&capture), []);
+        let rate = |capture: &Capture| capture.log().sent.expect("a sum").rate.as_bps() as f64;
+        let ratio = rate(&capture) / rate(&whole);
+        assert!((0.97..1.03).contains(&ratio), "{ratio}");
+        let acks = file.without(|_, _, of_sender| of_sender);
+        let refused = Capture::read(&acks.0[..], None).expect_err("nothing to explain");
+        assert!(refused.message.contains("the ACKs of a transfer and not its data"), "{}", refused.message);
+    }
+}
+
+/// One packet in fifty was not captured. Nothing of that counts as lost on the path, how much is missing is said, and the limit
+/// is the one that it was.
+#[test]
+fn packets_that_were_not_captured() {
+    for more in [WINDOW, LOSS] {
+        let BothEnds { sender, receiver } = flow(more);
+        for file in [sender, receiver] {
+            let whole = file.read();
+            let mut gone = 0;
+            let capture = file
+                .without(|number, _, of_sender| {
+                    let misses = draw(1, 2, number).is_multiple_of(50);
+                    gone += u64::from(misses && of_sender);
+                    misses
+                })
+                .read();
+            let (counts, before) = (capture.connection().counts, whole.connection().counts);
+            assert!(said(&capture, "whoever captured dropped packets"), "{:?}", capture.notes());
+            assert_eq!(before.missed_bytes, 0);
+            let missed = counts.missed_bytes as f64 / (gone * 1_448) as f64;
+            assert!((0.9..=1.0).contains(&missed), "{missed} of {gone} packets");
+            assert!(counts.retransmits <= before.retransmits, "{counts:?}");
+            assert!(counts.retransmits + 2 >= before.retransmits, "{counts:?}");
+            let (found, truth) = (findings(&capture), findings(&whole));
+            assert_eq!(found[0].limit, truth[0].limit, "{found:?}");
+            assert!((found[0].share - truth[0].share).abs() < 0.02, "{found:?}");
+        }
+    }
+}
+
+/// For a second nothing was captured. That the sender sent nothing is not concluded, nor that all of it was in flight at once.
+#[test]
+fn a_second_without_captured_packets() {
+    for more in [WINDOW, LOSS] {
+        let BothEnds { sender, receiver } = flow(more);
+        for file in [sender, receiver] {
+            let whole = file.read();
+            let capture = file.without(|_, at, _| (3.0..4.0).contains(&at.as_secs_f64())).read();
+            assert!(
+                said(&capture, "in which data moved: what held it then is not known"),
+                "{:?}",
+                capture.notes()
+            );
+            let (found, truth) = (findings(&capture), findings(&whole));
+            assert_eq!(found[0].limit, truth[0].limit, "{found:?}");
+            assert!((found[0].share - truth[0].share).abs() < 0.02, "{found:?}");
+            let app: f64 = found.iter().filter(|f| f.limit == Limit::App).map(|f| f.share).sum();
+            assert!(app < 0.02, "{found:?}");
+            let most = |capture: &Capture| capture.connection().most_in_flight.expect("ACKs").get() as f64;
+            if more == WINDOW {
+                assert!(most(&capture) <= 1.02 * most(&whole), "{} of {}", most(&capture), most(&whole));
+            }
+        }
+    }
+}
+
+/// A file that was cut off while it was written: what came before counts as it does in the whole, and the log says that it is cut.
+#[test]
+fn a_file_that_breaks_off() {
+    let BothEnds { sender, .. } = flow(LOSS);
+    let half = sender.without(|_, at, _| at.as_secs_f64() >= 4.0);
+    let cut = File([&half.0[..], &sender.0[half.0.len()..half.0.len() + 30]].concat());
+    assert!(!half.read().log().truncated);
+    assert!(cut.read().log().truncated);
+    assert_eq!(cut.read().connection(), half.read().connection());
+}
