@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use fullpipe_lab::scenario::{FlowSpec, HostSpec, Scenario};
 use fullpipe_lab::trace::{ReceiverInfo, SenderTruth, TcpInfo};
+use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::stack::Stack;
 use fullpipe_units::Instant;
 use socket2::Socket;
@@ -107,7 +108,8 @@ impl Half {
                 let paced = spec.cc.goes_by_rate() || host.fair_queue || spec.max_pacing_rate.is_some();
                 let socket = socket.get().ok_or(io::ErrorKind::NotConnected)?;
                 let told = tcp_info::sender(socket.as_fd(), paced)?;
-                Ok((TcpInfo { cc: Some(spec.cc), ..told }, None))
+                let bbr = if spec.cc == Algorithm::Bbr1 { tcp_info::bbr(socket.as_fd())? } else { None };
+                Ok((TcpInfo { cc: Some(spec.cc), bbr, ..told }, None))
             }
         }
     }

@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use fullpipe_lab::trace::{Received, ReceiverInfo, TcpInfo};
+use fullpipe_lab::trace::{BbrInfo, Received, ReceiverInfo, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::sys;
@@ -17,7 +17,6 @@ macro_rules! structure {
     ($(#[$what:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $integer:ty,)* }) => {
         $(#[$what])*
         #[derive(Clone, Copy, Debug, Default)]
-        #[expect(dead_code, reason = "what stands between the fields that are read")]
         pub(crate) struct $name { $($(#[$about])* $field: $integer,)* }
 
         impl $name {
@@ -42,6 +41,7 @@ macro_rules! structure {
 
 structure! {
 /// `struct tcp_info` of Linux up to 6.2, which brought `tcpi_rcv_wnd`.
+#[expect(dead_code, reason = "what stands between the fields that are read")]
 Raw {
     state: u8,
     ca_state: u8,
@@ -148,7 +148,48 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
         notsent: Bytes::new(raw.notsent_bytes.into()),
         sndbuf: Bytes::new(memory.sndbuf.into()),
         sndbuf_used: Bytes::new(memory.wmem_queued.into()),
+        bbr: None,
     }
+}
+
+structure! {
+/// `struct tcp_bbr_info`.
+RawBbr {
+    bw_lo: u32,
+    bw_hi: u32,
+    min_rtt: u32,
+    pacing_gain: u32,
+    cwnd_gain: u32,
+}
+}
+
+/// The kernel's gains are in units of 1/256.
+const BBR_UNIT: u64 = 256;
+
+impl RawBbr {
+    /// Nothing where the kernel told none of it.
+    pub(crate) fn info(&self) -> Option<BbrInfo> {
+        let percent = |gain: u32| (u64::from(gain) * 100 / BBR_UNIT) as u32;
+        let known = self.pacing_gain != 0;
+        known.then(|| BbrInfo {
+            bw: Rate::from_bytes_per_sec(u64::from(self.bw_hi) << 32 | u64::from(self.bw_lo)),
+            // All ones before the first sample.
+            min_rtt: (self.min_rtt != 0 && self.min_rtt != u32::MAX)
+                .then(|| Duration::from_micros(self.min_rtt.into())),
+            pacing_gain_percent: percent(self.pacing_gain),
+            cwnd_gain_percent: percent(self.cwnd_gain),
+        })
+    }
+}
+
+/// What the BBR of a sending socket tells of its model. Only of a socket that has it: others tell something else under this name.
+pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
+    /// Of `linux/tcp.h`.
+    const TCP_CC_INFO: libc::c_int = 26;
+    let mut bytes = [0; RawBbr::LEN];
+    // SAFETY: bytes are bytes.
+    let known = unsafe { sys::socket_option(fd, libc::IPPROTO_TCP, TCP_CC_INFO, &mut bytes) }?;
+    Ok(RawBbr::read(&bytes[..known.min(RawBbr::LEN)]).info())
 }
 
 impl Raw {
@@ -238,6 +279,7 @@ fn raw(fd: BorrowedFd<'_>) -> io::Result<Raw> {
 
 structure! {
 /// `SO_MEMINFO`: the kernel's array `sk_meminfo`.
+#[expect(dead_code, reason = "what stands between the fields that are read")]
 Memory {
     rmem_alloc: u32,
     rcvbuf: u32,
@@ -264,6 +306,29 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
+
+    /// BBR's own view of a connection, against the kernel's other one; no other congestion control is taken for it.
+    #[test]
+    fn bbr_tells_its_model() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (mut far, _) = listener.accept().expect("a connection");
+        if socket2::SockRef::from(&near).set_tcp_congestion(b"bbr").is_err() {
+            eprintln!("skipped: this kernel has no BBR");
+            return;
+        }
+        let mut block = vec![0; 100_000];
+        for _ in 0..50 {
+            near.write_all(&block).expect("room");
+            far.read_exact(&mut block).expect("data");
+        }
+        let (told, info) = (bbr(near.as_fd()).expect("info"), sender(near.as_fd(), true).expect("info"));
+        let told = told.expect("BBR tells");
+        assert!(told.bw.as_bps() > 1_000_000, "{told:?}");
+        assert!(told.min_rtt.is_some_and(|rtt| rtt < Duration::from_secs(1)), "{told:?}, {info:?}");
+        assert!((33..=289).contains(&told.pacing_gain_percent), "{told:?}");
+        assert!((99..=290).contains(&told.cwnd_gain_percent), "{told:?}");
+    }
 
     /// Field by field against what both ends of a connection must show: a shifted structure would not.
     #[test]

@@ -81,6 +81,21 @@ pub struct TcpInfo {
     pub sndbuf: Bytes,
     /// Memory the send buffer takes.
     pub sndbuf_used: Bytes,
+    /// What a kernel's BBR believes of the path; `None` for other congestion controls.
+    pub bbr: Option<BbrInfo>,
+}
+
+/// What BBR tells of its model: the kernel's `tcp_bbr_info` (`TCP_CC_INFO`, `INET_DIAG_BBRINFO`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BbrInfo {
+    /// Bottleneck bandwidth: the most that was delivered in one of the last ten round trips.
+    pub bw: Rate,
+    /// Smallest RTT of the last ten seconds.
+    pub min_rtt: Option<Duration>,
+    /// Pacing rate over bandwidth, in percent: 288 in Startup, 34 in Drain, 125, 75 and 100 in ProbeBW.
+    pub pacing_gain_percent: u32,
+    /// Window over bandwidth times smallest RTT, in percent.
+    pub cwnd_gain_percent: u32,
 }
 
 /// What a receiving socket tells of itself.
@@ -166,6 +181,7 @@ impl TcpInfo {
             notsent: Bytes::new(sender.notsent),
             sndbuf: Bytes::new(sender.sndbuf),
             sndbuf_used: Bytes::new(sender.sndbuf_used),
+            bbr: None,
         }
     }
 }

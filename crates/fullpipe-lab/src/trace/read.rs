@@ -7,7 +7,7 @@ use fullpipe_tcp::{SendLimit, cc};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Deserialize;
 
-use super::{PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
+use super::{BbrInfo, PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
 
 /// Columns without which a row says nothing of a sender; a trace of kernel sockets has at least these.
 const REQUIRED: [&str; 14] = [
@@ -164,6 +164,15 @@ impl TryFrom<&Record> for Row {
         }
         // The kernel says all ones where there is no bound.
         let rate = |bps: Option<u64>| bps.filter(|bps| *bps < UNBOUNDED_BPS).map(Rate::from_bps);
+        let bbr_min_rtt = millis("bbr_min_rtt_ms", record.bbr_min_rtt_ms)?;
+        let bbr = || {
+            Some(BbrInfo {
+                bw: rate(record.bbr_bw_bps)?,
+                min_rtt: bbr_min_rtt,
+                pacing_gain_percent: record.bbr_pacing_gain_percent?,
+                cwnd_gain_percent: record.bbr_cwnd_gain_percent?,
+            })
+        };
         let sender = TcpInfo {
             cc: record.cc.as_deref().and_then(|name| name.parse().ok()),
             mss: Bytes::new(record.mss_bytes),
@@ -184,6 +193,7 @@ impl TryFrom<&Record> for Row {
             notsent: Bytes::new(record.notsent_bytes),
             sndbuf: Bytes::new(record.sndbuf_bytes),
             sndbuf_used: Bytes::new(record.sndbuf_used_bytes),
+            bbr: bbr(),
         };
         if sender.mss.is_zero() {
             return Err(ReadError("mss_bytes is zero".into()));
@@ -263,7 +273,14 @@ mod tests {
 
     #[test]
     fn what_a_run_writes_is_read_again() {
-        let rows = rows();
+        let mut rows = rows();
+        // As a kernel's rows have it.
+        rows[7].sender.bbr = Some(BbrInfo {
+            bw: Rate::from_bps(9_500_000),
+            min_rtt: Some(Duration::from_millis(10)),
+            pacing_gain_percent: 125,
+            cwnd_gain_percent: 200,
+        });
         let text = written(&rows);
         let recording = read(&text).expect("its own rows");
         assert!(!recording.truncated);

@@ -91,6 +91,14 @@ pub struct Record {
     pub limited_recovery_s: Option<f64>,
     /// The controller's phase.
     pub phase: Option<String>,
+    /// Bottleneck bandwidth that a kernel's BBR has measured.
+    pub bbr_bw_bps: Option<u64>,
+    /// Its smallest RTT.
+    pub bbr_min_rtt_ms: Option<f64>,
+    /// Its pacing rate over that bandwidth.
+    pub bbr_pacing_gain_percent: Option<u32>,
+    /// Its window over what both of them make.
+    pub bbr_cwnd_gain_percent: Option<u32>,
 }
 
 impl From<&Row> for Record {
@@ -141,6 +149,10 @@ impl From<&Row> for Record {
             limited_pacing_s: limited(SendLimit::Pacing),
             limited_recovery_s: limited(SendLimit::Recovery),
             phase: truth.as_ref().map(|truth| truth.status.phase.into()),
+            bbr_bw_bps: sender.bbr.map(|bbr| bbr.bw.as_bps()),
+            bbr_min_rtt_ms: millis(sender.bbr.and_then(|bbr| bbr.min_rtt)),
+            bbr_pacing_gain_percent: sender.bbr.map(|bbr| bbr.pacing_gain_percent),
+            bbr_cwnd_gain_percent: sender.bbr.map(|bbr| bbr.cwnd_gain_percent),
         }
     }
 }

@@ -91,8 +91,10 @@ impl Meter {
         if !self.sends || self.protocol == Protocol::Udp {
             return Ok(None);
         }
-        let told = tcp_info::sender(self.stream.socket().as_fd(), self.paced)?;
-        let sender = TcpInfo { cc: self.cc, ..told };
+        let fd = self.stream.socket().as_fd();
+        let told = tcp_info::sender(fd, self.paced)?;
+        let bbr = if self.cc == Some(Algorithm::Bbr1) { tcp_info::bbr(fd)? } else { None };
+        let sender = TcpInfo { cc: self.cc, bbr, ..told };
         Ok(Some(Row { at, flow, sender, receiver: None, path: None, truth: None }))
     }
 

@@ -42,7 +42,10 @@ fn a_socket_is_seen_as_it_sees_itself() {
         assert_eq!(seen.id.remote, near.peer_addr().expect("an address"));
         assert_eq!(seen.acked, Bytes::new(20_001), "with the SYN");
         let own = tcp_info::sender(std::os::fd::AsFd::as_fd(&near), false).expect("info");
-        let told = TcpInfo { cc: None, pacing_rate: None, ..seen.sender };
+        let fd = std::os::fd::AsFd::as_fd(&near);
+        let bbr = if seen.cc.as_str() == "bbr" { tcp_info::bbr(fd).expect("info") } else { None };
+        assert_eq!(seen.sender.bbr, bbr, "as the socket itself tells");
+        let told = TcpInfo { cc: None, pacing_rate: None, bbr: None, ..seen.sender };
         assert_eq!(TcpInfo { cc: None, ..own }, told);
         let reader = dump(vec![peer_of(&far)]);
         let receiver = reader[0].receiver;

@@ -34,6 +34,7 @@ pub(crate) fn row(millis: u64) -> Row {
             notsent: segments(50),
             sndbuf: segments(1_000),
             sndbuf_used: segments(150),
+            bbr: None,
         },
         receiver: None,
         path: None,

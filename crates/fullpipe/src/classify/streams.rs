@@ -201,6 +201,7 @@ fn sum(all: &[&TcpInfo], like: &TcpInfo) -> TcpInfo {
         notsent: bytes(|one| one.notsent),
         sndbuf: bytes(|one| one.sndbuf),
         sndbuf_used: bytes(|one| one.sndbuf_used),
+        bbr: None,
         ..*like
     }
 }

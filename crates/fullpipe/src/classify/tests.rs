@@ -1,4 +1,4 @@
-use fullpipe_lab::trace::ReceiverInfo;
+use fullpipe_lab::trace::{BbrInfo, ReceiverInfo};
 use fullpipe_units::draw;
 
 use super::buffers::BufferState;
@@ -130,6 +130,31 @@ fn a_window_that_still_doubles_is_the_start() {
     let mut later = window(|i| 10 << (i / 2).min(9));
     later.iter_mut().for_each(|row| row.sender.ssthresh = Some(Bytes::new(MSS)));
     assert_eq!(limits(&later)[0].0, Limit::Rwnd);
+}
+
+/// What BBR says of itself outranks what its rates look like, and is told.
+#[test]
+fn the_start_of_bbr_is_what_it_says() {
+    let gain = |i: usize| if i < 30 { 288 } else { 100 };
+    let told = rows(|i, row| {
+        row.sender.cc = Some(Algorithm::Bbr1);
+        // As if it had left its start at once.
+        row.sender.pacing_rate = row.sender.delivery_rate;
+        row.sender.bbr = Some(BbrInfo {
+            bw: Rate::from_bps(23_168_000),
+            min_rtt: Some(Duration::from_millis(50)),
+            pacing_gain_percent: gain(i),
+            cwnd_gain_percent: 288,
+        });
+    });
+    let classification = classify(&told, &HostFacts::default());
+    let first = &classification.intervals[0];
+    assert_eq!(first.limit, Limit::SlowStart, "{:?}", classification.intervals);
+    assert!((1_300..=1_600).contains(&first.length().as_millis()), "{first:?}");
+    let start = classification.findings.iter().find(|finding| finding.limit == Limit::SlowStart);
+    let evidence = &start.expect("a start").evidence;
+    let model = "BBR has measured 23.2 Mbit/s and 50ms at least, and paces at 2.88 times that rate (medians)";
+    assert!(evidence.iter().any(|line| line == model), "{evidence:?}");
 }
 
 /// Between two spans of one limit a moment of another is noise, not a change.

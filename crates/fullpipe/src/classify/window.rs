@@ -110,8 +110,13 @@ fn goes_by_rate(rows: &[Row]) -> bool {
 /// growing; losses later can widen the gap again, so only the beginning counts.
 fn startup(rows: &[Row]) -> usize {
     const GAIN: f64 = 2.0;
+    const GAIN_PERCENT: u32 = 200;
     let starting = |row: &&Row| {
         let sender = &row.sender;
+        // Who says it need not be guessed at.
+        if let Some(bbr) = sender.bbr {
+            return bbr.pacing_gain_percent >= GAIN_PERCENT;
+        }
         match (sender.pacing_rate, sender.delivery_rate) {
             (Some(pacing), Some(delivered)) => pacing.as_bps() as f64 >= GAIN * delivered.as_bps() as f64,
             _ => true,

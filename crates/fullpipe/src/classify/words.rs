@@ -1,6 +1,6 @@
 //! Findings: a limit with the evidence of all of its time, what could not be told, and why.
 
-use fullpipe_lab::trace::Row;
+use fullpipe_lab::trace::{BbrInfo, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::Judged;
@@ -168,7 +168,22 @@ impl<'a> Time<'a> {
             Limit::Link | Limit::Policer => self.path(flow, &mut evidence, &mut open),
             Limit::Cwnd => self.cwnd(flow, &mut evidence, &mut open),
         }
+        if !matches!(self.limit, Limit::App | Limit::ReceiverApp) {
+            evidence.extend(self.model());
+        }
         (evidence, open)
+    }
+
+    /// What BBR believes of the path, where it says so: the rate that it paces at follows from that.
+    fn model(&self) -> Option<String> {
+        let median = |of: fn(&BbrInfo) -> Option<f64>| self.median(|row| of(&row.sender.bbr?));
+        let bandwidth = rate(Some(median(|bbr| bps(Some(bbr.bw)))?));
+        let min_rtt = median(|bbr| Some(bbr.min_rtt?.as_secs_f64()))?;
+        let min_rtt = Duration::from_secs_f64((min_rtt * 1e4).round() / 1e4);
+        let gain = median(|bbr| Some(f64::from(bbr.pacing_gain_percent) / 100.0))?;
+        Some(format!(
+            "BBR has measured {bandwidth} and {min_rtt} at least, and paces at {gain:.2} times that rate (medians)"
+        ))
     }
 
     fn starved(&self) -> String {
@@ -280,7 +295,7 @@ impl<'a> Time<'a> {
         if flow.by_rate {
             let repeated = Window { rows: flow.rows }.repeated();
             evidence.push(format!("{:.1} % of the segments were sent again", 100.0 * repeated));
-            if full < 0.5 {
+            if full < 0.5 && self.model().is_none() {
                 open.push("what BBR measures: its own estimates are not in the rows".into());
             }
             return;

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use fullpipe_lab::trace::{Row, TcpInfo};
+use fullpipe_lab::trace::{BbrInfo, Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -346,6 +346,25 @@ impl Sample {
         // The kernel computes a pacing rate for everybody; who goes by it is paced, and who was given a limit.
         let paced = cc.is_some_and(Algorithm::goes_by_rate) || max_pacing.is_some();
         let window = if shows_window { Bytes::new(count("snd_wnd")) } else { UNKNOWN_WINDOW };
+        // `bbr:(bw:92Mbps,mrtt:40.1,pacing_gain:1.25,cwnd_gain:2)`
+        let model: BTreeMap<&str, &str> = self
+            .value("bbr")
+            .map(|value| {
+                value.trim_matches(['(', ')']).split(',').filter_map(|part| part.split_once(':')).collect()
+            })
+            .unwrap_or_default();
+        let gain = |name: &str| {
+            let gain: f64 = model.get(name)?.parse().ok()?;
+            (0.0..100.0).contains(&gain).then(|| (100.0 * gain).round() as u32)
+        };
+        let bbr = || {
+            Some(BbrInfo {
+                bw: Self::rate(model.get("bw")?)?,
+                min_rtt: model.get("mrtt").and_then(|value| Self::span(value)),
+                pacing_gain_percent: gain("pacing_gain")?,
+                cwnd_gain_percent: gain("cwnd_gain")?,
+            })
+        };
         TcpInfo {
             cc,
             mss: Bytes::new(mss),
@@ -366,6 +385,7 @@ impl Sample {
             notsent: Bytes::new(count("notsent")),
             sndbuf: self.memory("tb"),
             sndbuf_used: self.memory("w"),
+            bbr: bbr(),
         }
     }
 }

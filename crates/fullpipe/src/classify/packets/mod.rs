@@ -311,6 +311,7 @@ fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
                 notsent: Bytes::ZERO,
                 sndbuf: Bytes::ZERO,
                 sndbuf_used: Bytes::ZERO,
+                bbr: None,
             },
             receiver: None,
             path: None,

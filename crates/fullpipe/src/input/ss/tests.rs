@@ -46,6 +46,27 @@ fn fields_are_taken_by_name() {
     assert!(trace.notes().is_empty(), "{:?}", trace.notes());
 }
 
+/// BBR's own figures stand behind its name; who lacks one of them tells none.
+#[test]
+fn the_model_of_bbr_is_read() {
+    let with = |model: &str| {
+        let text = dumps_of(30).replace(" cubic ", " bbr ").replace(" some_day:7", &format!(" {model}"));
+        let trace = parse(&text, None).expect("dumps");
+        trace.rows()[0].sender
+    };
+    let sender = with("bbr:(bw:9.5Mbps,mrtt:50.1,pacing_gain:2.88672,cwnd_gain:2.88672)");
+    let told = BbrInfo {
+        bw: Rate::from_bps(9_500_000),
+        min_rtt: Some(Duration::from_micros(50_100)),
+        pacing_gain_percent: 289,
+        cwnd_gain_percent: 289,
+    };
+    assert_eq!((sender.cc, sender.bbr), (Some(Algorithm::Bbr1), Some(told)));
+    for broken in ["", "bbr:(bw:0bps,mrtt:50)", "bbr:(", "bbr:(bw:x,pacing_gain:y,cwnd_gain:-1)"] {
+        assert_eq!(with(broken).bbr, None, "{broken}");
+    }
+}
+
 /// Nothing says when the dumps were made but the kernel's counters of milliseconds.
 #[test]
 fn time_is_told_by_counters() {
