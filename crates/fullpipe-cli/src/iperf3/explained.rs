@@ -32,8 +32,8 @@ pub(super) struct Known<'a> {
 }
 
 /// What a sending end alone cannot know.
-pub(super) const ONE_END: &str = "only the sending end is this host: whether a receive window is short of buffer or of a \
-                                  reader, only the other host can tell";
+pub(super) const ONE_END: &str = "only the sending end was seen: whether a receive window is short of buffer or of a \
+                                  reader, only the receiving end can tell";
 /// What a receiving end alone cannot know.
 const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
                              fullpipe iperf3 on the other host, without -R or as the server, to see them";
