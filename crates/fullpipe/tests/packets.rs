@@ -3,17 +3,19 @@
 //!
 //! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a file of tcpdump.
 
+mod situation;
 mod tapped;
 
-use fullpipe::classify::{Classified, agreement, exact, share};
+use fullpipe::Capture;
+use fullpipe::classify::{agreement, exact};
 use fullpipe::explain::Confidence;
 use fullpipe::input::capture::{Counts, Side};
-use fullpipe::{Capture, Limit};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{NoTrace, Row};
 use fullpipe_units::Rate;
+use situation::{scenarios, shares};
 use tapped::{BothEnds, File};
 
 /// A run, and its captures at sender and receiver.
@@ -24,33 +26,16 @@ struct Run {
     captures: [Capture; 2],
 }
 
+/// One run of each path of a situation.
 fn runs(situation: &str) -> Vec<Run> {
-    let file = format!("{}/../../experiments/situations/{situation}.toml", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&file).expect("the situation's file");
-    let experiment = Experiment::from_toml(&text).expect("a valid experiment");
-    let run = |scenario: Scenario, label: &str| {
+    let run = |(label, scenario): (String, Scenario)| {
         let mut rows = Vec::new();
         let mut ends = BothEnds::default();
         sim::run_tapped(&scenario, &mut rows, &mut ends);
-        let read = |file: File| file.read();
-        Run {
-            label: format!("{situation}: {label}, seed {}", scenario.seed),
-            line: scenario.path.forward.rate,
-            rows,
-            captures: [ends.sender, ends.receiver].map(read),
-        }
+        let captures = [ends.sender, ends.receiver].map(|file: File| file.read());
+        Run { label, line: scenario.path.forward.rate, rows, captures }
     };
-    let points = experiment.points().iter();
-    points.map(|point| run(Scenario { seed: 1, ..point.scenario.clone() }, &point.label)).collect()
-}
-
-fn shares(intervals: &[Classified]) -> String {
-    let mut limits: Vec<Limit> = intervals.iter().map(|interval| interval.limit).collect();
-    limits.sort_unstable();
-    limits.dedup();
-    let words: Vec<_> =
-        limits.iter().map(|limit| format!("{limit} {:.3}", share(intervals, *limit))).collect();
-    words.join(", ")
+    scenarios(situation).into_iter().filter(|(_, scenario)| scenario.seed == 1).map(run).collect()
 }
 
 /// Where a capture was made.

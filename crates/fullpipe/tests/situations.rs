@@ -5,14 +5,16 @@
 //! where chance plays. The truth is derived from the sender's own record and the state of the path, which
 //! the rows given to the classifier lack.
 
+mod situation;
+
 use fullpipe::classify::{Classified, HostFacts, agreement, classify, exact, share};
 use fullpipe::explain::Confidence;
 use fullpipe::{Limit, Live};
-use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::Duration;
+use situation::{scenarios, shares};
 
 /// What the issue asks for.
 const AGREEMENT: f64 = 0.95;
@@ -35,34 +37,18 @@ struct Run {
 
 /// Every run of a situation.
 fn runs(situation: &str) -> Vec<Run> {
-    let file = format!("{}/../../experiments/situations/{situation}.toml", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&file).expect("the situation's file");
-    let experiment = Experiment::from_toml(&text).expect("a valid experiment");
-    let run = |scenario: Scenario, label: &str| {
+    let run = |(label, scenario): (String, Scenario)| {
         let mut rows = Vec::new();
         sim::run_traced(&scenario, &mut rows);
         let host = HostFacts { line: Some(scenario.path.forward.rate), ..HostFacts::default() };
-        Run { label: format!("{situation}: {label}, seed {}", scenario.seed), rows, host }
+        Run { label, rows, host }
     };
-    let points = experiment.points().iter();
-    points
-        .flat_map(|point| experiment.seeds().into_iter().map(move |seed| (point, seed)))
-        .map(|(point, seed)| run(Scenario { seed, ..point.scenario.clone() }, &point.label))
-        .collect()
+    scenarios(situation).into_iter().map(run).collect()
 }
 
 /// What sockets tell.
 fn observed(rows: &[Row]) -> Vec<Row> {
     rows.iter().map(Row::observed).collect()
-}
-
-fn shares(intervals: &[Classified]) -> String {
-    let mut limits: Vec<Limit> = intervals.iter().map(|interval| interval.limit).collect();
-    limits.sort_unstable();
-    limits.dedup();
-    let words: Vec<_> =
-        limits.iter().map(|limit| format!("{limit} {:.3}", share(intervals, *limit))).collect();
-    words.join(", ")
 }
 
 /// Every run of the situation whose label `picks` is held by `limit`, and the classifier says so: for so much of the time of

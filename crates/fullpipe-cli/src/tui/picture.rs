@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use fullpipe::Limit;
-use fullpipe::explain::Confidence;
 use fullpipe::live::{Held, Live};
 use fullpipe_lab::trace::Row;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -163,11 +162,7 @@ impl Picture {
         match &self.held {
             None => "nothing is sent".into(),
             Some(held) => {
-                let sure = match held.confidence {
-                    Confidence::Certain => "certain",
-                    Confidence::High => "high confidence",
-                    Confidence::Low => "low confidence",
-                };
+                let sure = held.confidence.words();
                 format!("{}: {} ({sure})", held.limit, held.what)
             }
         }

@@ -36,6 +36,7 @@ mod rules;
 pub(crate) mod samples;
 mod spans;
 mod streams;
+mod tally;
 mod window;
 mod words;
 

@@ -6,6 +6,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::Judged;
 use super::buffers::BufferState;
 use super::rules::congestion_window_is_full;
+use super::tally::{self, Tally};
 use super::window::{Flow, Window, bps, median, over, stretch};
 use crate::explain::{Confidence, Finding, Limit};
 
@@ -14,19 +15,17 @@ const COARSE: Duration = Duration::from_millis(150);
 
 /// One finding a limit, the longest first, from the time since `from`; each is made when it is asked for.
 pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> impl Iterator<Item = Finding> {
-    let mut times: Vec<Time<'_>> = Vec::new();
+    let mut tallies: Vec<Tally<'_, Row>> = Vec::new();
     let judged = judged.rows.windows(2).zip(&judged.verdicts);
     for (pair, verdict) in judged.filter(|(pair, _)| pair[1].at > from) {
-        let known = times.iter().position(|time| time.limit == verdict.limit);
-        let index = known.unwrap_or_else(|| {
-            times.push(Time::of(verdict.limit));
-            times.len() - 1
-        });
-        times[index].add(&pair[0], &pair[1], verdict.confidence);
+        let (before, row) = (&pair[0], &pair[1]);
+        let delivered = row.sender.delivered.saturating_sub(before.sender.delivered).get() as f64;
+        let tally = Tally::among(&mut tallies, verdict.limit);
+        tally.add(row.at.saturating_since(before.at), verdict.confidence, delivered);
+        tally.rows.push(row);
     }
-    times.sort_by_key(|time| std::cmp::Reverse(time.length));
-    let all: f64 = times.iter().map(|time| time.length.as_secs_f64()).sum();
-    times.into_iter().map(move |time| time.finding(flow, all))
+    let all = Tally::longest_first(&mut tallies);
+    tallies.into_iter().map(move |tally| Time { tally }.finding(flow, all))
 }
 
 /// What the reader should know about the rows.
@@ -54,90 +53,34 @@ fn coarse(flow: &Flow<'_>) -> Option<Duration> {
 
 /// The time of one limit.
 struct Time<'a> {
-    limit: Limit,
-    length: Duration,
-    delivered: f64,
-    rows: Vec<&'a Row>,
-    /// Time by confidence, the least sure first.
-    confidence: [Duration; 3],
+    tally: Tally<'a, Row>,
 }
 
-impl<'a> Time<'a> {
-    fn of(limit: Limit) -> Self {
-        Self {
-            limit,
-            length: Duration::ZERO,
-            delivered: 0.0,
-            rows: Vec::new(),
-            confidence: Default::default(),
-        }
-    }
-
-    fn add(&mut self, before: &Row, row: &'a Row, confidence: Confidence) {
-        let span = row.at.saturating_since(before.at);
-        self.length += span;
-        self.confidence[confidence as usize] += span;
-        self.delivered += row.sender.delivered.saturating_sub(before.sender.delivered).get() as f64;
-        self.rows.push(row);
-    }
-
+impl Time<'_> {
     fn finding(&self, flow: &Flow<'_>, all: f64) -> Finding {
         let (evidence, could_not_tell) = self.evidence(flow);
+        let confidence = self.tally.confidence();
         Finding {
-            limit: self.limit,
+            limit: self.tally.limit,
             what: self.what(flow).into(),
-            share: if all > 0.0 { self.length.as_secs_f64() / all } else { 0.0 },
-            confidence: self.confidence(flow),
-            ceiling: self.ceiling(),
+            share: self.tally.share(all),
+            confidence: if coarse(flow).is_some() { confidence.min(Confidence::High) } else { confidence },
+            ceiling: self.tally.ceiling(),
             evidence,
             could_not_tell,
             next_test: self.next_test(flow).map(Into::into),
         }
     }
 
-    /// That of the most time.
-    fn confidence(&self, flow: &Flow<'_>) -> Confidence {
-        let [low, high, certain] = self.confidence;
-        let usual = if certain >= low.max(high) {
-            Confidence::Certain
-        } else if high >= low {
-            Confidence::High
-        } else {
-            Confidence::Low
-        };
-        if coarse(flow).is_some() { usual.min(Confidence::High) } else { usual }
-    }
-
     fn what(&self, flow: &Flow<'_>) -> &'static str {
-        match self.limit {
-            Limit::App => "the sending application offers no more",
-            Limit::ReceiverApp => "the receiving application reads no faster",
-            Limit::Rwnd => "the receiver's window is full",
-            Limit::Sndbuf => "the send buffer is full of data in flight",
+        match self.tally.limit {
             Limit::Cwnd if flow.by_rate => "the congestion control sends less than the path lets pass",
-            Limit::Cwnd if flow.losses().episodes > 0 => "loss holds cwnd down",
-            Limit::Cwnd => "the congestion window grows too slowly",
-            Limit::SlowStart => "the start: the window still doubles",
-            Limit::Pacing => "the socket may send no faster (SO_MAX_PACING_RATE)",
-            Limit::Policer if self.queued() => "something delays this flow at a rate below the line's",
-            Limit::Policer => "something lets this flow pass no faster, below the line's rate",
-            Limit::Link => "the line is full",
+            _ => self.tally.what(|| flow.losses().episodes > 0, || self.queued()),
         }
     }
 
-    fn rate(&self) -> Rate {
-        let seconds = self.length.as_secs_f64();
-        Rate::from_bps(if seconds > 0.0 { (8.0 * self.delivered / seconds) as u64 } else { 0 })
-    }
-
-    /// What was delivered at a limit is what it allows; a window in growth allows nothing in particular.
-    fn ceiling(&self) -> Option<Rate> {
-        (!matches!(self.limit, Limit::Cwnd | Limit::SlowStart)).then(|| self.rate())
-    }
-
     fn median(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
-        let values: Vec<f64> = self.rows.iter().filter_map(|row| value(row)).collect();
-        (!values.is_empty()).then(|| median(values))
+        self.tally.median(value)
     }
 
     fn bytes(&self, value: impl Fn(&Row) -> Bytes) -> Bytes {
@@ -151,14 +94,14 @@ impl<'a> Time<'a> {
     /// What speaks for it, and what is left open.
     fn evidence(&self, flow: &Flow<'_>) -> (Vec<String>, Vec<String>) {
         let (mut evidence, mut open) = (Vec::new(), Vec::new());
-        match self.limit {
+        match self.tally.limit {
             Limit::App => evidence.push(self.starved()),
             Limit::Sndbuf => self.sndbuf(flow, &mut evidence, &mut open),
             Limit::Rwnd | Limit::ReceiverApp => self.window(flow, &mut evidence, &mut open),
             Limit::Pacing => evidence.push(format!(
                 "paced at {}, the most that the socket may; {} are delivered",
                 rate(self.median(|row| bps(row.sender.pacing_rate))),
-                self.rate()
+                self.tally.rate()
             )),
             Limit::SlowStart => evidence.push(if flow.by_rate {
                 "the sender paces at more than twice what is delivered, as BBR does in Startup".into()
@@ -168,7 +111,7 @@ impl<'a> Time<'a> {
             Limit::Link | Limit::Policer => self.path(flow, &mut evidence, &mut open),
             Limit::Cwnd => self.cwnd(flow, &mut evidence, &mut open),
         }
-        if !matches!(self.limit, Limit::App | Limit::ReceiverApp) {
+        if !matches!(self.tally.limit, Limit::App | Limit::ReceiverApp) {
             evidence.extend(self.model());
         }
         (evidence, open)
@@ -179,7 +122,7 @@ impl<'a> Time<'a> {
         let median = |of: fn(&BbrInfo) -> Option<f64>| self.median(|row| of(&row.sender.bbr?));
         let bandwidth = rate(Some(median(|bbr| bps(Some(bbr.bw)))?));
         let min_rtt = median(|bbr| Some(bbr.min_rtt?.as_secs_f64()))?;
-        let min_rtt = Duration::from_secs_f64((min_rtt * 1e4).round() / 1e4);
+        let min_rtt = tally::rounded(min_rtt);
         let gain = median(|bbr| Some(f64::from(bbr.pacing_gain_percent) / 100.0))?;
         Some(format!(
             "BBR has measured {bandwidth} and {min_rtt} at least, and paces at {gain:.2} times that rate (medians)"
@@ -219,19 +162,11 @@ impl<'a> Time<'a> {
         ));
         let Some(unread) = self.median(|row| row.receiver.map(|receiver| receiver.unread.get() as f64))
         else {
-            let pattern = if self.limit == Limit::ReceiverApp {
-                "it shrank, as a slow reader's does"
-            } else {
-                "it never shrank, as a buffer's does not"
-            };
-            open.push(format!(
-                "whether the receiver's buffer is small or its application slow: its Recv-Q is not known; its \
-                 window alone says that {pattern}"
-            ));
+            open.push(tally::whose_window(self.tally.limit, "not known"));
             return;
         };
         let unread = Bytes::new(unread as u64);
-        if self.limit == Limit::ReceiverApp {
+        if self.tally.limit == Limit::ReceiverApp {
             evidence.push(format!("at the receiver {unread} wait to be read (Recv-Q)"));
             return;
         }
@@ -248,7 +183,7 @@ impl<'a> Time<'a> {
 
     fn path(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         let mss = self.bytes(|row| row.sender.mss);
-        let rate = self.rate();
+        let rate = self.tally.rate();
         match flow.line_payload(mss) {
             Some(line) => evidence.push(format!(
                 "{rate} are delivered, {:.0} % of what the line carries as payload",
@@ -257,26 +192,20 @@ impl<'a> Time<'a> {
             None => evidence.push(format!("{rate} are delivered, steadily")),
         }
         evidence.push(self.round_trip());
-        if self.limit == Limit::Policer && flow.losses().at_fixed_rate() {
+        if self.tally.limit == Limit::Policer && flow.losses().at_fixed_rate() {
             evidence.push(self.ranks(flow));
         }
         if flow.host.line.is_none() {
-            open.push(
-                "whether it is the line itself or something that limits this flow alone: the line's rate is not \
-                 known"
-                    .into(),
-            );
+            open.push(tally::WHICH_LINE.into());
         }
     }
 
     fn round_trip(&self) -> String {
-        let millis = |of: fn(&Row) -> Option<Duration>| {
-            let median = self.median(|row| of(row).map(Duration::as_secs_f64));
-            Duration::from_secs_f64((median.unwrap_or(0.0) * 1e4).round() / 1e4)
+        let median = |of: fn(&Row) -> Option<Duration>| {
+            tally::rounded(self.median(|row| of(row).map(Duration::as_secs_f64)).unwrap_or(0.0))
         };
-        let (srtt, least) = (millis(|row| row.sender.srtt), millis(|row| row.sender.min_rtt));
-        let queue = if self.queued() { "a queue stands" } else { "no queue stands" };
-        format!("the round trip takes {srtt} against {least} at least: {queue}")
+        let (usual, least) = (median(|row| row.sender.srtt), median(|row| row.sender.min_rtt));
+        tally::round_trip(usual, least, self.queued())
     }
 
     fn ranks(&self, flow: &Flow<'_>) -> String {
@@ -304,26 +233,17 @@ impl<'a> Time<'a> {
         if flow.losses().episodes > 3 {
             evidence.push(self.ranks(flow));
         } else if flow.losses().episodes > 0 {
-            open.push(format!(
-                "what causes the losses: {} tell nothing of whether they come at random",
-                flow.losses().episodes
-            ));
+            open.push(tally::few_losses(flow.losses()));
         }
     }
 
     fn next_test(&self, flow: &Flow<'_>) -> Option<&'static str> {
-        match self.limit {
-            Limit::Rwnd | Limit::ReceiverApp if self.rows.iter().all(|row| row.receiver.is_none()) => {
-                Some("look at Recv-Q on the receiving host: ss -tn")
+        match self.tally.limit {
+            Limit::Rwnd | Limit::ReceiverApp if self.tally.rows.iter().any(|row| row.receiver.is_some()) => {
+                None
             }
-            Limit::Policer | Limit::Link if flow.host.line.is_none() => Some(
-                "give the line's rate with --link, or send a second flow beside: what limits each alone adds up",
-            ),
-            Limit::Policer => Some("send a second flow beside: what limits each alone adds up"),
-            Limit::Cwnd if !flow.by_rate => {
-                Some("repeat with BBR on the sender: a higher rate shows that loss held cwnd down")
-            }
-            _ => None,
+            Limit::Cwnd if flow.by_rate => None,
+            _ => self.tally.next_test(flow.host.line.is_some()),
         }
     }
 }

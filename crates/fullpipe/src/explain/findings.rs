@@ -83,7 +83,8 @@ pub enum Confidence {
 
 impl Confidence {
     /// How reports for people say it.
-    pub(crate) const fn words(self) -> &'static str {
+    #[must_use]
+    pub const fn words(self) -> &'static str {
         match self {
             Self::Certain => "certain",
             Self::High => "high confidence",

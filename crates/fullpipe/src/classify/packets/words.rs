@@ -1,13 +1,13 @@
 //! Findings from packets: evidence that a reader can check in the capture, and what packets cannot tell.
 
-use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::{Packets, Sample};
 use crate::classify::Classified;
 use crate::classify::losses::Losses;
 use crate::classify::rules::QUEUE;
-use crate::classify::window::median;
-use crate::explain::{Confidence, Finding, Limit};
+use crate::classify::tally::{self, Tally};
+use crate::explain::{Finding, Limit};
 use crate::input::capture::Side;
 
 /// Headers of IP and TCP with timestamps.
@@ -15,72 +15,37 @@ const HEADERS: f64 = 52.0;
 
 /// One finding a limit, the longest first.
 pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: &Losses) -> Vec<Finding> {
-    let mut times: Vec<Time<'_>> = Vec::new();
+    let mut tallies: Vec<Tally<'_, Sample>> = Vec::new();
+    let samples = packets.samples;
+    let at = |when: Instant| samples.partition_point(|sample| sample.at <= when);
+    let before = |number: usize| number.checked_sub(1).map_or(0, |last| samples[last].delivered.get());
     for interval in intervals {
-        let index = times.iter().position(|time| time.limit == interval.limit).unwrap_or_else(|| {
-            times.push(Time { limit: interval.limit, ..Time::new(packets, losses) });
-            times.len() - 1
-        });
-        times[index].add(interval);
+        let (from, to) = (at(interval.from), at(interval.to));
+        let tally = Tally::among(&mut tallies, interval.limit);
+        let delivered = before(to).saturating_sub(before(from)) as f64;
+        tally.add(interval.length(), interval.confidence, delivered);
+        tally.rows.extend(&samples[from..to]);
     }
-    times.sort_by_key(|time| std::cmp::Reverse(time.length));
-    let all: f64 = times.iter().map(|time| time.length.as_secs_f64()).sum();
-    times.iter().map(|time| time.finding(all)).collect()
+    let all = Tally::longest_first(&mut tallies);
+    tallies.into_iter().map(|tally| Time { packets, losses, tally }.finding(all)).collect()
 }
 
 /// The time of one limit.
 struct Time<'a> {
     packets: &'a Packets<'a>,
     losses: &'a Losses,
-    limit: Limit,
-    length: Duration,
-    delivered: f64,
-    samples: Vec<&'a Sample>,
-    /// Time by confidence, the least sure first.
-    confidence: [Duration; 3],
+    tally: Tally<'a, Sample>,
 }
 
-impl<'a> Time<'a> {
-    fn new(packets: &'a Packets<'a>, losses: &'a Losses) -> Self {
-        Self {
-            packets,
-            losses,
-            limit: Limit::Cwnd,
-            length: Duration::ZERO,
-            delivered: 0.0,
-            samples: Vec::new(),
-            confidence: Default::default(),
-        }
-    }
-
-    fn add(&mut self, interval: &Classified) {
-        self.length += interval.length();
-        self.confidence[interval.confidence as usize] += interval.length();
-        let all = self.packets.samples;
-        let at = |when: Instant| all.partition_point(|sample| sample.at <= when);
-        let (from, to) = (at(interval.from), at(interval.to));
-        self.samples.extend(&all[from..to]);
-        let before = |number: usize| number.checked_sub(1).map_or(0, |last| all[last].delivered.get());
-        self.delivered += before(to).saturating_sub(before(from)) as f64;
-    }
-
+impl Time<'_> {
     fn finding(&self, all: f64) -> Finding {
         let (evidence, could_not_tell) = self.evidence();
-        let [low, high, certain] = self.confidence;
-        let confidence = if certain >= low.max(high) {
-            Confidence::Certain
-        } else if high >= low {
-            Confidence::High
-        } else {
-            Confidence::Low
-        };
-        let grows = matches!(self.limit, Limit::Cwnd | Limit::SlowStart);
         Finding {
-            limit: self.limit,
+            limit: self.tally.limit,
             what: self.what().into(),
-            share: if all > 0.0 { self.length.as_secs_f64() / all } else { 0.0 },
-            confidence,
-            ceiling: (!grows).then(|| self.rate()),
+            share: self.tally.share(all),
+            confidence: self.tally.confidence(),
+            ceiling: self.tally.ceiling(),
             evidence,
             could_not_tell,
             next_test: self.next_test().map(Into::into),
@@ -88,34 +53,21 @@ impl<'a> Time<'a> {
     }
 
     fn what(&self) -> &'static str {
-        match self.limit {
-            Limit::App => "the sending application offers no more",
-            Limit::ReceiverApp => "the receiving application reads no faster",
-            Limit::Rwnd => "the receiver's window is full",
+        match self.tally.limit {
             Limit::Sndbuf if self.window().is_none() => {
                 "the sender keeps no more in flight: its send buffer, or the receiver's window"
             }
             Limit::Sndbuf => {
                 "the sender keeps no more in flight, though every window would let it: its send buffer"
             }
-            Limit::Cwnd if self.losses.episodes > 0 => "loss holds cwnd down",
-            Limit::Cwnd => "the congestion window grows too slowly",
             Limit::SlowStart => "the start: what is in flight still doubles",
             Limit::Pacing => "the sender lets packets out at a rate of its own",
-            Limit::Policer if self.queued() => "something delays this flow at a rate below the line's",
-            Limit::Policer => "something lets this flow pass no faster, below the line's rate",
-            Limit::Link => "the line is full",
+            _ => self.tally.what(|| self.losses.episodes > 0, || self.queued()),
         }
     }
 
-    fn rate(&self) -> Rate {
-        let seconds = self.length.as_secs_f64();
-        Rate::from_bps(if seconds > 0.0 { (8.0 * self.delivered / seconds) as u64 } else { 0 })
-    }
-
     fn median(&self, value: impl Fn(&Sample) -> Option<f64>) -> Option<f64> {
-        let values: Vec<f64> = self.samples.iter().filter_map(|sample| value(sample)).collect();
-        (!values.is_empty()).then(|| median(values))
+        self.tally.median(value)
     }
 
     /// The usual height: spans in which nothing passed say little of what was in flight.
@@ -129,14 +81,14 @@ impl<'a> Time<'a> {
     }
 
     fn sum(&self, of: fn(&Sample) -> u32) -> u64 {
-        self.samples.iter().map(|sample| u64::from(of(sample))).sum()
+        self.tally.rows.iter().map(|sample| u64::from(of(sample))).sum()
     }
 
     /// The usual and the least round trip.
     fn round_trips(&self) -> Option<(Duration, Duration)> {
         let usual = self.median(|sample| sample.rtt.map(Duration::as_secs_f64))?;
         let least = self.packets.samples.iter().filter_map(|sample| sample.rtt).min()?;
-        Some((Duration::from_secs_f64((usual * 1e4).round() / 1e4), least))
+        Some((tally::rounded(usual), least))
     }
 
     fn queued(&self) -> bool {
@@ -145,14 +97,13 @@ impl<'a> Time<'a> {
 
     fn round_trip(&self) -> Option<String> {
         let (usual, least) = self.round_trips()?;
-        let queue = if self.queued() { "a queue stands" } else { "no queue stands" };
-        Some(format!("the round trip takes {usual} against {least} at least: {queue}"))
+        Some(tally::round_trip(usual, least, self.queued()))
     }
 
     /// What speaks for it, and what is left open.
     fn evidence(&self) -> (Vec<String>, Vec<String>) {
         let (mut evidence, mut open) = (Vec::new(), Vec::new());
-        match self.limit {
+        match self.tally.limit {
             Limit::App => self.app(&mut evidence, &mut open),
             Limit::Rwnd | Limit::ReceiverApp => self.full_window(&mut evidence, &mut open),
             Limit::SlowStart => {
@@ -164,7 +115,7 @@ impl<'a> Time<'a> {
             Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
         }
         // A window that is known would have been found full, or not.
-        let would_show = matches!(self.limit, Limit::App | Limit::Sndbuf | Limit::Pacing | Limit::Cwnd);
+        let would_show = matches!(self.tally.limit, Limit::App | Limit::Sndbuf | Limit::Pacing | Limit::Cwnd);
         if would_show && self.window().is_none() {
             open.push(
                 "whether the receiver's window is full: its scale is said in the handshake, which is not in the capture".into(),
@@ -174,14 +125,14 @@ impl<'a> Time<'a> {
     }
 
     fn app(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
-        let idle = self.samples.iter().filter(|sample| sample.sent == 0).count();
+        let idle = self.tally.rows.iter().filter(|sample| sample.sent == 0).count();
         let (sent, short) = (self.sum(|sample| sample.sent), self.sum(|sample| sample.short));
         if short > 0 {
             evidence.push(format!(
                 "{short} of {sent} packets end short of a segment while the window has room: nothing more was there to send"
             ));
         }
-        if 2 * idle > self.samples.len() {
+        if 2 * idle > self.tally.rows.len() {
             let room = if self.window().is_some() { ", and no window forbids it" } else { "" };
             evidence.push(format!("most of this time nothing is sent{room}"));
         } else if self.packets.side != Side::Sender {
@@ -203,20 +154,12 @@ impl<'a> Time<'a> {
             self.sum(|sample| sample.full),
             self.sum(|sample| sample.sent),
         ));
-        let closed = self.samples.iter().filter(|sample| sample.rwnd == Some(Bytes::ZERO)).count();
+        let closed = self.tally.rows.iter().filter(|sample| sample.rwnd == Some(Bytes::ZERO)).count();
         if closed > 0 {
             evidence.push("the receiver closes its window: what arrived is not read".into());
             return;
         }
-        let pattern = if self.limit == Limit::ReceiverApp {
-            "it shrank, as a slow reader's does"
-        } else {
-            "it never shrank, as a buffer's does not"
-        };
-        open.push(format!(
-            "whether the receiver's buffer is small or its application slow: its Recv-Q is not in a capture; the window alone \
-             says that {pattern}"
-        ));
+        open.push(tally::whose_window(self.tally.limit, "not in a capture"));
     }
 
     fn steady(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
@@ -244,7 +187,7 @@ impl<'a> Time<'a> {
         let sent = self.sum(|sample| sample.sent);
         evidence.push(format!(
             "whole segments leave at {}, and {prompt} of {sent} packets at once after an ACK: ACKs do not release them",
-            self.rate()
+            self.tally.rate()
         ));
         evidence.extend(self.round_trip());
         open.push(
@@ -255,7 +198,7 @@ impl<'a> Time<'a> {
     }
 
     fn path(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
-        let rate = self.rate();
+        let rate = self.tally.rate();
         let mss = self.packets.mss() as f64;
         match self.packets.line {
             Some(line) => {
@@ -265,14 +208,11 @@ impl<'a> Time<'a> {
             }
             None => {
                 evidence.push(format!("{rate} arrive, steadily"));
-                open.push(
-                    "whether it is the line itself or something that limits this flow alone: the line's rate is not known"
-                        .into(),
-                );
+                open.push(tally::WHICH_LINE.into());
             }
         }
         evidence.extend(self.round_trip());
-        if self.limit == Limit::Policer && self.losses.at_fixed_rate() {
+        if self.tally.limit == Limit::Policer && self.losses.at_fixed_rate() {
             evidence.push(self.ranks());
         }
     }
@@ -297,29 +237,18 @@ impl<'a> Time<'a> {
         if self.losses.episodes > 3 {
             evidence.push(self.ranks());
         } else if self.losses.episodes > 0 {
-            open.push(format!(
-                "what causes the losses: {} tell nothing of whether they come at random",
-                self.losses.episodes
-            ));
+            open.push(tally::few_losses(self.losses));
         }
         open.push("how large Cwnd is: a capture does not have it; what is in flight stands for it".into());
     }
 
     fn next_test(&self) -> Option<&'static str> {
-        match self.limit {
-            Limit::Rwnd | Limit::ReceiverApp => Some("look at Recv-Q on the receiving host: ss -tn"),
+        match self.tally.limit {
             Limit::App | Limit::Sndbuf => Some(
                 "during the transfer, on the sender: ss -tmi; skmem w near tb is the send buffer, far below it the application",
             ),
             Limit::Pacing => Some("during the transfer, on the sender: ss -ti; pacing_rate and its maximum"),
-            Limit::Policer | Limit::Link if self.packets.line.is_none() => Some(
-                "give the line's rate with --link, or send a second flow beside: what limits each alone adds up",
-            ),
-            Limit::Policer => Some("send a second flow beside: what limits each alone adds up"),
-            Limit::Cwnd => {
-                Some("repeat with BBR on the sender: a higher rate shows that loss held cwnd down")
-            }
-            _ => None,
+            _ => self.tally.next_test(self.packets.line.is_some()),
         }
     }
 }
