@@ -109,7 +109,8 @@ fn an_interrupted_comparison_goes_on() {
     let arguments =
         |repeat: &'static str| ["fidelity", &file, "--repeat", repeat, "--out", out.to_str().expect("UTF-8")];
     let mut before = String::new();
-    for (name, number) in [("INT", 2), ("KILL", 9)] {
+    // Not INT: whoever is started in the background of a script may inherit that it is ignored.
+    for (name, number) in [("TERM", 15), ("KILL", 9)] {
         // So many that it does not end by itself, though a disturbed run is not kept.
         let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
             .args(arguments("100"))
