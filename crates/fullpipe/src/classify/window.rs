@@ -9,9 +9,8 @@ use fullpipe_units::{Bytes, Rate};
 use super::losses::Losses;
 use super::spans::{around, round_trip};
 use super::{HostFacts, Past};
+use crate::ladder::HEADERS;
 
-/// Bytes of IP and TCP headers in a packet, with time stamps.
-const HEADERS: f64 = 52.0;
 /// The kernel computes a pacing rate for a loss-based sender too: 1.2 windows a round trip, 2 in slow start.
 /// BBR's is half a window, a whole one in Startup.
 const PACED_BY_WINDOW: f64 = 1.1;
@@ -85,9 +84,14 @@ impl<'a> Flow<'a> {
 
     /// What the line carries as payload, if its rate is known.
     pub(super) fn line_payload(&self, mss: Bytes) -> Option<f64> {
-        let mss = mss.get().max(1) as f64;
-        self.host.line.map(|line| line.as_bps() as f64 * mss / (mss + HEADERS))
+        self.host.line.map(|line| payload(line, mss))
     }
+}
+
+/// What a `line` carries as payload of segments of `mss`, in bit/s.
+pub(super) fn payload(line: Rate, mss: Bytes) -> f64 {
+    let mss = mss.get().max(1) as f64;
+    line.as_bps() as f64 * mss / (mss + HEADERS as f64)
 }
 
 /// Whether a sender whose congestion control nothing names goes by rate.

@@ -7,11 +7,9 @@ use crate::classify::Classified;
 use crate::classify::losses::Losses;
 use crate::classify::rules::QUEUE;
 use crate::classify::tally::{self, Tally};
+use crate::classify::window::payload;
 use crate::explain::{Finding, Limit};
 use crate::input::capture::Side;
-
-/// Headers of IP and TCP with timestamps.
-const HEADERS: f64 = 52.0;
 
 /// One finding a limit, the longest first.
 pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: &Losses) -> Vec<Finding> {
@@ -199,10 +197,9 @@ impl Time<'_> {
 
     fn path(&self, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         let rate = self.tally.rate();
-        let mss = self.packets.mss() as f64;
         match self.packets.line {
             Some(line) => {
-                let payload = line.as_bps() as f64 * mss / (mss + HEADERS);
+                let payload = payload(line, Bytes::new(self.packets.mss()));
                 let share = 100.0 * rate.as_bps() as f64 / payload.max(1.0);
                 evidence.push(format!("{rate} arrive, {share:.0} % of what the line carries as payload"));
             }
