@@ -17,9 +17,7 @@ struct Exporter {
 
 impl Exporter {
     fn start(arguments: &[&str]) -> Self {
-        // A free port, which nobody else takes so soon.
-        let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-        let address = port.expect("a port").to_string();
+        let address = format!("127.0.0.1:{}", process::port());
         let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
             .args([&["exporter", "--listen", &address], arguments].concat())
             .stderr(Stdio::piped())
@@ -93,8 +91,7 @@ fn metrics_count_what_sockets_carry() {
 #[test]
 fn a_probe_runs_a_test() {
     let exporter = Exporter::start(&[]);
-    let port = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    let port = port.expect("a port").port().to_string();
+    let port = process::port().to_string();
     let mut server =
         Command::new("iperf3").args(["-s", "-1", "-p", &port]).stdout(Stdio::null()).spawn().expect("iperf3");
     let target = format!("GET /probe?target=127.0.0.1:{port}");

@@ -9,7 +9,6 @@ mod process;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
 use process::{Said, fullpipe, fullpipe_reading, has, refusal};
@@ -23,9 +22,7 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let free =
-            TcpListener::bind(("127.0.0.1", 0)).expect("a port").local_addr().expect("an address").port();
-        let port = free.to_string();
+        let port = process::port().to_string();
         let mut child = Command::new("iperf3")
             .args(["-s", "-p", &port, "--forceflush"])
             .stdout(Stdio::piped())

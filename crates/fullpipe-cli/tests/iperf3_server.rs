@@ -7,7 +7,7 @@ mod process;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,9 +25,7 @@ struct Server {
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let port = free.local_addr().expect("an address").port();
-        drop(free);
+        let port = process::port();
         let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
             .args([&["iperf3", "-s", "-p", &port.to_string()], arguments].concat())
             .stdout(Stdio::piped())
@@ -37,8 +35,12 @@ impl Server {
         let said = gathered(child.stdout.take().expect("a pipe"));
         let noted = gathered(child.stderr.take().expect("a pipe"));
         let server = Self { child, port, said, noted };
-        assert!(becomes(|| fs::read_to_string("/proc/net/tcp6").is_ok_and(|table| listens(&table, port))
-            || fs::read_to_string("/proc/net/tcp").is_ok_and(|table| listens(&table, port))));
+        assert!(
+            becomes(|| fs::read_to_string("/proc/net/tcp6").is_ok_and(|table| listens(&table, port))
+                || fs::read_to_string("/proc/net/tcp").is_ok_and(|table| listens(&table, port))),
+            "{}",
+            server.noted()
+        );
         server
     }
 

@@ -374,8 +374,8 @@ fn without_a_gain_the_way_back_is_offered() {
 #[test]
 fn a_test_of_iperf3_is_an_input() {
     let root = host("tune-iperf3");
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let port = free.port().to_string();
+    let free = process::port();
+    let port = free.to_string();
     let _server = Server(
         std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
             .args(["iperf3", "-s", "-p", &port])
@@ -384,7 +384,7 @@ fn a_test_of_iperf3_is_an_input() {
             .spawn()
             .unwrap(),
     );
-    assert!(becomes(|| std::net::TcpStream::connect(free).is_ok()));
+    assert!(becomes(|| std::net::TcpStream::connect(("127.0.0.1", free)).is_ok()));
     for flags in [&["-J", "-P", "2"][..], &["--json-stream"], &["-J", "--tcp-and-udp"]] {
         // The part over TCP that has UDP beside it is not held back by -b.
         let slow = ["-t", "1", "-b", "5M", "--fq-rate", "8M", "--link", "20mbit"];

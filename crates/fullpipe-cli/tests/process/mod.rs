@@ -6,8 +6,10 @@ pub(crate) mod emulated;
 
 use std::fs;
 use std::io::Write;
+use std::net::{Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Exit code, standard output, standard error.
@@ -76,6 +78,20 @@ pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
             false
         }
     })
+}
+
+/// A port that is free and stays so until a server of the test has it: below those that the kernel gives to connections, of
+/// which other tests open thousands meanwhile, and for each caller another one.
+pub(crate) fn port() -> u16 {
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 20_000;
+    const MANY: u16 = 12_000;
+    let begun = std::process::id() % u32::from(MANY);
+    (0..MANY)
+        .map(|_| begun + u32::from(CALLS.fetch_add(1, Relaxed)))
+        .map(|number| FIRST + u16::try_from(number % u32::from(MANY)).expect("below the number of ports"))
+        .find(|&port| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).is_ok())
+        .expect("a free port")
 }
 
 /// What went wrong and what to do instead: one line each and nothing else, with `code` as the exit code.
