@@ -46,7 +46,8 @@ impl<'a> Flow<'a> {
         self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
     }
 
-    fn largest_window(&self, at: usize) -> f64 {
+    /// The largest receive window up to row `at`, in bytes.
+    pub(super) fn largest_window(&self, at: usize) -> f64 {
         let largest = |most: &mut f64, row: &Row| {
             *most = most.max(row.sender.rwnd.get() as f64);
             Some(*most)
@@ -55,11 +56,22 @@ impl<'a> Flow<'a> {
         self.largest_window.get_or_init(|| self.rows.iter().scan(before, largest).collect())[at]
     }
 
-    /// Whether the receive window is smaller than it was: a buffer never shrinks, so its reader fell behind.
-    pub(super) fn window_shrank(&self, at: usize, near: &Window<'_>) -> bool {
-        const SMALLER: f64 = 0.8;
-        let usual = near.median(|row| Some(row.sender.rwnd.get() as f64));
-        usual.is_some_and(|usual| usual < SMALLER * self.largest_window(at))
+    /// Of the largest receive window up to then, the mean part that was not offered, 0 to 1, over rows as [`Flow::window`] has them.
+    pub(super) fn not_offered(&self, at: usize, round_trips: u64, least: usize) -> f64 {
+        let rows = around(self.rows, at, round_trips, least);
+        let count = rows.len().max(1) as f64;
+        let part = |at: usize| {
+            let largest = self.largest_window(at).max(1.0);
+            1.0 - self.rows[at].sender.rwnd.get() as f64 / largest
+        };
+        rows.map(part).sum::<f64>() / count
+    }
+
+    /// Of the largest receive window up to row `at`, the part that a smallest round trip carries at the rate of `window`; `None` without
+    /// a round trip.
+    pub(super) fn carried(&self, at: usize, window: &Window<'_>) -> Option<f64> {
+        let min_rtt = self.rows[at].sender.min_rtt?.as_secs_f64();
+        Some(window.rate() * min_rtt / (8.0 * self.largest_window(at).max(1.0)))
     }
 
     /// Whether the receive window goes on to be larger than it ever was, by a quarter within two round trips: one that a slow reader

@@ -162,6 +162,9 @@ impl Time<'_> {
         ));
         let Some(unread) = self.median(|row| row.receiver.map(|receiver| receiver.unread.get() as f64))
         else {
+            if self.tally.limit == Limit::ReceiverApp {
+                evidence.extend(self.opened_and_closed(flow));
+            }
             open.push(tally::whose_window(self.tally.limit, "not known"));
             return;
         };
@@ -179,6 +182,19 @@ impl Time<'_> {
             evidence,
             open,
         );
+    }
+
+    /// What the largest window would let pass, were it read at once.
+    fn opened_and_closed(&self, flow: &Flow<'_>) -> Option<String> {
+        let most = Bytes::new(flow.largest_window(flow.rows.len().checked_sub(1)?) as u64);
+        let least = self.tally.rows.iter().map(|row| row.sender.rwnd).min()?;
+        let min_rtt = self.tally.rows.last()?.sender.min_rtt.filter(|rtt| !rtt.is_zero())?;
+        Some(format!(
+            "the window was {most} at most, which is {} at the least round trip of {}; it fell to {least}, and {} are delivered",
+            Rate::of(most, min_rtt),
+            tally::rounded(min_rtt.as_secs_f64()),
+            self.tally.rate()
+        ))
     }
 
     fn path(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {

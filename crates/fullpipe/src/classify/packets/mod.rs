@@ -24,7 +24,8 @@ use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, whose_window, without_blips};
+use super::reader::whose_window;
+use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, without_blips};
 use super::spans::{self, Verdict, around, round_trip};
 use super::window::{Flow, Window, median, stretch};
 use super::{Basis, Classification, HostFacts, Past, losses};
