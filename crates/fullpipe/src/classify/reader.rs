@@ -115,7 +115,15 @@ mod tests {
     /// acknowledgement late because the window stands still. In most rows the window is as large as ever.
     #[test]
     fn a_reader_by_the_bufferful_shows_by_its_closings() {
-        assert_eq!(main_limit(&by_the_bufferful(115, 28)), Limit::ReceiverApp);
+        let told = classify(&by_the_bufferful(115, 28), &HostFacts::default()).findings;
+        assert_eq!(told[0].limit, Limit::ReceiverApp);
+        // What speaks for it, and that one end cannot know.
+        let told = [&told[0].evidence[1], &told[0].could_not_tell[0]];
+        assert!(
+            told[0].contains("at most; it fell to 512 B") && told[0].contains("lets 20.2 Mbit/s pass"),
+            "{told:?}"
+        );
+        assert!(told[1].contains("Recv-Q is not known"), "{told:?}");
         // The same rate without a closing: a queue on the path looks like that.
         assert_eq!(main_limit(&by_the_bufferful(115, 0)), Limit::Rwnd);
     }
