@@ -11,7 +11,6 @@
 //! move most are then looked at each time and all once a second, and [`Watch::rarely`] says of how many that is true.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -34,8 +33,10 @@ pub struct Watch {
     looked: Option<Instant>,
     /// Whether the sockets are in another network namespace than the caller.
     elsewhere: bool,
-    /// What each had moved when everybody was last looked at.
-    known: BTreeMap<u64, Moved>,
+    /// What each had moved when everybody was last looked at, by its cookie and in their order.
+    known: Vec<(u64, Moved)>,
+    /// The room of the look before.
+    spare: Vec<(u64, Moved)>,
     busy: Vec<Id>,
     /// Those that move and are not among them.
     rarely: usize,
@@ -88,7 +89,8 @@ impl Watch {
             clock,
             looked: None,
             elsewhere,
-            known: BTreeMap::new(),
+            known: Vec::new(),
+            spare: Vec::new(),
             busy: Vec::new(),
             rarely: 0,
         })
@@ -138,17 +140,20 @@ impl Watch {
     /// Who is new, moved since everybody was last looked at or has something waiting, will be looked at each time until the
     /// next look, or the most of them.
     fn remember(&mut self, seen: &[Seen]) {
-        let before = std::mem::take(&mut self.known);
+        std::mem::swap(&mut self.known, &mut self.spare);
+        self.known.clear();
         let mut busy: Vec<(u64, Id)> = Vec::new();
         for socket in seen {
             let now =
                 Moved { acked: socket.acked, received: socket.receiver.received, queued: socket.queued };
-            let known = before.get(&socket.id.cookie);
-            if !now.queued.is_zero() || known.is_none_or(|before| *before != now) {
-                busy.push((now.since(known.copied().unwrap_or_default()), socket.id));
+            let known = self.spare.binary_search_by_key(&socket.id.cookie, |(cookie, _)| *cookie);
+            let known = known.ok().map(|at| self.spare[at].1);
+            if !now.queued.is_zero() || known.is_none_or(|before| before != now) {
+                busy.push((now.since(known.unwrap_or_default()), socket.id));
             }
-            self.known.insert(socket.id.cookie, now);
+            self.known.push((socket.id.cookie, now));
         }
+        self.known.sort_unstable_by_key(|(cookie, _)| *cookie);
         self.rarely = busy.len().saturating_sub(OFTEN);
         if self.rarely > 0 {
             busy.select_nth_unstable_by_key(OFTEN, |(moved, id)| (Reverse(*moved), id.cookie));
