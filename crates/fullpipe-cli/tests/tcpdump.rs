@@ -8,7 +8,7 @@
 
 mod process;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -77,17 +77,33 @@ fn connection(file: &Path) -> Value {
     serde_json::from_str::<Value>(&stdout).expect("JSON")["capture"]["connections"][0].take()
 }
 
-/// Segments that a capture has more than once, by tcpdump's own reading of it.
-fn sent_twice(file: &Path) -> u64 {
+/// First and last sequence number of each data segment of a capture, by tcpdump's own reading of it.
+fn segments(file: &Path) -> Vec<(u32, u32)> {
     let told = Command::new("tcpdump").args(["-nnS", "-r"]).arg(file).output().expect("it starts");
     let text = String::from_utf8_lossy(&told.stdout).into_owned();
     // "seq 17:1465" is data; a SYN and a FIN alone have one number.
-    let ranges = text.split("seq ").skip(1).filter_map(|rest| rest.split(',').next());
-    let mut times = BTreeMap::<&str, u64>::new();
-    for range in ranges.filter(|range| range.contains(':')) {
-        *times.entry(range.split(':').next().unwrap_or_default()).or_default() += 1;
+    let ranges = text.split("seq ").skip(1).filter_map(|rest| rest.split(',').next()?.split_once(':'));
+    ranges.map(|(from, to)| (from.parse().expect("a number"), to.parse().expect("a number"))).collect()
+}
+
+/// Segments that were sent more than once and came to the receiver behind later ones. Those that came in their turn, because
+/// nothing later had come (the last ones before a pause), are late to nobody who sees the receiver alone.
+fn late(sender: &Path, receiver: &Path) -> u64 {
+    let mut times = BTreeMap::<u32, u64>::new();
+    for (from, _) in segments(sender) {
+        *times.entry(from).or_default() += 1;
     }
-    times.values().filter(|&&times| times > 1).count() as u64
+    let arrived = segments(receiver);
+    let mut seen = BTreeSet::new();
+    let mut top = arrived[0].0;
+    let mut count = 0;
+    for (from, to) in arrived {
+        // Numbers wrap: what is ahead is less than half of them away.
+        let behind = top.wrapping_sub(from).cast_signed() > 0;
+        count += u64::from(seen.insert(from) && behind && times[&from] > 1);
+        top = if to.wrapping_sub(top).cast_signed() > 0 { to } else { top };
+    }
+    count
 }
 
 /// Within 1 % of so many drops, or within two of few.
@@ -117,10 +133,9 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     let [sender, receiver] = [&files[0], &files[1]].map(|file| connection(file));
     assert_eq!((&sender["side"], &receiver["side"]), (&"sender".into(), &"receiver".into()), "{line}");
     let count = |of: &Value, name: &str| of["counts"][name].as_u64().expect("a count");
-    // The path keeps the order. At the receiver tcpdump has now and then had up to six of eight thousand super-segments' parts in
-    // another one ("any", two processors); whether the kernel or its capture swapped them was not found out.
+    // The path keeps the order, however late a busy machine lets it be.
     let swapped = count(&receiver, "out_of_order");
-    assert!(swapped <= count(&receiver, "data_segments") / 500, "{receiver}");
+    assert_eq!(swapped, 0, "{receiver}");
     for end in [&sender, &receiver] {
         assert_eq!(count(end, "missed_bytes"), 0, "{end}");
     }
@@ -131,11 +146,11 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     let (sent, arrived) = (count(&sender, "data_segments"), count(&receiver, "data_segments"));
     agree("lost between the two", sent - arrived, drops);
     // One segment that is lost twice arrives late once.
-    let late = count(&receiver, "retransmits");
+    let arrived_late = count(&receiver, "retransmits");
     if datapath == "plain" {
-        agree("late, at the receiver", late, sent_twice(&files[0]));
+        agree("late, at the receiver", arrived_late, late(&files[0], &files[1]));
     }
-    assert!((8 * drops / 10..=drops).contains(&late), "{late} of {drops}");
+    assert!((8 * drops / 10..=drops).contains(&arrived_late), "{arrived_late} of {drops}");
     assert!(count(&sender, "duplicate_acks") > drops && count(&receiver, "duplicate_acks") > drops);
     let super_segments = datapath == "offload";
     assert_eq!(sender["super_segments"], super_segments, "{sender}");

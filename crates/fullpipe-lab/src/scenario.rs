@@ -180,6 +180,31 @@ pub struct HostSpec {
     pub notsent_lowat: Option<Bytes>,
 }
 
+impl HostSpec {
+    /// Hosts with these buffers and nothing else set.
+    pub const fn plain(
+        kernel: KernelVersion,
+        window_rule: WindowRule,
+        sndbuf: Buffer,
+        rcvbuf: Buffer,
+    ) -> Self {
+        Self {
+            kernel,
+            window_rule,
+            sndbuf,
+            rcvbuf,
+            window_clamp: None,
+            fair_queue: false,
+            rx_merge: Duration::ZERO,
+            ecn: false,
+            sack: true,
+            initcwnd: None,
+            slow_start_after_idle: true,
+            notsent_lowat: None,
+        }
+    }
+}
+
 /// One flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSpec {
@@ -197,6 +222,21 @@ pub struct FlowSpec {
     pub workload: Workload,
     /// Whose TCP is at its ends; the world's own when `None`.
     pub stack: Option<Stack>,
+}
+
+impl FlowSpec {
+    /// A flow from the start of the run to its end whose applications are never what it waits for.
+    pub fn plain(cc: Algorithm) -> Self {
+        Self {
+            cc,
+            slow_start: None,
+            start: Duration::ZERO,
+            bytes: None,
+            max_pacing_rate: None,
+            workload: Workload::default(),
+            stack: None,
+        }
+    }
 }
 
 /// Whose TCP is at the ends of a flow.

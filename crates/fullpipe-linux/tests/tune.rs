@@ -416,6 +416,16 @@ fn without_a_guard_nothing_is_changed() {
     assert_eq!(snapshot(&root, false), before);
 }
 
+/// Ways that stand by themselves, which needs a device with a carrier: two of IPv4, both as a group, and one of IPv6.
+const NEXT_HOPS: &str = "ip link set v1 up
+ip link set v0 up
+ip addr add 198.51.100.1/24 dev v0
+ip addr add 2001:db8:3::1/64 dev v0 nodad
+ip nexthop add id 1 via 198.51.100.7 dev v0
+ip nexthop add id 2 via 198.51.100.8 dev v0
+ip nexthop add id 3 group 1/2
+ip nexthop add id 4 via 2001:db8:3::7 dev v0";
+
 /// Whatever way a route to the peer goes, of IPv4 or IPv6, the one to it alone goes the same, and nothing is left of it.
 #[test]
 fn routes_of_every_kind_are_taken_over_and_given_back() {
@@ -436,6 +446,10 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             "2001:db8:2::7",
             "nexthop via 2001:db8:1::8 dev t0 weight 2",
         ),
+        // Ways that stand by themselves (next-hop objects): one, and a group of two.
+        ("203.0.113.0/24 nhid 1", "203.0.113.7", "203.0.113.7 nhid 1 via 198.51.100.7 dev v0"),
+        ("203.0.113.0/24 nhid 3", "203.0.113.7", "203.0.113.7 nhid 3"),
+        ("2001:db8:2::/48 nhid 4", "2001:db8:2::7", "2001:db8:2::7 nhid 4 via 2001:db8:3::7 dev v0"),
     ];
     for (number, (present, peer, expected)) in kinds.into_iter().enumerate() {
         let v6 = peer.contains(':');
@@ -446,6 +460,15 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
         let root = host(&format!("route-{number}"));
         in_network(|| {
             let ip = if v6 { "ip -6 route" } else { "ip route" };
+            if present.contains("nhid") {
+                let pair = ["link", "add", "v0", "type", "veth", "peer", "name", "v1"];
+                if !Command::new("ip").args(pair).status().unwrap().success() {
+                    eprintln!("skipped: {present}: this kernel has no pairs of devices");
+                    return;
+                }
+                let known = NEXT_HOPS.lines().filter(|line| routes(true) > 1 || !line.contains("2001:"));
+                known.for_each(|line| drop(said(line)));
+            }
             said(&format!("{ip} add {present}"));
             let place = place(&root, true);
             let before = snapshot(&root, true);

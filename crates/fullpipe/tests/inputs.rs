@@ -395,11 +395,12 @@ fn take(text: &str) {
     }
 }
 
+/// Every seventh beginning of each, which ones depends on the example: all are a minute of reading.
 #[test]
-fn every_beginning_of_every_example_is_taken() {
-    for (name, _) in READ {
+fn beginnings_of_every_example_are_taken() {
+    for (first, (name, _)) in (0..7).cycle().zip(READ) {
         let text = example(name);
-        (0..text.len()).filter_map(|end| text.get(..end)).for_each(take);
+        (first..text.len()).step_by(7).filter_map(|end| text.get(..end)).for_each(take);
     }
 }
 
@@ -407,7 +408,7 @@ fn every_beginning_of_every_example_is_taken() {
 fn random_changes_of_a_byte_are_taken() {
     for (file, (name, _)) in (0..).zip(READ) {
         let bytes = example(name).into_bytes();
-        for ordinal in 0..2000 {
+        for ordinal in 0..300 {
             let random = draw(1, file, ordinal);
             let mut changed = bytes.clone();
             changed[random as usize % bytes.len()] = (random >> 56) as u8;

@@ -82,11 +82,17 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let disturbed = all.iter().filter(|run| run.disturbed).count();
     let share = right as f64 / all.len().max(1) as f64;
     let holds = share >= ASKED && !all.is_empty();
+    let taken = match unseen {
+        0 => String::new(),
+        _ => format!(
+            " In {unseen} of the others the receiver's buffer and its application were taken for each other, which only the \
+             receiving end knows."
+        ),
+    };
     let text = format!(
         "{} runs; `{}` makes this table.\n\n{}\nThe right limit is named in {right} of {} runs ({:.1} %). Asked is {:.0} %; \
-         met: {}. In {unseen} of the others the receiver's buffer and its application were taken for each other, which the \
-         sending end cannot know. During {disturbed} of the runs the machine was too busy for the path to keep its times; \
-         they are counted like the others.\n",
+         met: {}.{taken} During {disturbed} of the runs the machine was too busy for the path to keep its times; they are counted like \
+         the others.\n",
         all.len(),
         super::command("--situations --live ", args),
         situations::lines(&situations),

@@ -6,7 +6,7 @@ pub(crate) mod emulated;
 
 use std::fs;
 use std::io::Write;
-use std::net::{Ipv6Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
@@ -90,7 +90,7 @@ pub(crate) fn port() -> u16 {
     (0..MANY)
         .map(|_| begun + u32::from(CALLS.fetch_add(1, Relaxed)))
         .map(|number| FIRST + u16::try_from(number % u32::from(MANY)).expect("below the number of ports"))
-        .find(|&port| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).is_ok())
+        .find(|&port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok())
         .expect("a free port")
 }
 

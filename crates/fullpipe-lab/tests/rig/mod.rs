@@ -5,7 +5,6 @@ use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, SenderTruth};
-use fullpipe_lab::workload::Workload;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
@@ -32,29 +31,13 @@ pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds
             backward: direction(Rate::MAX, Bytes::from_mib(1)),
             mtu: PACKET,
         },
-        host: HostSpec {
-            kernel: KernelVersion::new(6, 18),
-            window_rule: WindowRule::ScalingRatio(160),
-            sndbuf: Buffer::Fixed(Bytes::from_mib(1024)),
-            rcvbuf: Buffer::Fixed(Bytes::from_mib(1024)),
-            window_clamp: None,
-            fair_queue: false,
-            rx_merge: Duration::ZERO,
-            ecn: false,
-            sack: true,
-            initcwnd: None,
-            slow_start_after_idle: true,
-            notsent_lowat: None,
-        },
-        flows: vec![FlowSpec {
-            cc,
-            slow_start: None,
-            start: Duration::ZERO,
-            bytes: None,
-            max_pacing_rate: None,
-            workload: Workload::default(),
-            stack: None,
-        }],
+        host: HostSpec::plain(
+            KernelVersion::new(6, 18),
+            WindowRule::ScalingRatio(160),
+            Buffer::Fixed(Bytes::from_mib(1024)),
+            Buffer::Fixed(Bytes::from_mib(1024)),
+        ),
+        flows: vec![FlowSpec::plain(cc)],
         duration: Duration::from_secs(seconds),
         seed: 1,
         sample_every: ms(100),

@@ -112,14 +112,7 @@ mod tests {
 
     use super::*;
     use crate::estimate::RateSnapshot;
-
-    fn board(n: u64) -> Scoreboard {
-        let mut board = Scoreboard::default();
-        for i in 0..n {
-            board.push_new(i * 100, 100, false, Instant::from_nanos(i), RateSnapshot::default());
-        }
-        board
-    }
+    use crate::recovery::scoreboard::board;
 
     fn detect(newreno: &NewReno, board: &mut Scoreboard, open: bool, uncovered: bool) -> Vec<RecordNo> {
         let mut marked = Vec::new();

@@ -504,17 +504,19 @@ fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     if fits(guess) { guess } else { records.partition_point(|record| record.offset < offset) }
 }
 
+/// `n` segments of 100 octets in flight, for tests.
+#[cfg(test)]
+pub(super) fn board(n: u64) -> Scoreboard {
+    let mut board = Scoreboard::default();
+    for i in 0..n {
+        board.push_new(i * 100, 100, false, Instant::from_nanos(i), RateSnapshot::default());
+    }
+    board
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn board(n: u64) -> Scoreboard {
-        let mut board = Scoreboard::default();
-        for i in 0..n {
-            board.push_new(i * 100, 100, false, Instant::from_nanos(i), RateSnapshot::default());
-        }
-        board
-    }
 
     fn delivered(board: &mut Scoreboard, blocks: &[(u64, u64)]) -> Vec<RecordNo> {
         let mut numbers = Vec::new();

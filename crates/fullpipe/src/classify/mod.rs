@@ -21,6 +21,7 @@
 //! | `window` | what the rows of a short time say together |
 //! | `losses` | the episodes of loss, and whether a fixed rate is behind them |
 //! | `rules` | the order of the rules |
+//! | `reader` | whose a full receive window is |
 //! | `buffers` | whether a buffer grows by itself, is at its limit, or was set |
 //! | `streams` | parallel streams together: what each has of its own, and what they share |
 //! | `words` | findings: evidence, what could not be told, and why |
@@ -31,6 +32,7 @@ mod buffers;
 mod exact;
 mod losses;
 pub mod packets;
+mod reader;
 mod rules;
 #[cfg(test)]
 pub(crate) mod samples;

@@ -10,6 +10,7 @@
 //!          cwnd below the threshold; BBR's Startup                 slow_start
 //!          else the congestion control holds it, and what holds the congestion control:
 //!            the line's rate is delivered                          link
+//!            the receiver's window is small, and full by turns     receiver_app
 //!            a queue stands before a steady rate                   link; policer (a shaper) where the line
 //!                                                                  has room
 //!            losses at a fixed rate, no queue                      policer
@@ -20,6 +21,7 @@ use std::ops::Range;
 
 use fullpipe_lab::trace::Row;
 
+use super::reader::{reader_is_behind, whose_window};
 use super::spans::{Verdict, round_trip};
 use super::window::{Flow, Window, bps, over, stretch};
 use crate::explain::{Confidence, Limit};
@@ -31,7 +33,7 @@ pub(super) const WIDE: u64 = 6;
 /// Rows on either side that make a rate steady or not, where they are further apart than round trips.
 pub(super) const WIDE_ROWS: usize = 8;
 /// Round trips on either side over which a share of losses is judged that comes in bursts.
-const LONG: u64 = 32;
+pub(super) const LONG: u64 = 32;
 /// Round trips that a limit lasts at least between two spans of another.
 const BLIP: u64 = 2;
 /// Rows that it lasts at most without being one, where they are further apart.
@@ -115,7 +117,7 @@ pub(super) fn without_blips(rows: &[Row], verdicts: &mut [Verdict]) {
 }
 
 fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
-    use Confidence::{Certain, High};
+    use Confidence::{Certain, High, Low};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
         // A buffer that holds more than it may was filled up while data left: what left may have filled the congestion
@@ -147,7 +149,11 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if flow.window(at, 2 * NEAR, WAITS_ROWS).share(waits_for_buffer) >= WAITS {
         (Limit::Sndbuf, High)
     } else {
-        by_path(flow, at)
+        match by_path(flow, at) {
+            line @ (Limit::Link, Certain) => line,
+            _ if reader_is_behind(flow, at) => (Limit::ReceiverApp, Low),
+            path => path,
+        }
     };
     Verdict { limit, confidence }
 }
@@ -178,7 +184,7 @@ pub(super) fn congestion_window_is_full(row: &Row) -> bool {
 }
 
 /// A closed window is full whatever is in flight, and so is one with less room than a segment.
-fn receive_window_is_full(row: &Row) -> bool {
+pub(super) fn receive_window_is_full(row: &Row) -> bool {
     let sender = &row.sender;
     let room = sender.rwnd.saturating_sub(sender.flight_size);
     room < sender.mss || over(sender.flight_size, sender.rwnd).is_none_or(|share| share >= FULL)
@@ -203,18 +209,6 @@ fn at_the_pacing_cap(near: &Window<'_>) -> bool {
     };
     let most = near.least(|row| bps(row.sender.max_pacing_rate));
     near.mostly(capped) && most.is_some_and(|most| near.rate() >= AT_THE_CAP * most)
-}
-
-/// A full window is small because the buffer is, or because its reader leaves the buffer full.
-pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
-    let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
-    let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);
-    match unread {
-        Some(unread) if unread > 0.25 * (unread + window) => (Limit::ReceiverApp, Confidence::Certain),
-        Some(_) => (Limit::Rwnd, Confidence::Certain),
-        None if flow.window_shrank(at, near) => (Limit::ReceiverApp, Confidence::Low),
-        None => (Limit::Rwnd, Confidence::Low),
-    }
 }
 
 /// What holds the congestion control.

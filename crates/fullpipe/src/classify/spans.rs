@@ -51,8 +51,9 @@ pub(super) fn round_trip(row: &Row) -> Duration {
 pub(super) fn around(rows: &[Row], at: usize, round_trips: u64, least: usize) -> Range<usize> {
     let (now, reach) = (rows[at].at, round_trip(&rows[at]) * round_trips);
     let (earliest, latest) = (now.saturating_sub(reach), now + reach);
-    let before = rows[..at].iter().rev().take(MOST_ROWS).take_while(|row| row.at >= earliest).count();
-    let after = rows[at + 1..].iter().take(MOST_ROWS).take_while(|row| row.at <= latest).count();
+    let (before, after) = (&rows[at.saturating_sub(MOST_ROWS)..at], &rows[at + 1..]);
+    let before = before.len() - before.partition_point(|row| row.at < earliest);
+    let after = after[..after.len().min(MOST_ROWS)].partition_point(|row| row.at <= latest);
     at - before.max(least).min(at)..(at + 1 + after.max(least)).min(rows.len())
 }
 

@@ -132,9 +132,9 @@ pub(super) fn round_trip(usual: Duration, least: Duration, queued: bool) -> Stri
 /// What the window alone says of a receiver whose Recv-Q is `not_known` how.
 pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
     let pattern = if limit == Limit::ReceiverApp {
-        "it shrank, as a slow reader's does"
+        "it fell, as a slow reader's does"
     } else {
-        "it never shrank, as a buffer's does not"
+        "it hardly ever fell, as a buffer's does not"
     };
     format!(
         "whether the receiver's buffer is small or its application slow: its Recv-Q is {not_known}; the window alone says \

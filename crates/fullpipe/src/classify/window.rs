@@ -1,6 +1,7 @@
 //! What the rows of a short time say together.
 
 use std::cell::OnceCell;
+use std::ops::Range;
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;
@@ -25,10 +26,19 @@ pub(super) struct Flow<'a> {
     past: &'a Past,
     /// Made when a rule asks for them: an application that writes little needs none.
     losses: OnceCell<Losses>,
-    /// The largest receive window up to each row, in bytes.
-    largest_window: OnceCell<Vec<f64>>,
+    /// Of the receive windows up to each row.
+    offered: OnceCell<Vec<Offered>>,
     /// The row up to which a sender that goes by rate was in its Startup.
     startup_until: OnceCell<usize>,
+}
+
+/// The receive windows up to a row.
+#[derive(Clone, Copy)]
+struct Offered {
+    /// The largest, in bytes.
+    largest: f64,
+    /// The sum over the rows of the part of the largest window, up to then, that was not offered.
+    not_offered: f64,
 }
 
 impl<'a> Flow<'a> {
@@ -42,7 +52,7 @@ impl<'a> Flow<'a> {
             by_rate,
             past,
             losses: OnceCell::new(),
-            largest_window: OnceCell::new(),
+            offered: OnceCell::new(),
             startup_until: OnceCell::new(),
         }
     }
@@ -58,20 +68,36 @@ impl<'a> Flow<'a> {
         self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
     }
 
-    fn largest_window(&self, at: usize) -> f64 {
-        let largest = |most: &mut f64, row: &Row| {
-            *most = most.max(row.sender.rwnd.get() as f64);
-            Some(*most)
-        };
-        let before = self.past.largest_window.get() as f64;
-        self.largest_window.get_or_init(|| self.rows.iter().scan(before, largest).collect())[at]
+    /// The largest receive window up to row `at`, in bytes.
+    pub(super) fn largest_window(&self, at: usize) -> f64 {
+        self.offered()[at].largest
     }
 
-    /// Whether the receive window is smaller than it was: a buffer never shrinks, so its reader fell behind.
-    pub(super) fn window_shrank(&self, at: usize, near: &Window<'_>) -> bool {
-        const SMALLER: f64 = 0.8;
-        let usual = near.median(|row| Some(row.sender.rwnd.get() as f64));
-        usual.is_some_and(|usual| usual < SMALLER * self.largest_window(at))
+    /// Of the largest receive window up to then, the mean part that the rows of `range` do not offer, 0 to 1.
+    pub(super) fn not_offered(&self, range: Range<usize>) -> f64 {
+        let up_to = |end: usize| end.checked_sub(1).map_or(0.0, |last| self.offered()[last].not_offered);
+        let count = range.len().max(1) as f64;
+        (up_to(range.end) - up_to(range.start)) / count
+    }
+
+    fn offered(&self) -> &[Offered] {
+        let before = Offered { largest: self.past.largest_window.get() as f64, not_offered: 0.0 };
+        let next = |so_far: &mut Offered, row: &Row| {
+            let window = row.sender.rwnd.get() as f64;
+            so_far.largest = so_far.largest.max(window);
+            if so_far.largest > 0.0 {
+                so_far.not_offered += 1.0 - window / so_far.largest;
+            }
+            Some(*so_far)
+        };
+        self.offered.get_or_init(|| self.rows.iter().scan(before, next).collect())
+    }
+
+    /// Of the largest receive window up to row `at`, the part that a smallest round trip carries at the rate of `window`; `None` without
+    /// a round trip.
+    pub(super) fn carried(&self, at: usize, window: &Window<'_>) -> Option<f64> {
+        let min_rtt = self.rows[at].sender.min_rtt?.as_secs_f64();
+        Some(window.rate() * min_rtt / (8.0 * self.largest_window(at).max(1.0)))
     }
 
     /// Whether the receive window goes on to be larger than it ever was, by a quarter within two round trips: one that a slow reader

@@ -181,6 +181,7 @@ impl Time<'_> {
         ));
         let Some(unread) = self.median(|row| row.receiver.map(|receiver| receiver.unread.get() as f64))
         else {
+            evidence.extend(self.window_a_round_trip(flow));
             open.push(tally::whose_window(self.tally.limit, "not known"));
             return;
         };
@@ -198,6 +199,22 @@ impl Time<'_> {
             evidence,
             open,
         );
+    }
+
+    /// What the largest window lets pass if it is read at once, against what is delivered: a small buffer's is about that, a slow reader's
+    /// far less.
+    fn window_a_round_trip(&self, flow: &Flow<'_>) -> Option<String> {
+        let most = Bytes::new(flow.largest_window(flow.rows.len().checked_sub(1)?) as u64);
+        let least = self.tally.rows.iter().map(|row| row.sender.rwnd).min()?;
+        let min_rtt = self.tally.rows.last()?.sender.min_rtt.filter(|rtt| !rtt.is_zero())?;
+        let fell =
+            if self.tally.limit == Limit::ReceiverApp { format!("; it fell to {least}") } else { "".into() };
+        Some(format!(
+            "the window was {most} at most{fell}: read at once it lets {} pass at the least round trip of {}, and {} are delivered",
+            Rate::of(most, min_rtt),
+            tally::rounded(min_rtt.as_secs_f64()),
+            self.tally.rate()
+        ))
     }
 
     fn path(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {

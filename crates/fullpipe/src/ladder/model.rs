@@ -3,7 +3,6 @@
 
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
-use fullpipe_lab::workload::Workload;
 use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -304,35 +303,19 @@ impl<'a> Model<'a> {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
         let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
-        let flow = FlowSpec {
-            cc: state.cc,
-            slow_start: None,
-            start: Duration::ZERO,
-            bytes: None,
-            max_pacing_rate: None,
-            workload: Workload::default(),
-            stack: None,
-        };
+        let flow = FlowSpec::plain(state.cc);
         Scenario {
             path: PathSpec {
                 forward: direction(loss, self.bdp()),
                 backward: direction(Probability::ZERO, Bytes::MAX),
                 mtu: MTU,
             },
-            host: HostSpec {
-                kernel: self.hosts.kernel.unwrap_or(RECENT),
-                window_rule: self.hosts.rule,
-                sndbuf: Buffer::Auto { max: sndbuf },
-                rcvbuf: Buffer::Auto { max: rcvbuf },
-                window_clamp: None,
-                fair_queue: false,
-                rx_merge: Duration::ZERO,
-                ecn: false,
-                sack: true,
-                initcwnd: None,
-                slow_start_after_idle: true,
-                notsent_lowat: None,
-            },
+            host: HostSpec::plain(
+                self.hosts.kernel.unwrap_or(RECENT),
+                self.hosts.rule,
+                Buffer::Auto { max: sndbuf },
+                Buffer::Auto { max: rcvbuf },
+            ),
             flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
             duration: self.duration(state.cc) * 2,
             seed,

@@ -7,6 +7,7 @@
 //!   nothing in flight                                                     app, or receiver_app where the window is closed
 //!   what was sent filled the window that the sender had been told         rwnd, receiver_app
 //!   in flight still doubles                                               slow_start
+//!   that window is small, and full by turns                               receiver_app
 //!   the rules of the path: line, standing queue, losses at a fixed rate   link, policer
 //!   losses                                                                cwnd
 //!   neither losses nor a queue:
@@ -24,7 +25,8 @@ use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, whose_window, without_blips};
+use super::reader::{reader_is_behind, whose_window};
+use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, without_blips};
 use super::spans::{self, Verdict, around, round_trip};
 use super::window::{Flow, Window, median, stretch};
 use super::{Basis, Classification, HostFacts, Past, losses};
@@ -172,6 +174,8 @@ impl<'a> Packets<'a> {
             (Limit::Cwnd, High)
         } else {
             match by_path(flow, at) {
+                line @ (Limit::Link, Certain) => line,
+                _ if reader_is_behind(flow, at) => (Limit::ReceiverApp, Low),
                 (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
                 (Limit::Cwnd, _) => self.by_clock(flow, rated, at),
                 (limit, confidence) => (limit, if self.line.is_some() { confidence } else { Low }),
@@ -359,4 +363,49 @@ fn is_flat(window: Window<'_>, mss: u64) -> bool {
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
     !values.is_empty() && at(0.9) - at(0.1) <= (FLAT * at(0.5)).max((2 * mss) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classify::samples::MSS;
+
+    /// A reader frees 128 KiB at a time, and a sender with a small `Cwnd` fills that again by a flight each 44 ms, late as the ACKs come
+    /// while the window stands still: round trips that a queue might stretch, and a steady rate, which a shaper might have.
+    #[test]
+    fn a_window_that_is_full_by_turns_is_its_readers() {
+        const FREED: u64 = 131_072;
+        const FLIGHT: u64 = 16 * MSS;
+        let sample = |nth: u64, reader_rests: bool| {
+            let millis = 20 * nth;
+            let (cycle, phase) = (millis / 330, millis % 330);
+            let filled = (FLIGHT * (phase / 44)).min(FREED);
+            let room = if cycle == 0 || !reader_rests { 188_928 } else { FREED - filled };
+            let in_flight = FLIGHT.min(room);
+            let sent = if in_flight < MSS { 0 } else { (in_flight / MSS) as u32 };
+            Sample {
+                at: Instant::ZERO + Duration::from_millis(millis),
+                flight_size: Bytes::new(in_flight),
+                inflight: Bytes::new(in_flight),
+                rwnd: Some(Bytes::new(room)),
+                rtt: Some(Duration::from_millis(if nth < 4 { 10 } else { 44 })),
+                delivered: Bytes::new(FREED * cycle + filled),
+                retransmits: 0,
+                sent,
+                full: if in_flight + MSS > room { sent } else { 0 },
+                short: 0,
+                prompt: sent,
+                acks: 1,
+                unseen: false,
+            }
+        };
+        let main = |reader_rests| {
+            let samples: Vec<Sample> = (1..=500).map(|nth| sample(nth, reader_rests)).collect();
+            let line = Some(Rate::from_bps(20_000_000));
+            let packets = Packets::new(&samples, Side::Sender, Bytes::new(MSS), line);
+            packets.classify().findings[0].limit
+        };
+        assert_eq!(main(true), Limit::ReceiverApp);
+        assert_ne!(main(false), Limit::ReceiverApp);
+    }
 }

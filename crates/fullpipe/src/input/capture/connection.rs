@@ -166,7 +166,8 @@ impl Tracked {
         let known = self.ends.iter().all(|end| end.syn.is_some());
         let half = &mut self.halves[from];
         let again = half.counts.retransmits;
-        let data = Data { at: seen.at, seq: seen.seq, len: seen.len, mss, rtt };
+        let stamp = seen.timestamps.map(|(value, _)| value);
+        let data = Data { at: seen.at, seq: seen.seq, len: seen.len, mss, stamp, rtt };
         let sent = half.on_data(data, room.memory);
         let echo = seen.timestamps.map(|(_, echo)| echo);
         let told = self.answers[from].known(seen.at, echo, away);

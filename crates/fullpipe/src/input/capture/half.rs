@@ -58,6 +58,20 @@ pub(super) struct Gap {
     from: u64,
     to: u64,
     since: Instant,
+    /// Timestamp of the segment that came instead.
+    stamp: Option<u32>,
+}
+
+impl Gap {
+    /// Whether what comes `after` so long with `stamp` had left before what came instead, and was overtaken by it. Its timestamp
+    /// tells (RFC 7323): what is sent again bears a later one. Where the sender's clock has not ticked between the two, or there
+    /// are none, time does: what is sent again comes no sooner than most of a round `trip`.
+    fn was_overtaken(&self, stamp: Option<u32>, after: Duration, trip: Duration) -> bool {
+        match (stamp, self.stamp) {
+            (Some(own), Some(instead)) if own != instead => own.wrapping_sub(instead).cast_signed() < 0,
+            _ => after < trip,
+        }
+    }
 }
 
 /// The end of a segment, and when it passed.
@@ -107,6 +121,8 @@ pub(super) struct Data {
     pub(super) len: u64,
     /// Payload of a full segment.
     pub(super) mss: u64,
+    /// Its timestamp.
+    pub(super) stamp: Option<u32>,
     /// Least round trip.
     pub(super) rtt: Option<Duration>,
 }
@@ -172,7 +188,7 @@ impl Half {
 
     /// A data segment passes.
     pub(super) fn on_data(&mut self, data: Data, memory: Memory) -> Option<Sent> {
-        let Data { at: now, seq, len, mss, rtt } = data;
+        let Data { at: now, seq, len, mss, stamp, rtt } = data;
         let from = self.offset(seq)?;
         let (to, (top, number)) = (from + len, self.top?);
         let segments = len.div_ceil(mss.max(1)).max(1);
@@ -186,7 +202,7 @@ impl Half {
         }
         if from >= top {
             if from > top && !begins {
-                self.gaps.push(Gap { from: top, to: from, since: now });
+                self.gaps.push(Gap { from: top, to: from, since: now, stamp });
                 if self.gaps.len() > memory.0 {
                     self.gaps.remove(0);
                     self.forgotten += 1;
@@ -205,7 +221,7 @@ impl Half {
         let opened = self.fill(from, to.min(top));
         self.rise(to, number, top);
         let trip = rtt.map_or(UNKNOWN_TRIP, |rtt| rtt.mul_div(A_TRIP.0, A_TRIP.1));
-        if opened.is_some_and(|since| now.saturating_since(since) < trip) {
+        if opened.is_some_and(|gap| gap.was_overtaken(stamp, now.saturating_since(gap.since), trip)) {
             self.counts.out_of_order += segments;
             return Some(Sent::Overtaken);
         }
@@ -223,18 +239,18 @@ impl Half {
         }
     }
 
-    /// Takes what was not seen out of the gaps; answers since when the oldest of it was missing.
-    fn fill(&mut self, from: u64, to: u64) -> Option<Instant> {
+    /// Takes what was not seen out of the gaps; answers which of them is the oldest.
+    fn fill(&mut self, from: u64, to: u64) -> Option<Gap> {
         let first = self.gaps.partition_point(|gap| gap.to <= from);
         let behind = self.gaps.partition_point(|gap| gap.from < to);
         if first >= behind {
             return None;
         }
-        let since = self.gaps[first..behind].iter().map(|gap| gap.since).min();
+        let oldest = self.gaps[first..behind].iter().min_by_key(|gap| gap.since).copied();
         let (head, tail) = (self.gaps[first], self.gaps[behind - 1]);
         let rest = [Gap { to: from, ..head }, Gap { from: to, ..tail }];
         self.gaps.splice(first..behind, rest.into_iter().filter(|gap| gap.from < gap.to));
-        since
+        oldest
     }
 
     /// An ACK of this direction's data passes.
@@ -377,7 +393,7 @@ mod tests {
     }
 
     fn data(half: &mut Half, millis: u64, seq: SeqNum, len: u64) -> Option<Sent> {
-        half.on_data(Data { at: at(millis), seq, len, mss: MSS, rtt: RTT }, ROOM)
+        half.on_data(Data { at: at(millis), seq, len, mss: MSS, stamp: None, rtt: RTT }, ROOM)
     }
 
     fn ack(half: &mut Half, millis: u64, segments: u64) -> Acked {
@@ -402,6 +418,24 @@ mod tests {
         assert_eq!(half.gaps, []);
         assert_eq!((half.counts.retransmits, half.counts.out_of_order, half.counts.needless), (1, 1, 0));
         assert_eq!(half.counts.data_segments, 7);
+    }
+
+    /// On a busy receiver what was sent again is seen shortly after the gap, and a detour can take longer than a round trip. Their
+    /// timestamps tell; the clock wraps, and says nothing where it has not ticked.
+    #[test]
+    fn timestamps_tell_what_left_first() {
+        let mut half = Half::default();
+        let mut stamped = |millis, segment: u64, stamp| {
+            let seq = SeqNum(u32::MAX - 1_499).plus(segment * MSS);
+            let data = Data { at: at(millis), seq, len: MSS, mss: MSS, stamp: Some(stamp), rtt: RTT };
+            half.on_data(data, ROOM)
+        };
+        for segment in [0, 2, 4, 6] {
+            assert_eq!(stamped(segment, segment, u32::MAX), Some(Sent::New));
+        }
+        assert_eq!(stamped(7, 1, 0), Some(Sent::Again));
+        assert_eq!(stamped(200, 3, u32::MAX - 1), Some(Sent::Overtaken));
+        assert_eq!(stamped(12, 5, u32::MAX), Some(Sent::Overtaken));
     }
 
     /// At the sender every original was seen: what comes again is a retransmission, and needless once it was acknowledged.
