@@ -19,7 +19,7 @@ use fullpipe::classify::HostFacts;
 use fullpipe_linux::Clock;
 use fullpipe_linux::sock_diag::Which;
 use fullpipe_linux::watch::Watch;
-use fullpipe_units::Duration;
+use fullpipe_units::{Duration, Instant};
 
 use crate::args::ExporterArgs;
 use crate::exporter::http::{Answer, Request};
@@ -89,9 +89,9 @@ fn sample(watches: &mut [Watch], groups: &Groups) {
             let group = &mut groups[number];
             group.up = round.is_ok();
             match round {
-                Ok(round) => take(&mut group.sockets, round, &mut seen, true),
+                Ok(round) => take(&mut group.sockets, round, &seen, true),
                 // A process that ended has no sockets any more; a kernel that does not answer may do so again.
-                Err(_) => group.sockets.keep(|_| false),
+                Err(_) => group.sockets.keep(Instant::FAR_FUTURE),
             }
         }
         next = (next + EVERY).max(clock.now());

@@ -106,7 +106,7 @@ impl Looking {
             };
             met = true;
             // A diagnosis has those too that have ended meanwhile.
-            take(sockets, round, &mut seen, until.is_none());
+            take(sockets, round, &seen, until.is_none());
             each(round.at, sockets, self.watch.rarely())?;
             if until.is_some_and(|until| round.at.saturating_since(begin) >= until) {
                 break;
@@ -120,13 +120,12 @@ impl Looking {
 }
 
 /// Takes the samples of a round; with `forget` without those that are gone.
-pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &mut [Seen], forget: bool) {
-    for socket in seen.iter() {
+pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &[Seen], forget: bool) {
+    for socket in seen {
         sockets.take(round.at, &sample(socket));
     }
     if forget && round.all {
-        seen.sort_unstable_by_key(|socket| socket.id.cookie);
-        sockets.keep(|id| seen.binary_search_by_key(&id, |socket| socket.id.cookie).is_ok());
+        sockets.keep(round.at);
     }
 }
 
@@ -160,7 +159,7 @@ fn one_shot(
     let chosen = chosen(args, &looking.what, length, &reports)?;
     let rows = sockets.rows(chosen.flow).unwrap_or_default().to_vec();
     let name = format!("{} > {}", chosen.local, chosen.remote);
-    let notes = match chosen.congestion_control.as_str() {
+    let notes = match &*chosen.congestion_control {
         cc if rows.iter().all(|row| row.sender.cc.is_none()) => {
             vec![format!(
                 "the sender's congestion control is {cc}, which is none of those that are simulated"
@@ -237,7 +236,7 @@ fn show(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts, look: Look) 
     let stop = Arc::clone(&looking.stop);
     looking.sample(&mut sockets, COARSE, args.sockets.length, |at, sockets, _| {
         for (number, name, row) in sockets.senders().take(MOST_SHOWN) {
-            screen.push(number.into(), &name, row);
+            screen.push(number.into(), name, row);
         }
         if !screen.show(at)? {
             stop.store(true, Ordering::Relaxed);
@@ -252,7 +251,8 @@ fn follow(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts) -> Result<
     let which = &args.sockets;
     let json = which.jsonl || args.output.format() == Format::Json;
     let demand = args.demand.demand(memory_left)?.map(|demand| demand.rate);
-    let mut sockets = Sockets::new(host);
+    let sockets = Sockets::new(host);
+    let mut sockets = if json { sockets } else { sockets.without_words() };
     let (mut end, mut told) = (Instant::ZERO + which.interval, false);
     let what = looking.what.clone();
     let mut quiet = false;
@@ -277,19 +277,15 @@ fn follow(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts) -> Result<
         }
         quiet = reports.is_empty();
         // A thousand lines are written at once.
-        let mut text = String::new();
-        for report in &reports {
-            if json {
-                text += &output::json_line(&Line { schema: SCHEMA, report })?;
-                continue;
-            }
-            if !told {
-                text += &sockets::heading();
-                told = true;
-            }
-            text += &sockets::line(report, memory);
+        if json {
+            let lines = reports.iter().map(|report| output::json_line(&Line { schema: SCHEMA, report }));
+            return output::print(&lines.collect::<Result<String, _>>()?);
         }
-        output::print(&text)
+        if !told && !reports.is_empty() {
+            output::print(&sockets::heading())?;
+            told = true;
+        }
+        output::print(&sockets::lines(&reports, memory))
     })?;
     Ok(ExitCode::SUCCESS)
 }

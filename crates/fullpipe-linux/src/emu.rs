@@ -282,7 +282,14 @@ impl<'a> Watch<'a> {
         let told = flow.sender.sender(clock.now(), spec, &self.scenario.host);
         let (sender, truth) = told.doing("read TCP_INFO")?;
         let receiver = flow.receiver.receiver().doing("read TCP_INFO")?;
-        let row = Row { at: clock.now(), flow: number as u32, sender, receiver, path: None, truth };
+        let row = Row {
+            at: clock.now(),
+            flow: number as u32,
+            sender,
+            receiver,
+            path: None,
+            truth: truth.map(Box::new),
+        };
         if flow.finished.get().is_none() {
             self.histories[number].remember(row.sender.cwnd, (&row).into());
             if let Some(srtt) = row.sender.srtt {

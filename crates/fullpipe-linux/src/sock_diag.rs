@@ -14,6 +14,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
@@ -23,6 +24,7 @@ use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 
 use crate::error::{Error, Kind};
+use crate::sys;
 use crate::tcp_info::{self, Memory, Raw, RawBbr};
 
 mod bytecode;
@@ -54,10 +56,10 @@ const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const SOCKID: usize = 48;
 const MESSAGE: usize = 4 + SOCKID + 20;
-/// Answers come in pieces of up to 32 KiB.
-const PIECE: usize = 64 << 10;
-/// Requests that are made at once: their answers have to fit the socket's receive buffer.
-const AT_ONCE: usize = 32;
+/// Requests that are made at once: their answers have to fit the socket's receive buffer, and are fetched together.
+const AT_ONCE: usize = sys::MOST_MESSAGES;
+/// Room for what is fetched: a dump comes in pieces of up to 32 KiB, the answer for one socket takes about one.
+const ROOM: usize = AT_ONCE * (4 << 10);
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +159,7 @@ impl SockDiag {
             let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
             socket.bind_auto()?;
             socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
-            io::Result::Ok(Self { socket, buffer: Vec::with_capacity(PIECE), requests: Vec::new() })
+            io::Result::Ok(Self { socket, buffer: vec![0; ROOM], requests: Vec::new() })
         };
         open().map_err(refused)
     }
@@ -196,34 +198,43 @@ impl SockDiag {
     fn answers(&mut self, requests: usize, seen: &mut Vec<Seen>) -> io::Result<()> {
         let mut open = requests;
         while open > 0 {
-            self.buffer.clear();
-            match self.socket.recv(&mut self.buffer, 0) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => {}
+            let mut lengths = [0; AT_ONCE];
+            let lengths = &mut lengths[..open.min(AT_ONCE)];
+            let came = match sys::receive_several(self.socket.as_fd(), &mut self.buffer, lengths) {
+                Ok(came) => came,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
-            }
-            let mut rest = self.buffer.as_slice();
-            while let Some((message, after)) = message(rest) {
-                rest = after;
-                match message {
-                    Message::Socket { dump, bytes } => {
-                        seen.extend(parse(bytes));
-                        open -= usize::from(!dump);
-                    }
-                    Message::Done => open -= 1,
-                    // A host without IPv6, or a socket that is gone.
-                    Message::Error(libc::ENOENT) => open -= 1,
-                    Message::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
-                    Message::Other => {}
+            };
+            let pieces = self.buffer.chunks_exact(ROOM / lengths.len()).zip(&*lengths).take(came);
+            for (piece, length) in pieces {
+                if *length == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
                 }
-                if open == 0 {
-                    break;
-                }
+                open = open.saturating_sub(answered(piece.get(..*length).unwrap_or(piece), seen)?);
             }
         }
         Ok(())
     }
+}
+
+/// Puts the sockets of an answer into `seen`, and says how many requests it answers.
+fn answered(answer: &[u8], seen: &mut Vec<Seen>) -> io::Result<usize> {
+    let (mut rest, mut requests) = (answer, 0);
+    while let Some((message, after)) = message(rest) {
+        rest = after;
+        match message {
+            Message::Socket { dump, bytes } => {
+                seen.extend(parse(bytes));
+                requests += usize::from(!dump);
+            }
+            Message::Done => requests += 1,
+            // A host without IPv6, or a socket that is gone.
+            Message::Error(libc::ENOENT) => requests += 1,
+            Message::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
+            Message::Other => {}
+        }
+    }
+    Ok(requests)
 }
 
 fn refused(error: io::Error) -> Error {

@@ -215,6 +215,40 @@ fn queued(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
+/// Messages that a socket can be asked for at once.
+pub(crate) const MOST_MESSAGES: usize = 32;
+
+/// Waits for a message, and takes those with it that have come: each into its piece of `room`, which is cut evenly, with its length
+/// into `lengths`, of which there are [`MOST_MESSAGES`] at most. Returns how many came.
+pub(crate) fn receive_several(
+    fd: BorrowedFd<'_>,
+    room: &mut [u8],
+    lengths: &mut [usize],
+) -> io::Result<usize> {
+    let wanted = lengths.len().clamp(1, MOST_MESSAGES);
+    // SAFETY: both are integers and pointers, which may be null where nothing is asked for.
+    let (mut headers, mut pieces): ([libc::mmsghdr; MOST_MESSAGES], [libc::iovec; MOST_MESSAGES]) =
+        unsafe { std::mem::zeroed() };
+    let length = room.len() / wanted;
+    let each = headers.iter_mut().zip(&mut pieces).zip(room.chunks_exact_mut(length.max(1)));
+    for ((header, piece), room) in each.take(wanted) {
+        *piece = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
+        (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (std::ptr::from_mut(piece), 1);
+    }
+    let (count, waits) = (wanted as libc::c_uint, libc::MSG_WAITFORONE);
+    // SAFETY: there are so many headers, each with one piece of a room that outlives the call and is nobody else's.
+    let came =
+        unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, waits, std::ptr::null_mut()) };
+    check(came)?;
+    for (header, length) in headers.iter().zip(lengths).take(came as usize) {
+        if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was too long"));
+        }
+        *length = header.msg_len as usize;
+    }
+    Ok(came as usize)
+}
+
 /// Reads from a TCP socket without copying anything: what arrived counts as taken.
 pub(crate) fn discard(fd: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
     // SAFETY: with MSG_TRUNC a TCP socket copies nothing, so no buffer is needed.

@@ -25,13 +25,15 @@ macro_rules! structure {
 
             /// From what the kernel has written.
             pub(crate) fn read(bytes: &[u8]) -> Self {
-                let mut rest = bytes;
+                // One copy, without what a newer kernel has added: each field is then at a place that the compiler knows.
+                let (mut whole, told) = ([0; Self::LEN], bytes.len().min(Self::LEN));
+                whole[..told].copy_from_slice(&bytes[..told]);
+                let mut rest = whole.as_slice();
                 let read = Self { $($field: {
                     let (value, after) = rest.split_first_chunk().unwrap_or((&[0; size_of::<$integer>()], &[]));
                     rest = after;
                     <$integer>::from_ne_bytes(*value)
                 },)* };
-                // What a newer kernel has added.
                 let _ = rest;
                 read
             }

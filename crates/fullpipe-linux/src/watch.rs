@@ -8,10 +8,10 @@
 //! A socket at rest tells nothing new ten times a second: it is looked at once, and as soon as something waits or moves it is
 //! looked at each time. That keeps a thousand open connections cheap, of which a few transfer. A thousand that all move are more than
 //! may be looked at: the kernel takes about two microseconds for each, ten times a second two percent of a core. Those that
-//! move most are then looked at each time and all once a second, and [`Watch::rarely`] says of how many that is true.
+//! move most are then looked at each time and all once a second, and [`Watch::rarely`] says of how many that is true. Up to 128
+//! that move are always looked at each time; of more, as many as the looks of a second are enough for.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -22,8 +22,15 @@ use crate::sock_diag::{Id, Seen, SockDiag, Which, inodes_of};
 
 /// How often everybody is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// Those that are looked at each time.
+/// Those that move are all looked at each time if they are no more than these.
 const OFTEN: usize = 128;
+/// Sockets that are looked at in a second where more move, each counted as often as it is looked at: what is not gone through once for
+/// all of them is left for those that move most.
+const BUDGET: usize = 1_600;
+/// Those that move most are looked at each time however many there are.
+const FEWEST: usize = 32;
+/// Rounds in a second that do not look at everybody, at ten in all.
+const BETWEEN: usize = 9;
 
 /// A watch over some of this host's sockets.
 pub struct Watch {
@@ -34,8 +41,10 @@ pub struct Watch {
     looked: Option<Instant>,
     /// Whether the sockets are in another network namespace than the caller.
     elsewhere: bool,
-    /// What each had moved when everybody was last looked at.
-    known: BTreeMap<u64, Moved>,
+    /// What each had moved when everybody was last looked at, by its cookie and in their order.
+    known: Vec<(u64, Moved)>,
+    /// The room of the look before.
+    spare: Vec<(u64, Moved)>,
     busy: Vec<Id>,
     /// Those that move and are not among them.
     rarely: usize,
@@ -88,7 +97,8 @@ impl Watch {
             clock,
             looked: None,
             elsewhere,
-            known: BTreeMap::new(),
+            known: Vec::new(),
+            spare: Vec::new(),
             busy: Vec::new(),
             rarely: 0,
         })
@@ -138,25 +148,34 @@ impl Watch {
     /// Who is new, moved since everybody was last looked at or has something waiting, will be looked at each time until the
     /// next look, or the most of them.
     fn remember(&mut self, seen: &[Seen]) {
-        let before = std::mem::take(&mut self.known);
+        std::mem::swap(&mut self.known, &mut self.spare);
+        self.known.clear();
         let mut busy: Vec<(u64, Id)> = Vec::new();
         for socket in seen {
             let now =
                 Moved { acked: socket.acked, received: socket.receiver.received, queued: socket.queued };
-            let known = before.get(&socket.id.cookie);
-            if !now.queued.is_zero() || known.is_none_or(|before| *before != now) {
-                busy.push((now.since(known.copied().unwrap_or_default()), socket.id));
+            let known = self.spare.binary_search_by_key(&socket.id.cookie, |(cookie, _)| *cookie);
+            let known = known.ok().map(|at| self.spare[at].1);
+            if !now.queued.is_zero() || known.is_none_or(|before| before != now) {
+                busy.push((now.since(known.unwrap_or_default()), socket.id));
             }
-            self.known.insert(socket.id.cookie, now);
+            self.known.push((socket.id.cookie, now));
         }
-        self.rarely = busy.len().saturating_sub(OFTEN);
+        self.known.sort_unstable_by_key(|(cookie, _)| *cookie);
+        let often = often(busy.len(), seen.len());
+        self.rarely = busy.len() - often;
         if self.rarely > 0 {
-            busy.select_nth_unstable_by_key(OFTEN, |(moved, id)| (Reverse(*moved), id.cookie));
-            busy.truncate(OFTEN);
+            busy.select_nth_unstable_by_key(often, |(moved, id)| (Reverse(*moved), id.cookie));
+            busy.truncate(often);
         }
         self.busy.clear();
         self.busy.extend(busy.into_iter().map(|(_, id)| id));
     }
+}
+
+/// How many of those that move are looked at each time, of so many sockets in all.
+fn often(busy: usize, all: usize) -> usize {
+    if busy <= OFTEN { busy } else { (BUDGET.saturating_sub(all) / BETWEEN).clamp(FEWEST, OFTEN) }
 }
 
 #[cfg(test)]
@@ -165,6 +184,14 @@ mod tests {
     use crate::sock_diag::Peer;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+
+    /// Up to 128 are looked at each time whoever rests beside them; of more, fewer the more there are.
+    #[test]
+    fn the_more_move_the_fewer_are_looked_at_often() {
+        assert_eq!([0, 1, OFTEN].map(|busy| often(busy, 100_000)), [0, 1, OFTEN]);
+        assert_eq!([129, 448, 1_000, 100_000].map(|busy| often(busy, busy)), [128, 128, 66, 32]);
+        assert_eq!(often(200, 1_000), 66, "those that rest are gone through as well");
+    }
 
     /// Of more connections that move than are looked at each time, those that move most are; all are once a second, and how
     /// many that leaves out is said.

@@ -133,7 +133,111 @@ pub(crate) fn write_scaled(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -
     } else {
         2
     };
-    let text = format!("{value:.decimals$}");
-    let text = if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    f.pad(&format!("{text}{unit}"))
+    let mut text = Short::default();
+    if !text.fixed(value, decimals) {
+        return f.pad(&format!("{}{unit}", trimmed(&format!("{value:.decimals$}"), decimals)));
+    }
+    text.len = trimmed(text.as_str(), decimals).len();
+    text.push(unit.as_bytes());
+    f.pad(text.as_str())
+}
+
+fn trimmed(text: &str, decimals: usize) -> &str {
+    if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
+/// A short text of ASCII that takes no memory of its own: watching many sockets writes thousands of numbers a second.
+#[derive(Default)]
+struct Short {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl Short {
+    /// Writes `value` with so many decimals, as `{:.N}` does; or nothing, where the exact digits of the float would have to be looked
+    /// at: next to the middle of two decimals, and beyond what such numbers are.
+    fn fixed(&mut self, value: f64, decimals: usize) -> bool {
+        const LARGEST: f64 = 1e8;
+        const TOO_NEAR: f64 = 1e-5;
+        const POWERS: [u32; 3] = [1, 10, 100];
+        let Some(power) = POWERS.get(decimals).copied() else { return false };
+        if !(0.0..LARGEST).contains(&value) || value.is_sign_negative() {
+            return false;
+        }
+        let scaled = value * f64::from(power);
+        if (scaled.fract() - 0.5).abs() < TOO_NEAR {
+            return false;
+        }
+        let scaled = scaled.round() as u64;
+        let (mut whole, mut part) = (scaled / u64::from(power), scaled % u64::from(power));
+        // From its end: eleven digits and a point at most.
+        let mut digits = [b'0'; 16];
+        let mut begin = digits.len();
+        let mut put = |byte: u8| {
+            begin -= 1;
+            digits[begin] = byte;
+        };
+        for _ in 0..decimals {
+            put(b'0' + (part % 10) as u8);
+            part /= 10;
+        }
+        if decimals > 0 {
+            put(b'.');
+        }
+        loop {
+            put(b'0' + (whole % 10) as u8);
+            whole /= 10;
+            if whole == 0 {
+                break;
+            }
+        }
+        self.push(&digits[begin..]);
+        true
+    }
+
+    /// Appends as much as there is room for.
+    fn push(&mut self, bytes: &[u8]) {
+        let room = &mut self.bytes[self.len..];
+        let taken = bytes.len().min(room.len());
+        room[..taken].copy_from_slice(&bytes[..taken]);
+        self.len += taken;
+    }
+
+    fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Digit by digit what the formatter of floats writes: for every amount of small ones, those around each middle of two
+    /// decimals, and many at random.
+    #[test]
+    fn short_numbers_are_written_as_the_formatter_writes_them() {
+        let mut quick = 0;
+        let mut same = |value: f64, decimals: usize| {
+            let mut text = Short::default();
+            if text.fixed(value, decimals) {
+                quick += 1;
+                assert_eq!(text.as_str(), format!("{value:.decimals$}"), "{value:?}");
+            }
+        };
+        for decimals in 0..3 {
+            for n in 0..100_000_u32 {
+                let value = f64::from(n) / 1e3;
+                for value in [value, value.next_up(), value.next_down(), f64::from(n) / 1024.0] {
+                    same(value, decimals);
+                }
+            }
+            for n in 0..100_000 {
+                same((crate::draw(7, 1, n) >> (n % 64)) as f64 / 1024.0, decimals);
+            }
+        }
+        assert!(quick > 1_000_000, "{quick} of 1.5 million: the rest is near a middle, or large");
+        for odd in [-1.0, -0.0, f64::NAN, f64::INFINITY, 1e8, 0.5, 2.5] {
+            assert!(!Short::default().fixed(odd, 0), "{odd}");
+        }
+    }
 }

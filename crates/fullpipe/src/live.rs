@@ -21,7 +21,8 @@ use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Instant};
 
 use crate::classify::{
-    Classification, Classified, HostFacts, Past, classify_since, intervals_between, longest_since,
+    Classification, Classified, HostFacts, Past, classify_since, intervals_between, limit_since,
+    longest_since,
 };
 use crate::explain::{Confidence, Limit};
 
@@ -31,6 +32,9 @@ const ROWS: usize = 512;
 /// only for the rules to look back at.
 const DROPPED: usize = ROWS / 2;
 const COUNTED: usize = DROPPED + ROWS / 4;
+/// A flow of so many rows will fill the store: it gets the room of all at once, for to grow is to copy. Pages that are not
+/// written to take no memory.
+const LONG: usize = 64;
 /// Rows nearer to each other than this are one: the rules want ten a second.
 const SPACING: Duration = Duration::from_millis(50);
 /// The first part of a flow is short and told by rows as they come: its start lasts some round trips.
@@ -78,6 +82,11 @@ impl Live {
     /// Takes the next row, of which nothing is read but what [`Row::observed`] leaves. Rows come in order of time, ten
     /// times a second or more often; one that is not newer than the last is left out.
     pub fn push(&mut self, row: &Row) {
+        self.push_observed(row.observed());
+    }
+
+    /// The same of a row that has nothing else, without a copy of it.
+    pub(crate) fn push_observed(&mut self, row: Row) {
         self.seen = self.seen.saturating_add(1);
         if let Some(last) = self.rows.last() {
             if row.at <= last.at {
@@ -91,10 +100,16 @@ impl Live {
                 (self.rows, self.past) = (Vec::new(), Past::default());
             }
         }
-        if self.replaces_the_last(row) {
-            self.rows.pop();
+        let replaced = self.replaces_the_last(&row);
+        match self.rows.last_mut() {
+            Some(last) if replaced => *last = row,
+            _ => {
+                if self.rows.len() == LONG {
+                    self.rows.reserve_exact(ROWS - LONG);
+                }
+                self.rows.push(row);
+            }
         }
-        self.rows.push(row.observed());
         if self.rows.len() >= ROWS {
             self.count(COUNTED);
             self.past.take(&self.rows[..DROPPED]);
@@ -105,7 +120,9 @@ impl Live {
     /// Whether the last row says nothing that `row` does not say too.
     fn replaces_the_last(&self, row: &Row) -> bool {
         let [.., before, last] = self.rows.as_slice() else { return false };
-        let near = self.seen > START as u64 && row.at.saturating_since(before.at) < SPACING;
+        // The last one is asked first: of many sockets, each row further back has long left the processor's caches.
+        let within = |other: &Row| row.at.saturating_since(other.at) < SPACING;
+        let near = self.seen > START as u64 && within(last) && within(before);
         let rest = self.rows.len() > REST && {
             let rests = |other: &Row| rests(other) && other.sender.delivered == row.sender.delivered;
             rests(row) && self.rows[self.rows.len() - REST..].iter().all(rests)
@@ -146,6 +163,11 @@ impl Live {
             what: finding.what,
             evidence: finding.evidence.into_iter().next().unwrap_or_default(),
         })
+    }
+
+    /// Its limit and confidence alone.
+    pub fn limit_since(&self, from: Instant) -> Option<(Limit, Confidence)> {
+        limit_since(&self.rows, &self.host, &self.past, from)
     }
 
     /// The limits of the kept rows; findings and their evidence are of the time since `from`.

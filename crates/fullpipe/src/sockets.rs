@@ -12,10 +12,11 @@
 mod words;
 
 pub(crate) use words::table;
-pub use words::{heading, line};
+pub use words::{heading, lines};
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use fullpipe_lab::trace::{ReceiverInfo, Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -64,8 +65,12 @@ pub struct SocketReport {
     pub local: SocketAddr,
     /// Its peer.
     pub remote: SocketAddr,
+    /// Both ends, `local > remote`.
+    #[serde(skip)]
+    pub connection: Arc<str>,
     /// The kernel's name of its congestion control.
-    pub congestion_control: String,
+    #[serde(serialize_with = "text")]
+    pub congestion_control: Arc<str>,
     /// Payload acknowledged a second: key `achieved_bps`.
     #[serde(rename = "achieved_bps", serialize_with = "bps")]
     pub achieved: Rate,
@@ -100,9 +105,9 @@ pub struct SocketReport {
     pub limit: Option<Limit>,
     /// How sure that is.
     pub confidence: Option<Confidence>,
-    /// What it is in plain words.
+    /// What it is in plain words, unless the sockets are [`Sockets::without_words`].
     pub what: Option<String>,
-    /// What speaks for it.
+    /// What speaks for it, with the same exception.
     pub evidence: Option<String>,
     /// How the queue of the application grows, in the kernel and outside.
     pub backlog: Backlog,
@@ -114,7 +119,8 @@ struct Watched {
     number: u32,
     local: SocketAddr,
     remote: SocketAddr,
-    cc: String,
+    connection: Arc<str>,
+    cc: Arc<str>,
     live: Live,
     /// Every row, where they are wanted.
     rows: Vec<Row>,
@@ -140,6 +146,7 @@ struct Mark {
 pub struct Sockets {
     host: HostFacts,
     keeps_rows: bool,
+    without_words: bool,
     sockets: BTreeMap<u64, Watched>,
     met: u32,
     /// Of those that are gone.
@@ -200,6 +207,12 @@ impl Sockets {
         Self { keeps_rows: true, ..self }
     }
 
+    /// The same, whose reports name limits without saying why: for lines of text, which have no room for that.
+    #[must_use]
+    pub fn without_words(self) -> Self {
+        Self { without_words: true, ..self }
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.sockets.len()
@@ -225,7 +238,8 @@ impl Sockets {
                 number: self.met,
                 local: sample.local,
                 remote: sample.remote,
-                cc: sample.cc.to_owned(),
+                connection: format!("{} > {}", sample.local, sample.remote).into(),
+                cc: sample.cc.into(),
                 live: Live::new(self.host),
                 rows: Vec::new(),
                 first: mark,
@@ -238,17 +252,17 @@ impl Sockets {
         // What this end receives says nothing of what its sender meets, and the other end is not here.
         let row =
             Row { at, flow: watched.number, sender: sample.sender, receiver: None, path: None, truth: None };
-        watched.live.push(&row);
         if self.keeps_rows && (watched.sends() || watched.rows.is_empty()) {
-            watched.rows.push(row);
+            watched.rows.push(row.clone());
         }
+        watched.live.push_observed(row);
     }
 
-    /// Forgets the sockets that `is_there` does not know, but for their sums.
-    pub fn keep(&mut self, is_there: impl Fn(u64) -> bool) {
+    /// Forgets the sockets of which there is no sample from `since` on, but for their sums.
+    pub fn keep(&mut self, since: Instant) {
         let gone = &mut self.gone;
-        self.sockets.retain(|id, watched| {
-            let stays = is_there(*id);
+        self.sockets.retain(|_, watched| {
+            let stays = watched.last.at >= since;
             if !stays {
                 gone.add(watched);
             }
@@ -262,7 +276,7 @@ impl Sockets {
         let mut reports = Vec::new();
         for watched in self.sockets.values_mut() {
             if watched.moved() && watched.time() > Duration::ZERO {
-                reports.push(watched.report(watched.begin, demand, memory));
+                reports.push(watched.report(watched.begin, demand, memory, !self.without_words));
             }
             watched.begin = watched.last;
         }
@@ -273,8 +287,8 @@ impl Sockets {
 
     /// A report of each socket since it was met, the largest first.
     pub fn whole(&self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
-        let reports = self.sockets.values().map(|watched| watched.report(watched.first, demand, memory));
-        let mut reports: Vec<SocketReport> = reports.collect();
+        let report = |watched: &Watched| watched.report(watched.first, demand, memory, !self.without_words);
+        let mut reports: Vec<SocketReport> = self.sockets.values().map(report).collect();
         largest_first(&mut reports);
         reports
     }
@@ -311,14 +325,14 @@ impl Sockets {
     }
 
     /// The number, the ends and the last row of each that sends or has sent.
-    pub fn senders(&self) -> impl Iterator<Item = (u32, String, &Row)> {
+    pub fn senders(&self) -> impl Iterator<Item = (u32, &str, &Row)> {
         self.sockets.values().filter_map(|watched| {
             let row = watched.live.last().filter(|row| {
                 !(row.sender.delivered.is_zero()
                     && row.sender.notsent.is_zero()
                     && row.sender.flight_size.is_zero())
             })?;
-            Some((watched.number, format!("{} > {}", watched.local, watched.remote), row))
+            Some((watched.number, &*watched.connection, row))
         })
     }
 
@@ -374,7 +388,7 @@ impl Watched {
         begin.acked != last.acked || begin.received != last.received || !last.queued.is_zero()
     }
 
-    fn report(&self, from: Mark, demand: Option<Rate>, memory: Memory) -> SocketReport {
+    fn report(&self, from: Mark, demand: Option<Rate>, memory: Memory, words: bool) -> SocketReport {
         let (last, time) = (&self.last, self.last.at.saturating_since(from.at));
         let rate = |bytes: Bytes| if time.is_zero() { Rate::ZERO } else { Rate::of(bytes, time) };
         let acked = last.acked.saturating_sub(from.acked);
@@ -384,19 +398,23 @@ impl Watched {
         let sender = self.live.last().map(|row| row.sender);
         let size = |of: fn(&TcpInfo) -> Bytes| sender.as_ref().map_or(0, |sender| of(sender).get());
         let millis = |of: fn(&TcpInfo) -> Option<Duration>| of(sender.as_ref()?).map(Duration::as_millis_f64);
-        let held = (self.moved() || acked > Bytes::ZERO).then(|| self.live.held_since(from.at)).flatten();
-        let (limit, confidence, what, evidence) = match held {
+        let is_held = self.moved() || acked > Bytes::ZERO;
+        let held = (is_held && words).then(|| self.live.held_since(from.at)).flatten();
+        let (held, why) = match held {
             Some(Held { limit, confidence, what, evidence, .. }) => {
-                (Some(limit), Some(confidence), Some(what), Some(evidence))
+                (Some((limit, confidence)), Some((what, evidence)))
             }
-            None => (None, None, None, None),
+            None if is_held && !words => (self.live.limit_since(from.at), None),
+            None => (None, None),
         };
+        let ((limit, confidence), (what, evidence)) = (held.unzip(), why.unzip());
         SocketReport {
             t_s: last.at.as_secs_f64(),
             flow: self.number,
             local: self.local,
             remote: self.remote,
-            congestion_control: self.cc.clone(),
+            connection: Arc::clone(&self.connection),
+            congestion_control: Arc::clone(&self.cc),
             achieved,
             offered,
             offered_source: if demand.is_some() { "given" } else { "measured" },
@@ -417,6 +435,10 @@ impl Watched {
             backlog: Backlog::measured(Demand { rate: offered, memory }, achieved),
         }
     }
+}
+
+fn text<S: serde::Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
 }
 
 fn largest_first(reports: &mut [SocketReport]) {

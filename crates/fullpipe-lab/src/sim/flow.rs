@@ -236,16 +236,29 @@ impl Flow {
         self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at())
     }
 
-    /// The flow's trace row.
-    pub(crate) fn row(&self, now: Instant, number: u32, path: PathState) -> Row {
+    /// The flow's trace row; in the `room` of an earlier one if there is any, so that a row takes no new memory.
+    pub(crate) fn row(
+        &self,
+        now: Instant,
+        number: u32,
+        path: PathState,
+        room: Option<Box<SenderTruth>>,
+    ) -> Row {
         let sender = self.sender.snapshot();
+        let truth = SenderTruth::of(&self.sender, now);
         Row {
             at: now,
             flow: number,
             sender: TcpInfo::of(&sender, self.spec.cc, self.spec.max_pacing_rate),
             receiver: Some(self.receiver.receiver_snapshot().into()),
             path: Some(path),
-            truth: Some(SenderTruth::of(&self.sender, now)),
+            truth: Some(match room {
+                Some(mut room) => {
+                    *room = truth;
+                    room
+                }
+                None => Box::new(truth),
+            }),
         }
     }
 

@@ -26,7 +26,7 @@ use fullpipe_units::Instant;
 use crate::capture::{NoTap, Tap};
 use crate::outcome::{Outcome, PathOutcome, Work};
 use crate::scenario::{DirectionSpec, LossPattern, Scenario};
-use crate::trace::{Digest, NoTrace, PathState, Sink};
+use crate::trace::{Digest, NoTrace, PathState, SenderTruth, Sink};
 use flow::Flow;
 pub use flow::connection;
 use schedule::Schedule;
@@ -56,6 +56,8 @@ struct World<'s> {
     timers: Schedule,
     digest: Digest,
     events: u64,
+    /// The room of the last row's truth, for the next row.
+    room: Option<Box<SenderTruth>>,
 }
 
 impl<'s> World<'s> {
@@ -76,6 +78,7 @@ impl<'s> World<'s> {
             timers,
             digest: Digest::default(),
             events: 0,
+            room: None,
         }
     }
 
@@ -174,10 +177,11 @@ impl<'s> World<'s> {
     fn sample(&mut self, sink: &mut impl Sink) {
         for (number, flow) in self.flows.iter_mut().enumerate() {
             let path = PathState::of(&mut self.forward, self.now, number as u32);
-            let row = flow.row(self.now, number as u32, path);
+            let row = flow.row(self.now, number as u32, path, self.room.take());
             flow.remember(&row);
             self.digest.row(&row);
             sink.row(&row);
+            self.room = row.truth;
         }
     }
 

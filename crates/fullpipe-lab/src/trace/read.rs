@@ -245,7 +245,7 @@ impl TryFrom<&Record> for Row {
             sender,
             receiver: receiver(),
             path: path(),
-            truth: truth(),
+            truth: truth().map(Box::new),
         })
     }
 }

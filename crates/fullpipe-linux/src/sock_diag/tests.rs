@@ -127,11 +127,11 @@ fn a_process_has_its_sockets() {
 #[test]
 fn short_and_odd_answers_are_read() {
     let (near, _far) = connection("127.0.0.1");
-    let mut diag = SockDiag::open().expect("sock_diag");
+    let diag = SockDiag::open().expect("sock_diag");
     let filter = bytecode::of(&[peer_of(&near)]);
     diag.socket.send(&request_for_all(&filter), 0).expect("asked");
-    diag.socket.recv(&mut diag.buffer, 0).expect("an answer");
-    let whole = diag.buffer.clone();
+    let mut whole = Vec::with_capacity(ROOM);
+    diag.socket.recv(&mut whole, 0).expect("an answer");
     let Some((Message::Socket { bytes, .. }, _)) = message(&whole) else { panic!("a socket") };
     assert!(parse(bytes).is_some());
     for cut in 0..bytes.len() {
@@ -186,10 +186,11 @@ fn a_thousand_sockets_at_ten_samples_a_second() {
     figure("the kernel's part of it", &mut |diag, _| {
         let filter = bytecode::of(&which.peers);
         diag.socket.send(&request_for_all(&filter), 0).expect("asked");
+        let mut answer = Vec::with_capacity(ROOM);
         loop {
-            diag.buffer.clear();
-            diag.socket.recv(&mut diag.buffer, 0).expect("an answer");
-            if u16_at(&diag.buffer, 4) == Some(NLMSG_DONE) {
+            answer.clear();
+            diag.socket.recv(&mut answer, 0).expect("an answer");
+            if u16_at(&answer, 4) == Some(NLMSG_DONE) {
                 break;
             }
         }

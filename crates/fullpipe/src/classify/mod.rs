@@ -176,8 +176,18 @@ pub(crate) fn classify_since(rows: &[Row], host: &HostFacts, past: &Past, from: 
 /// The first finding of the same alone: of a thousand flows a second, the other findings and what stands beside them are most of the work.
 pub(crate) fn longest_since(rows: &[Row], host: &HostFacts, past: &Past, from: Instant) -> Option<Finding> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
-    let judged = Judged::of(&flow, from, Instant::FAR_FUTURE);
-    words::findings(&flow, &judged, from).next()
+    words::findings(&flow, &Judged::since(&flow, from), from).next()
+}
+
+/// The limit of that finding and how sure it is, without a word on why: for a line of text the words are most of the work.
+pub(crate) fn limit_since(
+    rows: &[Row],
+    host: &HostFacts,
+    past: &Past,
+    from: Instant,
+) -> Option<(Limit, Confidence)> {
+    let flow = Flow::after(past, spans::lifetime(rows), host);
+    words::longest(&flow, &Judged::since(&flow, from), from)
 }
 
 /// The intervals of the same alone, between two times at least.
@@ -203,11 +213,27 @@ impl<'a> Judged<'a> {
     /// Those between two times, and some more on either side: what surrounds a moment decides whether it is noise.
     fn of(flow: &Flow<'a>, from: Instant, to: Instant) -> Self {
         const MORE: usize = 16;
-        let begin = flow.rows.partition_point(|row| row.at <= from).saturating_sub(MORE);
-        let end = (flow.rows.partition_point(|row| row.at <= to) + MORE).min(flow.rows.len());
+        let begin = up_to(flow.rows, from).saturating_sub(MORE);
+        let end = (up_to(flow.rows, to) + MORE).min(flow.rows.len());
         let rows = &flow.rows[begin..end];
         Self { rows, verdicts: rules::verdicts(flow, begin..end) }
     }
+
+    /// Those after `from` to the end, and more only where that may matter: what ends a flow's rows is never noise, and mostly one
+    /// limit holds all of that time.
+    fn since(flow: &Flow<'a>, from: Instant) -> Self {
+        let begin = up_to(flow.rows, from).saturating_sub(1);
+        match rules::of_one_limit(flow, begin..flow.rows.len()) {
+            Some(verdicts) => Self { rows: &flow.rows[begin..], verdicts },
+            None => Self::of(flow, from, Instant::FAR_FUTURE),
+        }
+    }
+}
+
+/// How many rows there are up to `to`: most often that asks for the last few of many, which a search from the middle would not find
+/// in the processor's caches.
+fn up_to(rows: &[Row], to: Instant) -> usize {
+    rows.len() - rows.iter().rev().take_while(|row| row.at > to).count()
 }
 
 /// The share of the time covered by both in which they name the same limit, 0 to 1; `None` where they have no

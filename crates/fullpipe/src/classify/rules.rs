@@ -83,6 +83,19 @@ pub(super) fn verdicts(flow: &Flow<'_>, which: Range<usize>) -> Vec<Verdict> {
     verdicts
 }
 
+/// The same if they all name one limit: then nothing among them is a moment's noise.
+pub(super) fn of_one_limit(flow: &Flow<'_>, which: Range<usize>) -> Option<Vec<Verdict>> {
+    let mut verdicts: Vec<Verdict> = Vec::with_capacity(which.len());
+    for at in which.skip(1) {
+        let verdict = verdict(flow, at);
+        if verdicts.first().is_some_and(|first| first.limit != verdict.limit) {
+            return None;
+        }
+        verdicts.push(verdict);
+    }
+    Some(verdicts)
+}
+
 /// What lasts less than two round trips, or two rows, between two spans of one limit belongs to that limit: a moment's
 /// numbers are no change of the path.
 pub(super) fn without_blips(rows: &[Row], verdicts: &mut [Verdict]) {
@@ -123,13 +136,13 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if near.mostly(receive_window_is_full) {
         // A receiver doubles what it offers as it reads, and may lag behind a Cwnd that doubles too: the transfer has begun, and no
         // buffer is at its end.
-        let begins = if flow.by_rate { at < flow.startup_until } else { near.mostly(in_slow_start) };
+        let begins = if flow.by_rate { flow.in_startup(at) } else { near.mostly(in_slow_start) };
         if begins && flow.window_still_grows(at) {
             (Limit::SlowStart, High)
         } else {
             whose_window(flow, at, &near)
         }
-    } else if flow.by_rate && at < flow.startup_until {
+    } else if flow.in_startup(at) {
         (Limit::SlowStart, High)
     } else if !flow.by_rate && near.mostly(in_slow_start) {
         (Limit::SlowStart, Certain)

@@ -24,12 +24,12 @@ pub(super) struct Flow<'a> {
     /// its slow-start threshold says nothing.
     pub(super) by_rate: bool,
     past: &'a Past,
-    /// Made when a rule asks for them: an application that writes little needs neither.
+    /// Made when a rule asks for them: an application that writes little needs none.
     losses: OnceCell<Losses>,
     /// Of the receive windows up to each row.
     offered: OnceCell<Vec<Offered>>,
     /// The row up to which a sender that goes by rate was in its Startup.
-    pub(super) startup_until: usize,
+    startup_until: OnceCell<usize>,
 }
 
 /// The receive windows up to a row.
@@ -46,9 +46,21 @@ impl<'a> Flow<'a> {
     pub(super) fn after(past: &'a Past, rows: &'a [Row], host: &'a HostFacts) -> Self {
         let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
         let by_rate = named.map_or_else(|| goes_by_rate(rows), Algorithm::goes_by_rate);
-        let startup_until = if by_rate && !past.started { startup(rows) } else { 0 };
-        let (losses, offered) = (OnceCell::new(), OnceCell::new());
-        Self { rows, host, by_rate, past, losses, offered, startup_until }
+        Self {
+            rows,
+            host,
+            by_rate,
+            past,
+            losses: OnceCell::new(),
+            offered: OnceCell::new(),
+            startup_until: OnceCell::new(),
+        }
+    }
+
+    /// Whether it goes by rate, and was in its Startup at row `at`.
+    pub(super) fn in_startup(&self, at: usize) -> bool {
+        let is = self.by_rate && !self.past.started;
+        is && at < *self.startup_until.get_or_init(|| startup(self.rows))
     }
 
     /// Its losses, those of its past with them.

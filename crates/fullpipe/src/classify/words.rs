@@ -15,6 +15,19 @@ const COARSE: Duration = Duration::from_millis(150);
 
 /// One finding a limit, the longest first, from the time since `from`; each is made when it is asked for.
 pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> impl Iterator<Item = Finding> {
+    let mut tallies = tallies(judged, from);
+    let all = Tally::longest_first(&mut tallies);
+    tallies.into_iter().map(move |tally| Time { tally }.finding(flow, all))
+}
+
+/// Limit and confidence of the first of them.
+pub(super) fn longest(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> Option<(Limit, Confidence)> {
+    let mut tallies = tallies(judged, from);
+    Tally::longest_first(&mut tallies);
+    tallies.first().map(|tally| (tally.limit, sure(flow, tally)))
+}
+
+fn tallies<'a>(judged: &Judged<'a>, from: Instant) -> Vec<Tally<'a, Row>> {
     let mut tallies: Vec<Tally<'_, Row>> = Vec::new();
     let judged = judged.rows.windows(2).zip(&judged.verdicts);
     for (pair, verdict) in judged.filter(|(pair, _)| pair[1].at > from) {
@@ -24,8 +37,15 @@ pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> i
         tally.add(row.at.saturating_since(before.at), verdict.confidence, delivered);
         tally.rows.push(row);
     }
-    let all = Tally::longest_first(&mut tallies);
-    tallies.into_iter().map(move |tally| Time { tally }.finding(flow, all))
+    tallies
+}
+
+/// How sure a limit is; of rows too far apart nothing is certain.
+fn sure(flow: &Flow<'_>, tally: &Tally<'_, Row>) -> Confidence {
+    match tally.confidence() {
+        Confidence::Certain if coarse(flow).is_some() => Confidence::High,
+        confidence => confidence,
+    }
 }
 
 /// What the reader should know about the rows.
@@ -59,12 +79,11 @@ struct Time<'a> {
 impl Time<'_> {
     fn finding(&self, flow: &Flow<'_>, all: f64) -> Finding {
         let (evidence, could_not_tell) = self.evidence(flow);
-        let confidence = self.tally.confidence();
         Finding {
             limit: self.tally.limit,
             what: self.what(flow).into(),
             share: self.tally.share(all),
-            confidence: if coarse(flow).is_some() { confidence.min(Confidence::High) } else { confidence },
+            confidence: sure(flow, &self.tally),
             ceiling: self.tally.ceiling(),
             evidence,
             could_not_tell,

@@ -140,3 +140,42 @@ fn a_thousand_flows_at_ten_rows_a_second() {
         println!("{what}: {:.2} % of a core", 100.0 * share);
     }
 }
+
+/// The limit alone, and the finding alone, are those of the whole classification: over whatever a flow goes through, from every
+/// moment on, and where what holds changes back and forth too.
+#[test]
+fn the_limit_alone_is_the_first_of_all_findings() {
+    let mut told = BTreeMap::new();
+    for seed in 0..40 {
+        let mut live = Live::new(HostFacts::default());
+        let draws = |n: u64| fullpipe_units::draw(seed, 1, n);
+        // What holds lasts for some rows, often too few to be more than a moment's noise.
+        let (mut kind, mut left) = (0, 0);
+        for tenth in 1..=200 {
+            if left == 0 {
+                (kind, left) = (draws(2 * tenth) % 5, 1 + draws(2 * tenth + 1) % 7);
+            }
+            left -= 1;
+            let mut row = row(tenth * 100);
+            match kind {
+                0 => row.sender.notsent = Bytes::ZERO,
+                1 => row = at_the_window(tenth * 100),
+                2 => row.sender.ssthresh = None,
+                3 => (row.sender.notsent, row.sender.sndbuf_used) = (Bytes::ZERO, row.sender.sndbuf),
+                _ => {}
+            }
+            live.push(&row);
+        }
+        for tenth in 0..=201 {
+            let from = Instant::ZERO + Duration::from_millis(tenth * 100);
+            let first = live.classified(from).findings.into_iter().next();
+            let expected = first.as_ref().map(|finding| (finding.limit, finding.confidence));
+            assert_eq!(live.limit_since(from), expected, "seed {seed}, from {from:?}");
+            let held = live.held_since(from);
+            assert_eq!(held.as_ref().map(|held| (held.limit, held.confidence)), expected);
+            assert_eq!(held.map(|held| held.share), first.map(|finding| finding.share));
+            *told.entry(expected).or_insert(0) += 1;
+        }
+    }
+    assert!(told.len() >= 5, "limits of all kinds, and none at the end: {told:?}");
+}

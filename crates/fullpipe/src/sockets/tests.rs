@@ -45,7 +45,7 @@ fn a_growing_queue_is_told_with_its_end() {
     let full = report.backlog.memory_full_after_s.expect("an end");
     assert!((full - 1e9 / growth as f64).abs() < 1.0, "{full}");
     assert_eq!(report.limit, Some(Limit::Cwnd));
-    let line = line(report, MEMORY);
+    let line = lines(&reports, MEMORY);
     assert!(
         line.contains("8 Mbit/s") && line.contains("cwnd") && line.contains("are full after 16.7 min"),
         "{line}"
@@ -55,7 +55,7 @@ fn a_growing_queue_is_told_with_its_end() {
     run(&mut steady, 1, 1, 11, 0);
     let report = &steady.interval(None, MEMORY)[0];
     assert_eq!((report.offered, report.backlog.memory_full_after_s), (report.achieved, None));
-    assert!(!super::line(report, MEMORY).contains("offered"));
+    assert!(!lines(std::slice::from_ref(report), MEMORY).contains("offered"));
     // What the user says outranks what is measured: the rest is queued outside of the kernel.
     run(&mut steady, 1, 12, 11, 0);
     let report = &steady.interval(Some(Rate::from_bps(16_000_000)), MEMORY)[0];
@@ -83,7 +83,7 @@ fn an_interval_has_its_own_figures() {
     let [moved] = reports.as_slice() else { panic!("of the other there was no sample: {reports:#?}") };
     assert_eq!(moved.local.port(), 1_002);
     assert_eq!(moved.achieved.as_bps(), 1_000_000);
-    sockets.keep(|id| id == 2);
+    sockets.keep(Instant::ZERO + Duration::from_millis(3_000));
     assert_eq!(sockets.len(), 1);
     assert_eq!(sockets.whole(None, MEMORY).len(), 1);
 }
@@ -112,16 +112,51 @@ fn sums_never_fall() {
     let mut sockets = Sockets::new(HostFacts::default());
     run(&mut sockets, 1, 1, 20, 0);
     run(&mut sockets, 2, 1, 20, 0);
+    // The second ends, and the first goes on.
+    run(&mut sockets, 1, 21, 1, 0);
     let before = sockets.totals();
-    assert_eq!((before.sent, sockets.present().connections), (Bytes::new(2 * 1_900_000), 2));
-    assert!((before.limits[&Limit::Cwnd].as_secs_f64() - 3.8).abs() < 0.01, "{before:?}");
-    sockets.keep(|id| id == 1);
+    assert_eq!((before.sent, sockets.present().connections), (Bytes::new(2_000_000 + 1_900_000), 2));
+    assert!((before.limits[&Limit::Cwnd].as_secs_f64() - 3.9).abs() < 0.01, "{before:?}");
+    sockets.keep(Instant::ZERO + Duration::from_millis(2_100));
     assert_eq!(sockets.totals(), before);
     let present = sockets.present();
     assert_eq!((present.connections, present.unsent), (1, Bytes::new(50 * MSS)));
     assert_eq!(present.rtt, Some(Duration::from_millis(50)));
-    run(&mut sockets, 1, 21, 10, 0);
+    run(&mut sockets, 1, 22, 9, 0);
     assert_eq!(sockets.totals().sent, Bytes::new(1_900_000 + 2_900_000));
-    sockets.keep(|_| false);
+    sockets.keep(Instant::FAR_FUTURE);
     assert_eq!((sockets.totals().sent, sockets.present()), (Bytes::new(4_800_000), Present::default()));
+}
+
+/// Lines of text have no room for why: the reports for them say all else the same.
+#[test]
+fn reports_without_words_say_the_same() {
+    let (mut whole, mut brief) =
+        (Sockets::new(HostFacts::default()), Sockets::new(HostFacts::default()).without_words());
+    for sockets in [&mut whole, &mut brief] {
+        run(sockets, 1, 1, 11, 0);
+        // One that moved nothing, and yet something waits.
+        run(sockets, 2, 0, 2, 0);
+    }
+    let (whole, brief) = (whole.interval(None, MEMORY), brief.interval(None, MEMORY));
+    assert_eq!(lines(&whole, MEMORY), lines(&brief, MEMORY));
+    assert_eq!((whole.len(), lines(&whole, MEMORY).lines().count()), (2, 2));
+    let words = |report: &SocketReport| report.what.is_some() && report.evidence.is_some();
+    assert!(whole.iter().any(words) && !brief.iter().any(words));
+    let without = |report: SocketReport| SocketReport { what: None, evidence: None, ..report };
+    assert_eq!(whole.into_iter().map(without).collect::<Vec<_>>(), brief);
+}
+
+/// Number, ends, rate, round trip, limit and what waits: the columns stand below their names, and the time is each socket's own.
+#[test]
+fn a_line_has_its_columns() {
+    let mut sockets = Sockets::new(HostFacts::default());
+    run(&mut sockets, 1, 1, 11, 0);
+    run(&mut sockets, 2, 1, 21, 0);
+    assert_eq!(
+        heading() + &lines(&sockets.interval(None, MEMORY), MEMORY),
+        " seconds    #  connection                                           sent       rtt  limit         unsent\n     \
+         1.1    1  192.0.2.1:1001 > 192.0.2.1:443                   8 Mbit/s      50ms  cwnd          70.7 KiB\n     \
+         2.1    2  192.0.2.1:1002 > 192.0.2.1:443                   8 Mbit/s      50ms  cwnd          70.7 KiB\n"
+    );
 }

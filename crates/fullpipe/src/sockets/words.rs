@@ -1,5 +1,8 @@
 //! Sockets as lines of text.
 
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::SocketReport;
@@ -11,7 +14,10 @@ const NOTABLE_GROWTH: f64 = 0.1;
 /// Rows of a table of sockets.
 const MOST_LINES: usize = 10;
 
-/// The names of the columns of [`line()`].
+/// Room for a line, most often.
+const USUAL_LINE: usize = 128;
+
+/// The names of the columns of [`lines()`].
 pub fn heading() -> String {
     format!(
         "{:>8}  {:>3}  {:<44}  {:>11}  {:>8}  {:<12}  unsent\n",
@@ -19,22 +25,33 @@ pub fn heading() -> String {
     )
 }
 
-/// A socket in an interval: a line with its end. `memory` is what the application's queue may take.
-pub fn line(report: &SocketReport, memory: Memory) -> String {
-    let rtt = report.rtt_ms.map_or("-".into(), rtt);
-    let connection = format!("{} > {}", report.local, report.remote);
-    let mut text = format!(
-        "{:>8.1}  {:>3}  {connection:<44}  {:>11}  {rtt:>8}  {:<12}  {}",
-        report.t_s,
-        report.flow,
-        report.achieved.to_string(),
-        limit(report),
-        Bytes::new(report.notsent_bytes)
-    );
+/// Sockets in an interval: a line of each, with its end. `memory` is what the application's queue may take.
+pub fn lines(reports: &[SocketReport], memory: Memory) -> String {
+    let mut text = String::with_capacity(USUAL_LINE * reports.len());
+    // Those that were looked at together have one time.
+    let (mut seconds, mut begin) = (f64::NAN, String::new());
+    for report in reports {
+        if report.t_s != seconds {
+            (seconds, begin) = (report.t_s, format!("{:>8.1}", report.t_s));
+        }
+        // Writing to a text does not fail.
+        let _ = line(&mut text, &begin, report, memory);
+    }
+    text
+}
+
+fn line(text: &mut String, begin: &str, report: &SocketReport, memory: Memory) -> fmt::Result {
+    text.push_str(begin);
+    write!(text, "  {:>3}  {:<44}  {:>11}  ", report.flow, &*report.connection, report.achieved)?;
+    match report.rtt_ms.map(rtt) {
+        Some(rtt) => write!(text, "{rtt:>8}  ")?,
+        None => write!(text, "{:>8}  ", "-")?,
+    }
+    write!(text, "{:<12}  {}", limit(report), Bytes::new(report.notsent_bytes))?;
     if !report.received.is_zero() && report.received > report.achieved {
-        text += &format!("; receives {}", report.received);
+        write!(text, "; receives {}", report.received)?;
         if report.unread_bytes > 0 {
-            text += &format!(", {} unread", Bytes::new(report.unread_bytes));
+            write!(text, ", {} unread", Bytes::new(report.unread_bytes))?;
         }
     }
     if report.backlog.carries == Carries::Less && grows(report) {
@@ -42,10 +59,11 @@ pub fn line(report: &SocketReport, memory: Memory) -> String {
             Memory::Available(_) => " that this host has left",
             Memory::Given(_) | Memory::Unknown => "",
         };
-        text += &format!("; offered {}: {}", report.offered, becomes(&report.backlog, memory.bytes(), whose));
+        let becomes = becomes(&report.backlog, memory.bytes(), whose);
+        write!(text, "; offered {}: {becomes}", report.offered)?;
     }
-    text.truncate(text.trim_end().len());
-    text + "\n"
+    text.push('\n');
+    Ok(())
 }
 
 /// Whether the queue's growth is more than the moment's sawtooth.
@@ -54,15 +72,18 @@ fn grows(report: &SocketReport) -> bool {
     report.offered_source == "given" || growth > NOTABLE_GROWTH * report.achieved.as_bps() as f64
 }
 
-fn rtt(millis: f64) -> String {
+fn rtt(millis: f64) -> Duration {
     let digits = if millis < 10.0 { 1e5 } else { 1e4 };
-    Duration::from_secs_f64((millis / 1e3 * digits).round() / digits).to_string()
+    Duration::from_secs_f64((millis / 1e3 * digits).round() / digits)
 }
 
-fn limit(report: &SocketReport) -> String {
+fn limit(report: &SocketReport) -> Cow<'static, str> {
     use crate::explain::Confidence;
-    let unsure = report.confidence == Some(Confidence::Low);
-    report.limit.map_or("-".into(), |limit| format!("{limit}{}", if unsure { "?" } else { "" }))
+    match report.limit {
+        None => "-".into(),
+        Some(limit) if report.confidence == Some(Confidence::Low) => format!("{limit}?").into(),
+        Some(limit) => limit.name().into(),
+    }
 }
 
 /// The largest of the sockets as lines, for a report that explains one of them.
@@ -84,7 +105,7 @@ pub(crate) fn table(reports: &[SocketReport]) -> Vec<String> {
             &report.remote.to_string(),
             &amount(report.achieved),
             &amount(report.received),
-            &report.rtt_ms.map_or("-".into(), rtt),
+            &report.rtt_ms.map_or("-".into(), |millis| rtt(millis).to_string()),
             &limit(report),
             &Bytes::new(report.notsent_bytes).to_string(),
         )
