@@ -318,11 +318,12 @@ enum Message<'a> {
     Other,
 }
 
-/// The first message of `bytes` and what follows it; `None` where there is no whole one.
+/// The first message of `bytes` and what follows it. Of one that is longer than its room (keys of TCP-MD5, which only root is told, come
+/// before what BBR says and after all else) there is what found room. `None` where there is no header.
 fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     const NLM_F_MULTI: u16 = 2;
     let length = u32_at(bytes, 0)? as usize;
-    let content = bytes.get(HEADER..length)?;
+    let content = bytes.get(HEADER..length.min(bytes.len()))?;
     let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     let errno = || u32_at(content, 0).map_or(0, |errno| (errno as i32).wrapping_neg());
     let message = match u16_at(bytes, 4)? {

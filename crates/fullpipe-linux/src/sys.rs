@@ -218,8 +218,8 @@ fn queued(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
 /// Messages that a socket can be asked for at once.
 pub(crate) const MOST_MESSAGES: usize = 32;
 
-/// Waits for a message, and takes those with it that have come: each into its piece of `room`, which is cut evenly, with its length
-/// into `lengths`, of which there are [`MOST_MESSAGES`] at most. Returns how many came.
+/// Waits for a message, and takes those with it that have come: each into its piece of `room`, which is cut evenly, with the length
+/// that it has there into `lengths`, of which there are [`MOST_MESSAGES`] at most. Returns how many came.
 pub(crate) fn receive_several(
     fd: BorrowedFd<'_>,
     room: &mut [u8],
@@ -241,9 +241,6 @@ pub(crate) fn receive_several(
         unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, waits, std::ptr::null_mut()) };
     check(came)?;
     for (header, length) in headers.iter().zip(lengths).take(came as usize) {
-        if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message was too long"));
-        }
         *length = header.msg_len as usize;
     }
     Ok(came as usize)

@@ -54,6 +54,30 @@ fn a_socket_is_seen_as_it_sees_itself() {
     }
 }
 
+/// An answer that is longer than its room is an answer: it ends a request, and what found room is told.
+#[test]
+fn a_long_answer_is_cut_off() {
+    let (near, _far) = connection("127.0.0.1");
+    let mut diag = SockDiag::open().expect("sock_diag");
+    let id = dump(vec![peer_of(&near)])[0].id;
+    request_for(&id, &mut diag.requests);
+    diag.socket.send(&diag.requests, 0).expect("a request");
+    let mut lengths = [0];
+    sys::receive_several(diag.socket.as_fd(), &mut diag.buffer, &mut lengths).expect("an answer");
+    let whole = &mut diag.buffer[..lengths[0]];
+    let seen_in = |answer: &[u8]| {
+        let mut seen = Vec::new();
+        let requests = answered(answer, &mut seen).expect("no error");
+        (requests, seen.first().map(|seen| (seen.id, seen.sender.mss)))
+    };
+    let of_whole = seen_in(whole);
+    let longer = (whole.len() as u32 + 8_000).to_ne_bytes();
+    whole[..4].copy_from_slice(&longer);
+    assert_eq!(seen_in(whole), of_whole);
+    assert_eq!(seen_in(&whole[..HEADER + MESSAGE]), (1, None));
+    assert_eq!(of_whole.1.map(|(id, _)| id), Some(id));
+}
+
 /// The kernel leaves out who is not asked for, whatever the kind of the question.
 #[test]
 fn the_kernel_filters() {
