@@ -16,7 +16,7 @@
 //! window has just been opened begins with what Cwnd allows. Between two closings the sender then waits for ACKs and for Cwnd, while what
 //! it can bring about in the long run is that the window closes sooner.
 
-use super::rules::{LONG, WIDE_ROWS, receive_window_is_full};
+use super::rules::{LONG, WIDE_ROWS, by_path, receive_window_is_full};
 use super::spans::around;
 use super::window::{Flow, Window};
 use crate::explain::{Confidence, Limit};
@@ -50,11 +50,25 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
     }
 }
 
-/// Whether a window that is not full around row `at` is held by its reader all the same, who has left much of it unread for a long time,
-/// and all of it by turns.
-pub(super) fn reader_is_behind(flow: &Flow<'_>, at: usize) -> bool {
-    costs_more_than_the_buffer(flow, at, UNREAD)
-        && flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS
+/// What holds the congestion control around row `at`, where the receive window is not full: the path, but for a reader that has left much
+/// of the window unread for a long time, and all of it by turns.
+pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
+    let path = by_path(flow, at);
+    if path == (Limit::Link, Confidence::Certain) || !is_full_by_turns(flow, at) {
+        return path;
+    }
+    match path {
+        _ if costs_more_than_the_buffer(flow, at, UNREAD) => (Limit::ReceiverApp, Confidence::Low),
+        // ACKs that come late while a window is closed stretch round trips as a queue does, and a window that opens at once lets
+        // out what a short queue loses.
+        (limit @ (Limit::Link | Limit::Policer), _) => (limit, Confidence::Low),
+        other => other,
+    }
+}
+
+/// Whether the receive window is full now and then over many round trips.
+fn is_full_by_turns(flow: &Flow<'_>, at: usize) -> bool {
+    flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS
 }
 
 /// Whether the receive window is smaller than it was: a buffer never shrinks, so its reader fell behind.
@@ -77,7 +91,7 @@ mod tests {
 
     use crate::classify::samples::row;
     use crate::classify::{HostFacts, classify};
-    use crate::explain::Limit;
+    use crate::explain::{Confidence, Limit};
 
     const RTT: Duration = Duration::from_millis(40);
 
@@ -160,5 +174,23 @@ mod tests {
         let mut never_full = rows(FLIGHT, never_full);
         never_full[0].sender.rwnd = Bytes::new(188_928);
         assert_eq!(main_limit(&never_full), Limit::Cwnd);
+    }
+
+    /// Late ACKs and bursts come with a window that is full now and then: a queue or a shaper is not sure beside them.
+    #[test]
+    fn beside_a_window_that_fills_by_turns_a_path_is_not_sure() {
+        const FLIGHT: u64 = 24_000;
+        let course = |filled: u64| {
+            move |millis: u64| {
+                let room = if millis % 500 < filled { FLIGHT } else { 188_928 };
+                (room, FLIGHT, millis * FLIGHT / 40)
+            }
+        };
+        let told = |filled| {
+            let told = classify(&rows(FLIGHT, course(filled)), &HostFacts::default()).findings;
+            (told[0].limit, told[0].confidence)
+        };
+        assert_eq!(told(0), (Limit::Link, Confidence::High));
+        assert_eq!(told(50), (Limit::Link, Confidence::Low));
     }
 }

@@ -21,7 +21,7 @@ use std::ops::Range;
 
 use fullpipe_lab::trace::Row;
 
-use super::reader::{reader_is_behind, whose_window};
+use super::reader::{by_reader_or_path, whose_window};
 use super::spans::{Verdict, round_trip};
 use super::window::{Flow, Window, bps, over, stretch};
 use crate::explain::{Confidence, Limit};
@@ -117,7 +117,7 @@ pub(super) fn without_blips(rows: &[Row], verdicts: &mut [Verdict]) {
 }
 
 fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
-    use Confidence::{Certain, High, Low};
+    use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
         // A buffer that holds more than it may was filled up while data left: what left may have filled the congestion
@@ -149,11 +149,7 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if flow.window(at, 2 * NEAR, WAITS_ROWS).share(waits_for_buffer) >= WAITS {
         (Limit::Sndbuf, High)
     } else {
-        match by_path(flow, at) {
-            line @ (Limit::Link, Certain) => line,
-            _ if reader_is_behind(flow, at) => (Limit::ReceiverApp, Low),
-            path => path,
-        }
+        by_reader_or_path(flow, at)
     };
     Verdict { limit, confidence }
 }

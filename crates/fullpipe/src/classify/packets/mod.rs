@@ -25,7 +25,7 @@ use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::reader::{reader_is_behind, whose_window};
+use super::reader::{by_reader_or_path, whose_window};
 use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, without_blips};
 use super::spans::{self, Verdict, around, round_trip};
 use super::window::{Flow, Window, median, stretch};
@@ -173,9 +173,8 @@ impl<'a> Packets<'a> {
         } else if self.looks_for_min_rtt(flow, at) {
             (Limit::Cwnd, High)
         } else {
-            match by_path(flow, at) {
-                line @ (Limit::Link, Certain) => line,
-                _ if reader_is_behind(flow, at) => (Limit::ReceiverApp, Low),
+            match by_reader_or_path(flow, at) {
+                reader @ (Limit::ReceiverApp, _) => reader,
                 (Limit::Cwnd, confidence) if flow.by_rate => (Limit::Cwnd, confidence),
                 (Limit::Cwnd, _) => self.by_clock(flow, rated, at),
                 (limit, confidence) => (limit, if self.line.is_some() { confidence } else { Low }),
