@@ -34,6 +34,8 @@ pub(super) const WIDE: u64 = 6;
 pub(super) const WIDE_ROWS: usize = 8;
 /// Round trips on either side over which a share of losses is judged that comes in bursts.
 pub(super) const LONG: u64 = 32;
+/// Times the smoothed round trip that data is in flight where ACKs are withheld. Half of it may be chance: rows are few.
+const LATE: f64 = 2.0;
 /// Round trips that a limit lasts at least between two spans of another.
 const BLIP: u64 = 2;
 /// Rows that it lasts at most without being one, where they are further apart.
@@ -207,6 +209,15 @@ fn at_the_pacing_cap(near: &Window<'_>) -> bool {
     near.mostly(capped) && most.is_some_and(|most| near.rate() >= AT_THE_CAP * most)
 }
 
+/// Data is in flight for far longer than its round trips take (Little's law: what is in flight is what is delivered in the time that it
+/// takes): ACKs are withheld, as by a receiver whose reader rests, and no round-trip time shows it. The rate is then that of the ACKs.
+fn answers_late(wide: &Window<'_>) -> bool {
+    let in_flight = wide.mean(|row| Some(row.sender.inflight.get() as f64));
+    let round_trip = wide.median(|row| row.sender.srtt.map(|srtt| srtt.as_secs_f64()));
+    let (Some(in_flight), Some(round_trip)) = (in_flight, round_trip) else { return false };
+    in_flight * 8.0 > LATE * wide.rate() * round_trip
+}
+
 /// What holds the congestion control.
 pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
@@ -247,7 +258,44 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         return (fixed, confidence.max(High));
     }
     if flow.losses().at_fixed_rate() {
+        // The rate of ACKs that come late is as steady as a policer's, whatever is lost beside it.
+        if answers_late(&wide) {
+            return (Limit::Cwnd, Low);
+        }
         return (Limit::Policer, if full.is_some_and(|full| full < ROOM) { High } else { Low });
     }
     (Limit::Cwnd, High)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::Bytes;
+
+    use super::*;
+    use crate::classify::samples::{MSS, row};
+    use crate::classify::{HostFacts, classify};
+
+    /// Windows of 60 to 120 segments that lose one at their top each three seconds: behind a policer, where each leaves in a round trip, and
+    /// where ACKs are withheld for `times` as long, which no round trip shows.
+    #[test]
+    fn losses_at_a_fixed_rate_are_no_policers_where_acks_come_late() {
+        let told = |times: u64| {
+            let mut delivered = 0;
+            let sawtooth = |nth: u64| {
+                let window = 60 + nth % 60;
+                let mut row = row(50 * nth);
+                delivered += window * MSS / times;
+                let sender = &mut row.sender;
+                (sender.cwnd, sender.inflight) = (Bytes::new(window * MSS), Bytes::new(window * MSS));
+                sender.flight_size = sender.inflight;
+                (sender.delivered, sender.retransmits) = (Bytes::new(delivered), nth / 60);
+                row
+            };
+            let rows: Vec<Row> = (1..=600).map(sawtooth).collect();
+            let told = classify(&rows, &HostFacts::default()).findings;
+            (told[0].limit, told[0].confidence)
+        };
+        assert_eq!(told(1), (Limit::Policer, Confidence::Low));
+        assert_eq!(told(4), (Limit::Cwnd, Confidence::Low));
+    }
 }
