@@ -21,9 +21,10 @@
 //! | `window` | what the rows of a short time say together |
 //! | `losses` | the episodes of loss, and whether a fixed rate is behind them |
 //! | `rules` | the order of the rules |
-//! | `reader` | whose a full receive window is |
+//! | `reader` | whose a full receive window is, and what it is by turns beside a path |
 //! | `buffers` | whether a buffer grows by itself, is at its limit, or was set |
 //! | `streams` | parallel streams together: what each has of its own, and what they share |
+//! | `tally` | the time of one limit, of rows and of packets alike |
 //! | `words` | findings: evidence, what could not be told, and why |
 //! | `exact` | the truth |
 //! | [`packets`] | the same from what a capture shows, which is less |

@@ -53,22 +53,17 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
 /// What holds the congestion control around row `at`, where the receive window is not full: the path, but for a reader that has left much
 /// of the window unread for a long time, and all of it by turns.
 pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
-    let path = by_path(flow, at);
-    if path == (Limit::Link, Confidence::Certain) || !is_full_by_turns(flow, at) {
-        return path;
-    }
-    match path {
-        _ if costs_more_than_the_buffer(flow, at, UNREAD) => (Limit::ReceiverApp, Confidence::Low),
+    use Confidence::{Certain, High, Low};
+    // Asked last: it looks at many rows.
+    let by_turns = || flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS;
+    match by_path(flow, at) {
+        line @ (Limit::Link, Certain) => line,
+        _ if costs_more_than_the_buffer(flow, at, UNREAD) && by_turns() => (Limit::ReceiverApp, Low),
         // ACKs that come late while a window is closed stretch round trips as a queue does, and a window that opens at once lets
         // out what a short queue loses.
-        (limit @ (Limit::Link | Limit::Policer), _) => (limit, Confidence::Low),
-        other => other,
+        (limit @ (Limit::Link | Limit::Policer), High) if by_turns() => (limit, Low),
+        path => path,
     }
-}
-
-/// Whether the receive window is full now and then over many round trips.
-fn is_full_by_turns(flow: &Flow<'_>, at: usize) -> bool {
-    flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS
 }
 
 /// Whether the receive window is smaller than it was: a buffer never shrinks, so its reader fell behind.
