@@ -387,7 +387,7 @@ fn a_test_of_iperf3_is_an_input() {
     assert!(becomes(|| std::net::TcpStream::connect(("127.0.0.1", free)).is_ok()));
     for flags in [&["-J", "-P", "2"][..], &["--json-stream"], &["-J", "--tcp-and-udp"]] {
         // The part over TCP that has UDP beside it is not held back by -b.
-        let slow = ["-t", "1", "-b", "5M", "--fq-rate", "8M", "--link", "20mbit"];
+        let slow = ["-t", "2", "-b", "5M", "--fq-rate", "8M", "--link", "20mbit"];
         let client = ["iperf3", "-c", "127.0.0.1", "-p", &port];
         let (code, report, error) = fullpipe(&[&client[..], &slow, flags].concat());
         assert_eq!(code, 0, "{error}");
