@@ -161,7 +161,10 @@ impl Connection {
                 // The SYN-ACK was lost, or is late.
                 self.syn_pending = true;
             }
-        } else if segment.flags.has(Flags::SYN) || !in_window {
+        } else if segment.flags.has(Flags::SYN)
+            || offset.is_none_or(|start| self.is_stale(now, segment, start))
+            || !in_window
+        {
             self.challenge(now);
         } else if acknowledges {
             self.establish(now, segment);

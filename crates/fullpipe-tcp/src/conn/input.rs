@@ -166,9 +166,24 @@ impl Connection {
         }
     }
 
-    /// [`Self::handle_segment`] for whatever comes, in the order of the RFC.
+    /// [`Self::handle_segment`] for any segment, in the order of RFC 9293 section 3.10.7.4. A step that drops the segment
+    /// returns before a later step has changed anything:
+    ///
+    /// ```text
+    ///   no ACK, RST or SYN ── dropped            an old timestamp ──────── ACK, dropped      (PAWS, R1)
+    ///   RST ───────────────── reset or dropped   outside the window ────── ACK, dropped      (R2)
+    ///   SYN ───────────────── challenge ACK      an ACK out of range ───── challenge ACK     (RFC 5961)
+    ///                                            else: timestamp (R3), ACK and window, data, FIN
+    /// ```
+    ///
+    /// R1 to R3 are the rules of RFC 7323 section 5.3.
     #[inline(never)]
     pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
+        // Without an ACK there is nothing that RFC 5961 section 5 could check, so a blind attacker would only have to guess
+        // the sequence number. Linux drops such a segment first; the RFC does so in its fifth step. A closed port resets it.
+        if !segment.flags.may_be_handled() && self.state != State::Closed {
+            return;
+        }
         if !self.state.carries_data() && !self.on_segment_without_data(now, segment) {
             return;
         }
@@ -179,35 +194,50 @@ impl Connection {
             self.on_reset(now, start.filter(|_| !beyond), rcv_nxt);
             return;
         }
-        // Acceptability: what lies below everything (a window probe, keep-alive or SYN) or beyond the
-        // window is answered with an ACK and goes no further. Old data does: DSACK reports it.
         let Some(start) = start.filter(|_| !segment.flags.has(Flags::SYN)) else {
             self.challenge(now);
             return;
         };
         let end = start + segment.seq_len();
-        if end == start && (end < self.last_ack_sent || beyond) {
-            self.challenge(now);
-            return;
-        }
-        if self.is_stale(now, segment, start) || beyond {
-            self.acks.demand();
-            return;
-        }
-        if let Some(timestamps) = segment.timestamps {
-            if !self.is_older(now, timestamps.value) {
-                self.note_timestamp(now, timestamps, start);
+        if self.is_stale(now, segment, start) {
+            // An ACK that newer segments have overtaken is common, and needs no answer (Linux since 6.14).
+            if end > start || start >= rcv_nxt {
+                self.refuse(now, segment, start, end);
             }
-            if segment.len > 0 && self.window.is_new_echo(timestamps.echo) {
-                self.window.on_echo(timestamps.echo, clock(now), self.readable());
-            }
-        }
-        if segment.flags.has(Flags::ACK) && !self.on_ack(now, segment, start) {
             return;
+        }
+        // What ends before the last ACK was sent is old: as in Linux (`rcv_wup`), what has come since may still be repeated.
+        if end < self.last_ack_sent || beyond {
+            self.refuse(now, segment, start, end);
+            return;
+        }
+        if !self.on_ack(now, segment, start) {
+            return;
+        }
+        if let Some(timestamps) = self.timestamps_of(segment)
+            && segment.len > 0
+            && self.window.is_new_echo(timestamps.echo)
+        {
+            self.window.on_echo(timestamps.echo, clock(now), self.readable());
         }
         if end > start && !(self.detached && self.refuses_data(now, segment, start)) {
             self.note_mark(segment);
             self.on_data(now, segment, start, end);
+        }
+    }
+
+    /// Answers a segment that is not acceptable with an ACK, and takes nothing of it. Octets that have been received before are
+    /// reported (RFC 2883); a segment with data is no part of a loop of ACKs, so each one is answered.
+    #[cold]
+    fn refuse(&mut self, now: Instant, segment: &Segment, start: u64, end: u64) {
+        let old = start..end.min(self.reassembly.rcv_nxt());
+        if end == start {
+            self.challenge(now);
+        } else if old.is_empty() {
+            self.acks.demand();
+        } else {
+            let arrival = self.reassembly.insert(old.start, old.end);
+            self.owe_ack(now, u64::from(segment.len), arrival, false);
         }
     }
 
@@ -237,17 +267,39 @@ impl Connection {
         }
     }
 
-    /// PAWS (RFC 7323 section 5): an old timestamp marks a segment from a previous wrap.
-    fn is_stale(&self, now: Instant, segment: &Segment, start: u64) -> bool {
-        let Some(timestamps) = segment.timestamps else { return false };
-        // A reordered pure ACK is tolerated: it carries nothing that could be misplaced (PAWS-5).
-        segment.len > 0 && start >= self.reassembly.rcv_nxt() && self.is_older(now, timestamps.value)
+    /// The segment's timestamps; `None` if it has none, or the handshake agreed on none (RFC 7323 section 3.2).
+    #[inline]
+    pub(super) fn timestamps_of(&self, segment: &Segment) -> Option<Timestamps> {
+        segment.timestamps.filter(|_| self.has_timestamps)
     }
 
-    /// The peer's clock said so before what was noted of it last; unless that was so long ago that the clock has gone
-    /// round halfway (PAWS-3, RFC 7323 section 5.5).
+    /// PAWS (RFC 7323 section 5.3, R1): an old timestamp shows that the segment comes from before a wrap of the sequence
+    /// numbers.
+    pub(super) fn is_stale(&self, now: Instant, segment: &Segment, start: u64) -> bool {
+        self.timestamps_of(segment).is_some_and(|timestamps| {
+            self.is_older(now, timestamps.value) && !self.is_overtaken_ack(segment, start, timestamps.value)
+        })
+    }
+
+    /// PAWS-5: a duplicate ACK without a new window, overtaken by less than a timeout. It cannot misplace anything, and its
+    /// SACK blocks are worth having (Linux: `tcp_disordered_ack_check`).
+    fn is_overtaken_ack(&self, segment: &Segment, start: u64, value: u32) -> bool {
+        let window = u64::from(segment.window) << self.peer_scale;
+        let changes_window = start > self.snd_wl1 || window > self.snd_wnd || window == 0;
+        let age = Duration::from_millis(u64::from(self.ts_recent.wrapping_sub(value)));
+        segment.seq_len() == 0
+            && start == self.reassembly.rcv_nxt()
+            && segment.ack == self.iss.plus(1).plus(self.snd_una)
+            && !changes_window
+            && age <= self.rtt.rto()
+    }
+
+    /// `value` is older than the peer's last timestamp; unless that was noted so long ago that the peer's clock has gone
+    /// halfway round (PAWS-3, RFC 7323 section 5.5). Zero is no timestamp: some hosts put it into their SYN, and their true
+    /// clock may look older than that.
     fn is_older(&self, now: Instant, value: u32) -> bool {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
+            && self.ts_recent != 0
             && now.saturating_since(self.ts_recent_at) < TIMESTAMP_VALID_FOR
     }
 
@@ -327,6 +379,14 @@ impl Connection {
             self.challenge(now);
             return false;
         };
+        // R3 comes after R2 and the check above: a forged timestamp would make PAWS drop what the peer sends. As on the slow
+        // path of Linux an old ACK brings no timestamp, so that without data in flight a forger has to know SND.UNA.
+        if let Some(timestamps) = self.timestamps_of(segment)
+            && ack >= self.snd_una
+            && !self.is_older(now, timestamps.value)
+        {
+            self.note_timestamp(now, timestamps, start);
+        }
         self.unanswered_probes = 0;
         self.check_app_limited();
         let window_changed = self.update_send_window(segment, start, ack);
@@ -367,7 +427,8 @@ impl Connection {
             self.heard_at = now;
             self.stats.acks += 1;
         }
-        self.take_rtt(&delivery, segment.timestamps.filter(|_| una_advanced));
+        let timestamps = self.timestamps_of(segment);
+        self.take_rtt(&delivery, timestamps.filter(|_| una_advanced));
         if una_advanced {
             // With timestamps the RTT of a retransmission is unambiguous: the path answers.
             let answers = delivery.newest_rtt().is_some() || self.has_timestamps;
@@ -383,7 +444,7 @@ impl Connection {
             self.rack.on_dsack(self.snd_una, self.snd_nxt);
             spurious = self.undo.on_duplicate(start);
         }
-        if una_advanced && segment.timestamps.is_some_and(|ts| self.undo.is_late_original(ts.echo)) {
+        if una_advanced && timestamps.is_some_and(|ts| self.undo.is_late_original(ts.echo)) {
             spurious |= self.on_late_original();
         }
         self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
@@ -480,7 +541,7 @@ impl Connection {
 
     /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate of what was sent again.
     fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
-        if segment.sack.is_empty() {
+        if segment.sack.is_empty() || !self.has_sack {
             return None;
         }
         let (origin, una) = (self.iss.plus(1).plus(self.snd_una), self.snd_una);

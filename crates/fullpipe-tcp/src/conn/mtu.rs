@@ -16,6 +16,8 @@ use crate::cc::Signal;
 const LEAST_IPV4: u64 = 552;
 /// Every path for IPv6 takes as much (RFC 8200 section 5).
 const LEAST_IPV6: u64 = 1280;
+/// Payload and TCP options of the smallest segment: 68 bytes, the least MTU of IPv4, hold them and the TCP header.
+const LEAST_MSS: u64 = 68 - 20;
 /// Where packets seem to vanish: the payload tried first, then half of it and so on (`tcp_base_mss`, `tcp_mtu_probe_floor`).
 const BLACK_HOLE_MSS: u64 = 1024;
 const BLACK_HOLE_FLOOR: u64 = 48;

@@ -25,7 +25,7 @@ impl Connection {
             && segment.seq == self.irs.plus(1).plus(rcv_nxt)
             && segment.sack.is_empty()
             && !self.probe.is_outstanding();
-        let Some(timestamps) = segment.timestamps.filter(|_| expected) else { return false };
+        let Some(timestamps) = self.timestamps_of(segment).filter(|_| expected) else { return false };
         // What an old clock says is for PAWS.
         if (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0 {
             return false;

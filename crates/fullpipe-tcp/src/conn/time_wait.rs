@@ -70,6 +70,9 @@ impl TimeWait {
 
     /// Handles a segment that opens no new connection.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
+        if !segment.flags.may_be_handled() {
+            return TimeWaitVerdict::Ignored;
+        }
         let reset = segment.flags.has(Flags::RST);
         let stale = self.age(segment).is_some_and(|age| age < 0);
         if !stale && segment.seq == self.rcv_nxt && (reset || segment.seq_len() == 0) {

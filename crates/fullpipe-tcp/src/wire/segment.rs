@@ -35,6 +35,11 @@ impl Flags {
         self.0 & (Self::SYN.0 | Self::FIN.0 | Self::RST.0) == 0
     }
 
+    /// Has an ACK, or is a RST or SYN: in a synchronised state everything else is dropped (RFC 9293 section 3.10.7.4).
+    pub(crate) const fn may_be_handled(self) -> bool {
+        self.0 & (Self::ACK.0 | Self::RST.0 | Self::SYN.0) != 0
+    }
+
     /// Eight bits of a header. One that has no name here (URG) is kept and means nothing.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)

@@ -15,6 +15,7 @@
 mod close;
 mod ecn;
 mod flow;
+mod forged;
 mod handshake;
 mod limits;
 mod loss;
