@@ -15,7 +15,6 @@ use super::reset::reset_for;
 use super::timers::RetransmitTimer;
 use super::{Connection, Event, State};
 use crate::cc::Hints;
-use crate::tx::build;
 use crate::wire::{Flags, SackBlocks, Segment, SynOptions};
 
 /// Retransmissions of a SYN before giving up, and how many of them are a second apart before the
@@ -205,7 +204,8 @@ impl Connection {
         // Absent, or absurd: RFC 9293's default and the kernel's floor (MSS-2, MSS-3).
         let default = self.config.ip.default_mss();
         let peer_mss = u64::from(if options.mss == 0 { default } else { options.mss }).max(88);
-        self.mss = self.own_mss().min(peer_mss).saturating_sub(self.option_bytes()).max(48);
+        self.path_mss = self.own_mss().min(peer_mss).saturating_sub(self.option_bytes()).max(48);
+        self.mss = self.path_mss;
     }
 
     fn establish(&mut self, now: Instant, segment: &Segment) {
@@ -218,7 +218,7 @@ impl Connection {
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_scale };
         self.snd_wnd = u64::from(segment.window) << shift;
         self.max_snd_wnd = self.snd_wnd;
-        self.mss = build::bound_to_half_window(self.mss, self.snd_wnd);
+        self.mss = self.bounded_mss();
         // Karn: a SYN that was sent again gives no sample.
         if self.syn_transmissions == 1 && self.syn_retries == 0 {
             let rtt = now.saturating_since(self.syn_sent_at);

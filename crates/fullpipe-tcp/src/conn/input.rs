@@ -389,7 +389,7 @@ impl Connection {
         }
         self.unanswered_probes = 0;
         self.check_app_limited();
-        let window_changed = self.update_send_window(segment, start, ack);
+        let window_changed = self.update_send_window(now, segment, start, ack);
         let ack = ack.max(self.snd_una);
         if self.has_nothing_to_hear(segment, ack) {
             if segment.len == 0 {
@@ -527,14 +527,22 @@ impl Connection {
     ///
     /// True if it says another window than before.
     #[inline(always)]
-    pub(super) fn update_send_window(&mut self, segment: &Segment, start: u64, ack: u64) -> bool {
+    pub(super) fn update_send_window(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        start: u64,
+        ack: u64,
+    ) -> bool {
         let window = u64::from(segment.window) << self.peer_scale;
         let changed = window != self.snd_wnd;
         let reopens = start == self.snd_wl1 && (window > self.snd_wnd || window == 0);
         if ack > self.snd_una || (ack == self.snd_una && (start > self.snd_wl1 || reopens)) {
             self.snd_wnd = window;
-            self.max_snd_wnd = self.max_snd_wnd.max(window);
             self.snd_wl1 = start;
+            if window > self.max_snd_wnd {
+                self.on_largest_window(now, window);
+            }
         }
         changed
     }

@@ -129,7 +129,10 @@ pub struct Connection {
     // Sequence space: offset 0 is the octet after the SYN.
     iss: SeqNum,
     irs: SeqNum,
+    /// Payload of a full segment.
     mss: u64,
+    /// Payload that the path and the peer's MSS option allow, however small the peer's window.
+    path_mss: u64,
     has_timestamps: bool,
     has_sack: bool,
     peer_scale: u8,
@@ -296,6 +299,7 @@ impl Connection {
             iss: SeqNum(draws.at(0) as u32),
             irs: SeqNum::default(),
             mss,
+            path_mss: mss,
             has_timestamps: true,
             has_sack,
             peer_scale: 0,

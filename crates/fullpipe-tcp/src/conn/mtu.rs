@@ -11,6 +11,7 @@ use fullpipe_units::Instant;
 
 use super::{Connection, IpVersion};
 use crate::cc::Signal;
+use crate::tx::build;
 
 /// No path is believed to be narrower (`net.ipv4.route.min_pmtu`): a forged message shall not make segments of nothing.
 const LEAST_IPV4: u64 = 552;
@@ -34,7 +35,7 @@ impl Connection {
             IpVersion::V6 => mtu,
         };
         let mss = mtu.saturating_sub(self.config.ip.headers() + self.option_bytes());
-        let smaller = self.state.carries_data() && mss < self.mss;
+        let smaller = self.state.carries_data() && mss < self.path_mss;
         if smaller {
             self.cut_segments_to(now, mss);
         }
@@ -54,11 +55,34 @@ impl Connection {
     /// What is larger than `mss` and outstanding is sent again, in pieces. It was not lost to congestion: the windows stay, in
     /// segments as in Linux.
     fn cut_segments_to(&mut self, now: Instant, mss: u64) {
-        self.mss = mss;
+        self.path_mss = mss;
         self.board.mark_larger_than(mss);
-        self.signal(now, Signal::MssChanged);
-        let cx = self.context(now);
-        self.refresh_control(&cx);
+        self.resize_segments(now);
+    }
+
+    /// The peer has offered a larger window than ever: segments that a small one had cut grow with it.
+    #[inline(never)]
+    pub(super) fn on_largest_window(&mut self, now: Instant, window: u64) {
+        self.max_snd_wnd = window;
+        if self.mss < self.path_mss {
+            self.resize_segments(now);
+        }
+    }
+
+    /// Payload of a full segment: what the path allows, and no more than half of the largest window that the peer has offered,
+    /// so that there is always an ACK under way (Linux: `tcp_sync_mss`).
+    pub(super) fn bounded_mss(&self) -> u64 {
+        build::bound_to_half_window(self.path_mss, self.max_snd_wnd).max(LEAST_MSS - self.option_bytes())
+    }
+
+    fn resize_segments(&mut self, now: Instant) {
+        let mss = self.bounded_mss();
+        if mss != self.mss {
+            self.mss = mss;
+            self.signal(now, Signal::MssChanged);
+            let cx = self.context(now);
+            self.refresh_control(&cx);
+        }
     }
 
     /// Bytes of options in every segment.

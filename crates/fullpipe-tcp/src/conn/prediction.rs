@@ -62,7 +62,7 @@ impl Connection {
         if self.unsent() < self.mss {
             self.rate.mark_app_limited(0);
         }
-        self.update_send_window(segment, start, self.snd_una);
+        self.update_send_window(now, segment, start, self.snd_una);
         let arrival = self.reassembly.insert(start, end);
         self.accepted = Accepted { start, range: start..end };
         self.owe_ack(now, len, arrival, false);
@@ -93,7 +93,7 @@ impl Connection {
         let Some(delivery) = delivery.filter(|_| whole) else { return false };
         self.note_timestamp(now, timestamps, start);
         self.unanswered_probes = 0;
-        self.update_send_window(segment, start, ack);
+        self.update_send_window(now, segment, start, ack);
         self.probe_armed_at = None;
         self.snd_una = ack;
         self.rate.on_delivered(now, delivery.cum_acked);

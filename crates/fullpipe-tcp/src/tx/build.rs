@@ -114,12 +114,16 @@ fn quantum(control: &Control, rate: Option<Rate>, basis: &Basis) -> u64 {
     }
 }
 
-/// A window smaller than two segments is used in halves, so that there is always an ACK under way.
+/// A window smaller than two segments is used in halves, so that there is always an ACK under way. A window of 0 binds
+/// nothing: it says that the peer takes no data now, not how much it takes at once (Linux: `tcp_bound_to_half_wnd`).
 pub(crate) fn bound_to_half_window(mss: u64, window: u64) -> u64 {
     /// Below the default segment size halving would cost more than it gains (RFC 9293's 536).
     const DEFAULT_MSS: u64 = 536;
-    let cutoff = if window > DEFAULT_MSS { window / 2 } else { window };
-    mss.min(cutoff.max(48))
+    match window {
+        0 => mss,
+        1..=DEFAULT_MSS => mss.min(window),
+        _ => mss.min(window / 2),
+    }
 }
 
 #[cfg(test)]
@@ -188,5 +192,6 @@ mod tests {
         assert_eq!(bound_to_half_window(1448, 1040), 520);
         assert_eq!(bound_to_half_window(1448, 65_160), 1448);
         assert_eq!(bound_to_half_window(1448, 500), 500);
+        assert_eq!(bound_to_half_window(1448, 0), 1448);
     }
 }
