@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use fullpipe::{Demand, InputError, Memory};
+use fullpipe_analysis::{Demand, InputError, Memory};
 use fullpipe_lab::experiment::Amount;
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;

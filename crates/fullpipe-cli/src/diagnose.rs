@@ -5,12 +5,12 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
-use fullpipe::input::capture::is_capture;
-use fullpipe::input::trace::Choice;
-use fullpipe::input::{decode, ss};
-use fullpipe::report::html::render_diagnosis;
-use fullpipe::tune::KEYS;
-use fullpipe::{
+use fullpipe_analysis::input::capture::is_capture;
+use fullpipe_analysis::input::trace::Choice;
+use fullpipe_analysis::input::{decode, ss};
+use fullpipe_analysis::report::html::render_diagnosis;
+use fullpipe_analysis::tune::KEYS;
+use fullpipe_analysis::{
     Capture, DiagnoseError, Facts, HostSettings, InputError, Iperf3Log, Kind, Look, SocketReport, Trace,
     render_text,
 };
@@ -70,7 +70,7 @@ pub(crate) fn explained(
         let settings = if facts.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
         settings.filter(|source| *source == LOCAL).and_then(|_| memory_left())
     })?;
-    let diagnosed = output::with_progress(|progress| fullpipe::diagnose(&facts, progress));
+    let diagnosed = output::with_progress(|progress| fullpipe_analysis::diagnose(&facts, progress));
     let diagnosis = diagnosed.map_err(|e| match e {
         DiagnoseError::Input(e) => Failure::from(e).about(name),
         DiagnoseError::Defect(e) => Failure::from(e),

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use fullpipe::Sockets;
-use fullpipe::classify::HostFacts;
+use fullpipe_analysis::Sockets;
+use fullpipe_analysis::classify::HostFacts;
 use fullpipe_linux::Clock;
 use fullpipe_linux::sock_diag::Which;
 use fullpipe_linux::watch::Watch;

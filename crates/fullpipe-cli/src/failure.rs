@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap::error::ContextKind;
-use fullpipe::InputError;
+use fullpipe_analysis::InputError;
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::experiment::ExperimentError;
 use fullpipe_units::ParseUnitError;

@@ -18,7 +18,7 @@ mod show;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ErrorKind};
-use fullpipe::Look;
+use fullpipe_analysis::Look;
 
 pub(crate) use self::args::Iperf3Args;
 use crate::args::DiagnoseArgs;

@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use fullpipe::Look;
-use fullpipe::report::html::Made;
+use fullpipe_analysis::Look;
+use fullpipe_analysis::report::html::Made;
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};

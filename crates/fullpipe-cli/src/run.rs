@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use fullpipe::report::html::render_experiment;
+use fullpipe_analysis::report::html::render_experiment;
 use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Report, ResultTable, Run, Timed, TraceTable, summaries};

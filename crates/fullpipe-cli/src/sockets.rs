@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fullpipe::classify::HostFacts;
-use fullpipe::input::iperf3::Format as LogFormat;
-use fullpipe::sockets::{self, Sample};
-use fullpipe::{Facts, HostSettings, Look, Memory, SocketReport, Sockets, Trace};
+use fullpipe_analysis::classify::HostFacts;
+use fullpipe_analysis::input::iperf3::Format as LogFormat;
+use fullpipe_analysis::sockets::{self, Sample};
+use fullpipe_analysis::{Facts, HostSettings, Look, Memory, SocketReport, Sockets, Trace};
 use fullpipe_linux::sock_diag::{Peer, Seen, Which};
 use fullpipe_linux::watch::{Round, Watch};
 use fullpipe_units::{Duration, Instant};

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fullpipe::Look;
+use fullpipe_analysis::Look;
 
 use crate::args::DiagnoseArgs;
 use crate::failure::Failure;

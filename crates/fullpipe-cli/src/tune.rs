@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
-use fullpipe::tune::{Aim, Change, Device, HostFacts, KEYS, Peer, Plan, Role, Route, Stated};
-use fullpipe::{DiagnoseError, HostSettings, Look, render_plan, render_show};
+use fullpipe_analysis::tune::{Aim, Change, Device, HostFacts, KEYS, Peer, Plan, Role, Route, Stated};
+use fullpipe_analysis::{DiagnoseError, HostSettings, Look, render_plan, render_show};
 use fullpipe_linux::tune::{self as host, Applied, Guard, Place};
 use fullpipe_units::{Duration, Probability};
 use serde::Serialize;
@@ -126,7 +126,7 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
     }
     let to = args.to.as_deref().map(To::find).transpose()?.map(|to| to.address);
     let place = settled(&args.place)?;
-    let shown = fullpipe::tune::show(&facts(&place, to)?, &args.rtt, args.loss);
+    let shown = fullpipe_analysis::tune::show(&facts(&place, to)?, &args.rtt, args.loss);
     match args.output.format() {
         Format::Json => output::print(&output::json(&shown)?)?,
         Format::Text => output::print(&render_show(&shown, look))?,
@@ -151,7 +151,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     let aim = aim(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
     let host = facts(&place, aim.to)?;
-    let planned = output::with_progress(|progress| fullpipe::tune::plan(&host, &aim, progress));
+    let planned = output::with_progress(|progress| fullpipe_analysis::tune::plan(&host, &aim, progress));
     let mut plan = planned.map_err(|error| match error {
         DiagnoseError::Input(error) => Failure::from(error),
         DiagnoseError::Defect(error) => Failure::from(error),

@@ -7,7 +7,7 @@ mod process;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fullpipe::ladder::{Repeats, climb_known};
+use fullpipe_analysis::ladder::{Repeats, climb_known};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Run, Timed};
 use fullpipe_lab::scenario::Scenario;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use fullpipe::situations::{expected, named};
+use fullpipe_analysis::situations::{expected, named};
 use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::Row;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use fullpipe::tune::What;
+use fullpipe_analysis::tune::What;
 use fullpipe_units::{Duration, ParseUnitError, Probability, Rate};
 
 use super::OutputArgs;

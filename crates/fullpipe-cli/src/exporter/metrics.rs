@@ -4,8 +4,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use fullpipe::Limit;
-use fullpipe::sockets::{Present, Totals};
+use fullpipe_analysis::Limit;
+use fullpipe_analysis::sockets::{Present, Totals};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use fullpipe::Live;
-use fullpipe::classify::HostFacts;
+use fullpipe_analysis::Live;
+use fullpipe_analysis::classify::HostFacts;
 use fullpipe_iperf3::Params;
 use fullpipe_iperf3::document::{Interval, Start};
 use fullpipe_lab::trace::Row;

@@ -10,7 +10,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use fullpipe::situations::{self, Named};
+use fullpipe_analysis::situations::{self, Named};
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::results::{Run, Timed};
 use fullpipe_lab::scenario::{LossPattern, Scenario};

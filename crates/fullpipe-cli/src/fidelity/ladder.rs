@@ -1,8 +1,8 @@
 //! The ladder of each point, and what the kernel makes of its rungs.
 
-use fullpipe::ladder::{Repeats, climb_known};
-use fullpipe::proof::{self, Held};
-use fullpipe::{DiagnoseError, Rung};
+use fullpipe_analysis::ladder::{Repeats, climb_known};
+use fullpipe_analysis::proof::{self, Held};
+use fullpipe_analysis::{DiagnoseError, Rung};
 use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::results::Run;
 use fullpipe_lab::scenario::Scenario;

@@ -13,8 +13,8 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use fullpipe::Limit;
-use fullpipe::situations::{self, Named, Situation};
+use fullpipe_analysis::Limit;
+use fullpipe_analysis::situations::{self, Named, Situation};
 use fullpipe_lab::experiment::{Experiment, Point};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::workload::{Reading, Writing};

@@ -1,7 +1,7 @@
 //! Runs of which the limit is known, and what the classifier says of them.
 
-use fullpipe::Limit;
-use fullpipe::situations::{self, Situation};
+use fullpipe_analysis::Limit;
+use fullpipe_analysis::situations::{self, Situation};
 use fullpipe_lab::experiment::{Experiment, Point};
 
 use super::kernel::{self, Asked, Wanted};

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use fullpipe::classify::HostFacts;
-use fullpipe::{
+use fullpipe_analysis::classify::HostFacts;
+use fullpipe_analysis::{
     Diagnosis, HostSettings, Latency, Look, SideBySide, render_latency, render_side_by_side, render_text,
 };
 use fullpipe_iperf3::document::{Document, End};

@@ -9,9 +9,9 @@
 
 use std::net::IpAddr;
 
-use fullpipe::input::InputError;
-use fullpipe::input::iperf3::Format;
-use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Received, Trace};
+use fullpipe_analysis::input::InputError;
+use fullpipe_analysis::input::iperf3::Format;
+use fullpipe_analysis::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Received, Trace};
 use fullpipe_iperf3::document::Document;
 use fullpipe_lab::trace::{self, Received as Sample, Row};
 use fullpipe_units::{Duration, Instant, Rate};
@@ -163,7 +163,7 @@ fn diagnosed(
         no_path: here && known.link.is_none(),
         ..*facts
     };
-    output::with_progress(|progress| fullpipe::diagnose(&facts, progress))
+    output::with_progress(|progress| fullpipe_analysis::diagnose(&facts, progress))
 }
 
 /// Whether the server runs on this host: both ends of the data connections have one address.

@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use fullpipe::input::iperf3::Format as LogFormat;
-use fullpipe::{Facts, Look, Trace};
+use fullpipe_analysis::input::iperf3::Format as LogFormat;
+use fullpipe_analysis::{Facts, Look, Trace};
 use fullpipe_iperf3::Params;
 use fullpipe_linux::Stop;
 use fullpipe_linux::iperf3::Place;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fullpipe::classify::{HostFacts, of_one_of_several};
-use fullpipe::live::Live;
-use fullpipe::{HostSettings, Latency};
+use fullpipe_analysis::classify::{HostFacts, of_one_of_several};
+use fullpipe_analysis::live::Live;
+use fullpipe_analysis::{HostSettings, Latency};
 use fullpipe_iperf3::document::{Document, Event, Interval, Start, Told};
 use fullpipe_iperf3::text::Text;
 use fullpipe_lab::trace::{Received, Row};

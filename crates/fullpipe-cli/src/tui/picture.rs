@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use fullpipe::Limit;
-use fullpipe::live::{Held, Live};
+use fullpipe_analysis::Limit;
+use fullpipe_analysis::live::{Held, Live};
 use fullpipe_lab::trace::Row;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 

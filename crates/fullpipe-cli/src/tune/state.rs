@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use fullpipe::tune::{Override, overrides};
+use fullpipe_analysis::tune::{Override, overrides};
 use fullpipe_linux::tune::{self as host, Applied, Drift, Phase, Place, State, Status, TakenBack};
 use serde::Serialize;
 

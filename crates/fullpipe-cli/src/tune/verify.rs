@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use fullpipe::tune::{Verdict, judge};
+use fullpipe_analysis::tune::{Verdict, judge};
 use fullpipe_iperf3::document::{Interval, Start};
 use fullpipe_iperf3::{Mode, Params};
 use fullpipe_lab::trace::Row;

@@ -7,9 +7,9 @@
 
 mod situation;
 
-use fullpipe::classify::{Classified, HostFacts, agreement, classify, exact, share};
-use fullpipe::explain::Confidence;
-use fullpipe::{Limit, Live};
+use fullpipe_analysis::classify::{Classified, HostFacts, agreement, classify, exact, share};
+use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::{Limit, Live};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, TcpInfo};

@@ -6,10 +6,10 @@
 mod situation;
 mod tapped;
 
-use fullpipe::Capture;
-use fullpipe::classify::{agreement, exact};
-use fullpipe::explain::Confidence;
-use fullpipe::input::capture::{Counts, Side};
+use fullpipe_analysis::Capture;
+use fullpipe_analysis::classify::{agreement, exact};
+use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::input::capture::{Counts, Side};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;

@@ -1,9 +1,9 @@
 //! What a test tells whose data flows over several streams, or towards this host: the same limit as one stream from here, or what one
 //! end cannot know.
 
-use fullpipe::explain::Confidence;
-use fullpipe::input::iperf3::Format;
-use fullpipe::{DiagnoseError, Diagnosis, Facts, Findings, Limit, Received, Trace, explain};
+use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::input::iperf3::Format;
+use fullpipe_analysis::{DiagnoseError, Diagnosis, Facts, Findings, Limit, Received, Trace, explain};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{self, Row};
@@ -146,7 +146,7 @@ fn too_little_is_no_measurement() {
 }
 
 fn diagnosed(facts: &Facts<'_>) -> Result<Diagnosis, DiagnoseError> {
-    fullpipe::diagnose(facts, |_| ())
+    fullpipe_analysis::diagnose(facts, |_| ())
 }
 
 /// A line of many gigabits is climbed within what one waits for, however few round trips that are, and what was done is said. On one host

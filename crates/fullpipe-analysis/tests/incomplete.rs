@@ -4,9 +4,9 @@
 
 mod tapped;
 
-use fullpipe::explain::{Confidence, Finding};
-use fullpipe::input::capture::Side;
-use fullpipe::{Capture, Limit};
+use fullpipe_analysis::explain::{Confidence, Finding};
+use fullpipe_analysis::input::capture::Side;
+use fullpipe_analysis::{Capture, Limit};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;

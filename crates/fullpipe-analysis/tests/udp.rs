@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use fullpipe::explain::Confidence;
-use fullpipe::laws::loss_based_rate;
-use fullpipe::report::Source;
-use fullpipe::stats::DEFAULT_MSS;
-use fullpipe::{Diagnosis, Facts, HostSettings, Iperf3Log, Limit, render_text};
+use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::laws::loss_based_rate;
+use fullpipe_analysis::report::Source;
+use fullpipe_analysis::stats::DEFAULT_MSS;
+use fullpipe_analysis::{Diagnosis, Facts, HostSettings, Iperf3Log, Limit, render_text};
 use fullpipe_units::{Duration, Rate};
 
 /// Ten seconds that arrive as sent but for `lost` of the datagrams of 1448 bytes, `late` of them out of order.
@@ -45,7 +45,7 @@ fn facts(log: &Iperf3Log) -> Facts<'_> {
 }
 
 fn diagnose(facts: &Facts<'_>) -> Diagnosis {
-    fullpipe::diagnose(facts, |_| ()).unwrap()
+    fullpipe_analysis::diagnose(facts, |_| ()).unwrap()
 }
 
 #[track_caller]
@@ -142,7 +142,7 @@ fn the_ladder_stands_on_the_hosts_as_they_are() {
 fn without_rtt_or_line_there_is_no_ladder() {
     let log = log_of(18, 2, 0);
     for given in [Facts::of(&log), Facts { rtt: None, ..facts(&log) }, Facts { link: None, ..facts(&log) }] {
-        let diagnosis = fullpipe::diagnose(&given, |_| panic!("nothing to simulate")).unwrap();
+        let diagnosis = fullpipe_analysis::diagnose(&given, |_| panic!("nothing to simulate")).unwrap();
         assert!(diagnosis.ladder.is_empty());
         assert_says(&diagnosis.notes, "with --rtt and --link");
         let shown = render_text(&diagnosis, 80);

@@ -1,7 +1,7 @@
 //! The runs of the eleven situations, `experiments/situations`, and words for what was made of one.
 
-use fullpipe::Limit;
-use fullpipe::classify::{Classified, share};
+use fullpipe_analysis::Limit;
+use fullpipe_analysis::classify::{Classified, share};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 

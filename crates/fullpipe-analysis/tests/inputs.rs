@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
-use fullpipe::explain::{Confidence, RttSource};
-use fullpipe::input::iperf3::{Format, Protocol, Role};
-use fullpipe::input::{decode, ss};
-use fullpipe::{Diagnosis, Facts, InputError, Iperf3Log, Limit, explain, render_text};
+use fullpipe_analysis::explain::{Confidence, RttSource};
+use fullpipe_analysis::input::iperf3::{Format, Protocol, Role};
+use fullpipe_analysis::input::{decode, ss};
+use fullpipe_analysis::{Diagnosis, Facts, InputError, Iperf3Log, Limit, explain, render_text};
 use fullpipe_units::{Bytes, Duration, draw};
 
 fn folder() -> std::path::PathBuf {

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fullpipe::advice::{Command, Host};
-use fullpipe::explain::Confidence;
-use fullpipe::report::Source;
-use fullpipe::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Limit, Rung, render_text};
+use fullpipe_analysis::advice::{Command, Host};
+use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::report::Source;
+use fullpipe_analysis::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Limit, Rung, render_text};
 use fullpipe_units::Rate;
 
 fn example(name: &str) -> String {
@@ -40,7 +40,7 @@ impl Given {
 }
 
 fn diagnose(facts: &Facts<'_>) -> Diagnosis {
-    fullpipe::diagnose(facts, |_| ()).unwrap()
+    fullpipe_analysis::diagnose(facts, |_| ()).unwrap()
 }
 
 fn mbps(rate: Rate) -> f64 {
@@ -138,7 +138,7 @@ fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
     let count = |_| {
         runs.fetch_add(1, Ordering::Relaxed);
     };
-    let diagnosis = fullpipe::diagnose(&facts, count).unwrap();
+    let diagnosis = fullpipe_analysis::diagnose(&facts, count).unwrap();
     assert_eq!(diagnosis, diagnose(&facts));
     assert!(runs.into_inner() >= 10);
     let last = diagnosis.ladder.last().unwrap();
@@ -152,7 +152,7 @@ fn absurd_round_trips_are_refused() {
     let given = Given::new("cubic.iperf3.txt");
     for rtt in ["0ms", "20us", "2.1s", "11s"] {
         let facts = Facts { rtt: rtt.parse().ok(), ..given.facts() };
-        let Err(DiagnoseError::Input(error)) = fullpipe::diagnose(&facts, |_| ()) else {
+        let Err(DiagnoseError::Input(error)) = fullpipe_analysis::diagnose(&facts, |_| ()) else {
             panic!("{rtt} was taken")
         };
         assert!(error.hint.contains("--rtt"), "{rtt}: {}", error.hint);

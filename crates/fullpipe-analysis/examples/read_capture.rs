@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::process::ExitCode;
 
-use fullpipe::Capture;
+use fullpipe_analysis::Capture;
 
 fn main() -> ExitCode {
     let Some(path) = env::args_os().nth(1) else {

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use fullpipe::report::html::{Made, render_diagnosis, render_experiment};
-use fullpipe::{Demand, Diagnosis, Facts, HostSettings, Iperf3Log, Memory, diagnose};
+use fullpipe_analysis::report::html::{Made, render_diagnosis, render_experiment};
+use fullpipe_analysis::{Demand, Diagnosis, Facts, HostSettings, Iperf3Log, Memory, diagnose};
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Report, Timed, summaries};
