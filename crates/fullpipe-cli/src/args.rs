@@ -8,11 +8,11 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use fullpipe_analysis::{Demand, InputError, Memory};
-use fullpipe_lab::experiment::Amount;
-use fullpipe_tcp::buffers::KernelVersion;
-use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, ParseUnitError, Probability, Rate};
+use fullpipe::lab::experiment::Amount;
+use fullpipe::tcp::buffers::KernelVersion;
+use fullpipe::tcp::cc::Algorithm;
+use fullpipe::units::{Bytes, Duration, ParseUnitError, Probability, Rate};
+use fullpipe::{Demand, InputError, Memory};
 
 #[cfg_attr(not(target_os = "linux"), allow(unused_imports, reason = "the command is for Linux"))]
 pub(crate) use tune::{
@@ -63,8 +63,6 @@ pub(crate) enum Command {
     Emu(EmuArgs),
     /// Serve what holds the connections of this host to Prometheus
     Exporter(ExporterArgs),
-    /// Run an experiment in the simulator and on the kernel, and compare
-    Fidelity(FidelityArgs),
     /// Measure to or as an iperf3 server, and name what holds the transfer back
     Iperf3(Box<Iperf3Args>),
     /// Plan what to change on a host, try it, and take it back
@@ -483,60 +481,6 @@ pub(crate) struct ExporterArgs {
     pub(crate) link: Option<Rate>,
 }
 
-const FIDELITY_EXAMPLE: &str = "\
-Examples:
-  fullpipe fidelity experiments/fidelity.toml --out fidelity --page docs/FIDELITY.md
-  fullpipe fidelity --ladder experiments/ladder-cells.toml --out ladder --page docs/LADDER.md
-  fullpipe fidelity --situations experiments/kernel-situations.toml --out situations --page docs/SITUATIONS.md
-  fullpipe fidelity --situations --live experiments/kernel-situations.toml --repeat 4 --out live --page docs/LIVE.md
-  fullpipe fidelity experiments/fidelity-quick.toml --out quick --check
-
-Kernel runs take real time and want a machine that has nothing else to do. Each is kept in --out as soon as it is made; the
-same command goes on where it stopped, whether Ctrl-C, a full disk or a crash had ended it. A path without loss is run with
-the first seed only (but for --situations), and a run that the machine disturbed is made again at the end.
-
-Exit codes:
-  0  done
-  1  the input cannot be used, or a run went wrong
-  2  wrong usage
-  4  this process may not make network namespaces or TUN devices
-  5  with --check: the two are not as near as is asked, or the right limit is not named often enough";
-
-#[derive(Debug, ClapArgs)]
-#[command(after_help = FIDELITY_EXAMPLE)]
-pub(crate) struct FidelityArgs {
-    /// The experiment, a TOML file
-    pub(crate) file: PathBuf,
-
-    /// Climb the ladder of each point as whatif does, and run every rung's remedy on the kernel
-    #[arg(long)]
-    pub(crate) ladder: bool,
-
-    /// Have the classifier name the limit of each run, and compare with that in the name of its point
-    #[arg(long, conflicts_with = "ladder")]
-    pub(crate) situations: bool,
-
-    /// With --situations, measure each with fullpipe iperf3 -c against iperf3's own server
-    #[arg(long, requires = "situations")]
-    pub(crate) live: bool,
-
-    /// Seeds per point, instead of the file's
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub(crate) repeat: Option<u64>,
-
-    /// Keep the kernel's runs in DIR, and take those that are there
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
-
-    /// Also put the table into FILE, a page in Markdown
-    #[arg(long, value_name = "FILE")]
-    pub(crate) page: Option<PathBuf>,
-
-    /// Exit with 5 unless every cell agrees, the ladder holds, or 95 % of the limits are right
-    #[arg(long)]
-    pub(crate) check: bool,
-}
-
 const COMPLETIONS_EXAMPLE: &str = "\
 Example:
   fullpipe completions bash > ~/.local/share/bash-completion/completions/fullpipe
@@ -606,20 +550,19 @@ pub(crate) enum DatapathName {
     Offload,
 }
 
+impl From<DatapathName> for fullpipe::Datapath {
+    fn from(name: DatapathName) -> Self {
+        match name {
+            DatapathName::Plain => Self::Plain,
+            DatapathName::Offload => Self::Offload,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum World {
     #[default]
     Sim,
     Emu,
     Live,
-}
-
-impl World {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Sim => "sim",
-            Self::Emu => "emu",
-            Self::Live => "live",
-        }
-    }
 }

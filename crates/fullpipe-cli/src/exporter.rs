@@ -1,136 +1,16 @@
-//! `fullpipe exporter`: the sockets of this host for Prometheus, and probes.
-//!
-//! ```text
-//!   a thread: samples of each group, ten a second ──► Sockets, one a group ◄── /metrics: sums and gauges
-//!                                         an iperf3 server ◄── a short test ◄── /probe?target=HOST
-//! ```
+//! `fullpipe exporter`: metrics of this host's connections for Prometheus.
 
-mod http;
-mod metrics;
-mod probe;
-
-use std::net::TcpListener;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
-use fullpipe_analysis::Sockets;
-use fullpipe_analysis::classify::HostFacts;
-use fullpipe_linux::Clock;
-use fullpipe_linux::sock_diag::Which;
-use fullpipe_linux::watch::Watch;
-use fullpipe_units::{Duration, Instant};
+use fullpipe::exporter::{Exporter, serve};
 
 use crate::args::ExporterArgs;
-use crate::exporter::http::{Answer, Request};
-use crate::exporter::probe::{Prober, Refused};
 use crate::failure::Failure;
-use crate::sockets::{peers, take};
-
-/// Between two samples: what the rules of the classifier want.
-const EVERY: Duration = Duration::from_millis(100);
-/// The group of all connections.
-const ALL: &str = "all";
-/// Groups: each has some twenty series.
-const MOST_GROUPS: usize = 100;
-
-/// For people.
-const PLAIN: &str = "text/plain; charset=utf-8";
-
-/// Sockets that are summed up together.
-struct Sampled {
-    dst: String,
-    sockets: Sockets,
-    up: bool,
-}
-
-type Groups = Arc<Mutex<Vec<Sampled>>>;
+use crate::output::Notes;
 
 pub(crate) fn exporter(args: &ExporterArgs) -> Result<ExitCode, Failure> {
-    let mut dsts = args.dst.clone();
-    if dsts.is_empty() {
-        dsts.push(ALL.into());
-    }
-    if dsts.len() > MOST_GROUPS {
-        return Err(Failure::usage(format!("{} times --dst", dsts.len()), format!("at most {MOST_GROUPS}")));
-    }
-    let host = HostFacts { line: args.link, ..HostFacts::default() };
-    let mut watches = Vec::new();
-    let mut groups = Vec::new();
-    for dst in dsts {
-        let peers = if args.dst.is_empty() { Vec::new() } else { peers(&dst)? };
-        watches.push(Watch::begin(Which { peers, inodes: None }, args.pid)?);
-        groups.push(Sampled { dst, sockets: Sockets::new(host), up: true });
-    }
-    let listener = TcpListener::bind(args.listen).map_err(|e| {
-        Failure::new(
-            format!("cannot listen on {}: {e}", args.listen),
-            "give another with --listen ADDRESS:PORT",
-        )
-    })?;
-    let groups: Groups = Arc::new(Mutex::new(groups));
-    let sampled = Arc::clone(&groups);
-    thread::spawn(move || sample(&mut watches, &sampled));
-    eprintln!("note: http://{}/metrics", args.listen);
-    let prober = Prober::default();
-    http::serve(&listener, move |request| answer(request, &groups, &prober, host));
+    let exporter =
+        Exporter { listen: args.listen, dst: args.dst.clone(), process: args.pid, link: args.link };
+    serve(&exporter, &Notes)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Takes samples for as long as the process runs.
-fn sample(watches: &mut [Watch], groups: &Groups) {
-    let clock = Clock::starting_in(Duration::ZERO);
-    let mut seen = Vec::new();
-    let mut next = clock.now();
-    loop {
-        for (number, watch) in watches.iter_mut().enumerate() {
-            let round = watch.round(&mut seen);
-            let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
-            let group = &mut groups[number];
-            group.up = round.is_ok();
-            match round {
-                Ok(round) => take(&mut group.sockets, round, &seen, true),
-                // A process that ended has no sockets any more; a kernel that does not answer may do so again.
-                Err(_) => group.sockets.keep(Instant::FAR_FUTURE),
-            }
-        }
-        next = (next + EVERY).max(clock.now());
-        clock.sleep_until(next);
-    }
-}
-
-fn answer(request: &Request, groups: &Groups, prober: &Prober, host: HostFacts) -> Answer {
-    let path = request.url.split('?').next().unwrap_or_default();
-    let reads = matches!(request.method.as_str(), "GET" | "HEAD");
-    match path {
-        // It takes seconds, and others have their metrics meanwhile.
-        "/probe" if request.method == "GET" => probe(request, prober, host),
-        _ if !reads => text(405, PLAIN, "GET or HEAD\n".into()),
-        "/metrics" => text(200, metrics::CONTENT_TYPE, page(groups)),
-        "/" => text(200, PLAIN, "fullpipe exporter: /metrics, /probe?target=HOST\n".into()),
-        _ => text(404, PLAIN, "there are /metrics and /probe?target=HOST\n".into()),
-    }
-}
-
-fn probe(request: &Request, prober: &Prober, host: HostFacts) -> Answer {
-    match prober.probe(&request.url, request.scrape_timeout.as_deref(), host) {
-        Ok(probed) => text(200, metrics::CONTENT_TYPE, metrics::of_probe(&probed)),
-        Err(Refused::Bad(why)) => text(400, PLAIN, why),
-        Err(Refused::Busy) => text(503, PLAIN, "another probe runs: two would measure each other\n".into()),
-    }
-}
-
-fn page(groups: &Groups) -> String {
-    let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
-    let groups = groups.iter_mut().map(|group| metrics::Group {
-        dst: group.dst.clone(),
-        totals: group.sockets.totals(),
-        present: group.sockets.present(),
-        up: group.up,
-    });
-    metrics::page(&groups.collect::<Vec<_>>())
-}
-
-const fn text(status: u16, kind: &'static str, body: String) -> Answer {
-    Answer { status, kind, body }
 }

@@ -6,10 +6,9 @@ use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap::error::ContextKind;
-use fullpipe_analysis::InputError;
-use fullpipe_lab::campaign::RunPanicked;
-use fullpipe_lab::experiment::ExperimentError;
-use fullpipe_units::ParseUnitError;
+use fullpipe::lab::experiment::ExperimentError;
+use fullpipe::units::ParseUnitError;
+use fullpipe::{ErrorKind, InputError};
 
 use crate::args::Args;
 
@@ -18,16 +17,12 @@ pub(crate) const RUNTIME: u8 = 1;
 /// The command line is not one.
 pub(crate) const USAGE: u8 = 2;
 /// The other end cannot be reached, refuses or breaks off.
-#[cfg(target_os = "linux")]
 pub(crate) const NETWORK: u8 = 3;
 /// The machine does not let the process do it.
-#[cfg(target_os = "linux")]
 pub(crate) const RIGHTS: u8 = 4;
 /// A change was begun, did not succeed, and is taken back.
-#[cfg(target_os = "linux")]
 pub(crate) const REVERTED: u8 = 6;
 /// There is no such command: the exit code of shells.
-#[cfg(target_os = "linux")]
 pub(crate) const NO_COMMAND: u8 = 127;
 /// The run is fine and an expectation is not met.
 pub(crate) const EXPECTATION: u8 = 5;
@@ -111,34 +106,35 @@ fn command_line() -> String {
     named.map_or_else(|| "fullpipe".into(), |name| format!("fullpipe {name}"))
 }
 
+impl From<fullpipe::Error> for Failure {
+    fn from(error: fullpipe::Error) -> Self {
+        let code = match error.kind {
+            ErrorKind::Usage => USAGE,
+            ErrorKind::Rights => RIGHTS,
+            ErrorKind::NoCommand => NO_COMMAND,
+            ErrorKind::Network => NETWORK,
+            ErrorKind::Reverted => REVERTED,
+            _ => RUNTIME,
+        };
+        Self::new(error.message, error.hint).exiting(code)
+    }
+}
+
 impl From<ExperimentError> for Failure {
     fn from(error: ExperimentError) -> Self {
-        Self::new(error.message, error.hint)
+        fullpipe::Error::from(error).into()
     }
 }
 
 impl From<InputError> for Failure {
     fn from(error: InputError) -> Self {
-        Self::new(error.message, error.hint)
-    }
-}
-
-impl From<RunPanicked> for Failure {
-    fn from(error: RunPanicked) -> Self {
-        Self::new(error.to_string(), "this is a defect of fullpipe: please report it with the input")
+        fullpipe::Error::from(error).into()
     }
 }
 
 #[cfg(target_os = "linux")]
-impl From<fullpipe_linux::Error> for Failure {
-    fn from(error: fullpipe_linux::Error) -> Self {
-        let code = match error.kind {
-            fullpipe_linux::Kind::Rights => RIGHTS,
-            fullpipe_linux::Kind::NoCommand => NO_COMMAND,
-            fullpipe_linux::Kind::Network => NETWORK,
-            fullpipe_linux::Kind::Reverted => REVERTED,
-            fullpipe_linux::Kind::Settings | fullpipe_linux::Kind::System => RUNTIME,
-        };
-        Self::new(error.message, error.hint).exiting(code)
+impl From<fullpipe::linux::Error> for Failure {
+    fn from(error: fullpipe::linux::Error) -> Self {
+        fullpipe::Error::from(error).into()
     }
 }

@@ -4,10 +4,6 @@ mod args;
 #[cfg(target_os = "linux")]
 mod client;
 #[cfg(target_os = "linux")]
-mod explained;
-#[cfg(target_os = "linux")]
-mod kept;
-#[cfg(target_os = "linux")]
 mod probe;
 #[cfg(target_os = "linux")]
 mod server;
@@ -18,7 +14,7 @@ mod show;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ErrorKind};
-use fullpipe_analysis::Look;
+use fullpipe::Look;
 
 pub(crate) use self::args::Iperf3Args;
 use crate::args::DiagnoseArgs;

@@ -14,13 +14,10 @@ mod exporter;
 #[path = "exporter_elsewhere.rs"]
 mod exporter;
 mod failure;
-#[cfg(target_os = "linux")]
-mod fidelity;
 mod interrupt;
 mod iperf3;
 mod manual;
 mod output;
-mod pcapng;
 mod run;
 #[cfg(target_os = "linux")]
 mod sockets;
@@ -53,10 +50,6 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Emu(args) => emu::emu(&args),
         Command::Exporter(args) => exporter::exporter(&args),
-        #[cfg(target_os = "linux")]
-        Command::Fidelity(args) => fidelity::fidelity(&args),
-        #[cfg(not(target_os = "linux"))]
-        Command::Fidelity(_) => Err(emu::no_linux()),
         Command::Iperf3(args) => iperf3::iperf3(&args, look),
         #[cfg(target_os = "linux")]
         Command::Tune(args) => tune::tune(&args, look),

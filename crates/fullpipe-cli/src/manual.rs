@@ -7,6 +7,8 @@ use clap_mangen::Man;
 
 use crate::args::{Args, CompletionsArgs, ManArgs};
 use crate::failure::Failure;
+use fullpipe::files::write_atomically;
+
 use crate::output;
 
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
@@ -23,7 +25,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     if let Some(dir) = &args.out {
         for command in std::iter::once(&fullpipe).chain(fullpipe.get_subcommands()) {
             let (name, text) = page(command)?;
-            output::write_atomically(dir, &name, text)?;
+            write_atomically(dir, &name, text)?;
         }
         return Ok(ExitCode::SUCCESS);
     }

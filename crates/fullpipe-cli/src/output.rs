@@ -1,16 +1,14 @@
 //! Results as text and JSON, to the terminal and to files.
 
-use std::ffi::OsStr;
-use std::fmt::Display;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::Path;
 
-use fullpipe_analysis::Look;
-use fullpipe_analysis::report::html::Made;
-use fullpipe_lab::campaign::{Progress, RunPanicked};
-use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
+use fullpipe::files::{cannot_write, write_atomically};
+use fullpipe::lab::campaign::Progress;
+use fullpipe::lab::experiment::Experiment;
+use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
+use fullpipe::report::html::Made;
+use fullpipe::{Look, Observer, json};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::Color;
@@ -39,30 +37,54 @@ pub(crate) fn look(color: Color) -> Look {
 }
 
 /// Does `work` with a bar of its simulated runs: on a terminal only, for in a log redrawn lines are noise.
-pub(crate) fn with_progress<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {
-    if !io::stderr().is_terminal() {
-        return work(&|_| ());
-    }
-    let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
-    let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let done = work(&|progress| {
-        bar.set_length(progress.total as u64);
-        bar.set_position(progress.done as u64);
+pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
+    let bar = io::stderr().is_terminal().then(|| {
+        let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
+        ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     });
-    bar.finish_and_clear();
+    let ladder = Ladder { bar };
+    let done = work(&ladder);
+    if let Some(bar) = &ladder.bar {
+        bar.finish_and_clear();
+    }
     done
+}
+
+/// Prints notes, and nothing else.
+pub(crate) struct Notes;
+
+impl Observer for Notes {
+    fn note(&self, text: &str) {
+        eprintln!("note: {text}");
+    }
+
+    fn status(&self, text: &str) {
+        eprintln!("{text}");
+    }
+}
+
+/// Shows how far a ladder is.
+pub(crate) struct Ladder {
+    bar: Option<ProgressBar>,
+}
+
+impl Observer for Ladder {
+    fn progress(&self, progress: Progress) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(progress.total as u64);
+            bar.set_position(progress.done as u64);
+        }
+    }
 }
 
 /// `report` as a document that ends with a newline.
 pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
-    let document = serde_json::to_string_pretty(report);
-    document.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
+    Ok(json::document(report)?)
 }
 
 /// `value` on one line, its end included.
 pub(crate) fn json_line(value: &impl serde::Serialize) -> Result<String, Failure> {
-    let line = serde_json::to_string(value);
-    line.map(|text| text + "\n").map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
+    Ok(json::line(value)?)
 }
 
 /// Writes `text` to standard output. A reader that has seen enough (`| head`) is no failure.
@@ -70,22 +92,23 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(cannot_write(Path::new("standard output"), &e, "give it somewhere to write to"))
+            Err(cannot_write(Path::new("standard output"), &e, "give it somewhere to write to").into())
         }
         _ => Ok(()),
     }
 }
 
 /// Writes the page that `render` makes to `path`.
-pub(crate) fn write_html(
+pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     path: &Path,
-    render: impl FnOnce(Made<'_>) -> Result<String, RunPanicked>,
+    render: impl FnOnce(Made<'_>) -> Result<String, E>,
 ) -> Result<(), Failure> {
     let Some(name) = path.file_name() else {
         return Err(Failure::new(format!("{} is no file", path.display()), "give --html report.html"));
     };
     let made = Made { command: &command_line(), version: env!("CARGO_PKG_VERSION") };
-    write_atomically(path.parent().unwrap_or(Path::new("")), &name.to_string_lossy(), render(made)?)
+    let page = render(made).map_err(Into::into)?;
+    Ok(write_atomically(path.parent().unwrap_or(Path::new("")), &name.to_string_lossy(), page)?)
 }
 
 /// The command line as a shell would take it.
@@ -101,94 +124,6 @@ fn command_line() -> String {
     let arguments =
         std::env::args_os().skip(1).map(|argument| quoted(argument.to_string_lossy().into_owned()));
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
-}
-
-/// Writes `dir/name` so that it is there whole or not at all.
-pub(crate) fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result<(), Failure> {
-    let target = dir.join(name);
-    let write = || -> io::Result<()> {
-        let mut file = AtomicFile::create(&target)?;
-        write!(file, "{content}")?;
-        file.commit()
-    };
-    write().map_err(|e| cannot_write(&target, &e, "give a place you may write to"))
-}
-
-/// A file that cannot be written; `otherwise` is what to do unless it is for want of room.
-pub(crate) fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Failure {
-    let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
-    let hint =
-        if full.contains(&error.kind()) { "make room there, or give another place" } else { otherwise };
-    Failure::new(format!("cannot write {}: {error}", target.display()), hint)
-}
-
-/// A file that is in its place whole or not at all: written beside it under another name, and gone unless committed.
-pub(crate) struct AtomicFile {
-    file: BufWriter<File>,
-    temporary: PathBuf,
-    target: PathBuf,
-}
-
-impl AtomicFile {
-    /// Begins `target`, making its folder where there is none.
-    pub(crate) fn create(target: &Path) -> io::Result<Self> {
-        let no_file = || io::Error::new(ErrorKind::InvalidInput, "it is no regular file");
-        let name = target.file_name().ok_or_else(no_file)?;
-        // A device or a pipe would be replaced.
-        if fs::metadata(target).is_ok_and(|found| !found.is_file()) {
-            return Err(no_file());
-        }
-        let dir = target.parent().unwrap_or(Path::new(""));
-        fs::create_dir_all(dir)?;
-        let temporary = dir.join(format!(".{}.{}.tmp", name.to_string_lossy(), std::process::id()));
-        remove_abandoned(dir, name);
-        let file = BufWriter::new(File::create(&temporary)?);
-        Ok(Self { file, temporary, target: target.to_owned() })
-    }
-
-    /// Puts it in its place.
-    pub(crate) fn commit(mut self) -> io::Result<()> {
-        self.file.flush()?;
-        self.file.get_ref().sync_all()?;
-        fs::rename(&self.temporary, &self.target)
-    }
-}
-
-/// Removes what processes that were killed have left of `name`: who wrote it is not there any more. Where processes cannot
-/// be looked up nothing is removed.
-fn remove_abandoned(dir: &Path, name: &OsStr) {
-    let processes = Path::new("/proc");
-    if !processes.join("self").exists() {
-        return;
-    }
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    let prefix = format!(".{}.", name.to_string_lossy());
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        let file = entry.file_name();
-        let writer = file.to_str().and_then(|file| file.strip_prefix(&prefix)?.strip_suffix(".tmp"));
-        let writer = writer.filter(|writer| writer.bytes().all(|digit| digit.is_ascii_digit()));
-        if writer.is_some_and(|writer| !processes.join(writer).exists()) {
-            // Who may not remove it leaves it as it was.
-            let _ = fs::remove_file(entry.path());
-        }
-    }
-}
-
-impl Write for AtomicFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Drop for AtomicFile {
-    fn drop(&mut self) {
-        // A committed one is not there any more under this name; nothing can be done about one that cannot be removed.
-        let _ = fs::remove_file(&self.temporary);
-    }
 }
 
 /// One line for each point, then one for each expectation.

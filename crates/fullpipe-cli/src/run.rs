@@ -1,28 +1,20 @@
 //! `fullpipe run`: an experiment, its table, its document.
 
 use std::fmt;
-use std::fs;
 use std::io::{self, IsTerminal};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
-use fullpipe_analysis::report::html::render_experiment;
-use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
-use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::{Report, ResultTable, Run, Timed, TraceTable, summaries};
-use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::sim;
-use fullpipe_lab::trace::Csv;
+use fullpipe::lab::campaign::Progress;
+use fullpipe::lab::experiment::Experiment;
+use fullpipe::lab::results::Run;
+use fullpipe::{EmuOptions, Observer, Report, SimOptions};
 use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::args::{RunArgs, RunFormat, World};
 use crate::failure::{EXPECTATION, Failure, INTERRUPTED};
-use crate::interrupt;
-use crate::pcapng::{self, PcapNg};
-use crate::{emu, output};
+use crate::{interrupt, output};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     match args.world {
@@ -43,49 +35,23 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             .about(args.file.display()));
     }
 
-    let mut capture = args.pcapng.as_deref().map(PcapNg::begin).transpose()?;
-    let made = match args.world {
-        World::Emu => {
-            // Before anything starts a thread: rights may have to be asked for.
-            let datapath = args.datapath.unwrap_or_default();
-            emu::prepare(experiment.points().iter().map(|point| (point, datapath)))?;
-            attended(&experiment, args, |watch| emu::runs(&experiment, args, capture.as_mut(), watch))?
-        }
-        World::Sim | World::Live => {
-            experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
-            attended(&experiment, args, |watch| simulate(&experiment, args, watch))?
-        }
-    };
-    let split = |RunResult { point, seed, value: (timed, trace) }| {
-        (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
-    };
-    let (runs, traces): (Vec<_>, Vec<_>) = made.into_iter().map(split).unzip();
-    let report = Report::new(&experiment, args.world.name(), &runs);
-    let document = output::json(&report)?;
+    let world = world(args);
+    if matches!(world, fullpipe::World::Sim(_)) {
+        experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
+    }
+    let made = attended(&experiment, args, |observer| fullpipe::run(&experiment, &world, observer))?;
+    let report = &made.document;
     if let Some(dir) = &args.out {
-        output::write_atomically(dir, "result.json", &document)?;
-        output::write_atomically(dir, "results.csv", ResultTable { report: &report })?;
-        let lines = report.runs.iter().map(output::json_line).collect::<Result<String, _>>()?;
-        output::write_atomically(dir, "results.jsonl", lines)?;
-        let traces = TraceTable { experiment: &experiment, runs: &traces };
-        output::write_atomically(dir, "trace.csv", traces)?;
+        made.write(&experiment, dir)?;
     }
-    // An interrupt may have come before the first run.
-    if let Some(mut capture) = capture.filter(|_| !runs.is_empty()) {
-        if args.world == World::Sim {
-            pcapng::simulate(&experiment, &mut capture);
-        }
-        capture.finish(&experiment)?;
-    }
-    let summaries = summaries(&experiment, &runs);
     if let Some(path) = &args.html {
-        output::write_html(path, |made| render_experiment(&experiment, &summaries, &report, made))?;
+        output::write_html(path, |about| made.html(&experiment, about))?;
     }
     match args.format() {
-        RunFormat::Json => output::print(&document)?,
+        RunFormat::Json => output::print(&output::json(report)?)?,
         RunFormat::Jsonl => {}
         RunFormat::Text => {
-            output::print(&output::table(&experiment, &summaries, &report))?;
+            output::print(&output::table(&experiment, &made.summaries, report))?;
         }
     }
     if report.interrupted {
@@ -97,25 +63,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(EXPECTATION) } else { ExitCode::SUCCESS })
 }
 
-/// The experiment in a file.
-pub(crate) fn experiment(path: &Path) -> Result<Experiment, Failure> {
-    let file = path.display();
-    let text = fs::read_to_string(path).map_err(|e| {
-        Failure::new(
-            format!("cannot read {file}: {e}"),
-            "give an experiment file, as in fullpipe run experiments/window-rtt.toml",
-        )
-    })?;
-    let beside = path.parent().unwrap_or(Path::new("."));
-    let load = |name: &str| {
-        let named = beside.join(name);
-        fs::read_to_string(&named).map_err(|e| format!("cannot read {}: {e}", named.display()))
-    };
-    Experiment::from_toml_with(&text, &load).map_err(|e| Failure::from(e).about(file))
-}
-
 fn read(args: &RunArgs) -> Result<Experiment, Failure> {
-    let experiment = experiment(&args.file)?;
+    let experiment = fullpipe::run::read(&args.file)?;
     let seeded = match args.seed {
         Some(seed) => experiment.with_seed(seed),
         None => experiment,
@@ -126,64 +75,61 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// What a run is made into: its result, and its trace as lines of comma-separated values if one is wanted.
-pub(crate) type Kept = (Timed, String);
-
-/// One run.
-pub(crate) type Made = RunResult<Kept>;
-
-/// Makes every run, or as many as there is patience for, on all cores; traces take time and memory, and are
-/// empty unless they are to be written.
-fn simulate(experiment: &Experiment, args: &RunArgs, watch: &Attended<'_>) -> Result<Vec<Made>, Failure> {
-    let traced = args.out.is_some();
-    let timed = |scenario: &Scenario| -> Kept {
-        let start = now();
-        let mut trace = Csv::default();
-        let outcome = if traced { sim::run_traced(scenario, &mut trace) } else { sim::run(scenario) };
-        (Timed { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
-    };
-    Ok(campaign::run(experiment.points(), &experiment.seeds(), timed, watch)?)
+/// The world that is asked for.
+fn world(args: &RunArgs) -> fullpipe::World {
+    let (traced, capture) = (args.out.is_some(), args.pcapng.clone());
+    match args.world {
+        World::Emu => {
+            let datapath = args.datapath.unwrap_or_default().into();
+            fullpipe::World::Emu(EmuOptions { datapath, traced, capture })
+        }
+        World::Sim | World::Live => fullpipe::World::Sim(SimOptions { traced, capture }),
+    }
 }
 
 /// Lets `make` make runs while someone watches.
 fn attended(
     experiment: &Experiment,
     args: &RunArgs,
-    make: impl FnOnce(&Attended<'_>) -> Result<Vec<Made>, Failure>,
-) -> Result<Vec<Made>, Failure> {
+    make: impl FnOnce(&Attended) -> Result<Report, fullpipe::Error>,
+) -> Result<Report, Failure> {
     let bar = progress_bar(experiment.points().len() * experiment.seeds().len());
-    let watch = Attended {
-        experiment,
+    let observer = Attended {
         bar: bar.clone(),
         interrupted: interruptible(&bar)?,
         lines: args.format() == RunFormat::Jsonl,
     };
-    let made = make(&watch);
+    let made = make(&observer);
     bar.finish_and_clear();
-    made
+    Ok(made?)
 }
 
 /// Someone watches: shows how far it is, prints what is finished, and may be told to stop.
-pub(crate) struct Attended<'a> {
-    experiment: &'a Experiment,
+struct Attended {
     bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
     lines: bool,
 }
 
-impl Watch<Kept> for &Attended<'_> {
+impl Observer for Attended {
     fn goes_on(&self) -> bool {
         !self.interrupted.load(Ordering::Relaxed)
     }
 
-    fn finished(&self, progress: Progress, run: &RunResult<Kept>) {
+    fn progress(&self, progress: Progress) {
         self.bar.set_position(progress.done as u64);
+    }
+
+    fn finished(&self, run: &Run) {
         if self.lines {
-            let run = RunResult { point: run.point, seed: run.seed, value: run.value.0.clone() };
-            let line = output::json_line(&Run::new(self.experiment, &run));
+            let line = output::json_line(run);
             // Nobody is there any more to tell: the next writing will fail too, and the files are still to come.
             let _ = line.and_then(|line| self.bar.suspend(|| output::print(&line)));
         }
+    }
+
+    fn note(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("note: {text}"));
     }
 }
 
@@ -193,11 +139,6 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
     interrupt::noted(move || {
         bar.suspend(|| eprintln!("interrupted: finishing the runs under way; Ctrl-C again to end at once"));
     })
-}
-
-#[expect(clippy::disallowed_methods, reason = "how long a run takes is no part of its result")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }
 
 /// On a terminal only: in a log, redrawn lines are noise.

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fullpipe_analysis::Look;
+use fullpipe::Look;
 
 use crate::args::DiagnoseArgs;
 use crate::failure::Failure;

@@ -7,16 +7,16 @@ use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
-use fullpipe_analysis::tune::{Aim, Change, Device, HostFacts, KEYS, Peer, Plan, Role, Route, Stated};
-use fullpipe_analysis::{DiagnoseError, HostSettings, Look, render_plan, render_show};
-use fullpipe_linux::tune::{self as host, Applied, Guard, Place};
-use fullpipe_units::{Duration, Probability};
+use fullpipe::linux::tune::{self as host, Applied, Guard, Place};
+use fullpipe::tune::{Aim, Change, Device, HostFacts, KEYS, Peer, Plan, Role, Route, Stated};
+use fullpipe::units::{Duration, Probability};
+use fullpipe::{HostSettings, Look, Observer, render_plan, render_show};
 use serde::Serialize;
 
 use crate::args::{Format, PlaceArgs, PlanArgs, RoleName, ShowArgs, TuneAction, TuneArgs};
-use crate::diagnose::read;
 use crate::failure::Failure;
 use crate::output;
+use fullpipe::input::read;
 
 pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
     match &args.action {
@@ -112,7 +112,7 @@ fn facts(place: &Place, peer: Option<IpAddr>) -> Result<HostFacts, Failure> {
         initcwnd: way.initcwnd,
     });
     Ok(HostFacts {
-        memory: read.memory.map(fullpipe_units::Bytes::new),
+        memory: read.memory.map(fullpipe::units::Bytes::new),
         loadable: read.modules,
         devices: read.devices.into_iter().map(device).collect(),
         route,
@@ -126,7 +126,7 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
     }
     let to = args.to.as_deref().map(To::find).transpose()?.map(|to| to.address);
     let place = settled(&args.place)?;
-    let shown = fullpipe_analysis::tune::show(&facts(&place, to)?, &args.rtt, args.loss);
+    let shown = fullpipe::tune::show(&facts(&place, to)?, &args.rtt, args.loss);
     match args.output.format() {
         Format::Json => output::print(&output::json(&shown)?)?,
         Format::Text => output::print(&render_show(&shown, look))?,
@@ -151,11 +151,10 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     let aim = aim(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
     let host = facts(&place, aim.to)?;
-    let planned = output::with_progress(|progress| fullpipe_analysis::tune::plan(&host, &aim, progress));
-    let mut plan = planned.map_err(|error| match error {
-        DiagnoseError::Input(error) => Failure::from(error),
-        DiagnoseError::Defect(error) => Failure::from(error),
-    })?;
+    let planned = output::with_progress(|observer| {
+        fullpipe::tune::plan(&host, &aim, |progress| observer.progress(progress))
+    });
+    let mut plan = planned.map_err(fullpipe::Error::from)?;
     plan.notes.extend(to.as_ref().and_then(To::note));
     let text = args.output.format() == Format::Text;
     if text {

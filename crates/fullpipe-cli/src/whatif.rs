@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fullpipe_analysis::{DiagnoseError, Look, Question, render_whatif};
+use fullpipe::{Look, Question, render_whatif};
 
 use crate::args::{Format, WhatifArgs};
 use crate::failure::Failure;
@@ -18,11 +18,8 @@ pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure>
         cc: args.cc,
     };
     let demand = args.demand.demand(|| None)?;
-    let answered = output::with_progress(|progress| fullpipe_analysis::whatif(&question, progress));
-    let answer = answered.map_err(|e| match e {
-        DiagnoseError::Input(e) => Failure::from(e),
-        DiagnoseError::Defect(e) => Failure::from(e),
-    })?;
+    let answer = output::with_progress(|observer| fullpipe::whatif(&question, observer));
+    let answer = answer.map_err(fullpipe::Error::from)?;
     let answer = match demand {
         Some(demand) => answer.against(demand),
         None => answer,

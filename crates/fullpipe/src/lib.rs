@@ -1,7 +1,72 @@
-//! Finds out why a TCP path is slow, and what to do about it.
+//! Finds out why a TCP path is slow, proves the remedy in a lab, and applies it.
+//!
+//! ```text
+//!   input, measure, watch ──► explain ──► ladder ──► tune
+//!   an Experiment ──► run, in a World ──► Report
+//! ```
+//!
+//! | module | concept |
+//! |---|---|
+//! | [`input`] | logs, captures, traces and samples of `ss`, opened and told apart |
+//! | `measure` | iperf3's tests, watched through their sockets (Linux) |
+//! | `watch` | the connections of running applications (Linux) |
+//! | [`mod@run`] | experiments in the simulator or on the emulator |
+//! | [`host`] | this host's settings and memory |
+//! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
+//! | [`files`], [`json`] | results as files that are there whole or not at all |
+//!
+//! What is pure comes from [`fullpipe_analysis`], and is found here under the same names; [`lab`], [`tcp`], [`units`], [`iperf3`] and
+//! `linux` are the crates below. What takes long tells an [`Observer`], and ends early if that one wants it to.
+//!
+//! Features, none of them on by default: `html` (reports as pages), `pcapng` (runs as captures), `exporter`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "pcapng")]
+mod capture;
+#[cfg(not(feature = "pcapng"))]
+#[path = "capture_absent.rs"]
+mod capture;
+#[cfg(target_os = "linux")]
+mod emu;
+#[cfg(not(target_os = "linux"))]
+#[path = "emu_elsewhere.rs"]
+mod emu;
+mod error;
+#[cfg(all(target_os = "linux", feature = "exporter"))]
+pub mod exporter;
+pub mod files;
+pub mod host;
+pub mod input;
+pub mod json;
+#[cfg(target_os = "linux")]
+pub mod measure;
+pub mod run;
+#[cfg(target_os = "linux")]
+pub mod watch;
+
+pub use error::{Error, Kind as ErrorKind};
 pub use fullpipe_analysis::*;
+pub use fullpipe_iperf3 as iperf3;
 pub use fullpipe_lab as lab;
+#[cfg(target_os = "linux")]
+pub use fullpipe_linux as linux;
 pub use fullpipe_tcp as tcp;
 pub use fullpipe_units as units;
+pub use input::Input;
+pub use run::{Datapath, EmuOptions, Observer, Report, SimOptions, World, run};
+
+/// Explains `facts` and climbs the ladder.
+///
+/// # Errors
+/// Facts that contradict each other or the input, or a defect of the simulator.
+pub fn diagnose(facts: &Facts<'_>, observer: &impl Observer) -> Result<Diagnosis, DiagnoseError> {
+    fullpipe_analysis::diagnose(facts, |progress| observer.progress(progress))
+}
+
+/// Climbs the ladder of a path that is given instead of measured.
+///
+/// # Errors
+/// Figures that contradict each other, or a defect of the simulator.
+pub fn whatif(question: &Question, observer: &impl Observer) -> Result<WhatIf, DiagnoseError> {
+    fullpipe_analysis::whatif(question, |progress| observer.progress(progress))
+}

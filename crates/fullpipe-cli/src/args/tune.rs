@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use fullpipe_analysis::tune::What;
-use fullpipe_units::{Duration, ParseUnitError, Probability, Rate};
+use fullpipe::tune::What;
+use fullpipe::units::{Duration, ParseUnitError, Probability, Rate};
 
 use super::OutputArgs;
 

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use clap::{ArgGroup, Args as ClapArgs};
-use fullpipe_iperf3::unit::{RateFormat, parse_amount, parse_rate};
-use fullpipe_iperf3::{Mode, PORT, Params, Protocol, params};
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe::iperf3::unit::{RateFormat, parse_amount, parse_rate};
+use fullpipe::iperf3::{Mode, PORT, Params, Protocol, params};
+use fullpipe::units::{Bytes, Duration, Rate};
 
 use super::server_args::ServerArgs;
 use crate::failure::Failure;

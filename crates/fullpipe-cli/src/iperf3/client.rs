@@ -2,25 +2,25 @@
 
 use std::process::ExitCode;
 
-use fullpipe_analysis::classify::HostFacts;
-use fullpipe_analysis::{
+use fullpipe::classify::HostFacts;
+use fullpipe::host::{LOCAL, settings};
+use fullpipe::iperf3::document::{Document, End};
+use fullpipe::iperf3::results::ServerOutput;
+use fullpipe::iperf3::text::{Side, Text};
+use fullpipe::iperf3::{Mode, Params, Protocol};
+use fullpipe::linux::iperf3::client::{self, Client, Finished};
+use fullpipe::linux::iperf3::{Family, Place};
+use fullpipe::linux::{Clock, Stop};
+use fullpipe::measure::{Explained, Explanations, Known, ROWS, Recorder, explain};
+use fullpipe::units::{Duration, Rate};
+use fullpipe::{
     Diagnosis, HostSettings, Latency, Look, SideBySide, render_latency, render_side_by_side, render_text,
 };
-use fullpipe_iperf3::document::{Document, End};
-use fullpipe_iperf3::results::ServerOutput;
-use fullpipe_iperf3::text::{Side, Text};
-use fullpipe_iperf3::{Mode, Params, Protocol};
-use fullpipe_linux::iperf3::client::{self, Client, Finished};
-use fullpipe_linux::iperf3::{Family, Place};
-use fullpipe_linux::{Clock, Stop};
-use fullpipe_units::{Duration, Rate};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::args::Iperf3Args;
-use super::explained::{Explained, Explanations, Known, explain};
-use super::show::{Form, ROWS, Show};
-use crate::diagnose::{LOCAL, settings};
+use super::show::{Form, Show};
 use crate::failure::{Failure, RUNTIME};
 use crate::interrupt::at_signal;
 use crate::output;
@@ -95,10 +95,11 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
 /// What shows a test of `params`.
 fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show {
     let told = !args.explain.no_diagnosis;
-    let mut show = Show::new(form(args, params), told, ROWS, args.explain.link, own);
-    show.document.start = fullpipe_linux::iperf3::this_host();
-    show.document.title = params.title.clone();
-    show.document.extra_data = params.extra_data.clone();
+    let recorder = Recorder::new(told, ROWS, args.explain.link, own);
+    let mut show = Show::new(form(args, params), recorder);
+    show.recorder.document.start = fullpipe::linux::iperf3::this_host();
+    show.recorder.document.title = params.title.clone();
+    show.recorder.document.extra_data = params.extra_data.clone();
     show
 }
 
@@ -127,7 +128,7 @@ fn over_udp(
     let clock = Clock::starting_in(Duration::ZERO);
     for _ in 0..RETRIES {
         // A server of one test at a time may not be done with the first.
-        if finished.is_ok() || !show.document.start.connected.is_empty() {
+        if finished.is_ok() || !show.recorder.document.start.connected.is_empty() {
             break;
         }
         clock.sleep_until(clock.now() + BETWEEN_TESTS);
@@ -150,8 +151,8 @@ fn over_udp(
         lost: udp.and_then(|udp| udp.lost_percent()).unwrap_or(0.0) / 100.0,
         jitter: udp.and_then(|udp| udp.heard).map_or(Duration::ZERO, |heard| heard.jitter),
     };
-    show.document.end = end;
-    Ok((show.document, side_by_side))
+    show.recorder.document.end = end;
+    Ok((show.recorder.document, side_by_side))
 }
 
 pub(super) fn place(args: &Iperf3Args) -> Place {
@@ -209,14 +210,14 @@ fn conclude(
     look: Look,
     udp: Option<(Document, SideBySide)>,
 ) -> Result<(), Failure> {
-    let latency = show.latency(finished.idle_rtt);
+    let latency = show.recorder.latency(finished.idle_rtt);
     if udp.is_none() {
         print_end(&mut show, &finished)?;
     }
-    show.document.end = finished.end;
+    show.recorder.document.end = finished.end;
     match finished.server_output {
-        Some(ServerOutput::Text(text)) => show.document.server_output_text = Some(text),
-        Some(ServerOutput::Json(document)) => show.document.server_output_json = Some(document),
+        Some(ServerOutput::Text(text)) => show.recorder.document.server_output_text = Some(text),
+        Some(ServerOutput::Json(document)) => show.recorder.document.server_output_json = Some(document),
         None => {}
     }
     let explained: Option<Explanations> = if args.explain.no_diagnosis {
@@ -231,13 +232,13 @@ fn conclude(
             peer: peer.as_ref(),
             server_trace: finished.server_trace.as_deref(),
         };
-        Some(explain(&show, &known)?)
+        Some(output::with_progress(|observer| explain(&show.recorder, &known, observer))?)
     };
     let side_by_side = udp.as_ref().map(|(_, side_by_side)| *side_by_side);
     if explained.is_some() || udp.is_some() {
-        show.document.end.fullpipe = Some(added(&show, latency, explained.as_ref(), udp.as_ref())?);
+        show.recorder.document.end.fullpipe = Some(added(&show, latency, explained.as_ref(), udp.as_ref())?);
     }
-    let Show { form, document, .. } = &show;
+    let (form, document) = (&show.form, &show.recorder.document);
     match form {
         Form::Text(_) => output::print(&told(latency, explained.as_ref(), side_by_side, look))?,
         Form::Document => output::print(&output::json(document)?)?,
@@ -269,7 +270,7 @@ fn added(
     }
     let added = Added {
         latency,
-        limit_seconds: show.limit_seconds(),
+        limit_seconds: show.recorder.limit_seconds(),
         diagnosis: diagnosis(main),
         no_diagnosis: none(main),
         diagnosis_reverse: diagnosis(reverse),
@@ -308,8 +309,8 @@ fn told(
 fn failed(mut show: Show, failure: Failure) -> Result<ExitCode, Failure> {
     match show.form {
         Form::Document => {
-            show.document.error = Some(failure.message().to_owned());
-            output::print(&output::json(&show.document)?)?;
+            show.recorder.document.error = Some(failure.message().to_owned());
+            output::print(&output::json(&show.recorder.document)?)?;
         }
         Form::Events => {
             show.event("error", &failure.message());

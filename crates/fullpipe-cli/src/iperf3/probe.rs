@@ -1,36 +1,17 @@
-//! `fullpipe diagnose HOST`: one short test of TCP to an iperf3 server, made for its diagnosis.
-//!
-//! What is unknown of a path to HOST is what stops one TCP flow to it, so that is what is measured: one stream, from here. It
-//! lasts for many round trips, because on a long path the start alone takes seconds and losses come seconds apart.
+//! `fullpipe diagnose HOST`: measures to an iperf3 server, and explains the measurement.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use fullpipe_analysis::input::iperf3::Format as LogFormat;
-use fullpipe_analysis::{Facts, Look, Trace};
-use fullpipe_iperf3::Params;
-use fullpipe_linux::Stop;
-use fullpipe_linux::iperf3::Place;
-use fullpipe_linux::iperf3::client::{self, Client};
-use fullpipe_units::{Duration, Rate};
+use fullpipe::Look;
+use fullpipe::host::LOCAL;
+use fullpipe::linux::iperf3::Place;
+use fullpipe::measure::{Control as To, Probe, server};
 
 use super::client::stop_on_signal;
-use super::explained::is_this_host;
-use super::show::{Form, ROWS, Show};
 use crate::args::{Control, DiagnoseArgs};
-use crate::diagnose::{LOCAL, explained};
+use crate::diagnose::explained;
 use crate::failure::Failure;
-
-/// Shortest and longest test, and how many round trips it is to have.
-const SHORTEST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(30);
-const ROUND_TRIPS: u64 = 100;
-/// A control measurement has no long path to get used to.
-const CONTROL: Duration = Duration::from_secs(3);
-
-/// Names of files that are missing, rather than hosts.
-const FILE_ENDINGS: [&str; 11] =
-    ["txt", "log", "json", "jsonl", "csv", "pcap", "pcapng", "cap", "gz", "sysctl", "out"];
+use crate::output::Notes;
 
 /// Measures to the server that the input of `args` means, if it means one, and explains the measurement.
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
@@ -42,116 +23,11 @@ fn measured(args: &DiagnoseArgs, look: Look, place: &Place) -> Result<ExitCode, 
         let message = format!("--point, --seed and --flow choose in a file, and {} is none", args.file());
         return Err(Failure::usage(message, "leave them out"));
     }
-    let probe = Probe::measure(place, args.control.as_ref())?;
+    let control = args.control.as_ref().map(|control| match control {
+        Control::Rate(rate) => To::Rate(*rate),
+        Control::Host(host) => To::Host(host.clone()),
+    });
+    let stop = stop_on_signal()?;
+    let probe = Probe::measure(place, control.as_ref(), &stop, &Notes)?;
     explained(args, look, args.file(), probe.facts(), args.sysctl.as_deref().or(Some(LOCAL)), None)
-}
-
-/// The server that `name` means, if it means one. What is a file, looks like the path or the name of one, or is standard input,
-/// is none.
-fn server(name: &str) -> Option<Place> {
-    let path = Path::new(name);
-    let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
-    let file = name.is_empty()
-        || name == "-"
-        || name.contains(['/', ' '])
-        || path.exists()
-        || ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending.as_str()));
-    if file { None } else { Place::named(name).ok() }
-}
-
-/// What a test has shown.
-struct Probe {
-    trace: Trace,
-    /// What one flow reaches to the control server, if there is one.
-    control: Option<Rate>,
-    here: bool,
-}
-
-impl Probe {
-    /// Measures to `place`, after the control server if there is one.
-    fn measure(place: &Place, control: Option<&Control>) -> Result<Self, Failure> {
-        let stop = stop_on_signal()?;
-        let mut notes = Vec::new();
-        let control = match control {
-            Some(Control::Host(name)) => {
-                let near = Place::named(name).map_err(|why| {
-                    Failure::usage(
-                        format!("--control {name}: {why}"),
-                        "write a rate, as 940mbit, or HOST[:PORT]",
-                    )
-                })?;
-                eprintln!("measuring {CONTROL} of TCP to {} port {}, the control", near.host, near.port);
-                let (show, _) = run(&near, None, &stop)?;
-                let rate = show.document.end.arrived();
-                notes.push(format!("the control: {rate} to {} port {}", near.host, near.port));
-                Some(rate)
-            }
-            Some(Control::Rate(rate)) => Some(*rate),
-            None => None,
-        };
-        eprintln!("measuring TCP to {} port {}", place.host, place.port);
-        let (show, latency) = run(place, Some(enough), &stop)?;
-        notes.push(format!("measured by one stream of TCP to {} port {}", place.host, place.port));
-        notes.push(latency);
-        notes.push(super::explained::ONE_END.into());
-        let here = is_this_host(&show.document);
-        let trace = Trace::of_streams(
-            show.rows.streams(),
-            LogFormat::Trace,
-            notes,
-            "measure for longer: fullpipe iperf3 -c",
-        )?;
-        Ok(Self { trace, control, here })
-    }
-
-    fn facts(&self) -> Facts<'_> {
-        Facts { peer_is_unknown: !self.here, control: self.control, ..Facts::of_trace(&self.trace) }
-    }
-}
-
-/// One test; with the line that tells of its latency.
-fn run(
-    place: &Place,
-    length: Option<fn(Duration) -> Duration>,
-    stop: &Stop,
-) -> Result<(Show, String), Failure> {
-    let params =
-        Params { time: CONTROL, client_version: Some(env!("CARGO_PKG_VERSION").into()), ..Params::default() };
-    let client = Client { place: place.clone(), params, interval: Duration::ZERO, length };
-    let mut show = Show::new(Form::Nothing, false, ROWS, None, None);
-    let finished = client::run(&client, &mut show, stop)?;
-    if finished.interrupted {
-        return Err(Failure::new("the measurement was interrupted", "let it end: it takes 10 to 30 s"));
-    }
-    show.document.end = finished.end;
-    let latency = format!("latency: {}", show.latency(finished.idle_rtt));
-    Ok((show, latency))
-}
-
-/// How long a test must be for a path of this round trip.
-fn enough(rtt: Duration) -> Duration {
-    (rtt * ROUND_TRIPS).max(SHORTEST).min(LONGEST)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A log that is missing is a missing log, not a host that nobody knows.
-    #[test]
-    fn files_are_files() {
-        for file in ["-", "", "absent.txt", "logs/run", "./run", "Cargo.toml", "trace.CSV", "my log"] {
-            assert!(server(file).is_none(), "{file}");
-        }
-        for host in ["example.com", "192.0.2.1", "server:5201", "::1"] {
-            assert!(server(host).is_some(), "{host}");
-        }
-    }
-
-    #[test]
-    fn a_long_path_is_measured_for_longer() {
-        assert_eq!(enough(Duration::from_millis(1)), Duration::from_secs(10));
-        assert_eq!(enough(Duration::from_millis(210)), Duration::from_secs(21));
-        assert_eq!(enough(Duration::from_secs(2)), Duration::from_secs(30));
-    }
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fullpipe_iperf3::document::{Document, Event};
-use fullpipe_iperf3::results::ServerOutput;
-use fullpipe_iperf3::text::{Side, Text};
-use fullpipe_iperf3::unit::RateFormat;
-use fullpipe_lab::trace::{Csv, Sink as _};
-use fullpipe_linux::iperf3::client::Watch;
-use fullpipe_linux::iperf3::server::{self, Audience, Limits, Said, Settings, Tag, Told};
+use fullpipe::iperf3::document::{Document, Event};
+use fullpipe::iperf3::results::ServerOutput;
+use fullpipe::iperf3::text::{Side, Text};
+use fullpipe::iperf3::unit::RateFormat;
+use fullpipe::lab::trace::{Csv, Sink as _};
+use fullpipe::linux::iperf3::client::Watch;
+use fullpipe::linux::iperf3::server::{self, Audience, Limits, Said, Settings, Tag, Told};
+use fullpipe::measure::Recorder;
 use serde::Serialize;
 
 use super::args::Iperf3Args;
@@ -123,13 +124,13 @@ impl Audience for Printer {
         match self.shown {
             Shown::Text => Some(ServerOutput::Text(std::mem::take(&mut test.printed))),
             Shown::Documents | Shown::Events => {
-                serde_json::to_value(&test.show.document).ok().map(ServerOutput::Json)
+                serde_json::to_value(&test.show.recorder.document).ok().map(ServerOutput::Json)
             }
         }
     }
 
     fn trace(&self, of: &Tag) -> Option<String> {
-        let rows = self.lock().get(&of.number)?.show.rows.streams();
+        let rows = self.lock().get(&of.number)?.show.recorder.rows.streams();
         let mut lines = Csv::default();
         rows.iter().flatten().for_each(|row| lines.row(row));
         Some(lines.into_text())
@@ -147,13 +148,14 @@ impl Printer {
                 let text = if tag.running > 1 { text.tagged(format!("#{number} ")) } else { text };
                 // The diagnosis at the end is the client's.
                 let kept = if params.wants_trace { ROWS_MOST } else { 0 };
-                let mut show = Show::new(Form::Nothing, true, kept, None, None);
-                show.document.extra_data = params.extra_data.clone();
+                let mut show = Show::new(Form::Nothing, Recorder::new(true, kept, None, None));
+                show.recorder.document.extra_data = params.extra_data.clone();
                 let keeps = params.get_server_output;
                 tests.insert(number, Test { show, reports: 0, text, own, printed: String::new(), keeps });
             }
             (_, Told::Failed(why)) => {
-                let document = tests.remove(&number).map(|test| test.show.document).unwrap_or_default();
+                let document =
+                    tests.remove(&number).map(|test| test.show.recorder.document).unwrap_or_default();
                 self.failed(tag, why, document);
             }
             (_, Told::Left) => drop(tests.remove(&number)),
@@ -175,21 +177,23 @@ impl Printer {
             Told::Interval(interval) => {
                 test.reports += 1;
                 test.show.interval(*interval);
-                let Some(interval) = test.show.document.intervals.pop() else { return };
+                let Some(interval) = test.show.recorder.document.intervals.pop() else { return };
                 test.print(self, |text| text.interval(&interval));
                 self.event(number, "interval", &interval);
                 let documents = self.shown == Shown::Documents;
-                if documents && test.show.document.intervals.len() * interval.streams.len() < REPORTS_MOST {
-                    test.show.document.intervals.push(interval);
+                if documents
+                    && test.show.recorder.document.intervals.len() * interval.streams.len() < REPORTS_MOST
+                {
+                    test.show.recorder.document.intervals.push(interval);
                 }
             }
             Told::Ended(end) => {
                 let several = test.reports > 1;
                 test.print(self, |text| text.end(&end, several));
                 self.event(number, "end", &end);
-                test.show.document.end = *end;
+                test.show.recorder.document.end = *end;
                 if self.shown == Shown::Documents {
-                    print_json(output::json(&test.show.document));
+                    print_json(output::json(&test.show.recorder.document));
                 }
             }
             Told::Accepted(_) | Told::Failed(_) | Told::Left => {}

@@ -1,9 +1,9 @@
 //! The flags of `fullpipe iperf3 -s`.
 
 use clap::Args as ClapArgs;
-use fullpipe_iperf3::params::TIME_MOST;
-use fullpipe_iperf3::unit::parse_rate;
-use fullpipe_units::{Duration, Rate};
+use fullpipe::iperf3::params::TIME_MOST;
+use fullpipe::iperf3::unit::parse_rate;
+use fullpipe::units::{Duration, Rate};
 
 /// What a server allows its clients.
 #[derive(Clone, Copy, Debug, ClapArgs)]

@@ -1,25 +1,16 @@
-//! What a test shows while it runs, and what is kept of it for the end.
+//! What a test shows while it runs.
 
-use std::collections::BTreeMap;
-
-use fullpipe_analysis::classify::{HostFacts, of_one_of_several};
-use fullpipe_analysis::live::Live;
-use fullpipe_analysis::{HostSettings, Latency};
-use fullpipe_iperf3::document::{Document, Event, Interval, Start, Told};
-use fullpipe_iperf3::text::Text;
-use fullpipe_lab::trace::{Received, Row};
-use fullpipe_linux::Stop;
-use fullpipe_linux::iperf3::client::Watch;
-use fullpipe_units::{Duration, Instant, Rate};
+use fullpipe::iperf3::document::{Event, Interval, Start};
+use fullpipe::iperf3::text::Text;
+use fullpipe::lab::trace::{Received, Row};
+use fullpipe::linux::Stop;
+use fullpipe::linux::iperf3::client::Watch;
+use fullpipe::measure::Recorder;
 use serde::Serialize;
 
-use super::kept::Kept;
 use crate::failure::Failure;
 use crate::output;
 use crate::tui::Screen;
-
-/// Samples of a test that are kept for its diagnosis, less than 50 MB: an hour of one stream at twenty a second.
-pub(super) const ROWS: usize = 72_000;
 
 /// How a test is shown.
 pub(super) enum Form {
@@ -38,72 +29,14 @@ pub(super) struct Show {
     pub(super) form: Form,
     /// The live view, and what ends the test when somebody quits it.
     pub(super) screen: Option<(Screen, Stop)>,
-    pub(super) document: Document,
-    /// Rows of the sending streams, without the warm-up.
-    pub(super) rows: Kept<Row>,
-    /// Samples of the receiving streams, without the warm-up.
-    pub(super) received: Kept<Received>,
+    pub(super) recorder: Recorder,
     pub(super) reports: usize,
-    flows: BTreeMap<i32, Live>,
-    host: HostFacts,
-    told: bool,
-    loaded: Loaded,
-    last_report: Instant,
-    last_row: Instant,
     failed: Option<Failure>,
 }
 
-/// Smoothed round trips while data flowed.
-#[derive(Default)]
-struct Loaded {
-    sum: f64,
-    samples: u64,
-    longest: Duration,
-}
-
 impl Show {
-    /// `told` adds what fullpipe knows to each report; so many samples are `kept`, and `settings` are those of this host.
-    pub(super) fn new(
-        form: Form,
-        told: bool,
-        kept: usize,
-        link: Option<Rate>,
-        settings: Option<&HostSettings>,
-    ) -> Self {
-        let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
-        Self {
-            form,
-            screen: None,
-            document: Document::default(),
-            rows: Kept::new(kept),
-            received: Kept::new(kept),
-            reports: 0,
-            flows: BTreeMap::new(),
-            host: HostFacts { line: link, wmem, ..HostFacts::default() },
-            told,
-            loaded: Loaded::default(),
-            last_report: Instant::ZERO,
-            last_row: Instant::ZERO,
-            failed: None,
-        }
-    }
-
-    /// Round trips before, as they were given, and during the test.
-    pub(super) fn latency(&self, idle: Option<Duration>) -> Latency {
-        let Loaded { sum, samples, longest } = self.loaded;
-        let mean = (samples > 0).then(|| Duration::from_secs_f64(sum / samples as f64));
-        Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
-    }
-
-    /// How long each limit held the streams, in seconds by their names: the mean of the streams.
-    pub(super) fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
-        let mut seconds = BTreeMap::new();
-        for times in self.flows.values().map(Live::times) {
-            for (limit, time) in times {
-                *seconds.entry(limit.name()).or_insert(0.0) += time.as_secs_f64() / self.flows.len() as f64;
-            }
-        }
-        seconds
+    pub(super) const fn new(form: Form, recorder: Recorder) -> Self {
+        Self { form, screen: None, recorder, reports: 0, failed: None }
     }
 
     /// The first failure to print something.
@@ -123,32 +56,9 @@ impl Show {
         }
     }
 
-    fn told(&self, socket: i32) -> Option<Told> {
-        let live = self.flows.get(&socket)?;
-        let last = live.last()?.sender;
-        let mut held = live.held_since(self.last_report);
-        if let Some(held) = held.as_mut().filter(|_| self.flows.len() > 1) {
-            (held.limit, held.confidence) = of_one_of_several(held.limit, held.confidence);
-        }
-        Some(Told {
-            min_rtt: last.min_rtt,
-            srtt: last.srtt,
-            rwnd: last.rwnd,
-            inflight: last.inflight,
-            delivery_rate: last.delivery_rate,
-            notsent: last.notsent,
-            sndbuf: last.sndbuf,
-            sndbuf_used: last.sndbuf_used,
-            limit: held.as_ref().map(|held| held.limit.name().into()),
-            confidence: held.map(|held| format!("{:?}", held.confidence).to_lowercase()),
-        })
-    }
-}
-
-impl Show {
     fn redraw(&mut self, socket: i32, row: &Row) {
         let Some((screen, stop)) = &mut self.screen else { return };
-        let connected = self.document.start.connected.iter().find(|one| one.socket == socket);
+        let connected = self.recorder.document.start.connected.iter().find(|one| one.socket == socket);
         let name = connected.map_or_else(
             || format!("stream {socket}"),
             |one| format!("{}:{}, stream {socket}", one.remote_host, one.remote_port),
@@ -167,7 +77,7 @@ impl Show {
 
 impl Watch for Show {
     fn start(&mut self, start: &Start) {
-        self.document.start = start.clone();
+        self.recorder.start(start);
         match &self.form {
             Form::Text(text) => {
                 let lines = text.start(start);
@@ -179,35 +89,18 @@ impl Watch for Show {
     }
 
     fn row(&mut self, socket: i32, row: &Row, omitted: bool) {
-        let host = self.host;
-        self.flows.entry(socket).or_insert_with(|| Live::new(host)).push(row);
-        self.last_row = row.at;
+        self.recorder.row(socket, row, omitted);
         self.redraw(socket, row);
-        if omitted {
-            return;
-        }
-        if let Some(srtt) = row.sender.srtt.filter(|_| !row.sender.delivered.is_zero()) {
-            self.loaded.sum += srtt.as_secs_f64();
-            self.loaded.samples += 1;
-            self.loaded.longest = self.loaded.longest.max(srtt);
-        }
-        self.rows.push(socket, row);
     }
 
     fn received(&mut self, socket: i32, sample: &Received, omitted: bool) {
-        if !omitted {
-            self.received.push(socket, sample);
-        }
+        self.recorder.received(socket, sample, omitted);
     }
 
-    fn interval(&mut self, mut interval: Interval) {
+    fn interval(&mut self, interval: Interval) {
         self.reports += 1;
-        if self.told {
-            for stream in interval.streams.iter_mut().filter(|stream| stream.tcp.is_some()) {
-                stream.fullpipe = self.told(stream.socket);
-            }
-        }
-        self.last_report = self.last_row;
+        self.recorder.interval(interval);
+        let Some(interval) = self.recorder.document.intervals.pop() else { return };
         match &mut self.form {
             Form::Text(text) => {
                 let lines = text.interval(&interval);
@@ -216,6 +109,6 @@ impl Watch for Show {
             Form::Events => self.event("interval", &interval),
             Form::Document | Form::Nothing => {}
         }
-        self.document.intervals.push(interval);
+        self.recorder.document.intervals.push(interval);
     }
 }

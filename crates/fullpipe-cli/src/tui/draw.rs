@@ -11,7 +11,7 @@
 //!
 //! What colour says the mark says too.
 
-use fullpipe_units::Rate;
+use fullpipe::units::Rate;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as Wait;
 
-use fullpipe_analysis::Look;
-use fullpipe_analysis::classify::HostFacts;
-use fullpipe_analysis::live::Live;
-use fullpipe_lab::trace::Row;
-use fullpipe_units::{Duration, Instant};
+use fullpipe::Look;
+use fullpipe::classify::HostFacts;
+use fullpipe::lab::trace::Row;
+use fullpipe::live::Live;
+use fullpipe::units::{Duration, Instant};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use fullpipe_analysis::Limit;
-use fullpipe_analysis::live::{Held, Live};
-use fullpipe_lab::trace::Row;
-use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use fullpipe::Limit;
+use fullpipe::lab::trace::Row;
+use fullpipe::live::{Held, Live};
+use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
 /// Rates that are remembered: as many as a wide terminal has columns.
 const HISTORY: usize = 240;

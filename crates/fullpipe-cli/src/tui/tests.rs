@@ -1,7 +1,7 @@
 //! Pictures from simulated rows, drawn into a terminal of memory.
 
-use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::sim;
+use fullpipe::lab::experiment::Experiment;
+use fullpipe::lab::sim;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 

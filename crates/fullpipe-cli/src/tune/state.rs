@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use fullpipe_analysis::tune::{Override, overrides};
-use fullpipe_linux::tune::{self as host, Applied, Drift, Phase, Place, State, Status, TakenBack};
+use fullpipe::linux::tune::{self as host, Applied, Drift, Phase, Place, State, Status, TakenBack};
+use fullpipe::tune::{Override, overrides};
 use serde::Serialize;
 
 use super::{place, settled};

@@ -9,15 +9,15 @@ use std::io::{self, IsTerminal};
 use std::net::IpAddr;
 use std::process::ExitCode;
 
-use fullpipe_analysis::tune::{Verdict, judge};
-use fullpipe_iperf3::document::{Interval, Start};
-use fullpipe_iperf3::{Mode, Params};
-use fullpipe_lab::trace::Row;
-use fullpipe_linux::Stop;
-use fullpipe_linux::iperf3::client::{self, Client, Watch};
-use fullpipe_linux::iperf3::{Family, Place as Server};
-use fullpipe_linux::tune::{self as host, Applied};
-use fullpipe_units::{Duration, Rate};
+use fullpipe::iperf3::document::{Interval, Start};
+use fullpipe::iperf3::{Mode, Params};
+use fullpipe::lab::trace::Row;
+use fullpipe::linux::Stop;
+use fullpipe::linux::iperf3::client::{self, Client, Watch};
+use fullpipe::linux::iperf3::{Family, Place as Server};
+use fullpipe::linux::tune::{self as host, Applied};
+use fullpipe::tune::{Verdict, judge};
+use fullpipe::units::{Duration, Rate};
 use serde::Serialize;
 
 use super::Doing;

@@ -16,19 +16,25 @@ use fullpipe_iperf3::document::Document;
 use fullpipe_lab::trace::{self, Received as Sample, Row};
 use fullpipe_units::{Duration, Instant, Rate};
 
-use super::show::Show;
-use crate::failure::Failure;
-use crate::output;
+use super::Recorder;
+use crate::run::Observer;
+use crate::{Error, diagnose};
 
 /// What is known beside the test.
-pub(super) struct Known<'a> {
-    pub(super) link: Option<Rate>,
-    pub(super) rtt: Option<Duration>,
-    pub(super) idle_rtt: Option<Duration>,
-    pub(super) own: Option<&'a HostSettings>,
-    pub(super) peer: Option<&'a HostSettings>,
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// Rate of the bottleneck link.
+    pub link: Option<Rate>,
+    /// RTT of the path without load.
+    pub rtt: Option<Duration>,
+    /// RTT that was measured before the test.
+    pub idle_rtt: Option<Duration>,
+    /// Settings of this host.
+    pub own: Option<&'a HostSettings>,
+    /// Settings of the server's host.
+    pub peer: Option<&'a HostSettings>,
     /// The sending server's rows, where it told them.
-    pub(super) server_trace: Option<&'a str>,
+    pub server_trace: Option<&'a str>,
 }
 
 /// What a sending end alone cannot know.
@@ -41,33 +47,38 @@ const BOTH_ENDS: &str = "both ends were seen: the server, which sent, told its s
 const TOO_FEW: &str = "measure for longer: -t 10";
 
 /// Why there is no diagnosis, or what it is.
-pub(super) type Explained = Result<Box<Diagnosis>, String>;
+pub type Explained = Result<Box<Diagnosis>, String>;
 
 /// The diagnoses of a test.
-pub(super) struct Explanations {
+#[derive(Debug)]
+pub struct Explanations {
     /// Of its main direction.
-    pub(super) main: Explained,
+    pub main: Explained,
     /// Of the other one, in a test of both.
-    pub(super) reverse: Option<Explained>,
+    pub reverse: Option<Explained>,
 }
 
-/// Explains the test that `show` has seen, whose document is whole.
+/// Explains the test that `recorder` has seen, whose document is whole.
 ///
 /// # Errors
 /// A defect of the simulator; that there is nothing to explain is an answer.
-pub(super) fn explain(show: &Show, known: &Known<'_>) -> Result<Explanations, Failure> {
-    let asked = show.document.start.asked.as_ref().map(|asked| &asked.test_start);
+pub fn explain(
+    recorder: &Recorder,
+    known: &Known<'_>,
+    observer: &impl Observer,
+) -> Result<Explanations, Error> {
+    let asked = recorder.document.start.asked.as_ref().map(|asked| &asked.test_start);
     let tcp = asked.is_some_and(|test| test.protocol == "TCP");
     let (reverse, both) = asked.map_or((false, false), |test| (test.reverse > 0, test.bidir > 0));
     if !tcp {
-        return Ok(Explanations { main: answer(over_udp(show, known))?, reverse: None });
+        return Ok(Explanations { main: answer(over_udp(recorder, known, observer))?, reverse: None });
     }
-    let main = if reverse { received(show, known) } else { sent(show, known) };
-    let reverse = if both { Some(answer(received(show, known))?) } else { None };
+    let main = if reverse { received(recorder, known, observer) } else { sent(recorder, known, observer) };
+    let reverse = if both { Some(answer(received(recorder, known, observer))?) } else { None };
     Ok(Explanations { main: answer(main)?, reverse })
 }
 
-fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<Explained, Failure> {
+fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<Explained, Error> {
     match diagnosed {
         Ok(diagnosis) => Ok(Ok(Box::new(diagnosis))),
         Err(DiagnoseError::Input(InputError { message, hint })) => {
@@ -78,16 +89,24 @@ fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<Explained, Fail
 }
 
 /// What this host has sent over TCP.
-fn sent(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
-    let trace = Trace::of_streams(show.rows.streams(), Format::Trace, vec![ONE_END.into()], TOO_FEW);
+fn sent(
+    recorder: &Recorder,
+    known: &Known<'_>,
+    observer: &impl Observer,
+) -> Result<Diagnosis, DiagnoseError> {
+    let trace = Trace::of_streams(recorder.rows.streams(), Format::Trace, vec![ONE_END.into()], TOO_FEW);
     let trace = trace.map_err(DiagnoseError::Input)?;
     let of_both = (known.own, known.peer);
-    diagnosed(of_both, &Facts::of_trace(&trace), &show.document, known)
+    diagnosed(of_both, &Facts::of_trace(&trace), &recorder.document, known, observer)
 }
 
 /// What the server has sent over TCP.
-fn received(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
-    let own = show.received.streams();
+fn received(
+    recorder: &Recorder,
+    known: &Known<'_>,
+    observer: &impl Observer,
+) -> Result<Diagnosis, DiagnoseError> {
+    let own = recorder.received.streams();
     // What cannot be read is no reason to fail: this end has seen something itself.
     let told = known.server_trace.and_then(|text| trace::read(text).ok());
     let told: Vec<Row> = told.into_iter().flat_map(|recording| recording.rows).map(|row| row.row).collect();
@@ -96,16 +115,16 @@ fn received(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> 
     {
         // The host on which such rows are made is the sender.
         let of_both = (known.peer, known.own);
-        return diagnosed(of_both, &Facts::of_trace(&trace), &show.document, known);
+        return diagnosed(of_both, &Facts::of_trace(&trace), &recorder.document, known, observer);
     }
-    let congestion = match &show.document.end {
+    let congestion = match &recorder.document.end {
         end if end.sum_received_bidir_reverse.is_some() => None,
         end => end.sender_tcp_congestion.clone(),
     };
     let samples = Received::of(&own, congestion).map_err(DiagnoseError::Input)?;
     let rtt = known.rtt.or(known.idle_rtt);
     let facts = Facts { rtt, ..Facts::of_received(&samples) };
-    let mut diagnosis = diagnosed((known.own, known.peer), &facts, &show.document, known)?;
+    let mut diagnosis = diagnosed((known.own, known.peer), &facts, &recorder.document, known, observer)?;
     diagnosis.notes.push(RECEIVING_END.into());
     Ok(diagnosis)
 }
@@ -132,8 +151,12 @@ fn both_ends(told: &[Row], own: &[Vec<Sample>]) -> Vec<Vec<Row>> {
     flows.iter().map(of_flow).collect()
 }
 
-fn over_udp(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> {
-    let document = &show.document;
+fn over_udp(
+    recorder: &Recorder,
+    known: &Known<'_>,
+    observer: &impl Observer,
+) -> Result<Diagnosis, DiagnoseError> {
+    let document = &recorder.document;
     if is_this_host(document) && known.link.is_none() {
         let message =
             "both ends are this host, and between them is no path on which a ladder could be climbed";
@@ -143,7 +166,7 @@ fn over_udp(show: &Show, known: &Known<'_>) -> Result<Diagnosis, DiagnoseError> 
     let log = Iperf3Log::parse(&text).map_err(DiagnoseError::Input)?;
     // Nothing else of a test over UDP sees the round trip but the handshake of its control connection.
     let rtt = known.rtt.or(known.idle_rtt);
-    diagnosed((known.own, known.peer), &Facts { rtt, ..Facts::of(&log) }, document, known)
+    diagnosed((known.own, known.peer), &Facts { rtt, ..Facts::of(&log) }, document, known, observer)
 }
 
 /// `hosts` are the settings of the host that made the log, and those of the other.
@@ -152,6 +175,7 @@ fn diagnosed(
     facts: &Facts<'_>,
     document: &Document,
     known: &Known<'_>,
+    observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let here = is_this_host(document);
     let facts = Facts {
@@ -163,11 +187,11 @@ fn diagnosed(
         no_path: here && known.link.is_none(),
         ..*facts
     };
-    output::with_progress(|progress| fullpipe_analysis::diagnose(&facts, progress))
+    diagnose(&facts, observer)
 }
 
 /// Whether the server runs on this host: both ends of the data connections have one address.
-pub(super) fn is_this_host(document: &Document) -> bool {
+pub fn is_this_host(document: &Document) -> bool {
     document.start.connected.first().is_some_and(|one| {
         let loopback = one.remote_host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
         loopback || one.local_host == one.remote_host

@@ -1,4 +1,4 @@
-//! `fullpipe fidelity`: an experiment in both worlds, and a page of how near they are.
+//! `fullpipe-fidelity`: an experiment in both worlds, and a page of how near they are.
 //!
 //! ```text
 //!   points ──► simulated ─────────────────────┐
@@ -11,30 +11,52 @@
 //! ```
 //!
 //! The order of kernel runs is by seed, then by cell, so that a page of half of the runs has all cells.
+#![forbid(unsafe_code)]
+#![cfg(target_os = "linux")]
 
+mod args;
 mod kernel;
 mod ladder;
 mod live;
 mod page;
+mod progress;
 mod situations;
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
-use fullpipe_lab::campaign::{self, Job};
-use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::fidelity::{self, Cell};
-use fullpipe_lab::results::{Run, Timed};
-use fullpipe_lab::sim;
+use clap::Parser as _;
+use fullpipe::lab::campaign::{self, Job};
+use fullpipe::lab::experiment::{Experiment, Point};
+use fullpipe::lab::fidelity::{self, Cell};
+use fullpipe::lab::results::{Run, Timed};
+use fullpipe::lab::sim;
+use fullpipe::{Error, ErrorKind};
 
 use crate::args::FidelityArgs;
-use crate::failure::{EXPECTATION, Failure};
-use crate::{output, run};
-use kernel::{Asked, Wanted};
+use crate::kernel::{Asked, Wanted};
 
-pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
-    let mut experiment = run::experiment(&args.file)?;
+/// With `--check`: the table is not what is asked for.
+const EXPECTATION: u8 = 5;
+
+fn main() -> ExitCode {
+    let error = match compare(&FidelityArgs::parse()) {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
+    eprintln!("error: {}", error.message);
+    if !error.hint.is_empty() {
+        eprintln!("hint: {}", error.hint);
+    }
+    ExitCode::from(match error.kind {
+        ErrorKind::Rights => 4,
+        _ => 1,
+    })
+}
+
+fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
+    let mut experiment = fullpipe::run::read(&args.file)?;
     if let Some(repeat) = args.repeat {
         experiment = experiment.with_repeat(repeat);
     }
@@ -47,7 +69,7 @@ pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     } else {
         ("Fidelity", cells(&experiment, args)?)
     };
-    output::print(&table)?;
+    print!("{table}");
     if let Some(page) = &args.page {
         page::write(page, title, &table)?;
     }
@@ -57,11 +79,11 @@ pub(crate) fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
 /// What makes the same table again, with the runs that are kept.
 fn command(mode: &str, args: &FidelityArgs) -> String {
     let repeat = args.repeat.map(|repeat| format!(" --repeat {repeat}")).unwrap_or_default();
-    format!("fullpipe fidelity {mode}{}{repeat}", args.file.display())
+    format!("fullpipe-fidelity {mode}{}{repeat}", args.file.display())
 }
 
 /// The simulator beside the kernel, and whether all agree.
-fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
+fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
     let kernel = kernel::runs(&wanted, &args.out, Asked::Figures)?;
     let sim = simulated(&wanted)?;
@@ -85,7 +107,7 @@ fn wanted(points: &[Point], seeds: &[u64]) -> Vec<Wanted> {
 }
 
 /// The simulator's runs, on all cores.
-fn simulated(wanted: &[Wanted]) -> Result<Vec<Run>, Failure> {
+fn simulated(wanted: &[Wanted]) -> Result<Vec<Run>, Error> {
     let job = |wanted: &Wanted| Job { label: wanted.label().into(), scenario: wanted.scenario().clone() };
     let jobs: Vec<Job> = wanted.iter().map(job).collect();
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);

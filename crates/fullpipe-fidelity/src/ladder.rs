@@ -1,16 +1,16 @@
 //! The ladder of each point, and what the kernel makes of its rungs.
 
-use fullpipe_analysis::ladder::{Repeats, climb_known};
-use fullpipe_analysis::proof::{self, Held};
-use fullpipe_analysis::{DiagnoseError, Rung};
-use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::results::Run;
-use fullpipe_lab::scenario::Scenario;
+use fullpipe::lab::experiment::{Experiment, Point};
+use fullpipe::lab::results::Run;
+use fullpipe::lab::scenario::Scenario;
+use fullpipe::ladder::{Repeats, climb_known};
+use fullpipe::proof::{self, Held};
+use fullpipe::{DiagnoseError, Rung};
 
-use super::kernel::{self, Asked};
 use crate::args::FidelityArgs;
-use crate::failure::Failure;
-use crate::output;
+use crate::kernel::{self, Asked};
+use crate::progress::with_ladder;
+use fullpipe::Error;
 
 /// Simulated measurements a state, each the mean of as many runs as the kernel makes. If the simulator were the
 /// kernel, the kernel's would lie between the least and the greatest of n with a chance of (n - 1) / (n + 1),
@@ -18,15 +18,15 @@ use crate::output;
 const MEASUREMENTS: u64 = 9;
 
 /// The rungs beside what the kernel makes of them, and whether all were run and enough hold.
-pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
+pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let climbed: Vec<Climbed<'_>> =
         experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
     let steps: Vec<Point> = climbed.iter().flat_map(|climbed| climbed.steps.clone()).collect();
-    let wanted = super::wanted(&steps, &experiment.seeds());
+    let wanted = crate::wanted(&steps, &experiment.seeds());
     let kernel = kernel::runs(&wanted, &args.out, Asked::Figures)?;
-    let (valid, sim) = (kernel.valid(), super::simulated(&wanted)?);
+    let (valid, sim) = (kernel.valid(), crate::simulated(&wanted)?);
     let held: Vec<Held<'_>> = climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();
-    let command = super::command("--ladder ", args);
+    let command = crate::command("--ladder ", args);
     let holds = held.len() == steps.len() && proof::is_proven(&held);
     Ok((kernel.heading(&command) + &proof::table(&held) + &kernel.missing(), holds))
 }
@@ -41,15 +41,15 @@ struct Climbed<'e> {
 }
 
 /// The ladder of one point. Its seeds follow the kernel's: a forecast that saw the same packets lost would be none.
-fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<Climbed<'e>, Failure> {
+fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<Climbed<'e>, Error> {
     let seeds = experiment.seeds();
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
     let repeats = Repeats { measurements: MEASUREMENTS, runs: seeds.len() as u64 };
     let scenario = Scenario { seed, ..cell.scenario.clone() };
-    let climbed = output::with_progress(|progress| climb_known(&scenario, repeats, progress));
+    let climbed = with_ladder(|progress| climb_known(&scenario, repeats, progress));
     let ladder = climbed.map_err(|error| match error {
-        DiagnoseError::Input(error) => Failure::from(error).about(format_args!("point '{}'", cell.label)),
-        DiagnoseError::Defect(error) => Failure::from(error),
+        DiagnoseError::Input(error) => Error::from(error).about(format_args!("point '{}'", cell.label)),
+        defect @ DiagnoseError::Defect(_) => Error::from(defect),
     })?;
     let mut rungs = ladder.rungs;
     rungs.retain(|rung| rung.scenario.is_some());

@@ -17,8 +17,9 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness, PcapError};
 
-use crate::failure::Failure;
-use crate::output::{self, AtomicFile};
+use crate::Error;
+use crate::files::{self, AtomicFile};
+use crate::run::Observer;
 
 /// `if_tsresol`: times are in units of 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
@@ -37,7 +38,7 @@ pub(crate) struct PcapNg {
 
 impl PcapNg {
     /// Begins `path`: whoever may not write there learns of it before anything runs.
-    pub(crate) fn begin(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn begin(path: &Path) -> Result<Self, Error> {
         let refused = |e| cannot_write(path, &e);
         let file = AtomicFile::create(path).map_err(|e| refused(PcapError::IoError(e)))?;
         let section = SectionHeaderBlock {
@@ -65,7 +66,7 @@ impl PcapNg {
     }
 
     /// Puts the file in its place, and says which run it holds.
-    pub(crate) fn finish(self, experiment: &Experiment) -> Result<(), Failure> {
+    pub(crate) fn finish(self, experiment: &Experiment, observer: &impl Observer) -> Result<(), Error> {
         let Self { path, writer, packets, failed } = self;
         let done = failed
             .map_or(Ok(()), Err)
@@ -74,9 +75,17 @@ impl PcapNg {
         let (point, seed) = (experiment.points().first(), experiment.seeds().first().copied());
         if let (Some(point), Some(seed)) = (point, seed) {
             let (file, label) = (path.display(), &point.label);
-            eprintln!("note: {file} has the {packets} packets of run '{label}' with seed {seed}");
+            observer.note(&format!("{file} has the {packets} packets of run '{label}' with seed {seed}"));
         }
         Ok(())
+    }
+
+    /// Makes the first run once more in the simulator, where it is the same again.
+    pub(crate) fn simulate(&mut self, experiment: &Experiment) {
+        if let (Some(point), Some(&seed)) = (experiment.points().first(), experiment.seeds().first()) {
+            let scenario = Scenario { seed, ..point.scenario.clone() };
+            sim::run_tapped(&scenario, &mut NoTrace, &mut Wire(self));
+        }
     }
 
     fn write(&mut self, packet: &Captured<'_>) -> Result<(), PcapError> {
@@ -102,14 +111,6 @@ impl Capture for PcapNg {
     }
 }
 
-/// Makes the first run once more in the simulator, where it is the same again.
-pub(crate) fn simulate(experiment: &Experiment, capture: &mut PcapNg) {
-    if let (Some(point), Some(&seed)) = (experiment.points().first(), experiment.seeds().first()) {
-        let scenario = Scenario { seed, ..point.scenario.clone() };
-        sim::run_tapped(&scenario, &mut NoTrace, &mut Wire(capture));
-    }
-}
-
 fn fate(verdict: Verdict) -> Option<&'static str> {
     match verdict {
         Verdict::Accepted => None,
@@ -121,10 +122,10 @@ fn fate(verdict: Verdict) -> Option<&'static str> {
     }
 }
 
-fn cannot_write(path: &Path, error: &PcapError) -> Failure {
+fn cannot_write(path: &Path, error: &PcapError) -> Error {
     const HINT: &str = "give --pcapng a place you may write to";
     match error {
-        PcapError::IoError(error) => output::cannot_write(path, error, HINT),
-        other => Failure::new(format!("cannot write {}: {other}", path.display()), HINT),
+        PcapError::IoError(error) => files::cannot_write(path, error, HINT),
+        other => Error::new(format!("cannot write {}: {other}", path.display()), HINT),
     }
 }

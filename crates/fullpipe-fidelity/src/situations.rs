@@ -1,16 +1,16 @@
 //! Runs of which the limit is known, and what the classifier says of them.
 
-use fullpipe_analysis::Limit;
-use fullpipe_analysis::situations::{self, Situation};
-use fullpipe_lab::experiment::{Experiment, Point};
+use fullpipe::Limit;
+use fullpipe::lab::experiment::{Experiment, Point};
+use fullpipe::situations::{self, Situation};
 
-use super::kernel::{self, Asked, Wanted};
 use crate::args::FidelityArgs;
-use crate::failure::Failure;
+use crate::kernel::{self, Asked, Wanted};
+use fullpipe::Error;
 
 /// The situations, and whether the right limit is named often enough. Every seed is run, whatever is left to chance on the
 /// path: what varies here is the kernel's timing.
-pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
+pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
     let of_seed = |seed: u64| points.iter().map(move |point| Wanted::new(point, seed));
@@ -18,16 +18,16 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let kernel = kernel::runs(&wanted, &args.out, Asked::Limit)?;
     let situation = |(point, expected)| Situation { point, expected, named: kernel.named(&point.label) };
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
-    let command = super::command("--situations ", args);
+    let command = crate::command("--situations ", args);
     // A run that is missing has shown nothing.
     let holds = situations::holds(&situations) && kernel.valid().len() == wanted.len();
     Ok((kernel.heading(&command) + &situations::table(&situations) + &kernel.missing(), holds))
 }
 
-pub(super) fn expected(point: &Point) -> Result<Limit, Failure> {
+pub(crate) fn expected(point: &Point) -> Result<Limit, Error> {
     situations::expected(point).ok_or_else(|| {
         let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
-        Failure::new(
+        Error::new(
             format!("the name of point '{}' does not begin with a limit", point.label),
             format!("write it as in 'rwnd: 256 KiB set by hand'; limits: {}", names.join(", ")),
         )

@@ -13,20 +13,20 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use fullpipe_analysis::Limit;
-use fullpipe_analysis::situations::{self, Named, Situation};
-use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::workload::{Reading, Writing};
-use fullpipe_linux::command::{self, Behind};
-use fullpipe_linux::{Datapath, kernel_name, rights};
+use fullpipe::Limit;
+use fullpipe::lab::experiment::{Experiment, Point};
+use fullpipe::lab::scenario::Scenario;
+use fullpipe::lab::workload::{Reading, Writing};
+use fullpipe::linux::command::{self, Behind};
+use fullpipe::linux::{Datapath, kernel_name, rights};
+use fullpipe::situations::{self, Named, Situation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::kernel::{keep, kept};
-use super::situations::expected;
 use crate::args::FidelityArgs;
-use crate::failure::Failure;
+use crate::kernel::{keep, kept};
+use crate::situations::expected;
+use fullpipe::Error;
 
 /// Share of the runs in which the right limit has to be named.
 const ASKED: f64 = 0.9;
@@ -44,7 +44,7 @@ struct Kept {
 }
 
 /// The situations, and whether the right limit is named often enough.
-pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Failure> {
+pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
     fs::create_dir_all(&args.out).map_err(|error| cannot("make", &args.out, &error))?;
@@ -94,7 +94,7 @@ pub(super) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
          met: {}.{taken} During {disturbed} of the runs the machine was too busy for the path to keep its times; they are counted like \
          the others.\n",
         all.len(),
-        super::command("--situations --live ", args),
+        crate::command("--situations --live ", args),
         situations::lines(&situations),
         all.len(),
         100.0 * share,
@@ -117,22 +117,28 @@ fn said(named: Option<Named>) -> String {
     named.map_or("nothing named".into(), |named| format!("{} {:.0} %", named.limit, 100.0 * named.share))
 }
 
-fn measured(point: &Point, seed: u64, dir: &Path) -> Result<Kept, Failure> {
+fn measured(point: &Point, seed: u64, dir: &Path) -> Result<Kept, Error> {
     let scenario = &point.scenario;
     let path = dir.join("document.json");
     let fifo = dir.join("slow-reader");
     let behind = Behind { path: &scenario.path, seed, datapath: Datapath::Plain };
     let own = std::env::current_exe().map_err(|error| cannot("find", Path::new("this program"), &error))?;
+    // The command is built into the same folder.
+    let own = own.with_file_name("fullpipe");
+    if !own.exists() {
+        let message = format!("{} does not exist", own.display());
+        return Err(Error::new(message, "build it: cargo build --release -p fullpipe-cli"));
+    }
     let command = client(scenario, &own, &path)?;
     let serve = server(scenario, &fifo);
     let ended = command::run(&behind, &["sh".into(), "-c".into(), OsString::from(command)], Some(&serve))?;
     if ended.status != 0 {
         let message = format!("'{}', seed {seed}: the client ended with {}", point.label, ended.status);
-        return Err(Failure::new(message, "see what it said above; iperf3 has to be installed"));
+        return Err(Error::new(message, "see what it said above; iperf3 has to be installed"));
     }
     let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     let document: Value = serde_json::from_str(&text)
-        .map_err(|error| Failure::new(format!("the client's document is not JSON: {error}"), ""))?;
+        .map_err(|error| Error::new(format!("the client's document is not JSON: {error}"), ""))?;
     // What is left of them tells nothing more; where one is not there, all the better.
     for file in [&path, &fifo] {
         let _ = fs::remove_file(file);
@@ -154,9 +160,9 @@ fn named(document: &Value) -> Option<Named> {
 }
 
 /// What the sender's host is and does, as a shell has it.
-fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Failure> {
+fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Error> {
     let [flow] = &scenario.flows[..] else {
-        return Err(Failure::new("a situation has one flow", "leave count out"));
+        return Err(Error::new("a situation has one flow", "leave count out"));
     };
     let mut flags = vec![
         format!("-C {}", kernel_name(flow.cc)),
@@ -200,8 +206,8 @@ fn server(scenario: &Scenario, fifo: &Path) -> String {
     )
 }
 
-fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("cannot {what} {}: {error}", path.display()), "")
+fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Error {
+    Error::new(format!("cannot {what} {}: {error}", path.display()), "")
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 /// Samples of streams.
-pub(super) struct Kept<T> {
+#[derive(Clone, Debug)]
+pub struct Samples<T> {
     most: usize,
     /// Of so many samples of a stream one is kept.
     every: u64,
@@ -14,18 +15,20 @@ pub(super) struct Kept<T> {
     len: usize,
 }
 
+#[derive(Clone, Debug)]
 struct Stream<T> {
     seen: u64,
     samples: Vec<T>,
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> Samples<T> {
     /// At most so many, all streams together.
-    pub(super) const fn new(most: usize) -> Self {
+    pub const fn new(most: usize) -> Self {
         Self { most, every: 1, streams: BTreeMap::new(), len: 0 }
     }
 
-    pub(super) fn push(&mut self, stream: i32, sample: &T) {
+    /// Takes the next sample of `stream`.
+    pub fn push(&mut self, stream: i32, sample: &T) {
         if self.most == 0 {
             return;
         }
@@ -50,7 +53,7 @@ impl<T: Clone> Kept<T> {
     }
 
     /// Those of each stream, in the order of the streams' numbers.
-    pub(super) fn streams(&self) -> Vec<Vec<T>> {
+    pub fn streams(&self) -> Vec<Vec<T>> {
         self.streams.values().map(|of| of.samples.clone()).collect()
     }
 }
@@ -63,7 +66,7 @@ mod tests {
     #[test]
     fn a_long_test_is_kept_coarsely_and_whole() {
         for streams in [1, 3, 7] {
-            let mut kept = Kept::new(100);
+            let mut kept = Samples::new(100);
             for at in 0..1_000 {
                 (0..streams).for_each(|stream| kept.push(stream, &at));
             }
@@ -75,7 +78,7 @@ mod tests {
             assert!(of_each[0].windows(2).all(|pair| pair[1] - pair[0] == apart), "{:?}", of_each[0]);
             assert!(of_each[0][0] == 0 && 1_000 - of_each[0][of_each[0].len() - 1] <= apart);
         }
-        let mut nothing = Kept::new(0);
+        let mut nothing = Samples::new(0);
         nothing.push(1, &1);
         assert!(nothing.streams().is_empty());
     }

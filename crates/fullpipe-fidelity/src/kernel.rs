@@ -10,18 +10,17 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use fullpipe_analysis::situations::{self, Named};
-use fullpipe_lab::experiment::Point;
-use fullpipe_lab::results::{Run, Timed};
-use fullpipe_lab::scenario::{LossPattern, Scenario};
-use fullpipe_lab::trace::Row;
+use fullpipe::lab::experiment::Point;
+use fullpipe::lab::results::{Run, Timed};
+use fullpipe::lab::scenario::{LossPattern, Scenario};
+use fullpipe::lab::trace::Row;
+use fullpipe::run::{Datapath, emulate, prepare};
+use fullpipe::situations::{self, Named};
+use fullpipe::{Error, files, json};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::args::DatapathName;
-use crate::failure::Failure;
-use crate::run::progress_bar;
-use crate::{emu, output};
+use crate::progress::{Notes, bar};
 
 /// A run that the machine disturbs is tried so often.
 const ATTEMPTS: usize = 3;
@@ -29,32 +28,32 @@ const ATTEMPTS: usize = 3;
 const KEPT: &str = "kernel.jsonl";
 
 /// One run that is wanted.
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Its scenario has the seed.
     point: Point,
 }
 
 impl Wanted {
-    pub(super) fn new(point: &Point, seed: u64) -> Self {
+    pub(crate) fn new(point: &Point, seed: u64) -> Self {
         let scenario = Scenario { seed, ..point.scenario.clone() };
         Self { point: Point { scenario, ..point.clone() } }
     }
 
-    pub(super) fn label(&self) -> &str {
+    pub(crate) fn label(&self) -> &str {
         &self.point.label
     }
 
-    pub(super) fn scenario(&self) -> &Scenario {
+    pub(crate) fn scenario(&self) -> &Scenario {
         &self.point.scenario
     }
 
     /// Packet by packet, as the simulator sends them, is the reference; what is lost in super-packets has to come out of the
     /// kernel in them.
-    fn datapath(&self) -> DatapathName {
+    fn datapath(&self) -> Datapath {
         let path = &self.scenario().path;
         let whole =
             [&path.forward, &path.backward].iter().any(|way| way.loss_pattern == LossPattern::SuperPackets);
-        if whole { DatapathName::Offload } else { DatapathName::Plain }
+        if whole { Datapath::Offload } else { Datapath::Plain }
     }
 
     fn seed(&self) -> u64 {
@@ -62,7 +61,7 @@ impl Wanted {
     }
 
     /// What came of it, as a line says it.
-    pub(super) fn run(&self, timed: &Timed) -> Run {
+    pub(crate) fn run(&self, timed: &Timed) -> Run {
         Run::of(self.point.label.clone(), self.seed(), timed)
     }
 }
@@ -82,7 +81,7 @@ struct Kept {
 
 /// What is asked of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// Its figures.
     Figures,
     /// Also what the classifier names as its limit.
@@ -103,7 +102,7 @@ impl Kept {
 }
 
 /// The wanted runs, those that there are.
-pub(super) struct Runs<'w> {
+pub(crate) struct Runs<'w> {
     wanted: &'w [Wanted],
     /// One for each that is wanted; `None` where every attempt was disturbed.
     made: Vec<Option<Kept>>,
@@ -111,7 +110,7 @@ pub(super) struct Runs<'w> {
 
 impl Runs<'_> {
     /// The valid runs, in the order in which they were wanted.
-    pub(super) fn valid(&self) -> Vec<Run> {
+    pub(crate) fn valid(&self) -> Vec<Run> {
         let made = self.wanted.iter().zip(&self.made);
         let called = made.filter_map(|(wanted, made)| {
             Some(Run { point: wanted.label().into(), ..made.as_ref()?.run.clone() })
@@ -120,13 +119,13 @@ impl Runs<'_> {
     }
 
     /// What the classifier names in the valid runs of the point called `label`.
-    pub(super) fn named(&self, label: &str) -> Vec<Named> {
+    pub(crate) fn named(&self, label: &str) -> Vec<Named> {
         let of_point = self.wanted.iter().zip(&self.made).filter(|(wanted, _)| wanted.label() == label);
         of_point.filter_map(|(_, made)| made.as_ref()?.named).collect()
     }
 
     /// What a table begins with.
-    pub(super) fn heading(&self, command: &str) -> String {
+    pub(crate) fn heading(&self, command: &str) -> String {
         let valid = self.made.iter().flatten().count();
         format!(
             "Kernel {}, {valid} valid runs of {}; `{command}` makes this table.\n\n",
@@ -136,7 +135,7 @@ impl Runs<'_> {
     }
 
     /// The runs that there are not, each on a line.
-    pub(super) fn missing(&self) -> String {
+    pub(crate) fn missing(&self) -> String {
         let missing = self.wanted.iter().zip(&self.made).filter(|(_, made)| made.is_none());
         missing.fold(String::new(), |mut text, (wanted, _)| {
             let _ = writeln!(
@@ -151,7 +150,7 @@ impl Runs<'_> {
 }
 
 /// The runs of `wanted`: those kept in `dir` from earlier, and those still to be made, which it then keeps.
-pub(super) fn runs<'w>(wanted: &'w [Wanted], dir: &Path, asked: Asked) -> Result<Runs<'w>, Failure> {
+pub(crate) fn runs<'w>(wanted: &'w [Wanted], dir: &Path, asked: Asked) -> Result<Runs<'w>, Error> {
     let file = dir.join(KEPT);
     let kept: Vec<Kept> = kept(&file)?;
     let known =
@@ -162,14 +161,14 @@ pub(super) fn runs<'w>(wanted: &'w [Wanted], dir: &Path, asked: Asked) -> Result
         return Ok(Runs { wanted, made });
     }
     let to_run = wanted.iter().zip(&made).filter(|(_, made)| made.is_none());
-    emu::prepare(to_run.map(|(wanted, _)| (&wanted.point, wanted.datapath())))?;
+    prepare(to_run.map(|(wanted, _)| (&wanted.point, wanted.datapath())), &Notes)?;
     fs::create_dir_all(dir)
-        .map_err(|e| Failure::new(format!("cannot make {}: {e}", dir.display()), "give another --out"))?;
-    let bar = progress_bar(missing);
+        .map_err(|e| Error::new(format!("cannot make {}: {e}", dir.display()), "give another --out"))?;
+    let bar = bar(missing);
     for _ in 0..ATTEMPTS {
         for (wanted, made) in wanted.iter().zip(&mut made).filter(|(_, made)| made.is_none()) {
             let mut rows: Vec<Row> = Vec::new();
-            let timed = emu::one(&wanted.point, wanted.seed(), wanted.datapath(), &mut rows, None)?;
+            let timed = emulate(&wanted.point, wanted.seed(), wanted.datapath(), &mut rows)?;
             let run = wanted.run(&timed);
             if let Some(validity) = run.validity.as_ref().filter(|validity| !validity.valid) {
                 let (label, seed, problems) = (wanted.label(), wanted.seed(), validity.problems.join("; "));
@@ -195,8 +194,8 @@ fn is_valid(run: &Run) -> bool {
 }
 
 /// Adds a line, or nothing where there is no room for all of it.
-pub(super) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Failure> {
-    let line = output::json_line(run)?;
+pub(crate) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Error> {
+    let line = json::line(run)?;
     let add = || -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(file)?;
         let before = file.metadata()?.len();
@@ -211,7 +210,7 @@ pub(super) fn keep(file: &Path, run: &impl Serialize) -> Result<(), Failure> {
 /// The runs in a file of earlier ones. A last line that was cut off is a run that was not finished: it is taken
 /// out, so that the next line stands by itself. The file is shortened and never written anew: an interruption here
 /// would lose them all.
-pub(super) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Failure> {
+pub(crate) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Error> {
     let Ok(text) = fs::read_to_string(file) else { return Ok(Vec::new()) };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     if whole.len() < text.len() {
@@ -220,11 +219,11 @@ pub(super) fn kept<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Failure> 
         shortened.map_err(|e| cannot_write(file, &e))?;
     }
     let runs = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-    runs.map_err(|e| Failure::new(format!("{} has no runs: {e}", file.display()), "give another --out"))
+    runs.map_err(|e| Error::new(format!("{} has no runs: {e}", file.display()), "give another --out"))
 }
 
-fn cannot_write(file: &Path, error: &std::io::Error) -> Failure {
-    output::cannot_write(file, error, "give another --out")
+fn cannot_write(file: &Path, error: &std::io::Error) -> Error {
+    files::cannot_write(file, error, "give another --out")
 }
 
 fn release() -> String {

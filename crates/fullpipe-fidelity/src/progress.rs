@@ -1,0 +1,36 @@
+//! How far a campaign is, on a terminal only: in a log, redrawn lines are noise.
+
+use std::io::{self, IsTerminal};
+
+use fullpipe::Observer;
+use fullpipe::lab::campaign::Progress;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar of `runs`.
+pub(crate) fn bar(runs: usize) -> ProgressBar {
+    if !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} left");
+    ProgressBar::new(runs as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Does `work` with a bar of its simulated runs.
+pub(crate) fn with_ladder<T>(work: impl FnOnce(&(dyn Fn(Progress) + Sync)) -> T) -> T {
+    let bar = bar(0);
+    let done = work(&|progress| {
+        bar.set_length(progress.total as u64);
+        bar.set_position(progress.done as u64);
+    });
+    bar.finish_and_clear();
+    done
+}
+
+/// Prints notes.
+pub(crate) struct Notes;
+
+impl Observer for Notes {
+    fn note(&self, text: &str) {
+        eprintln!("note: {text}");
+    }
+}

@@ -1,0 +1,33 @@
+//! Without the feature `pcapng` no packets are written.
+
+use std::path::Path;
+
+use fullpipe_lab::capture::{Capture, Captured};
+use fullpipe_lab::experiment::Experiment;
+
+use crate::Error;
+use crate::run::Observer;
+
+/// No file: there is no value of it.
+pub(crate) enum PcapNg {}
+
+impl PcapNg {
+    pub(crate) fn begin(path: &Path) -> Result<Self, Error> {
+        let message = format!("cannot write {}: fullpipe was built without captures", path.display());
+        Err(Error::new(message, "build it with the feature pcapng"))
+    }
+
+    pub(crate) fn simulate(&mut self, _: &Experiment) {
+        match *self {}
+    }
+
+    pub(crate) fn finish(self, _: &Experiment, _: &impl Observer) -> Result<(), Error> {
+        match self {}
+    }
+}
+
+impl Capture for PcapNg {
+    fn packet(&mut self, _: &Captured<'_>) {
+        match *self {}
+    }
+}

@@ -1,0 +1,85 @@
+//! The emulator's runs, one after another: beside each other they would disturb each other.
+
+use std::collections::BTreeSet;
+
+use fullpipe_lab::campaign::{Progress, RunResult, Watch as _};
+use fullpipe_lab::experiment::Point;
+use fullpipe_lab::results::Timed;
+use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::trace::{Csv, NoTrace, Sink};
+use fullpipe_linux::emu::{self, Options};
+use fullpipe_linux::rights;
+
+use crate::Error;
+use crate::capture::PcapNg;
+use crate::run::{Datapath, EmuOptions, Kept, Observed, Observer, now};
+
+impl From<Datapath> for fullpipe_linux::Datapath {
+    fn from(datapath: Datapath) -> Self {
+        match datapath {
+            Datapath::Plain => Self::Plain,
+            Datapath::Offload => Self::Offload,
+        }
+    }
+}
+
+pub(crate) fn prepare<'p>(
+    points: impl Iterator<Item = (&'p Point, Datapath)>,
+    observer: &impl Observer,
+) -> Result<(), Error> {
+    let notes = points.map(|(point, datapath)| emu::check(point, datapath.into()));
+    let notes = notes.collect::<Result<Vec<_>, _>>()?;
+    for note in notes.into_iter().flatten().collect::<BTreeSet<_>>() {
+        observer.note(&note);
+    }
+    Ok(rights::acquire()?)
+}
+
+pub(crate) fn runs(
+    options: &EmuOptions,
+    mut capture: Option<&mut PcapNg>,
+    observed: &Observed<'_, impl Observer>,
+) -> Result<Vec<RunResult<Kept>>, Error> {
+    let points = observed.experiment.points();
+    let seeds = observed.experiment.seeds();
+    let total = points.len() * seeds.len();
+    let mut made = Vec::new();
+    for (number, point) in points.iter().enumerate() {
+        for &seed in &seeds {
+            if !observed.goes_on() {
+                return Ok(made);
+            }
+            let mut trace = Csv::default();
+            // The first run alone is captured.
+            let capture = capture.take();
+            let timed = if options.traced {
+                one(point, seed, options.datapath, &mut trace, capture)
+            } else {
+                one(point, seed, options.datapath, &mut NoTrace, capture)
+            };
+            let run = RunResult { point: number, seed, value: (timed?, trace.into_text()) };
+            observed.finished(Progress { done: made.len() + 1, total }, &run);
+            made.push(run);
+        }
+    }
+    Ok(made)
+}
+
+pub(crate) fn one(
+    point: &Point,
+    seed: u64,
+    datapath: Datapath,
+    sink: &mut impl Sink,
+    capture: Option<&mut PcapNg>,
+) -> Result<Timed, Error> {
+    let scenario = Scenario { seed, ..point.scenario.clone() };
+    let options = Options { datapath: datapath.into(), ..Options::default() };
+    let start = now();
+    let run = match capture {
+        Some(capture) => emu::run_captured(&scenario, options, sink, capture),
+        None => emu::run(&scenario, options, sink),
+    };
+    let run = run.map_err(|error| Error::from(error).about(format_args!("run '{}'", point.label)))?;
+    let wall_s = start.elapsed().as_secs_f64();
+    Ok(Timed { outcome: run.outcome, wall_s, validity: Some(run.validity) })
+}

@@ -1,0 +1,39 @@
+//! Where there is no Linux there is no emulator.
+
+use fullpipe_lab::campaign::RunResult;
+use fullpipe_lab::experiment::Point;
+use fullpipe_lab::results::Timed;
+use fullpipe_lab::trace::Sink;
+
+use crate::Error;
+use crate::capture::PcapNg;
+use crate::run::{Datapath, EmuOptions, Kept, Observed, Observer};
+
+pub(crate) fn prepare<'p>(
+    _: impl Iterator<Item = (&'p Point, Datapath)>,
+    _: &impl Observer,
+) -> Result<(), Error> {
+    Err(no_linux())
+}
+
+pub(crate) fn runs(
+    _: &EmuOptions,
+    _: Option<&mut PcapNg>,
+    _: &Observed<'_, impl Observer>,
+) -> Result<Vec<RunResult<Kept>>, Error> {
+    Err(no_linux())
+}
+
+pub(crate) fn one(
+    _: &Point,
+    _: u64,
+    _: Datapath,
+    _: &mut impl Sink,
+    _: Option<&mut PcapNg>,
+) -> Result<Timed, Error> {
+    Err(no_linux())
+}
+
+fn no_linux() -> Error {
+    Error::new("the emulator needs Linux", "run experiments in the simulator: --world sim")
+}

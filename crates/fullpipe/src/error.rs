@@ -1,0 +1,103 @@
+//! What can go wrong, in a line and a hint.
+
+use std::fmt;
+
+use fullpipe_analysis::{DiagnoseError, InputError};
+use fullpipe_lab::campaign::RunPanicked;
+use fullpipe_lab::experiment::ExperimentError;
+
+/// Something that could not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    /// What sort of failure it is.
+    pub kind: Kind,
+    /// One line without a final period.
+    pub message: String,
+    /// What to do instead; may be empty.
+    pub hint: String,
+}
+
+/// Sorts of failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// The input cannot be used, or the run went wrong.
+    Runtime,
+    /// Arguments contradict each other.
+    Usage,
+    /// The other end cannot be reached, refuses or breaks off.
+    Network,
+    /// The machine does not let the process do it.
+    Rights,
+    /// A change was begun, did not succeed, and has been reverted.
+    Reverted,
+    /// There is no such command.
+    NoCommand,
+}
+
+impl Error {
+    /// A failure of [`Kind::Runtime`].
+    pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: Kind::Runtime, message: message.into(), hint: hint.into() }
+    }
+
+    /// A failure of [`Kind::Usage`].
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: Kind::Usage, ..Self::new(message, hint) }
+    }
+
+    /// The same error with its subject in front.
+    #[must_use]
+    pub fn about(self, subject: impl fmt::Display) -> Self {
+        Self { message: format!("{subject}: {}", self.message), ..self }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<ExperimentError> for Error {
+    fn from(error: ExperimentError) -> Self {
+        Self::new(error.message, error.hint)
+    }
+}
+
+impl From<InputError> for Error {
+    fn from(error: InputError) -> Self {
+        Self::new(error.message, error.hint)
+    }
+}
+
+impl From<RunPanicked> for Error {
+    fn from(error: RunPanicked) -> Self {
+        Self::new(error.to_string(), "this is a defect of fullpipe: please report it with the input")
+    }
+}
+
+impl From<DiagnoseError> for Error {
+    fn from(error: DiagnoseError) -> Self {
+        match error {
+            DiagnoseError::Input(error) => error.into(),
+            DiagnoseError::Defect(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl From<fullpipe_linux::Error> for Error {
+    fn from(error: fullpipe_linux::Error) -> Self {
+        let kind = match error.kind {
+            fullpipe_linux::Kind::Rights => Kind::Rights,
+            fullpipe_linux::Kind::NoCommand => Kind::NoCommand,
+            fullpipe_linux::Kind::Network => Kind::Network,
+            fullpipe_linux::Kind::Reverted => Kind::Reverted,
+            fullpipe_linux::Kind::Settings | fullpipe_linux::Kind::System => Kind::Runtime,
+        };
+        Self { kind, ..Self::new(error.message, error.hint) }
+    }
+}

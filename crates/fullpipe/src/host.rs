@@ -1,0 +1,40 @@
+//! This host: its settings and its memory.
+
+use std::fs;
+use std::path::Path;
+
+use fullpipe_analysis::HostSettings;
+use fullpipe_analysis::tune::KEYS;
+use fullpipe_units::Bytes;
+
+use crate::Error;
+use crate::input::read;
+
+/// Stands for this host's own settings.
+pub const LOCAL: &str = "local";
+
+/// The settings in a dump, or those of this host for `local`.
+///
+/// # Errors
+/// The dump cannot be read, or has no settings.
+pub fn settings(source: &str) -> Result<HostSettings, Error> {
+    let text = if source == LOCAL { local() } else { read(source)? };
+    HostSettings::parse(&text).map_err(|e| Error::from(e).about(source))
+}
+
+/// This host's settings as a dump. What cannot be read is left out, as it is in a container.
+fn local() -> String {
+    let line = |path: &&str| {
+        let value = fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?;
+        Some(format!("{} = {}\n", path.replace('/', "."), value.trim()))
+    };
+    KEYS.iter().filter_map(line).collect()
+}
+
+/// What this host has left for applications, if it says so.
+pub fn memory_left() -> Option<Bytes> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes::new(kibibytes.saturating_mul(1024)))
+}

@@ -1,0 +1,11 @@
+//! Measurements of this host's own making: iperf3's tests, watched through the sockets that make them.
+
+mod explained;
+mod probe;
+mod recorder;
+mod samples;
+
+pub use explained::{Explained, Explanations, Known, explain, is_this_host};
+pub use probe::{Control, Probe, server};
+pub use recorder::{ROWS, Recorder};
+pub use samples::Samples;

@@ -1,0 +1,135 @@
+//! What is kept of a test while it runs, for its diagnosis at the end.
+
+use std::collections::BTreeMap;
+
+use fullpipe_analysis::classify::{HostFacts, of_one_of_several};
+use fullpipe_analysis::live::Live;
+use fullpipe_analysis::{HostSettings, Latency};
+use fullpipe_iperf3::document::{Document, Interval, Start, Told};
+use fullpipe_lab::trace::{Received, Row};
+use fullpipe_linux::iperf3::client::Watch;
+use fullpipe_units::{Duration, Instant, Rate};
+
+use super::samples::Samples;
+
+/// Samples of a test that are kept for its diagnosis, less than 50 MB: an hour of one stream at twenty a second.
+pub const ROWS: usize = 72_000;
+
+/// Keeps what the end of a test wants: the document, and the samples of its sockets.
+#[derive(Debug)]
+pub struct Recorder {
+    /// The document so far.
+    pub document: Document,
+    /// Rows of the sending streams, without the warm-up.
+    pub rows: Samples<Row>,
+    /// Samples of the receiving streams, without the warm-up.
+    pub received: Samples<Received>,
+    flows: BTreeMap<i32, Live>,
+    host: HostFacts,
+    adds_limits: bool,
+    loaded: Loaded,
+    last_report: Instant,
+    last_row: Instant,
+}
+
+/// Smoothed round trips while data flowed.
+#[derive(Debug, Default)]
+struct Loaded {
+    sum: f64,
+    samples: u64,
+    longest: Duration,
+}
+
+impl Recorder {
+    /// Keeps `most` samples. With `adds_limits` each report says what held its streams. `settings` are those of this host.
+    pub fn new(adds_limits: bool, most: usize, link: Option<Rate>, settings: Option<&HostSettings>) -> Self {
+        let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
+        Self {
+            document: Document::default(),
+            rows: Samples::new(most),
+            received: Samples::new(most),
+            flows: BTreeMap::new(),
+            host: HostFacts { line: link, wmem, ..HostFacts::default() },
+            adds_limits,
+            loaded: Loaded::default(),
+            last_report: Instant::ZERO,
+            last_row: Instant::ZERO,
+        }
+    }
+
+    /// Round trips before, as they were given, and during the test.
+    pub fn latency(&self, idle: Option<Duration>) -> Latency {
+        let Loaded { sum, samples, longest } = self.loaded;
+        let mean = (samples > 0).then(|| Duration::from_secs_f64(sum / samples as f64));
+        Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
+    }
+
+    /// How long each limit held the streams, in seconds by their names: the mean of the streams.
+    pub fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
+        let mut seconds = BTreeMap::new();
+        for times in self.flows.values().map(Live::times) {
+            for (limit, time) in times {
+                *seconds.entry(limit.name()).or_insert(0.0) += time.as_secs_f64() / self.flows.len() as f64;
+            }
+        }
+        seconds
+    }
+
+    fn told(&self, socket: i32) -> Option<Told> {
+        let live = self.flows.get(&socket)?;
+        let last = live.last()?.sender;
+        let mut held = live.held_since(self.last_report);
+        if let Some(held) = held.as_mut().filter(|_| self.flows.len() > 1) {
+            (held.limit, held.confidence) = of_one_of_several(held.limit, held.confidence);
+        }
+        Some(Told {
+            min_rtt: last.min_rtt,
+            srtt: last.srtt,
+            rwnd: last.rwnd,
+            inflight: last.inflight,
+            delivery_rate: last.delivery_rate,
+            notsent: last.notsent,
+            sndbuf: last.sndbuf,
+            sndbuf_used: last.sndbuf_used,
+            limit: held.as_ref().map(|held| held.limit.name().into()),
+            confidence: held.map(|held| format!("{:?}", held.confidence).to_lowercase()),
+        })
+    }
+}
+
+impl Watch for Recorder {
+    fn start(&mut self, start: &Start) {
+        self.document.start = start.clone();
+    }
+
+    fn row(&mut self, socket: i32, row: &Row, omitted: bool) {
+        let host = self.host;
+        self.flows.entry(socket).or_insert_with(|| Live::new(host)).push(row);
+        self.last_row = row.at;
+        if omitted {
+            return;
+        }
+        if let Some(srtt) = row.sender.srtt.filter(|_| !row.sender.delivered.is_zero()) {
+            self.loaded.sum += srtt.as_secs_f64();
+            self.loaded.samples += 1;
+            self.loaded.longest = self.loaded.longest.max(srtt);
+        }
+        self.rows.push(socket, row);
+    }
+
+    fn received(&mut self, socket: i32, sample: &Received, omitted: bool) {
+        if !omitted {
+            self.received.push(socket, sample);
+        }
+    }
+
+    fn interval(&mut self, mut interval: Interval) {
+        if self.adds_limits {
+            for stream in interval.streams.iter_mut().filter(|stream| stream.tcp.is_some()) {
+                stream.fullpipe = self.told(stream.socket);
+            }
+        }
+        self.last_report = self.last_row;
+        self.document.intervals.push(interval);
+    }
+}

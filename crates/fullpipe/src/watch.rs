@@ -1,0 +1,246 @@
+//! The connections of running applications, sampled again and again.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+
+use fullpipe_analysis::input::iperf3::Format as LogFormat;
+use fullpipe_analysis::sockets::Sample;
+use fullpipe_analysis::{SocketReport, Sockets, Trace};
+use fullpipe_linux::sock_diag::{Peer, Seen, Which};
+use fullpipe_linux::watch::{self, Round};
+use fullpipe_units::{Duration, Instant};
+
+use crate::Error;
+use crate::run::Observer;
+
+/// Between two samples: of connections that are explained afterwards, and of a watch that may go on for weeks.
+pub const FINE: Duration = Duration::from_millis(50);
+/// See [`FINE`].
+pub const COARSE: Duration = Duration::from_millis(100);
+
+/// Which connections are watched; all of this host by default.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Those to these hosts, each as `HOST[:PORT]`.
+    pub dst: Vec<String>,
+    /// Those of this process.
+    pub process: Option<u32>,
+}
+
+/// Watches connections.
+pub struct Watch {
+    watch: watch::Watch,
+    what: String,
+}
+
+impl Watch {
+    /// Prepares to watch what is selected.
+    ///
+    /// # Errors
+    /// A host has no address, the process does not exist, or its sockets may not be seen.
+    pub fn begin(selection: &Selection) -> Result<Self, Error> {
+        let peers = selection.dst.iter().map(|host| peers(host)).collect::<Result<Vec<_>, _>>()?.concat();
+        let watch = watch::Watch::begin(Which { peers, inodes: None }, selection.process)?;
+        Ok(Self { watch, what: what(selection) })
+    }
+
+    /// The process is in another network namespace than this one: settings of this host are not its settings.
+    pub fn elsewhere(&self) -> bool {
+        self.watch.elsewhere()
+    }
+
+    /// What is watched, in words.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Takes samples into `sockets`, one each `every`, until `until` has passed, `observer` wants no more, or `each` fails. `each`
+    /// is called after each round, and learns how many connections are sampled more rarely than that.
+    ///
+    /// # Errors
+    /// The kernel does not answer, or `each` fails.
+    pub fn sample<E: From<Error>>(
+        &mut self,
+        sockets: &mut Sockets,
+        every: Duration,
+        until: Option<Duration>,
+        observer: &impl Observer,
+        mut each: impl FnMut(Instant, &mut Sockets, usize) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut seen: Vec<Seen> = Vec::new();
+        let clock = *self.watch.clock();
+        let begin = clock.now();
+        let mut next = begin;
+        let mut met = false;
+        while observer.goes_on() {
+            let round = match self.watch.round(&mut seen) {
+                Ok(round) => round,
+                // What was looked at has ended meanwhile, which ends the looking.
+                Err(error) if met => {
+                    observer.note(&error.to_string());
+                    break;
+                }
+                Err(error) => return Err(Error::from(error).into()),
+            };
+            met = true;
+            // A diagnosis has those too that have ended meanwhile.
+            take(sockets, round, &seen, until.is_none());
+            each(round.at, sockets, self.watch.rarely())?;
+            if until.is_some_and(|until| round.at.saturating_since(begin) >= until) {
+                break;
+            }
+            // Who is late goes on from there: samples at once would tell nothing.
+            next = (next + every).max(clock.now());
+            clock.sleep_until(next);
+        }
+        Ok(())
+    }
+    /// Samples for `length`, finely enough for an explanation. Connections that end meanwhile are kept.
+    ///
+    /// # Errors
+    /// The kernel does not answer.
+    pub fn collect(
+        &mut self,
+        sockets: &mut Sockets,
+        length: Duration,
+        observer: &impl Observer,
+    ) -> Result<(), Error> {
+        self.sample(sockets, FINE, Some(length), observer, |_, _, _| Ok(()))
+    }
+
+    /// The socket to explain: the one asked for, or the largest sender.
+    pub fn choose<'r>(
+        &self,
+        reports: &'r [SocketReport],
+        flow: Option<u32>,
+        length: Duration,
+    ) -> Result<&'r SocketReport, Error> {
+        let what = &self.what;
+        if reports.is_empty() {
+            let hint = "ss -tnp shows the connections that there are; a listening socket is none";
+            return Err(Error::new(format!("{what}: no TCP connection is open"), hint));
+        }
+        if let Some(number) = flow {
+            let list: Vec<String> = reports.iter().take(4).map(|report| report.flow.to_string()).collect();
+            let none = || {
+                Error::new(
+                    format!("there is no connection {number}"),
+                    format!("there are {}", list.join(", ")),
+                )
+            };
+            return reports.iter().find(|report| report.flow == number).ok_or_else(none);
+        }
+        let sender =
+            reports.iter().max_by_key(|report| report.achieved).filter(|report| !report.achieved.is_zero());
+        if let Some(sender) = sender {
+            return Ok(sender);
+        }
+        let open = reports.len();
+        match reports.iter().find(|report| !report.received.is_zero()) {
+            Some(receiver) => {
+                let unread = match receiver.unread_bytes {
+                    0 => "its application reads all that comes".to_owned(),
+                    unread => {
+                        format!("{} wait to be read by its application", fullpipe_units::Bytes::new(unread))
+                    }
+                };
+                Err(Error::new(
+                    format!(
+                        "{what} only receives: {} from {}, and {unread}",
+                        receiver.received, receiver.remote
+                    ),
+                    "the limit of a download shows at its sender: run this there, or give a capture",
+                ))
+            }
+            None => Err(Error::new(
+                format!("{what}: nothing moved in {length} on {open} connections"),
+                "look while a transfer runs, or longer with --for",
+            )),
+        }
+    }
+}
+
+/// The rows of a connection, to be explained.
+///
+/// # Errors
+/// There are too few.
+pub fn trace(sockets: &Sockets, chosen: &SocketReport) -> Result<Trace, Error> {
+    let rows = sockets.rows(chosen.flow).unwrap_or_default().to_vec();
+    let notes = match &*chosen.congestion_control {
+        cc if rows.iter().all(|row| row.sender.cc.is_none()) => {
+            vec![format!(
+                "the sender's congestion control is {cc}, which is none of those that are simulated"
+            )]
+        }
+        _ => Vec::new(),
+    };
+    Ok(Trace::of_rows(rows, LogFormat::Sockets, notes, "sample again")?)
+}
+
+/// What is looked at, in words.
+fn what(which: &Selection) -> String {
+    let process = which.process.map(|pid| format!("process {pid}"));
+    let peers = (!which.dst.is_empty()).then(|| format!("connections to {}", which.dst.join(", ")));
+    match (process, peers) {
+        (Some(process), Some(peers)) => format!("{peers} of {process}"),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => "this host".into(),
+    }
+}
+
+/// Takes the samples of a round; with `forget` without those that are gone.
+pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &[Seen], forget: bool) {
+    for socket in seen {
+        sockets.take(round.at, &sample(socket));
+    }
+    if forget && round.all {
+        sockets.keep(round.at);
+    }
+}
+
+fn sample(seen: &Seen) -> Sample<'_> {
+    Sample {
+        id: seen.id.cookie,
+        local: seen.id.local,
+        remote: seen.id.remote,
+        cc: seen.cc.as_str(),
+        sender: seen.sender,
+        receiver: seen.receiver,
+        acked: seen.acked,
+        queued: seen.queued,
+    }
+}
+
+/// Whoever is meant by `HOST[:PORT]`, at each of its addresses.
+pub(crate) fn peers(text: &str) -> Result<Vec<Peer>, Error> {
+    let peer = |address: Option<IpAddr>, port| Peer { address, port };
+    if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(vec![peer(Some(address), None)]);
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(vec![peer(Some(address.ip()), Some(address.port()))]);
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, Some(port.parse::<u16>().map_err(|_| no_port(text))?)),
+        None => (text, None),
+    };
+    if host.is_empty() || host == "*" {
+        return Ok(vec![peer(None, port)]);
+    }
+    let resolved = (host, port.unwrap_or(0)).to_socket_addrs();
+    let resolved = resolved.map_err(|e| {
+        Error::new(
+            format!("--dst {text}: {e}"),
+            "write an address or a name, as 192.0.2.7 or example.com:443",
+        )
+    })?;
+    let mut addresses: Vec<IpAddr> = resolved.map(|address| address.ip()).collect();
+    addresses.dedup();
+    Ok(addresses.into_iter().map(|address| peer(Some(address), port)).collect())
+}
+
+fn no_port(text: &str) -> Error {
+    Error::usage(
+        format!("--dst {text}: what stands behind the colon is no port"),
+        "write an address or a name, as 192.0.2.7, [2001:db8::7]:443, example.com:443 or :443",
+    )
+}
