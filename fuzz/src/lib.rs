@@ -1,6 +1,6 @@
 //! What the fuzz targets do with their input: functions of bytes that panic when something is wrong.
 //!
-//! `crates/fullpipe-tcp/tests/corpus.rs` compiles the same files on a stable toolchain and plays the committed corpus.
+//! `crates/fullpipe-tcp/tests/it/corpus.rs` compiles the same files on a stable toolchain and plays the committed corpus.
 
 pub mod operations;
 pub mod options;

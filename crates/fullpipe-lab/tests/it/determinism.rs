@@ -1,9 +1,9 @@
 //! INV-9, A-10: a run is a function of its scenario, whoever runs it beside what.
 
-mod rig;
 
 use std::num::NonZeroUsize;
 
+use crate::rig::*;
 use fullpipe_lab::campaign;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
@@ -12,7 +12,6 @@ use fullpipe_lab::trace::NoTrace;
 use fullpipe_lab::workload::{Reading, Writing};
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
 use fullpipe_units::Rate;
-use rig::*;
 
 /// Loss, overflow, three flows, merging at the receiver, applications with timers: everything that draws or
 /// schedules.

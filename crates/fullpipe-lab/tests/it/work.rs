@@ -3,17 +3,16 @@
 //!
 //! The scenarios are those of `BENCHMARKS.md`, made shorter: the counts are per packet and per ACK.
 
-mod rig;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use crate::rig::ms;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_units::Duration;
-use rig::ms;
 
 /// Counts the allocations of the thread that makes them: tests run beside each other.
 struct Counting;
@@ -50,11 +49,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const LOSSLESS: &str = include_str!("../../../experiments/bench-lossless.toml");
-const LOSSY: &str = include_str!("../../../experiments/bench-lossy.toml");
-const TEN_FLOWS: &str = include_str!("../../../experiments/bench-ten-flows.toml");
-const AQM: &str = include_str!("../../../experiments/aqm.toml");
-const WINDOW_SIZE: &str = include_str!("../../../experiments/bench-window-size.toml");
+const LOSSLESS: &str = include_str!("../../../../experiments/bench-lossless.toml");
+const LOSSY: &str = include_str!("../../../../experiments/bench-lossy.toml");
+const TEN_FLOWS: &str = include_str!("../../../../experiments/bench-ten-flows.toml");
+const AQM: &str = include_str!("../../../../experiments/aqm.toml");
+const WINDOW_SIZE: &str = include_str!("../../../../experiments/bench-window-size.toml");
 
 /// Point `number` of a benchmark, for so many virtual seconds.
 fn scenario(file: &str, number: usize, seconds: u64) -> Scenario {

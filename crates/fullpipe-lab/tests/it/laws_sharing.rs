@@ -2,12 +2,11 @@
 //!
 //! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
 
-mod rig;
 
 use std::collections::BTreeMap;
 
+use crate::rig::*;
 use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
-use rig::*;
 
 /// n flows fill a link from a queue of D / sqrt(n) on, if they do not lose together. CUBIC's do not: 16 need no more
 /// than 0.43 D / 4. Reno's flows of one RTT do, as they do behind drop-tail elsewhere, and get what one flow would get of

@@ -2,13 +2,13 @@
 //!
 //! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
 
-mod rig;
 
+use crate::rig;
+use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::workload::Writing;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
-use rig::*;
 
 // Substrate.
 

@@ -1,7 +1,7 @@
 //! What applications that take their time do to a transfer: whose limit it is, and what the sockets show.
 
-mod rig;
 
+use crate::rig::*;
 use fullpipe_lab::results::Wire;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::workload::{Reading, Workload, Writing};
@@ -9,7 +9,6 @@ use fullpipe_tcp::SendLimit;
 use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic};
 use fullpipe_units::{Bytes, Rate};
-use rig::*;
 
 fn mbit(n: u64) -> Rate {
     Rate::from_bps(n * 1_000_000)

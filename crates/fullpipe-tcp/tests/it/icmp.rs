@@ -1,11 +1,10 @@
 //! ICMP error messages on their way to a connection, written by another implementation.
 
-mod pair;
 
+use crate::pair::Pair;
 use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
 use fullpipe_tcp::wire::{Checksums, Complaint, IcmpError, PacketError};
 use fullpipe_tcp::{Config, Event, State};
-use pair::Pair;
 
 /// A router's message about `packet`, of which it quotes the IP header and eight octets more.
 fn message(packet: &[u8], v4: Icmpv4Type, v6: Icmpv6Type) -> Vec<u8> {

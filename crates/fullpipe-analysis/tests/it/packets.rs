@@ -3,9 +3,9 @@
 //!
 //! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a file of tcpdump.
 
-mod situation;
-mod tapped;
 
+use crate::situation::{scenarios, shares};
+use crate::tapped::{BothEnds, File};
 use fullpipe_analysis::Capture;
 use fullpipe_analysis::classify::{agreement, exact};
 use fullpipe_analysis::explain::Confidence;
@@ -15,8 +15,6 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{NoTrace, Row};
 use fullpipe_units::Rate;
-use situation::{scenarios, shares};
-use tapped::{BothEnds, File};
 
 /// A run, and its captures at sender and receiver.
 struct Run {

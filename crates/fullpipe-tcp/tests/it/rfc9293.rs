@@ -1,15 +1,14 @@
 //! What RFC 9293 asks of the interfaces above and below, as a stack keeps it. (Of connections themselves the scripts tell.)
 
-mod pair;
 
 use std::net::SocketAddr;
 
+use crate::pair::Pair;
 use etherparse::{IpNumber, Ipv4Header, Ipv4Options};
 use fullpipe_tcp::stack::ConnectError;
 use fullpipe_tcp::wire::{Checksums, Dscp, Flags, Headers, IpChoices, Packet, Segment, SeqNum, SynOptions};
 use fullpipe_tcp::{Config, State};
 use fullpipe_units::Ecn;
-use pair::Pair;
 
 fn syn() -> Segment {
     Segment {

@@ -8,13 +8,13 @@ use std::path::Path;
 
 use fullpipe_units::draw;
 
-#[path = "../../../fuzz/src/operations.rs"]
+#[path = "../../../../fuzz/src/operations.rs"]
 #[allow(unreachable_pub, reason = "public in the crate of the targets")]
 mod operations;
-#[path = "../../../fuzz/src/options.rs"]
+#[path = "../../../../fuzz/src/options.rs"]
 #[allow(unreachable_pub, reason = "public in the crate of the targets")]
 mod options;
-#[path = "../../../fuzz/src/wire.rs"]
+#[path = "../../../../fuzz/src/wire.rs"]
 #[allow(unreachable_pub, reason = "public in the crate of the targets")]
 mod wire;
 

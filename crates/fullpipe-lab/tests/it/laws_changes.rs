@@ -2,13 +2,12 @@
 //!
 //! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
 
-mod rig;
 
+use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_path::{AggregatorConfig, CodelConfig, DetourConfig, Discipline, Opportunities};
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Duration, Probability};
-use rig::*;
 
 /// Share of `rate` that the link carried between two moments, headers counted.
 fn used(run: &Run, rate: f64, from: f64, to: f64) -> f64 {

@@ -5,8 +5,8 @@
 //! where chance plays. The truth is derived from the sender's own record and the state of the path, which
 //! the rows given to the classifier lack.
 
-mod situation;
 
+use crate::situation::{scenarios, shares};
 use fullpipe_analysis::classify::{Classified, HostFacts, agreement, classify, exact, share};
 use fullpipe_analysis::explain::Confidence;
 use fullpipe_analysis::{Limit, Live};
@@ -14,7 +14,6 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::Duration;
-use situation::{scenarios, shares};
 
 /// What the issue asks for.
 const AGREEMENT: f64 = 0.95;

@@ -2,8 +2,8 @@
 //!
 //! The simulator's captures, from which packets are taken away: the beginning, one direction, a second in the middle, one in fifty.
 
-mod tapped;
 
+use crate::tapped::{BothEnds, File};
 use fullpipe_analysis::explain::{Confidence, Finding};
 use fullpipe_analysis::input::capture::Side;
 use fullpipe_analysis::{Capture, Limit};
@@ -11,7 +11,6 @@ use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
 use fullpipe_units::draw;
-use tapped::{BothEnds, File};
 
 /// A flow of eight seconds over 50 Mbit/s and 60 ms, as both hosts capture it.
 fn flow(more: &str) -> BothEnds {

@@ -11,7 +11,7 @@ use fullpipe_tcp::{Connection, Event, State};
 use fullpipe_units::Ecn;
 use fullpipe_units::{Duration, Instant};
 
-use crate::language::{self, Line, OptionsText, Script, SegmentText, Statement, Time};
+use super::language::{self, Line, OptionsText, Script, SegmentText, Statement, Time};
 
 /// Time zero of every script, far enough from the clock's own for a handshake before it.
 const ZERO: Instant = Instant::from_nanos(100_000_000_000);

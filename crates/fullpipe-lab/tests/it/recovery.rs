@@ -1,11 +1,11 @@
 //! Loss recovery on paths: what a controller gets when its peer reports less, or its marks are taken away.
 
-mod rig;
 
+use crate::rig;
+use crate::rig::{PACKET, link, lossy, ms, run};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Cubic, Reno};
-use rig::{PACKET, link, lossy, ms, run};
 
 fn without_sack(mut scenario: Scenario) -> Scenario {
     scenario.host.sack = false;

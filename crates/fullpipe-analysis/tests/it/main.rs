@@ -1,0 +1,15 @@
+//! Tests through the public interface, on real inputs and simulated situations.
+
+mod cross_border;
+mod ends;
+mod html;
+mod incomplete;
+mod inputs;
+mod ladder;
+mod packets;
+mod situation;
+mod situations;
+mod tapped;
+mod told;
+mod tune;
+mod udp;

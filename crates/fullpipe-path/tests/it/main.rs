@@ -1,0 +1,4 @@
+//! Tests through the public interface.
+
+mod elements;
+mod path;
