@@ -1,6 +1,7 @@
 //! Changes to a host that can be taken back, whatever kills whom: after SIGKILL at each step the host is as it was, or the
 //! journal leads there. Hosts are folders here, and network namespaces where the process may make them.
 
+mod lock;
 mod rights;
 
 use std::env;
