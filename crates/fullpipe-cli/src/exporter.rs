@@ -71,7 +71,8 @@ pub(crate) fn exporter(args: &ExporterArgs) -> Result<ExitCode, Failure> {
     let groups: Groups = Arc::new(Mutex::new(groups));
     let sampled = Arc::clone(&groups);
     thread::spawn(move || sample(&mut watches, &sampled));
-    eprintln!("note: http://{}/metrics", args.listen);
+    // With port 0 the kernel has chosen one.
+    eprintln!("note: http://{}/metrics", listener.local_addr().unwrap_or(args.listen));
     let prober = Prober::default();
     http::serve(&listener, move |request| answer(request, &groups, &prober, host));
     Ok(ExitCode::SUCCESS)
