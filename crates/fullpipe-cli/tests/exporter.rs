@@ -3,11 +3,12 @@
 
 mod process;
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use process::{becomes, fullpipe, refusal};
+use process::{becomes, fullpipe, has, refusal};
 
 /// One that runs, and where it listens.
 struct Exporter {
@@ -16,16 +17,20 @@ struct Exporter {
 }
 
 impl Exporter {
+    /// On a port that the kernel chooses, for nobody can have that one already.
     fn start(arguments: &[&str]) -> Self {
-        let address = format!("127.0.0.1:{}", process::port());
         let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-            .args([&["exporter", "--listen", &address], arguments].concat())
+            .args([&["exporter", "--listen", "127.0.0.1:0"], arguments].concat())
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let mut line = String::new();
-        BufReader::new(child.stderr.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        assert_eq!(line, format!("note: http://{address}/metrics\n"));
+        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+        let line = lines.next().expect("a line");
+        // What it prints later has to go somewhere.
+        std::thread::spawn(move || lines.for_each(drop));
+        let address = line.strip_prefix("note: http://").and_then(|rest| rest.strip_suffix("/metrics"));
+        let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+        assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{line}");
         Self { child, address }
     }
 
@@ -90,20 +95,26 @@ fn metrics_count_what_sockets_carry() {
 
 #[test]
 fn a_probe_runs_a_test() {
+    if !has("iperf3") {
+        return;
+    }
     let exporter = Exporter::start(&[]);
     let port = process::port().to_string();
     let mut server =
-        Command::new("iperf3").args(["-s", "-1", "-p", &port]).stdout(Stdio::null()).spawn().expect("iperf3");
+        Command::new("iperf3").args(["-s", "-p", &port]).stdout(Stdio::null()).spawn().expect("iperf3");
     let target = format!("GET /probe?target=127.0.0.1:{port}");
-    let mut page = String::new();
-    // The server takes a moment to listen.
-    let up = becomes(|| exporter.ask(&target).1.contains("iperf3_up 1"));
+    // The server takes a moment to listen, and on a busy machine a test may be longer than its scrape.
+    let last = RefCell::new(String::new());
+    let up = becomes(|| {
+        last.replace(exporter.ask(&target).1);
+        last.borrow().contains("iperf3_up 1")
+    });
     let _ = server.kill();
     let _ = server.wait();
-    assert!(up, "{page}");
+    let page = last.into_inner();
+    assert!(up && page.ends_with("# EOF\n"), "{page}");
     // Nobody is there any more: an answer all the same, within the scrape's time.
-    let (head, body) = exporter.ask(&target);
-    page.push_str(&body);
+    let (head, page) = exporter.ask(&target);
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(page.contains("iperf3_up 0") && page.ends_with("# EOF\n"), "{page}");
     let (head, body) = exporter.ask("GET /probe");
@@ -120,6 +131,15 @@ fn silent_connections_are_bounded() {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", exporter.child.id())).expect("its threads");
         tasks.count()
     };
+    // Pushed out, without a word.
+    let is_closed = |stream: &TcpStream| {
+        let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(60)));
+        let mut stream = stream;
+        match stream.read(&mut [0; 64]) {
+            Ok(len) => len == 0,
+            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    };
     let mut silent = Vec::new();
     for nth in 0..1_000 {
         let mut stream = TcpStream::connect(&exporter.address).expect("a connection");
@@ -132,18 +152,10 @@ fn silent_connections_are_bounded() {
             assert!(exporter.ask("GET /metrics").1.ends_with("# EOF\n"));
             // Those that are pushed out are gone in a moment.
             assert!(becomes(|| threads() <= 64 + 8), "{} threads", threads());
+            let pushed_out = silent.drain(..silent.len() - 100);
+            assert!(pushed_out.into_iter().all(|stream| is_closed(&stream)), "of the first {nth}");
         }
     }
-    // Most are closed by now, each without a word.
-    let closed = silent.iter().take(900).filter(|stream| {
-        let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(5)));
-        let mut stream: &TcpStream = stream;
-        match stream.read(&mut [0; 64]) {
-            Ok(len) => len == 0,
-            Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
-        }
-    });
-    assert_eq!(closed.count(), 900);
     drop(silent);
     assert!(becomes(|| threads() <= 8), "{} threads", threads());
 }

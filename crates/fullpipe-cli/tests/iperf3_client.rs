@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use process::emulated::{is_disturbed, undisturbed};
 use process::{Said, fullpipe, fullpipe_reading, has, refusal};
 use serde_json::Value;
 
@@ -103,6 +104,12 @@ fn number(document: &Value, path: &str) -> f64 {
     document.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {document:#}"))
 }
 
+/// Begin and end of a row's interval in seconds, which stand where iperf3 has them.
+fn interval(row: &str) -> [f64; 2] {
+    assert_eq!((row.find('-'), row.find(" sec ")), (Some(12), Some(19)), "{row}");
+    [&row[5..12], &row[13..19]].map(|time| time.trim().parse().unwrap_or_else(|_| panic!("{row}")))
+}
+
 /// Columns stand where iperf3 has them, and the sums of both ends agree as far as loopback lets them.
 #[test]
 fn a_transfer_is_told_in_the_columns_of_iperf3() {
@@ -110,12 +117,17 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
         return;
     }
     let server = Server::start();
-    let text = server.text(&["-t", "1", "-i", "0.2", "-b", "20M"]);
+    let text = server.text(&["-t", "2", "-i", "0.4", "-b", "20M"]);
     assert!(text.contains("[ ID] Interval           Transfer     Bitrate         Retr  Cwnd\n"), "{text}");
     let rows: Vec<&str> = text.lines().filter(|line| line.contains(" sec ")).collect();
-    assert_eq!(rows.len(), 7, "{text}");
-    assert!(rows[0].contains("   0.00-0.20   sec ") && rows[1].contains("   0.20-0.40   sec "), "{text}");
-    let [sent, received] = [rows[5], rows[6]];
+    let [reports @ .., sent, received] = &rows[..] else { panic!("{text}") };
+    // Five, and on a busy machine fewer: a report that is late is as long as it took, and one that is due meanwhile left out.
+    assert!((2..=5).contains(&reports.len()), "{text}");
+    let times: Vec<[f64; 2]> = reports.iter().map(|row| interval(row)).collect();
+    assert!(times[0][0] == 0.0 && times.windows(2).all(|pair| pair[0][1] == pair[1][0]), "{text}");
+    assert!(times.iter().zip(1..).all(|(time, nth)| time[1] >= 0.4 * f64::from(nth) - 0.01), "{text}");
+    let [begin, end] = interval(sent);
+    assert!(begin == 0.0 && end >= times[times.len() - 1][1].max(1.99), "{text}");
     assert!(
         sent.ends_with("             sender") && received.ends_with("                  receiver"),
         "{text}"
@@ -125,7 +137,8 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
     let (code, told, stderr) = fullpipe_reading(text.as_bytes(), &reading);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let told: Value = serde_json::from_str(&told).expect("JSON");
-    assert_eq!((number(&told, "/input/intervals"), &told["input"]["protocol"]), (5.0, &"tcp".into()));
+    assert_eq!(number(&told, "/input/intervals"), reports.len() as f64);
+    assert_eq!(told["input"]["protocol"], "tcp");
 
     let amounts = server.document(&["-n", "20M", "-P", "3"]);
     assert_eq!(number(&amounts, "/end/sum_sent/bytes"), f64::from(20 << 20));
@@ -133,7 +146,8 @@ fn a_transfer_is_told_in_the_columns_of_iperf3() {
     assert!(received <= f64::from(20 << 20), "{received}");
     let warm = server.text(&["-t", "1", "-O", "1"]);
     assert_eq!(warm.matches("(omitted)").count(), 1, "{warm}");
-    let told = server.document(&["-t", "1", "-R", "-f", "K"]);
+    // Small buffers: what is under way at the end is little of what was sent, on a busy machine too.
+    let told = server.document(&["-t", "1", "-R", "-f", "K", "-w", "256K"]);
     let (sent, received) = (number(&told, "/end/sum_sent/bytes"), number(&told, "/end/sum_received/bytes"));
     assert!(
         sent > 0.0 && received > 0.9 * sent && received <= 1.1 * sent,
@@ -168,13 +182,19 @@ fn datagrams_are_counted_at_both_ends() {
         return;
     }
     let server = Server::start();
-    let forward = server.document(&["-u", "-t", "1", "-b", "8M", "-l", "1000"]);
-    let sent = number(&forward, "/end/sum_sent/packets");
-    assert!((990.0..=1_010.0).contains(&sent), "1000 a second, and {sent} were sent");
+    // 125 a second, of which a receive buffer holds most of a second's: a receiver that waits for a processor loses none.
+    let slow = ["-u", "-b", "1M", "-l", "1000"];
+    let forward = server.document(&[&slow[..], &["-n", "125K"]].concat());
+    let (sent, took) = (number(&forward, "/end/sum_sent/packets"), number(&forward, "/end/sum_sent/seconds"));
+    assert_eq!(sent, 128.0, "{forward:#}");
+    // The first leaves at once.
+    assert!(took >= 127.0 / 125.0, "{sent} in {took} s");
     assert!(number(&forward, "/end/sum/lost_percent") <= 1.0, "{forward:#}");
-    let reverse = server.document(&["-u", "-R", "-t", "1", "-b", "8M", "-l", "1000", "-P", "2"]);
-    let received = number(&reverse, "/end/sum_received/packets");
-    assert!((1_900.0..=2_100.0).contains(&received), "2000 a second, and {received} came");
+    let reverse = server.document(&[&slow[..], &["-R", "-t", "2", "-P", "2"]].concat());
+    let (received, took) =
+        (number(&reverse, "/end/sum_received/packets"), number(&reverse, "/end/sum_received/seconds"));
+    // Two times 125 a second. A server that waits for a processor at the end has not sent all.
+    assert!((180.0..=260.0).contains(&(received / took)), "{received} came in {took} s");
     let wide = server.document(&["-u", "-n", "100K", "-l", "1000", "-b", "0", "--udp-counters-64bit"]);
     assert_eq!(number(&wide, "/end/sum_sent/packets"), 103.0, "the last one is whole");
     let text = server.text(&["-u", "-t", "1"]);
@@ -240,18 +260,21 @@ fn events_come_one_a_line() {
         return;
     }
     let server = Server::start();
-    let asked = ["-t", "1", "-i", "0.25", "-b", "20M", "--link", "100mbit", "--json-stream"];
+    let asked = ["-t", "2", "-i", "0.5", "-b", "20M", "--link", "100mbit", "--json-stream"];
     let (code, stdout, stderr) = server.measure(&asked);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let events: Vec<Value> =
         stdout.lines().map(|line| serde_json::from_str(line).expect("an event a line")).collect();
     let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
-    assert_eq!(names, ["start", "interval", "interval", "interval", "interval", "end"]);
+    let [first, reports @ .., last] = &names[..] else { panic!("{stdout}") };
+    assert_eq!((*first, *last), ("start", "end"), "{stdout}");
+    // Four; a busy machine leaves out one that comes too late.
+    assert!((2..=4).contains(&reports.len()) && reports.iter().all(|name| *name == "interval"), "{stdout}");
     let told = &events[2]["data"]["streams"][0]["fullpipe"];
     for key in ["srtt_us", "rwnd_bytes", "delivery_bps", "notsent_bytes", "limit"] {
         assert!(!told[key].is_null(), "no {key} in {told:#}");
     }
-    let end = &events[5]["data"]["fullpipe"];
+    let end = &events[events.len() - 1]["data"]["fullpipe"];
     assert_eq!(end["diagnosis"]["schema"], "fullpipe.diagnose/1", "{end:#}");
     assert!(number(end, "/latency/samples") >= 10.0, "at least ten a second: {end:#}");
 }
@@ -269,7 +292,7 @@ fn tcp_and_udp_stand_side_by_side() {
     let table = text.split("iperf Done.\n").nth(2).expect("a table");
     assert!(table.contains("segments sent again") && table.contains("\nUDP "), "{table}");
     let (code, stdout, _) =
-        server.measure(&["-t", "1", "--tcp-and-udp", "-b", "10M", "-J", "--no-diagnosis"]);
+        server.measure(&["-t", "3", "--tcp-and-udp", "-b", "10M", "-J", "--no-diagnosis"]);
     let both: Value = serde_json::from_str(&stdout).expect("JSON");
     let told = &both["end"]["fullpipe"];
     assert_eq!((code, &told["udp"]["start"]["test_start"]["protocol"]), (0, &"UDP".into()));
@@ -335,7 +358,7 @@ fn a_server_that_does_not_do_its_part_is_an_error() {
     }
     let mut server = Server::start();
     let mut first = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-        .args(["iperf3", "-c", "127.0.0.1", "-p", &server.port, "-t", "20", "--no-diagnosis", "-b", "10M"])
+        .args(["iperf3", "-c", "127.0.0.1", "-p", &server.port, "-t", "60", "--no-diagnosis", "-b", "10M"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -359,11 +382,8 @@ fn a_server_that_does_not_do_its_part_is_an_error() {
 }
 
 /// The first limit of a diagnosis in a document.
-#[track_caller]
-fn named<'a>(document: &'a Value, key: &str) -> &'a str {
-    let told = &document["end"]["fullpipe"];
-    let limit = told[key]["findings"][0]["limit"].as_str();
-    limit.unwrap_or_else(|| panic!("no {key}: {told:#}"))
+fn named<'a>(document: &'a Value, key: &str) -> Option<&'a str> {
+    document["end"]["fullpipe"][key]["findings"][0]["limit"].as_str()
 }
 
 /// A receive buffer of 256 KiB is named from whichever end this is, with several streams, and in both directions; a server of ours tells
@@ -380,7 +400,7 @@ fn either_end_names_the_same_limit() {
             "echo '4096 131072 {rmem}' > /proc/sys/net/ipv4/tcp_rmem && echo '4096 16384 16777216' > /proc/sys/net/ipv4/tcp_wmem"
         )
     };
-    let measure = |server: &str, flags: &str| -> Value {
+    let measure = |server: &str, flags: &str| {
         let file = folder.join("document.json");
         let path = ["emu", "--rate", "50mbit", "--rtt", "40ms", "--serve"];
         let serve = format!("{}; exec {server} > {}/server.txt", buffers(131_072), folder.display());
@@ -393,24 +413,29 @@ fn either_end_names_the_same_limit() {
         );
         let (code, _, stderr) = fullpipe(&[&path[..], &[&serve, "--", "sh", "-c", &client]].concat());
         assert_eq!(code, 0, "{server}, {flags}: {stderr}");
-        serde_json::from_str(&std::fs::read_to_string(&file).expect("a document")).expect("JSON")
+        let text = std::fs::read_to_string(&file).expect("a document");
+        (serde_json::from_str::<Value>(&text).expect("JSON"), is_disturbed(&stderr))
     };
     for (server, both_ends) in [("iperf3 -s".to_owned(), false), (format!("{own} iperf3 -s"), true)] {
-        let forward = measure(&server, "-P 2");
-        assert_eq!(named(&forward, "diagnosis"), "rwnd");
+        let is_rwnd = |document: &Value| named(document, "diagnosis") == Some("rwnd");
+        let forward = undisturbed(|| measure(&server, "-P 2"), is_rwnd);
+        assert!(is_rwnd(&forward), "{server}: {:#}", forward["end"]["fullpipe"]);
         let evidence = &forward["end"]["fullpipe"]["diagnosis"]["findings"][0]["evidence"][0];
         assert!(
             evidence.as_str().is_some_and(|told| told.starts_with("it held 2 of 2 streams")),
             "{evidence}"
         );
-        let reverse = measure(&server, "-R");
-        assert_eq!(named(&reverse, "diagnosis"), "rwnd");
+        let is_certain = |document: &Value| {
+            let finding = &document["end"]["fullpipe"]["diagnosis"]["findings"][0];
+            is_rwnd(document) && finding["confidence"] == "certain"
+        };
+        let reverse = undisturbed(|| measure(&server, "-R"), is_certain);
+        assert!(is_certain(&reverse), "{server}, its own reader is seen: {:#}", reverse["end"]["fullpipe"]);
         let notes = reverse["end"]["fullpipe"]["diagnosis"]["notes"].to_string();
         assert_eq!(notes.contains("both ends were seen"), both_ends, "{notes}");
         assert_eq!(notes.contains("only the receiving end is this host"), !both_ends, "{notes}");
-        let certain = &reverse["end"]["fullpipe"]["diagnosis"]["findings"][0]["confidence"];
-        assert_eq!(certain, "certain", "its own reader is seen");
-        let both = measure(&server, "--bidir");
-        assert_eq!((named(&both, "diagnosis"), named(&both, "diagnosis_reverse")), ("rwnd", "rwnd"));
+        let are_rwnd = |both: &Value| is_rwnd(both) && named(both, "diagnosis_reverse") == Some("rwnd");
+        let both = undisturbed(|| measure(&server, "--bidir"), are_rwnd);
+        assert!(are_rwnd(&both), "{server}: {:#}", both["end"]["fullpipe"]);
     }
 }

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use process::{becomes, has, signal};
@@ -19,8 +20,8 @@ use serde_json::Value;
 struct Server {
     child: Child,
     port: u16,
-    said: Arc<Mutex<String>>,
-    noted: Arc<Mutex<String>>,
+    said: Lines,
+    noted: Lines,
 }
 
 impl Server {
@@ -32,8 +33,8 @@ impl Server {
             .stderr(Stdio::piped())
             .spawn()
             .expect("it starts");
-        let said = gathered(child.stdout.take().expect("a pipe"));
-        let noted = gathered(child.stderr.take().expect("a pipe"));
+        let said = Lines::of(child.stdout.take().expect("a pipe"));
+        let noted = Lines::of(child.stderr.take().expect("a pipe"));
         let server = Self { child, port, said, noted };
         assert!(
             becomes(|| fs::read_to_string("/proc/net/tcp6").is_ok_and(|table| listens(&table, port))
@@ -44,12 +45,13 @@ impl Server {
         server
     }
 
+    /// What it has printed; all of it once [`Server::ends_with`] has returned.
     fn said(&self) -> String {
-        self.said.lock().expect("whole").clone()
+        self.said.so_far()
     }
 
     fn noted(&self) -> String {
-        self.noted.lock().expect("whole").clone()
+        self.noted.so_far()
     }
 
     /// iperf3's client, under way.
@@ -82,10 +84,14 @@ impl Server {
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
+    /// Waits for its end, and for the last line that it has printed.
     fn ends_with(&mut self, code: i32) {
         assert!(becomes(|| fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
             .is_ok_and(|stat| stat.contains(") Z "))));
-        assert_eq!(self.child.wait().expect("it ends").code(), Some(code), "{}", self.noted());
+        let ended = self.child.wait().expect("it ends");
+        self.said.end();
+        self.noted.end();
+        assert_eq!(ended.code(), Some(code), "{}", self.noted());
     }
 }
 
@@ -104,18 +110,36 @@ fn listens(table: &str, port: u16) -> bool {
     })
 }
 
-/// What comes out of `from`, as it comes.
-fn gathered(from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
-    let text = Arc::new(Mutex::new(String::new()));
-    let into = Arc::clone(&text);
-    std::thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            let mut text = into.lock().expect("whole");
-            *text += &line;
-            text.push('\n');
+/// Lines that a thread reads from a pipe as they come.
+struct Lines {
+    text: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Lines {
+    fn of(pipe: impl Read + Send + 'static) -> Self {
+        let text = Arc::new(Mutex::new(String::new()));
+        let into = Arc::clone(&text);
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                let mut text = into.lock().expect("whole");
+                *text += &line;
+                text.push('\n');
+            }
+        });
+        Self { text, reader: Some(reader) }
+    }
+
+    fn so_far(&self) -> String {
+        self.text.lock().expect("whole").clone()
+    }
+
+    /// Waits until the pipe is closed: what a process has printed may still be in it when the process has ended.
+    fn end(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("it only reads");
         }
-    });
-    text
+    }
 }
 
 fn text(of: &Output) -> String {
@@ -175,9 +199,18 @@ fn many_clients_measure_at_once() {
             assert!(told.contains("Server output:") && told.contains("Accepted connection from"), "{told}");
         }
     }
-    assert!(becomes(|| server.said().matches("Server listening on").count() >= 2));
+    // It listens again once no test runs, and that may be so between two of them.
+    let accepted = || server.said().matches("Accepted connection from 127.0.0.1, port").count();
+    assert!(becomes(|| accepted() >= tests.len()
+        && server
+            .said()
+            .trim_end()
+            .lines()
+            .rev()
+            .nth(1)
+            .is_some_and(|line| line.starts_with("Server listening on"))));
     let said = server.said();
-    assert_eq!(said.matches("Accepted connection from 127.0.0.1, port").count(), tests.len(), "{said}");
+    assert_eq!(accepted(), tests.len(), "{said}");
     assert!(said.contains("\n#2 "), "lines of tests that run beside others say so: {said}");
     assert_eq!(server.noted(), "");
 }
@@ -194,7 +227,13 @@ fn both_ends_agree_on_what_was_sent() {
     let json = |arguments: &[&str]| -> Value {
         serde_json::from_str(&server.serves(&[arguments, &["-J"]].concat())).expect("JSON")
     };
+    // The documents of the server; the last one may still be on its way.
+    let documents = || -> Option<Vec<Value>> {
+        serde_json::Deserializer::from_str(&server.said()).into_iter().collect::<Result<_, _>>().ok()
+    };
+    let has_documents = |count| becomes(|| documents().is_some_and(|all| all.len() == count));
     let sent = json(&["-n", "60M", "-P", "3"]);
+    assert!(has_documents(1), "{}", server.said());
     let bytes = number(&sent, "/end/sum_received/bytes");
     assert!(0.0 < bytes && bytes <= number(&sent, "/end/sum_sent/bytes"), "{sent:#}");
     let streams = sent["end"]["streams"].as_array().expect("streams");
@@ -206,15 +245,14 @@ fn both_ends_agree_on_what_was_sent() {
     let back = json(&["-n", "3M", "-R"]);
     assert_eq!(number(&back, "/end/sum_received/bytes"), f64::from(3 << 20), "{back:#}");
     assert!(number(&back, "/end/streams/0/sender/retransmits") >= 0.0);
-    let datagrams = json(&["-u", "-b", "4M", "-l", "1000", "-n", "200K", "-R"]);
-    assert!(number(&datagrams, "/end/sum/packets") >= 200.0, "{datagrams:#}");
+    assert!(has_documents(2), "{}", server.said());
+    // So few that the receive buffer holds them all: none is lost, however late the client reads.
+    let datagrams = json(&["-u", "-b", "4M", "-l", "1000", "-n", "50K", "-R"]);
+    assert!(number(&datagrams, "/end/sum/packets") >= 50.0, "{datagrams:#}");
     assert_eq!(number(&datagrams, "/end/sum/lost_packets"), 0.0, "{datagrams:#}");
     // The server has a document of each test.
-    assert!(becomes(|| server.said().matches("\"accepted_connection\"").count() == 3), "{}", server.said());
-    let said = server.said();
-    let documents: Vec<Value> =
-        serde_json::Deserializer::from_str(&said).into_iter().map(|of| of.expect("JSON")).collect();
-    assert_eq!(documents.len(), 3);
+    assert!(has_documents(3), "{}", server.said());
+    let documents = documents().expect("JSON");
     assert_eq!(number(&documents[0], "/end/sum_received/bytes"), bytes);
     assert_eq!(number(&documents[0], "/end/sum_sent/bytes"), number(&sent, "/end/sum_sent/bytes"));
 }
@@ -225,7 +263,7 @@ fn events_say_of_which_test_they_are() {
         return;
     }
     let mut server = Server::start(&["--json-stream", "-1", "-i", "0.5"]);
-    server.serves(&["-t", "1", "-R"]);
+    server.serves(&["-t", "2", "-R"]);
     server.ends_with(0);
     let said = server.said();
     let events: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -243,14 +281,21 @@ fn a_full_server_says_that_it_is_busy() {
         return;
     }
     let server = Server::start(&["--max-tests", "1"]);
-    let first = server.client(&["-t", "2", "-b", "1M"]);
+    let mut first = server.client(&["-t", "60", "-b", "1M"]);
     assert!(becomes(|| server.said().contains("connected to")));
     let told = refused(server.client(&["-t", "1"]));
     assert!(told.contains("the server is busy running a test"), "{told}");
-    done(&[], first);
+    let noted = || server.noted().contains("note: 127.0.0.1: busy: a test is running");
+    assert!(becomes(noted), "{}", server.noted());
+    // The test that runs goes on undisturbed.
+    let reports = || server.said().matches(" sec ").count();
+    let before = reports();
+    assert!(becomes(|| reports() > before), "{}", server.said());
+    assert!(first.try_wait().expect("a child").is_none(), "it has ended: {}", server.noted());
+    signal(&first, "INT");
+    first.wait().expect("it ends");
     assert!(becomes(|| server.said().matches("Server listening").count() == 2));
     server.serves(&["-n", "1M"]);
-    assert!(server.noted().contains("note: 127.0.0.1: busy: a test is running"), "{}", server.noted());
 }
 
 #[test]
@@ -281,21 +326,16 @@ fn whoever_vanishes_is_no_harm() {
         let before = server.said().matches(" sec ").count();
         let mut client = server.client(arguments);
         assert!(becomes(|| server.said().matches(" sec ").count() > before), "{}", server.said());
+        let listening = || server.said().matches("Server listening").count();
+        let listened = listening();
         client.kill().expect("it runs");
         client.wait().expect("it ends");
-        let listening = server.said().matches("Server listening").count();
-        assert!(
-            becomes(|| server.said().matches("Server listening").count() >= listening),
-            "{}",
-            server.said()
-        );
+        assert!(becomes(|| listening() > listened), "{}", server.said());
     }
     assert!(becomes(|| server.noted().matches("unexpectedly closed").count() == 3), "{}", server.noted());
     assert_eq!(server.noted().lines().count(), 3, "a line each: {}", server.noted());
     server.serves(&["-n", "1M"]);
-    let client = server.client(&["-t", "30", "-b", "1M"]);
-    let before = server.said().matches("connected to").count();
-    assert!(becomes(|| server.said().matches("connected to").count() > before - 1));
+    let client = server.client(&["-t", "60", "-b", "1M"]);
     assert!(becomes(|| server.said().matches("Accepted").count() == 5), "{}", server.said());
     signal(&server.child, "INT");
     let told = refused(client);
@@ -309,7 +349,7 @@ const COOKIE: &[u8; 37] = b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\0";
 /// What comes back from a peer that says `words` and then listens, until the server closes.
 fn answer(server: &Server, words: &[&[u8]]) -> Vec<u8> {
     let mut stream = server.connect();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
     for word in words {
         stream.write_all(word).expect("room");
     }
@@ -353,6 +393,10 @@ fn nonsense_is_refused_in_a_line() {
     }
 }
 
+/// Silent connections that are open at once: more than the server keeps (256), and fewer than a process may usually have (1024), for the
+/// tests beside this one need some too.
+const SILENT_AT_ONCE: usize = 600;
+
 /// Ten thousand connections that say nothing, and a client among them: it measures, and the server keeps what it had.
 #[test]
 fn silent_connections_cost_little_and_stop_nobody() {
@@ -365,17 +409,17 @@ fn silent_connections_cost_little_and_stop_nobody() {
     let mut silent = Vec::new();
     let mut measured = 0;
     for number in 0..10_000 {
-        match TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)) {
-            Ok(stream) => silent.push(stream),
-            // As many as this process may have; the oldest go, as they would from many hosts.
-            Err(_) => drop(silent.drain(..silent.len() / 2)),
+        // The oldest go, as they would from many hosts.
+        if silent.len() == SILENT_AT_ONCE {
+            silent.drain(..SILENT_AT_ONCE / 2);
         }
+        silent.push(server.connect());
         if number % 3_000 == 2_999 && has("iperf3") {
             server.serves(&["-n", "1M"]);
             measured += 1;
         }
     }
-    assert!(silent.len() > 400, "only {} at once", silent.len());
+    assert!(silent.len() > 256, "only {} at once", silent.len());
     assert!(measured == 3 || !has("iperf3"));
     assert!(becomes(|| server.descriptors() <= descriptors + 260), "{} descriptors", server.descriptors());
     let more = server.resident().saturating_sub(resident);

@@ -50,17 +50,19 @@ fn role() {
     }
 }
 
-/// A shell command that captures on `device` while this program plays `role`.
-fn captured(role: &str, device: &str, file: &Path) -> String {
+/// A shell command that captures on `device` while this program plays `role`. It captures until it has the server's FIN, which is
+/// behind all data, and then waits for the `other` capture: the end of the client's command is that of the server's too.
+fn captured(role: &str, device: &str, file: &Path, other: &Path) -> String {
     let program = std::env::current_exe().expect("this program");
+    let (file, other, program) = (file.display(), other.display(), program.display());
     format!(
-        "echo bbr >/proc/sys/net/ipv4/tcp_congestion_control; \
-         tcpdump -i {device} -s 128 --immediate-mode -U -B 16384 -Z root -w '{}' tcp port {PORT} 2>/dev/null & watch=$!; \
-         for _ in $(seq 200); do [ -s '{}' ] && break; sleep 0.02; done; \
-         FULLPIPE_TEST_ROLE={role} '{}' --exact role >/dev/null; sleep 0.3; kill -INT $watch; wait $watch",
-        file.display(),
-        file.display(),
-        program.display()
+        "until_done() {{ for _ in $(seq 600); do \"$@\" && return; sleep 0.1; done; }}; \
+         ended() {{ tcpdump -nr '{file}' 'src port {PORT} and tcp[tcpflags] & tcp-fin != 0' 2>/dev/null | grep -q .; }}; \
+         echo bbr >/proc/sys/net/ipv4/tcp_congestion_control; \
+         tcpdump -i {device} -s 128 --immediate-mode -U -B 16384 -Z root -w '{file}' tcp port {PORT} 2>/dev/null & watch=$!; \
+         until_done [ -s '{file}' ]; \
+         FULLPIPE_TEST_ROLE={role} '{program}' --exact role >/dev/null; played=$?; \
+         until_done ended; sleep 0.3; kill -INT $watch; wait $watch; : >'{file}.whole'; until_done [ -e '{other}.whole' ]; exit $played"
     )
 }
 
@@ -119,8 +121,8 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     }
     let folder = folder(test);
     let [sender, receiver] = ["sender.pcap", "receiver.pcap"].map(|name| folder.join(name));
-    let serve = captured("server", device, &receiver);
-    let command = captured("client", device, &sender);
+    let serve = captured("server", device, &receiver, &sender);
+    let command = captured("client", device, &sender, &receiver);
     let path = ["emu", "--rate", "50mbit", "--rtt", "20ms", "--loss", "3%", "--datapath", datapath];
     let (code, _, stderr) = fullpipe(&[&path[..], &["--serve", &serve, "--", "sh", "-c", &command]].concat());
     assert_eq!(code, 0, "{stderr}");

@@ -26,27 +26,29 @@ fn trace(test: &str) -> String {
     out.join("trace.csv").display().to_string()
 }
 
-/// What a terminal is sent by the live view, and how that ends; `keys` is a shell's way to press some, `before` stands before
-/// the command.
-fn on_a_terminal(trace: &str, keys: &str, before: &str) -> Option<(i32, String)> {
+/// What a terminal is sent by the live view, and how that ends. `keys` is a shell's way to press some: `shown TEXT` there waits until
+/// the view has shown a text, and `$VIEW` is the number of its process.
+fn on_a_terminal(test: &str, keys: &str) -> Option<(i32, String)> {
     if !Command::new("script").arg("--version").output().is_ok_and(|told| told.status.success()) {
         eprintln!("skipped: there is no script(1)");
         return None;
     }
-    let program = env!("CARGO_BIN_EXE_fullpipe");
-    let inside = format!("stty cols 100 rows 24; {before} {program} diagnose {trace} --tui");
-    let shell = format!("({keys}) | TERM=xterm timeout 20 script -qec '{inside}' /dev/null");
+    let (program, trace) = (env!("CARGO_BIN_EXE_fullpipe"), trace(test));
+    let [sent, number] = ["sent", "number"].map(|name| format!("{trace}.{name}"));
+    let inside = format!("stty cols 100 rows 24; echo $$ >{number}; exec {program} diagnose {trace} --tui");
+    let shell = format!(
+        "shown() {{ for _ in $(seq 600); do grep -qaF \"$1\" {sent} 2>/dev/null && return; sleep 0.1; done; exit 1; }}; \
+         (shown '?1049h'; VIEW=$(cat {number}); {keys}; shown '?1049l') \
+         | TERM=xterm timeout 240 script -qefc '{inside}' {sent}"
+    );
     let told = Command::new("sh").args(["-c", &shell]).output().expect("a shell");
     Some((told.status.code().expect("an exit code"), String::from_utf8_lossy(&told.stdout).into_owned()))
 }
 
 #[test]
 fn q_ends_the_view_and_the_terminal_is_given_back() {
-    let trace = trace("tui-q");
-    let Some((code, sent)) = on_a_terminal(&trace, "sleep 2; printf f; sleep 0.5; printf q; sleep 1", "")
-    else {
-        return;
-    };
+    let keys = "shown rwnd; shown 'send buffer'; printf f; shown FROZEN; printf q";
+    let Some((code, sent)) = on_a_terminal("tui-q", keys) else { return };
     assert_eq!(code, 0, "{sent}");
     // Between words the cursor may move instead of a space being sent.
     for part in [TAKEN, "rwnd", "send buffer", "quit", "FROZEN"] {
@@ -57,8 +59,7 @@ fn q_ends_the_view_and_the_terminal_is_given_back() {
 
 #[test]
 fn a_signal_ends_the_view_and_the_terminal_is_given_back() {
-    let trace = trace("tui-term");
-    let Some((_, sent)) = on_a_terminal(&trace, "sleep 5", "timeout --foreground -s TERM 2") else { return };
+    let Some((_, sent)) = on_a_terminal("tui-term", "kill -TERM $VIEW") else { return };
     assert!(sent.contains(TAKEN) && sent.rfind(GIVEN_BACK) > sent.rfind(TAKEN), "{sent}");
 }
 

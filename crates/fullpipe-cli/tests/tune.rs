@@ -173,13 +173,19 @@ fn without_authority_it_prints_the_commands_and_exits_with_4() {
     let copied = std::process::Command::new("cp").args(["-r"]).arg(&root).arg(visible.join("host")).status();
     assert!(copied.unwrap().success());
     let host = visible.join("host");
-    let said = std::process::Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(host.join("fullpipe"))
-        .args(["tune", "--root", host.to_str().unwrap(), "--apply"])
-        .args(PATH)
-        .output()
-        .unwrap();
+    let as_nobody = |arguments: &[&str]| {
+        std::process::Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(host.join("fullpipe"))
+            .args(["tune", arguments[0], "--root", host.to_str().unwrap()])
+            .args(&arguments[1..])
+            .output()
+            .unwrap()
+    };
+    let said = as_nobody(&[&["plan", "--apply"], &PATH[..]].concat());
+    // What root has applied is root's to read; a plan needs none of it.
+    done(tune(&host, &[], &[&PATH[..], &["--apply", "--revert-after", "never"]].concat()));
+    let (status, plan) = (as_nobody(&["status"]), as_nobody(&[&["plan"], &PATH[..]].concat()));
     let (stdout, stderr) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
     fs::remove_dir_all(&visible).unwrap();
     assert_eq!(said.status.code(), Some(4), "{stdout}{stderr}");
@@ -188,6 +194,11 @@ fn without_authority_it_prints_the_commands_and_exits_with_4() {
         stderr.contains("error: this process may not set") && stderr.contains("hint: run it as root"),
         "{stderr}"
     );
+    let stderr = String::from_utf8_lossy(&status.stderr);
+    assert_eq!((status.status.code(), status.stdout.len()), (Some(4), 0), "{stderr}");
+    assert!(stderr.contains("error: this process may not read") && stderr.contains("hint: run it as root"));
+    let stderr = String::from_utf8_lossy(&plan.stderr);
+    assert!(plan.status.success() && stderr.is_empty(), "{stderr}");
 }
 
 #[test]
@@ -287,11 +298,12 @@ fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
             .unwrap();
         json(&String::from_utf8(said.stdout).unwrap())
     };
-    let document = apply("1s");
+    // Long enough for the guard to be killed before, on a busy machine too.
+    let document = apply("5s");
     let arguments = fs::read_to_string(&asked).unwrap();
     let arguments: Vec<&str> = arguments.lines().collect();
     let timer = document["applied"]["timer"].as_str().unwrap().strip_suffix(".timer").unwrap();
-    assert!(arguments.contains(&timer) && arguments.contains(&"--on-active=2s"), "{arguments:?}");
+    assert!(arguments.contains(&timer) && arguments.contains(&"--on-active=6s"), "{arguments:?}");
     kill_guard(&root);
     assert_ne!(wmem(&root), before);
     // What systemd would start, when it would.
@@ -312,6 +324,138 @@ fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
     fs::write(&fake, "#!/bin/sh\nexit 1\n").unwrap();
     assert_eq!(apply("3600s")["applied"]["timer"], Value::Null);
     done(tune(&root, &["rollback"], &[]));
+}
+
+/// The lock of the state, held by another process until this is dropped.
+struct Held(std::process::Child);
+
+impl Held {
+    fn hold(root: &Path) -> Self {
+        let lock = root.join("var/lib/fullpipe/lock");
+        let flock = || std::process::Command::new("flock");
+        let held = Self(flock().arg("-F").arg(&lock).args(["sleep", "600"]).spawn().unwrap());
+        let free = || flock().arg("-n").arg(&lock).arg("true").status().unwrap().success();
+        assert!(becomes(|| !free()), "it is held");
+        held
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What `fullpipe tune` says within a minute, six times as long as it may wait for the lock.
+fn within_a_limit(arguments: &[&str], root: &Path) -> (i32, String, String) {
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["tune", arguments[0], "--root", root.to_str().unwrap()])
+        .args(&arguments[1..])
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let child = std::cell::RefCell::new(child);
+    let ended = becomes(|| child.borrow_mut().try_wait().unwrap().is_some());
+    let mut child = child.into_inner();
+    if !ended {
+        child.kill().unwrap();
+    }
+    let said = child.wait_with_output().unwrap();
+    assert!(ended, "fullpipe tune {} still waits for the lock after a minute", arguments[0]);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (said.status.code().unwrap(), text(said.stdout), text(said.stderr))
+}
+
+/// The wait for the lock ends after 10 s, with the name of whoever holds it.
+#[test]
+fn a_rollback_that_cannot_have_the_lock_says_who_holds_it() {
+    if !process::has("flock") {
+        return;
+    }
+    let root = host("tune-held");
+    let before = wmem(&root);
+    done(tune(&root, &[], &[&PATH[..], &["--apply", "--revert-after", "3600s"]].concat()));
+    let held = Held::hold(&root);
+    let (error, hint) = refusal(1, within_a_limit(&["rollback"], &root));
+    let lock = root.join("var/lib/fullpipe/lock");
+    let pid = held.pid();
+    assert_eq!(
+        error,
+        format!("process {pid} (sleep) holds the lock {}; fullpipe waited 10s for it", lock.display())
+    );
+    assert_eq!(hint, format!("wait until it ends, or end it with kill {pid}, and run the command again"));
+    drop(held);
+    done(tune(&root, &["rollback"], &[]));
+    assert_eq!(wmem(&root), before);
+}
+
+/// Whoever holds the lock, an overdue trial ends: by the guard, and by what a timer of systemd starts.
+#[test]
+fn an_overdue_trial_ends_although_the_lock_is_held() {
+    if !process::has("flock") {
+        return;
+    }
+    for by_timer in [false, true] {
+        let root = host(if by_timer { "tune-held-timer" } else { "tune-held-guard" });
+        let before = wmem(&root);
+        done(tune(&root, &[], &[&PATH[..], &["--apply", "--revert-after", "1s"]].concat()));
+        if by_timer {
+            kill_guard(&root);
+        }
+        let held = Held::hold(&root);
+        let said = std::cell::RefCell::new(String::new());
+        let back = || {
+            if by_timer {
+                *said.borrow_mut() += &within_a_limit(&["guard", "--overdue", "1"], &root).2;
+            }
+            wmem(&root) == before
+        };
+        assert!(becomes(back), "{}", wmem(&root));
+        let named = format!("process {} (sleep) held the lock", held.pid());
+        assert_eq!(said.borrow().contains(&named), by_timer, "{}", said.borrow());
+    }
+}
+
+/// Nobody else can open the lock or read the journal, whatever the umask; folders of the system are not open to be written to.
+#[test]
+fn the_state_is_closed_to_others_whatever_the_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    for umask in ["0", "077"] {
+        let root = host(&format!("tune-umask-{umask}"));
+        let mode = |path: &str| fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777;
+        let command = format!(
+            "umask {umask}; exec {} tune --root {} --apply --revert-after never {}",
+            env!("CARGO_BIN_EXE_fullpipe"),
+            root.display(),
+            PATH.join(" ")
+        );
+        let said = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let modes = ["", "/lock", "/0001.json"].map(|name| mode(&format!("var/lib/fullpipe{name}")));
+        assert_eq!(modes.map(|mode| format!("{mode:o}")), ["700", "600", "600"], "umask {umask}");
+        for folder in ["var", "var/lib", "etc/sysctl.d"] {
+            assert_eq!(mode(folder) & 0o022, 0, "{folder}: {:o}", mode(folder));
+        }
+        if umask == "0" {
+            assert_eq!(mode("etc/sysctl.d/90-fullpipe.conf"), 0o644);
+        }
+        // As earlier versions left it.
+        for (name, mode) in [("", 0o755), ("/lock", 0o644), ("/0001.json", 0o644)] {
+            let path = root.join(format!("var/lib/fullpipe{name}"));
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let again = ["--link", "40mbit", "--rtt", "100ms", "--apply", "--revert-after", "never"];
+        done(tune(&root, &[], &again));
+        let modes = ["", "/lock", "/0001.json"].map(|name| mode(&format!("var/lib/fullpipe{name}")));
+        assert_eq!(modes.map(|mode| format!("{mode:o}")), ["700", "600", "600"], "after an upgrade");
+    }
 }
 
 /// Kills the process that takes back, as the end of a session may.
@@ -341,7 +485,7 @@ fn without_a_gain_the_way_back_is_offered() {
         let root = folder(if at_terminal { "tune-verify-terminal" } else { "tune-verify" });
         let tune = format!(
             "{} tune --link 1gbit --rtt 210ms --to $FULLPIPE_PEER --netns /proc/self/ns/net --root {} --verify --rounds 1 \
-             --time 2s",
+             --time 4s",
             env!("CARGO_BIN_EXE_fullpipe"),
             root.display()
         );
@@ -354,7 +498,14 @@ fn without_a_gain_the_way_back_is_offered() {
         );
         let serve = format!("{} iperf3 -s", env!("CARGO_BIN_EXE_fullpipe"));
         let path = ["emu", "--rate", "4mbit", "--rtt", "20ms", "--serve", &serve, "--", "sh", "-c", &command];
-        let (code, said, error) = fullpipe(&path);
+        let (mut code, mut said, mut error) = fullpipe(&path);
+        // On a busy machine one measurement of two may lose the twentieth that is taken for a gain, but not each time.
+        for _ in 0..4 {
+            if !said.contains("Verified: the gain came") {
+                break;
+            }
+            (code, said, error) = fullpipe(&path);
+        }
         assert_eq!(code, 0, "{said}{error}");
         assert!(said.contains("Verified: no gain") && said.contains("code 5"), "{said}{error}");
         let settings: Vec<&str> = said.lines().filter(|line| line.starts_with("4096	")).collect();

@@ -28,7 +28,7 @@ Exit codes:
   0  done
   1  the input cannot be used, or something went wrong
   2  wrong usage
-  4  this process may not change the host: the plan is printed all the same
+  4  this process may not change the host (the plan is printed all the same) or read the state
   5  with --verify: the gain did not come
   6  a change did not succeed, and all is as it was before";
 

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use fullpipe_units::Duration;
+
 use super::fullpipe;
 
 pub(crate) const PATH: [&str; 5] = ["emu", "--rate", "10mbit", "--rtt", "20ms"];
@@ -19,6 +21,30 @@ pub(crate) fn allowed() -> bool {
     assert!(!required, "FULLPIPE_REQUIRE_NETNS=1, and {stderr}");
     eprintln!("skipped: {stderr}");
     false
+}
+
+/// A machine on which 1 % of the threads that wake are later than this disturbs what it measures.
+pub(crate) const DISTURBED: Duration = Duration::from_millis(1);
+/// How often a disturbed measurement may be made.
+const ATTEMPTS: u32 = 5;
+
+/// Whether the machine was too busy for what ran behind a path, by what `fullpipe emu` has said of it.
+pub(crate) fn is_disturbed(stderr: &str) -> bool {
+    let woken = stderr.split_once("woken late by p99 ").and_then(|(_, rest)| rest.split(',').next());
+    let woken: Duration = woken.and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("{stderr}"));
+    woken > DISTURBED || stderr.contains("not valid: ")
+}
+
+/// What `measure` comes to; a disturbed measurement of which `holds` is not true is made again. `measure` also says whether it was
+/// disturbed.
+pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T) -> bool) -> T {
+    for _ in 1..ATTEMPTS {
+        let (value, disturbed) = measure();
+        if holds(&value) || !disturbed {
+            return value;
+        }
+    }
+    measure().0
 }
 
 /// Starts a shell behind a path and reads its first line.

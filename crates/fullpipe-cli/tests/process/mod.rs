@@ -6,10 +6,8 @@ pub(crate) mod emulated;
 
 use std::fs;
 use std::io::Write;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Exit code, standard output, standard error.
@@ -80,17 +78,34 @@ pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
     })
 }
 
-/// A port that is free and stays so until a server of the test has it: below those that the kernel gives to connections, of
-/// which other tests open thousands meanwhile, and for each caller another one.
+/// A free port that stays free until a server of the caller binds it: below the range from which the kernel gives ports to
+/// connections, of which other tests open thousands meanwhile, another one for each call, and claimed by an abstract socket of its
+/// name, so that tests in other processes pass it over until this process ends.
+#[cfg(target_os = "linux")]
 pub(crate) fn port() -> u16 {
+    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+    use std::sync::{Mutex, PoisonError};
+
     static CALLS: AtomicU16 = AtomicU16::new(0);
+    static CLAIMS: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
     const FIRST: u16 = 20_000;
     const MANY: u16 = 12_000;
+    let claimed = |port: u16| {
+        let name = SocketAddr::from_abstract_name(format!("fullpipe-test-port-{port}")).expect("a name");
+        let claim = UnixListener::bind_addr(&name).ok()?;
+        let free = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok()
+            && UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok();
+        CLAIMS.lock().unwrap_or_else(PoisonError::into_inner).push(claim);
+        free.then_some(port)
+    };
     let begun = std::process::id() % u32::from(MANY);
     (0..MANY)
         .map(|_| begun + u32::from(CALLS.fetch_add(1, Relaxed)))
         .map(|number| FIRST + u16::try_from(number % u32::from(MANY)).expect("below the number of ports"))
-        .find(|&port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok())
+        .find_map(claimed)
         .expect("a free port")
 }
 

@@ -275,6 +275,18 @@ mod tests {
         Sending { block: TCP_BLOCK, rate, burst: 1, budget }
     }
 
+    /// Waits until `happened`, at most a minute; whether it did.
+    fn becomes(clock: Clock, happened: impl Fn() -> bool) -> bool {
+        let until = clock.now() + Duration::from_secs(60);
+        while !happened() {
+            if until <= clock.now() {
+                return false;
+            }
+            clock.sleep_until(clock.now() + Duration::from_millis(1));
+        }
+        true
+    }
+
     /// `-n`: no byte more than asked for, however the blocks fall, and both ends count the same.
     #[test]
     fn a_budget_is_sent_to_the_byte_by_all_streams_together() {
@@ -310,38 +322,54 @@ mod tests {
         let mut sender = Stream::send(near, sending(None, None), clock, &theirs).expect("a thread");
         // A byte at once: there is always a next one.
         let mut receiver = Stream::receive(far, Bytes::new(1), &ours).expect("a thread");
-        while receiver.bytes().is_zero() {
-            clock.sleep_until(clock.now() + Duration::from_millis(1));
-        }
+        assert!(becomes(clock, || !receiver.bytes().is_zero()));
         ours.stop();
-        let until = clock.now() + Duration::from_secs(20);
-        while !receiver.has_ended() && clock.now() < until {
-            clock.sleep_until(clock.now() + Duration::from_millis(1));
-        }
-        assert!(receiver.has_ended());
+        assert!(becomes(clock, || receiver.has_ended()));
         receiver.join().expect("no error");
         theirs.stop();
         sender.join().expect("no error");
     }
 
-    /// `-b`: the mean rate is kept, and a sender that waits hears the word to stop at once.
+    /// `-b`: no block leaves before it is due.
     #[test]
-    fn a_paced_sender_keeps_its_rate_and_hears_the_word() {
+    fn a_paced_sender_keeps_its_rate() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, far) = pair();
         // A block of 128 KiB each 105 ms.
-        let plan = sending(Some(Rate::from_bps(10_000_000)), None);
-        let mut sender = Stream::send(near, plan, clock, &stop).expect("a thread");
+        let rate = Rate::from_bps(10_000_000);
+        let begun = clock.now();
+        let mut sender = Stream::send(near, sending(Some(rate), None), clock, &stop).expect("a thread");
         let mut receiver = Stream::receive(far, TCP_BLOCK, &stop).expect("a thread");
-        clock.sleep_until(Instant::ZERO + Duration::from_millis(500));
-        let blocks = sender.bytes().get() / TCP_BLOCK.get();
-        assert!((1..=5).contains(&blocks), "{blocks}");
-        let said = clock.now();
+        for blocks in 1..=5 {
+            assert!(becomes(clock, || sender.bytes() >= TCP_BLOCK.mul_div(blocks, 1)));
+            let sent = sender.bytes();
+            let took = clock.now().saturating_since(begun);
+            let due = rate.time_for(sent.saturating_sub(TCP_BLOCK));
+            assert!(took >= due, "{sent} after {took}, due after {due}");
+        }
         stop.stop();
         sender.join().expect("no error");
         receiver.join().expect("no error");
-        assert!(clock.now().saturating_since(said) < Duration::from_millis(90));
+    }
+
+    /// `-b`: a sender that waits until its next block is due hears the word to stop before.
+    #[test]
+    fn a_paced_sender_hears_the_word() {
+        let clock = Clock::starting_in(Duration::ZERO);
+        let stop = Stop::new().expect("an eventfd");
+        let (near, far) = pair();
+        // A block of 128 KiB each three hours.
+        let plan = sending(Some(Rate::from_bps(100)), None);
+        let mut sender = Stream::send(near, plan, clock, &stop).expect("a thread");
+        let mut receiver = Stream::receive(far, TCP_BLOCK, &stop).expect("a thread");
+        assert!(becomes(clock, || sender.bytes() == TCP_BLOCK));
+        assert!(!sender.has_ended());
+        stop.stop();
+        assert!(becomes(clock, || sender.has_ended()));
+        sender.join().expect("no error");
+        receiver.join().expect("no error");
+        assert_eq!(sender.bytes(), TCP_BLOCK);
     }
 
     /// A sender whose peer reads nothing ends all the same when it is told to.
@@ -351,9 +379,15 @@ mod tests {
         let stop = Stop::new().expect("an eventfd");
         let (near, _far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
-        clock.sleep_until(Instant::ZERO + Duration::from_millis(50));
-        assert!(!sender.has_ended() && sender.bytes().get() > 0);
+        // Blocked once it has written something, and nothing more for a while.
+        assert!(becomes(clock, || {
+            let written = sender.bytes();
+            clock.sleep_until(clock.now() + Duration::from_millis(50));
+            !written.is_zero() && sender.bytes() == written
+        }));
+        assert!(!sender.has_ended());
         stop.stop();
+        assert!(becomes(clock, || sender.has_ended()));
         sender.join().expect("no error");
     }
 

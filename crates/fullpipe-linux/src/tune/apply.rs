@@ -7,9 +7,10 @@ use std::net::IpAddr;
 use fullpipe_units::Duration;
 use rustix::process::geteuid;
 
-use super::files::{self, Lock};
-use super::guard::Guard;
+use super::files;
+use super::guard::{Attempt, Guard, attempt};
 use super::journal::{Generation, Phase, Setting, generations};
+use super::lock::{LOCK_WAIT, Lock, OVERDUE_WAIT, close_folder};
 use super::place::Place;
 use super::route::{Found, Metrics};
 use super::timer;
@@ -90,7 +91,7 @@ pub fn apply(
     watch: &mut dyn FnMut(Step),
 ) -> Result<Option<Applied>, Error> {
     may(place, changes)?;
-    let _lock = lock(place)?;
+    let lock = lock(place)?;
     let before = generations(place)?;
     if before.iter().any(|generation| generation.phase == Phase::Trial) {
         let hint = "fullpipe tune confirm keeps them, fullpipe tune rollback takes them back";
@@ -103,7 +104,7 @@ pub fn apply(
         return Ok(None);
     }
     generation.former_file = own_file(place)?;
-    generation.save(place)?;
+    generation.save(place, &lock)?;
     watch(Step::Kept);
     let mut all = before;
     all.push(generation.clone());
@@ -112,21 +113,21 @@ pub fn apply(
     let done = guard.start(number).and_then(|mut started| {
         timer = revert_after.and_then(|after| timer::set(place, guard, number, after));
         watch(Step::Guarded);
-        make(place, &all, watch)?;
+        make(place, &lock, &all, watch)?;
         watch(Step::ReadBack);
         generation.phase = if revert_after.is_some() { Phase::Trial } else { Phase::Confirmed };
         if generation.phase == Phase::Confirmed {
             all.pop();
             all.push(generation.clone());
-            files::write(place.owned(), &file_text(&all)).doing("write the file of settings")?;
+            files::write(&lock, place.owned(), &file_text(&all)).doing("write the file of settings")?;
         }
-        generation.save(place)?;
+        generation.save(place, &lock)?;
         watch(Step::Recorded);
         started.done();
         Ok(())
     });
     if let Err(error) = done {
-        let back = revert(place, generation, &all[..all.len() - 1], true, watch);
+        let back = revert(place, &lock, generation, &all[..all.len() - 1], true, watch);
         return Err(match back {
             Ok(_) => Error {
                 kind: Kind::Reverted,
@@ -155,9 +156,13 @@ pub fn apply(
 /// Keeps what is on trial; how many changes that are.
 ///
 /// # Errors
-/// Nothing is on trial, or the process may not.
+/// Nothing is on trial, the process may not, or the trial was taken back meanwhile because it was overdue.
 pub fn confirm(place: &Place, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
-    let _lock = lock(place)?;
+    let lock = lock(place)?;
+    confirm_locked(place, &lock, watch).map_err(|error| lock.explain(error))
+}
+
+fn confirm_locked(place: &Place, lock: &Lock, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
     let mut all = generations(place)?;
     let Some(last) = all.last_mut().filter(|last| last.phase == Phase::Trial) else {
         return Err(Error::settings("nothing is on trial", "fullpipe tune status shows what there is"));
@@ -166,9 +171,9 @@ pub fn confirm(place: &Place, watch: &mut dyn FnMut(Step)) -> Result<usize, Erro
     last.deadline_boottime_ns = None;
     let confirmed = last.clone();
     // The file first: who dies in between leaves a trial, which ends as one.
-    files::write(place.owned(), &file_text(&all)).doing("write the file of settings")?;
+    files::write(lock, place.owned(), &file_text(&all)).doing("write the file of settings")?;
     watch(Step::File);
-    confirmed.save(place)?;
+    confirmed.save(place, lock)?;
     watch(Step::Recorded);
     Ok(confirmed.settings.len() + confirmed.routes.len())
 }
@@ -187,33 +192,54 @@ pub struct TakenBack {
 /// # Errors
 /// The process may not, or a value cannot be restored.
 pub fn rollback(place: &Place, force: bool, watch: &mut dyn FnMut(Step)) -> Result<Option<TakenBack>, Error> {
-    if !place.state().exists() {
+    // Before the lock, which would create the folder.
+    if generations(place)?.is_empty() && !place.state().exists() {
         return Ok(None);
     }
-    let _lock = lock(place)?;
+    let lock = lock(place)?;
     let mut all = generations(place)?;
     let Some(last) = all.pop() else { return Ok(None) };
-    revert(place, last, &all, force, watch).map(Some)
+    revert(place, &lock, last, &all, force, watch).map(Some).map_err(|error| lock.explain(error))
 }
 
 /// Finishes what a dead process has left, and ends trials that are overdue; what was done, in words. Nothing is done
-/// where the process may not.
+/// where the process may not. Where another process keeps the lock, an overdue trial is taken back all the same, and what is
+/// half-made is left to that process.
 ///
 /// # Errors
-/// A value cannot be restored.
+/// A value cannot be restored, or the state cannot be locked.
 pub fn settle(place: &Place) -> Result<Vec<String>, Error> {
     let due = |generation: &Generation| !generation.phase.is_whole() || generation.is_overdue(place);
+    // An earlier version left the folder open to others. Who may not close it leaves it as it is.
+    let _ = close_folder(place.state());
     // Without a look at the lock first: most of the time there is nothing.
-    let left = generations(place)?.pop().is_some_and(|last| due(&last));
-    let Some(_lock) = left.then(|| Lock::take(place).ok()).flatten() else { return Ok(Vec::new()) };
+    let last = match generations(place) {
+        Err(error) if error.kind == Kind::Rights => None,
+        found => found?.pop().filter(due),
+    };
+    let Some(last) = last else { return Ok(Vec::new()) };
+    let wait = if last.is_overdue(place) { OVERDUE_WAIT } else { LOCK_WAIT };
+    let (lock, passed_over) = match attempt(place, wait.min(place.lock_wait()), &due) {
+        Ok(Attempt::Locked { lock, passed_over }) => (lock, passed_over),
+        Ok(Attempt::NothingDue) => return Ok(Vec::new()),
+        Ok(Attempt::LeftTo(holder)) => {
+            return Ok(vec![format!("changes are half-made and left to {holder}, which holds the lock")]);
+        }
+        Err(error) if error.kind == Kind::Rights => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
     let mut all = generations(place)?;
     let Some(last) = all.pop().filter(due) else { return Ok(Vec::new()) };
     let why = match last.phase {
         Phase::Trial => "changes were not confirmed in time",
         _ => "changes were left half-made by a process that died",
     };
-    let TakenBack { mut done, left } = revert(place, last, &all, false, &mut |_| ())?;
+    let reverted = revert(place, &lock, last, &all, false, &mut |_| ());
+    let TakenBack { mut done, left } = reverted.map_err(|error| lock.explain(error))?;
     done.insert(0, format!("{why}, and are taken back:"));
+    if let Some(holder) = passed_over {
+        done.insert(0, format!("{holder} held the lock: it was replaced"));
+    }
     done.extend(left);
     Ok(done)
 }
@@ -221,6 +247,7 @@ pub fn settle(place: &Place) -> Result<Vec<String>, Error> {
 /// Takes `generation` back. `earlier` are the ones before it.
 pub(super) fn revert(
     place: &Place,
+    lock: &Lock,
     mut generation: Generation,
     earlier: &[Generation],
     force: bool,
@@ -239,7 +266,7 @@ pub(super) fn revert(
         .collect();
     if whole {
         generation.phase = Phase::Reverting;
-        generation.save(place)?;
+        generation.save(place, lock)?;
         watch(Step::Kept);
     }
     let (mut done, mut left) = (Vec::new(), Vec::new());
@@ -258,6 +285,7 @@ pub(super) fn revert(
                 ));
                 continue;
             }
+            lock.ensure_held().doing("restore a route")?;
             route.restore(&netlink)?;
             let former = route.former_text.as_deref().unwrap_or("none to it alone");
             done.push(format!("route to {}: {former}", route.destination));
@@ -280,6 +308,7 @@ pub(super) fn revert(
             left.push(format!("{key}: changed by somebody else, left as it is: {}", plain(&present)));
             continue;
         }
+        lock.ensure_held().doing(format_args!("restore {key}"))?;
         place.write(key, former)?;
         done.push(format!("{key} = {}", plain(former)));
         watch(Step::Setting);
@@ -289,8 +318,8 @@ pub(super) fn revert(
         let ours = file.as_ref().is_some_and(|file| file_before.contains(file));
         if ours || force || !whole {
             match &generation.former_file {
-                Some(former) => files::write(place.owned(), former),
-                None => files::remove(place.owned()),
+                Some(former) => files::write(lock, place.owned(), former),
+                None => files::remove(lock, place.owned()),
             }
             .doing(format_args!("restore {}", place.owned().display()))?;
             done.push(match generation.former_file {
@@ -302,7 +331,7 @@ pub(super) fn revert(
         }
     }
     watch(Step::File);
-    generation.forget(place)?;
+    generation.forget(place, lock)?;
     watch(Step::Forgotten);
     Ok(TakenBack { done, left })
 }
@@ -330,7 +359,7 @@ fn may(place: &Place, changes: &[Change]) -> Result<(), Error> {
     Ok(())
 }
 
-fn no_rights(message: String) -> Error {
+pub(super) fn no_rights(message: String) -> Error {
     let hint = "run it as root, in a container on its host; or run the commands printed above yourself";
     Error { kind: Kind::Rights, message, hint: hint.into() }
 }
@@ -346,12 +375,7 @@ fn may_administer() -> bool {
 }
 
 fn lock(place: &Place) -> Result<Lock, Error> {
-    Lock::take(place).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            no_rights(format!("this process may not write {}: {error}", place.state().display()))
-        }
-        _ => Error::system(format_args!("write {}", place.state().display()), error),
-    })
+    Lock::take(place, place.lock_wait()).map_err(|error| error.into_error(place))
 }
 
 /// What there is to do, and what is there now; what is as wanted is left out.
@@ -384,11 +408,13 @@ fn collect(place: &Place, changes: &[Change], generation: &mut Generation) -> Re
 }
 
 /// Makes the changes of the last of `all`, and looks whether they are there.
-fn make(place: &Place, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Result<(), Error> {
+fn make(place: &Place, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Result<(), Error> {
     let Some(generation) = all.last() else { return Ok(()) };
-    files::write(place.owned(), &file_text(all)).doing(format_args!("write {}", place.owned().display()))?;
+    files::write(lock, place.owned(), &file_text(all))
+        .doing(format_args!("write {}", place.owned().display()))?;
     watch(Step::File);
     for setting in &generation.settings {
+        lock.ensure_held().doing(format_args!("set {}", setting.key))?;
         place.write(&setting.key, &setting.value)?;
         watch(Step::Setting);
     }
@@ -404,6 +430,7 @@ fn make(place: &Place, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Resul
     }
     let netlink = Netlink::new()?;
     for route in &generation.routes {
+        lock.ensure_held().doing("change a route")?;
         route.apply(&netlink).map_err(|error| Error {
             hint: "whether the kernel has the congestion control: fullpipe tune show".into(),
             ..error

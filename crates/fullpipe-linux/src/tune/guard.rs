@@ -1,6 +1,7 @@
 //! A process of its own that takes changes back: at once when whoever makes them dies before the end, and at the deadline
 //! unless they are confirmed. It outlives the shell and the connection from which it was started; where it might be killed with
-//! their session, a timer of systemd stands beside it (`timer.rs`).
+//! their session, a timer of systemd stands beside it (`timer.rs`). Somebody who holds the lock does not keep an overdue trial from
+//! ending: the lock is replaced (`lock.rs`), and syslog gets a line.
 //!
 //! ```text
 //!   apply                          guard
@@ -22,8 +23,9 @@ use fullpipe_units::Duration;
 use rustix::process::setsid;
 
 use super::apply::revert;
-use super::files::Lock;
 use super::journal::{Generation, Phase, generations};
+use super::lock::{LOCK_WAIT, Lock, LockError, OVERDUE_WAIT};
+use super::log;
 use super::place::Place;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
@@ -97,7 +99,13 @@ pub fn watch(place: &Place, number: u64) -> Result<(), Error> {
     let mut byte = [0];
     let done = matches!(from.read(&mut byte), Ok(1)) && byte == [DONE];
     drop(from);
-    // Nothing below writes to it, and an unmounted disk is not held.
+    take_back_in_time(place, number, done).inspect_err(|error| {
+        log::warn(place, &format!("tune: the changes that nobody confirmed are still in place: {error}"));
+    })
+}
+
+/// Takes the generation back at its deadline unless somebody has confirmed it, and at once where it was not `done`.
+fn take_back_in_time(place: &Place, number: u64, done: bool) -> Result<(), Error> {
     let clock = Clock::starting_in(Duration::ZERO);
     while done && let Some(left) = wanted(place, number)?.map(|trial| trial.left(place).unwrap_or(LOOK)) {
         if left.is_zero() {
@@ -105,15 +113,71 @@ pub fn watch(place: &Place, number: u64) -> Result<(), Error> {
         }
         clock.sleep_until(clock.now() + left.min(LOOK));
     }
-    let _lock = Lock::take(place).doing("lock the state")?;
-    let mut all = generations(place)?;
-    let Some(last) = all.pop().filter(|last| last.number == number && last.phase != Phase::Confirmed) else {
-        return Ok(());
+    let due = |last: &Generation| {
+        let over = !done || last.left(place) == Some(Duration::ZERO);
+        last.number == number && last.phase != Phase::Confirmed && over
     };
-    if done && last.left(place) != Some(Duration::ZERO) {
-        return Ok(());
+    // Whoever applies may be taking back by itself, after an error.
+    let wait = if done { OVERDUE_WAIT } else { LOCK_WAIT };
+    let mut left_to = None;
+    let lock = loop {
+        match attempt(place, wait, &due)? {
+            Attempt::Locked { lock, .. } => break lock,
+            Attempt::NothingDue => return Ok(()),
+            // It ends, or somebody ends it: the next command names it too.
+            Attempt::LeftTo(holder) => {
+                if left_to.as_ref() != Some(&holder) {
+                    log::warn(place, &format!("tune: changes are half-made, and {holder} holds the lock"));
+                }
+                left_to = Some(holder);
+            }
+        }
+    };
+    let mut all = generations(place)?;
+    let Some(last) = all.pop().filter(due) else { return Ok(()) };
+    revert(place, &lock, last, &all, false, &mut |_| ()).map(drop).map_err(|error| lock.explain(error))
+}
+
+/// What became of the wait for the lock.
+pub(super) enum Attempt {
+    /// The lock is held; the journal may have changed.
+    Locked {
+        lock: Lock,
+        /// Who held it until it was replaced.
+        passed_over: Option<String>,
+    },
+    /// Somebody else has done it, or confirmed it.
+    NothingDue,
+    /// The changes are half-made, and whoever holds the lock may be at it. In words, who that is.
+    LeftTo(String),
+}
+
+/// Waits for the lock, to take back the newest generation if that is `due`. An overdue trial waits for nobody: a `confirm` that still
+/// holds the lock is late, and fails at its next write.
+pub(super) fn attempt(
+    place: &Place,
+    wait: Duration,
+    due: &dyn Fn(&Generation) -> bool,
+) -> Result<Attempt, Error> {
+    let mut passed_over = None;
+    loop {
+        let busy = match Lock::take(place, wait) {
+            Ok(lock) => return Ok(Attempt::Locked { lock, passed_over }),
+            Err(LockError::Busy(busy)) => busy,
+            Err(error) => return Err(error.into_error(place)),
+        };
+        let Some(last) = generations(place)?.pop().filter(due) else { return Ok(Attempt::NothingDue) };
+        if !last.is_overdue(place) {
+            return Ok(Attempt::LeftTo(busy.holder()));
+        }
+        let holder = busy.holder();
+        log::warn(
+            place,
+            &format!("tune: {holder} holds the lock: overdue changes are taken back without waiting for it"),
+        );
+        busy.discard(place).doing("replace the lock")?;
+        passed_over = Some(holder);
     }
-    revert(place, last, &all, false, &mut |_| ()).map(drop)
 }
 
 /// The generation, while it is on trial.

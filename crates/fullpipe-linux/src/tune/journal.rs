@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use fullpipe_units::Duration;
 use serde::{Deserialize, Serialize};
 
+use super::apply::no_rights;
 use super::files;
+use super::lock::Lock;
 use super::place::{Place, this_namespace};
 use super::route::RouteStep;
 use crate::clock::{since_1970, since_boot};
@@ -103,14 +105,14 @@ impl Generation {
         self.boot_id == place.boot() && self.namespace == this_namespace()
     }
 
-    pub(super) fn save(&self, place: &Place) -> Result<(), Error> {
+    pub(super) fn save(&self, place: &Place, lock: &Lock) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other);
-        text.and_then(|text| files::write(&path(place, self.number), &(text + "\n")))
+        text.and_then(|text| files::write(lock, &path(place, self.number), &(text + "\n")))
             .doing(format_args!("keep what was before in {}", place.state().display()))
     }
 
-    pub(super) fn forget(&self, place: &Place) -> Result<(), Error> {
-        files::remove(&path(place, self.number)).doing("remove the journal")
+    pub(super) fn forget(&self, place: &Place, lock: &Lock) -> Result<(), Error> {
+        files::remove(lock, &path(place, self.number)).doing("remove the journal")
     }
 }
 
@@ -121,13 +123,27 @@ fn path(place: &Place, number: u64) -> PathBuf {
 /// Every generation, the newest last.
 pub(super) fn generations(place: &Place) -> Result<Vec<Generation>, Error> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(place.state()).into_iter().flatten().flatten() {
+    let unreadable = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            no_rights(format!("this process may not read {}: {error}", place.state().display()))
+        }
+        _ => Error::system(format_args!("read {}", place.state().display()), error),
+    };
+    let entries = match fs::read_dir(place.state()) {
+        Ok(entries) => Some(entries),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(unreadable(error)),
+    };
+    for entry in entries.into_iter().flatten() {
+        let entry = entry.map_err(unreadable)?;
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_suffix(".json")?.parse::<u64>().ok());
         if number.is_none() {
             continue;
         }
-        let text = fs::read_to_string(entry.path()).doing(format_args!("read {}", entry.path().display()))?;
+        let text = files::read(&entry.path()).doing(format_args!("read {}", entry.path().display()))?;
+        // Who reads without the lock may find one that has just been taken back.
+        let Some(text) = text else { continue };
         let generation: Generation = serde_json::from_str(&text).map_err(|error| {
             let hint = "it was written by another version, or by hand: put the values in it back with sysctl -w, and remove it";
             Error::settings(format!("{} cannot be understood: {error}", entry.path().display()), hint)

@@ -6,10 +6,14 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use fullpipe_units::Duration;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::lock::LOCK_WAIT;
 use crate::error::{Doing, Error, Kind};
 
+/// Where all state is, below what stands for `/`.
+const STATE: &str = "var/lib/fullpipe";
 /// The name of the one file that is ours below `/etc/sysctl.d`.
 const OWNED: &str = "90-fullpipe.conf";
 
@@ -26,6 +30,8 @@ pub struct Place {
     owned: PathBuf,
     /// Another process finds it by the same arguments: its namespace has a name.
     lasting: bool,
+    /// How long a command waits for the lock of the state.
+    lock_wait: Duration,
 }
 
 impl Place {
@@ -53,11 +59,17 @@ impl Place {
             return Err(Error::settings(format!("{} is no folder", root.display()), hint));
         }
         let below = root.unwrap_or(Path::new("/"));
-        let var = below.join("var/lib/fullpipe");
+        let var = below.join(STATE);
         let etc = below.join("etc/sysctl.d").join(OWNED);
         let lasting = netns.is_none_or(|name| !name.contains('/'));
-        let here =
-            Self { root: below.into(), imitated: root.is_some(), state: var.clone(), owned: etc, lasting };
+        let here = Self {
+            root: below.into(),
+            imitated: root.is_some(),
+            state: var.clone(),
+            owned: etc,
+            lasting,
+            lock_wait: LOCK_WAIT,
+        };
         let Some(name) = netns else { return Ok(here) };
         let own = if name.contains('/') { format!("ns-{}", this_namespace()) } else { name.to_owned() };
         Ok(match root {
@@ -68,6 +80,12 @@ impl Place {
                 Self { owned: state.join(OWNED), state, ..here }
             }
         })
+    }
+
+    /// The same with another limit for the wait for the lock of its state, which is 10 s otherwise.
+    #[must_use]
+    pub fn with_lock_wait(self, lock_wait: Duration) -> Self {
+        Self { lock_wait, ..self }
     }
 
     /// Whether there is no kernel behind it, and so no route.
@@ -96,6 +114,19 @@ impl Place {
 
     pub(super) fn state(&self) -> &Path {
         &self.state
+    }
+
+    /// The folders that are ours, the state's last.
+    pub(super) fn state_folders(&self) -> Vec<PathBuf> {
+        let outermost = self.root.join(STATE);
+        let ours = |folder: &&Path| folder.starts_with(&outermost);
+        let mut folders: Vec<PathBuf> = self.state.ancestors().take_while(ours).map(Into::into).collect();
+        folders.reverse();
+        folders
+    }
+
+    pub(super) fn lock_wait(&self) -> Duration {
+        self.lock_wait
     }
 
     /// The folder of files that stand where they do on a host: settings of every boot, services.

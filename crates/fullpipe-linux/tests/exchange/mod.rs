@@ -19,7 +19,7 @@ use fullpipe_units::{Bytes, Instant, draw};
 /// Bytes that are written, read and compared at once.
 const BLOCK: usize = 128 << 10;
 /// The longest that an end may hear nothing.
-const SILENCE: Duration = Duration::from_secs(30);
+const SILENCE: Duration = Duration::from_secs(60);
 /// A prime: the pattern comes round out of step with everything else.
 const PERIOD: u64 = 65_521;
 

@@ -412,6 +412,8 @@ struct Progress {
     over: Duration,
     /// Where the present span of the limit has begun, and what had moved by then.
     since: (Instant, Bytes),
+    /// What the span before has left of its part. A paced sender that was held up catches up, the server's own too.
+    spared: Bytes,
     /// When something was last seen to move, and what had moved by then.
     moved: (Instant, Bytes),
 }
@@ -419,7 +421,7 @@ struct Progress {
 impl Progress {
     fn new(limits: &Limits, now: Instant) -> Self {
         let begin = (now, Bytes::ZERO);
-        Self { limit: limits.rate, over: limits.rate_over, since: begin, moved: begin }
+        Self { limit: limits.rate, over: limits.rate_over, since: begin, spared: Bytes::ZERO, moved: begin }
     }
 
     fn look(&mut self, now: Instant, moved: Bytes) -> Result<(), Failed> {
@@ -430,8 +432,10 @@ impl Progress {
         }
         let span = now.saturating_since(self.since.0);
         let Some(limit) = self.limit.filter(|_| span >= self.over) else { return Ok(()) };
-        let rate = Rate::of(moved.saturating_sub(self.since.1), span);
+        let (part, moved_since) = (limit * span, moved.saturating_sub(self.since.1));
+        let rate = Rate::of(moved_since.saturating_sub(self.spared), span);
         self.since = (now, moved);
+        self.spared = part.saturating_sub(moved_since);
         if rate > limit.mul_div(RATE_SLACK, 100) {
             let why = format!("ended: {rate} over {span}, and at most {limit} allowed");
             return Err(Failed::Refused(Refusal::TOTAL_RATE, why));
@@ -475,6 +479,19 @@ mod tests {
         assert!(progress.look(at(10), Bytes::new(1_275_000)).is_ok());
         let fast = progress.look(at(15), Bytes::new(1_275_000 + 657_000));
         assert!(matches!(fast, Err(Failed::Refused(Refusal::TOTAL_RATE, _))));
+    }
+
+    #[test]
+    fn a_span_may_make_up_for_the_one_before_it() {
+        let mut progress = Progress::new(&limits(Some(1_000_000), None), at(0));
+        assert!(progress.look(at(5), Bytes::new(500_000)).is_ok());
+        assert!(progress.look(at(10), Bytes::new(1_250_000)).is_ok());
+        assert!(progress.look(at(15), Bytes::new(1_875_000)).is_ok());
+        let fast = progress.look(at(20), Bytes::new(1_875_000 + 657_000));
+        assert!(
+            matches!(fast, Err(Failed::Refused(Refusal::TOTAL_RATE, _))),
+            "nothing is left of older ones"
+        );
     }
 
     #[test]

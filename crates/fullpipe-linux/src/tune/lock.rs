@@ -1,0 +1,385 @@
+//! The lock under which the state of a target changes: held by one process at a time, and no longer than it lives.
+//!
+//! The lock is an flock(2) on `lock` in the state folder. flock asks only for an open descriptor, so whoever may read the file
+//! may hold the lock for as long as they like. Folder and file are therefore root's alone (0700, 0600), and every wait has
+//! a limit.
+//!
+//! Closing the mode of an existing file takes no descriptor away that is open already. A file that others could open is replaced
+//! by a new one. Every process checks after flock that the path still names the file that it locked. Two processes that
+//! replace it at the same time are kept apart by a second lock, `lock.replace`, which exists only meanwhile:
+//!
+//! ```text
+//!   flock(lock.replace) ── lock is still the same file? ── unlink(lock) ── unlink(lock.replace)
+//! ```
+//!
+//! In the same way a trial is taken back although somebody holds the lock: the lock is replaced, and its former holder finds
+//! out before its next write (`Lock::ensure_held`).
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use fullpipe_units::Duration;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::process::geteuid;
+
+use super::apply::no_rights;
+use super::files::{PRIVATE, UNDER_WAY, create_folder};
+use super::holder::{Holder, holders};
+use super::place::Place;
+use crate::clock::Clock;
+use crate::error::{Error, Kind};
+
+/// The name of the lock.
+const LOCK: &str = "lock";
+/// The name of the lock under which that one is replaced.
+const REPLACE: &str = "lock.replace";
+/// Mode of the folder of the state.
+const PRIVATE_FOLDER: u32 = 0o700;
+/// Bits of a mode that let others in.
+const OTHERS: u32 = 0o077;
+/// Permission bits of a mode, with set-user-ID, set-group-ID and sticky.
+const PERMISSIONS: u32 = 0o7777;
+/// How long a command waits for the lock. Whoever holds it does so for milliseconds, and for as long as a guard takes to start
+/// (`guard::START`, 10 s) only where that fails.
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// How long a process waits that is to end an overdue trial: long enough for a `confirm` that has begun on a slow disk.
+pub(super) const OVERDUE_WAIT: Duration = Duration::from_secs(2);
+/// flock has no time limit of its own: the lock is tried this often.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What a process learns that lost the lock.
+const LOST: &str = "another process has replaced the lock to take back an overdue trial";
+
+/// The lock, held.
+pub(super) struct Lock {
+    file: File,
+    path: PathBuf,
+    /// The state folder.
+    folder: PathBuf,
+    /// The file that was the lock before it was replaced: it still excludes earlier versions, which wait for it.
+    _former: Option<File>,
+}
+
+/// Why the lock could not be taken.
+pub(super) enum LockError {
+    /// Somebody holds it.
+    Busy(Busy),
+    /// A system call failed.
+    Io(io::Error),
+}
+
+impl From<io::Error> for LockError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<rustix::io::Errno> for LockError {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl LockError {
+    pub(super) fn into_error(self, place: &Place) -> Error {
+        let state = place.state().display();
+        match self {
+            Self::Busy(busy) => busy.into_error(),
+            Self::Io(error) => match error.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    no_rights(format!("this process may not write {state}: {error}"))
+                }
+                _ => Error::system(format_args!("write {state}"), error),
+            },
+        }
+    }
+}
+
+/// A lock that somebody else holds.
+pub(super) struct Busy {
+    file: File,
+    path: PathBuf,
+    waited: Duration,
+    /// Empty where they cannot be seen.
+    holders: Vec<Holder>,
+}
+
+impl Busy {
+    /// Who holds the lock, in words.
+    pub(super) fn holder(&self) -> String {
+        match &self.holders[..] {
+            [] => "a process that cannot be seen from here".into(),
+            [one] => format!("process {one}"),
+            several => {
+                let several: Vec<String> = several.iter().map(ToString::to_string).collect();
+                format!("one of the processes {}", several.join(", "))
+            }
+        }
+    }
+
+    fn into_error(self) -> Error {
+        let (holder, path) = (self.holder(), self.path.display());
+        let hint = if self.holders.is_empty() {
+            format!("find it with fuser -v {path} on the host, outside of containers, and end it")
+        } else {
+            let pids: Vec<String> = self.holders.iter().map(|holder| holder.pid.to_string()).collect();
+            format!("wait until it ends, or end it with kill {}, and run the command again", pids.join(" "))
+        };
+        Error {
+            kind: Kind::System,
+            message: format!("{holder} holds the lock {path}; fullpipe waited {} for it", self.waited),
+            hint,
+        }
+    }
+
+    /// Makes a new lock possible: the one that is held is none any more. Its holder finds out before its next write.
+    pub(super) fn discard(&self, place: &Place) -> io::Result<()> {
+        discard(place, &self.file)
+    }
+}
+
+impl Lock {
+    /// Takes the lock, and waits for it no longer than `wait`. What dead processes have left half-written is gone afterwards.
+    pub(super) fn take(place: &Place, wait: Duration) -> Result<Self, LockError> {
+        let owner = close_folders(place)?;
+        let trusted = [0, geteuid().as_raw(), owner];
+        let path = place.state().join(LOCK);
+        let clock = Clock::starting_in(Duration::ZERO);
+        let until = clock.now() + wait;
+        let mut former = None;
+        let mut inspected = false;
+        loop {
+            let file = open(&path)?;
+            let found = file.metadata()?;
+            // Somebody else may have it open, and may lock it at any time.
+            let exposed = found.mode() & OTHERS != 0 || !trusted.contains(&found.uid());
+            if try_lock(&file)? {
+                if !is_named(&path, &file)? {
+                    continue;
+                }
+                if exposed {
+                    discard(place, &file)?;
+                    former = Some(file);
+                    continue;
+                }
+                clean(place);
+                return Ok(Self { file, path, folder: place.state().into(), _former: former });
+            }
+            let over = clock.now() >= until;
+            if over || (exposed && !inspected) {
+                inspected = true;
+                let holders = holders(&file);
+                // fullpipe's own processes lock exclusively and hand their descriptors to nobody.
+                if exposed && holders.iter().any(|holder| !holder.is_only(&trusted)) {
+                    discard(place, &file)?;
+                    continue;
+                }
+                if over {
+                    return Err(LockError::Busy(Busy { file, path, waited: wait, holders }));
+                }
+            }
+            clock.sleep_until(clock.now() + POLL);
+        }
+    }
+
+    /// Whether nobody has replaced the lock: to be asked before every change.
+    pub(super) fn ensure_held(&self) -> io::Result<()> {
+        if is_named(&self.path, &self.file)? { Ok(()) } else { Err(io::Error::other(LOST)) }
+    }
+
+    /// `error`, or the reason for it: that the lock was lost.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        match self.ensure_held() {
+            Ok(()) => error,
+            Err(lost) => Error::settings(lost.to_string(), "fullpipe tune status shows what there is"),
+        }
+    }
+
+    /// Whether `path` is part of the state, which is nobody else's to read.
+    pub(super) fn covers(&self, path: &Path) -> bool {
+        path.starts_with(&self.folder)
+    }
+}
+
+/// Creates the folder of the state and those of ours above it, and closes to others what is there already; the owner of the
+/// innermost.
+pub(super) fn close_folders(place: &Place) -> io::Result<u32> {
+    let folders = place.state_folders();
+    if let Some(above) = folders.first().and_then(|outermost| outermost.parent()) {
+        create_folder(above)?;
+    }
+    let mut owner = 0;
+    for folder in &folders {
+        match DirBuilder::new().mode(PRIVATE_FOLDER).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => owner = close_folder(folder)?,
+        }
+    }
+    Ok(owner)
+}
+
+/// Closes a folder to others where it is open; its owner.
+pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
+    // Through a symbolic link the mode of some other folder would be changed.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = File::from(rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| match error {
+        rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP => {
+            io::Error::other(format!("{} is a symbolic link or not a folder", folder.display()))
+        }
+        error => error.into(),
+    })?);
+    let found = open.metadata()?;
+    if found.mode() & PERMISSIONS != PRIVATE_FOLDER {
+        open.set_permissions(Permissions::from_mode(PRIVATE_FOLDER))?;
+    }
+    Ok(found.uid())
+}
+
+/// Opens a lock file, or creates it for its owner alone.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(PRIVATE))?.into())
+}
+
+fn try_lock(file: &File) -> io::Result<bool> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether `path` names `file`, and not another or none.
+fn is_named(path: &Path, file: &File) -> io::Result<bool> {
+    let file = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (file.dev(), file.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the lock if it still is `file`. Whoever takes the lock next creates a new one.
+fn discard(place: &Place, file: &File) -> io::Result<()> {
+    let path = place.state().join(REPLACE);
+    let clock = Clock::starting_in(Duration::ZERO);
+    let until = clock.now() + OVERDUE_WAIT;
+    // Held until the end, and removed before: whoever has waited for it sees that the path does not name it any more.
+    let _replacing = loop {
+        let replacing = open(&path)?;
+        if try_lock(&replacing)? {
+            if is_named(&path, &replacing)? {
+                break replacing;
+            }
+        } else if clock.now() >= until {
+            let text = format!("somebody holds {}", path.display());
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        } else {
+            clock.sleep_until(clock.now() + POLL);
+        }
+    };
+    let lock = place.state().join(LOCK);
+    let removed = is_named(&lock, file).and_then(|same| if same { fs::remove_file(&lock) } else { Ok(()) });
+    fs::remove_file(&path)?;
+    removed
+}
+
+/// Removes what dead processes have left half-written, and closes files of the state to others. Who may not leaves them as they
+/// are.
+fn clean(place: &Place) {
+    for dir in [Some(place.state()), place.owned().parent()].into_iter().flatten() {
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(UNDER_WAY) {
+                let _ = fs::remove_file(entry.path());
+            } else if dir == place.state()
+                && entry
+                    .metadata()
+                    .is_ok_and(|found| found.is_file() && found.mode() & PERMISSIONS != PRIVATE)
+            {
+                let _ = fs::set_permissions(entry.path(), Permissions::from_mode(PRIVATE));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+    use std::thread;
+
+    use super::*;
+
+    fn place(root: &Path) -> Place {
+        Place::inherited(Some(root), None).unwrap()
+    }
+
+    fn take(place: &Place) -> Lock {
+        Lock::take(place, Duration::from_secs(60))
+            .unwrap_or_else(|error| panic!("{}", error.into_error(place)))
+    }
+
+    /// Also while the file is replaced again and again, which each does that finds it open to others.
+    #[test]
+    fn one_at_a_time_holds_the_lock_while_it_is_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let (held, replaced) = (AtomicBool::new(false), AtomicU32::new(0));
+        let path = root.path().join("var/lib/fullpipe/lock");
+        let work = || {
+            let place = place(root.path());
+            for round in 0..20 {
+                let lock = take(&place);
+                assert!(!held.swap(true, SeqCst), "two hold the lock");
+                lock.ensure_held().unwrap();
+                if lock._former.is_some() {
+                    replaced.fetch_add(1, SeqCst);
+                }
+                assert_eq!(fs::metadata(&path).unwrap().mode() & PERMISSIONS, PRIVATE);
+                if round % 3 == 0 {
+                    fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+                }
+                held.store(false, SeqCst);
+            }
+        };
+        thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(work))));
+        assert!(replaced.load(SeqCst) > 0);
+        let mut left: Vec<_> =
+            fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [LOCK]);
+    }
+
+    /// What was being written when the lock was lost is not there afterwards.
+    #[test]
+    fn who_has_lost_the_lock_writes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let place = place(root.path());
+        let first = take(&place);
+        let file = place.state().join("0001.json");
+        crate::tune::files::write(&first, &file, "first").unwrap();
+        let Err(LockError::Busy(busy)) = Lock::take(&place, Duration::ZERO) else { panic!("it is held") };
+        busy.discard(&place).unwrap();
+        // Again: the lock is another one by then, and stays.
+        let second = take(&place);
+        busy.discard(&place).unwrap();
+        second.ensure_held().unwrap();
+        assert!(crate::tune::files::write(&first, &file, "late").unwrap_err().to_string().contains(LOST));
+        assert!(crate::tune::files::remove(&first, &file).is_err());
+        crate::tune::files::write(&second, &file, "second").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "second");
+    }
+
+    /// A file that was begun before the lock was replaced is removed by whoever takes the new one.
+    #[test]
+    fn what_is_under_way_is_gone_with_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let place = place(root.path());
+        let _first = take(&place);
+        let begun = tempfile::Builder::new().prefix(UNDER_WAY).tempfile_in(place.state()).unwrap();
+        let Err(LockError::Busy(busy)) = Lock::take(&place, Duration::ZERO) else { panic!("it is held") };
+        busy.discard(&place).unwrap();
+        let _second = take(&place);
+        assert!(begun.persist(place.state().join("0001.json")).is_err());
+    }
+}

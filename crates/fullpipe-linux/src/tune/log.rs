@@ -1,0 +1,20 @@
+//! The log of a process that has no terminal: syslog, where the host has one.
+
+use std::os::unix::net::UnixDatagram;
+
+use super::place::Place;
+
+/// The socket of syslog and of systemd's journal.
+const SOCKET: &str = "dev/log";
+/// Facility `daemon` (3) and severity `warning` (4), as RFC 3164 section 4.1.1 has them in one number.
+const DAEMON_WARNING: u8 = 3 * 8 + 4;
+
+/// Sends one line. A host without syslog, or whose syslog does not take it at once, does without.
+pub(super) fn warn(place: &Place, text: &str) {
+    let text = text.replace(char::is_control, " ");
+    let line = format!("<{DAEMON_WARNING}>fullpipe[{}]: {text}", std::process::id());
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    if socket.set_nonblocking(true).is_ok() {
+        let _ = socket.send_to(line.as_bytes(), place.below_root(SOCKET));
+    }
+}

@@ -1,0 +1,230 @@
+//! The lock of the state: closed to others, waited for with a limit, and no way to keep an overdue trial from ending.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration as Wait;
+
+use fullpipe_linux::Kind;
+use fullpipe_linux::tune::{Phase, apply, confirm, rollback, settle, status};
+use fullpipe_units::Duration;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::geteuid;
+
+use super::{applied, becomes, changes, dead_guard, host, place, rolled_back, snapshot};
+
+/// A user who is not root: `nobody` on most systems.
+const NOBODY: u32 = 65_534;
+const SHORT: Duration = Duration::from_millis(300);
+/// The trials of tests that wait for the guard: long enough to take the lock before it does.
+const TRIAL: Duration = Duration::from_secs(1);
+
+fn state(root: &Path) -> PathBuf {
+    root.join("var/lib/fullpipe")
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Holds the lock until it is dropped.
+fn held(root: &Path) -> File {
+    let file = File::open(state(root).join("lock")).unwrap();
+    assert!(becomes(|| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()), "nobody else does");
+    file
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The lock as earlier versions made it, 0644 in a folder 0755.
+fn open_to_all(root: &Path) {
+    set_mode(&state(root), 0o755);
+    for entry in fs::read_dir(state(root)).unwrap() {
+        set_mode(&entry.unwrap().path(), 0o644);
+    }
+}
+
+/// The guard waits two seconds, takes the trial back, and says to syslog who was in the way.
+#[test]
+fn the_guard_takes_an_overdue_trial_back_although_the_lock_is_held() {
+    let root = host("held");
+    let before = snapshot(&root, false);
+    // The path of a socket has 107 bytes: the log is elsewhere, behind a link.
+    let short = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(short.path(), root.join("dev")).unwrap();
+    let log = UnixDatagram::bind(short.path().join("log")).unwrap();
+    log.set_read_timeout(Some(Wait::from_secs(10))).unwrap();
+    applied(&root, false, Some(TRIAL));
+    let _held = held(&root);
+    assert!(becomes(|| snapshot(&root, false) == before), "still applied: {}", snapshot(&root, false));
+    assert!(becomes(|| status(&place(&root, false)).unwrap().states.is_empty()));
+    let mut line = [0; 1000];
+    let length = log.recv(&mut line).unwrap();
+    let line = String::from_utf8_lossy(&line[..length]);
+    assert!(line.starts_with("<28>fullpipe["), "{line}");
+    assert!(
+        line.contains(&format!("process {} (", std::process::id())) && line.contains("the lock"),
+        "{line}"
+    );
+    // What comes next has a lock of its own.
+    applied(&root, false, None);
+    rolled_back(&root, false);
+}
+
+/// The same without a guard, by the command that comes next or a timer of systemd.
+#[test]
+fn the_next_command_takes_an_overdue_trial_back_although_the_lock_is_held() {
+    let root = host("held-settle");
+    let before = snapshot(&root, false);
+    let place = place(&root, false).with_lock_wait(SHORT);
+    apply(&place, &changes(false), Some(Duration::from_millis(1)), &dead_guard(), &mut |_| ())
+        .unwrap()
+        .unwrap();
+    let _held = held(&root);
+    let said = settle(&place).unwrap();
+    let holder = format!("process {} (", std::process::id());
+    assert!(said[0].starts_with(&holder) && said[0].contains("held the lock"), "{said:?}");
+    assert_eq!(snapshot(&root, false), before);
+}
+
+/// A `confirm` that is slower than the guard is patient: the trial is taken back, and `confirm` finds out before it writes.
+#[test]
+fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
+    let root = host("held-confirm");
+    let before = snapshot(&root, false);
+    let place = place(&root, false);
+    applied(&root, false, Some(TRIAL));
+    let restored = || snapshot(&root, false) == before && status(&place).unwrap().states.is_empty();
+    // Its first step, the file of settings, is done; the journal comes next.
+    let late = confirm(&place, &mut |_| assert!(becomes(restored), "{}", snapshot(&root, false)));
+    let error = late.unwrap_err();
+    assert!(error.message.contains("overdue trial") && error.hint.contains("status"), "{error:?}");
+    assert!(restored(), "{}", snapshot(&root, false));
+    let left: Vec<_> = fs::read_dir(state(&root)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"]);
+}
+
+/// Whoever holds the lock while changes are half-made may be at it: it is left to them, which is said.
+#[test]
+fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
+    let root = host("held-half");
+    let before = snapshot(&root, false);
+    let place = place(&root, false).with_lock_wait(SHORT);
+    apply(&place, &changes(false), Some(Duration::from_millis(1)), &dead_guard(), &mut |_| ())
+        .unwrap()
+        .unwrap();
+    let mut first = true;
+    let done = rollback(&place, false, &mut |_| {
+        if first {
+            // The journal says by now that it is being taken back.
+            let said = settle(&place).unwrap();
+            assert!(said[0].contains("half-made") && said[0].contains("left to process"), "{said:?}");
+        }
+        first = false;
+    });
+    assert_eq!(done.unwrap().unwrap().done.len(), 3);
+    assert_eq!(snapshot(&root, false), before);
+    assert!(status(&place).unwrap().states.is_empty());
+}
+
+#[test]
+fn a_wait_for_the_lock_ends_and_names_the_holder() {
+    let root = host("held-wait");
+    applied(&root, false, Some(Duration::from_secs(60)));
+    let place = place(&root, false).with_lock_wait(SHORT);
+    let refused = |error: fullpipe_linux::Error| {
+        assert_eq!(error.kind, Kind::System);
+        let pid = std::process::id();
+        assert!(
+            error.message.contains(&format!("process {pid} (")) && error.message.contains("300ms"),
+            "{error}"
+        );
+        assert!(error.hint.contains(&format!("kill {pid}")), "{}", error.hint);
+    };
+    let lock = held(&root);
+    refused(rollback(&place, false, &mut |_| ()).unwrap_err());
+    refused(confirm(&place, &mut |_| ()).unwrap_err());
+    refused(apply(&place, &changes(false), None, &dead_guard(), &mut |_| ()).unwrap_err());
+    assert_eq!(status(&place).unwrap().states[0].phase, Phase::Trial);
+    drop(lock);
+    rolled_back(&root, false);
+}
+
+/// What an earlier version left open to others is closed by the first command that changes something; the file that others
+/// may have open is replaced, once.
+#[test]
+fn modes_of_an_earlier_version_are_closed() {
+    let root = host("held-upgrade");
+    applied(&root, false, None);
+    let (state, lock) = (state(&root), state(&root).join("lock"));
+    assert_eq!((mode(&state), mode(&lock), mode(&state.join("0001.json"))), (0o700, 0o600, 0o600));
+    open_to_all(&root);
+    let theirs = File::open(&lock).unwrap();
+    // A command that changes nothing closes the folder.
+    settle(&place(&root, false)).unwrap();
+    assert_eq!(mode(&state), 0o700);
+    let more = super::Change::Setting { key: super::WMEM.0.into(), value: "4096 16384 99999744".into() };
+    apply(&place(&root, false), &[more], None, &dead_guard(), &mut |_| ()).unwrap().unwrap();
+    assert_eq!((mode(&lock), mode(&state.join("0001.json"))), (0o600, 0o600));
+    let replaced = fs::metadata(&lock).unwrap().ino();
+    assert_ne!(theirs.metadata().unwrap().ino(), replaced, "whoever has it open holds nothing");
+    flock(&theirs, FlockOperation::NonBlockingLockExclusive).unwrap();
+    rolled_back(&root, false);
+    assert_eq!(fs::metadata(&lock).unwrap().ino(), replaced);
+    rolled_back(&root, false);
+    set_mode(&state, 0o755);
+    assert_eq!(rollback(&place(&root, false), false, &mut |_| ()).unwrap(), None);
+    assert_eq!(mode(&state), 0o700, "also when there is nothing to take back");
+}
+
+/// Somebody who held the lock before it was closed: without authority they are passed over, with it they are waited for.
+#[test]
+fn a_lock_that_another_user_holds_is_replaced() {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root can start a process as another user");
+        return;
+    }
+    let root = host("held-foreign");
+    let before = snapshot(&root, false);
+    applied(&root, false, Some(Duration::from_secs(60)));
+    open_to_all(&root);
+    let held = held(&root);
+    let place = place(&root, false).with_lock_wait(SHORT);
+    let refused = rollback(&place, false, &mut |_| ()).unwrap_err();
+    assert!(refused.message.contains(&format!("process {} (", std::process::id())), "{refused}");
+    // /proc/locks goes on to name this process, which gives the descriptor away.
+    let theirs = Command::new("sleep").arg("60").uid(NOBODY).stdin(Stdio::from(held)).spawn().unwrap();
+    let _theirs = Running(theirs);
+    rollback(&place, false, &mut |_| ()).unwrap().expect("something");
+    assert_eq!(snapshot(&root, false), before);
+}
+
+/// A link would lead to some other folder, of which the mode would be changed.
+#[test]
+fn a_state_folder_that_is_a_link_is_refused() {
+    let root = host("held-link");
+    let elsewhere = root.join("elsewhere");
+    fs::create_dir_all(&elsewhere).unwrap();
+    set_mode(&elsewhere, 0o755);
+    fs::create_dir_all(state(&root).parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, state(&root)).unwrap();
+    let before = snapshot(&root, false);
+    let refused = apply(&place(&root, false), &changes(false), None, &dead_guard(), &mut |_| ()).unwrap_err();
+    assert!(refused.message.contains("symbolic link"), "{refused}");
+    assert_eq!((snapshot(&root, false), mode(&elsewhere)), (before, 0o755));
+}
