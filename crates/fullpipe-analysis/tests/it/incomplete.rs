@@ -2,7 +2,6 @@
 //!
 //! The simulator's captures, from which packets are taken away: the beginning, one direction, a second in the middle, one in fifty.
 
-
 use crate::tapped::{BothEnds, File};
 use fullpipe_analysis::explain::{Confidence, Finding};
 use fullpipe_analysis::input::capture::Side;

@@ -3,7 +3,6 @@
 //!
 //! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a file of tcpdump.
 
-
 use crate::situation::{scenarios, shares};
 use crate::tapped::{BothEnds, File};
 use fullpipe_analysis::Capture;

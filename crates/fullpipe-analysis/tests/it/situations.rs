@@ -5,7 +5,6 @@
 //! where chance plays. The truth is derived from the sender's own record and the state of the path, which
 //! the rows given to the classifier lack.
 
-
 use crate::situation::{scenarios, shares};
 use fullpipe_analysis::classify::{Classified, HostFacts, agreement, classify, exact, share};
 use fullpipe_analysis::explain::Confidence;

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use fullpipe_units::Duration;
+use fullpipe::units::Duration;
 
 use super::fullpipe;
 
@@ -49,7 +49,7 @@ pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T)
 
 /// Starts a shell behind a path and reads its first line.
 pub(crate) fn start(script: &str) -> (Child, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+    let mut child = Command::new(crate::PROGRAM)
         .args([&PATH[..], &["--", "sh", "-c", script]].concat())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -45,7 +45,7 @@ pub(crate) fn fullpipe(arguments: &[&str]) -> Said {
 
 /// The same with `input` on its standard input.
 pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> Said {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+    let mut child = Command::new(crate::PROGRAM)
         .args(arguments)
         .envs([("NO_COLOR", ""), ("COLUMNS", "")])
         .stdin(Stdio::piped())
@@ -120,4 +120,32 @@ pub(crate) fn refusal(code: i32, said: Said) -> (String, String) {
     let hint = hint.strip_prefix("hint: ").unwrap_or_else(|| panic!("{stderr}"));
     assert!(!error.is_empty() && !hint.is_empty(), "{stderr}");
     (error.into(), hint.into())
+}
+
+/// An experiment in a folder of its own: the folder, and the file as an argument.
+pub(crate) fn experiment(test: &str, text: &str) -> (PathBuf, String) {
+    let folder = folder(test);
+    let file = folder.join("runs.toml");
+    fs::write(&file, text).expect("an experiment file");
+    (folder, file.to_str().expect("UTF-8").into())
+}
+
+/// Runs `script` with a disk of so many KiB at `$D`; `None` where no disk can be made.
+#[cfg(target_os = "linux")]
+pub(crate) fn with_disk(folder: &Path, kib: u32, script: &str) -> Option<Said> {
+    let disk = folder.join("disk");
+    fs::create_dir_all(&disk).expect("a folder");
+    let mounted = format!("mount -t tmpfs -o size={kib}k none \"$D\" || exit 99; {script}");
+    let command = ["--mount", "sh", "-c", &mounted];
+    let run = Command::new("unshare").args(command).env("D", &disk).env("FULLPIPE", crate::PROGRAM).output();
+    let Ok(Output { status, stdout, stderr }) = run else { return None };
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    let said = (status.code().expect("an exit code"), text(stdout), text(stderr));
+    let made = said.0 != 99 && !said.2.starts_with("unshare: ");
+    let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
+    assert!(made || !required, "FULLPIPE_REQUIRE_NETNS=1, and {}", said.2);
+    if !made {
+        eprintln!("skipped: {}", said.2);
+    }
+    made.then_some(said)
 }

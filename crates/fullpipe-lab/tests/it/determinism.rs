@@ -1,6 +1,5 @@
 //! INV-9, A-10: a run is a function of its scenario, whoever runs it beside what.
 
-
 use std::num::NonZeroUsize;
 
 use crate::rig::*;

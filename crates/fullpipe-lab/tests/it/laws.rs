@@ -2,7 +2,6 @@
 //!
 //! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
 
-
 use crate::rig;
 use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;

@@ -2,7 +2,6 @@
 //!
 //! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
 
-
 use std::collections::BTreeMap;
 
 use crate::rig::*;

@@ -1,6 +1,5 @@
 //! Loss recovery on paths: what a controller gets when its peer reports less, or its marks are taken away.
 
-
 use crate::rig;
 use crate::rig::{PACKET, link, lossy, ms, run};
 use fullpipe_lab::experiment::Experiment;

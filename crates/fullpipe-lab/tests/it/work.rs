@@ -3,7 +3,6 @@
 //!
 //! The scenarios are those of `BENCHMARKS.md`, made shorter: the counts are per packet and per ACK.
 
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 

@@ -1,6 +1,5 @@
 //! What applications that take their time do to a transfer: whose limit it is, and what the sockets show.
 
-
 use crate::rig::*;
 use fullpipe_lab::results::Wire;
 use fullpipe_lab::scenario::Scenario;

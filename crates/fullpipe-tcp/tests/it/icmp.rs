@@ -1,6 +1,5 @@
 //! ICMP error messages on their way to a connection, written by another implementation.
 
-
 use crate::pair::Pair;
 use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
 use fullpipe_tcp::wire::{Checksums, Complaint, IcmpError, PacketError};

@@ -1,6 +1,5 @@
 //! What RFC 9293 asks of the interfaces above and below, as a stack keeps it. (Of connections themselves the scripts tell.)
 
-
 use std::net::SocketAddr;
 
 use crate::pair::Pair;

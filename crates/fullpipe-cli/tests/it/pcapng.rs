@@ -4,18 +4,16 @@
 //! Without tshark its tests are skipped with a message, as those of the emulator without the rights;
 //! `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1` make a skip a failure.
 
-mod process;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::process::{folder, fullpipe, has, refusal};
 use pcap_file::DataLink;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
 use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
-use process::{folder, fullpipe, has, refusal};
 use serde_json::Value;
 
 /// Random loss and a queue that overflows, two flows, in two points of which the first counts.

@@ -1,13 +1,10 @@
 //! `fullpipe emu` and `run --world emu` as a person or a script meets them. Most need namespaces and TUN devices, and are
 //! skipped with a message where the process may not make them; `FULLPIPE_REQUIRE_NETNS=1` makes a skip a failure.
-#![cfg(target_os = "linux")]
-
-mod process;
 
 use std::fs;
 
-use process::emulated::{PATH, allowed, start};
-use process::{folder, fullpipe, refusal, signal};
+use crate::process::emulated::{PATH, allowed, start};
+use crate::process::{folder, fullpipe, refusal, signal};
 
 #[test]
 fn the_command_answers_for_itself() {

@@ -1,11 +1,9 @@
 //! Captures as an input: the simulator writes one and knows the truth of it. What they protect: that each segment is
 //! counted once and under the right head, and that what a capture alone can know is used.
 
-mod process;
-
 use std::fs;
 
-use process::{folder, fullpipe, refusal};
+use crate::process::{folder, fullpipe, refusal};
 use serde_json::Value;
 
 /// Runs an experiment of one flow; hands back its first run and what `diagnose` says of its capture.

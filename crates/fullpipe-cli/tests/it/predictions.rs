@@ -4,13 +4,11 @@
 //! figures are facts of one measurement and stand in [`CALCULATED`] and in the experiments' `kernel = `;
 //! whatever misses them is a row like any other, and needs a word on what is known of the cause.
 
-mod process;
-
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use process::{example, fullpipe};
+use crate::process::{example, fullpipe};
 use serde_json::Value;
 
 /// Outside the kernel's range by more than this is a miss.

@@ -2,17 +2,15 @@
 //! ends when the server does not do its part.
 //!
 //! Without iperf3 these tests are skipped with a message; FULLPIPE_REQUIRE_IPERF3=1 makes that a failure.
-#![cfg(target_os = "linux")]
 
-mod process;
-
+use crate::process;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use process::emulated::{is_disturbed, undisturbed};
-use process::{Said, fullpipe, fullpipe_reading, has, refusal};
+use crate::process::emulated::{is_disturbed, undisturbed};
+use crate::process::{Said, fullpipe, fullpipe_reading, has, refusal};
 use serde_json::Value;
 
 /// iperf3's server, which ends with the value.

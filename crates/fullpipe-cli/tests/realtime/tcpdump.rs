@@ -4,9 +4,6 @@
 //!
 //! Skipped with a message where there is no tcpdump or no right to make namespaces; `FULLPIPE_REQUIRE_NETNS=1` and
 //! `FULLPIPE_REQUIRE_TCPDUMP=1` make a skip a failure.
-#![cfg(target_os = "linux")]
-
-mod process;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -14,8 +11,8 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
-use process::emulated::allowed;
-use process::{folder, fullpipe, has};
+use crate::process::emulated::allowed;
+use crate::process::{folder, fullpipe, has};
 use serde_json::Value;
 
 /// Octets that are sent: a few seconds at the path's rate, so that hundreds of segments are lost.
@@ -61,7 +58,7 @@ fn captured(role: &str, device: &str, file: &Path, other: &Path) -> String {
          echo bbr >/proc/sys/net/ipv4/tcp_congestion_control; \
          tcpdump -i {device} -s 128 --immediate-mode -U -B 16384 -Z root -w '{file}' tcp port {PORT} 2>/dev/null & watch=$!; \
          until_done [ -s '{file}' ]; \
-         FULLPIPE_TEST_ROLE={role} '{program}' --exact role >/dev/null; played=$?; \
+         FULLPIPE_TEST_ROLE={role} '{program}' --exact tcpdump::role >/dev/null; played=$?; \
          until_done ended; sleep 0.3; kill -INT $watch; wait $watch; : >'{file}.whole'; until_done [ -e '{other}.whole' ]; exit $played"
     )
 }

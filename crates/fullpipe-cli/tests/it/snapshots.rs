@@ -3,12 +3,10 @@
 //! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test snapshots` writes them anew; the difference
 //! is then for a reviewer to read.
 
-mod process;
-
 use std::fs;
 use std::path::Path;
 
-use process::{example, fullpipe};
+use crate::process::{example, fullpipe};
 use serde_json::Value;
 
 #[track_caller]

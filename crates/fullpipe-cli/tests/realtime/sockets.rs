@@ -1,8 +1,5 @@
 //! `fullpipe diagnose --pid`, `--dst` and `--watch` as a person or a script meets them: over loopback, and behind an emulated
 //! path where that is allowed.
-#![cfg(target_os = "linux")]
-
-mod process;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use process::emulated::{allowed, is_disturbed, undisturbed};
-use process::{fullpipe, refusal, signal};
+use crate::process::emulated::{allowed, is_disturbed, undisturbed};
+use crate::process::{fullpipe, refusal, signal};
 
 /// A sender and a receiver over loopback that go on until this is dropped.
 struct Transfer {

@@ -1,29 +1,22 @@
 //! The classifier on rows of kernel sockets: eleven situations, made on an emulated path. Skipped with a message where
 //! the process may not make namespaces and TUN devices; `FULLPIPE_REQUIRE_NETNS=1` makes a skip a failure.
-#![cfg(target_os = "linux")]
-
-mod process;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
-use fullpipe_analysis::situations::{expected, named};
-use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::trace::Row;
-use fullpipe_linux::emu::{Options, run};
-use fullpipe_linux::rights;
-use process::emulated::{DISTURBED, undisturbed};
+use crate::process::emulated::{DISTURBED, undisturbed};
+use fullpipe::lab::experiment::{Experiment, Point};
+use fullpipe::lab::scenario::Scenario;
+use fullpipe::lab::trace::Row;
+use fullpipe::linux::emu::{Options, run};
+use fullpipe::situations::{expected, named};
 
 const SITUATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/kernel-situations.toml");
 
 #[test]
 fn the_classifier_names_the_limit_of_kernel_flows() {
-    if let Err(error) = rights::acquire() {
-        let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
-        assert!(!required, "FULLPIPE_REQUIRE_NETNS=1, and {error}");
-        eprintln!("skipped: {error}");
+    if !crate::allowed() {
         return;
     }
     let text = std::fs::read_to_string(SITUATIONS).expect("the situations");

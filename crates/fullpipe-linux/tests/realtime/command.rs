@@ -1,8 +1,6 @@
 //! Commands behind a path, as root.
-#![cfg(target_os = "linux")]
 
-mod rights;
-
+use crate::rights;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -70,7 +68,7 @@ fn role() {
 fn a_server_at_the_far_end_is_reached_through_the_path() {
     let Some(_alone) = rights::alone() else { return };
     let program = std::env::current_exe().expect("this program");
-    let role = |role: &str| format!("FULLPIPE_TEST_ROLE={role} exec '{}' --exact role", program.display());
+    let role = |role: &str| format!("FULLPIPE_TEST_ROLE={role} exec '{}' --exact command::role", program.display());
     let path = path();
     let behind = Behind { path: &path, seed: 1, datapath: Datapath::Plain };
     let ended =

@@ -1,29 +1,18 @@
 //! What interrupted runs leave behind after the next start: nothing. Runs are ended by SIGINT, by SIGKILL and by a full disk.
 //! What needs namespaces is skipped with a message where the process may not make them; `FULLPIPE_REQUIRE_NETNS=1` makes
 //! a skip a failure.
-#![cfg(target_os = "linux")]
-
-mod process;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-use process::emulated::{PATH, allowed, start};
-use process::{Said, becomes, folder, fullpipe, refusal, signal};
+use crate::process::emulated::{PATH, allowed, start};
+use crate::process::{becomes, experiment, fullpipe, refusal, signal, with_disk};
 
 /// Short runs with losses, so that each seed is a run of its own.
 const RUNS: &str = "name = 'runs'\nduration = '300ms'\n[path]\nrate = '20mbit'\nrtt = '10ms'\nloss = '1%'\n\
                     [[flow]]\ncc = 'cubic'\n";
-
-fn experiment(test: &str, text: &str) -> (PathBuf, String) {
-    let folder = folder(test);
-    let file = folder.join("runs.toml");
-    fs::write(&file, text).expect("an experiment file");
-    (folder, file.to_str().expect("UTF-8").into())
-}
 
 /// Processes whose command line has `marker` in it.
 fn processes(marker: &str) -> usize {
@@ -97,41 +86,6 @@ fn an_interrupted_campaign_on_the_kernel_keeps_what_is_finished() {
     assert_eq!(fs::read_dir(&out).expect("a folder").count(), 4, "nothing but the four files");
 }
 
-/// Whatever ends a comparison, the next call goes on behind the runs that were finished.
-#[test]
-fn an_interrupted_comparison_goes_on() {
-    if !allowed() {
-        return;
-    }
-    let (folder, file) = experiment("interrupted-fidelity", RUNS);
-    let out = folder.join("kept");
-    let kept = || fs::read_to_string(out.join("kernel.jsonl")).unwrap_or_default();
-    let arguments =
-        |repeat: &'static str| ["fidelity", &file, "--repeat", repeat, "--out", out.to_str().expect("UTF-8")];
-    let mut before = String::new();
-    // Not INT: whoever is started in the background of a script may inherit that it is ignored.
-    for (name, number) in [("TERM", 15), ("KILL", 9)] {
-        // So many that it does not end by itself, though a disturbed run is not kept.
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-            .args(arguments("100"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("it starts");
-        assert!(becomes(|| kept().len() > before.len()), "a run is kept");
-        signal(&child, name);
-        assert_eq!(child.wait().expect("it ends").signal(), Some(number));
-        assert!(kept().starts_with(&before), "what was kept stays");
-        before = kept();
-    }
-    let (code, stdout, stderr) = fullpipe(&arguments("5"));
-    assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains(" valid runs of 5; "), "{stdout}");
-    assert!(kept().starts_with(&before) && kept().ends_with('\n'), "what was kept stays");
-    let whole = kept().lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
-    assert!(whole && kept().lines().count() <= 5, "{}", kept());
-}
-
 /// A file is written beside its place under another name. Who is killed leaves that; the next start removes it, and
 /// nothing else.
 #[test]
@@ -147,29 +101,6 @@ fn what_a_killed_writer_has_left_is_removed() {
     let (code, _, stderr) = fullpipe(&["run", &file, "--out", folder.to_str().expect("UTF-8")]);
     assert_eq!(code, 0, "{stderr}");
     assert!(!left.exists() && own.exists() && other.exists() && alive.exists());
-}
-
-/// Runs `script` with a disk of so many KiB at `$D`; `None` where no disk can be made.
-fn with_disk(folder: &Path, kib: u32, script: &str) -> Option<Said> {
-    let disk = folder.join("disk");
-    fs::create_dir_all(&disk).expect("a folder");
-    let mounted = format!("mount -t tmpfs -o size={kib}k none \"$D\" || exit 99; {script}");
-    let command = ["--mount", "sh", "-c", &mounted];
-    let run = Command::new("unshare")
-        .args(command)
-        .env("D", &disk)
-        .env("FULLPIPE", env!("CARGO_BIN_EXE_fullpipe"))
-        .output();
-    let Ok(Output { status, stdout, stderr }) = run else { return None };
-    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-    let said = (status.code().expect("an exit code"), text(stdout), text(stderr));
-    let made = said.0 != 99 && !said.2.starts_with("unshare: ");
-    let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
-    assert!(made || !required, "FULLPIPE_REQUIRE_NETNS=1, and {}", said.2);
-    if !made {
-        eprintln!("skipped: {}", said.2);
-    }
-    made.then_some(said)
 }
 
 /// The files of a run on a full disk: a line and a hint, exit code 1, and none of them is there half.
@@ -195,43 +126,4 @@ fn a_full_disk_is_said_and_leaves_no_half_file() {
     let (error, hint) = refusal(1, said);
     assert!(error.starts_with("cannot write standard output: No space left"), "{error}");
     assert_eq!(hint, "make room there, or give another place");
-}
-
-/// Kept runs on a full disk: those before stay, the one for which there is no room is not there, and with room again the
-/// same command goes on.
-#[test]
-fn a_comparison_goes_on_when_there_is_room_again() {
-    if !allowed() {
-        return;
-    }
-    let (folder, file) = experiment("full-fidelity", RUNS);
-    // A line takes some 2 KiB and a disk gives 4 KiB at a time.
-    let script = format!(
-        r#"compare() {{ "$FULLPIPE" fidelity '{file}' --repeat 6 --out "$D" >"$1" 2>>"$1.err"; }}
-           compare '{0}/first'; first=$?; tail -c 1 "$D/kernel.jsonl" | od -An -c; cp "$D/kernel.jsonl" '{0}/before'
-           mount -o remount,size=1m "$D"; compare '{0}/second'; second=$?; cp "$D/kernel.jsonl" '{0}/after'
-           echo $first $second"#,
-        folder.display()
-    );
-    let Some((_, told, stderr)) = with_disk(&folder, 8, &script) else { return };
-    let read = |name: &str| {
-        fs::read_to_string(folder.join(name)).unwrap_or_else(|e| panic!("{name}: {e}; {stderr}"))
-    };
-    let errors = read("first.err");
-    if !errors.contains("cannot write") {
-        // Too few valid runs to fill it: this machine has something else to do.
-        assert!(errors.contains("not valid: "), "{told}{errors}");
-        eprintln!("skipped: {errors}");
-        return;
-    }
-    let told: Vec<&str> = told.split_whitespace().collect();
-    assert_eq!(told, ["\\n", "1", "0"], "{errors}");
-    let said: Vec<&str> = errors.lines().filter(|line| !line.starts_with("not valid: ")).collect();
-    let [error, hint] = said[..] else { panic!("{errors}") };
-    assert!(error.starts_with("error: cannot write ") && error.contains("No space left"), "{error}");
-    assert_eq!(hint, "hint: make room there, or give another place");
-    let (before, after) = (read("before"), read("after"));
-    assert!(!before.is_empty() && after.starts_with(&before), "what was kept stays");
-    assert!(after.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{after}");
-    assert!(read("second").contains(" valid runs of 6; "), "{}", read("second"));
 }

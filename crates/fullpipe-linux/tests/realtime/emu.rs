@@ -1,9 +1,7 @@
 //! Kernel flows on an emulated path, as root. What they protect: that the path of the emulator is the simulator's, and
 //! that what is reported of a run is what happened.
-#![cfg(target_os = "linux")]
 
-mod rights;
-
+use crate::rights;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::{NoTrace, Row};

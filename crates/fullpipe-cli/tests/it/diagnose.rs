@@ -1,11 +1,9 @@
 //! `fullpipe diagnose` as a person or a script meets it.
 
-mod process;
-
 use std::fmt::Write;
 use std::fs;
 
-use process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
+use crate::process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
 /// A loss-bound transfer of some Mbit/s: the window falls at each loss and climbs back.

@@ -1,17 +1,16 @@
 //! Fullpipe's TCP against the kernel's, as root: every byte is checked. What they protect: that what the engine calls a
 //! segment is one to another TCP, and that payload is where its offset says.
-#![cfg(target_os = "linux")]
 
-mod exchange;
-mod peers;
-mod rights;
-
+use crate::peers;
+use crate::rights;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use exchange::{Done, Exchange, Opens};
+use crate::exchange::{Done, Exchange, Opens};
+use crate::peers::iperf3::Server;
+use crate::peers::web::{Fetch, Web};
 use fullpipe_lab::capture::{RECEIVER, SENDER};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
@@ -24,8 +23,6 @@ use fullpipe_linux::{Clock, Datapath};
 use fullpipe_tcp::Config;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant};
-use peers::iperf3::Server;
-use peers::web::{Fetch, Web};
 
 /// The kernel's address on a device, and ours.
 fn neighbours(v6: bool) -> [IpAddr; 2] {

@@ -1,10 +1,8 @@
 //! `fullpipe iperf3 -s` with the real iperf3 as its client, on loopback; and with clients that do what they should not.
 //!
 //! Without iperf3 the tests that need it are skipped with a message; FULLPIPE_REQUIRE_IPERF3=1 makes that a failure.
-#![cfg(target_os = "linux")]
 
-mod process;
-
+use crate::process;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use process::{becomes, has, signal};
+use crate::process::{becomes, has, signal};
 use serde_json::Value;
 
 /// The server, which ends with the value.

@@ -1,11 +1,9 @@
 //! `fullpipe run` as a person or a script meets it.
 
-mod process;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use process::{Said, folder, fullpipe};
+use crate::process::{Said, folder, fullpipe};
 
 /// A line of 10 Mbit/s that a transfer of 2 s surely moves something over, and never more than it holds.
 const EXPERIMENT: &str = "\

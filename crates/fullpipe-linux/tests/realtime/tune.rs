@@ -2,8 +2,8 @@
 //! journal leads there. Hosts are folders here, and network namespaces where the process may make them.
 
 mod lock;
-mod rights;
 
+use crate::rights;
 use std::env;
 use std::ffi::OsString;
 use std::fs;
@@ -75,7 +75,7 @@ fn guard(root: &Path, in_namespace: bool) -> Guard {
         set(IN_NAMESPACE, if in_namespace { "1" } else { "0" }),
         this.into(),
         "--exact".into(),
-        "part".into(),
+        "tune::part".into(),
         "--".into(),
     ];
     Guard { program: "env".into(), arguments }
@@ -158,7 +158,7 @@ fn in_network(work: impl Fn() + Sync) {
 /// Starts this program to play a part and waits for its end; whether it was killed.
 fn dies(part: &str, root: &Path, in_namespace: bool, last_step: usize) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", "part"]).env(PART, part).env(ROOT, root).env(LAST_STEP, last_step.to_string());
+    child.args(["--exact", "tune::part"]).env(PART, part).env(ROOT, root).env(LAST_STEP, last_step.to_string());
     child.env(IN_NAMESPACE, if in_namespace { "1" } else { "0" });
     let output = child.stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

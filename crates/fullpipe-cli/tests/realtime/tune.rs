@@ -1,12 +1,10 @@
 //! `fullpipe tune` as a person meets it: on a folder that looks like a host, and with exit codes that say what happened.
-#![cfg(target_os = "linux")]
 
-mod process;
-
+use crate::process;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use process::{becomes, folder, fullpipe, fullpipe_reading, refusal};
+use crate::process::{becomes, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
 /// A host of kernel 6.1 whose send buffer is too small for 20 Mbit/s at 100 ms.

@@ -6,7 +6,6 @@
 //! ```
 //!
 //! `FULLPIPE_BINARY` names another build to be measured in the same way, by turns with this one.
-#![cfg(target_os = "linux")]
 
 use std::fs;
 use std::io::{Read, Write};

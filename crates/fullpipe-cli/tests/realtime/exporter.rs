@@ -1,14 +1,12 @@
 //! `fullpipe exporter` over loopback.
-#![cfg(target_os = "linux")]
 
-mod process;
-
+use crate::process;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use process::{becomes, fullpipe, has, refusal};
+use crate::process::{becomes, fullpipe, has, refusal};
 
 /// One that runs, and where it listens.
 struct Exporter {

@@ -1,11 +1,9 @@
 //! `fullpipe run --out`, then `fullpipe diagnose` of the trace that it wrote.
 
-mod process;
-
 use std::fs;
 use std::path::Path;
 
-use process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
+use crate::process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
 /// A send buffer that holds a flow at half of the line, with two flows and two seeds at the second point.

@@ -1,13 +1,11 @@
 //! Completions, manual pages, and what every help has.
 
-mod process;
-
 use std::fs;
 
-use process::{folder, fullpipe, refusal};
+use crate::process::{folder, fullpipe, refusal};
 
-const COMMANDS: [&str; 10] =
-    ["diagnose", "whatif", "run", "emu", "fidelity", "iperf3", "exporter", "tune", "completions", "man"];
+const COMMANDS: [&str; 9] =
+    ["diagnose", "whatif", "run", "emu", "iperf3", "exporter", "tune", "completions", "man"];
 
 fn said(arguments: &[&str]) -> String {
     let (code, stdout, stderr) = fullpipe(arguments);

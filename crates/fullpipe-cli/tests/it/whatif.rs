@@ -1,8 +1,6 @@
 //! `fullpipe whatif` as a person or a script meets it.
 
-mod process;
-
-use process::{fullpipe, refusal};
+use crate::process::{fullpipe, refusal};
 use serde_json::Value;
 
 /// A path of which a second of simulation is a moment.

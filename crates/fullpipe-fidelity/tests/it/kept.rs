@@ -1,20 +1,17 @@
-//! `fullpipe fidelity` as far as it needs no rights: what it refuses, and that kept runs of the kernel are taken.
+//! `fullpipe-fidelity` as far as it needs no rights: what it refuses, and that kept runs of the kernel are taken.
 //! The kept runs of these tests are the simulator's, so both worlds agree to the byte.
-#![cfg(target_os = "linux")]
-
-mod process;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fullpipe_analysis::ladder::{Repeats, climb_known};
-use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::{Run, Timed};
-use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::sim;
-use fullpipe_lab::validity::{LatenessQuantiles, Stalls, Validity};
-use fullpipe_units::Duration;
-use process::{folder, fullpipe, refusal};
+use crate::process::{folder, fullpipe, refusal};
+use fullpipe::lab::experiment::Experiment;
+use fullpipe::lab::results::{Run, Timed};
+use fullpipe::lab::scenario::Scenario;
+use fullpipe::lab::sim;
+use fullpipe::lab::validity::{LatenessQuantiles, Stalls, Validity};
+use fullpipe::ladder::{Repeats, climb_known};
+use fullpipe::units::Duration;
 
 /// A window, then the line. No kernel that this runs on is a 4.15, so a run that is not kept is refused.
 const CELLS: &str = "name = 'cells'\nduration = '2s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n\
@@ -83,8 +80,8 @@ fn rungs_are_held_against_kept_runs() {
         "page.md",
         "# Mine\n\n<!-- begin of the table -->\nold\n<!-- end of the table -->\n\nMy words.\n",
     );
-    let text = said(&["fidelity", "--ladder", &file, "--out", &name, "--page", &page]);
-    assert!(text.contains("2 valid runs of 2; `fullpipe fidelity --ladder "), "{text}");
+    let text = said(&["--ladder", &file, "--out", &name, "--page", &page]);
+    assert!(text.contains("2 valid runs of 2; `fullpipe-fidelity --ladder "), "{text}");
     assert!(text.contains("| small | rwnd: a 32 KiB receive window | as it stands | "), "{text}");
     assert!(text.contains("|  | link: the line | buffers for 2 x BDP on both hosts | "), "{text}");
     assert!(text.contains(" (+0.0 %) | - | 15 % | holds |"), "{text}");
@@ -108,7 +105,7 @@ fn what_is_not_the_same_run_is_not_taken() {
     let (file, runs) = cells(&dir);
     let taken = |second: &str| {
         let (_, name) = out(&dir, &(line("small", &runs[0], true, Duration::ZERO) + second));
-        fullpipe(&["fidelity", "--ladder", &file, "--out", &name])
+        fullpipe(&["--ladder", &file, "--out", &name])
     };
     let label = "small, then buffers for 2 x BDP on both hosts";
     let wants = |said| refusal(1, said).0.contains("wants kernel 4.15");
@@ -128,8 +125,8 @@ fn cells_are_compared_with_kept_runs() {
         let (_, name) = out(&dir, &line("small", &runs[0], identified, Duration::ZERO));
         let page = dir.join(format!("{identified}.md"));
         let page = page.to_str().expect("UTF-8");
-        let text = said(&["fidelity", &file, "--out", &name, "--page", page]);
-        assert!(text.contains("1 valid runs of 1; `fullpipe fidelity "), "{text}");
+        let text = said(&[&file, "--out", &name, "--page", page]);
+        assert!(text.contains("1 valid runs of 1; `fullpipe-fidelity "), "{text}");
         assert!(text.ends_with("\n1 of 1 cells agree.\n"), "{text}");
         let page = fs::read_to_string(page).expect("a page");
         assert!(page.starts_with("# Fidelity\n\n<!-- begin of the table -->\n"), "{page}");
@@ -154,7 +151,7 @@ fn situations_are_told_by_kept_runs() {
     let named = |limit: &str| format!("\"named\":{{\"limit\":\"{limit}\",\"share\":0.75}},");
     let told = |lines: &str, more: &[&str]| {
         let (_, name) = out(&dir, lines);
-        fullpipe(&[&["fidelity", "--situations", &file, "--out", &name], more].concat())
+        fullpipe(&[&["--situations", &file, "--out", &name], more].concat())
     };
     let (error, _) = refusal(1, told(&(of(1, &named("rwnd")) + &of(2, "")), &[]));
     assert!(error.contains("wants kernel 4.15"), "{error}");
@@ -162,7 +159,7 @@ fn situations_are_told_by_kept_runs() {
     let one_wrong = of(1, &named("rwnd")) + &of(2, &named("app"));
     let (code, stdout, stderr) = told(&one_wrong, &["--check"]);
     assert_eq!((code, stderr.as_str()), (5, ""), "{stdout}");
-    assert!(stdout.contains("2 valid runs of 2; `fullpipe fidelity --situations "), "{stdout}");
+    assert!(stdout.contains("2 valid runs of 2; `fullpipe-fidelity --situations "), "{stdout}");
     assert!(stdout.contains("| rwnd: a small one | 2 | 1 | app 1 | 75 % (75 %) |"), "{stdout}");
     let (code, stdout, _) = told(&one_wrong, &["--check", "--repeat", "1"]);
     assert!(code == 0 && stdout.contains("in 1 of 1 runs (100.0 %). Asked is 95 %; met: yes."), "{stdout}");
@@ -171,7 +168,7 @@ fn situations_are_told_by_kept_runs() {
 #[test]
 fn what_cannot_be_used_is_said() {
     let dir = folder("fidelity-refused");
-    let refused = |arguments: &[&str]| refusal(1, fullpipe(&[&["fidelity", "--ladder"], arguments].concat()));
+    let refused = |arguments: &[&str]| refusal(1, fullpipe(&[&["--ladder"], arguments].concat()));
     let (file, runs) = cells(&dir);
     let (error, _) = refused(&["no-such.toml", "--out", "nowhere"]);
     assert!(error.starts_with("cannot read no-such.toml"), "{error}");
@@ -185,7 +182,7 @@ fn what_cannot_be_used_is_said() {
     assert!(error.contains("'small'") && error.contains("own bounds"), "{error}");
     assert!(hint.contains("fixed"), "{hint}");
 
-    let situations = ["fidelity", "--situations", &file, "--out", &name];
+    let situations = ["--situations", &file, "--out", &name];
     let (error, hint) = refusal(1, fullpipe(&situations));
     assert_eq!(error, "the name of point 'small' does not begin with a limit");
     assert!(
@@ -196,7 +193,7 @@ fn what_cannot_be_used_is_said() {
     let whole: String = runs.iter().map(|run| line("small", run, true, Duration::ZERO)).collect();
     let (_, name) = out(&dir, &whole);
     let page = write(&dir, "page.md", "# No place\n");
-    let (code, _, stderr) = fullpipe(&["fidelity", "--ladder", &file, "--out", &name, "--page", &page]);
+    let (code, _, stderr) = fullpipe(&["--ladder", &file, "--out", &name, "--page", &page]);
     assert!(code == 1 && stderr.contains("has no place for the table"), "{stderr}");
-    refusal(2, fullpipe(&["fidelity", "--ladder", &file]));
+    refusal(2, fullpipe(&["--ladder", &file]));
 }

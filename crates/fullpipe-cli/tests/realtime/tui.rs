@@ -1,12 +1,10 @@
 //! The live view in a terminal of `script`: that it takes the terminal over, and gives it back however it ends.
-#![cfg(target_os = "linux")]
 
-mod process;
-
+use crate::process;
 use std::fs;
 use std::process::Command;
 
-use process::{folder, fullpipe, refusal};
+use crate::process::{folder, fullpipe, refusal};
 
 /// The alternate screen: on, and off again.
 const TAKEN: &str = "\u{1b}[?1049h";

@@ -1,0 +1,19 @@
+//! The command where the clock is real: sockets, namespaces, signals, terminals.
+#![cfg(target_os = "linux")]
+
+#[path = "../process/mod.rs"]
+mod process;
+
+mod emu;
+mod exporter;
+mod iperf3_client;
+mod iperf3_server;
+mod left_behind;
+mod sockets;
+mod tcpdump;
+mod tui;
+mod tune;
+mod watch_cost;
+
+/// The program that is tested.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe");

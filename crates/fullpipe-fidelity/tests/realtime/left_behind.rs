@@ -1,0 +1,86 @@
+//! What an interrupted comparison leaves behind: kept runs, with which the next call goes on.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use crate::allowed;
+use crate::process::{becomes, experiment, fullpipe, signal, with_disk};
+
+/// Short runs with losses, so that each seed is a run of its own.
+const RUNS: &str = "name = 'runs'\nduration = '300ms'\n[path]\nrate = '20mbit'\nrtt = '10ms'\nloss = '1%'\n\
+                    [[flow]]\ncc = 'cubic'\n";
+
+/// Whatever ends a comparison, the next call goes on behind the runs that were finished.
+#[test]
+fn an_interrupted_comparison_goes_on() {
+    if !allowed() {
+        return;
+    }
+    let (folder, file) = experiment("interrupted-fidelity", RUNS);
+    let out = folder.join("kept");
+    let kept = || fs::read_to_string(out.join("kernel.jsonl")).unwrap_or_default();
+    let arguments =
+        |repeat: &'static str| [file.as_str(), "--repeat", repeat, "--out", out.to_str().expect("UTF-8")];
+    let mut before = String::new();
+    // Not INT: whoever is started in the background of a script may inherit that it is ignored.
+    for (name, number) in [("TERM", 15), ("KILL", 9)] {
+        // So many that it does not end by itself, though a disturbed run is not kept.
+        let mut child = Command::new(crate::PROGRAM)
+            .args(arguments("100"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        assert!(becomes(|| kept().len() > before.len()), "a run is kept");
+        signal(&child, name);
+        assert_eq!(child.wait().expect("it ends").signal(), Some(number));
+        assert!(kept().starts_with(&before), "what was kept stays");
+        before = kept();
+    }
+    let (code, stdout, stderr) = fullpipe(&arguments("5"));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains(" valid runs of 5; "), "{stdout}");
+    assert!(kept().starts_with(&before) && kept().ends_with('\n'), "what was kept stays");
+    let whole = kept().lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
+    assert!(whole && kept().lines().count() <= 5, "{}", kept());
+}
+
+/// Kept runs on a full disk: those before stay, the one for which there is no room is not there, and with room again the
+/// same command goes on.
+#[test]
+fn a_comparison_goes_on_when_there_is_room_again() {
+    if !allowed() {
+        return;
+    }
+    let (folder, file) = experiment("full-fidelity", RUNS);
+    // A line takes some 2 KiB and a disk gives 4 KiB at a time.
+    let script = format!(
+        r#"compare() {{ "$FULLPIPE" '{file}' --repeat 6 --out "$D" >"$1" 2>>"$1.err"; }}
+           compare '{0}/first'; first=$?; tail -c 1 "$D/kernel.jsonl" | od -An -c; cp "$D/kernel.jsonl" '{0}/before'
+           mount -o remount,size=1m "$D"; compare '{0}/second'; second=$?; cp "$D/kernel.jsonl" '{0}/after'
+           echo $first $second"#,
+        folder.display()
+    );
+    let Some((_, told, stderr)) = with_disk(&folder, 8, &script) else { return };
+    let read = |name: &str| {
+        fs::read_to_string(folder.join(name)).unwrap_or_else(|e| panic!("{name}: {e}; {stderr}"))
+    };
+    let errors = read("first.err");
+    if !errors.contains("cannot write") {
+        // Too few valid runs to fill it: this machine has something else to do.
+        assert!(errors.contains("not valid: "), "{told}{errors}");
+        eprintln!("skipped: {errors}");
+        return;
+    }
+    let told: Vec<&str> = told.split_whitespace().collect();
+    assert_eq!(told, ["\\n", "1", "0"], "{errors}");
+    let said: Vec<&str> = errors.lines().filter(|line| !line.starts_with("not valid: ")).collect();
+    let [error, hint] = said[..] else { panic!("{errors}") };
+    assert!(error.starts_with("error: cannot write ") && error.contains("No space left"), "{error}");
+    assert_eq!(hint, "hint: make room there, or give another place");
+    let (before, after) = (read("before"), read("after"));
+    assert!(!before.is_empty() && after.starts_with(&before), "what was kept stays");
+    assert!(after.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{after}");
+    assert!(read("second").contains(" valid runs of 6; "), "{}", read("second"));
+}

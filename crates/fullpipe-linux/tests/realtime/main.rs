@@ -1,0 +1,10 @@
+//! What touches a kernel, on a kernel: the path between two namespaces, sockets on it, settings of a host.
+#![cfg(target_os = "linux")]
+
+mod command;
+mod emu;
+mod exchange;
+mod peers;
+mod rights;
+mod stack;
+mod tune;
