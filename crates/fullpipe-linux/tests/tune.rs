@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration as Wait;
 
+use fullpipe_lab::host::Change;
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::Namespace;
-use fullpipe_linux::tune::{
-    Change, Guard, Phase, Place, TakenBack, apply, confirm, rollback, settle, status, watch,
-};
+use fullpipe_linux::tune::{Guard, Phase, Place, TakenBack, apply, confirm, rollback, settle, status, watch};
 use fullpipe_units::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
+use fullpipe_lab::host::Change;
 use fullpipe_units::Duration;
 use rustix::process::geteuid;
 
@@ -15,27 +16,6 @@ use super::route::{Found, Metrics};
 use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
-
-/// A change to a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A setting.
-    Setting {
-        /// Its key, with dots.
-        key: String,
-        /// Its new value.
-        value: String,
-    },
-    /// What connections to one peer begin with; only what is given is changed.
-    Route {
-        /// The peer.
-        destination: IpAddr,
-        /// Their congestion control.
-        congctl: Option<String>,
-        /// Their initial window in segments.
-        initcwnd: Option<u32>,
-    },
-}
 
 /// What has just been done: told to whoever watches, which may be a test that kills the process there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
