@@ -123,7 +123,7 @@ struct Document<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     /// Null unless the plan was applied.
-    applied: Option<state::AppliedJson>,
+    applied: Option<Applied>,
     /// Null unless it was verified.
     verified: Option<verify::Verified>,
 }
@@ -169,7 +169,6 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
             }
         }
     } else {
-        let applied = applied.as_ref().map(state::AppliedJson::of);
         output::print(&output::json(&Document { plan: &plan, applied, verified })?)?;
     }
     Ok(code)

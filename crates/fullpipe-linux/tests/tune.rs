@@ -215,7 +215,7 @@ fn applied(root: &Path, in_namespace: bool, revert_after: Option<Duration>) {
     assert_eq!(done.settings.len(), 2);
     assert_eq!(done.routes.len(), routes(in_namespace));
     let state = status(&place).unwrap().states.pop().unwrap();
-    assert!(state.changes.iter().all(|change| !change.drifted()), "{state:?}");
+    assert!(state.changes.iter().all(|change| !change.drifted), "{state:?}");
 }
 
 fn rolled_back(root: &Path, in_namespace: bool) {
@@ -361,7 +361,7 @@ fn what_others_have_changed_is_left_and_said() {
     let theirs = "4096\t16384\t7340032\n";
     fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), theirs).unwrap();
     let drifted: Vec<bool> =
-        status(&place).unwrap().states[0].changes.iter().map(|change| change.drifted()).collect();
+        status(&place).unwrap().states[0].changes.iter().map(|change| change.drifted).collect();
     assert_eq!(drifted, [true, false]);
     let TakenBack { done, left } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
     assert_eq!(left.len(), 1, "{done:?} {left:?}");
@@ -477,10 +477,10 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             let routes = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(routes.contains(expected) && routes.contains("congctl reno"), "{present}: {routes}");
             // What is said of it is what ip takes: the same route, given by hand.
-            said(&format!("ip route replace {}", done.routes[0].1));
+            said(&format!("ip route replace {}", done.routes[0].route));
             let by_hand = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(by_hand, routes, "{present}");
-            assert!(status(&place).unwrap().states[0].changes.iter().all(|change| !change.drifted()));
+            assert!(status(&place).unwrap().states[0].changes.iter().all(|change| !change.drifted));
             let TakenBack { left, .. } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
             assert_eq!((snapshot(&root, true), left), (before, Vec::new()), "{present}");
         });

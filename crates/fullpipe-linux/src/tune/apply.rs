@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use fullpipe_lab::host::Change;
 use fullpipe_units::Duration;
 use rustix::process::geteuid;
+use serde::{Serialize, Serializer};
 
 use super::files::{self, Lock};
 use super::guard::Guard;
@@ -38,17 +39,46 @@ pub enum Step {
     Forgotten,
 }
 
-/// What was applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What [`apply`] changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
-    /// Settings: key, value before, value now.
-    pub settings: Vec<[String; 3]>,
-    /// Routes to a peer alone: as they were, and as they are.
-    pub routes: Vec<(Option<String>, String)>,
-    /// When it is taken back unless confirmed; `None` if not.
+    /// Settings.
+    pub settings: Vec<SettingChange>,
+    /// Routes to a peer alone.
+    pub routes: Vec<RouteChange>,
+    /// Time until the changes are reverted unless confirmed; `None` if they stay: key `revert_after_s`.
+    #[serde(rename = "revert_after_s", serialize_with = "optional_seconds")]
     pub revert_after: Option<Duration>,
-    /// The timer of systemd that does so as well, where there is one.
+    /// Name of the systemd timer that reverts them as well, where there is one.
     pub timer: Option<String>,
+}
+
+/// A setting that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SettingChange {
+    /// Its key, with dots.
+    pub key: String,
+    /// The value before.
+    pub former: String,
+    /// The value now.
+    pub value: String,
+}
+
+/// A route to a peer alone that was changed or added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RouteChange {
+    /// The route before, as `ip route` prints it; `None` where there was none to the peer alone.
+    pub former: Option<String>,
+    /// The route now.
+    pub route: String,
+}
+
+/// A time as JSON documents have it: a number of seconds.
+pub(super) fn optional_seconds<S: Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
 /// The same amount of white space between values, and none at the ends.
@@ -124,9 +154,13 @@ pub fn apply(
         settings: generation
             .settings
             .into_iter()
-            .map(|setting| [setting.key, plain(&setting.former), setting.value])
+            .map(|Setting { key, former, value }| SettingChange { key, former: plain(&former), value })
             .collect(),
-        routes: generation.routes.into_iter().map(|route| (route.former_text, route.ours_text)).collect(),
+        routes: generation
+            .routes
+            .into_iter()
+            .map(|route| RouteChange { former: route.former_text, route: route.ours_text })
+            .collect(),
         revert_after,
         timer,
     }))

@@ -23,7 +23,7 @@ mod route;
 mod status;
 mod timer;
 
-pub use apply::{Applied, Step, TakenBack, apply, confirm, rollback, settle};
+pub use apply::{Applied, RouteChange, SettingChange, Step, TakenBack, apply, confirm, rollback, settle};
 pub use guard::{Guard, watch};
 pub use journal::Phase;
 pub use place::Place;
