@@ -7,8 +7,9 @@ use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
+use fullpipe::lab::host::Change;
 use fullpipe::linux::tune::{self as host, Applied, Guard, Place};
-use fullpipe::tune::{Aim, Change, Device, HostFacts, KEYS, Peer, Plan, Role, Route, Stated};
+use fullpipe::tune::{Aim, KEYS, LocalHost, Peer, Plan, Role, Stated};
 use fullpipe::units::{Duration, Probability};
 use fullpipe::{HostSettings, Look, Observer, render_plan, render_show};
 use serde::Serialize;
@@ -95,30 +96,12 @@ impl To {
     }
 }
 
-fn facts(place: &Place, peer: Option<IpAddr>) -> Result<HostFacts, Failure> {
+fn local_host(place: &Place, peer: Option<IpAddr>) -> Result<LocalHost, Failure> {
     if peer.is_some() && place.is_imitated() {
         return Err(Failure::usage("--root has no routes", "leave --to out, or give --netns as well"));
     }
-    let read = host::facts(place, &KEYS, peer)?;
-    let facts = HostFacts::new(read.settings).map_err(|error| Failure::from(error).about("this host"))?;
-    let device = |device: host::Device| Device { name: device.name, qdisc: device.qdisc };
-    let route = peer.zip(read.way).map(|(peer, way)| Route {
-        destination: peer.to_string(),
-        exact: way.exact,
-        way: way.way,
-        hops: way.hops,
-        present: way.route,
-        device: way.device,
-        congctl: way.congctl,
-        initcwnd: way.initcwnd,
-    });
-    Ok(HostFacts {
-        memory: read.memory.map(fullpipe::units::Bytes::new),
-        loadable: read.modules,
-        devices: read.devices.into_iter().map(device).collect(),
-        route,
-        ..facts
-    })
+    let facts = host::facts(place, &KEYS, peer)?;
+    LocalHost::new(facts).map_err(|error| Failure::from(error).about("this host"))
 }
 
 fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -127,7 +110,7 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
     }
     let to = args.to.as_deref().map(To::find).transpose()?.map(|to| to.address);
     let place = settled(&args.place)?;
-    let shown = fullpipe::tune::show(&facts(&place, to)?, &args.rtt, args.loss);
+    let shown = fullpipe::tune::show(&local_host(&place, to)?, &args.rtt, args.loss);
     match args.output.format() {
         Format::Json => output::print(&output::json(&shown)?)?,
         Format::Text => output::print(&render_show(&shown, look))?,
@@ -141,7 +124,7 @@ struct Document<'a> {
     #[serde(flatten)]
     plan: &'a Plan,
     /// Null unless the plan was applied.
-    applied: Option<state::AppliedJson>,
+    applied: Option<Applied>,
     /// Null unless it was verified.
     verified: Option<verify::Verified>,
 }
@@ -151,7 +134,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     let to = args.to.as_deref().map(To::find).transpose()?;
     let aim = aim(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
-    let host = facts(&place, aim.to)?;
+    let host = local_host(&place, aim.to)?;
     let planned = output::with_progress(|observer| {
         fullpipe::tune::plan(&host, &aim, |progress| observer.progress(progress))
     });
@@ -161,7 +144,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     if text {
         output::print(&render_plan(&plan, look))?;
     }
-    let changes = changes(&plan)?;
+    let changes = plan.changes();
     let wanted = args.apply || args.verify;
     if !wanted || changes.is_empty() {
         if text {
@@ -186,7 +169,6 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
             }
         }
     } else {
-        let applied = applied.as_ref().map(state::AppliedJson::of);
         output::print(&output::json(&Document { plan: &plan, applied, verified })?)?;
     }
     Ok(code)
@@ -195,7 +177,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
 /// What to do to this host, and how.
 struct Doing<'a> {
     place: &'a Place,
-    changes: &'a [host::Change],
+    changes: &'a [Change],
     guard: Guard,
     args: &'a PlanArgs,
     /// The other host.
@@ -273,21 +255,6 @@ fn aim(args: &PlanArgs, to: Option<IpAddr>) -> Result<Aim, Failure> {
         peer,
         stated,
     })
-}
-
-/// What `--apply` does to this host.
-fn changes(plan: &Plan) -> Result<Vec<host::Change>, Failure> {
-    let change = |change: &Change| match change {
-        Change::Setting { key, value } => {
-            Ok(host::Change::Setting { key: key.clone(), value: value.clone() })
-        }
-        Change::Route { destination, congctl, initcwnd } => {
-            let parsed = destination.parse();
-            let destination = parsed.map_err(|_| Failure::new(format!("{destination} is no address"), ""))?;
-            Ok(host::Change::Route { destination, congctl: congctl.clone(), initcwnd: *initcwnd })
-        }
-    };
-    plan.applied().filter_map(|item| item.applied()?.change.as_ref()).map(change).collect()
 }
 
 fn closing(args: &PlanArgs, changes: usize, wanted: bool) -> String {

@@ -11,8 +11,65 @@ use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Duration, Rate};
 
 use crate::experiment::{Expectation, Experiment, ExperimentError};
-use crate::results::{Flow, Run, Wire};
+use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::scenario::PathSpec;
+
+/// What metrics are computed from: figures of one run, of its [`Outcome`] or of a document that was kept of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunFigures {
+    /// One entry a flow, in the order of the scenario.
+    pub flows: Vec<FlowFigures>,
+    /// Counts of the data direction.
+    pub path: PathOutcome,
+}
+
+/// Figures of one flow, each as in [`FlowOutcome`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowFigures {
+    /// Goodput over the flow's lifetime.
+    pub goodput: Rate,
+    /// The same over the second half of it.
+    pub goodput_second_half: Rate,
+    /// Segments retransmitted.
+    pub retransmits: u64,
+    /// Mean RTT in milliseconds; `None` when nothing was acknowledged.
+    pub rtt_mean_ms: Option<f64>,
+    /// 95th percentile of the RTT in milliseconds; `None` as above.
+    pub rtt_p95_ms: Option<f64>,
+    /// Share of its lifetime that each limit stopped the sender, 0 to 1.
+    pub shares: [(SendLimit, f64); SendLimit::ALL.len()],
+    /// How evenly its data arrived, over its lifetime.
+    pub wire: WireOutcome,
+    /// The same over the second half.
+    pub wire_second_half: WireOutcome,
+}
+
+impl From<&Outcome> for RunFigures {
+    fn from(outcome: &Outcome) -> Self {
+        Self { flows: outcome.flows.iter().map(FlowFigures::from).collect(), path: outcome.path }
+    }
+}
+
+impl From<&FlowOutcome> for FlowFigures {
+    fn from(flow: &FlowOutcome) -> Self {
+        Self {
+            goodput: flow.goodput,
+            goodput_second_half: flow.goodput_second_half,
+            retransmits: flow.retransmits,
+            rtt_mean_ms: flow.rtt.map(|rtt| rtt.mean.as_millis_f64()),
+            rtt_p95_ms: flow.rtt.map(|rtt| rtt.p95.as_millis_f64()),
+            shares: SendLimit::ALL.map(|limit| (limit, flow.share(limit))),
+            wire: flow.wire,
+            wire_second_half: flow.wire_second_half,
+        }
+    }
+}
+
+impl FlowFigures {
+    fn share(&self, limit: SendLimit) -> f64 {
+        self.shares.iter().find(|(of, _)| *of == limit).map_or(0.0, |(_, share)| *share)
+    }
+}
 
 /// Header bytes of a data packet: IPv4 20, TCP 20, timestamps 12.
 const HEADERS: u64 = 52;
@@ -208,17 +265,18 @@ impl Metric {
     }
 
     /// This metric of one run across `path`; `None` for an RTT or a burst where nothing was acknowledged or arrived.
-    pub fn of(self, run: &Run, path: &PathSpec) -> Option<f64> {
+    pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
-        let sum = |figure: fn(&Flow) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
-        let goodput = || sum(|flow| flow.goodput_bps);
-        let second_half = || sum(|flow| flow.goodput_second_half_bps);
+        let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
+        let goodput = || sum(|flow| flow.goodput.as_bps());
+        let second_half = || sum(|flow| flow.goodput_second_half.as_bps());
         let most = || path.forward.rate.mul_div(path.mtu - HEADERS, path.mtu).as_bps() as f64;
-        let rtts = flows.iter().filter_map(|flow| flow.rtt_ms);
-        let peak =
-            |wire: fn(&Flow) -> Wire| flows.iter().map(|flow| wire(flow).peak_bps as f64).reduce(f64::max);
-        let burst =
-            |wire: fn(&Flow) -> Wire| flows.iter().filter_map(|flow| wire(flow).burst()).reduce(f64::max);
+        let peak = |wire: fn(&FlowFigures) -> WireOutcome| {
+            flows.iter().map(|flow| wire(flow).peak.as_bps() as f64).reduce(f64::max)
+        };
+        let burst = |wire: fn(&FlowFigures) -> WireOutcome| {
+            flows.iter().filter_map(|flow| wire(flow).burst()).reduce(f64::max)
+        };
         Some(match self {
             Self::Goodput => goodput(),
             Self::GoodputSecondHalf => second_half(),
@@ -234,15 +292,13 @@ impl Metric {
             Self::Duplicated => run.path.duplicated as f64,
             Self::Reordered => run.path.reordered as f64,
             Self::AcksThinned => run.path.acks_thinned as f64,
-            Self::RttMean => mean(rtts.map(|rtt| rtt.mean))?,
-            Self::RttP95 => rtts.map(|rtt| rtt.p95).reduce(f64::max)?,
+            Self::RttMean => mean(flows.iter().filter_map(|flow| flow.rtt_mean_ms))?,
+            Self::RttP95 => flows.iter().filter_map(|flow| flow.rtt_p95_ms).reduce(f64::max)?,
             Self::WirePeak => peak(|flow| flow.wire)?,
             Self::WirePeakSecondHalf => peak(|flow| flow.wire_second_half)?,
             Self::WireBurst => burst(|flow| flow.wire)?,
             Self::WireBurstSecondHalf => burst(|flow| flow.wire_second_half)?,
-            Self::Share(limit) => {
-                mean(flows.iter().map(|flow| flow.send_limit.get(limit.name()).copied().unwrap_or(0.0)))?
-            }
+            Self::Share(limit) => mean(flows.iter().map(|flow| flow.share(limit)))?,
         })
     }
 }
@@ -343,14 +399,16 @@ pub struct Verdict<'e> {
     pub pass: bool,
 }
 
-/// Holds every expectation of `experiment` against each of its points.
+/// Compares every expectation of `experiment` with each of its points. `runs` are outcomes, each with the index
+/// of its point.
 ///
 /// A point without any of `runs` is not judged.
-pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[&Run]) -> Vec<Verdict<'e>> {
+pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
+    let runs: Vec<_> = runs.iter().map(|(point, outcome)| (*point, RunFigures::from(*outcome))).collect();
     let verdict = |expectation: &'e Expectation, point: usize| {
-        let (label, path) = (&experiment.points()[point].label, &experiment.points()[point].scenario.path);
-        let of_point = runs.iter().filter(|run| run.point == *label);
-        let figures: Vec<_> = of_point.map(|run| expectation.metric.of(run, path)).collect();
+        let path = &experiment.points()[point].scenario.path;
+        let of_point = runs.iter().filter(|(of, _)| *of == point);
+        let figures: Vec<_> = of_point.map(|(_, run)| expectation.metric.of(run, path)).collect();
         if figures.is_empty() {
             return None;
         }
@@ -370,9 +428,7 @@ mod tests {
     use fullpipe_units::Bytes;
 
     use super::*;
-    use crate::campaign::RunResult;
-    use crate::outcome::{FlowOutcome, Outcome, PathOutcome, RttOutcome, WireOutcome, Work};
-    use crate::results::Timed;
+    use crate::outcome::{RttOutcome, Work};
 
     fn flow(mbit: u64, rtt_ms: Option<u64>) -> FlowOutcome {
         let ms = Duration::from_millis;
@@ -395,17 +451,13 @@ mod tests {
         }
     }
 
-    fn run(experiment: &Experiment, point: usize, flows: Vec<FlowOutcome>) -> Run {
-        let outcome = Outcome {
+    fn run(flows: Vec<FlowOutcome>) -> Outcome {
+        Outcome {
             flows,
             path: PathOutcome { delivered: 73, queue_drops: 3, random_drops: 4, ..PathOutcome::default() },
             work: Work::default(),
             digest: 0,
-        };
-        Run::new(
-            experiment,
-            &RunResult { point, seed: 1, value: Timed { outcome, wall_s: 0.0, validity: None } },
-        )
+        }
     }
 
     fn experiment(expect: &str) -> Experiment {
@@ -420,7 +472,8 @@ mod tests {
     fn several_flows_are_judged_as_one_transfer() {
         let experiment = experiment("metric = 'retransmits'\nmin = 0");
         let path = &experiment.points()[0].scenario.path;
-        let several = run(&experiment, 0, vec![flow(10, Some(20)), flow(30, Some(40)), flow(0, None)]);
+        let several = run(vec![flow(10, Some(20)), flow(30, Some(40)), flow(0, None)]);
+        let several = RunFigures::from(&several);
         let expected = [
             ("goodput_bps", 40e6),
             ("goodput_second_half_bps", 80e6),
@@ -443,7 +496,7 @@ mod tests {
             let found = metric.of(&several, path).expect(name);
             assert!((found - value).abs() <= value * 1e-9, "{name}: {found}, not {value}");
         }
-        let idle = run(&experiment, 0, vec![flow(0, None)]);
+        let idle = RunFigures::from(&run(vec![flow(0, None)]));
         assert_eq!(Metric::RttMean.of(&idle, path), None);
         assert_eq!(Metric::WireBurst.of(&idle, path), None);
     }
@@ -497,9 +550,9 @@ mod tests {
     fn bounds_are_held_against_the_repeats_of_each_point() {
         let judge = |expect: &str| {
             let experiment = experiment(expect);
-            let runs = [(0, 90), (0, 110), (1, 120)]
-                .map(|(point, mbit)| run(&experiment, point, vec![flow(mbit, None)]));
-            let verdicts = evaluate(&experiment, &runs.each_ref());
+            let runs =
+                [(0, 90), (0, 110), (1, 120)].map(|(point, mbit)| (point, run(vec![flow(mbit, None)])));
+            let verdicts = evaluate(&experiment, &runs.each_ref().map(|(point, outcome)| (*point, outcome)));
             verdicts.iter().map(|v| (v.point, v.value, v.pass)).collect::<Vec<_>>()
         };
         let both = judge("metric = 'goodput_bps'\nmin = '100mbit'\nmax = '110mbit'");

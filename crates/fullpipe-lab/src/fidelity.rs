@@ -179,7 +179,7 @@ pub fn published(experiment: &Experiment, sim: &[Run], kernel: &[Run]) -> Option
             let metric = expectation.metric;
             let figures = |runs: &[Run]| {
                 let of_point = runs.iter().filter(|run| run.point == point.label);
-                of_point.map(|run| metric.of(run, &point.scenario.path)).collect::<Vec<_>>()
+                of_point.map(|run| metric.of(&run.into(), &point.scenario.path)).collect::<Vec<_>>()
             };
             let (sim, kernel) = (figures(sim), figures(kernel));
             let (Some(one), Some(other)) = (expectation.over.of(&sim), expectation.over.of(&kernel)) else {
@@ -246,7 +246,8 @@ fn millis(sim: Option<f64>, kernel: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::{Flow, PathCounts, WorkCounts};
+    use crate::outcome::PathOutcome;
+    use crate::results::{Flow, WorkCounts};
 
     fn experiment() -> Experiment {
         let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '10ms'\nloss = ['0%', '1%']\n\
@@ -270,7 +271,7 @@ mod tests {
             point: point.into(),
             seed,
             flows: vec![flow.clone(), flow],
-            path: PathCounts::default(),
+            path: PathOutcome::default(),
             work: WorkCounts { events: 0, acks: 0, records_visited: 0 },
             digest: String::new(),
             wall_s: 0.0,

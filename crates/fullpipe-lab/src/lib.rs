@@ -14,6 +14,7 @@
 //! | [`campaign`] | every point with every seed, in parallel; a run itself is on one thread |
 //! | [`sim`] | the loop: two TCP connections a flow, a path each way, a clock that jumps |
 //! | [`trace`], [`history`], [`outcome`] | what a run shows over time, and in sum |
+//! | [`host`] | a host's settings, devices and route, and changes to them, as values |
 //! | [`capture`] | the packets of a run, as the sending host's wire shows them |
 //! | [`validity`] | whether a run in real time is to be believed |
 //! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
@@ -29,6 +30,7 @@ pub mod check;
 pub mod experiment;
 pub mod fidelity;
 pub mod history;
+pub mod host;
 pub mod outcome;
 pub mod results;
 pub mod scenario;

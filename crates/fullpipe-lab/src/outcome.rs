@@ -5,6 +5,7 @@ use std::fmt;
 use fullpipe_path::Counters;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use serde::{Deserialize, Serialize};
 
 /// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,8 +69,16 @@ pub struct WireOutcome {
     pub mean: Rate,
 }
 
-/// Packets of the data direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+impl WireOutcome {
+    /// Peak over mean; `None` where nothing arrived.
+    pub fn burst(self) -> Option<f64> {
+        let (peak, mean) = (self.peak.as_bps(), self.mean.as_bps());
+        (mean > 0).then(|| peak as f64 / mean as f64)
+    }
+}
+
+/// Packets of the data direction. In a document, counts from `aqm_drops` on are absent where they are zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathOutcome {
     /// Data packets that crossed.
     pub delivered: u64,
@@ -80,15 +89,24 @@ pub struct PathOutcome {
     /// Packets that a policer dropped.
     pub policed: u64,
     /// Packets that the management of the queue dropped, although there was room.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub aqm_drops: u64,
     /// Packets that were marked instead.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub marked: u64,
     /// Copies that the path made.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub duplicated: u64,
     /// Packets that left behind later ones of their flow.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub reordered: u64,
     /// ACKs left out on their way back.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub acks_thinned: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl PathOutcome {
@@ -105,6 +123,12 @@ impl PathOutcome {
             reordered: forward.reordered,
             acks_thinned: forward.acks_thinned + backward.acks_thinned,
         }
+    }
+
+    /// Packets that were offered to the path, delivered or dropped.
+    pub(crate) fn sent(self) -> u64 {
+        let fates = self.delivered + self.queue_drops + self.random_drops + self.policed + self.aqm_drops;
+        fates.saturating_sub(self.duplicated)
     }
 }
 

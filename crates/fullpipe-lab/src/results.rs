@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fullpipe_tcp::SendLimit;
-use fullpipe_units::Duration;
+use fullpipe_units::{Duration, Rate};
 use serde::{Deserialize, Serialize};
 
 use crate::campaign::RunResult;
-use crate::check::{Metric, Verdict, evaluate, mean};
+use crate::check::{FlowFigures, Metric, RunFigures, Verdict, evaluate, mean};
 use crate::experiment::Experiment;
-use crate::outcome::{FlowOutcome, Outcome, WireOutcome};
+use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::validity::{LatenessQuantiles, Validity};
 
 /// Name and version of the document.
@@ -58,7 +58,7 @@ pub struct Run {
     /// Its flows, in the order of the experiment.
     pub flows: Vec<Flow>,
     /// Packets of the data direction.
-    pub path: PathCounts,
+    pub path: PathOutcome,
     /// What it took to simulate.
     pub work: WorkCounts,
     /// Hash over the whole trace in hexadecimal: as a number it would not survive readers of doubles.
@@ -145,13 +145,6 @@ pub struct Wire {
     pub mean_bps: u64,
 }
 
-impl Wire {
-    /// Peak over mean; `None` where nothing arrived.
-    pub fn burst(self) -> Option<f64> {
-        (self.mean_bps > 0).then(|| self.peak_bps as f64 / self.mean_bps as f64)
-    }
-}
-
 /// Round-trip times in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RttMs {
@@ -161,46 +154,6 @@ pub struct RttMs {
     pub mean: f64,
     /// 95 % were at most this.
     pub p95: f64,
-}
-
-/// Packets of the data direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PathCounts {
-    /// Those that crossed.
-    pub delivered: u64,
-    /// Those that found the queue full.
-    pub queue_drops: u64,
-    /// Those lost at random.
-    pub random_drops: u64,
-    /// Packets that a policer dropped.
-    pub policed: u64,
-    /// Those that the management of the queue dropped; like those below absent where there were none.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub aqm_drops: u64,
-    /// Those that were marked.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub marked: u64,
-    /// Copies that the path made.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub duplicated: u64,
-    /// Those that left behind later ones of their flow.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub reordered: u64,
-    /// ACKs left out on their way back.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub acks_thinned: u64,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
-impl PathCounts {
-    /// Those that came to the path, whatever became of them.
-    pub(crate) fn sent(self) -> u64 {
-        let fates = self.delivered + self.queue_drops + self.random_drops + self.policed + self.aqm_drops;
-        fates.saturating_sub(self.duplicated)
-    }
 }
 
 /// What a run took the simulator: counts that are the same on every machine.
@@ -270,9 +223,9 @@ impl Report {
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
         let seeds = experiment.seeds().len();
         let interrupted = runs.len() < experiment.points().len() * seeds;
-        let runs: Vec<Run> = runs.iter().map(|run| Run::new(experiment, run)).collect();
         let complete = runs.chunk_by(|a, b| a.point == b.point).filter(|runs| runs.len() == seeds).flatten();
-        let expectations = evaluate(experiment, &complete.collect::<Vec<_>>());
+        let outcomes: Vec<_> = complete.map(|run| (run.point, &run.value.outcome)).collect();
+        let expectations = evaluate(experiment, &outcomes);
         let expect = |verdict: Verdict<'_>| Expect {
             conditions: verdict.expectation.conditions.clone(),
             point: experiment.points()[verdict.point].label.clone(),
@@ -290,7 +243,7 @@ impl Report {
             description: experiment.description().into(),
             world: world.into(),
             interrupted,
-            runs,
+            runs: runs.iter().map(|run| Run::new(experiment, run)).collect(),
             expect: expectations.into_iter().map(expect).collect(),
         }
     }
@@ -353,17 +306,7 @@ impl Run {
             point,
             seed,
             flows: outcome.flows.iter().map(Flow::from).collect(),
-            path: PathCounts {
-                delivered: outcome.path.delivered,
-                queue_drops: outcome.path.queue_drops,
-                random_drops: outcome.path.random_drops,
-                policed: outcome.path.policed,
-                aqm_drops: outcome.path.aqm_drops,
-                marked: outcome.path.marked,
-                duplicated: outcome.path.duplicated,
-                reordered: outcome.path.reordered,
-                acks_thinned: outcome.path.acks_thinned,
-            },
+            path: outcome.path,
             work: WorkCounts {
                 events: outcome.work.events,
                 acks: outcome.work.acks,
@@ -401,6 +344,36 @@ impl From<&FlowOutcome> for Flow {
 impl From<WireOutcome> for Wire {
     fn from(wire: WireOutcome) -> Self {
         Self { peak_bps: wire.peak.as_bps(), mean_bps: wire.mean.as_bps() }
+    }
+}
+
+// Metrics of a document that was kept are those of the run that it came from.
+
+impl From<&Run> for RunFigures {
+    fn from(run: &Run) -> Self {
+        Self { flows: run.flows.iter().map(FlowFigures::from).collect(), path: run.path }
+    }
+}
+
+impl From<&Flow> for FlowFigures {
+    fn from(flow: &Flow) -> Self {
+        let share = |limit: SendLimit| flow.send_limit.get(limit.name()).copied().unwrap_or(0.0);
+        Self {
+            goodput: Rate::from_bps(flow.goodput_bps),
+            goodput_second_half: Rate::from_bps(flow.goodput_second_half_bps),
+            retransmits: flow.retransmits,
+            rtt_mean_ms: flow.rtt_ms.map(|rtt| rtt.mean),
+            rtt_p95_ms: flow.rtt_ms.map(|rtt| rtt.p95),
+            shares: SendLimit::ALL.map(|limit| (limit, share(limit))),
+            wire: flow.wire.into(),
+            wire_second_half: flow.wire_second_half.into(),
+        }
+    }
+}
+
+impl From<Wire> for WireOutcome {
+    fn from(wire: Wire) -> Self {
+        Self { peak: Rate::from_bps(wire.peak_bps), mean: Rate::from_bps(wire.mean_bps) }
     }
 }
 
@@ -555,7 +528,7 @@ impl Summary {
 pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summary> {
     let summary = |runs: &[RunResult<Timed>]| {
         let point = &experiment.points()[runs[0].point];
-        let runs: Vec<Run> = runs.iter().map(|run| Run::new(experiment, run)).collect();
+        let runs: Vec<_> = runs.iter().map(|run| RunFigures::from(&run.value.outcome)).collect();
         let figures = |metric: Metric| {
             runs.iter().filter_map(|run| metric.of(run, &point.scenario.path)).collect::<Vec<_>>()
         };
@@ -581,11 +554,11 @@ pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summ
 #[cfg(test)]
 mod tests {
     use fullpipe_tcp::cc::Algorithm;
-    use fullpipe_units::{Bytes, Rate};
+    use fullpipe_units::Bytes;
     use serde_json::json;
 
     use super::*;
-    use crate::outcome::{PathOutcome, RttOutcome, WireOutcome, Work};
+    use crate::outcome::{RttOutcome, Work};
 
     fn runs() -> Vec<RunResult<Timed>> {
         let ms = Duration::from_millis;
@@ -662,6 +635,16 @@ mod tests {
         assert_eq!(document, expected);
         assert_eq!(serde_json::from_value::<Report>(document).expect("readable"), report);
         assert_eq!(report.failed(), 0);
+    }
+
+    /// Kept runs are compared with others by their metrics: reading them back changes none.
+    #[test]
+    fn a_kept_run_has_the_figures_of_its_outcome() {
+        for run in runs() {
+            let kept = serde_json::to_string(&Run::new(&experiment(), &run)).expect("serialisable");
+            let read: Run = serde_json::from_str(&kept).expect("readable");
+            assert_eq!(RunFigures::from(&read), RunFigures::from(&run.value.outcome));
+        }
     }
 
     /// Half of the repeats are no ground for a verdict.

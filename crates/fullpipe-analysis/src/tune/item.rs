@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fullpipe_lab::host::Change;
 use fullpipe_units::{Duration, Rate};
 use serde::Serialize;
 
@@ -155,26 +156,4 @@ pub struct Way {
     pub change: Option<Change>,
     /// Whether it is what `--apply` does.
     pub applied: bool,
-}
-
-/// A change to this host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Change {
-    /// A setting below `/proc/sys`.
-    Setting {
-        /// Its key, with dots.
-        key: String,
-        /// Its new value.
-        value: String,
-    },
-    /// What connections to one peer begin with.
-    Route {
-        /// The peer.
-        destination: String,
-        /// Their congestion control, where it is changed.
-        congctl: Option<String>,
-        /// Their initial window in segments, where it is changed.
-        initcwnd: Option<u32>,
-    },
 }

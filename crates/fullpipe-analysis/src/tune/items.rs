@@ -1,12 +1,13 @@
 //! The items of a plan, each with its reason, its gain and its ways.
 
 use fullpipe_lab::campaign::RunPanicked;
+use fullpipe_lab::host::{Change, Route};
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Rate};
 
 use super::aim::Aim;
-use super::facts::{HostFacts, Route};
-use super::item::{Change, Gain, Item, Way, What};
+use super::facts::LocalHost;
+use super::item::{Gain, Item, Way, What};
 use super::plan::{End, Forecast, Left};
 use crate::advice::{self, Command, Host, PAGE, Scope};
 use crate::input::sysctl::HostSettings;
@@ -17,7 +18,7 @@ pub(super) const BBR: &str = "bbr";
 
 /// Makes the items.
 pub(super) struct Maker<'a> {
-    pub(super) host: &'a HostFacts,
+    pub(super) host: &'a LocalHost,
     pub(super) aim: &'a Aim,
     pub(super) model: &'a Model<'a>,
     pub(super) forecast: &'a Forecast,
@@ -109,7 +110,7 @@ impl Maker<'_> {
     }
 
     pub(super) fn route(&self) -> Option<&Route> {
-        self.host.route.as_ref().filter(|_| self.here(Host::Sender))
+        self.host.facts.route.as_ref().filter(|_| self.here(Host::Sender))
     }
 
     // Congestion control: of a socket, of a route, of the host.
@@ -176,7 +177,7 @@ impl Maker<'_> {
                 let initcwnd = self.route().and_then(|route| route.initcwnd);
                 let (run, undo) = self.route_commands(Some(BBR), initcwnd);
                 let requires = command.requires.filter(|_| self.host.settings.lacks_congestion_control(BBR));
-                let change = self.route().map(|route| change(route.destination.clone()));
+                let change = self.route().map(|route| change(route.destination));
                 Way { command: Command { run, undo, requires, ..command }, change, applied: false }
             }
             Scope::System if here => {

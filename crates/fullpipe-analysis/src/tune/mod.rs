@@ -23,8 +23,8 @@ mod verdict;
 
 pub use aim::{Aim, Peer, Role, Stated};
 pub use drift::{Override, overrides};
-pub use facts::{Device, HostFacts, KEYS, Route};
-pub use item::{Change, Gain, Item, Way, What};
+pub use facts::{KEYS, LocalHost};
+pub use item::{Gain, Item, Way, What};
 pub use plan::{Left, Plan, SCHEMA, plan};
 pub use show::{Limits, SHOW_SCHEMA, Show, show};
 pub use verdict::{Verdict, judge};

@@ -1,11 +1,12 @@
 //! Items for some applications only: of no use to a bulk transfer, and applied when asked for by name.
 
 use fullpipe_lab::campaign::RunPanicked;
+use fullpipe_lab::host::Change;
 use fullpipe_tcp::cc::INITIAL_SEGMENTS;
 use fullpipe_units::{Bytes, Duration};
 
 use super::apps::{burst_after_pause, short_transfer, takes_long, waiting};
-use super::item::{Change, Gain, Item, Way, What};
+use super::item::{Gain, Item, Way, What};
 use super::items::{BBR, Made, Maker};
 use super::plan::Left;
 use crate::advice::{self, Command, Host, Scope, UNSENT};
@@ -66,7 +67,7 @@ impl Maker<'_> {
                 let changes = self.forecast.reached.cc != self.model.present().cc;
                 let congctl = if changes { Some(BBR) } else { route.congctl.as_deref() };
                 let (run, undo) = self.route_commands(congctl, Some(new));
-                let destination = route.destination.clone();
+                let destination = route.destination;
                 (
                     command(run, undo, None),
                     Some(Change::Route { destination, congctl: None, initcwnd: Some(new) }),

@@ -1,13 +1,14 @@
 //! From a host and an aim to the plan: what the ladder recommends, as items for this host and the other.
 
 use fullpipe_lab::campaign::Progress;
+use fullpipe_lab::host::Change;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
 use serde::Serialize;
 
 use super::aim::{Aim, Role};
-use super::facts::HostFacts;
+use super::facts::LocalHost;
 use super::item::{Item, What};
 use super::items::{Maker, Planned};
 use crate::DiagnoseError;
@@ -78,6 +79,11 @@ impl Plan {
     pub fn applied(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(|item| item.applied().is_some())
     }
+
+    /// What `--apply` does to this host, in the order of the items.
+    pub fn changes(&self) -> Vec<Change> {
+        self.applied().filter_map(|item| item.applied()?.change.clone()).collect()
+    }
 }
 
 /// Of a host's memory, what the buffers of the planned flows may take: the rest is its applications'.
@@ -95,7 +101,7 @@ pub(super) struct End {
 ///
 /// # Errors
 /// A path that cannot be, or a defect of the simulator.
-pub fn plan(host: &HostFacts, aim: &Aim, progress: impl Fn(Progress) + Sync) -> Result<Plan, DiagnoseError> {
+pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> Result<Plan, DiagnoseError> {
     let kernel = host.settings.kernel.or(aim.peer.kernel).unwrap_or(ASSUMED_KERNEL);
     let mut assumptions = Vec::new();
     let cc = algorithm(host, aim, &mut assumptions);
@@ -151,7 +157,7 @@ pub fn plan(host: &HostFacts, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
         role: role.to_string(),
         to: aim.to.map(|to| to.to_string()),
         kernel: host.settings.kernel.map(|kernel| kernel.to_string()),
-        memory_bytes: host.memory.map(Bytes::get),
+        memory_bytes: host.facts.memory.map(Bytes::get),
         present,
         planned,
         measured: aim.stated.measured,
@@ -165,7 +171,7 @@ pub fn plan(host: &HostFacts, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
 
 /// The sender's congestion control. One that the simulator does not have stands for CUBIC, the default of all
 /// kernels, and is said to.
-fn algorithm(host: &HostFacts, aim: &Aim, assumptions: &mut Vec<String>) -> Algorithm {
+fn algorithm(host: &LocalHost, aim: &Aim, assumptions: &mut Vec<String>) -> Algorithm {
     let own = aim.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
     let Some(name) = own.or(aim.peer.congestion_control.as_deref()) else {
         assumptions.push("cubic as the sender's congestion control: the default".into());
@@ -179,8 +185,8 @@ fn algorithm(host: &HostFacts, aim: &Aim, assumptions: &mut Vec<String>) -> Algo
 
 /// What one buffer of one flow may take on this host: of a share of its memory, and of what TCP as a whole may
 /// take before buffers stop growing (`tcp_mem[1]`).
-fn room(host: &HostFacts, role: Role, flows: u64) -> Bytes {
-    let share = host.memory.map(|memory| memory.get() / MEMORY_SHARE);
+fn room(host: &LocalHost, role: Role, flows: u64) -> Bytes {
+    let share = host.facts.memory.map(|memory| memory.get() / MEMORY_SHARE);
     let pressure = host.settings.tcp_mem_pages.map(|[_, pressure, _]| pressure.saturating_mul(PAGE));
     let buffers = flows.max(1).saturating_mul(if role == Role::Both { 2 } else { 1 });
     let most = share.into_iter().chain(pressure).min();

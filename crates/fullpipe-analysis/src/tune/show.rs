@@ -1,10 +1,11 @@
 //! What a kernel offers and uses, and what each of it limits on a path.
 
+use fullpipe_lab::host::{Device, Route};
 use fullpipe_tcp::buffers::{self, WindowRule};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use serde::Serialize;
 
-use super::facts::{Device, HostFacts, Route};
+use super::facts::LocalHost;
 use crate::laws::loss_based_rate;
 use crate::stats::DEFAULT_MSS;
 use crate::whatif::ASSUMED_KERNEL;
@@ -70,7 +71,7 @@ pub struct Limits {
 const DOUBLED: u64 = 2;
 
 /// What `host` offers and uses, and what each limits at each of `rtts`, with `loss` where it is not zero.
-pub fn show(host: &HostFacts, rtts: &[Duration], loss: Probability) -> Show {
+pub fn show(host: &LocalHost, rtts: &[Duration], loss: Probability) -> Show {
     let settings = &host.settings;
     let kernel = settings.kernel.unwrap_or(ASSUMED_KERNEL);
     let rule = WindowRule::of(kernel, settings.adv_win_scale);
@@ -93,16 +94,16 @@ pub fn show(host: &HostFacts, rtts: &[Duration], loss: Probability) -> Show {
     Show {
         schema: SHOW_SCHEMA,
         kernel: settings.kernel.map(|kernel| kernel.to_string()),
-        memory_bytes: host.memory.map(Bytes::get),
+        memory_bytes: host.facts.memory.map(Bytes::get),
         congestion_control: host.congestion_control().map(str::to_owned),
         available: settings.available_congestion_control.clone(),
         allowed: settings.allowed_congestion_control.clone(),
-        loadable: host.loadable.clone(),
+        loadable: host.facts.loadable.clone(),
         default_qdisc: settings.default_qdisc.clone(),
-        devices: host.devices.clone(),
-        route: host.route.clone(),
+        devices: host.facts.devices.clone(),
+        route: host.facts.route.clone(),
         window_rule: rule.to_string(),
-        settings: host.values.clone(),
+        settings: host.facts.settings.clone(),
         limits: rtts.iter().map(limits).collect(),
     }
 }

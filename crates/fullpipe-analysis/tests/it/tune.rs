@@ -1,13 +1,12 @@
 //! Plans for hosts: what is planned, what is left alone, and that a host's memory bounds it.
 
 use fullpipe_analysis::advice::{Host, Scope};
-use fullpipe_analysis::tune::{
-    Aim, Change, HostFacts, Item, Peer, Plan, Role, Route, Stated, What, plan, show,
-};
+use fullpipe_analysis::tune::{Aim, Item, LocalHost, Peer, Plan, Role, Stated, What, plan, show};
+use fullpipe_lab::host::{Change, HostFacts, Route};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 /// A host of kernel 6.1 with a small send buffer.
-fn host(changes: &[(&str, &str)]) -> HostFacts {
+fn host(changes: &[(&str, &str)]) -> LocalHost {
     let settings = [
         ("kernel/osrelease", "6.1.0-18-amd64\n"),
         ("net/ipv4/tcp_rmem", "4096\t131072\t262144\n"),
@@ -23,8 +22,8 @@ fn host(changes: &[(&str, &str)]) -> HostFacts {
         let changed = changes.iter().find(|(changed, _)| *changed == key);
         (key.to_owned(), changed.map_or(value, |(_, value)| value).to_owned())
     };
-    let facts = HostFacts::new(settings.iter().map(|(key, of)| value(key, of))).unwrap();
-    HostFacts { memory: Some(Bytes::from_mib(4096)), ..facts }
+    let facts = HostFacts::new(settings.iter().map(|(key, of)| value(key, of)));
+    LocalHost::new(HostFacts { memory: Some(Bytes::from_mib(4096)), ..facts }).unwrap()
 }
 
 /// 20 Mbit/s, 100 ms: its BDP is 250 kB, and 256 KiB of buffer keep less than that in flight.
@@ -42,7 +41,7 @@ fn aim(loss: &str) -> Aim {
     }
 }
 
-fn planned(host: &HostFacts, aim: &Aim) -> Plan {
+fn planned(host: &LocalHost, aim: &Aim) -> Plan {
     plan(host, aim, |_| ()).unwrap()
 }
 
@@ -122,7 +121,8 @@ fn optional_items_say_what_time_they_save() {
 /// A quarter of the memory and `tcp_mem[1]` are what all flows together may have: the rule of 2 x BDP yields.
 #[test]
 fn memory_bounds_the_buffers() {
-    let small = HostFacts { memory: Some(Bytes::from_kib(1640)), ..host(&[]) };
+    let mut small = host(&[]);
+    small.facts.memory = Some(Bytes::from_kib(1640));
     let plan = planned(&small, &aim("0%"));
     let wmem = item(&plan, What::TcpWmem).expect("there is a little room");
     assert_eq!(setting(wmem), "4096 16384 417792", "a quarter of it, in whole pages");
@@ -138,7 +138,7 @@ fn memory_bounds_the_buffers() {
 #[test]
 fn with_a_peer_congestion_control_is_its_routes() {
     let route = Route {
-        destination: "203.0.113.7".into(),
+        destination: "203.0.113.7".parse().unwrap(),
         exact: false,
         way: "via 192.0.2.1 dev eth0".into(),
         hops: String::new(),
@@ -147,19 +147,18 @@ fn with_a_peer_congestion_control_is_its_routes() {
         congctl: None,
         initcwnd: None,
     };
-    let facts = HostFacts { route: Some(route.clone()), ..host(&[]) };
+    let mut routed = host(&[]);
+    routed.facts.route = Some(route.clone());
     let with = Aim { with: vec![What::Initcwnd], ..aim("0.1%") };
-    let plan = planned(&facts, &with);
+    let plan = planned(&routed, &with);
     let cc = item(&plan, What::CongestionControl).unwrap().applied().unwrap();
     assert_eq!(cc.command.run, "ip route replace 203.0.113.7 via 192.0.2.1 dev eth0 congctl bbr");
     assert_eq!(cc.command.undo, "ip route del 203.0.113.7 via 192.0.2.1 dev eth0");
     let initcwnd = item(&plan, What::Initcwnd).unwrap().applied().unwrap();
     assert!(initcwnd.command.run.ends_with("dev eth0 congctl bbr initcwnd 32"), "{}", initcwnd.command.run);
     // What the route says outranks the host's default.
-    let bbr = HostFacts {
-        route: Some(Route { congctl: Some("cubic".into()), exact: true, ..route }),
-        ..host(&[("net/ipv4/tcp_congestion_control", "bbr")])
-    };
+    let mut bbr = host(&[("net/ipv4/tcp_congestion_control", "bbr")]);
+    bbr.facts.route = Some(Route { congctl: Some("cubic".into()), exact: true, ..route });
     let plan = planned(&bbr, &aim("0.1%"));
     let cc = item(&plan, What::CongestionControl).expect("the route has CUBIC");
     assert_eq!((cc.present.as_deref(), cc.applied().unwrap().command.scope), (Some("cubic"), Scope::Route));
@@ -170,11 +169,12 @@ fn with_a_peer_congestion_control_is_its_routes() {
 fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
     let none = host(&[("net/ipv4/tcp_available_congestion_control", "reno cubic")]);
     assert!(left(&planned(&none, &aim("0.1%")), What::CongestionControl).contains("this kernel has none"));
-    let module = HostFacts { loadable: vec!["bbr".into()], ..none };
+    let mut module = none;
+    module.facts.loadable = vec!["bbr".into()];
     assert!(item(&planned(&module, &aim("0.1%")), What::CongestionControl).is_some());
-    let mut facts = host(&[("kernel/osrelease", "4.10.0-19")]);
-    facts.settings.default_qdisc = Some("pfifo_fast".into());
-    let plan = planned(&facts, &aim("0.1%"));
+    let mut old = host(&[("kernel/osrelease", "4.10.0-19")]);
+    old.settings.default_qdisc = Some("pfifo_fast".into());
+    let plan = planned(&old, &aim("0.1%"));
     assert_eq!(setting(item(&plan, What::QueueingDiscipline).expect("4.10 does not pace")), "fq");
     assert!(item(&planned(&host(&[]), &aim("0.1%")), What::QueueingDiscipline).is_none());
 }

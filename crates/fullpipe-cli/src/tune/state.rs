@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use fullpipe::linux::tune::{self as host, Applied, Drift, Phase, Place, State, Status, TakenBack};
+use fullpipe::linux::tune::{
+    self as host, Applied, Drift, Phase, Place, RouteChange, SettingChange, State, Status, TakenBack,
+};
 use fullpipe::tune::{Override, overrides};
 use serde::Serialize;
 
@@ -28,49 +30,12 @@ pub(super) fn options(place: &PlaceArgs) -> String {
     text
 }
 
-/// What was applied.
-#[derive(Serialize)]
-pub(super) struct AppliedJson {
-    settings: Vec<SettingJson>,
-    routes: Vec<RouteJson>,
-    /// Null where it stays.
-    revert_after_s: Option<f64>,
-    /// The timer of systemd that takes it back as well; null where there is none.
-    timer: Option<String>,
-}
-
-#[derive(Serialize)]
-struct SettingJson {
-    key: String,
-    former: String,
-    value: String,
-}
-
-#[derive(Serialize)]
-struct RouteJson {
-    former: Option<String>,
-    route: String,
-}
-
-impl AppliedJson {
-    pub(super) fn of(applied: &Applied) -> Self {
-        let setting = |[key, former, value]: [String; 3]| SettingJson { key, former, value };
-        let route = |(former, route)| RouteJson { former, route };
-        Self {
-            settings: applied.settings.iter().cloned().map(setting).collect(),
-            routes: applied.routes.iter().cloned().map(route).collect(),
-            revert_after_s: applied.revert_after.map(|time| time.as_secs_f64()),
-            timer: applied.timer.clone(),
-        }
-    }
-}
-
 pub(super) fn applied_text(applied: &Applied, place: &PlaceArgs) -> String {
     let mut text = "\nApplied, and read back:\n".to_owned();
-    for [key, former, value] in &applied.settings {
+    for SettingChange { key, former, value } in &applied.settings {
         let _ = writeln!(text, "  {key} = {value} (was {former})");
     }
-    for (former, route) in &applied.routes {
+    for RouteChange { former, route } in &applied.routes {
         let former = former.as_deref().unwrap_or("none to it alone");
         let _ = writeln!(text, "  ip route: {route} (was {former})");
     }
@@ -137,32 +102,16 @@ pub(super) fn taken_back_text(TakenBack { done, left }: &TakenBack) -> String {
     text
 }
 
+/// What `status --json` prints.
 #[derive(Serialize)]
-struct StatusJson {
+struct StatusDocument<'a> {
     schema: &'static str,
-    /// Every time something was changed, the newest last.
-    states: Vec<StateJson>,
-    /// Files that are loaded after ours and set the same.
-    overrides: Vec<Override>,
-    /// Programs that may.
-    managers: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct StateJson {
-    phase: &'static str,
-    began_unix_s: u64,
-    revert_in_s: Option<f64>,
-    changes: Vec<DriftJson>,
-}
-
-#[derive(Serialize)]
-struct DriftJson {
-    what: String,
-    former: Option<String>,
-    set: String,
-    present: Option<String>,
-    drifted: bool,
+    /// Every set of changes, the newest last.
+    states: &'a [State],
+    /// Files that are loaded after ours and set the same keys.
+    overrides: &'a [Override],
+    /// Programs that may set the same keys.
+    managers: &'a [String],
 }
 
 pub(super) fn status(args: &StateArgs) -> Result<ExitCode, Failure> {
@@ -170,7 +119,11 @@ pub(super) fn status(args: &StateArgs) -> Result<ExitCode, Failure> {
     let status = host::status(&place)?;
     let overridden = overridden(&place, &status);
     match args.output.format() {
-        Format::Json => output::print(&output::json(&document(status, overridden))?)?,
+        Format::Json => {
+            let Status { states, managers, .. } = &status;
+            let document = StatusDocument { schema: SCHEMA, states, overrides: &overridden, managers };
+            output::print(&output::json(&document)?)?;
+        }
         Format::Text => output::print(&text(&status, &overridden, &args.place))?,
     }
     Ok(ExitCode::SUCCESS)
@@ -192,37 +145,6 @@ fn overrides_text(overrides: &[Override]) -> String {
         format!("Overridden at the next boot: {file} sets {key} = {value}\n")
     };
     overrides.iter().map(line).collect()
-}
-
-fn name(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Applying => "applying",
-        Phase::Trial => "trial",
-        Phase::Confirmed => "confirmed",
-        Phase::Reverting => "reverting",
-    }
-}
-
-fn document(status: Status, overrides: Vec<Override>) -> StatusJson {
-    let change = |change: Drift| DriftJson {
-        drifted: change.drifted(),
-        what: change.what,
-        former: change.former,
-        set: change.set,
-        present: change.present,
-    };
-    let state = |state: State| StateJson {
-        phase: name(state.phase),
-        began_unix_s: state.began_unix_s,
-        revert_in_s: state.left.map(|left| left.as_secs_f64()),
-        changes: state.changes.into_iter().map(change).collect(),
-    };
-    StatusJson {
-        schema: SCHEMA,
-        states: status.states.into_iter().map(state).collect(),
-        overrides,
-        managers: status.managers,
-    }
 }
 
 fn text(status: &Status, overrides: &[Override], place: &PlaceArgs) -> String {
@@ -250,10 +172,10 @@ fn text(status: &Status, overrides: &[Override], place: &PlaceArgs) -> String {
             }
         };
         for change in &state.changes {
-            let Drift { what, former, set, present } = change;
+            let Drift { what, former, set, present, drifted } = change;
             let former = former.as_deref().unwrap_or("none");
             let _ = writeln!(text, "  {what}: {set} (was {former})");
-            if change.drifted() {
+            if *drifted {
                 let present = present.as_deref().unwrap_or("none");
                 let _ = writeln!(text, "    drifted: it is {present} now");
             }

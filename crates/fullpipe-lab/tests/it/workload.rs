@@ -1,7 +1,6 @@
 //! What applications that take their time do to a transfer: whose limit it is, and what the sockets show.
 
 use crate::rig::*;
-use fullpipe_lab::results::Wire;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::workload::{Reading, Workload, Writing};
 use fullpipe_tcp::SendLimit;
@@ -125,6 +124,6 @@ fn a_burst_of_the_writer_is_seen_on_the_wire() {
     let per_period = bursts.peak.as_bps() / 800;
     assert!((32_768..65_536 + MSS).contains(&per_period), "{per_period} B");
     assert_near(bursts.mean.as_bps() as f64, 20e6, 0.01, "the mean");
-    let smooth = Wire::from(wire(Writing::smooth(mbit(20)))).burst().expect("data arrives");
+    let smooth = wire(Writing::smooth(mbit(20))).burst().expect("data arrives");
     assert!(smooth < 1.0 + 2.0 * 2_500.0 / 25_000.0, "{smooth}");
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
+use fullpipe_lab::host::Change;
 use fullpipe_units::Duration;
 use rustix::process::geteuid;
+use serde::{Serialize, Serializer};
 
 use super::files;
 use super::guard::{Attempt, Guard, attempt};
@@ -16,27 +18,6 @@ use super::route::{Found, Metrics};
 use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
-
-/// A change to a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A setting.
-    Setting {
-        /// Its key, with dots.
-        key: String,
-        /// Its new value.
-        value: String,
-    },
-    /// What connections to one peer begin with; only what is given is changed.
-    Route {
-        /// The peer.
-        destination: IpAddr,
-        /// Their congestion control.
-        congctl: Option<String>,
-        /// Their initial window in segments.
-        initcwnd: Option<u32>,
-    },
-}
 
 /// What has just been done: told to whoever watches, which may be a test that kills the process there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,17 +40,46 @@ pub enum Step {
     Forgotten,
 }
 
-/// What was applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What [`apply`] changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Applied {
-    /// Settings: key, value before, value now.
-    pub settings: Vec<[String; 3]>,
-    /// Routes to a peer alone: as they were, and as they are.
-    pub routes: Vec<(Option<String>, String)>,
-    /// When it is taken back unless confirmed; `None` if not.
+    /// Settings.
+    pub settings: Vec<SettingChange>,
+    /// Routes to a peer alone.
+    pub routes: Vec<RouteChange>,
+    /// Time until the changes are reverted unless confirmed; `None` if they stay: key `revert_after_s`.
+    #[serde(rename = "revert_after_s", serialize_with = "optional_seconds")]
     pub revert_after: Option<Duration>,
-    /// The timer of systemd that does so as well, where there is one.
+    /// Name of the systemd timer that reverts them as well, where there is one.
     pub timer: Option<String>,
+}
+
+/// A setting that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SettingChange {
+    /// Its key, with dots.
+    pub key: String,
+    /// The value before.
+    pub former: String,
+    /// The value now.
+    pub value: String,
+}
+
+/// A route to a peer alone that was changed or added.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RouteChange {
+    /// The route before, as `ip route` prints it; `None` where there was none to the peer alone.
+    pub former: Option<String>,
+    /// The route now.
+    pub route: String,
+}
+
+/// A time as JSON documents have it: a number of seconds.
+pub(super) fn optional_seconds<S: Serializer>(
+    time: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
 /// The same amount of white space between values, and none at the ends.
@@ -145,9 +155,13 @@ pub fn apply(
         settings: generation
             .settings
             .into_iter()
-            .map(|setting| [setting.key, plain(&setting.former), setting.value])
+            .map(|Setting { key, former, value }| SettingChange { key, former: plain(&former), value })
             .collect(),
-        routes: generation.routes.into_iter().map(|route| (route.former_text, route.ours_text)).collect(),
+        routes: generation
+            .routes
+            .into_iter()
+            .map(|route| RouteChange { former: route.former_text, route: route.ours_text })
+            .collect(),
         revert_after,
         timer,
     }))

@@ -27,9 +27,9 @@ mod route;
 mod status;
 mod timer;
 
-pub use apply::{Applied, Change, Step, TakenBack, apply, confirm, rollback, settle};
+pub use apply::{Applied, RouteChange, SettingChange, Step, TakenBack, apply, confirm, rollback, settle};
 pub use guard::{Guard, watch};
 pub use journal::Phase;
 pub use place::Place;
-pub use read::{Device, Facts, Way, facts};
+pub use read::facts;
 pub use status::{Drift, State, Status, status};

@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::apply::plain;
+use super::apply::{optional_seconds, plain};
 use super::journal::{Phase, generations};
 use super::place::Place;
 use crate::error::Error;
 use crate::netlink::Netlink;
 use fullpipe_units::Duration;
+use serde::Serialize;
 
 /// What fullpipe has changed in a place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,20 +23,21 @@ pub struct Status {
 }
 
 /// What was changed at one time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct State {
     /// How far it has got.
     pub phase: Phase,
     /// When, in seconds since 1970.
     pub began_unix_s: u64,
-    /// When it is taken back by itself; zero when that is overdue.
+    /// Time until it is reverted automatically; zero when that is overdue: key `revert_in_s`.
+    #[serde(rename = "revert_in_s", serialize_with = "optional_seconds")]
     pub left: Option<Duration>,
     /// Each change.
     pub changes: Vec<Drift>,
 }
 
 /// One change, and what has become of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drift {
     /// The key of a setting, or `route to` a peer.
     pub what: String,
@@ -45,12 +47,13 @@ pub struct Drift {
     pub set: String,
     /// The value now; `None` where there is none.
     pub present: Option<String>,
+    /// Whether the value now is another than the one that was set.
+    pub drifted: bool,
 }
 
 impl Drift {
-    /// Somebody else has changed it.
-    pub fn drifted(&self) -> bool {
-        self.present.as_ref() != Some(&self.set)
+    fn new(what: String, former: Option<String>, set: String, present: Option<String>) -> Self {
+        Self { drifted: present.as_ref() != Some(&set), what, former, set, present }
     }
 }
 
@@ -66,17 +69,14 @@ pub fn status(place: &Place) -> Result<Status, Error> {
     let netlink = if place.is_imitated() { None } else { Netlink::new().ok() };
     let states = generations(place)?.into_iter().map(|generation| {
         let left = generation.left(place);
-        let settings = generation.settings.into_iter().map(|setting| Drift {
-            present: place.read(&setting.key).ok().map(|value| plain(&value)),
-            what: setting.key,
-            former: Some(plain(&setting.former)),
-            set: setting.value,
+        let settings = generation.settings.into_iter().map(|setting| {
+            let present = place.read(&setting.key).ok().map(|value| plain(&value));
+            Drift::new(setting.key, Some(plain(&setting.former)), setting.value, present)
         });
-        let routes = generation.routes.into_iter().map(|route| Drift {
-            what: format!("route to {}", route.destination),
-            present: netlink.as_ref().and_then(|netlink| route.present(netlink)),
-            former: route.former_text,
-            set: route.ours_text,
+        let routes = generation.routes.into_iter().map(|route| {
+            let present = netlink.as_ref().and_then(|netlink| route.present(netlink));
+            let what = format!("route to {}", route.destination);
+            Drift::new(what, route.former_text, route.ours_text, present)
         });
         State {
             phase: generation.phase,

@@ -68,7 +68,8 @@ fn role() {
 fn a_server_at_the_far_end_is_reached_through_the_path() {
     let Some(_alone) = rights::alone() else { return };
     let program = std::env::current_exe().expect("this program");
-    let role = |role: &str| format!("FULLPIPE_TEST_ROLE={role} exec '{}' --exact command::role", program.display());
+    let role =
+        |role: &str| format!("FULLPIPE_TEST_ROLE={role} exec '{}' --exact command::role", program.display());
     let path = path();
     let behind = Behind { path: &path, seed: 1, datapath: Datapath::Plain };
     let ended =

@@ -11,11 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration as Wait;
 
+use fullpipe_lab::host::Change;
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::Namespace;
-use fullpipe_linux::tune::{
-    Change, Guard, Phase, Place, TakenBack, apply, confirm, rollback, settle, status, watch,
-};
+use fullpipe_linux::tune::{Guard, Phase, Place, TakenBack, apply, confirm, rollback, settle, status, watch};
 use fullpipe_units::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -158,7 +157,11 @@ fn in_network(work: impl Fn() + Sync) {
 /// Starts this program to play a part and waits for its end; whether it was killed.
 fn dies(part: &str, root: &Path, in_namespace: bool, last_step: usize) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", "tune::part"]).env(PART, part).env(ROOT, root).env(LAST_STEP, last_step.to_string());
+    child
+        .args(["--exact", "tune::part"])
+        .env(PART, part)
+        .env(ROOT, root)
+        .env(LAST_STEP, last_step.to_string());
     child.env(IN_NAMESPACE, if in_namespace { "1" } else { "0" });
     let output = child.stdin(Stdio::null()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -221,7 +224,7 @@ fn applied(root: &Path, in_namespace: bool, revert_after: Option<Duration>) {
     assert_eq!(done.settings.len(), 2);
     assert_eq!(done.routes.len(), routes(in_namespace));
     let state = status(&place).unwrap().states.pop().unwrap();
-    assert!(state.changes.iter().all(|change| !change.drifted()), "{state:?}");
+    assert!(state.changes.iter().all(|change| !change.drifted), "{state:?}");
 }
 
 fn rolled_back(root: &Path, in_namespace: bool) {
@@ -367,7 +370,7 @@ fn what_others_have_changed_is_left_and_said() {
     let theirs = "4096\t16384\t7340032\n";
     fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), theirs).unwrap();
     let drifted: Vec<bool> =
-        status(&place).unwrap().states[0].changes.iter().map(|change| change.drifted()).collect();
+        status(&place).unwrap().states[0].changes.iter().map(|change| change.drifted).collect();
     assert_eq!(drifted, [true, false]);
     let TakenBack { done, left } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
     assert_eq!(left.len(), 1, "{done:?} {left:?}");
@@ -483,10 +486,10 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             let routes = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(routes.contains(expected) && routes.contains("congctl reno"), "{present}: {routes}");
             // What is said of it is what ip takes: the same route, given by hand.
-            said(&format!("ip route replace {}", done.routes[0].1));
+            said(&format!("ip route replace {}", done.routes[0].route));
             let by_hand = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(by_hand, routes, "{present}");
-            assert!(status(&place).unwrap().states[0].changes.iter().all(|change| !change.drifted()));
+            assert!(status(&place).unwrap().states[0].changes.iter().all(|change| !change.drifted));
             let TakenBack { left, .. } = rollback(&place, false, &mut |_| ()).unwrap().unwrap();
             assert_eq!((snapshot(&root, true), left), (before, Vec::new()), "{present}");
         });
