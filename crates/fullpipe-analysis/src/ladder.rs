@@ -24,13 +24,14 @@ use fullpipe_lab::campaign::{self, Progress, RunPanicked};
 use fullpipe_lab::sim;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-use crate::explain::{Facts, Findings, Limit, path_loss};
+use crate::classify::Limit;
+use crate::explain::{Facts, Findings, path_loss};
 use crate::input::iperf3::Protocol;
 use crate::laws::loss_based_rate;
 use crate::report::{Rung, Source};
 use crate::whatif;
 pub use known::{Repeats, climb_known};
-pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel, State, by_rate};
+pub(crate) use model::{Effort, Hosts, Model, PathModel, State, by_rate};
 use walk::{last_rung, predictions, present, walk};
 
 /// A log's length is followed within these bounds: shorter would be all ramp, longer costs time and

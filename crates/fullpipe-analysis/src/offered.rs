@@ -81,7 +81,7 @@ impl Memory {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Offered {
     /// Payload that the application produces: key `offered_bps`.
-    #[serde(rename = "offered_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "offered_bps", serialize_with = "crate::json::bps")]
     pub rate: Rate,
     /// Memory that its queue is reckoned to have.
     pub memory_bytes: u64,
@@ -99,7 +99,7 @@ pub struct Offered {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Backlog {
     /// What the rung carries: key `carried_bps`.
-    #[serde(rename = "carried_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "carried_bps", serialize_with = "crate::json::bps")]
     pub carried: Rate,
     /// Whether that is enough.
     pub carries: Carries,
@@ -253,7 +253,7 @@ fn carrying(demand: Demand, ladder: &[Rung], backlog: &Backlog, index: usize) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::Limit;
+    use crate::classify::Limit;
 
     fn mbit(n: u64) -> Rate {
         Rate::from_bps(n * 1_000_000)

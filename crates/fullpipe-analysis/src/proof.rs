@@ -17,7 +17,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::explain::Limit;
+use crate::classify::Limit;
 use crate::report::Rung;
 
 /// Deviation allowed where a window or the line holds.

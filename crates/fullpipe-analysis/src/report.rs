@@ -12,16 +12,15 @@ mod whatif;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::advice::Command;
-use crate::classify::Classified;
-use crate::explain::{
-    self, BufferSource, Excluded, Facts, Finding, Findings, Limit, RttSource, Sender, SettingsSource,
-};
+use crate::classify::{Classified, Finding, Limit};
+use crate::explain::{self, BufferSource, Excluded, Facts, Findings, RttSource, Sender, SettingsSource};
 use crate::input::capture::Connection;
 use crate::input::iperf3::Protocol;
 use crate::input::sysctl::HostSettings;
+use crate::json::{self, bps, optional_bps};
 use crate::offered::{Demand, Offered};
 use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
@@ -34,7 +33,7 @@ pub use tune::{render_plan, render_show};
 pub use whatif::render_whatif;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
-pub const SCHEMA: &str = "fullpipe.diagnose/1";
+pub const SCHEMA: &str = json::DIAGNOSIS;
 
 /// Everything that `diagnose` says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -408,12 +407,4 @@ impl Diagnosis {
         self.offered = Some(Offered::of(demand, &self.ladder, known));
         self
     }
-}
-
-pub(crate) fn bps<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(rate.as_bps())
-}
-
-pub(crate) fn optional_bps<S: Serializer>(rate: &Option<Rate>, serializer: S) -> Result<S::Ok, S::Error> {
-    rate.map(Rate::as_bps).serialize(serializer)
 }

@@ -22,11 +22,10 @@ use fullpipe_lab::trace::{ReceiverInfo, Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Serialize;
 
-use crate::classify::HostFacts;
-use crate::explain::{Confidence, Limit};
+use crate::classify::{Confidence, HostFacts, Limit};
+use crate::json::{bps, optional_bps};
 use crate::live::{Held, Live};
 use crate::offered::{Backlog, Demand, Memory};
-use crate::report::{bps, optional_bps};
 
 /// Rows that are kept for a diagnosis, of all sockets together: some hundred megabytes.
 const MOST_ROWS: usize = 200_000;

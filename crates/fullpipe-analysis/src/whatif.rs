@@ -21,7 +21,7 @@ use crate::ladder::{Effort, Hosts, Ladder, Model, PathModel, climb_model};
 use crate::laws::{loss_based_rate, loss_to_fill};
 use crate::offered::{Demand, Offered};
 use crate::report::Rung;
-use crate::stats::DEFAULT_MSS;
+use crate::segment::DEFAULT_MSS;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.whatif/1";
@@ -70,7 +70,7 @@ pub struct WhatIf {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Asked {
     /// Rate of the line: key `link_bps`.
-    #[serde(rename = "link_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "link_bps", serialize_with = "crate::json::bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -90,21 +90,21 @@ pub struct Asked {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// The line, less headers: key `line_bps`.
-    #[serde(rename = "line_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "line_bps", serialize_with = "crate::json::bps")]
     pub line: Rate,
     /// The window that the receive buffer allows.
     pub window_bytes: u64,
     /// How receive memory becomes window, in words.
     pub window_rule: String,
     /// That window per round trip: key `window_bps`.
-    #[serde(rename = "window_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "window_bps", serialize_with = "crate::json::bps")]
     pub window: Rate,
     /// The send buffer per round trip: key `sndbuf_bps`.
-    #[serde(rename = "sndbuf_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "sndbuf_bps", serialize_with = "crate::json::bps")]
     pub sndbuf: Rate,
     /// What loss leaves of a loss-based sender, the larger of CUBIC's and Reno's model; null without loss:
     /// key `loss_bps`.
-    #[serde(rename = "loss_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "loss_bps", serialize_with = "crate::json::optional_bps")]
     pub loss: Option<Rate>,
     /// The share of the packets that may be lost if a loss-based sender is to fill the line.
     pub loss_to_fill: f64,

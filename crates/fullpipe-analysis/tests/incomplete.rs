@@ -4,7 +4,7 @@
 
 mod tapped;
 
-use fullpipe_analysis::explain::{Confidence, Finding};
+use fullpipe_analysis::classify::{Confidence, Finding, classify_capture};
 use fullpipe_analysis::input::capture::Side;
 use fullpipe_analysis::{Capture, Limit};
 use fullpipe_lab::experiment::Experiment;
@@ -34,7 +34,7 @@ fn said(capture: &Capture, words: &str) -> bool {
 
 /// What is found without knowing the line, the longest first.
 fn findings(capture: &Capture) -> Vec<Finding> {
-    capture.classify(None).findings
+    classify_capture(capture, None).findings
 }
 
 /// Without the handshake nobody knows the window's scale. The flow that its window holds is not said to have room in it, what

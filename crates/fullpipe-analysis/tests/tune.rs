@@ -1,7 +1,9 @@
 //! Plans for hosts: what is planned, what is left alone, and that a host's memory bounds it.
 
 use fullpipe_analysis::advice::{Host, Scope};
-use fullpipe_analysis::tune::{Aim, Change, HostFacts, Item, Peer, Plan, Role, Route, Stated, What, plan, show};
+use fullpipe_analysis::tune::{
+    Aim, Change, HostFacts, Item, Peer, Plan, Role, Route, Stated, What, plan, show,
+};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 /// A host of kernel 6.1 with a small send buffer.

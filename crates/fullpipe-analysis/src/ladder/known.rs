@@ -11,9 +11,10 @@ use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::{Effort, HEADERS, Hosts, Ladder, Model, PathModel, climb_model};
+use super::{Effort, Hosts, Ladder, Model, PathModel, climb_model};
 use crate::DiagnoseError;
 use crate::input::InputError;
+use crate::segment::HEADERS;
 
 /// How often each state is simulated where losses are drawn. What is forecast is a measurement: the mean of so
 /// many runs as are made of one.
@@ -122,7 +123,7 @@ fn hosts(host: &HostSpec, cc: Algorithm, flows: u64) -> Hosts<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::Limit;
+    use crate::classify::Limit;
     use fullpipe_lab::experiment::Experiment;
 
     const ONCE: Repeats = Repeats { measurements: 1, runs: 1 };

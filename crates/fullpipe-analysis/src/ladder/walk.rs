@@ -7,7 +7,7 @@ use fullpipe_units::Rate;
 
 use super::model::{Model, State, by_rate};
 use crate::advice;
-use crate::explain::Limit;
+use crate::classify::Limit;
 use crate::report::{Rung, Source};
 
 /// Of the line: what is above counts as having reached it.

@@ -7,7 +7,7 @@ use fullpipe_units::Rate;
 use super::look::{Ink, Look};
 use super::{Rung, Source};
 use crate::advice::{Command, Host};
-use crate::explain::Limit;
+use crate::classify::Limit;
 
 /// A rate's column: `69.3 Mbit/s`, right-aligned.
 pub(super) const RATE_WIDTH: usize = 12;

@@ -78,7 +78,7 @@ fn rtt(millis: f64) -> Duration {
 }
 
 fn limit(report: &SocketReport) -> Cow<'static, str> {
-    use crate::explain::Confidence;
+    use crate::classify::Confidence;
     match report.limit {
         None => "-".into(),
         Some(limit) if report.confidence == Some(Confidence::Low) => format!("{limit}?").into(),

@@ -25,7 +25,7 @@ pub struct Plan {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// Rate of the line: key `link_bps`.
-    #[serde(rename = "link_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "link_bps", serialize_with = "crate::json::bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -44,13 +44,13 @@ pub struct Plan {
     /// This host's memory.
     pub memory_bytes: Option<u64>,
     /// The rate that lasts with the hosts as they are; null where it was not simulated: key `present_bps`.
-    #[serde(rename = "present_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "present_bps", serialize_with = "crate::json::optional_bps")]
     pub present: Option<Rate>,
     /// The rate that lasts with the whole plan, on both hosts: key `planned_bps`.
-    #[serde(rename = "planned_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "planned_bps", serialize_with = "crate::json::optional_bps")]
     pub planned: Option<Rate>,
     /// What a report measured: key `measured_bps`.
-    #[serde(rename = "measured_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "measured_bps", serialize_with = "crate::json::optional_bps")]
     pub measured: Option<Rate>,
     /// What to change.
     pub items: Vec<Item>,
