@@ -42,12 +42,12 @@ pub use input::received::Received;
 pub use input::sysctl::HostSettings;
 pub use input::trace::Trace;
 pub use input::{InputError, Kind};
-pub use ladder::{Ladder, climb};
+pub use ladder::{DiagnoseError, Ladder, Rung, climb};
 pub use latency::Latency;
 pub use live::{Held, Live};
 pub use offered::{Demand, Memory, Offered};
 pub use report::{
-    Diagnosis, Look, Rung, render_latency, render_plan, render_show, render_side_by_side, render_text,
+    Diagnosis, Look, render_latency, render_plan, render_show, render_side_by_side, render_text,
     render_whatif,
 };
 pub use side_by_side::SideBySide;
@@ -55,16 +55,7 @@ pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
 
-use fullpipe_lab::campaign::{Progress, RunPanicked};
-
-/// Why there is no diagnosis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiagnoseError {
-    /// The input cannot be used.
-    Input(InputError),
-    /// A simulated run panicked: a defect of this library.
-    Defect(RunPanicked),
-}
+use fullpipe_lab::campaign::Progress;
 
 /// Explains a run and climbs its ladder. `progress` is called as simulated runs finish, from any thread.
 ///

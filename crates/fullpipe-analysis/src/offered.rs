@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::advice::{self, Command};
 use crate::input::InputError;
-use crate::report::{Rung, Source};
+use crate::ladder::{Rung, Source};
 
 /// The queue of an application for which no memory is known is measured by this.
 const EXAMPLE: Bytes = Bytes::from_mib(1024);

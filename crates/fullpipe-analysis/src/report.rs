@@ -9,18 +9,17 @@ mod text;
 mod tune;
 mod whatif;
 
-use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 
-use crate::advice::Command;
-use crate::classify::{Classified, Finding, Limit};
+use crate::classify::{Classified, Finding};
 use crate::explain::{self, BufferSource, Excluded, Facts, Findings, RttSource, Sender, SettingsSource};
 use crate::input::capture::Connection;
 use crate::input::iperf3::Protocol;
 use crate::input::sysctl::HostSettings;
 use crate::json::{self, bps, optional_bps};
+use crate::ladder::Rung;
 use crate::offered::{Demand, Offered};
 use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
@@ -254,56 +253,6 @@ impl From<LossEstimate> for LossSummary {
             low: loss.low.as_f64(),
             high: loss.high.as_f64(),
         }
-    }
-}
-
-/// Where a rung's rate comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// The log.
-    Measured,
-    /// A simulated run.
-    Simulated,
-    /// The user's own figure: the line.
-    Given,
-}
-
-/// One step from the present rate to the line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Rung {
-    /// What holds the transfer at this rate.
-    pub limit: Limit,
-    /// The same as a noun for people: `a 3 MiB receive window`.
-    pub what: String,
-    /// The mean over the log's duration: key `bps`.
-    #[serde(rename = "bps", serialize_with = "bps")]
-    pub rate: Rate,
-    /// The last half of a longer run: key `steady_bps`.
-    #[serde(rename = "steady_bps", serialize_with = "optional_bps")]
-    pub steady: Option<Rate>,
-    /// The rate at the upper end of the loss interval: key `low_bps`.
-    #[serde(rename = "low_bps", serialize_with = "optional_bps")]
-    pub low: Option<Rate>,
-    /// The rate at the lower end of the loss interval: key `high_bps`.
-    #[serde(rename = "high_bps", serialize_with = "optional_bps")]
-    pub high: Option<Rate>,
-    /// Where the rates come from.
-    pub source: Source,
-    /// What was changed, beyond the rung before, to get here; `None` on the first rung and the line's.
-    pub remedy: Option<String>,
-    /// How to change it, narrowest scope first.
-    pub commands: Vec<Command>,
-    /// One of the runs that this rung was simulated with, to look at it again; on the measured rung that of
-    /// the fitted path as it is. No part of the JSON.
-    #[serde(skip)]
-    pub scenario: Option<Scenario>,
-}
-
-impl Rung {
-    /// The rate that lasts: the steady one if there is one.
-    pub fn lasting(&self) -> Rate {
-        self.steady.unwrap_or(self.rate)
     }
 }
 

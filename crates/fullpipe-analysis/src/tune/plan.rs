@@ -10,10 +10,11 @@ use super::aim::{Aim, Role};
 use super::facts::HostFacts;
 use super::item::{Item, What};
 use super::items::{Maker, Planned};
-use crate::DiagnoseError;
 use crate::advice::{Host, PAGE};
-use crate::ladder::{Climbed, Hosts, Model, PathModel, Simulated, State, by_rate, climb_states};
-use crate::report::Rung;
+use crate::ladder::{
+    Climbed, DiagnoseError, Hosts, Model, PathModel, Rung, Simulated, State, by_rate, climb_states, effort,
+    lengths,
+};
 use crate::whatif::{self, ASSUMED_KERNEL, Question};
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
@@ -133,7 +134,7 @@ pub fn plan(host: &HostFacts, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
         receiver_buffers: here(Host::Receiver).then_some(&host.settings),
         room: (sender.room, receiver.room),
     };
-    let model = Model::new(path, hosts, whatif::effort(rtt, loss));
+    let model = Model::new(path, hosts, effort(rtt, loss));
     let mut forecast = Forecast::of(&model, aim, progress)?;
     assumptions.append(&mut forecast.assumptions);
 
@@ -215,7 +216,7 @@ impl Forecast {
         let climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
         let Climbed { ladder, simulated, reached } = climbed;
         let mut assumptions = ladder.assumptions;
-        assumptions.push(whatif::lengths(model, "their range is that of the seeds"));
+        assumptions.push(lengths(model, "their range is that of the seeds"));
         // Rungs of a plan have no commands: the items have.
         let rungs = ladder.rungs.into_iter().map(|rung| Rung { commands: Vec::new(), ..rung }).collect();
         let reached = if aim.stated.out_of_reach.is_some() { model.present() } else { reached };
