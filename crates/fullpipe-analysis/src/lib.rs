@@ -15,6 +15,7 @@
 
 pub mod advice;
 pub mod classify;
+pub mod demand;
 pub mod explain;
 pub mod input;
 mod json;
@@ -35,6 +36,7 @@ pub mod whatif;
 
 pub use advice::Command;
 pub use classify::{Finding, Limit};
+pub use demand::{Demand, Memory};
 pub use explain::{Facts, Findings, explain};
 pub use input::capture::Capture;
 pub use input::iperf3::Iperf3Log;
@@ -45,7 +47,7 @@ pub use input::{InputError, Kind};
 pub use ladder::{DiagnoseError, Ladder, Rung, climb};
 pub use latency::Latency;
 pub use live::{Held, Live};
-pub use offered::{Demand, Memory, Offered};
+pub use offered::Offered;
 pub use report::{
     Diagnosis, Look, render_latency, render_plan, render_show, render_side_by_side, render_text,
     render_whatif,

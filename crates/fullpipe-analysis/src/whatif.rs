@@ -16,12 +16,13 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use serde::Serialize;
 
 use crate::advice::{self, Command};
+use crate::demand::Demand;
 use crate::input::InputError;
 use crate::ladder::{
     DiagnoseError, Hosts, Ladder, MOST_LOSS, Model, PathModel, Rung, climb_model, effort, lengths,
 };
 use crate::laws::{loss_based_rate, loss_to_fill};
-use crate::offered::{Demand, Offered};
+use crate::offered::Offered;
 use crate::segment::DEFAULT_MSS;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullpipe_analysis::classify::HostFacts;
 use fullpipe_analysis::input::iperf3::Format as LogFormat;
-use fullpipe_analysis::sockets::{self, Sample};
+use fullpipe_analysis::report::sockets;
+use fullpipe_analysis::sockets::Sample;
 use fullpipe_analysis::{Facts, HostSettings, Look, Memory, SocketReport, Sockets, Trace};
 use fullpipe_linux::sock_diag::{Peer, Seen, Which};
 use fullpipe_linux::watch::{Round, Watch};

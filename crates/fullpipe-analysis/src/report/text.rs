@@ -6,6 +6,7 @@ use std::fmt::Write;
 use fullpipe_units::Duration;
 
 use super::page::{Page, percent};
+use super::sockets::table;
 use super::{Diagnosis, Look, UdpSummary};
 use crate::classify::Finding;
 use crate::explain::RttSource;
@@ -20,7 +21,7 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     page.paragraph(0, &measurement(diagnosis));
     if let Some(sockets) = &diagnosis.sockets {
         page.heading("Connections, the largest first; the largest sender is explained unless --flow chooses");
-        crate::sockets::table(sockets).iter().for_each(|line| page.line(line));
+        table(sockets).iter().for_each(|line| page.line(line));
     }
     findings(&mut page, diagnosis);
     page.ladder(&diagnosis.ladder, diagnosis.path.link);
