@@ -26,19 +26,18 @@ mod udp;
 
 use fullpipe_units::{Duration, Rate};
 
-use crate::classify::Classification;
+use crate::classify::{Classification, Confidence, Finding, Limit};
 use crate::input::InputError;
 use crate::input::iperf3::Protocol;
 use crate::input::trace::Trace;
-use crate::stats::{DEFAULT_MSS, LossEstimate};
+use crate::segment::DEFAULT_MSS;
+use crate::stats::LossEstimate;
 use series::Series;
 
 pub(crate) use udp::{path_loss, summary as udp_summary};
 
 pub use facts::{Facts, SettingsSource};
-pub use findings::{
-    BufferSource, Buffers, Confidence, Excluded, Finding, Findings, Limit, Measured, RttSource, Sender,
-};
+pub use findings::{BufferSource, Buffers, Excluded, Findings, Measured, RttSource, Sender};
 
 /// In flight over Cwnd above this: bound by the congestion window.
 const CWND_BOUND: f64 = 0.8;
@@ -456,5 +455,7 @@ impl<'a> Explainer<'a> {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod made;
 #[cfg(test)]
 mod tests;

@@ -14,8 +14,10 @@
 //! the line. Where the remedies that are not walked lead is said in a note, as their failure is what
 //! usually sends people the wrong way ("buffers changed nothing, so it is not the buffers").
 
+mod given;
 mod known;
 mod model;
+mod rung;
 mod walk;
 
 use std::num::NonZeroUsize;
@@ -24,13 +26,15 @@ use fullpipe_lab::campaign::{self, Progress, RunPanicked};
 use fullpipe_lab::sim;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-use crate::explain::{Facts, Findings, Limit, path_loss};
+use crate::classify::Limit;
+use crate::explain::{Facts, Findings, path_loss};
+use crate::input::InputError;
 use crate::input::iperf3::Protocol;
 use crate::laws::loss_based_rate;
-use crate::report::{Rung, Source};
-use crate::whatif;
+pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
-pub(crate) use model::{Effort, HEADERS, Hosts, Model, PathModel, State, by_rate};
+pub(crate) use model::{Effort, Hosts, Model, PathModel, State, by_rate};
+pub use rung::{Rung, Source};
 use walk::{last_rung, predictions, present, walk};
 
 /// A log's length is followed within these bounds: shorter would be all ramp, longer costs time and
@@ -46,6 +50,15 @@ const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
 const PACKETS_UNDER_LOSS: u64 = 200_000_000;
 /// The same where the line is filled, and what more than either is shortened to: a second or two.
 const PACKETS: u64 = 12_000_000;
+
+/// Why there is no diagnosis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiagnoseError {
+    /// The input cannot be used.
+    Input(InputError),
+    /// A simulated run panicked: a defect of this library.
+    Defect(RunPanicked),
+}
 
 /// The ladder, and what has to be said of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,16 +141,16 @@ fn climb_after_udp(
         link: Some(link),
         rtt,
         loss: loss.rate,
-        loss_interval: Some((loss.low, loss.high.min(whatif::MOST_LOSS))),
+        loss_interval: Some((loss.low, loss.high.min(MOST_LOSS))),
         ..path_of_log(facts, findings)
     };
-    let effort = Effort { seeds_at_ends: 1, ..whatif::effort(rtt, loss.rate) };
+    let effort = Effort { seeds_at_ends: 1, ..effort(rtt, loss.rate) };
     let model = Model::new(path, hosts_of_log(facts, findings), effort);
     if let Some(why) = model.too_fast() {
         return nothing(vec![why]);
     }
     let mut ladder = climb_model(&model, None, progress)?;
-    ladder.assumptions.push(whatif::lengths(&model, "their range is that of the loss's interval"));
+    ladder.assumptions.push(lengths(&model, "their range is that of the loss's interval"));
     Ok(ladder)
 }
 

@@ -15,8 +15,10 @@
 
 pub mod advice;
 pub mod classify;
+pub mod demand;
 pub mod explain;
 pub mod input;
+mod json;
 pub mod ladder;
 pub mod latency;
 pub mod laws;
@@ -24,6 +26,7 @@ pub mod live;
 pub mod offered;
 pub mod proof;
 pub mod report;
+pub mod segment;
 pub mod side_by_side;
 pub mod situations;
 pub mod sockets;
@@ -32,19 +35,21 @@ pub mod tune;
 pub mod whatif;
 
 pub use advice::Command;
-pub use explain::{Facts, Finding, Findings, Limit, explain};
+pub use classify::{Finding, Limit};
+pub use demand::{Demand, Memory};
+pub use explain::{Facts, Findings, explain};
 pub use input::capture::Capture;
 pub use input::iperf3::Iperf3Log;
 pub use input::received::Received;
 pub use input::sysctl::HostSettings;
 pub use input::trace::Trace;
 pub use input::{InputError, Kind};
-pub use ladder::{Ladder, climb};
+pub use ladder::{DiagnoseError, Ladder, Rung, climb};
 pub use latency::Latency;
 pub use live::{Held, Live};
-pub use offered::{Demand, Memory, Offered};
+pub use offered::Offered;
 pub use report::{
-    Diagnosis, Look, Rung, render_latency, render_plan, render_show, render_side_by_side, render_text,
+    Diagnosis, Look, render_latency, render_plan, render_show, render_side_by_side, render_text,
     render_whatif,
 };
 pub use side_by_side::SideBySide;
@@ -52,16 +57,7 @@ pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
 
-use fullpipe_lab::campaign::{Progress, RunPanicked};
-
-/// Why there is no diagnosis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiagnoseError {
-    /// The input cannot be used.
-    Input(InputError),
-    /// A simulated run panicked: a defect of this library.
-    Defect(RunPanicked),
-}
+use fullpipe_lab::campaign::Progress;
 
 /// Explains a run and climbs its ladder. `progress` is called as simulated runs finish, from any thread.
 ///

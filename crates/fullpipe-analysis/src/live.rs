@@ -21,10 +21,9 @@ use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Instant};
 
 use crate::classify::{
-    Classification, Classified, HostFacts, Past, classify_since, intervals_between, limit_since,
-    longest_since,
+    Classification, Classified, Confidence, HostFacts, Limit, Past, classify_since, intervals_between,
+    limit_since, longest_since,
 };
-use crate::explain::{Confidence, Limit};
 
 /// Rows kept at most. Losses tell their cause by the dozen, and on a long path they come seconds apart.
 const ROWS: usize = 512;

@@ -17,8 +17,8 @@
 
 use std::fmt::{self, Write};
 
-use crate::explain::Limit;
-use crate::report::Rung;
+use crate::classify::Limit;
+use crate::ladder::Rung;
 
 /// Deviation allowed where a window or the line holds.
 const WITHIN: f64 = 0.15;
@@ -217,7 +217,7 @@ fn mbit(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Source;
+    use crate::ladder::Source;
     use fullpipe_units::Rate;
 
     fn mbit(n: f64) -> Rate {

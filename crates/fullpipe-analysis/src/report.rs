@@ -5,36 +5,35 @@ mod look;
 mod measured;
 mod offered;
 mod page;
+pub mod sockets;
 mod text;
 mod tune;
 mod whatif;
 
-use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use crate::advice::Command;
-use crate::classify::Classified;
-use crate::explain::{
-    self, BufferSource, Excluded, Facts, Finding, Findings, Limit, RttSource, Sender, SettingsSource,
-};
+use crate::classify::{Classified, Finding};
+use crate::demand::Demand;
+use crate::explain::{self, BufferSource, Excluded, Facts, Findings, RttSource, Sender, SettingsSource};
 use crate::input::capture::Connection;
 use crate::input::iperf3::Protocol;
 use crate::input::sysctl::HostSettings;
-use crate::offered::{Demand, Offered};
+use crate::json::{self, bps, optional_bps};
+use crate::ladder::Rung;
+use crate::offered::Offered;
 use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
 
 pub use look::Look;
 pub use measured::{render_latency, render_side_by_side};
-pub(crate) use offered::becomes;
 pub use text::render_text;
 pub use tune::{render_plan, render_show};
 pub use whatif::render_whatif;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
-pub const SCHEMA: &str = "fullpipe.diagnose/1";
+pub const SCHEMA: &str = json::DIAGNOSIS;
 
 /// Everything that `diagnose` says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -258,56 +257,6 @@ impl From<LossEstimate> for LossSummary {
     }
 }
 
-/// Where a rung's rate comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Source {
-    /// The log.
-    Measured,
-    /// A simulated run.
-    Simulated,
-    /// The user's own figure: the line.
-    Given,
-}
-
-/// One step from the present rate to the line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Rung {
-    /// What holds the transfer at this rate.
-    pub limit: Limit,
-    /// The same as a noun for people: `a 3 MiB receive window`.
-    pub what: String,
-    /// The mean over the log's duration: key `bps`.
-    #[serde(rename = "bps", serialize_with = "bps")]
-    pub rate: Rate,
-    /// The last half of a longer run: key `steady_bps`.
-    #[serde(rename = "steady_bps", serialize_with = "optional_bps")]
-    pub steady: Option<Rate>,
-    /// The rate at the upper end of the loss interval: key `low_bps`.
-    #[serde(rename = "low_bps", serialize_with = "optional_bps")]
-    pub low: Option<Rate>,
-    /// The rate at the lower end of the loss interval: key `high_bps`.
-    #[serde(rename = "high_bps", serialize_with = "optional_bps")]
-    pub high: Option<Rate>,
-    /// Where the rates come from.
-    pub source: Source,
-    /// What was changed, beyond the rung before, to get here; `None` on the first rung and the line's.
-    pub remedy: Option<String>,
-    /// How to change it, narrowest scope first.
-    pub commands: Vec<Command>,
-    /// One of the runs that this rung was simulated with, to look at it again; on the measured rung that of
-    /// the fitted path as it is. No part of the JSON.
-    #[serde(skip)]
-    pub scenario: Option<Scenario>,
-}
-
-impl Rung {
-    /// The rate that lasts: the steady one if there is one.
-    pub fn lasting(&self) -> Rate {
-        self.steady.unwrap_or(self.rate)
-    }
-}
-
 impl Diagnosis {
     /// Puts findings and ladder into one document.
     pub fn new(facts: &Facts<'_>, findings: Findings, ladder: Vec<Rung>) -> Self {
@@ -408,12 +357,4 @@ impl Diagnosis {
         self.offered = Some(Offered::of(demand, &self.ladder, known));
         self
     }
-}
-
-pub(crate) fn bps<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(rate.as_bps())
-}
-
-pub(crate) fn optional_bps<S: Serializer>(rate: &Option<Rate>, serializer: S) -> Result<S::Ok, S::Error> {
-    rate.map(Rate::as_bps).serialize(serializer)
 }

@@ -17,8 +17,7 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::Row;
 use serde::{Deserialize, Serialize};
 
-use crate::Limit;
-use crate::classify::{HostFacts, classify, share};
+use crate::classify::{HostFacts, Limit, classify, share};
 
 /// Share of the runs in which the right limit has to be named.
 pub const ASKED: f64 = 0.95;

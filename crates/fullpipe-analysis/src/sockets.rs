@@ -7,12 +7,7 @@
 //!
 //! Offered is what the application wrote: what was acknowledged and by how much the send queue grew. A writer that waits
 //! for its full send buffer offers what it is let, and what it holds back no kernel knows: that is what a given demand
-//! is for. Who may not wait queues by itself, and then the queue grows by offered less achieved ([`crate::offered`]).
-
-mod words;
-
-pub(crate) use words::table;
-pub use words::{heading, lines};
+//! is for. Who may not wait queues by itself, and then the queue grows by offered less achieved ([`crate::demand`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,11 +17,10 @@ use fullpipe_lab::trace::{ReceiverInfo, Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Serialize;
 
-use crate::classify::HostFacts;
-use crate::explain::{Confidence, Limit};
+use crate::classify::{Confidence, HostFacts, Limit};
+use crate::demand::{Backlog, Demand, Memory};
+use crate::json::{bps, optional_bps};
 use crate::live::{Held, Live};
-use crate::offered::{Backlog, Demand, Memory};
-use crate::report::{bps, optional_bps};
 
 /// Rows that are kept for a diagnosis, of all sockets together: some hundred megabytes.
 const MOST_ROWS: usize = 200_000;
@@ -447,5 +441,7 @@ fn largest_first(reports: &mut [SocketReport]) {
         .sort_by_cached_key(|report| (std::cmp::Reverse(report.achieved.max(report.received)), report.flow));
 }
 
+#[cfg(test)]
+pub(crate) mod made;
 #[cfg(test)]
 mod tests;

@@ -7,12 +7,10 @@
 
 use std::fmt;
 
-use fullpipe_units::{Bytes, Probability};
+use fullpipe_units::Probability;
 
 use crate::input::iperf3::{Iperf3Log, Protocol};
-
-/// TCP payload of a full segment on a 1500-byte path with time stamps.
-pub const DEFAULT_MSS: Bytes = Bytes::new(1448);
+use crate::segment::DEFAULT_MSS;
 
 /// Loss events per data segment with the exact 95 % interval of a Poisson count.
 #[derive(Clone, Copy, Debug, PartialEq)]

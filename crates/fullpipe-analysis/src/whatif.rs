@@ -16,12 +16,14 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use serde::Serialize;
 
 use crate::advice::{self, Command};
+use crate::demand::Demand;
 use crate::input::InputError;
-use crate::ladder::{Effort, Hosts, Ladder, Model, PathModel, climb_model};
+use crate::ladder::{
+    DiagnoseError, Hosts, Ladder, MOST_LOSS, Model, PathModel, Rung, climb_model, effort, lengths,
+};
 use crate::laws::{loss_based_rate, loss_to_fill};
-use crate::offered::{Demand, Offered};
-use crate::report::Rung;
-use crate::stats::DEFAULT_MSS;
+use crate::offered::Offered;
+use crate::segment::DEFAULT_MSS;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.whatif/1";
@@ -70,7 +72,7 @@ pub struct WhatIf {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Asked {
     /// Rate of the line: key `link_bps`.
-    #[serde(rename = "link_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "link_bps", serialize_with = "crate::json::bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -90,21 +92,21 @@ pub struct Asked {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// The line, less headers: key `line_bps`.
-    #[serde(rename = "line_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "line_bps", serialize_with = "crate::json::bps")]
     pub line: Rate,
     /// The window that the receive buffer allows.
     pub window_bytes: u64,
     /// How receive memory becomes window, in words.
     pub window_rule: String,
     /// That window per round trip: key `window_bps`.
-    #[serde(rename = "window_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "window_bps", serialize_with = "crate::json::bps")]
     pub window: Rate,
     /// The send buffer per round trip: key `sndbuf_bps`.
-    #[serde(rename = "sndbuf_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "sndbuf_bps", serialize_with = "crate::json::bps")]
     pub sndbuf: Rate,
     /// What loss leaves of a loss-based sender, the larger of CUBIC's and Reno's model; null without loss:
     /// key `loss_bps`.
-    #[serde(rename = "loss_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "loss_bps", serialize_with = "crate::json::optional_bps")]
     pub loss: Option<Rate>,
     /// The share of the packets that may be lost if a loss-based sender is to fill the line.
     pub loss_to_fill: f64,
@@ -127,21 +129,15 @@ pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 /// What can be asked: beyond it a slip of the unit is likelier than a path.
 const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
 const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
-pub(crate) const MOST_LOSS: Probability = Probability::from_ratio(1, 2);
 const LEAST_BUFFER: Bytes = Bytes::new(4096);
-/// Above this a simulation is no longer an answer while one waits.
-const TOO_MANY_PACKETS: u64 = 100_000_000;
 
 /// Answers a question. `progress` is called as simulated runs finish, from any thread.
 ///
 /// # Errors
 /// A path that cannot be, or a defect of the simulator.
-pub fn whatif(
-    question: &Question,
-    progress: impl Fn(Progress) + Sync,
-) -> Result<WhatIf, crate::DiagnoseError> {
-    check(question).map_err(crate::DiagnoseError::Input)?;
-    answer(question, progress).map_err(crate::DiagnoseError::Defect)
+pub fn whatif(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<WhatIf, DiagnoseError> {
+    check(question).map_err(DiagnoseError::Input)?;
+    answer(question, progress).map_err(DiagnoseError::Defect)
 }
 
 /// Refuses what is no path's.
@@ -253,41 +249,6 @@ impl WhatIf {
     pub fn against(mut self, demand: Demand) -> Self {
         self.offered = Some(Offered::of(demand, &self.ladder, true));
         self
-    }
-}
-
-/// Seeds of each state.
-const SEEDS: u64 = 3;
-
-/// What the rates are means of, and what makes their `range` where they have one.
-pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
-    let (seeds, _) = model.seeds();
-    let [duration, by_rate] = [model.present().cc, Algorithm::Bbr1].map(|cc| model.duration(cc));
-    let of_bbr = if by_rate == duration { String::new() } else { format!(", {by_rate} with BBR,") };
-    let (runs, range) = if seeds == 1 {
-        ("one run".into(), "without loss another seed changes next to nothing")
-    } else {
-        (format!("{seeds} seeds"), range)
-    };
-    format!("rates are means of {runs} over {duration}{of_bbr} and, lasting, over as long after; {range}")
-}
-
-/// About a second on two cores for a gigabit across an ocean. A loss-based window needs the whole length to come
-/// down from what its start reached; BBR needs its start and one look at the idle path, ten seconds apart. On a
-/// line too fast for that, less than thirty round trips would be all start.
-pub(crate) fn effort(rtt: Duration, loss: Probability) -> Effort {
-    // Under loss most of these are never sent; without it they are.
-    let packets = if loss.is_zero() { 10_000_000 } else { 30_000_000 };
-    Effort {
-        seeds: SEEDS,
-        together: 1,
-        seeds_at_ends: 0,
-        duration: (rtt * 60).max(Duration::from_secs(25)),
-        duration_by_rate: (rtt * 30).max(Duration::from_secs(10)),
-        shortest: (rtt * 30).max(Duration::from_millis(100)),
-        packets,
-        packets_if_more: packets,
-        most: TOO_MANY_PACKETS,
     }
 }
 

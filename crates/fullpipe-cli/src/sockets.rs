@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullpipe::classify::HostFacts;
-use fullpipe::sockets;
+use fullpipe::report::sockets;
 use fullpipe::units::{Duration, Instant};
 use fullpipe::watch::{self, COARSE, Selection, Watch};
 use fullpipe::{Facts, HostSettings, Look, Memory, Observer, SocketReport, Sockets};

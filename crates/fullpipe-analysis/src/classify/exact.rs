@@ -28,8 +28,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
 use super::spans::{self, Verdict, around};
-use super::{Basis, Classified};
-use crate::explain::{Confidence, Limit};
+use super::{Basis, Classified, Confidence, Limit};
 
 /// Round trips on either side over which the stops of the sender are counted.
 const STOPS: u64 = 1;

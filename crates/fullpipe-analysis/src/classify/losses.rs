@@ -12,9 +12,9 @@
 
 use fullpipe_lab::trace::Row;
 
+use super::Limit;
 use super::spans::round_trip;
 use super::window::{Flow, spread};
-use crate::explain::Limit;
 use crate::stats::LossEstimate;
 
 /// Fewer losses tell nothing of their ranks.

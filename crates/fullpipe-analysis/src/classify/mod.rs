@@ -25,14 +25,16 @@
 //! | `buffers` | whether a buffer grows by itself, is at its limit, or was set |
 //! | `streams` | parallel streams together: what each has of its own, and what they share |
 //! | `tally` | the time of one limit, of rows and of packets alike |
+//! | `finding` | a limit, how sure it is, and what speaks for it |
 //! | `words` | findings: evidence, what could not be told, and why |
 //! | `exact` | the truth |
-//! | [`packets`] | the same from what a capture shows, which is less |
+//! | `packets` | the same from what a capture shows, which is less |
 
 mod buffers;
 mod exact;
+mod finding;
 mod losses;
-pub mod packets;
+mod packets;
 mod reader;
 mod rules;
 #[cfg(test)]
@@ -44,6 +46,8 @@ mod window;
 mod words;
 
 pub use exact::exact;
+pub use finding::{Confidence, Finding, Limit};
+pub use packets::classify_capture;
 pub use streams::{classify_streams, of_one_of_several};
 
 use fullpipe_lab::trace::Row;
@@ -51,7 +55,6 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Serialize;
 
-use crate::explain::{Confidence, Finding, Limit};
 use crate::stats::LossEstimate;
 use window::Flow;
 

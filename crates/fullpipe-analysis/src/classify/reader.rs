@@ -19,7 +19,7 @@
 use super::rules::{LONG, WIDE_ROWS, by_path, receive_window_is_full};
 use super::spans::around;
 use super::window::{Flow, Window};
-use crate::explain::{Confidence, Limit};
+use super::{Confidence, Limit};
 
 /// Of what arrived and what is still offered, the part that waits to be read from which on its reader is behind.
 const UNREAD: f64 = 0.25;
@@ -85,8 +85,7 @@ mod tests {
     use fullpipe_units::{Bytes, Duration};
 
     use crate::classify::samples::row;
-    use crate::classify::{HostFacts, classify};
-    use crate::explain::{Confidence, Limit};
+    use crate::classify::{Confidence, HostFacts, Limit, classify};
 
     const RTT: Duration = Duration::from_millis(40);
 

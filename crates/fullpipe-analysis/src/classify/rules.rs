@@ -24,7 +24,7 @@ use fullpipe_lab::trace::Row;
 use super::reader::{by_reader_or_path, whose_window};
 use super::spans::{Verdict, round_trip};
 use super::window::{Flow, Window, bps, over, stretch};
-use crate::explain::{Confidence, Limit};
+use super::{Confidence, Limit};
 
 /// Round trips on either side of a row over which its state is judged.
 const NEAR: u64 = 1;

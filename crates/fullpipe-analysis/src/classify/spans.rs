@@ -5,8 +5,7 @@ use std::ops::Range;
 use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Instant};
 
-use super::{Basis, Classified};
-use crate::explain::{Confidence, Limit};
+use super::{Basis, Classified, Confidence, Limit};
 
 /// Most rows that are looked at on one side of a row: a bound on the work, not a rule.
 const MOST_ROWS: usize = 512;

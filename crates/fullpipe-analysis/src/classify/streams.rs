@@ -17,8 +17,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::rules::by_path;
 use super::spans::{self, Verdict};
 use super::window::Flow;
-use super::{Basis, Classification, HostFacts, Judged, Past, losses, words};
-use crate::explain::{Confidence, Finding, Limit};
+use super::{Basis, Classification, Confidence, Finding, HostFacts, Judged, Limit, Past, losses, words};
 use crate::stats::LossEstimate;
 
 /// Names what limits streams that were sampled at the same moments, taken together.

@@ -5,7 +5,7 @@ use fullpipe_units::{Duration, Rate};
 
 use super::losses::Losses;
 use super::window::median;
-use crate::explain::{Confidence, Limit};
+use super::{Confidence, Limit};
 
 /// What held at some of the rows `R`.
 pub(super) struct Tally<'a, R> {

@@ -10,7 +10,7 @@ use fullpipe_units::{Bytes, Rate};
 use super::losses::Losses;
 use super::spans::{around, round_trip};
 use super::{HostFacts, Past};
-use crate::ladder::HEADERS;
+use crate::segment::HEADERS;
 
 /// The kernel computes a pacing rate for a loss-based sender too: 1.2 windows a round trip, 2 in slow start.
 /// BBR's is half a window, a whole one in Startup.

@@ -3,12 +3,11 @@
 use fullpipe_lab::trace::{BbrInfo, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::Judged;
 use super::buffers::BufferState;
 use super::rules::congestion_window_is_full;
 use super::tally::{self, Tally};
 use super::window::{Flow, Window, bps, median, over, stretch};
-use crate::explain::{Confidence, Finding, Limit};
+use super::{Confidence, Finding, Judged, Limit};
 
 /// Rows further apart than this miss what happens between them.
 const COARSE: Duration = Duration::from_millis(150);

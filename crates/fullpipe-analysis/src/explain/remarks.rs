@@ -6,7 +6,7 @@ use fullpipe_tcp::cc::Algorithm;
 use super::{BARELY_USED, Explainer, RttSource, SUSPICIOUS, Sender};
 use crate::input::iperf3::Format;
 use crate::input::sysctl::HostSettings;
-use crate::stats::DEFAULT_MSS;
+use crate::segment::DEFAULT_MSS;
 
 impl Explainer<'_> {
     pub(super) fn state_assumptions(&mut self) {

@@ -1,30 +1,11 @@
+use super::made::{facts, log_of};
 use super::*;
 use fullpipe_tcp::buffers::WindowRule;
 
-use crate::{HostSettings, Iperf3Log};
-
-/// A log of one-second intervals: Mbit/s, retransmissions, Cwnd in KiB.
-fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Iperf3Log {
-    let mut text =
-        String::from("Connecting to host h, port 5201\n[ ID] Interval Transfer Bitrate Retr Cwnd\n");
-    let mut total = 0.0;
-    let mut end = 0;
-    for (mbps, retr, cwnd) in rows {
-        let mib = mbps * 1e6 / 8.0 / 1048576.0;
-        let start = end;
-        end += 1;
-        total += mib;
-        text +=
-            &format!("[  5] {start}.00-{end}.00 sec {mib} MBytes {mbps} Mbits/sec {retr} {cwnd} KBytes\n");
-    }
-    let mean = total * 8.0 * 1.048_576 / f64::from(end);
-    text += &format!("[  5] 0.00-{end}.00 sec {total} MBytes {mean} Mbits/sec 0 sender\n");
-    Iperf3Log::parse(&text).unwrap()
-}
-
-fn facts<'a>(log: &'a Iperf3Log, rtt: &str) -> Facts<'a> {
-    Facts { rtt: rtt.parse().ok(), ..Facts::of(log) }
-}
+use crate::input::iperf3::{Iperf3Log, Role};
+use crate::input::ss;
+use crate::input::ss::made::{dump, dumps_of, malformed};
+use crate::input::sysctl::HostSettings;
 
 fn limits(findings: &Findings) -> Vec<Limit> {
     findings.findings.iter().map(|finding| finding.limit).collect()
@@ -124,28 +105,6 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(refused(facts(&silent, "100ms")).contains("nothing was transferred"));
 }
 
-#[test]
-fn extreme_values_do_not_panic() {
-    let rows = [(0.0, 0, 0), (1e30, u64::MAX >> 1, 1), (1e-9, 1, u64::MAX >> 11), (61.0, 0, 700)];
-    for first in rows {
-        for second in rows {
-            for third in rows {
-                let log = log_of((0..9).map(|i| [first, second, third][if i == 0 { 0 } else { 1 + i % 2 }]));
-                for rtt in [None, Some(Duration::from_nanos(1)), Some(Duration::from_secs(10))] {
-                    for link in [None, Some(Rate::from_bps(1)), Some(Rate::MAX)] {
-                        let facts = Facts { rtt, link, control: link, ..facts(&log, "1s") };
-                        if let Ok(found) = explain(&facts) {
-                            let text =
-                                crate::render_text(&crate::Diagnosis::new(&facts, found, Vec::new()), 80);
-                            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// Which dump is whose depends on who made the log; one alone stands for both.
 #[test]
 fn settings_belong_to_the_host_that_the_log_says() {
@@ -157,7 +116,7 @@ fn settings_belong_to_the_host_that_the_log_says() {
     };
     let (own, peer) = (host(8 << 20, 16 << 20, 1), host(32 << 20, 64 << 20, 2));
     let sent = log_of((0..10).map(|_| (8.0, 100, 0)));
-    let received = Iperf3Log { role: crate::input::iperf3::Role::Receiver, ..sent.clone() };
+    let received = Iperf3Log { role: Role::Receiver, ..sent.clone() };
     let buffers = |log, peer_sysctl| {
         let found = explain(&Facts { sysctl: Some(&own), peer_sysctl, ..facts(log, "100ms") }).unwrap();
         let said = found.assumptions.iter().any(|text| text.contains("sysctl dump stands for both"));
@@ -175,4 +134,32 @@ fn settings_belong_to_the_host_that_the_log_says() {
         (only_peer.buffers.rcvbuf.get() >> 20, only_peer.buffers.rcvbuf_source),
         (64, BufferSource::Dump)
     );
+}
+
+/// What many dumps show is the classifier's; what one shows is less sure, and says so.
+#[test]
+fn one_dump_is_a_snapshot() {
+    let limit = |text: &str| {
+        let trace = ss::parse(text, None).expect("dumps");
+        let findings = explain(&Facts::of_trace(&trace)).expect("an explanation").findings;
+        findings.into_iter().next().expect("a finding")
+    };
+    let whole = limit(&dumps_of(100));
+    assert_eq!(whole.limit, Limit::Cwnd);
+    let one = limit(&dump(5));
+    assert_eq!(one.limit, Limit::Cwnd);
+    assert!(one.confidence < whole.confidence);
+    assert!(one.could_not_tell[0].starts_with("one sample cannot tell"), "{one:#?}");
+    let full = dump(5).replace("snd_wnd:950272", "snd_wnd:144800");
+    assert_eq!(limit(&full).limit, Limit::Rwnd);
+    let empty = dump(5).replace("notsent:300000 ", "");
+    assert_eq!(limit(&empty).limit, Limit::App);
+}
+
+/// Whatever can be read of a dump is explained or refused, and never a panic.
+#[test]
+fn what_is_read_of_malformed_dumps_is_explained() {
+    for trace in malformed().iter().filter_map(|text| ss::parse(text, None).ok()) {
+        drop(explain(&Facts::of_trace(&trace)));
+    }
 }

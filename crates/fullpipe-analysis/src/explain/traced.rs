@@ -9,7 +9,7 @@ use super::series::Series;
 use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
 };
-use crate::classify::{Classification, agreement, classify, classify_streams, exact};
+use crate::classify::{Classification, agreement, classify, classify_capture, classify_streams, exact};
 use crate::input::capture::Capture;
 use crate::input::trace::Trace;
 
@@ -52,7 +52,7 @@ pub(super) fn explain_capture(
     measured: Measured,
     capture: &Capture,
 ) -> Findings {
-    let classification = capture.classify(facts.link);
+    let classification = classify_capture(capture, facts.link);
     let explainer = Explainer::new(facts, series, measured, None);
     let Explainer { buffers, mut assumptions, mut notes, cap, .. } = explainer;
     notes.extend(classification.notes.iter().cloned());

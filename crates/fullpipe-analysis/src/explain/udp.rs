@@ -12,7 +12,8 @@ use super::series::Series;
 use super::{Confidence, Excluded, Facts, Finding, Findings, Limit, Measured, RttSource, Sender, candidates};
 use crate::input::iperf3::{Datagrams, Iperf3Log};
 use crate::laws::{loss_based_rate, loss_to_fill};
-use crate::stats::{DEFAULT_MSS, LossEstimate};
+use crate::segment::DEFAULT_MSS;
+use crate::stats::LossEstimate;
 
 /// Less lost than this is no limit of a test at its present rate, though TCP may starve on it.
 const CLEAN: f64 = 0.01;

@@ -391,4 +391,6 @@ impl Sample {
 }
 
 #[cfg(test)]
+pub(crate) mod made;
+#[cfg(test)]
 mod tests;

@@ -11,9 +11,9 @@ use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::{Effort, HEADERS, Hosts, Ladder, Model, PathModel, climb_model};
-use crate::DiagnoseError;
+use super::{DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, climb_model};
 use crate::input::InputError;
+use crate::segment::HEADERS;
 
 /// How often each state is simulated where losses are drawn. What is forecast is a measurement: the mean of so
 /// many runs as are made of one.
@@ -122,7 +122,8 @@ fn hosts(host: &HostSpec, cc: Algorithm, flows: u64) -> Hosts<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::Limit;
+    use crate::classify::Limit;
+    use crate::ladder::Rung;
     use fullpipe_lab::experiment::Experiment;
 
     const ONCE: Repeats = Repeats { measurements: 1, runs: 1 };
@@ -182,7 +183,7 @@ mod tests {
         let first = |measurements, runs| climbed(&start, Repeats { measurements, runs }).rungs.remove(0);
         let one = first(1, 4);
         assert_eq!((one.low, one.high), (one.steady, one.steady), "one measurement has no range");
-        let ends = |rung: &crate::Rung| (rung.low.expect("low").as_bps(), rung.high.expect("high").as_bps());
+        let ends = |rung: &Rung| (rung.low.expect("low").as_bps(), rung.high.expect("high").as_bps());
         let (runs, means) = (first(16, 1), first(4, 4));
         assert_eq!(runs.steady, means.steady, "the same sixteen runs");
         let ((least, most), (low, high)) = (ends(&runs), ends(&means));

@@ -9,10 +9,8 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use crate::advice;
 use crate::input::sysctl::HostSettings;
+use crate::segment::{HEADERS, MTU};
 
-/// Packet size and the header bytes in it, with timestamps.
-pub(crate) const MTU: u64 = 1500;
-pub(crate) const HEADERS: u64 = 52;
 /// The kernel that is followed where none is known.
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
 /// The rate of the simulated path where the line is not known: far above any window on the ladder.

@@ -6,9 +6,9 @@ use fullpipe_tcp::SendLimit;
 use fullpipe_units::Rate;
 
 use super::model::{Model, State, by_rate};
+use super::rung::{Rung, Source};
 use crate::advice;
-use crate::explain::Limit;
-use crate::report::{Rung, Source};
+use crate::classify::Limit;
 
 /// Of the line: what is above counts as having reached it.
 const AT_THE_LINE: f64 = 0.93;

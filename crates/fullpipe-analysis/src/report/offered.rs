@@ -3,7 +3,8 @@
 use fullpipe_units::{Bytes, Duration};
 
 use super::page::{Page, RATE_WIDTH};
-use crate::offered::{Backlog, Carries, Offered};
+use crate::demand::{Backlog, Carries};
+use crate::offered::Offered;
 
 impl Page {
     /// The application's queue on each rung, and what to do about it.
@@ -35,7 +36,7 @@ pub(super) fn on_each_rung(offered: &Offered) -> Vec<(String, String)> {
 }
 
 /// What becomes of an application's queue, whose memory is `whose`.
-pub(crate) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
+pub(super) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
     match backlog.carries {
         Carries::All => "carries it".into(),
         Carries::OnAverage => "carries it on average; at the low end of its range the queue grows".into(),

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use fullpipe_units::Rate;
 
 use super::look::{Ink, Look};
-use super::{Rung, Source};
 use crate::advice::{Command, Host};
-use crate::explain::Limit;
+use crate::classify::Limit;
+use crate::ladder::{Rung, Source};
 
 /// A rate's column: `69.3 Mbit/s`, right-aligned.
 pub(super) const RATE_WIDTH: usize = 12;

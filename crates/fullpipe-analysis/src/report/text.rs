@@ -6,8 +6,10 @@ use std::fmt::Write;
 use fullpipe_units::Duration;
 
 use super::page::{Page, percent};
+use super::sockets::table;
 use super::{Diagnosis, Look, UdpSummary};
-use crate::explain::{Finding, RttSource};
+use crate::classify::Finding;
+use crate::explain::RttSource;
 
 /// The whole diagnosis as text of at most `width` columns (40 at least), commands to copy excepted. The first
 /// line says it in one breath: the share of the line, what holds the transfer, the next wall.
@@ -19,7 +21,7 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     page.paragraph(0, &measurement(diagnosis));
     if let Some(sockets) = &diagnosis.sockets {
         page.heading("Connections, the largest first; the largest sender is explained unless --flow chooses");
-        crate::sockets::table(sockets).iter().for_each(|line| page.line(line));
+        table(sockets).iter().for_each(|line| page.line(line));
     }
     findings(&mut page, diagnosis);
     page.ladder(&diagnosis.ladder, diagnosis.path.link);
@@ -167,5 +169,36 @@ fn finding_lines(page: &mut Page, number: usize, finding: &Finding, said: &mut B
     }
     for test in finding.next_test.iter().filter(|text| said.insert((*text).clone())) {
         page.hanging("     > ", &format!("next test: {test}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::Rate;
+
+    use super::*;
+    use crate::explain::made::{facts, log_of};
+    use crate::explain::{Facts, explain};
+
+    #[test]
+    fn extreme_values_do_not_panic() {
+        let rows = [(0.0, 0, 0), (1e30, u64::MAX >> 1, 1), (1e-9, 1, u64::MAX >> 11), (61.0, 0, 700)];
+        for first in rows {
+            for second in rows {
+                for third in rows {
+                    let log =
+                        log_of((0..9).map(|i| [first, second, third][if i == 0 { 0 } else { 1 + i % 2 }]));
+                    for rtt in [None, Some(Duration::from_nanos(1)), Some(Duration::from_secs(10))] {
+                        for link in [None, Some(Rate::from_bps(1)), Some(Rate::MAX)] {
+                            let facts = Facts { rtt, link, control: link, ..facts(&log, "1s") };
+                            if let Ok(found) = explain(&facts) {
+                                let text = render_text(&Diagnosis::new(&facts, found, Vec::new()), 80);
+                                assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 }

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::item::What;
 use crate::advice::Host;
 use crate::input::InputError;
-use crate::report;
 
 /// This host's part in the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,7 +139,7 @@ impl Stated {
         }
         let document = if told["diagnosis"].is_object() { &told["diagnosis"] } else { &whole };
         let schema = document["schema"].as_str().unwrap_or_default();
-        if schema != report::SCHEMA {
+        if schema != crate::json::DIAGNOSIS {
             return Err(refuse(format!("it is no report of diagnose: its schema is '{schema}'")));
         }
         let path = &document["path"];

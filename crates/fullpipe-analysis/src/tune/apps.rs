@@ -10,7 +10,7 @@ use fullpipe_lab::workload::Writing;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
 use crate::ladder::{Model, State};
-use crate::stats::DEFAULT_MSS;
+use crate::segment::DEFAULT_MSS;
 
 /// How long a transfer of `bytes` takes that begins with so many segments, on an idle path: `None` if it does not end.
 pub(super) fn short_transfer(model: &Model<'_>, bytes: Bytes, initcwnd: Option<u32>) -> Option<Duration> {

@@ -118,10 +118,10 @@ pub struct Gain {
     pub text: String,
     /// The lasting rate with the rest of the plan and without this item; null where it was not simulated: key
     /// `without_bps`.
-    #[serde(rename = "without_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "without_bps", serialize_with = "crate::json::optional_bps")]
     pub without: Option<Rate>,
     /// The lasting rate with the whole plan: key `with_bps`.
-    #[serde(rename = "with_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "with_bps", serialize_with = "crate::json::optional_bps")]
     pub with: Option<Rate>,
     /// What takes time without it, in milliseconds: a short transfer, a burst after a pause, a byte in the socket.
     pub without_ms: Option<f64>,

@@ -10,7 +10,7 @@ use super::item::{Gain, Item, Way, What};
 use super::items::{BBR, Made, Maker};
 use super::plan::Left;
 use crate::advice::{self, Command, Host, Scope, UNSENT};
-use crate::stats::DEFAULT_MSS;
+use crate::segment::DEFAULT_MSS;
 
 /// Segments to begin with on a long path: what a common queue of some 100 packets takes at once.
 const LONG_INITCWND: u32 = 32;

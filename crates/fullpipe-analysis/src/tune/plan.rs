@@ -11,10 +11,11 @@ use super::aim::{Aim, Role};
 use super::facts::LocalHost;
 use super::item::{Item, What};
 use super::items::{Maker, Planned};
-use crate::DiagnoseError;
 use crate::advice::{Host, PAGE};
-use crate::ladder::{Climbed, Hosts, Model, PathModel, Simulated, State, by_rate, climb_states};
-use crate::report::Rung;
+use crate::ladder::{
+    Climbed, DiagnoseError, Hosts, Model, PathModel, Rung, Simulated, State, by_rate, climb_states, effort,
+    lengths,
+};
 use crate::whatif::{self, ASSUMED_KERNEL, Question};
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
@@ -26,7 +27,7 @@ pub struct Plan {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// Rate of the line: key `link_bps`.
-    #[serde(rename = "link_bps", serialize_with = "crate::report::bps")]
+    #[serde(rename = "link_bps", serialize_with = "crate::json::bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -45,13 +46,13 @@ pub struct Plan {
     /// This host's memory.
     pub memory_bytes: Option<u64>,
     /// The rate that lasts with the hosts as they are; null where it was not simulated: key `present_bps`.
-    #[serde(rename = "present_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "present_bps", serialize_with = "crate::json::optional_bps")]
     pub present: Option<Rate>,
     /// The rate that lasts with the whole plan, on both hosts: key `planned_bps`.
-    #[serde(rename = "planned_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "planned_bps", serialize_with = "crate::json::optional_bps")]
     pub planned: Option<Rate>,
     /// What a report measured: key `measured_bps`.
-    #[serde(rename = "measured_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "measured_bps", serialize_with = "crate::json::optional_bps")]
     pub measured: Option<Rate>,
     /// What to change.
     pub items: Vec<Item>,
@@ -139,7 +140,7 @@ pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
         receiver_buffers: here(Host::Receiver).then_some(&host.settings),
         room: (sender.room, receiver.room),
     };
-    let model = Model::new(path, hosts, whatif::effort(rtt, loss));
+    let model = Model::new(path, hosts, effort(rtt, loss));
     let mut forecast = Forecast::of(&model, aim, progress)?;
     assumptions.append(&mut forecast.assumptions);
 
@@ -221,7 +222,7 @@ impl Forecast {
         let climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
         let Climbed { ladder, simulated, reached } = climbed;
         let mut assumptions = ladder.assumptions;
-        assumptions.push(whatif::lengths(model, "their range is that of the seeds"));
+        assumptions.push(lengths(model, "their range is that of the seeds"));
         // Rungs of a plan have no commands: the items have.
         let rungs = ladder.rungs.into_iter().map(|rung| Rung { commands: Vec::new(), ..rung }).collect();
         let reached = if aim.stated.out_of_reach.is_some() { model.present() } else { reached };

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::facts::LocalHost;
 use crate::laws::loss_based_rate;
-use crate::stats::DEFAULT_MSS;
+use crate::segment::DEFAULT_MSS;
 use crate::whatif::ASSUMED_KERNEL;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
@@ -50,20 +50,20 @@ pub struct Limits {
     /// The round-trip time in milliseconds.
     pub rtt_ms: f64,
     /// As a receiver, by `tcp_rmem[2]`: key `receive_bps`.
-    #[serde(rename = "receive_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "receive_bps", serialize_with = "crate::json::optional_bps")]
     pub receive: Option<Rate>,
     /// As a sender, by `tcp_wmem[2]`: key `send_bps`.
-    #[serde(rename = "send_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "send_bps", serialize_with = "crate::json::optional_bps")]
     pub send: Option<Rate>,
     /// As a receiver that sets `SO_RCVBUF`, by `net.core.rmem_max`: key `set_receive_bps`.
-    #[serde(rename = "set_receive_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "set_receive_bps", serialize_with = "crate::json::optional_bps")]
     pub set_receive: Option<Rate>,
     /// As a sender that sets `SO_SNDBUF`, by `net.core.wmem_max`: key `set_send_bps`.
-    #[serde(rename = "set_send_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "set_send_bps", serialize_with = "crate::json::optional_bps")]
     pub set_send: Option<Rate>,
     /// As a sender whose congestion control goes by loss, at the loss that was asked for; null otherwise: key
     /// `loss_bps`.
-    #[serde(rename = "loss_bps", serialize_with = "crate::report::optional_bps")]
+    #[serde(rename = "loss_bps", serialize_with = "crate::json::optional_bps")]
     pub loss: Option<Rate>,
 }
 

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use fullpipe_analysis::advice::{Host, Scope, change_congestion_control, raise_buffers};
-use fullpipe_analysis::explain::{BufferSource, Confidence, RttSource, Sender};
-use fullpipe_analysis::report::Source;
+use fullpipe_analysis::classify::Confidence;
+use fullpipe_analysis::explain::{BufferSource, RttSource, Sender};
+use fullpipe_analysis::ladder::Source;
 use fullpipe_analysis::{
     Diagnosis, Facts, Findings, HostSettings, Iperf3Log, Limit, Rung, explain, render_text,
 };

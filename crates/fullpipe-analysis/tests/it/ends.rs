@@ -1,7 +1,7 @@
 //! What a test tells whose data flows over several streams, or towards this host: the same limit as one stream from here, or what one
 //! end cannot know.
 
-use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::input::iperf3::Format;
 use fullpipe_analysis::{DiagnoseError, Diagnosis, Facts, Findings, Limit, Received, Trace, explain};
 use fullpipe_lab::experiment::Experiment;

@@ -3,7 +3,7 @@
 //! The simulator's captures, from which packets are taken away: the beginning, one direction, a second in the middle, one in fifty.
 
 use crate::tapped::{BothEnds, File};
-use fullpipe_analysis::explain::{Confidence, Finding};
+use fullpipe_analysis::classify::{Confidence, Finding, classify_capture};
 use fullpipe_analysis::input::capture::Side;
 use fullpipe_analysis::{Capture, Limit};
 use fullpipe_lab::experiment::Experiment;
@@ -32,7 +32,7 @@ fn said(capture: &Capture, words: &str) -> bool {
 
 /// What is found without knowing the line, the longest first.
 fn findings(capture: &Capture) -> Vec<Finding> {
-    capture.classify(None).findings
+    classify_capture(capture, None).findings
 }
 
 /// Without the handshake nobody knows the window's scale. The flow that its window holds is not said to have room in it, what

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use fullpipe_analysis::explain::{Confidence, RttSource};
+use fullpipe_analysis::classify::Confidence;
+use fullpipe_analysis::explain::RttSource;
 use fullpipe_analysis::input::iperf3::{Format, Protocol, Role};
 use fullpipe_analysis::input::{decode, ss};
 use fullpipe_analysis::{Diagnosis, Facts, InputError, Iperf3Log, Limit, explain, render_text};

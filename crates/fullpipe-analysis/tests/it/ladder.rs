@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fullpipe_analysis::advice::{Command, Host};
-use fullpipe_analysis::explain::Confidence;
-use fullpipe_analysis::report::Source;
+use fullpipe_analysis::classify::Confidence;
+use fullpipe_analysis::ladder::Source;
 use fullpipe_analysis::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Limit, Rung, render_text};
 use fullpipe_units::Rate;
 

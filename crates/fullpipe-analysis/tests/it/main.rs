@@ -2,6 +2,7 @@
 
 mod cross_border;
 mod ends;
+mod floors;
 mod html;
 mod incomplete;
 mod inputs;

@@ -6,8 +6,7 @@
 use crate::situation::{scenarios, shares};
 use crate::tapped::{BothEnds, File};
 use fullpipe_analysis::Capture;
-use fullpipe_analysis::classify::{agreement, exact};
-use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::classify::{Confidence, agreement, classify_capture, exact};
 use fullpipe_analysis::input::capture::{Counts, Side};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
@@ -52,11 +51,11 @@ fn is_told(situation: &str, picks: impl Fn(&str) -> bool, least: [Option<f64>; 2
         for (end, capture) in captures.iter().enumerate() {
             let side = [Side::Sender, Side::Receiver][end];
             assert_eq!(capture.connection().side, side, "{label}");
-            let found = capture.classify(Some(*line)).intervals;
+            let found = classify_capture(capture, Some(*line)).intervals;
             let agreed = agreement(&truth, &found).unwrap_or(0.0);
             sums[end] += agreed / runs.len() as f64;
             told.push(format!("  {} {agreed:.3}: {}", ENDS[end], shares(&found)));
-            let findings = capture.classify(Some(*line)).findings;
+            let findings = classify_capture(capture, Some(*line)).findings;
             told.extend(findings.first().map(|finding| format!("    {}", finding.evidence.join("; "))));
         }
     }
@@ -152,7 +151,7 @@ fn what_packets_cannot_tell_is_said() {
     {
         for run in runs(situation).into_iter().filter(|run| run.label.contains(picks)) {
             for capture in &run.captures[ends.clone()] {
-                let finding = &capture.classify(Some(run.line)).findings[0];
+                let finding = &classify_capture(capture, Some(run.line)).findings[0];
                 assert_eq!(finding.confidence, Confidence::Low, "{}: {finding:?}", run.label);
                 assert!(!finding.could_not_tell.is_empty(), "{}: {finding:?}", run.label);
                 assert!(finding.next_test.is_some(), "{}: {finding:?}", run.label);

@@ -6,8 +6,7 @@
 //! the rows given to the classifier lack.
 
 use crate::situation::{scenarios, shares};
-use fullpipe_analysis::classify::{Classified, HostFacts, agreement, classify, exact, share};
-use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::classify::{Classified, Confidence, HostFacts, agreement, classify, exact, share};
 use fullpipe_analysis::{Limit, Live};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;

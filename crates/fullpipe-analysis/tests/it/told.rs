@@ -1,6 +1,7 @@
 //! What a JSON log decides by itself: RTT, receiver's window and orders are in it, and no flag is needed.
 
-use fullpipe_analysis::explain::{BufferSource, Confidence, RttSource, Sender};
+use fullpipe_analysis::classify::Confidence;
+use fullpipe_analysis::explain::{BufferSource, RttSource, Sender};
 use fullpipe_analysis::{Facts, Findings, Iperf3Log, Limit, explain};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use fullpipe_analysis::explain::Confidence;
+use fullpipe_analysis::classify::Confidence;
+use fullpipe_analysis::ladder::Source;
 use fullpipe_analysis::laws::loss_based_rate;
-use fullpipe_analysis::report::Source;
-use fullpipe_analysis::stats::DEFAULT_MSS;
+use fullpipe_analysis::segment::DEFAULT_MSS;
 use fullpipe_analysis::{Diagnosis, Facts, HostSettings, Iperf3Log, Limit, render_text};
 use fullpipe_units::{Duration, Rate};
 

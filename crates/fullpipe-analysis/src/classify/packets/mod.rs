@@ -23,15 +23,14 @@ mod words;
 
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use fullpipe_units::{Bytes, Instant, Rate};
 
 use super::reader::{by_reader_or_path, whose_window};
 use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, without_blips};
 use super::spans::{self, Verdict, around, round_trip};
 use super::window::{Flow, Window, median, stretch};
-use super::{Basis, Classification, HostFacts, Past, losses};
-use crate::explain::{Confidence, Limit};
-use crate::input::capture::Side;
+use super::{Basis, Classification, Confidence, HostFacts, Limit, Past, losses};
+use crate::input::capture::{Capture, Sample, Side};
 
 /// Round trips on either side over which packets are counted.
 const NEAR: u64 = 1;
@@ -56,39 +55,16 @@ const BEARS: f64 = 0.9;
 /// What is in flight stays the same if it differs by less than this part of itself.
 const FLAT: f64 = 0.08;
 
-/// What the packets of a span of time show of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// The end of the span.
-    pub at: Instant,
-    /// Most octets in flight: sent and not acknowledged, by what the sender knew.
-    pub flight_size: Bytes,
-    /// Of these, those that the receiver had not said to have (SACK).
-    pub inflight: Bytes,
-    /// The receiver's window; `None` without its scale.
-    pub rwnd: Option<Bytes>,
-    /// Mean round trip of what was sent; `None` where nothing tells it.
-    pub rtt: Option<Duration>,
-    /// Octets that arrived so far.
-    pub delivered: Bytes,
-    /// Segments sent again so far.
-    pub retransmits: u64,
-    /// Packets with new data.
-    pub sent: u32,
-    /// Of these, those after which less than a segment fits into the window.
-    pub full: u32,
-    /// Of these, those that are not whole segments and yet not what the window cut off: the sender had no more data.
-    pub short: u32,
-    /// Of these, those that left at once after an ACK.
-    pub prompt: u32,
-    /// ACKs that passed.
-    pub acks: u32,
-    /// Nothing was captured though data moved: whoever captured was away.
-    pub unseen: bool,
+/// The limits over time of the connection that a capture explains, by what its packets show; `line` is the rate of
+/// the line, where it is known.
+pub fn classify_capture(capture: &Capture, line: Option<Rate>) -> Classification {
+    let connection = capture.connection();
+    let packets = Packets::new(capture.samples(), connection.side, connection.mss, line);
+    if connection.handshake { packets.classify() } else { packets.begun_before().classify() }
 }
 
 /// A flow as its packets show it.
-pub(crate) struct Packets<'a> {
+struct Packets<'a> {
     samples: &'a [Sample],
     side: Side,
     /// The samples as rows. What packets do not show is zero there, and no rule that is asked here reads it.
@@ -99,17 +75,17 @@ pub(crate) struct Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    pub(crate) fn new(samples: &'a [Sample], side: Side, mss: Bytes, line: Option<Rate>) -> Self {
+    fn new(samples: &'a [Sample], side: Side, mss: Bytes, line: Option<Rate>) -> Self {
         Self { samples, side, rows: rows(samples, mss), line, began_before: false }
     }
 
     /// The same of a capture that began when the flow was under way.
-    pub(crate) fn begun_before(self) -> Self {
+    fn begun_before(self) -> Self {
         Self { began_before: true, ..self }
     }
 
     /// The limits over time, with their evidence.
-    pub(crate) fn classify(&self) -> Classification {
+    fn classify(&self) -> Classification {
         let goes_by_rate = bears_loss(&self.rows);
         let host = |by_rate: bool| HostFacts {
             line: self.line,
@@ -366,8 +342,19 @@ fn is_flat(window: Window<'_>, mss: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fullpipe_units::Duration;
+
     use super::*;
     use crate::classify::samples::MSS;
+    use crate::input::capture::made::spoilt;
+
+    /// Whatever a spoilt capture still holds is classified, and never a panic.
+    #[test]
+    fn any_capture_is_classified() {
+        for octets in spoilt() {
+            let _ = Capture::read(&octets[..], None).map(|capture| classify_capture(&capture, None));
+        }
+    }
 
     /// A reader frees 128 KiB at a time, and a sender with a small `Cwnd` fills that again by a flight each 44 ms, late as the ACKs come
     /// while the window stands still: round trips that a queue might stretch, and a steady rate, which a shaper might have.

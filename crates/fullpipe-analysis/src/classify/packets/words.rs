@@ -2,14 +2,13 @@
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
-use super::{Packets, Sample};
-use crate::classify::Classified;
+use super::Packets;
 use crate::classify::losses::Losses;
 use crate::classify::rules::QUEUE;
 use crate::classify::tally::{self, Tally};
 use crate::classify::window::payload;
-use crate::explain::{Finding, Limit};
-use crate::input::capture::Side;
+use crate::classify::{Classified, Finding, Limit};
+use crate::input::capture::{Sample, Side};
 
 /// One finding a limit, the longest first.
 pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: &Losses) -> Vec<Finding> {

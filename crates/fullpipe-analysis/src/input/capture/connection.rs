@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::Room;
 use super::course::{Course, Loops};
 use super::half::{Ack, Counts, Data, Half, Sent};
+use super::sample::Sample;
 use super::told::{Answers, Told};
-use crate::classify::packets::Sample;
 
 /// Payload of a full segment while none is known: Ethernet's MTU with timestamps.
 const USUAL_MSS: u64 = 1_448;

@@ -3,7 +3,7 @@
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::connection::Side;
-use crate::classify::packets::Sample;
+use super::sample::Sample;
 use crate::input::iperf3::Interval;
 
 /// Length of a span at first: ten of them are a round trip of a long path.

@@ -16,6 +16,9 @@ mod connection;
 mod course;
 mod frames;
 mod half;
+#[cfg(test)]
+pub(crate) mod made;
+mod sample;
 mod told;
 
 use std::collections::BTreeMap;
@@ -27,8 +30,6 @@ use fullpipe_units::{Bytes, Instant, Rate};
 
 use super::InputError;
 use super::iperf3::{Format, Iperf3Log, Role, RttRange, Summary};
-use crate::classify::Classification;
-use crate::classify::packets::{Packets, Sample};
 use connection::{Seen, Tracked};
 use frames::Ending;
 use half::Memory;
@@ -36,6 +37,7 @@ use half::Memory;
 pub use connection::{Connection, Side};
 pub use frames::is_capture;
 pub use half::Counts;
+pub use sample::Sample;
 
 /// Connections that are followed; of more only the first are.
 const MOST_CONNECTIONS: usize = 4_096;
@@ -147,13 +149,6 @@ impl Capture {
     /// What packets show of it over time, in spans of some milliseconds.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
-    }
-
-    /// The limits over time, by what packets show; `line` is the rate of the line, where it is known.
-    pub fn classify(&self, line: Option<Rate>) -> Classification {
-        let connection = self.connection();
-        let packets = Packets::new(&self.samples, connection.side, connection.mss, line);
-        if connection.handshake { packets.classify() } else { packets.begun_before().classify() }
     }
 
     /// What the reader should know of the capture.

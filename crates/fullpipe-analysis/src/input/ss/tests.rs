@@ -1,29 +1,6 @@
+use super::made::{HEADER, dump, dumps_of, malformed};
 use super::*;
-use crate::explain::{Facts, Limit, explain};
 use crate::input::Kind;
-
-const HEADER: &str = "State Recv-Q Send-Q  Local Address:Port  Peer Address:PortProcess\n";
-
-/// A dump of one connection, as iproute2 6.1 prints it, `i` tenths of a second into a transfer of 1 MB a second.
-fn dump(i: u64) -> String {
-    format!(
-        "{HEADER}ESTAB 0      3874816     192.0.2.1:52296    198.51.100.7:443  users:((\"x\",pid=7,fd=4))\n\
-         \t skmem:(r0,rb131072,t0,tb4194304,f1792,w1000000,o0,bl0,d0) ts sack cubic wscale:10,10 rto:252 \
-         rtt:50.6/4.176 mss:1448 pmtu:1500 rcvmss:536 advmss:1448 cwnd:100 ssthresh:80 bytes_sent:1577472 \
-         bytes_acked:{} segs_out:38 data_segs_out:36 send 22.9Mbps lastsnd:4 lastrcv:{} lastack:12 \
-         pacing_rate 27.5Mbps delivery_rate 8Mbps delivered:{} busy:{}ms unacked:100 retrans:0/{} \
-         rcv_space:65495 rcv_ssthresh:65495 notsent:300000 minrtt:50 snd_wnd:950272 some_day:7 new_flag\n",
-        100_000 * i,
-        300 + 100 * i,
-        69 * i,
-        300 + 100 * i,
-        i / 10
-    )
-}
-
-fn dumps_of(count: u64) -> String {
-    (1..=count).map(dump).collect()
-}
 
 #[test]
 fn fields_are_taken_by_name() {
@@ -88,33 +65,6 @@ fn time_is_told_by_counters() {
     assert_eq!(parse(&one_line, None).expect("dumps").rows().len(), 30);
 }
 
-/// What many dumps show is the classifier's; what one shows is less sure, and says so.
-#[test]
-fn one_dump_is_a_snapshot() {
-    let limit = |text: &str| {
-        let trace = parse(text, None).expect("dumps");
-        let findings = explain(&Facts::of_trace(&trace)).expect("an explanation").findings;
-        findings.into_iter().next().expect("a finding")
-    };
-    let whole = limit(&dumps_of(100));
-    assert_eq!(whole.limit, Limit::Cwnd);
-    let one = limit(&dump(5));
-    assert_eq!(one.limit, Limit::Cwnd);
-    assert!(one.confidence < whole.confidence);
-    assert!(one.could_not_tell[0].starts_with("one sample cannot tell"), "{one:#?}");
-    let full = dump(5).replace("snd_wnd:950272", "snd_wnd:144800");
-    assert_eq!(limit(&full).limit, Limit::Rwnd);
-    let empty = dump(5).replace("notsent:300000 ", "");
-    assert_eq!(limit(&empty).limit, Limit::App);
-    // A window of zero is not printed, a window that this ss does not know neither.
-    let closed = format!("{}{}", dump(5), dump(6).replace(" snd_wnd:950272", "").replace("52296", "52297"));
-    assert_eq!(parse(&closed, Some(2)).expect("a dump").rows()[0].sender.rwnd, Bytes::ZERO);
-    let unknown = parse(&dump(5).replace(" snd_wnd:950272", ""), None).expect("a dump");
-    assert!(unknown.notes().iter().any(|note| note.contains("the receiver's window is not shown")));
-    let silent = dump(5).replace("delivery_rate 8Mbps", "");
-    assert!(parse(&silent, None).expect_err("nothing to tell").message.contains("sent nothing of late"));
-}
-
 #[test]
 fn one_of_several_connections_is_chosen() {
     let two: String = (1..=20)
@@ -150,36 +100,25 @@ fn rates_and_times_are_read_in_every_spelling() {
     }
 }
 
-/// Anything that is pasted: cut off anywhere, or with a byte changed.
+/// A window of zero is not printed, a window that this ss does not know neither.
+#[test]
+fn what_a_dump_does_not_show_is_said() {
+    let closed = format!("{}{}", dump(5), dump(6).replace(" snd_wnd:950272", "").replace("52296", "52297"));
+    assert_eq!(parse(&closed, Some(2)).expect("a dump").rows()[0].sender.rwnd, Bytes::ZERO);
+    let unknown = parse(&dump(5).replace(" snd_wnd:950272", ""), None).expect("a dump");
+    assert!(unknown.notes().iter().any(|note| note.contains("the receiver's window is not shown")));
+    let silent = dump(5).replace("delivery_rate 8Mbps", "");
+    assert!(parse(&silent, None).expect_err("nothing to tell").message.contains("sent nothing of late"));
+}
+
 #[test]
 fn malformed_input_never_panics() {
     let text = dumps_of(12);
     assert_eq!(Kind::of(&text), Kind::Ss);
     assert_eq!(Kind::of(&format!("$ while sleep 0.1; do ss -ti; done\n{text}")), Kind::Ss);
-    let take = |text: &str| match parse(text, None) {
-        Ok(trace) => drop(explain(&Facts::of_trace(&trace))),
-        Err(error) => assert!(!error.hint.is_empty() && !error.message.contains('\n'), "{error}"),
-    };
-    (0..text.len()).step_by(7).filter_map(|end| text.get(..end)).for_each(take);
-    for ordinal in 0..1_000 {
-        let random = fullpipe_units::draw(1, 1, ordinal);
-        let mut changed = text.clone().into_bytes();
-        let at = random as usize % changed.len();
-        changed[at] = (random >> 56) as u8;
-        take(&String::from_utf8_lossy(&changed));
+    for text in malformed() {
+        if let Err(error) = parse(&text, None) {
+            assert!(!error.hint.is_empty() && !error.message.contains('\n'), "{error}");
+        }
     }
-    for odd in [
-        "",
-        HEADER,
-        "ESTAB 0 0",
-        "ESTAB 0 0 a b",
-        "ESTAB 0 0 a:1 b:2\n\t mss:0 cwnd:0",
-        "\t cwnd:1 rtt:1 rto:1",
-    ] {
-        take(odd);
-    }
-    let huge = dump(5)
-        .replace("cwnd:100", "cwnd:18446744073709551615")
-        .replace("unacked:100", "unacked:18446744073709551615");
-    take(&huge);
 }

@@ -9,12 +9,13 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use super::scene::replay;
 use super::{Frame, Held, Made, Scene};
 use crate::advice::{Command, Host, Scope};
-use crate::classify::Classified;
-use crate::explain::{Facts, Limit, RttSource};
+use crate::classify::{Classified, Limit};
+use crate::explain::{Facts, RttSource};
+use crate::ladder::{Rung, Source};
+use crate::report::Diagnosis;
 use crate::report::offered::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement};
-use crate::report::{Diagnosis, Rung, Source};
 
 /// The whole diagnosis as a page. Each simulated rung is simulated once more, with one of the seeds that its
 /// figure is the mean of, for its course over time.

@@ -11,11 +11,11 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 
 use super::curve::{Curve, short};
-use crate::classify::packets::Sample;
 use crate::explain::RttSource;
+use crate::input::capture::Sample;
 use crate::input::iperf3::Iperf3Log;
-use crate::ladder::HEADERS;
 use crate::report::PathSummary;
+use crate::segment::HEADERS;
 
 /// Rows of a run that is made again for the charts, before they are thinned.
 const ROWS: u64 = 1_500;

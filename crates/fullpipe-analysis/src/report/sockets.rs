@@ -5,9 +5,10 @@ use std::fmt::{self, Write};
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::SocketReport;
-use crate::offered::{Carries, Memory};
-use crate::report::becomes;
+use super::offered::becomes;
+use crate::classify::Confidence;
+use crate::demand::{Carries, Memory};
+use crate::sockets::SocketReport;
 
 /// Measured growth below this part of what is sent is the sawtooth of a queue, not a growing one.
 const NOTABLE_GROWTH: f64 = 0.1;
@@ -78,7 +79,6 @@ fn rtt(millis: f64) -> Duration {
 }
 
 fn limit(report: &SocketReport) -> Cow<'static, str> {
-    use crate::explain::Confidence;
     match report.limit {
         None => "-".into(),
         Some(limit) if report.confidence == Some(Confidence::Low) => format!("{limit}?").into(),
@@ -87,7 +87,7 @@ fn limit(report: &SocketReport) -> Cow<'static, str> {
 }
 
 /// The largest of the sockets as lines, for a report that explains one of them.
-pub(crate) fn table(reports: &[SocketReport]) -> Vec<String> {
+pub(super) fn table(reports: &[SocketReport]) -> Vec<String> {
     let widest = reports.iter().take(MOST_LINES).map(|report| report.remote.to_string().len()).max();
     let width = widest.unwrap_or(0).max(4);
     let row =
@@ -114,4 +114,72 @@ pub(crate) fn table(reports: &[SocketReport]) -> Vec<String> {
         lines.push(format!("  and {more} more that carried less"));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_units::Instant;
+
+    use super::*;
+    use crate::classify::HostFacts;
+    use crate::sockets::Sockets;
+    use crate::sockets::made::{MEMORY, run, sample};
+
+    /// What waits in the kernel and grows is told with the memory's end; of a steady queue nothing is said.
+    #[test]
+    fn a_growing_queue_is_told_with_its_end() {
+        let mut growing = Sockets::new(HostFacts::default());
+        run(&mut growing, 1, 1, 11, 69);
+        let line = lines(&growing.interval(None, MEMORY), MEMORY);
+        assert!(
+            line.contains("8 Mbit/s") && line.contains("cwnd") && line.contains("are full after 16.7 min"),
+            "{line}"
+        );
+        let mut steady = Sockets::new(HostFacts::default());
+        run(&mut steady, 1, 1, 11, 0);
+        assert!(!lines(&steady.interval(None, MEMORY), MEMORY).contains("offered"));
+    }
+
+    #[test]
+    fn a_table_has_the_largest() {
+        let mut sockets = Sockets::new(HostFacts::default());
+        for id in 1..=12 {
+            for tenth in 1..=20 {
+                let at = Instant::ZERO + Duration::from_millis(100 * tenth);
+                sockets.take(at, &sample(id, id * 10_000 * tenth, 50));
+            }
+        }
+        let table = table(&sockets.whole(None, MEMORY));
+        assert_eq!(table.len(), 12);
+        assert!(table[11].contains("2 more"), "{table:#?}");
+    }
+
+    /// Lines have no room for why, so reports without it make the same ones.
+    #[test]
+    fn reports_without_words_make_the_same_lines() {
+        let (mut whole, mut brief) =
+            (Sockets::new(HostFacts::default()), Sockets::new(HostFacts::default()).without_words());
+        for sockets in [&mut whole, &mut brief] {
+            run(sockets, 1, 1, 11, 0);
+            // One that moved nothing, and yet something waits.
+            run(sockets, 2, 0, 2, 0);
+        }
+        let whole = lines(&whole.interval(None, MEMORY), MEMORY);
+        assert_eq!(whole, lines(&brief.interval(None, MEMORY), MEMORY));
+        assert_eq!(whole.lines().count(), 2);
+    }
+
+    /// Number, ends, rate, round trip, limit and what waits: the columns stand below their names, and the time is each socket's own.
+    #[test]
+    fn a_line_has_its_columns() {
+        let mut sockets = Sockets::new(HostFacts::default());
+        run(&mut sockets, 1, 1, 11, 0);
+        run(&mut sockets, 2, 1, 21, 0);
+        assert_eq!(
+            heading() + &lines(&sockets.interval(None, MEMORY), MEMORY),
+            " seconds    #  connection                                           sent       rtt  limit         unsent\n     \
+             1.1    1  192.0.2.1:1001 > 192.0.2.1:443                   8 Mbit/s      50ms  cwnd          70.7 KiB\n     \
+             2.1    2  192.0.2.1:1002 > 192.0.2.1:443                   8 Mbit/s      50ms  cwnd          70.7 KiB\n"
+        );
+    }
 }

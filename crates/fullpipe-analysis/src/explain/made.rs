@@ -1,0 +1,28 @@
+//! Logs that tests make.
+
+use super::Facts;
+use crate::input::iperf3::Iperf3Log;
+
+/// A log of one-second intervals: Mbit/s, retransmissions, Cwnd in KiB.
+pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Iperf3Log {
+    let mut text =
+        String::from("Connecting to host h, port 5201\n[ ID] Interval Transfer Bitrate Retr Cwnd\n");
+    let mut total = 0.0;
+    let mut end = 0;
+    for (mbps, retr, cwnd) in rows {
+        let mib = mbps * 1e6 / 8.0 / 1048576.0;
+        let start = end;
+        end += 1;
+        total += mib;
+        text +=
+            &format!("[  5] {start}.00-{end}.00 sec {mib} MBytes {mbps} Mbits/sec {retr} {cwnd} KBytes\n");
+    }
+    let mean = total * 8.0 * 1.048_576 / f64::from(end);
+    text += &format!("[  5] 0.00-{end}.00 sec {total} MBytes {mean} Mbits/sec 0 sender\n");
+    Iperf3Log::parse(&text).unwrap()
+}
+
+/// Nothing else is known of the log but the RTT.
+pub(crate) fn facts<'a>(log: &'a Iperf3Log, rtt: &str) -> Facts<'a> {
+    Facts { rtt: rtt.parse().ok(), ..Facts::of(log) }
+}

@@ -1,0 +1,41 @@
+//! Sockets that tests make.
+
+use std::net::SocketAddr;
+
+use fullpipe_lab::trace::{ReceiverInfo, TcpInfo};
+use fullpipe_units::{Bytes, Duration, Instant};
+
+use super::{Sample, Sockets};
+use crate::classify::samples::{MSS, row};
+use crate::demand::Memory;
+
+/// A sender that is held by its congestion window: 100 segments a round trip of 50 ms, and `unsent` segments wait.
+fn sender(delivered: u64, unsent: u64) -> TcpInfo {
+    TcpInfo { delivered: Bytes::new(delivered), notsent: Bytes::new(unsent * MSS), ..row(0).sender }
+}
+
+/// Of so many bytes acknowledged.
+pub(crate) fn sample(id: u64, acked: u64, unsent: u64) -> Sample<'static> {
+    let end = |port: u16| SocketAddr::from(([192, 0, 2, 1], port));
+    Sample {
+        id,
+        local: end(1_000 + id as u16),
+        remote: end(443),
+        cc: "cubic",
+        sender: sender(acked, unsent),
+        receiver: ReceiverInfo { received: Bytes::ZERO, unread: Bytes::ZERO, rcvbuf: Bytes::ZERO },
+        acked: Bytes::new(acked),
+        queued: Bytes::new((100 + unsent) * MSS),
+    }
+}
+
+/// What the queue may take.
+pub(crate) const MEMORY: Memory = Memory::Given(Bytes::new(1_000_000_000));
+
+/// Ten samples a second from `from` on: 1 MB a second is acknowledged, and the queue grows by so many segments a sample.
+pub(crate) fn run(sockets: &mut Sockets, id: u64, from: u64, samples: u64, growth: u64) {
+    for tenth in from..from + samples {
+        let at = Instant::ZERO + Duration::from_millis(100 * tenth);
+        sockets.take(at, &sample(id, 100_000 * tenth, 50 + growth * tenth));
+    }
+}

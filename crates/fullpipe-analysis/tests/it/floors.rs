@@ -1,0 +1,469 @@
+//! The crate's modules stand on floors, and a module uses its own floor and lower ones only.
+//!
+//! Read is every path that begins with `crate`, `super` or `self`, wherever it stands: in a `use`, a body, a type, a
+//! macro, an attribute such as `serialize_with = "crate::json::bps"`. Comments and other strings are left out.
+//! `crate::Name` with a name that `lib.rs` re-exports hides the floor of what is meant, and is refused. There are no
+//! exceptions: what is used on two floors belongs on the lower one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write};
+use std::path::{Path, PathBuf};
+use std::{fs, iter};
+
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// The floors, lowest first, with their modules. `lib.rs` stands above all.
+const FLOORS: [(&str, &[&str]); 6] = [
+    // What was measured, as values; and what every module reckons with.
+    ("input", &["input", "json", "laws", "segment", "stats"]),
+    // Limits over time, of a flow that is over or still runs, and of all sockets of a host.
+    ("classify", &["classify", "demand", "latency", "live", "sockets"]),
+    // Findings: what limits a run, and why.
+    ("explain", &["explain", "side_by_side"]),
+    // What each remedy brings, simulated.
+    ("ladder", &["advice", "ladder", "offered", "whatif"]),
+    // What to change on a host.
+    ("tune", &["tune"]),
+    // Documents and text; and what compares the rest with kernels.
+    ("report", &["proof", "report", "situations"]),
+];
+
+/// A path in a module's source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Mention {
+    file: String,
+    line: usize,
+    /// The top-level module in which it stands; empty in `lib.rs`.
+    by: String,
+    /// What follows the crate's root: a top-level module if all is well, empty for the root itself.
+    of: String,
+    path: String,
+}
+
+/// The number of a module's floor and its name.
+fn floor(module: &str) -> Option<(usize, &'static str)> {
+    let number = FLOORS.iter().position(|(_, modules)| modules.contains(&module))?;
+    Some((number, FLOORS[number].0))
+}
+
+/// Why a path may not stand where it does.
+fn objection(mention: &Mention) -> Option<String> {
+    let Mention { file, line, by, of, path } = mention;
+    let begin = format!("{file}:{line}: {path}:");
+    // In `lib.rs` everything may be used.
+    if by.is_empty() {
+        return None;
+    }
+    let Some((own, own_name)) = floor(by) else {
+        return Some(format!("{begin} module {by} has no floor: give it one in FLOORS"));
+    };
+    match floor(of) {
+        Some((number, _)) if number <= own => None,
+        Some((_, name)) => Some(format!(
+            "{begin} {by} is on floor {own_name} and may not use {of}, which is on floor {name} above it: \
+             move what both use to {own_name} or below"
+        )),
+        None => {
+            Some(format!("{begin} '{of}' is no module of the crate: name the module that has it, not lib.rs"))
+        }
+    }
+}
+
+/// Modules of one floor that use each other in a circle, each with the place where it uses the next.
+fn circle(mentions: &[Mention]) -> Option<String> {
+    let mut uses: BTreeMap<&str, BTreeMap<&str, &Mention>> = BTreeMap::new();
+    for mention in mentions.iter().filter(|mention| !mention.by.is_empty() && mention.by != mention.of) {
+        uses.entry(&mention.by).or_default().entry(&mention.of).or_insert(mention);
+    }
+    fn follow<'a>(
+        at: &'a str,
+        uses: &BTreeMap<&'a str, BTreeMap<&'a str, &'a Mention>>,
+        way: &mut Vec<&'a Mention>,
+        done: &mut BTreeSet<&'a str>,
+    ) -> Option<String> {
+        if let Some(begin) = way.iter().position(|mention| mention.by == at) {
+            let steps =
+                way[begin..].iter().map(|m| format!("{}:{}: {} uses {}", m.file, m.line, m.by, m.path));
+            return Some(steps.collect::<Vec<_>>().join("\n"));
+        }
+        if !done.contains(at) {
+            for (next, mention) in uses.get(at).into_iter().flatten() {
+                way.push(mention);
+                let found = follow(next, uses, way, done);
+                way.pop();
+                if found.is_some() {
+                    return found;
+                }
+            }
+            done.insert(at);
+        }
+        None
+    }
+    let mut done = BTreeSet::new();
+    uses.keys().find_map(|module| follow(module, &uses, &mut Vec::new(), &mut done))
+}
+
+/// Reads the paths of one file.
+struct Reader<'a> {
+    file: &'a str,
+    /// Of the module at this place of the file, from the root down.
+    module: Vec<String>,
+    mentions: Vec<Mention>,
+}
+
+impl Reader<'_> {
+    /// The paths of `source`, which is the content of `module`.
+    fn mentions(file: &str, module: &[&str], source: &str) -> Vec<Mention> {
+        let module = module.iter().map(ToString::to_string).collect();
+        let mut reader = Reader { file, module, mentions: Vec::new() };
+        let tokens = source.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
+        reader.read(tokens, None);
+        reader.mentions
+    }
+
+    /// `line` is that of the string from which the tokens were read.
+    fn read(&mut self, tokens: TokenStream, line: Option<usize>) {
+        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+        let mut at = 0;
+        while let Some(token) = tokens.get(at) {
+            let next = tokens.get(at + 1);
+            at += 1;
+            match (token, next) {
+                (TokenTree::Ident(word), Some(TokenTree::Group(group)))
+                    if word == "pub" && is_scope(group) =>
+                {
+                    at += 1
+                }
+                (TokenTree::Ident(word), Some(TokenTree::Ident(name))) if word == "mod" => {
+                    if let Some(TokenTree::Group(group)) = tokens.get(at + 1) {
+                        self.module.push(name.to_string());
+                        self.read(group.stream(), line);
+                        self.module.pop();
+                        at += 1;
+                    }
+                    at += 1;
+                }
+                (TokenTree::Ident(word), Some(TokenTree::Punct(mark)))
+                    if word == "include" && mark.as_char() == '!' =>
+                {
+                    self.refuse(token, line, "include!");
+                }
+                (TokenTree::Ident(word), _) if word == "crate" || word == "super" || word == "self" => {
+                    at += self.path(Vec::new(), Some(self.module.clone()), &tokens[at - 1..], line) - 1;
+                }
+                (TokenTree::Punct(mark), _) if mark.as_char() == '#' => {
+                    if next.is_some_and(|next| is_punct(next, '!')) {
+                        at += 1;
+                    }
+                    if let Some(TokenTree::Group(group)) = tokens.get(at) {
+                        self.attribute(group.stream());
+                        at += 1;
+                    }
+                }
+                (TokenTree::Group(group), _) => self.read(group.stream(), line),
+                _ => {}
+            }
+        }
+    }
+
+    /// Of an attribute also its strings: serde takes paths in them.
+    fn attribute(&mut self, tokens: TokenStream) {
+        let Some(first) = tokens.clone().into_iter().next() else { return };
+        match first.to_string().as_str() {
+            "doc" => {}
+            "path" => self.refuse(&first, None, "#[path]"),
+            _ => {
+                self.strings(tokens.clone());
+                self.read(tokens, None);
+            }
+        }
+    }
+
+    fn strings(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => self.strings(group.stream()),
+                TokenTree::Literal(literal) => {
+                    let (line, text) = (literal.span().start().line, literal.to_string());
+                    let inside = text.find('"').zip(text.rfind('"')).and_then(|(a, z)| text.get(a + 1..z));
+                    // Prose has no paths.
+                    if let Some(Ok(tokens)) = inside.filter(|text| text.contains("::")).map(str::parse) {
+                        self.read(tokens, Some(line));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A path or, in braces, the rest of several: `written` is what was read of it, and `base` the module that it has
+    /// come to, `None` beyond a name that is no keyword. Answers with the number of tokens that it took.
+    fn path(
+        &mut self,
+        written: Vec<String>,
+        base: Option<Vec<String>>,
+        tokens: &[TokenTree],
+        line: Option<usize>,
+    ) -> usize {
+        let Some(first) = tokens.first() else { return 0 };
+        let rest = || tokens.get(1).zip(tokens.get(2)).filter(|(a, b)| is_punct(a, ':') && is_punct(b, ':'));
+        let place = line.unwrap_or_else(|| first.span().start().line);
+        match first {
+            TokenTree::Group(group) if !written.is_empty() => {
+                let tokens: Vec<TokenTree> = group.stream().into_iter().collect();
+                for one in tokens.split(|token| is_punct(token, ',')) {
+                    self.path(written.clone(), base.clone(), one, line);
+                }
+                return 1;
+            }
+            TokenTree::Ident(word) => {
+                let name = word.to_string();
+                let known = base.as_ref();
+                let base = match (name.as_str(), base.clone()) {
+                    ("crate", _) => Some(Vec::new()),
+                    ("self", base) => base,
+                    ("super", Some(mut base)) => {
+                        base.pop();
+                        Some(base)
+                    }
+                    _ => None,
+                };
+                let written: Vec<String> = written.into_iter().chain(iter::once(name)).collect();
+                // The first name after the root is what counts; the rest is read to be printed.
+                if base.is_none() && known.is_some_and(Vec::is_empty) {
+                    self.mention(place, word.to_string(), &written, &tokens[1..]);
+                }
+                if rest().is_some() {
+                    return 3 + self.path(written, base, &tokens[3..], line);
+                }
+                // A lone `self` is a value; a root that nothing follows is a name for all there is.
+                if base.is_some_and(|base| base.is_empty()) && written != ["self"] {
+                    self.mention(place, String::new(), &written, &[]);
+                }
+                return 1;
+            }
+            TokenTree::Punct(mark) if mark.as_char() == '*' && base.as_ref().is_some_and(Vec::is_empty) => {
+                self.mention(place, "*".into(), &[written, vec!["*".into()]].concat(), &[]);
+            }
+            _ => {}
+        }
+        1
+    }
+
+    fn mention(&mut self, line: usize, of: String, written: &[String], rest: &[TokenTree]) {
+        let mut path = written.join("::");
+        for more in rest.chunks(3) {
+            let [a, b, TokenTree::Ident(name)] = more else { break };
+            if !(is_punct(a, ':') && is_punct(b, ':')) {
+                break;
+            }
+            let _ = write!(path, "::{name}");
+        }
+        let by = self.module.first().cloned().unwrap_or_default();
+        self.mentions.push(Mention { file: self.file.into(), line, by, of, path });
+    }
+
+    /// What would bring in a source that is not read.
+    fn refuse(&mut self, token: &TokenTree, line: Option<usize>, what: &str) {
+        let line = line.unwrap_or_else(|| token.span().start().line);
+        self.mention(line, what.into(), &[what.into()], &[]);
+    }
+}
+
+fn is_punct(token: &TokenTree, mark: char) -> bool {
+    matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
+}
+
+/// Whether it is that of `pub(crate)`, `pub(super)` or `pub(in ...)`, which use nothing.
+fn is_scope(group: &Group) -> bool {
+    let words: Vec<String> = group.stream().into_iter().map(|token| token.to_string()).collect();
+    let one = |word: &str| words.len() == 1 && words[0] == word;
+    group.delimiter() == Delimiter::Parenthesis
+        && (one("crate") || one("super") || one("self") || words.first().is_some_and(|word| word == "in"))
+}
+
+/// Every file of a folder and what is in it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All paths of the crate's sources.
+fn all() -> Vec<Mention> {
+    let source = root().join("src");
+    let mut mentions = Vec::new();
+    for file in files(&source).iter().filter(|file| file.extension().is_some_and(|of| of == "rs")) {
+        let below = file.strip_prefix(&source).expect("below").with_extension("");
+        let mut module: Vec<&str> = below.iter().map(|part| part.to_str().expect("UTF-8")).collect();
+        if module == ["lib"] || module.last() == Some(&"mod") {
+            module.pop();
+        }
+        let name = file.strip_prefix(root()).expect("below").display().to_string();
+        mentions.extend(Reader::mentions(&name, &module, &fs::read_to_string(file).expect("text")));
+    }
+    mentions
+}
+
+/// One a line.
+struct Lines(Vec<String>);
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| write!(f, "\n{line}"))
+    }
+}
+
+#[test]
+fn every_module_has_one_floor() {
+    let entry = fs::read_to_string(root().join("src/lib.rs")).expect("text");
+    let tokens: Vec<TokenTree> = entry.parse::<TokenStream>().expect("Rust").into_iter().collect();
+    let named = |pair: &[TokenTree]| match pair {
+        [TokenTree::Ident(word), TokenTree::Ident(name)] if word == "mod" => Some(name.to_string()),
+        _ => None,
+    };
+    let mut modules: Vec<String> = tokens.windows(2).filter_map(named).collect();
+    let mut listed: Vec<&str> = FLOORS.iter().flat_map(|(_, modules)| modules.iter().copied()).collect();
+    modules.sort();
+    listed.sort_unstable();
+    assert_eq!(modules, listed, "left the modules of lib.rs, right those of FLOORS");
+}
+
+#[test]
+fn no_module_uses_a_higher_floor() {
+    let mentions = all();
+    assert!(mentions.len() > 100, "the sources were not read: {} paths", mentions.len());
+    let objections: Vec<String> = mentions.iter().filter_map(objection).collect();
+    assert!(objections.is_empty(), "{:?}\n", Lines(objections));
+}
+
+#[test]
+fn modules_of_one_floor_make_no_circle() {
+    let found = circle(&all());
+    assert!(found.is_none(), "a circle:\n{}\n", found.unwrap_or_default());
+}
+
+/// Expressions of a template are Rust too, and are not read here.
+#[test]
+fn templates_name_no_module() {
+    for file in files(&root().join("templates")) {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        assert!(!text.contains("crate::") && !text.contains("super::"), "{}", file.display());
+    }
+}
+
+/// The paths of a text in `module`, a line each.
+fn paths(module: &[&str], text: &str) -> String {
+    let mut found = String::new();
+    for Mention { line, of, path, .. } in Reader::mentions("x.rs", module, text) {
+        let _ = writeln!(found, "{line} {of}: {path}");
+    }
+    found
+}
+
+#[test]
+fn paths_are_found_wherever_they_stand() {
+    let text = r##"
+use crate::{input::{self, Kind}, stats::LossEstimate as Loss, ladder};
+use super::super::tune::{plan, aim::Aim};
+fn body<'a>(of: crate::explain::Facts<'a>) -> Vec<crate::report::Rung> {
+    let text = format!("{}", crate::laws::rate(1));
+    <crate::live::Live as Default>::default(); self.x(); 'a'
+}
+#[derive(Serialize)]
+struct S {
+    #[serde(rename = "crate", serialize_with = "crate::json::bps")]
+    rate: u64,
+}
+mod inner {
+    use super::own;
+    use super::super::super::advice::Host;
+    use {crate::offered::Offered, std::fmt};
+}
+macro_rules! m { () => { $crate::proof::Held } }
+"##;
+    assert_eq!(
+        paths(&["classify", "rules"], text),
+        "2 input: crate::input\n2 stats: crate::stats::LossEstimate\n2 ladder: crate::ladder\n\
+         3 tune: super::super::tune\n\
+         4 explain: crate::explain::Facts\n4 report: crate::report::Rung\n\
+         5 laws: crate::laws::rate\n6 live: crate::live::Live\n\
+         10 json: crate::json::bps\n\
+         15 advice: super::super::super::advice::Host\n16 offered: crate::offered::Offered\n\
+         18 proof: crate::proof::Held\n"
+    );
+}
+
+#[test]
+fn comments_strings_and_own_paths_are_none() {
+    let text = r##"
+//! [`crate::report`]
+/// See [`super::super::report`].
+// crate::report::Rung
+/* crate::report /* crate::report */ */
+pub(crate) fn text(self) -> &'static str { self::own(); super::own(); "crate::report" }
+pub(in crate::classify) struct S(pub(super) u8, pub(crate) u8);
+const RAW: &str = r#"crate::report " crate::report"#;
+#[doc = "crate::report"]
+mod tests { use super::*; }
+"##;
+    assert_eq!(paths(&["classify", "rules"], text), "");
+}
+
+/// What would hide a floor: the root under another name, all of it, a source from elsewhere.
+#[test]
+fn what_hides_a_floor_is_found() {
+    let text = "use crate as all;\nuse crate::*;\nuse super::{self as root};\nextern crate self as me;\n\
+                include!(\"x\");\n#[path = \"y.rs\"]\nmod y;\npub struct S(pub (crate::report::Rung));\nuse super::Limit;";
+    assert_eq!(
+        paths(&["stats"], text),
+        "1 : crate\n2 *: crate::*\n3 : super::self\n4 : crate\n5 include!: include!\n6 #[path]: #[path]\n\
+         8 report: crate::report::Rung\n9 Limit: super::Limit\n"
+    );
+}
+
+#[test]
+fn a_forbidden_use_is_named() {
+    let text = "use crate::input::Kind;\nuse crate::report::Rung;\nfn f() { crate::render_text() }";
+    let mentions = Reader::mentions("src/ladder/walk.rs", &["ladder", "walk"], text);
+    assert_eq!(
+        mentions.iter().filter_map(objection).collect::<Vec<_>>(),
+        [
+            "src/ladder/walk.rs:2: crate::report::Rung: ladder is on floor ladder and may not use report, which is on \
+             floor report above it: move what both use to ladder or below",
+            "src/ladder/walk.rs:3: crate::render_text: 'render_text' is no module of the crate: name the module that \
+             has it, not lib.rs",
+        ]
+    );
+    let new = Reader::mentions("src/new.rs", &["new"], "use crate::input::Kind;");
+    assert_eq!(
+        new.iter().filter_map(objection).collect::<Vec<_>>(),
+        ["src/new.rs:1: crate::input::Kind: module new has no floor: give it one in FLOORS"]
+    );
+}
+
+#[test]
+fn a_circle_within_a_floor_is_named() {
+    let of = |module: &str, text: &str| Reader::mentions(&format!("src/{module}.rs"), &[module], text);
+    let (live, sockets) =
+        (of("live", "use crate::sockets::Sample;"), of("sockets", "\nuse crate::live::Live;"));
+    assert_eq!(circle(&sockets), None);
+    assert_eq!(
+        circle(&[live, sockets].concat()).as_deref(),
+        Some(
+            "src/live.rs:1: live uses crate::sockets::Sample\nsrc/sockets.rs:2: sockets uses crate::live::Live"
+        )
+    );
+}
