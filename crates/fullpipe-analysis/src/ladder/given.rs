@@ -1,4 +1,4 @@
-//! How long a ladder is simulated whose path was given, and not fitted from a transfer over TCP.
+//! Length and seeds of the simulated runs on a path that was given, not fitted from a TCP transfer.
 
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Probability};

@@ -1,7 +1,7 @@
 //! The ladder of a run of which every part is known: a point of an experiment.
 //!
 //! Nothing is fitted. The path is the run's own with all its elements, and so are the hosts; the remedies alone
-//! change something. So each rung is a run that a kernel can make too ([`proof`](crate::proof)).
+//! change something. So each rung is a run that a kernel can make too.
 
 use fullpipe_lab::campaign::Progress;
 use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, PathSpec, Scenario};

@@ -1,9 +1,9 @@
 //! The crate's modules stand on floors, and a module uses its own floor and lower ones only.
 //!
-//! Read is every path that begins with `crate`, `super` or `self`, wherever it stands: in a `use`, a body, a type, a
-//! macro, an attribute such as `serialize_with = "crate::json::bps"`. Comments and other strings are left out.
-//! `crate::Name` with a name that `lib.rs` re-exports hides the floor of what is meant, and is refused. There are no
-//! exceptions: what is used on two floors belongs on the lower one.
+//! The test reads every path that begins with `crate`, `super` or `self`: in `use` statements, bodies, types, macros, and
+//! attributes such as `serialize_with = "crate::json::bps"`. It skips comments and other strings. It refuses `crate::Name`
+//! where `lib.rs` re-exports `Name`, because such a path hides the floor. There are no exceptions: an item that two floors
+//! use belongs on the lower one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -14,17 +14,17 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// The floors, lowest first, with their modules. `lib.rs` stands above all.
 const FLOORS: [(&str, &[&str]); 6] = [
-    // What was measured, as values; and what every module reckons with.
+    // Measurements as values; formulas and constants that every module uses.
     ("input", &["input", "json", "laws", "segment", "stats"]),
-    // Limits over time, of a flow that is over or still runs, and of all sockets of a host.
+    // Limits over time: of a recorded flow, of a running flow, of all sockets of a host.
     ("classify", &["classify", "demand", "latency", "live", "sockets"]),
     // Findings: what limits a run, and why.
     ("explain", &["explain", "side_by_side"]),
-    // What each remedy brings, simulated.
+    // The rate that each remedy brings, simulated.
     ("ladder", &["advice", "ladder", "offered", "whatif"]),
     // What to change on a host.
     ("tune", &["tune"]),
-    // Documents and text; and what compares the rest with kernels.
+    // Documents and text; comparisons with kernels.
     ("report", &["proof", "report", "situations"]),
 ];
 
@@ -46,7 +46,7 @@ fn floor(module: &str) -> Option<(usize, &'static str)> {
     Some((number, FLOORS[number].0))
 }
 
-/// Why a path may not stand where it does.
+/// Why a path breaks the rule; `None` if it does not.
 fn objection(mention: &Mention) -> Option<String> {
     let Mention { file, line, by, of, path } = mention;
     let begin = format!("{file}:{line}: {path}:");
@@ -69,7 +69,7 @@ fn objection(mention: &Mention) -> Option<String> {
     }
 }
 
-/// Modules of one floor that use each other in a circle, each with the place where it uses the next.
+/// The first circle of modules that use each other: one line per module, with the place where it uses the next.
 fn circle(mentions: &[Mention]) -> Option<String> {
     let mut uses: BTreeMap<&str, BTreeMap<&str, &Mention>> = BTreeMap::new();
     for mention in mentions.iter().filter(|mention| !mention.by.is_empty() && mention.by != mention.of) {
@@ -121,7 +121,7 @@ impl Reader<'_> {
         reader.mentions
     }
 
-    /// `line` is that of the string from which the tokens were read.
+    /// Reads tokens; `line` is the line of the string that holds them, if a string does.
     fn read(&mut self, tokens: TokenStream, line: Option<usize>) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -132,7 +132,7 @@ impl Reader<'_> {
                 (TokenTree::Ident(word), Some(TokenTree::Group(group)))
                     if word == "pub" && is_scope(group) =>
                 {
-                    at += 1
+                    at += 1;
                 }
                 (TokenTree::Ident(word), Some(TokenTree::Ident(name))) if word == "mod" => {
                     if let Some(TokenTree::Group(group)) = tokens.get(at + 1) {
@@ -166,7 +166,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Of an attribute also its strings: serde takes paths in them.
+    /// Reads an attribute with its strings: serde takes paths in strings.
     fn attribute(&mut self, tokens: TokenStream) {
         let Some(first) = tokens.clone().into_iter().next() else { return };
         match first.to_string().as_str() {
@@ -196,8 +196,8 @@ impl Reader<'_> {
         }
     }
 
-    /// A path or, in braces, the rest of several: `written` is what was read of it, and `base` the module that it has
-    /// come to, `None` beyond a name that is no keyword. Answers with the number of tokens that it took.
+    /// Reads a path, or the group in braces that continues it. `written` holds the segments so far, `base` the module
+    /// they lead to; it is `None` after a segment that is not a keyword. Returns the number of tokens read.
     fn path(
         &mut self,
         written: Vec<String>,
@@ -263,7 +263,7 @@ impl Reader<'_> {
         self.mentions.push(Mention { file: self.file.into(), line, by, of, path });
     }
 
-    /// What would bring in a source that is not read.
+    /// Records something that brings in a source which this test does not read.
     fn refuse(&mut self, token: &TokenTree, line: Option<usize>, what: &str) {
         let line = line.unwrap_or_else(|| token.span().start().line);
         self.mention(line, what.into(), &[what.into()], &[]);
@@ -274,7 +274,7 @@ fn is_punct(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
-/// Whether it is that of `pub(crate)`, `pub(super)` or `pub(in ...)`, which use nothing.
+/// Whether the group belongs to `pub(crate)`, `pub(super)` or `pub(in ...)`, which use nothing.
 fn is_scope(group: &Group) -> bool {
     let words: Vec<String> = group.stream().into_iter().map(|token| token.to_string()).collect();
     let one = |word: &str| words.len() == 1 && words[0] == word;
@@ -282,7 +282,7 @@ fn is_scope(group: &Group) -> bool {
         && (one("crate") || one("super") || one("self") || words.first().is_some_and(|word| word == "in"))
 }
 
-/// Every file of a folder and what is in it.
+/// Every file in a folder and its subfolders.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -317,7 +317,7 @@ fn all() -> Vec<Mention> {
     mentions
 }
 
-/// One a line.
+/// Prints one text per line.
 struct Lines(Vec<String>);
 
 impl fmt::Debug for Lines {
@@ -355,7 +355,7 @@ fn modules_of_one_floor_make_no_circle() {
     assert!(found.is_none(), "a circle:\n{}\n", found.unwrap_or_default());
 }
 
-/// Expressions of a template are Rust too, and are not read here.
+/// Expressions in a template are Rust too, and this test does not read them.
 #[test]
 fn templates_name_no_module() {
     for file in files(&root().join("templates")) {
@@ -364,7 +364,7 @@ fn templates_name_no_module() {
     }
 }
 
-/// The paths of a text in `module`, a line each.
+/// The paths of a text in `module`, one per line.
 fn paths(module: &[&str], text: &str) -> String {
     let mut found = String::new();
     for Mention { line, of, path, .. } in Reader::mentions("x.rs", module, text) {
@@ -422,7 +422,7 @@ mod tests { use super::*; }
     assert_eq!(paths(&["classify", "rules"], text), "");
 }
 
-/// What would hide a floor: the root under another name, all of it, a source from elsewhere.
+/// A new name for the root, a glob import of the root and a source from elsewhere would hide a floor.
 #[test]
 fn what_hides_a_floor_is_found() {
     let text = "use crate as all;\nuse crate::*;\nuse super::{self as root};\nextern crate self as me;\n\
