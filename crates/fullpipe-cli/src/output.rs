@@ -8,6 +8,7 @@ use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
 use fullpipe::report::html::Made;
+use fullpipe::units::Rate;
 use fullpipe::{Look, Observer, json};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -54,6 +55,14 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
 pub(crate) struct Notes;
 
 impl Observer for Notes {
+    fn measuring(&self, what: &str) {
+        eprint!("measuring {what}: ");
+    }
+
+    fn measured(&self, rate: Option<Rate>) {
+        eprintln!("{}", rate.map_or_else(String::new, |rate| rate.to_string()));
+    }
+
     fn note(&self, text: &str) {
         eprintln!("note: {text}");
     }

@@ -7,17 +7,17 @@ use std::ffi::OsString;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::process::ExitCode;
 
+use fullpipe::input::read;
 use fullpipe::lab::host::Change;
-use fullpipe::linux::tune::{self as host, Applied, Guard, Place};
-use fullpipe::tune::{Aim, KEYS, LocalHost, Peer, Plan, Role, Stated};
+use fullpipe::tune::{
+    self, Aim, Applied, Guard, Outcome, Peer, Place, Role, Stated, Verification, Verified, local_host,
+};
 use fullpipe::units::{Duration, Probability};
-use fullpipe::{HostSettings, Look, Observer, render_plan, render_show};
-use serde::Serialize;
+use fullpipe::{HostSettings, Look, render_plan, render_show};
 
 use crate::args::{Format, PlaceArgs, PlanArgs, RoleName, ShowArgs, TuneAction, TuneArgs};
 use crate::failure::Failure;
-use crate::output;
-use fullpipe::input::read;
+use crate::output::{self, Notes};
 
 pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
     match &args.action {
@@ -34,7 +34,7 @@ pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
                 return Ok(ExitCode::SUCCESS);
             }
             let PlaceArgs { root, netns } = &args.place;
-            host::watch(&Place::inherited(root.as_deref(), netns.as_deref())?, args.number)?;
+            tune::watch(&Place::inherited(root.as_deref(), netns.as_deref())?, args.number)?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -47,7 +47,7 @@ fn place(args: &PlaceArgs) -> Result<Place, Failure> {
 /// The place, after what others have left there is finished.
 fn settled(args: &PlaceArgs) -> Result<Place, Failure> {
     let place = place(args)?;
-    for line in host::settle(&place)? {
+    for line in tune::settle(&place)? {
         eprintln!("{line}");
     }
     Ok(place)
@@ -96,37 +96,18 @@ impl To {
     }
 }
 
-fn local_host(place: &Place, peer: Option<IpAddr>) -> Result<LocalHost, Failure> {
-    if peer.is_some() && place.is_imitated() {
-        return Err(Failure::usage("--root has no routes", "leave --to out, or give --netns as well"));
-    }
-    let facts = host::facts(place, &KEYS, peer)?;
-    LocalHost::new(facts).map_err(|error| Failure::from(error).about("this host"))
-}
-
 fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
     if args.rtt.iter().any(|rtt| rtt.is_zero()) {
         return Err(Failure::usage("a round-trip time of zero is no path's", "give it as --rtt 210ms"));
     }
     let to = args.to.as_deref().map(To::find).transpose()?.map(|to| to.address);
     let place = settled(&args.place)?;
-    let shown = fullpipe::tune::show(&local_host(&place, to)?, &args.rtt, args.loss);
+    let shown = tune::show(&local_host(&place, to)?, &args.rtt, args.loss);
     match args.output.format() {
         Format::Json => output::print(&output::json(&shown)?)?,
         Format::Text => output::print(&render_show(&shown, look))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What `--json` prints: the plan, and what became of it.
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(flatten)]
-    plan: &'a Plan,
-    /// Null unless the plan was applied.
-    applied: Option<Applied>,
-    /// Null unless it was verified.
-    verified: Option<verify::Verified>,
 }
 
 fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -135,10 +116,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     let aim = aim(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
     let host = local_host(&place, aim.to)?;
-    let planned = output::with_progress(|observer| {
-        fullpipe::tune::plan(&host, &aim, |progress| observer.progress(progress))
-    });
-    let mut plan = planned.map_err(fullpipe::Error::from)?;
+    let mut plan = output::with_progress(|observer| tune::plan(&host, &aim, observer))?;
     plan.notes.extend(to.as_ref().and_then(To::note));
     let text = args.output.format() == Format::Text;
     if text {
@@ -150,26 +128,26 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
         if text {
             output::print(&closing(args, changes.len(), wanted))?;
         } else {
-            output::print(&output::json(&Document { plan: &plan, applied: None, verified: None })?)?;
+            output::print(&output::json(&Outcome { plan: &plan, applied: None, verified: None })?)?;
         }
         return Ok(ExitCode::SUCCESS);
     }
     let doing = Doing { place: &place, changes: &changes, guard: guard(&args.place)?, args, to: aim.to };
     let (applied, verified) =
-        if args.verify { verify::verify(&doing)? } else { (doing.apply(args.revert_after.0)?, None) };
-    let code = verified.as_ref().map_or(ExitCode::SUCCESS, verify::Verified::code);
+        if args.verify { doing.verify()? } else { (doing.apply(args.revert_after.0)?, None) };
+    let code = verified.as_ref().map_or(ExitCode::SUCCESS, verify::code);
     if text {
         if let Some(applied) = &applied {
             output::print(&state::applied_text(applied, &args.place))?;
         }
         if let Some(verified) = &verified {
-            output::print(&verified.text())?;
-            if !verified.is_gain() {
+            output::print(&verify::text(verified))?;
+            if !verify::is_gain(verified) {
                 verify::offer(&doing, applied.as_ref())?;
             }
         }
     } else {
-        output::print(&output::json(&Document { plan: &plan, applied, verified })?)?;
+        output::print(&output::json(&Outcome { plan: &plan, applied, verified })?)?;
     }
     Ok(code)
 }
@@ -186,7 +164,22 @@ struct Doing<'a> {
 
 impl Doing<'_> {
     fn apply(&self, revert_after: Option<Duration>) -> Result<Option<Applied>, Failure> {
-        Ok(host::apply(self.place, self.changes, revert_after, &self.guard, &mut |_| ())?)
+        Ok(tune::apply(self.place, self.changes, revert_after, &self.guard)?)
+    }
+
+    fn verify(&self) -> Result<(Option<Applied>, Option<Verified>), Failure> {
+        let args = self.args;
+        let to = self.to.ok_or_else(|| Failure::usage("--verify needs --to", "give --to HOST"))?;
+        let how = Verification {
+            to,
+            port: args.port,
+            rounds: args.rounds,
+            time: args.time,
+            // Who receives has the other end send.
+            reverse: args.role == Some(RoleName::Receiver),
+            revert_after: args.revert_after.0,
+        };
+        Ok(tune::verify(self.place, self.changes, &self.guard, &how, &Notes)?)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `measure` | iperf3's tests, watched through their sockets (Linux) |
 //! | `watch` | the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
+//! | [`tune`] | a host and its route: planned, applied on trial, confirmed, rolled back, verified (Linux) |
 //! | [`host`] | this host's settings and memory |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
 //! | [`files`], [`json`] | results as files that are there whole or not at all |
@@ -41,6 +42,8 @@ pub mod json;
 #[cfg(target_os = "linux")]
 pub mod measure;
 pub mod run;
+#[cfg(target_os = "linux")]
+pub mod tune;
 #[cfg(target_os = "linux")]
 pub mod watch;
 

@@ -15,6 +15,7 @@ use fullpipe_lab::results::{self, ResultTable, Run, Summary, Timed, TraceTable, 
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Csv, Sink};
+use fullpipe_units::Rate;
 
 use crate::capture::PcapNg;
 use crate::files::write_atomically;
@@ -85,6 +86,12 @@ pub trait Observer: Sync {
 
     /// What begins now, in a line.
     fn status(&self, _text: &str) {}
+
+    /// A measurement begins.
+    fn measuring(&self, _what: &str) {}
+
+    /// The measurement has ended, with this rate unless it failed.
+    fn measured(&self, _rate: Option<Rate>) {}
 
     /// Something that users should know, in a line.
     fn note(&self, _text: &str) {}

@@ -1,22 +1,16 @@
 //! What has been applied: shown, kept, taken back.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use fullpipe::linux::tune::{
-    self as host, Applied, Drift, Phase, Place, RouteChange, SettingChange, State, Status, TakenBack,
+use fullpipe::tune::{
+    self, Applied, Drift, Override, Phase, RouteChange, SettingChange, StatusReport, TakenBack,
 };
-use fullpipe::tune::{Override, overrides};
-use serde::Serialize;
 
 use super::{place, settled};
 use crate::args::{Format, PlaceArgs, RollbackArgs, StateArgs};
 use crate::failure::Failure;
 use crate::output;
-
-/// Version of the document of `status`.
-const SCHEMA: &str = "fullpipe.tune.status/1";
 
 /// The options that lead to the same place.
 pub(super) fn options(place: &PlaceArgs) -> String {
@@ -57,13 +51,13 @@ pub(super) fn applied_text(applied: &Applied, place: &PlaceArgs) -> String {
 
 pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
     let place = settled(&args.place)?;
-    let changes = host::confirm(&place, &mut |_| ())?;
+    let changes = tune::confirm(&place)?;
     match args.output.format() {
         Format::Json => output::print(&output::json(&serde_json::json!({ "confirmed": changes }))?)?,
         Format::Text => {
             let file = place.owned().display();
             let many = if changes == 1 { "1 change is".into() } else { format!("{changes} changes are") };
-            let overridden = overrides_text(&overridden(&place, &host::status(&place)?));
+            let overridden = overrides_text(&tune::status(&place)?.overrides);
             output::print(&format!("{many} kept; settings stand in {file} for every boot.\n{overridden}"))?;
         }
     }
@@ -74,7 +68,7 @@ pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
     // Without settling first: what is overdue or half-made is what is to be taken back.
     let place = place(&args.place)?;
     let mut any = false;
-    while let Some(taken_back) = host::rollback(&place, args.force, &mut |_| ())? {
+    while let Some(taken_back) = tune::rollback(&place, args.force)? {
         any = true;
         output::print(&taken_back_text(&taken_back))?;
         if !args.all {
@@ -102,42 +96,14 @@ pub(super) fn taken_back_text(TakenBack { done, left }: &TakenBack) -> String {
     text
 }
 
-/// What `status --json` prints.
-#[derive(Serialize)]
-struct StatusDocument<'a> {
-    schema: &'static str,
-    /// Every set of changes, the newest last.
-    states: &'a [State],
-    /// Files that are loaded after ours and set the same keys.
-    overrides: &'a [Override],
-    /// Programs that may set the same keys.
-    managers: &'a [String],
-}
-
 pub(super) fn status(args: &StateArgs) -> Result<ExitCode, Failure> {
     let place = settled(&args.place)?;
-    let status = host::status(&place)?;
-    let overridden = overridden(&place, &status);
+    let status = tune::status(&place)?;
     match args.output.format() {
-        Format::Json => {
-            let Status { states, managers, .. } = &status;
-            let document = StatusDocument { schema: SCHEMA, states, overrides: &overridden, managers };
-            output::print(&output::json(&document)?)?;
-        }
-        Format::Text => output::print(&text(&status, &overridden, &args.place))?,
+        Format::Json => output::print(&output::json(&status)?)?,
+        Format::Text => output::print(&text(&status, &args.place))?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Files that would set something else at the next boot.
-fn overridden(place: &Place, status: &Status) -> Vec<Override> {
-    let mut set: BTreeMap<String, String> = BTreeMap::new();
-    // What was set last is what our file has.
-    for change in status.states.iter().flat_map(|state| &state.changes) {
-        set.insert(change.what.clone(), change.set.clone());
-    }
-    let set: Vec<(String, String)> = set.into_iter().collect();
-    overrides(&place.owned().display().to_string(), &status.files, &set)
 }
 
 fn overrides_text(overrides: &[Override]) -> String {
@@ -147,7 +113,7 @@ fn overrides_text(overrides: &[Override]) -> String {
     overrides.iter().map(line).collect()
 }
 
-fn text(status: &Status, overrides: &[Override], place: &PlaceArgs) -> String {
+fn text(status: &StatusReport, place: &PlaceArgs) -> String {
     let mut text = String::new();
     if status.states.is_empty() {
         text += "Nothing is changed by fullpipe.\n";
@@ -181,7 +147,7 @@ fn text(status: &Status, overrides: &[Override], place: &PlaceArgs) -> String {
             }
         }
     }
-    text += &overrides_text(overrides);
+    text += &overrides_text(&status.overrides);
     for manager in &status.managers {
         let _ = writeln!(text, "Beside fullpipe: {manager}");
     }

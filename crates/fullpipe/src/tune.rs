@@ -1,0 +1,244 @@
+//! A host and its route, tuned: a plan, the trial of it, and the way back.
+//!
+//! ```text
+//!   local_host ──► plan ──► apply ──► confirm
+//!                      └──► verify      └──► rollback, or by itself when the trial's time is over
+//! ```
+//!
+//! The plan itself is pure ([`fullpipe_analysis::tune`]); what touches the host is [`fullpipe_linux::tune`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+pub use fullpipe_analysis::tune::*;
+use fullpipe_iperf3::document::{Interval, Start};
+use fullpipe_iperf3::{Mode, Params};
+use fullpipe_lab::host::Change;
+use fullpipe_lab::trace::Row;
+use fullpipe_linux::Stop;
+use fullpipe_linux::iperf3::client::{self, Client, Watch};
+use fullpipe_linux::iperf3::{Family, Place as Server};
+use fullpipe_linux::tune::{self as host, Status};
+pub use fullpipe_linux::tune::{
+    Applied, Drift, Guard, Phase, Place, RouteChange, SettingChange, State, TakenBack, settle, watch,
+};
+use fullpipe_units::{Duration, Rate};
+use serde::Serialize;
+
+use crate::Error;
+use crate::run::Observer;
+
+/// Version of the document of [`StatusReport`].
+const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
+
+/// The host of `place`, and its route to `peer`.
+///
+/// # Errors
+/// Its settings cannot be read, or it has no routes.
+pub fn local_host(place: &Place, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
+    if peer.is_some() && place.is_imitated() {
+        return Err(Error::usage("--root has no routes", "leave --to out, or give --netns as well"));
+    }
+    let facts = host::facts(place, &KEYS, peer)?;
+    LocalHost::new(facts).map_err(|error| Error::from(error).about("this host"))
+}
+
+/// Makes the plan.
+///
+/// # Errors
+/// A path that cannot exist, or a defect of the simulator.
+pub fn plan(host: &LocalHost, aim: &Aim, observer: &impl Observer) -> Result<Plan, Error> {
+    Ok(fullpipe_analysis::tune::plan(host, aim, |progress| observer.progress(progress))?)
+}
+
+/// A plan, and what became of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome<'a> {
+    /// The plan.
+    #[serde(flatten)]
+    pub plan: &'a Plan,
+    /// Null unless the plan was applied.
+    pub applied: Option<Applied>,
+    /// Null unless it was verified.
+    pub verified: Option<Verified>,
+}
+
+/// Applies `changes` ([`Plan::changes`]) on trial for `revert_after`, or until they are rolled back. `None`: the host has them
+/// already.
+///
+/// # Errors
+/// This process may not, another holds the lock, or a change did not succeed; then nothing is changed.
+pub fn apply(
+    place: &Place,
+    changes: &[Change],
+    revert_after: Option<Duration>,
+    guard: &Guard,
+) -> Result<Option<Applied>, Error> {
+    Ok(host::apply(place, changes, revert_after, guard, &mut |_| ())?)
+}
+
+/// Keeps what is on trial, also for the next boot; returns the number of changes.
+///
+/// # Errors
+/// Nothing is on trial, this process may not, or another holds the lock.
+pub fn confirm(place: &Place) -> Result<usize, Error> {
+    Ok(host::confirm(place, &mut |_| ())?)
+}
+
+/// Restores what the newest changes found; with `force` also what somebody else has changed since. `None`: there are none.
+///
+/// # Errors
+/// This process may not, or another holds the lock.
+pub fn rollback(place: &Place, force: bool) -> Result<Option<TakenBack>, Error> {
+    Ok(host::rollback(place, force, &mut |_| ())?)
+}
+
+/// What is applied to a host, and who else sets the same.
+#[derive(Clone, Debug, Serialize)]
+pub struct StatusReport {
+    schema: &'static str,
+    /// Every set of changes, the newest last.
+    pub states: Vec<State>,
+    /// Files that are loaded after ours and set the same keys.
+    pub overrides: Vec<Override>,
+    /// Programs that may set the same keys.
+    pub managers: Vec<String>,
+}
+
+/// What is applied to the host of `place`.
+///
+/// # Errors
+/// The journal cannot be read.
+pub fn status(place: &Place) -> Result<StatusReport, Error> {
+    let status = host::status(place)?;
+    let overrides = overridden(place, &status);
+    let Status { states, managers, .. } = status;
+    Ok(StatusReport { schema: STATUS_SCHEMA, states, overrides, managers })
+}
+
+/// Files that would set something else at the next boot.
+fn overridden(place: &Place, status: &Status) -> Vec<Override> {
+    let mut set: BTreeMap<String, String> = BTreeMap::new();
+    // What was set last is what our file has.
+    for change in status.states.iter().flat_map(|state| &state.changes) {
+        set.insert(change.what.clone(), change.set.clone());
+    }
+    let set: Vec<(String, String)> = set.into_iter().collect();
+    overrides(&place.owned().display().to_string(), &status.files, &set)
+}
+
+/// How a plan is verified: by measurements in turns, so that a path that changes by the hour does not mislead.
+#[derive(Clone, Copy, Debug)]
+pub struct Verification {
+    /// Address of an iperf3 server.
+    pub to: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// Measurements without the changes and with them, in turns.
+    pub rounds: u32,
+    /// Length of each.
+    pub time: Duration,
+    /// The server sends.
+    pub reverse: bool,
+    /// How long the changes stay on trial in the end; without it they are kept if there is a gain.
+    pub revert_after: Option<Duration>,
+}
+
+/// What the measurements say.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verified {
+    /// Whether the gain came.
+    pub verdict: Verdict,
+    /// What was measured without the changes, in bit/s.
+    pub before_bps: Vec<u64>,
+    /// What was measured with them.
+    pub after_bps: Vec<u64>,
+}
+
+/// Measures before and after, in turns; what is applied in the end stays for `revert_after`.
+///
+/// ```text
+///   round 1: before, apply, after, roll back     round 2: the same     ...     last round: before, apply, after
+/// ```
+///
+/// # Errors
+/// As [`apply`]; or the server does not answer, and then the changes are rolled back.
+pub fn verify(
+    place: &Place,
+    changes: &[Change],
+    guard: &Guard,
+    how: &Verification,
+    observer: &impl Observer,
+) -> Result<(Option<Applied>, Option<Verified>), Error> {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for round in 1..=how.rounds {
+        let last = round == how.rounds;
+        before.push(measured(how, observer, &format!("before, {round} of {}", how.rounds))?);
+        // A measurement may take longer than the time for which somebody wants to try; that begins afterwards.
+        let long_enough = how.time * 2 + Duration::from_secs(60);
+        let trial = how.revert_after.map(|time| time + how.time).unwrap_or(long_enough).max(long_enough);
+        let applied = apply(place, changes, Some(trial), guard)?;
+        let Some(applied) = applied else { return Ok((None, None)) };
+        let rate = measured(how, observer, &format!("after, {round} of {}", how.rounds));
+        let rate = rate.inspect_err(|_| {
+            // The trial ends by itself where this fails too.
+            let _ = rollback(place, false);
+        })?;
+        after.push(rate);
+        if !last {
+            rollback(place, false)?;
+            continue;
+        }
+        let verdict = judge(&before, &after);
+        let bps = |rates: &[Rate]| rates.iter().map(|rate| rate.as_bps()).collect();
+        let verified = Verified { verdict, before_bps: bps(&before), after_bps: bps(&after) };
+        if how.revert_after.is_none() && verdict == Verdict::Gain {
+            confirm(place)?;
+            return Ok((Some(Applied { revert_after: None, ..applied }), Some(verified)));
+        }
+        // Of the trial the time of the measurement is gone.
+        let left = host::status(place)?.states.pop().and_then(|state| state.left);
+        return Ok((Some(Applied { revert_after: left, ..applied }), Some(verified)));
+    }
+    Ok((None, None))
+}
+
+fn measured(how: &Verification, observer: &impl Observer, what: &str) -> Result<Rate, Error> {
+    observer.measuring(what);
+    let rate = measure(how.to, how.port, how.time, how.reverse);
+    observer.measured(rate.as_ref().ok().copied());
+    rate
+}
+
+/// One transfer over a connection of its own; what arrived counts.
+fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate, Error> {
+    let mode = if reverse { Mode::Reverse } else { Mode::Forward };
+    let place = Server {
+        host: to.to_string(),
+        port,
+        family: Family::Any,
+        bind: None,
+        connect_timeout: Some(PATIENCE),
+    };
+    // A plan foretells the rate that lasts: the start is left out.
+    let params = Params { time, mode, omit: time / START, ..Params::default() };
+    let client = Client { place, params, interval: Duration::ZERO, length: None };
+    let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
+    let told = end.sum_received.is_some() || end.sum_sent.is_some();
+    told.then(|| end.arrived())
+        .ok_or_else(|| Error::new("the server has not told what arrived", "is it an iperf3 -s?"))
+}
+
+/// So much of the time of a measurement goes before it.
+const START: u64 = 4;
+/// How long the server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A test of which only the end matters.
+struct Quiet;
+
+impl Watch for Quiet {
+    fn start(&mut self, _: &Start) {}
+    fn row(&mut self, _: i32, _: &Row, _: bool) {}
+    fn interval(&mut self, _: Interval) {}
+}
