@@ -57,14 +57,26 @@ pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
 
-use fullpipe_lab::campaign::Progress;
+use fullpipe_lab::campaign::{Progress, RunPanicked};
 
 /// Explains a run and climbs its ladder. `progress` is called as simulated runs finish, from any thread.
 ///
 /// # Errors
 /// Facts that contradict each other or the log, or a defect of the simulator.
 pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, DiagnoseError> {
-    let mut findings = explain(facts).map_err(DiagnoseError::Input)?;
+    let findings = explain(facts).map_err(DiagnoseError::Input)?;
+    diagnose_explained(facts, findings, progress).map_err(DiagnoseError::Defect)
+}
+
+/// [`diagnose`] behind [`explain`], which made `findings` of `facts`.
+///
+/// # Errors
+/// A defect of the simulator.
+pub fn diagnose_explained(
+    facts: &Facts<'_>,
+    mut findings: Findings,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Diagnosis, RunPanicked> {
     let none = if facts.trace.is_some_and(Trace::is_one_sample) {
         Some("no ladder: one sample shows no steady rate to begin it with")
     } else if facts.no_path {
@@ -77,7 +89,7 @@ pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result
     let Ladder { rungs, assumptions, notes } = if let Some(none) = none {
         Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes: vec![none.into()] }
     } else {
-        climb(facts, &findings, progress).map_err(DiagnoseError::Defect)?
+        climb(facts, &findings, progress)?
     };
     findings.assumptions.extend(assumptions);
     if let Some(capture) = facts.capture {

@@ -2,12 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::failure::{Failure, INTERRUPTED};
 
 /// Does this at each Ctrl-C, SIGTERM and SIGHUP.
-pub(crate) fn at_signal(act: impl FnMut() + Send + 'static) -> Result<(), Failure> {
-    ctrlc::set_handler(act).map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}"), ""))
+pub(crate) fn at_signal(mut act: impl FnMut() + Send + 'static) -> Result<(), Failure> {
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+    let mut signals = signals.map_err(|e| Failure::new(format!("cannot listen for Ctrl-C: {e}"), ""))?;
+    thread::spawn(move || signals.forever().for_each(|_| act()));
+    Ok(())
 }
 
 /// Becomes true at the first Ctrl-C, at which this is done too; the second ends the process.

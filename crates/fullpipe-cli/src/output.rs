@@ -87,12 +87,12 @@ impl Observer for Ladder {
 }
 
 /// `report` as a document that ends with a newline.
-pub(crate) fn json(report: &impl serde::Serialize) -> Result<String, Failure> {
+pub(crate) fn json(report: &impl json::Serialize) -> Result<String, Failure> {
     Ok(json::document(report)?)
 }
 
 /// `value` on one line, its end included.
-pub(crate) fn json_line(value: &impl serde::Serialize) -> Result<String, Failure> {
+pub(crate) fn json_line(value: &impl json::Serialize) -> Result<String, Failure> {
     Ok(json::line(value)?)
 }
 

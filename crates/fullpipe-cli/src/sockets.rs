@@ -8,8 +8,7 @@ use fullpipe::classify::HostFacts;
 use fullpipe::report::sockets;
 use fullpipe::units::{Duration, Instant};
 use fullpipe::watch::{self, COARSE, Selection, Watch};
-use fullpipe::{Facts, HostSettings, Look, Memory, Observer, SocketReport, Sockets};
-use serde::Serialize;
+use fullpipe::{Facts, HostSettings, Look, Memory, Observer, Sockets};
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::diagnose::explained;
@@ -25,8 +24,6 @@ const LENGTH: Duration = Duration::from_secs(10);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
 /// Sockets that the live view follows: nobody leafs through more.
 const MOST_SHOWN: usize = 256;
-/// Version of the lines of `--jsonl`; keys are added under the same number, never changed or removed.
-const SCHEMA: &str = "fullpipe.watch/1";
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let which = &args.sockets;
@@ -100,14 +97,6 @@ fn memory(args: &DiagnoseArgs) -> Memory {
     args.demand.memory.map_or_else(available, Memory::Given)
 }
 
-/// A line of `--jsonl`.
-#[derive(Serialize)]
-struct Line<'a> {
-    schema: &'static str,
-    #[serde(flatten)]
-    report: &'a SocketReport,
-}
-
 /// Goes on, as the live view.
 fn show(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts, look: Look) -> Result<ExitCode, Failure> {
     let mut sockets = Sockets::new(host);
@@ -159,7 +148,7 @@ fn follow(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts) -> Result<
         quiet = reports.is_empty();
         // A thousand lines are written at once.
         if json {
-            let lines = reports.iter().map(|report| output::json_line(&Line { schema: SCHEMA, report }));
+            let lines = reports.iter().map(|report| watch::line(report));
             return output::print(&lines.collect::<Result<String, _>>()?);
         }
         if !told && !reports.is_empty() {

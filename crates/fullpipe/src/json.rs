@@ -1,6 +1,6 @@
 //! Values as JSON documents and lines.
 
-use serde::Serialize;
+pub use serde::Serialize;
 
 use crate::Error;
 

@@ -58,6 +58,37 @@ pub use fullpipe_units as units;
 pub use input::Input;
 pub use run::{Datapath, EmuOptions, Observer, Report, SimOptions, World, run};
 
+/// What holds a transfer back, before anything has been simulated.
+#[derive(Clone, Debug)]
+pub struct Explanation<'f> {
+    facts: Facts<'f>,
+    findings: Findings,
+}
+
+impl Explanation<'_> {
+    /// The limit, with its evidence, and what could not be decided.
+    pub fn findings(&self) -> &Findings {
+        &self.findings
+    }
+
+    /// Lifts the limit, simulates, names the next, and so on up to the link.
+    ///
+    /// # Errors
+    /// A defect of the simulator.
+    pub fn climb(self, observer: &impl Observer) -> Result<Diagnosis, Error> {
+        let progress = |progress| observer.progress(progress);
+        Ok(diagnose_explained(&self.facts, self.findings, progress)?)
+    }
+}
+
+/// Names what holds back the transfer that `facts` are about.
+///
+/// # Errors
+/// Facts that contradict each other or the input.
+pub fn explain<'f>(facts: &Facts<'f>) -> Result<Explanation<'f>, Error> {
+    Ok(Explanation { facts: *facts, findings: fullpipe_analysis::explain(facts)? })
+}
+
 /// Explains `facts` and climbs the ladder.
 ///
 /// # Errors

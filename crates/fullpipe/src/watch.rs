@@ -8,6 +8,7 @@ use fullpipe_analysis::{SocketReport, Sockets, Trace};
 use fullpipe_linux::sock_diag::{Peer, Seen, Which};
 use fullpipe_linux::watch::{self, Round};
 use fullpipe_units::{Duration, Instant};
+use serde::Serialize;
 
 use crate::Error;
 use crate::run::Observer;
@@ -185,6 +186,23 @@ fn what(which: &Selection) -> String {
         (Some(one), None) | (None, Some(one)) => one,
         (None, None) => "this host".into(),
     }
+}
+
+/// Version of the lines of [`line`]; keys are added under the same number, never changed or removed.
+const SCHEMA: &str = "fullpipe.watch/1";
+
+/// A report as one line of JSON.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn line(report: &SocketReport) -> Result<String, Error> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        schema: &'static str,
+        #[serde(flatten)]
+        report: &'a SocketReport,
+    }
+    crate::json::line(&Line { schema: SCHEMA, report })
 }
 
 /// Takes the samples of a round; with `forget` without those that are gone.

@@ -11,13 +11,9 @@ use fullpipe::iperf3::{Mode, Params, Protocol};
 use fullpipe::linux::iperf3::client::{self, Client, Finished};
 use fullpipe::linux::iperf3::{Family, Place};
 use fullpipe::linux::{Clock, Stop};
-use fullpipe::measure::{Explained, Explanations, Known, ROWS, Recorder, explain};
+use fullpipe::measure::{Explained, Explanations, Known, ROWS, Recorder, ending, explain};
 use fullpipe::units::{Duration, Rate};
-use fullpipe::{
-    Diagnosis, HostSettings, Latency, Look, SideBySide, render_latency, render_side_by_side, render_text,
-};
-use serde::Serialize;
-use serde_json::Value;
+use fullpipe::{HostSettings, Latency, Look, SideBySide, render_latency, render_side_by_side, render_text};
 
 use super::args::Iperf3Args;
 use super::show::{Form, Show};
@@ -29,26 +25,6 @@ use crate::tui::{self, Screen};
 /// Between the two tests of `--tcp-and-udp`, if the server is still busy with the first; and how often it is asked again.
 const BETWEEN_TESTS: Duration = Duration::from_millis(250);
 const RETRIES: u32 = 8;
-
-/// What fullpipe adds to the end of a document.
-#[derive(Serialize)]
-struct Added<'a> {
-    latency: Latency,
-    limit_seconds: std::collections::BTreeMap<&'static str, f64>,
-    diagnosis: Option<&'a Diagnosis>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    no_diagnosis: Option<&'a str>,
-    /// Of the direction from the server, in a test of both.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    diagnosis_reverse: Option<&'a Diagnosis>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    no_diagnosis_reverse: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tcp_and_udp: Option<SideBySide>,
-    /// The document of the test over UDP.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    udp: Option<&'a Document>,
-}
 
 pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let mut params = args.test.params()?;
@@ -236,7 +212,8 @@ fn conclude(
     };
     let side_by_side = udp.as_ref().map(|(_, side_by_side)| *side_by_side);
     if explained.is_some() || udp.is_some() {
-        show.recorder.document.end.fullpipe = Some(added(&show, latency, explained.as_ref(), udp.as_ref())?);
+        show.recorder.document.end.fullpipe =
+            Some(ending(&show.recorder, latency, explained.as_ref(), udp.as_ref())?);
     }
     let (form, document) = (&show.form, &show.recorder.document);
     match form {
@@ -252,33 +229,6 @@ fn conclude(
         Form::Nothing => {}
     }
     show.printed()
-}
-
-fn added(
-    show: &Show,
-    latency: Latency,
-    explained: Option<&Explanations>,
-    udp: Option<&(Document, SideBySide)>,
-) -> Result<Value, Failure> {
-    let main = explained.map(|explained| &explained.main);
-    let reverse = explained.and_then(|explained| explained.reverse.as_ref());
-    fn diagnosis(of: Option<&Explained>) -> Option<&Diagnosis> {
-        of.and_then(|explained| explained.as_deref().ok())
-    }
-    fn none(of: Option<&Explained>) -> Option<&str> {
-        of.and_then(|explained| explained.as_ref().err()).map(String::as_str)
-    }
-    let added = Added {
-        latency,
-        limit_seconds: show.recorder.limit_seconds(),
-        diagnosis: diagnosis(main),
-        no_diagnosis: none(main),
-        diagnosis_reverse: diagnosis(reverse),
-        no_diagnosis_reverse: none(reverse),
-        tcp_and_udp: udp.map(|(_, side_by_side)| *side_by_side),
-        udp: udp.map(|(document, _)| document),
-    };
-    serde_json::to_value(added).map_err(|e| Failure::new(format!("cannot write JSON: {e}"), ""))
 }
 
 fn told(

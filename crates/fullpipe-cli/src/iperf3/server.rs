@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fullpipe::iperf3::document::{Document, Event};
+use fullpipe::iperf3::document::Document;
 use fullpipe::iperf3::results::ServerOutput;
 use fullpipe::iperf3::text::{Side, Text};
 use fullpipe::iperf3::unit::RateFormat;
+use fullpipe::json::Serialize;
 use fullpipe::lab::trace::{Csv, Sink as _};
 use fullpipe::linux::iperf3::client::Watch;
 use fullpipe::linux::iperf3::server::{self, Audience, Limits, Said, Settings, Tag, Told};
-use fullpipe::measure::Recorder;
-use serde::Serialize;
+use fullpipe::measure::{Recorder, numbered_event};
 
 use super::args::Iperf3Args;
 use super::client::{family, stop_on_signal};
@@ -89,19 +89,6 @@ struct Test {
     own: Text,
     printed: String,
     keeps: bool,
-}
-
-/// An event, and of which test it is: several may run.
-#[derive(Serialize)]
-struct Numbered<'a, T> {
-    #[serde(flatten)]
-    event: Event<'a, T>,
-    fullpipe: Number,
-}
-
-#[derive(Serialize)]
-struct Number {
-    test: u64,
 }
 
 impl Audience for Printer {
@@ -210,8 +197,7 @@ impl Printer {
 
     fn event(&self, number: u64, event: &str, data: &impl Serialize) {
         if self.shown == Shown::Events {
-            let numbered = Numbered { event: Event { event, data }, fullpipe: Number { test: number } };
-            print_json(output::json_line(&numbered));
+            print_json(numbered_event(number, event, data).map_err(Failure::from));
         }
     }
 

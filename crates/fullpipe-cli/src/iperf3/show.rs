@@ -2,11 +2,11 @@
 
 use fullpipe::iperf3::document::{Event, Interval, Start};
 use fullpipe::iperf3::text::Text;
+use fullpipe::json::Serialize;
 use fullpipe::lab::trace::{Received, Row};
 use fullpipe::linux::Stop;
 use fullpipe::linux::iperf3::client::Watch;
 use fullpipe::measure::Recorder;
-use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output;
