@@ -8,9 +8,11 @@
 //!
 //! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
 //! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
-//! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an experiment's point,
-//! and [`proof`] holds it against a kernel. [`situations`] does the same for the classifier. [`live`] classifies a flow
+//! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an
+//! experiment's point. [`live`] classifies a flow
 //! while it runs, and [`sockets`] all of a host. [`tune`] makes of a host and a path what to change on it.
+//!
+//! The modules stand on floors: `input < classify < explain < ladder < tune < report`. None uses a floor above its own.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -24,11 +26,9 @@ pub mod latency;
 pub mod laws;
 pub mod live;
 pub mod offered;
-pub mod proof;
 pub mod report;
 pub mod segment;
 pub mod side_by_side;
-pub mod situations;
 pub mod sockets;
 pub mod stats;
 pub mod tune;

@@ -1,5 +1,6 @@
 //! The diagnosis as a document: JSON by serde, and text for a terminal.
 
+#[cfg(feature = "html")]
 pub mod html;
 mod look;
 mod measured;

@@ -15,8 +15,8 @@ use fullpipe::lab::results::{Run, Timed};
 use fullpipe::lab::scenario::{LossPattern, Scenario};
 use fullpipe::lab::trace::Row;
 use fullpipe::run::{Datapath, emulate, prepare};
-use fullpipe::situations::{self, Named};
 use fullpipe::{Error, files, json};
+use fullpipe_fidelity::classifier_validation::{self, Named};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -177,7 +177,7 @@ pub(crate) fn runs<'w>(wanted: &'w [Wanted], dir: &Path, asked: Asked) -> Result
             }
             let named = match asked {
                 Asked::Figures => None,
-                Asked::Limit => situations::named(&rows, wanted.scenario()),
+                Asked::Limit => classifier_validation::named(&rows, wanted.scenario()),
             };
             let kept = Kept { scenario: Some(wanted.scenario().identity()), named, run };
             keep(&file, &kept)?;

@@ -4,8 +4,8 @@ use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::Run;
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::ladder::{Repeats, climb_known};
-use fullpipe::proof::{self, Held};
 use fullpipe::{DiagnoseError, Rung};
+use fullpipe_fidelity::ladder_validation::{self, Held};
 
 use crate::args::FidelityArgs;
 use crate::kernel::{self, Asked};
@@ -27,8 +27,8 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let (valid, sim) = (kernel.valid(), crate::simulated(&wanted)?);
     let held: Vec<Held<'_>> = climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();
     let command = crate::command("--ladder ", args);
-    let holds = held.len() == steps.len() && proof::is_proven(&held);
-    Ok((kernel.heading(&command) + &proof::table(&held) + &kernel.missing(), holds))
+    let holds = held.len() == steps.len() && ladder_validation::is_proven(&held);
+    Ok((kernel.heading(&command) + &ladder_validation::table(&held) + &kernel.missing(), holds))
 }
 
 /// A point, its ladder, and the runs that its rungs stand for.

@@ -19,7 +19,7 @@ use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::workload::{Reading, Writing};
 use fullpipe::linux::command::{self, Behind};
 use fullpipe::linux::{Datapath, kernel_name, rights};
-use fullpipe::situations::{self, Named, Situation};
+use fullpipe_fidelity::classifier_validation::{self, Named, Situation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -95,7 +95,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
          the others.\n",
         all.len(),
         crate::command("--situations --live ", args),
-        situations::lines(&situations),
+        classifier_validation::lines(&situations),
         all.len(),
         100.0 * share,
         100.0 * ASKED,

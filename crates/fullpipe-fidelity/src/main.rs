@@ -29,10 +29,10 @@ use std::thread::available_parallelism;
 use clap::Parser as _;
 use fullpipe::lab::campaign::{self, Job};
 use fullpipe::lab::experiment::{Experiment, Point};
-use fullpipe::lab::fidelity::{self, Cell};
 use fullpipe::lab::results::{Run, Timed};
 use fullpipe::lab::sim;
 use fullpipe::{Error, ErrorKind};
+use fullpipe_fidelity::cells::{self as fidelity, Cell};
 
 use crate::args::FidelityArgs;
 use crate::kernel::{Asked, Wanted};

@@ -2,7 +2,7 @@
 
 use fullpipe::Limit;
 use fullpipe::lab::experiment::{Experiment, Point};
-use fullpipe::situations::{self, Situation};
+use fullpipe_fidelity::classifier_validation::{self, Situation};
 
 use crate::args::FidelityArgs;
 use crate::kernel::{self, Asked, Wanted};
@@ -20,12 +20,12 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
     let command = crate::command("--situations ", args);
     // A run that is missing has shown nothing.
-    let holds = situations::holds(&situations) && kernel.valid().len() == wanted.len();
-    Ok((kernel.heading(&command) + &situations::table(&situations) + &kernel.missing(), holds))
+    let holds = classifier_validation::holds(&situations) && kernel.valid().len() == wanted.len();
+    Ok((kernel.heading(&command) + &classifier_validation::table(&situations) + &kernel.missing(), holds))
 }
 
 pub(crate) fn expected(point: &Point) -> Result<Limit, Error> {
-    situations::expected(point).ok_or_else(|| {
+    classifier_validation::expected(point).ok_or_else(|| {
         let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
         Error::new(
             format!("the name of point '{}' does not begin with a limit", point.label),

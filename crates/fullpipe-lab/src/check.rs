@@ -364,7 +364,7 @@ impl FromStr for Over {
 
 impl Over {
     /// One figure from those of all repeats; `None` if any run has none.
-    pub(crate) fn of(self, values: &[Option<f64>]) -> Option<f64> {
+    pub fn of(self, values: &[Option<f64>]) -> Option<f64> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         match self {
             Self::Mean => mean(values.into_iter()),

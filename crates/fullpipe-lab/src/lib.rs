@@ -18,7 +18,6 @@
 //! | [`capture`] | the packets of a run, as the sending host's wire shows them |
 //! | [`validity`] | whether a run in real time is to be believed |
 //! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
-//! | [`fidelity`] | the simulator held against the kernel, cell by cell |
 //!
 //! Here the engines meet: segments of `fullpipe-tcp` become packets on a path of `fullpipe-path`. Nothing
 //! here does I/O or reads a clock; an outcome is a function of its scenario.
@@ -28,7 +27,6 @@ pub mod campaign;
 pub mod capture;
 pub mod check;
 pub mod experiment;
-pub mod fidelity;
 pub mod history;
 pub mod host;
 pub mod outcome;

@@ -483,7 +483,7 @@ pub struct Spread {
 
 impl Spread {
     /// `None` of nothing.
-    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+    pub fn of(values: &[f64]) -> Option<Self> {
         let least = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         Some(Self { mean: mean(values.iter().copied())?, min: least(f64::min)?, max: least(f64::max)? })
     }

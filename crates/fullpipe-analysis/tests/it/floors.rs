@@ -25,7 +25,7 @@ const FLOORS: [(&str, &[&str]); 6] = [
     // What to change on a host.
     ("tune", &["tune"]),
     // Documents and text; comparisons with kernels.
-    ("report", &["proof", "report", "situations"]),
+    ("report", &["report"]),
 ];
 
 /// A path in a module's source.
@@ -392,7 +392,7 @@ mod inner {
     use super::super::super::advice::Host;
     use {crate::offered::Offered, std::fmt};
 }
-macro_rules! m { () => { $crate::proof::Held } }
+macro_rules! m { () => { $crate::report::Held } }
 "##;
     assert_eq!(
         paths(&["classify", "rules"], text),
@@ -402,7 +402,7 @@ macro_rules! m { () => { $crate::proof::Held } }
          5 laws: crate::laws::rate\n6 live: crate::live::Live\n\
          10 json: crate::json::bps\n\
          15 advice: super::super::super::advice::Host\n16 offered: crate::offered::Offered\n\
-         18 proof: crate::proof::Held\n"
+         18 report: crate::report::Held\n"
     );
 }
 

@@ -3,6 +3,7 @@
 mod cross_border;
 mod ends;
 mod floors;
+#[cfg(feature = "html")]
 mod html;
 mod incomplete;
 mod inputs;

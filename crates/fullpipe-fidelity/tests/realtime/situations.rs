@@ -10,7 +10,7 @@ use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::trace::Row;
 use fullpipe::linux::emu::{Options, run};
-use fullpipe::situations::{expected, named};
+use fullpipe_fidelity::classifier_validation::{expected, named};
 
 const SITUATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/kernel-situations.toml");
 

@@ -14,8 +14,8 @@
 
 use std::fmt::{self, Write};
 
-use crate::experiment::{Experiment, Point};
-use crate::results::{Run, Spread};
+use fullpipe::lab::experiment::{Experiment, Point};
+use fullpipe::lab::results::{Run, Spread};
 
 /// Deviation allowed where nothing but timing differs between runs.
 const LOSSLESS: f64 = 0.05;
@@ -96,7 +96,7 @@ impl fmt::Display for Criterion {
 impl Figures {
     /// The figures of one cell's runs; `None` of nothing.
     fn of<'r>(runs: impl Iterator<Item = &'r Run> + Clone) -> Option<Self> {
-        let total = |value: fn(&crate::results::Flow) -> u64| {
+        let total = |value: fn(&fullpipe::lab::results::Flow) -> u64| {
             let sums = runs.clone().map(move |run| run.flows.iter().map(value).sum::<u64>() as f64);
             Spread::of(&sums.collect::<Vec<_>>())
         };
@@ -246,8 +246,8 @@ fn millis(sim: Option<f64>, kernel: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::PathOutcome;
-    use crate::results::{Flow, WorkCounts};
+    use fullpipe::lab::outcome::PathOutcome;
+    use fullpipe::lab::results::{Flow, WorkCounts};
 
     fn experiment() -> Experiment {
         let text = "name = 'x'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '10ms'\nloss = ['0%', '1%']\n\

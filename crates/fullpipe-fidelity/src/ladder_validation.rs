@@ -17,14 +17,14 @@
 
 use std::fmt::{self, Write};
 
-use crate::classify::Limit;
-use crate::ladder::Rung;
+use fullpipe::classify::Limit;
+use fullpipe::ladder::Rung;
 
 /// Deviation allowed where a window or the line holds.
 const WITHIN: f64 = 0.15;
 /// More than this between the ends of a range, and it says too little.
 const WIDEST: f64 = 2.0;
-/// What of the lasting rate a range reaches to either side at least: the bound of `fullpipe fidelity` where nothing is lost.
+/// What of the lasting rate a range reaches to either side at least: the bound of `fullpipe-fidelity` where nothing is lost.
 const NARROWEST: f64 = 0.05;
 /// The share of the rungs with a range that has to hold.
 const MOST: f64 = 0.8;
@@ -84,7 +84,7 @@ impl Held<'_> {
 
     /// The least and the most that the rung foretells, in bit/s.
     pub fn range(&self) -> (f64, f64) {
-        let bps = |rate: fullpipe_units::Rate| rate.as_bps() as f64;
+        let bps = |rate: fullpipe::units::Rate| rate.as_bps() as f64;
         let lasting = self.rung.lasting();
         let (low, high) = (self.rung.low.unwrap_or(lasting), self.rung.high.unwrap_or(lasting));
         let at_least = |share: f64| bps(lasting) * share;
@@ -217,8 +217,8 @@ fn mbit(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::Source;
-    use fullpipe_units::Rate;
+    use fullpipe::ladder::Source;
+    use fullpipe::units::Rate;
 
     fn mbit(n: f64) -> Rate {
         Rate::from_bps((n * 1e6) as u64)

@@ -1,7 +1,7 @@
 //! The classifier held against runs whose limit is known, because they were built to have it.
 //!
 //! A kernel keeps no record of what stopped its senders, so nothing that it says can be compared with what
-//! [`classify`] says. But an experiment can be built so that one thing limits it, and say so: each
+//! [`classify`](fullpipe::classify::classify) says. But an experiment can be built so that one thing limits it, and say so: each
 //! of its points begins with the name of a limit. A run is right when that limit is named for the longest time.
 //!
 //! ```text
@@ -12,12 +12,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use fullpipe_lab::experiment::Point;
-use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::trace::Row;
+use fullpipe::lab::experiment::Point;
+use fullpipe::lab::scenario::Scenario;
+use fullpipe::lab::trace::Row;
 use serde::{Deserialize, Serialize};
 
-use crate::classify::{HostFacts, Limit, classify, share};
+use fullpipe::classify::{HostFacts, Limit, classify, share};
 
 /// Share of the runs in which the right limit has to be named.
 pub const ASKED: f64 = 0.95;
@@ -128,8 +128,8 @@ pub fn table(situations: &[Situation<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_lab::experiment::Experiment;
-    use fullpipe_lab::sim;
+    use fullpipe::lab::experiment::Experiment;
+    use fullpipe::lab::sim;
 
     use super::*;
 
