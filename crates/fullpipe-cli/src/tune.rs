@@ -10,9 +10,9 @@ use std::process::ExitCode;
 use fullpipe::input::read;
 use fullpipe::lab::host::Change;
 use fullpipe::tune::{
-    self, Aim, Applied, Guard, Outcome, Peer, Place, Role, Stated, Verification, Verified, local_host,
+    self, Aim, Applied, Guard, Outcome, Place, Role, Stated, Verification, Verified, Wanted, local_host,
 };
-use fullpipe::units::{Duration, Probability};
+use fullpipe::units::Duration;
 use fullpipe::{HostSettings, Look, render_plan, render_show};
 
 use crate::args::{Format, PlaceArgs, PlanArgs, RoleName, ShowArgs, TuneAction, TuneArgs};
@@ -200,54 +200,30 @@ fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
 }
 
 fn aim(args: &PlanArgs, to: Option<IpAddr>) -> Result<Aim, Failure> {
-    let stated = match &args.from {
-        Some(file) => {
-            let name = if file == "-" { "standard input" } else { file };
-            Stated::parse(&read(file)?).map_err(|error| Failure::from(error).about(name))?
-        }
-        None => Stated::default(),
-    };
-    let missing = |what: &str, example: &str| {
-        let message = match &args.from {
-            Some(_) => format!("the report does not know {what}"),
-            None => format!("a plan needs {what}"),
-        };
-        Failure::usage(
-            message,
-            format!("give {example}, or a report of fullpipe diagnose --json with --from"),
-        )
-    };
-    let link = args.link.or(stated.link).ok_or_else(|| missing("the rate of the line", "--link 1gbit"))?;
-    let rtt = args.rtt.or(stated.rtt).ok_or_else(|| missing("the round-trip time", "--rtt 210ms"))?;
-    let role = match args.role {
-        Some(RoleName::Sender) => Role::Sender,
-        Some(RoleName::Receiver) => Role::Receiver,
-        Some(RoleName::Both) => Role::Both,
-        None => stated.role.unwrap_or_default(),
-    };
-    let settings = match &args.peer_sysctl {
-        Some(file) => HostSettings::parse(&read(file)?).map_err(|error| Failure::from(error).about(file))?,
-        None => HostSettings::default(),
-    };
-    let sending = role == Role::Receiver;
-    let buffer = if sending { settings.tcp_wmem } else { settings.tcp_rmem }.map(|triple| triple[2]);
-    let other = usize::from(!sending);
-    let peer = Peer {
-        buffer: buffer.or(stated.buffers[other]),
-        congestion_control: settings.congestion_control.or(stated.congestion_control.clone()),
-        kernel: settings.kernel.or(stated.kernels[other]),
-    };
-    Ok(Aim {
-        link,
-        rtt,
-        loss: args.loss.or(stated.loss).unwrap_or(Probability::ZERO),
-        flows: args.flows.or(stated.streams.filter(|streams| *streams > 0)).unwrap_or(1),
-        role,
+    let stated = args.from.as_ref().map(|file| {
+        let name = if file == "-" { "standard input" } else { file };
+        Stated::parse(&read(file)?).map_err(|error| Failure::from(error).about(name))
+    });
+    let peer = args
+        .peer_sysctl
+        .as_ref()
+        .map(|file| HostSettings::parse(&read(file)?).map_err(|error| Failure::from(error).about(file)));
+    let wanted = Wanted {
+        link: args.link,
+        rtt: args.rtt,
+        loss: args.loss,
+        flows: args.flows,
+        role: args.role.map(|role| match role {
+            RoleName::Sender => Role::Sender,
+            RoleName::Receiver => Role::Receiver,
+            RoleName::Both => Role::Both,
+        }),
         to,
         with: args.with.clone(),
-        peer,
-        stated,
-    })
+        peer: peer.transpose()?.unwrap_or_default(),
+        stated: stated.transpose()?,
+    };
+    Ok(tune::aim(wanted)?)
 }
 
 fn closing(args: &PlanArgs, changes: usize, wanted: bool) -> String {

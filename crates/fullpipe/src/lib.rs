@@ -73,6 +73,30 @@ impl Explanation<'_> {
 
     /// Lifts the limit, simulates, names the next, and so on up to the link.
     ///
+    /// ```
+    /// use fullpipe::input::trace::Choice;
+    /// use fullpipe::lab::campaign::Progress;
+    /// use fullpipe::{Facts, Input, Observer, explain};
+    ///
+    /// struct Print;
+    ///
+    /// impl Observer for Print {
+    ///     fn progress(&self, Progress { done, total }: Progress) {
+    ///         println!("{done} of {total} runs");
+    ///     }
+    /// }
+    ///
+    /// let text = b"[ ID] Interval           Transfer     Bandwidth       Retr  Cwnd\n\
+    ///     [  4]   0.00-1.00   sec  1.12 MBytes  9.41 Mbits/sec    0   99.0 KBytes\n\
+    ///     [  4]   1.00-2.00   sec  1.14 MBytes  9.57 Mbits/sec    0   99.0 KBytes\n\
+    ///     [  4]   2.00-3.00   sec  1.14 MBytes  9.57 Mbits/sec    0   99.0 KBytes\n";
+    /// let log = Input::from_bytes("a log", text, &Choice::default())?;
+    /// let facts = Facts { link: "10mbit".parse().ok(), rtt: "20ms".parse().ok(), ..log.facts() };
+    /// let diagnosis = explain(&facts)?.climb(&Print)?;
+    /// println!("{} rungs", diagnosis.ladder.len());
+    /// # Ok::<(), fullpipe::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// A defect of the simulator.
     pub fn climb(self, observer: &impl Observer) -> Result<Diagnosis, Error> {
@@ -82,6 +106,17 @@ impl Explanation<'_> {
 }
 
 /// Names what holds back the transfer that `facts` are about.
+///
+/// ```
+/// use fullpipe::input::trace::Choice;
+/// use fullpipe::{Facts, Input, explain};
+///
+/// let log = Input::open("../../examples/cross-border/cubic.iperf3.txt", &Choice::default())?;
+/// let facts = Facts { link: "1gbit".parse().ok(), rtt: "210ms".parse().ok(), ..log.facts() };
+/// let explanation = explain(&facts)?;
+/// println!("{:?}", explanation.findings());
+/// # Ok::<(), fullpipe::Error>(())
+/// ```
 ///
 /// # Errors
 /// Facts that contradict each other or the input.
@@ -98,6 +133,22 @@ pub fn diagnose(facts: &Facts<'_>, observer: &impl Observer) -> Result<Diagnosis
 }
 
 /// Climbs the ladder of a path that is given instead of measured.
+///
+/// ```
+/// use fullpipe::{Look, Question, render_whatif, whatif};
+///
+/// let question = Question {
+///     link: "10mbit".parse()?,
+///     rtt: "50ms".parse()?,
+///     loss: "0%".parse()?,
+///     buffers: None,
+///     kernel: None,
+///     cc: fullpipe::tcp::cc::Algorithm::Cubic,
+/// };
+/// let answer = whatif(&question, &()).map_err(fullpipe::Error::from)?;
+/// print!("{}", render_whatif(&answer, Look { width: 80, colour: false }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// Figures that contradict each other, or a defect of the simulator.

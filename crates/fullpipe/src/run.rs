@@ -167,6 +167,20 @@ impl Report {
 
 /// Runs every point of `experiment` with every seed, or as many as `observer` has patience for.
 ///
+/// ```
+/// use fullpipe::lab::experiment::Experiment;
+/// use fullpipe::{SimOptions, World, run};
+///
+/// let experiment = Experiment::from_toml(
+///     "name = 'small'\nduration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n\
+///      [[flow]]\ncc = ['reno', 'bbr1']\n",
+/// )
+/// .map_err(fullpipe::Error::from)?;
+/// let report = run(&experiment, &World::Sim(SimOptions::default()), &())?;
+/// assert_eq!(report.document.runs.len(), 2);
+/// # Ok::<(), fullpipe::Error>(())
+/// ```
+///
 /// # Errors
 /// The world cannot run it: not on this system, without these rights, or not this experiment; the capture cannot be written;
 /// or a run panicked, which is a defect.

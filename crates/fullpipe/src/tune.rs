@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 pub use fullpipe_analysis::tune::*;
+use fullpipe_analysis::{Diagnosis, HostSettings};
 use fullpipe_iperf3::document::{Interval, Start};
 use fullpipe_iperf3::{Mode, Params};
 use fullpipe_lab::host::Change;
@@ -22,7 +23,7 @@ use fullpipe_linux::tune::{self as host, Status};
 pub use fullpipe_linux::tune::{
     Applied, Drift, Guard, Phase, Place, RouteChange, SettingChange, State, TakenBack, settle, watch,
 };
-use fullpipe_units::{Duration, Rate};
+use fullpipe_units::{Duration, Probability, Rate};
 use serde::Serialize;
 
 use crate::Error;
@@ -41,6 +42,80 @@ pub fn local_host(place: &Place, peer: Option<IpAddr>) -> Result<LocalHost, Erro
     }
     let facts = host::facts(place, &KEYS, peer)?;
     LocalHost::new(facts).map_err(|error| Error::from(error).about("this host"))
+}
+
+/// What is known of the path and of what is wanted; a figure that is left out is taken from the report.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Rate of the bottleneck link.
+    pub link: Option<Rate>,
+    /// RTT of the path without load.
+    pub rtt: Option<Duration>,
+    /// Share of the packets that is lost.
+    pub loss: Option<Probability>,
+    /// Flows at a time, among which the host's memory is divided.
+    pub flows: Option<u64>,
+    /// This host's part.
+    pub role: Option<Role>,
+    /// The peer, where the plan is for connections to one.
+    pub to: Option<IpAddr>,
+    /// Optional items to apply.
+    pub with: Vec<What>,
+    /// Settings of the other host.
+    pub peer: HostSettings,
+    /// What a report says.
+    pub stated: Option<Stated>,
+}
+
+impl Wanted {
+    /// What `diagnosis` says of the path.
+    ///
+    /// # Errors
+    /// It says nothing that a plan could use.
+    pub fn of(diagnosis: &Diagnosis) -> Result<Self, Error> {
+        let stated = Stated::parse(&crate::json::document(diagnosis)?)?;
+        Ok(Self { stated: Some(stated), ..Self::default() })
+    }
+}
+
+/// The aim of a plan.
+///
+/// # Errors
+/// The rate of the link or the RTT is not known.
+pub fn aim(wanted: Wanted) -> Result<Aim, Error> {
+    let has_report = wanted.stated.is_some();
+    let missing = |what: &str, example: &str| {
+        let message = if has_report {
+            format!("the report does not know {what}")
+        } else {
+            format!("a plan needs {what}")
+        };
+        Error::usage(message, format!("give {example}, or a report of fullpipe diagnose --json with --from"))
+    };
+    let stated = wanted.stated.unwrap_or_default();
+    let link = wanted.link.or(stated.link).ok_or_else(|| missing("the rate of the line", "--link 1gbit"))?;
+    let rtt = wanted.rtt.or(stated.rtt).ok_or_else(|| missing("the round-trip time", "--rtt 210ms"))?;
+    let role = wanted.role.or(stated.role).unwrap_or_default();
+    let settings = wanted.peer;
+    let sending = role == Role::Receiver;
+    let buffer = if sending { settings.tcp_wmem } else { settings.tcp_rmem }.map(|triple| triple[2]);
+    let other = usize::from(!sending);
+    let peer = Peer {
+        buffer: buffer.or(stated.buffers[other]),
+        congestion_control: settings.congestion_control.or(stated.congestion_control.clone()),
+        kernel: settings.kernel.or(stated.kernels[other]),
+    };
+    Ok(Aim {
+        link,
+        rtt,
+        loss: wanted.loss.or(stated.loss).unwrap_or(Probability::ZERO),
+        flows: wanted.flows.or(stated.streams.filter(|streams| *streams > 0)).unwrap_or(1),
+        role,
+        to: wanted.to,
+        with: wanted.with,
+        peer,
+        stated,
+    })
 }
 
 /// Makes the plan.

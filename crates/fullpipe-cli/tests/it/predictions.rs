@@ -1,6 +1,6 @@
 //! `docs/PREDICTIONS.md`: what was predicted beside what a kernel did, generated and kept current here.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test predictions` writes it anew. The kernel's
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` writes it anew. The kernel's
 //! figures are facts of one measurement and stand in [`CALCULATED`] and in the experiments' `kernel = `;
 //! whatever misses them is a row like any other, and needs a word on what is known of the cause.
 
@@ -162,7 +162,7 @@ fn page() -> String {
          `iperf3 -C cubic`; the experiment of single limits says so (`fair_queue`), for behind a small send buffer pacing decides\n\
          (docs/decisions/0011). A ratio is that of fullpipe to the mean of the kernel's. Nothing was tuned to these\n\
          rows. This page is written by a test, which fails when a figure changes:\n\n    \
-         FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test predictions\n\n\
+         FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::\n\n\
          ## The calculator\n\n\
          `fullpipe whatif --link ... --rtt ... --loss ... --buffers ... --kernel 6.18 --cc ...`, first rung, the rate that lasts;\n\
          of the kernel the second half of a run of 20 s (340 Mbit/s) or of 30 s (1 Gbit/s), in Mbit/s.\n\n",

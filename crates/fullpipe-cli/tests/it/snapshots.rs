@@ -1,6 +1,6 @@
 //! What the command prints, word by word, beside the files in `snapshots/`.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test snapshots` writes them anew; the difference
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it snapshots::` writes them anew; the difference
 //! is then for a reviewer to read.
 
 use std::fs;

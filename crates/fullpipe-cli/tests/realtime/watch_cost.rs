@@ -2,7 +2,7 @@
 //! connections over loopback of which none, a hundred or all move.
 //!
 //! ```text
-//! cargo test --release -p fullpipe-cli --test watch_cost -- --ignored --nocapture
+//! cargo test --release -p fullpipe-cli --test realtime watch_cost:: -- --ignored --nocapture
 //! ```
 //!
 //! `FULLPIPE_BINARY` names another build to be measured in the same way, by turns with this one.

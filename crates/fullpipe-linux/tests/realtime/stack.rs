@@ -349,7 +349,7 @@ fn a_run_has_one_stack() {
 /// The longer run: `FULLPIPE_STACK_BYTES` in total (10 GB if it does not say), half of it each way at the same time, half with our
 /// end as the sender's and half as the receiver's. Its outcome is in `docs/STACK.md`.
 #[test]
-#[ignore = "takes minutes: cargo test --release -p fullpipe-linux --test stack -- --ignored --nocapture"]
+#[ignore = "takes minutes: cargo test --release -p fullpipe-linux --test realtime stack:: -- --ignored --nocapture"]
 fn ten_gigabytes_cross_a_hostile_path() {
     let Some(_alone) = rights::alone() else { return };
     let total =

@@ -1,0 +1,24 @@
+//! Measures to an iperf3 server, explains what holds the transfer back, and plans what to change on this host.
+//!
+//!     cargo run --release -p fullpipe --example measure_explain_tune -- HOST 1gbit
+
+use fullpipe::measure::{Probe, server};
+use fullpipe::tune::{Place, Wanted, aim, local_host, plan};
+use fullpipe::{Error, Facts, Look, explain, render_plan, render_text};
+
+fn main() -> Result<(), Error> {
+    let usage = || Error::usage("give a server and the rate of the link", "measure_explain_tune HOST 1gbit");
+    let mut arguments = std::env::args().skip(1);
+    let target = server(&arguments.next().ok_or_else(usage)?).ok_or_else(usage)?;
+    let link = arguments.next().and_then(|rate| rate.parse().ok()).ok_or_else(usage)?;
+
+    let probe = Probe::measure(&target, None, &fullpipe::linux::Stop::new()?, &())?;
+    let explanation = explain(&Facts { link: Some(link), ..probe.facts() })?;
+    let diagnosis = explanation.climb(&())?;
+    print!("{}", render_text(&diagnosis, Look { width: 80, colour: false }));
+
+    let host = local_host(&Place::new(None, None)?, None)?;
+    let plan = plan(&host, &aim(Wanted { link: Some(link), ..Wanted::of(&diagnosis)? })?, &())?;
+    print!("{}", render_plan(&plan, Look { width: 80, colour: false }));
+    Ok(())
+}
