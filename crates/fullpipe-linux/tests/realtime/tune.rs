@@ -476,6 +476,14 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
                 }
                 let known = NEXT_HOPS.lines().filter(|line| routes(true) > 1 || !line.contains("2001:"));
                 known.for_each(|line| drop(said(line)));
+                // What the kernel adds by itself, a little later.
+                let complete = || {
+                    let table = said("ip -6 route show table local");
+                    table.contains("local 2001:db8:3::1 dev v0")
+                        && table.contains("multicast ff00::/8 dev v1")
+                };
+                assert!(routes(true) < 2 || becomes(complete), "{}", said("ip -6 route show table local"));
+                assert!(becomes(|| !said("ip route show dev v0").contains("linkdown")));
             }
             said(&format!("{ip} add {present}"));
             let place = place(&root, true);
