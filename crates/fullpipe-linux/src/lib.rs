@@ -11,13 +11,13 @@
 //! |---|---|
 //! | [`rights`] | what the process must be allowed, and how it asks for it |
 //! | [`namespace`] | network namespaces that live as long as this process and no longer |
-//! | `netlink`, `tun` | addresses and devices in them |
+//! | `netlink`, [`Tun`] | addresses and devices, in them or on the host |
 //! | [`link`] | the loop: one thread a direction, the same path as the simulator, the kernel's clock |
 //! | `hosts` | whether applications and kernels at the ends kept up |
 //! | [`wan`] | two namespaces and a link between them |
 //! | `flows` | kernel sockets at both ends, and what they tell of themselves |
 //! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
-//! | [`stack_loop`] | fullpipe's own TCP on a TUN device or at an end of the path |
+//! | [`stack_loop`] | fullpipe's own TCP on a TUN device, the lab's or a host's, or at an end of the path |
 //! | [`iperf3`] | iperf3's tests on real networks: streams, client, server |
 //! | [`sock_diag`] | what the TCP sockets of this host tell of themselves, whosever they are |
 //! | [`watch`] | samples of them, again and again |
@@ -57,4 +57,4 @@ pub use clock::Clock;
 pub use error::{Error, Kind};
 pub use flows::kernel_name;
 pub use poll::Stop;
-pub use tun::Datapath;
+pub use tun::{Datapath, Tun, TunConfig};

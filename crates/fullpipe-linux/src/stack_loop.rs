@@ -1,4 +1,4 @@
-//! The other loop with the real clock: fullpipe's TCP on a TUN device, or on the end of a path.
+//! The other loop with the real clock: fullpipe's TCP on a TUN device, or on the end of an emulated path.
 //!
 //! ```text
 //!   epoll ─► read what there is ─► stack.handle_packet
@@ -9,14 +9,16 @@
 //!
 //! One thread for all connections of a stack. Whatever else wants to look at one, a trace for instance, locks it
 //! between two rounds. With offload a super-packet goes in one write and the kernel, or the path, cuts it.
+//!
+//! The loop takes a port, a stack, a clock and an application, and knows nothing of the lab. A service of a host makes
+//! its port of a device: [`Tun::new`], then [`Port::from`].
 
 use std::io::IoSlice;
-use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fullpipe_tcp::stack::{Outgoing, Stack};
+use fullpipe_tcp::stack::{Cut, Outgoing, Stack};
 use fullpipe_tcp::wire::{Checksums, Flags};
 use fullpipe_units::{Duration, Instant};
 use rustix::io::{Errno, read, write, writev};
@@ -24,10 +26,9 @@ use rustix::thread::set_current_timer_slack;
 
 use crate::clock::{Clock, thread_cpu};
 use crate::error::Error;
-use crate::namespace::Namespace;
 use crate::poll::{Alarm, Awaited, Poll, Stop};
+use crate::sys;
 use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
-use crate::{sys, wan};
 
 /// The largest IP packet.
 const MOST_BYTES: usize = 65_535;
@@ -70,30 +71,22 @@ pub struct LoopReport {
     pub cpu: Duration,
 }
 
-/// Where the packets of a stack come from and go to: a TUN device, or the end of an emulated path.
+/// Where the packets of a stack come from and go to: a TUN device, or an end of a pair of sockets that stands for one.
 #[derive(Debug)]
-pub struct Port(pub(crate) Tun);
+pub struct Port(Tun);
+
+impl From<Tun> for Port {
+    fn from(tun: Tun) -> Self {
+        Self(tun)
+    }
+}
 
 impl Port {
-    /// A TUN device in `namespace`, whose kernel has `kernel` in a network of four addresses (a prefix of 30 or 126
-    /// bits): the stack may take another of them.
-    ///
-    /// # Errors
-    /// When the process may not, or a system call fails.
-    pub fn device(
-        namespace: &Namespace,
-        kernel: IpAddr,
-        datapath: Datapath,
-        mtu: u32,
-    ) -> Result<Self, Error> {
-        namespace.run(|| wan::host(kernel, datapath, mtu)).map(Self)
-    }
-
     /// In what packets a stack on it has to send.
-    pub fn cut(&self) -> fullpipe_tcp::stack::Cut {
+    pub fn cut(&self) -> Cut {
         match self.0.datapath {
-            Datapath::Plain => fullpipe_tcp::stack::Cut::Segments,
-            Datapath::Offload => fullpipe_tcp::stack::Cut::SuperPackets,
+            Datapath::Plain => Cut::Segments,
+            Datapath::Offload => Cut::SuperPackets,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! TUN devices: IP packets of a namespace as reads and writes.
 
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::error::{Doing, Error};
+use crate::netlink::Netlink;
 use crate::sys;
 
 /// How packets come out of the kernel.
@@ -46,24 +48,57 @@ pub(crate) const VIRTIO_HEADER: usize = 10;
 /// Memory of the packets that wait between the ends of a pair, in bytes: as a device's queue, more than a window.
 const PAIR_BUFFER: libc::c_int = 64 << 20;
 
-/// Name of the device in each namespace.
-pub(crate) const DEVICE: &str = "fullpipe0";
+/// How a TUN device is created.
+#[derive(Clone, Copy, Debug)]
+pub struct TunConfig<'a> {
+    /// Its name, 1 to 15 bytes.
+    pub name: &'a str,
+    /// Form of the packets.
+    pub datapath: Datapath,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Length of its transmit queue: packets that the kernel holds until they are read.
+    pub queue: u32,
+    /// The kernel's address on the device.
+    pub address: IpAddr,
+    /// Prefix length of that address: the kernel sends packets to all others of the prefix to the device.
+    pub prefix_len: u8,
+}
 
-/// One device. It exists while this does.
+/// A TUN device. It exists while this does.
 #[derive(Clone, Debug)]
-pub(crate) struct Tun {
+pub struct Tun {
     fd: Arc<OwnedFd>,
     pub(crate) datapath: Datapath,
 }
 
 impl Tun {
-    /// A new device in the calling thread's namespace.
-    pub(crate) fn new(datapath: Datapath) -> Result<Self, Error> {
+    /// Creates a device in the calling thread's network namespace and brings it up.
+    ///
+    /// # Errors
+    /// When the name is empty or too long, the process lacks the rights, or a system call fails.
+    pub fn new(config: &TunConfig<'_>) -> Result<Self, Error> {
+        let TunConfig { name, datapath, mtu, queue, address, prefix_len } = *config;
+        if !(1..libc::IFNAMSIZ).contains(&name.len()) {
+            return Err(Error::settings(
+                format!("'{name}' cannot be the name of a device"),
+                "give a name of 1 to 15 bytes",
+            ));
+        }
+        let tun = Self::create(name, datapath)?;
+        let netlink = Netlink::new()?;
+        let index = netlink.index(name)?;
+        netlink.up(index, Some((mtu, queue)))?;
+        netlink.add_address(index, address, prefix_len)?;
+        Ok(tun)
+    }
+
+    fn create(name: &str, datapath: Datapath) -> Result<Self, Error> {
         let fd: OwnedFd =
             File::options().read(true).write(true).open("/dev/net/tun").doing("open /dev/net/tun")?.into();
         let vnet_hdr = if datapath == Datapath::Offload { libc::IFF_VNET_HDR } else { 0 };
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | vnet_hdr;
-        sys::tun_set_interface(fd.as_fd(), DEVICE, flags).doing("make a TUN device")?;
+        sys::tun_set_interface(fd.as_fd(), name, flags).doing("make a TUN device")?;
         // Set even to nothing: the flags outlive a process where somebody made the device persistent.
         let features = match datapath {
             Datapath::Plain => 0,

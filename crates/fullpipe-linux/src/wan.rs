@@ -16,10 +16,12 @@ use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::{DeviceCounts, Netlink};
 use crate::poll::Stop;
 use crate::stack_loop::Port;
-use crate::tun::{DEVICE, Datapath, Tun};
+use crate::tun::{Datapath, Tun, TunConfig};
 
 pub use fullpipe_lab::capture::{RECEIVER, SENDER};
 
+/// Name of the device in each namespace.
+const DEVICE: &str = "fullpipe0";
 /// Both are in one subnet.
 const PREFIX_LEN: u8 = 30;
 const PREFIX_LEN_V6: u8 = 126;
@@ -108,7 +110,7 @@ impl Wan {
                 let mtu = config.path.mtu as u32;
                 namespace.run(|| host(address, config.datapath, mtu)).map(|tun| (tun, None))
             }
-            End::Ours => Tun::pair(config.datapath).map(|[link, ours]| (link, Some(Port(ours)))),
+            End::Ours => Tun::pair(config.datapath).map(|[link, ours]| (link, Some(Port::from(ours)))),
         };
         let (near, near_port) = end_of(&sender, SENDER.into(), config.ends[0])?;
         let (far, far_port) = end_of(&receiver, RECEIVER.into(), config.ends[1])?;
@@ -204,8 +206,18 @@ pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
     netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
 }
 
+/// A TUN device for a stack of ours in `namespace`, with nothing between it and the kernel, which is set up as at an
+/// end of the path. The kernel has `kernel` in a network of four addresses (a prefix of 30 or 126 bits): the stack may
+/// take another of them.
+///
+/// # Errors
+/// When the process may not, or a system call fails.
+pub fn device(namespace: &Namespace, kernel: IpAddr, datapath: Datapath, mtu: u32) -> Result<Port, Error> {
+    namespace.run(|| host(kernel, datapath, mtu)).map(Port::from)
+}
+
 /// Sets up one end: to be called inside its namespace.
-pub(crate) fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
+fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     const LOOPBACK: u32 = 1;
     // Router solicitations and the like are packets that nobody sent.
     if address.is_ipv4() && std::path::Path::new("/proc/sys/net/ipv6").exists() {
@@ -214,14 +226,10 @@ pub(crate) fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun,
     }
     // A run must not inherit what an earlier one learned of the path.
     set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
-    let tun = Tun::new(datapath)?;
-    let netlink = Netlink::new()?;
-    let index = netlink.index(DEVICE)?;
-    netlink.up(LOOPBACK, None)?;
-    netlink.up(index, Some((mtu, TX_QUEUE)))?;
     // No default route: what is not at the other end is unreachable at once, a resolver's servers for instance, instead of
     // after a time-out.
     let prefix_len = if address.is_ipv4() { PREFIX_LEN } else { PREFIX_LEN_V6 };
-    netlink.add_address(index, address, prefix_len)?;
+    let tun = Tun::new(&TunConfig { name: DEVICE, datapath, mtu, queue: TX_QUEUE, address, prefix_len })?;
+    Netlink::new()?.up(LOOPBACK, None)?;
     Ok(tun)
 }

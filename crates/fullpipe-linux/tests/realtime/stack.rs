@@ -18,8 +18,8 @@ use fullpipe_lab::trace::{NoTrace, Row};
 use fullpipe_linux::emu::{Options, check, run};
 use fullpipe_linux::namespace::Namespace;
 use fullpipe_linux::stack_loop::Port;
-use fullpipe_linux::wan::{End, Wan, WanConfig, WanReport};
-use fullpipe_linux::{Clock, Datapath};
+use fullpipe_linux::wan::{self, End, Wan, WanConfig, WanReport};
+use fullpipe_linux::{Clock, Datapath, Tun, TunConfig};
 use fullpipe_tcp::Config;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant};
@@ -44,7 +44,7 @@ fn bytes_cross_a_device() {
     ] {
         let [kernel, ours] = neighbours(v6);
         let namespace = Namespace::new().expect("allowed");
-        let port = Port::device(&namespace, kernel, datapath, 1_500).expect("allowed");
+        let port = wan::device(&namespace, kernel, datapath, 1_500).expect("allowed");
         let exchange = Exchange {
             opens,
             ours: SocketAddr::from((ours, 40_000)),
@@ -63,6 +63,45 @@ fn bytes_cross_a_device() {
     }
 }
 
+/// On a device with a name, an address and a prefix of its own, as a service of a host creates it: the lab has no part
+/// in it.
+#[test]
+fn the_loop_runs_on_a_device_of_a_host() {
+    let Some(_alone) = rights::alone() else { return };
+    let (kernel, ours) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 200]));
+    for (datapath, opens) in [(Datapath::Plain, Opens::Kernel), (Datapath::Offload, Opens::Ours)] {
+        // It stands for the host's own namespace, in which a test leaves nothing.
+        let host = Namespace::new().expect("allowed");
+        let config =
+            TunConfig { name: "edge0", datapath, mtu: 1_400, queue: 1_000, address: kernel, prefix_len: 24 };
+        let port = Port::from(host.run(|| Tun::new(&config)).unwrap_or_else(|error| panic!("{error}")));
+        let exchange = Exchange {
+            opens,
+            ours: SocketAddr::from((ours, 443)),
+            kernel: SocketAddr::from((kernel, 5_201)),
+            bytes: [1 << 20, 1 << 20],
+            cc: Algorithm::Bbr1,
+            kernel_cc: None,
+            buffers: Bytes::from_mib(4),
+            mtu: 1_400,
+        };
+        let done = exchange.run(&port, &host, Clock::starting_in(Duration::ZERO));
+        assert_eq!(done.report.write_errors, 0, "{datapath:?}");
+    }
+}
+
+/// A device has a name that the kernel can take.
+#[test]
+fn a_device_without_a_name_is_refused() {
+    for name in ["", "sixteen-bytes-16"] {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let datapath = Datapath::Plain;
+        let config = TunConfig { name, datapath, mtu: 1_400, queue: 1_000, address, prefix_len: 24 };
+        let error = Tun::new(&config).expect_err("no name");
+        assert_eq!(error.hint, "give a name of 1 to 15 bytes");
+    }
+}
+
 /// A program that knows nothing of us: `curl` takes files over several connections of its own, each byte checked.
 #[test]
 fn curl_takes_files() {
@@ -72,7 +111,7 @@ fn curl_takes_files() {
     }
     let [kernel, ours] = neighbours(false);
     let namespace = Namespace::new().expect("allowed");
-    let port = Port::device(&namespace, kernel, Datapath::Offload, 1_500).expect("allowed");
+    let port = wan::device(&namespace, kernel, Datapath::Offload, 1_500).expect("allowed");
     let local = SocketAddr::from((ours, 80));
     let fetched = peers::beside(&port, local, Some(Config::default()), Web::new(local), |_| {
         let url = format!("http://{ours}/[1-8]");
@@ -142,7 +181,7 @@ fn nginx_sends_files() {
     }
     let [kernel, ours] = neighbours(false);
     let namespace = Namespace::new().expect("allowed");
-    let port = Port::device(&namespace, kernel, Datapath::Offload, 1_500).expect("allowed");
+    let port = wan::device(&namespace, kernel, Datapath::Offload, 1_500).expect("allowed");
     let folder = Folder::new("nginx");
     std::fs::write(folder.0.join("file"), peers::web::file()).expect("room");
     let at = folder.0.display();
@@ -202,7 +241,7 @@ fn iperf3_measures() {
     ] {
         let [kernel, ours] = neighbours(false);
         let namespace = Namespace::new().expect("allowed");
-        let port = Port::device(&namespace, kernel, datapath, 1_500).expect("allowed");
+        let port = wan::device(&namespace, kernel, datapath, 1_500).expect("allowed");
         let local = SocketAddr::from((ours, 5_201));
         let config = Config { nodelay: true, ..Config::default() };
         let (document, (came, wrote), done) =
