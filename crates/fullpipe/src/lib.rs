@@ -86,12 +86,9 @@ impl Explanation<'_> {
     ///     }
     /// }
     ///
-    /// let text = b"[ ID] Interval           Transfer     Bandwidth       Retr  Cwnd\n\
-    ///     [  4]   0.00-1.00   sec  1.12 MBytes  9.41 Mbits/sec    0   99.0 KBytes\n\
-    ///     [  4]   1.00-2.00   sec  1.14 MBytes  9.57 Mbits/sec    0   99.0 KBytes\n\
-    ///     [  4]   2.00-3.00   sec  1.14 MBytes  9.57 Mbits/sec    0   99.0 KBytes\n";
-    /// let log = Input::from_bytes("a log", text, &Choice::default())?;
-    /// let facts = Facts { link: "10mbit".parse().ok(), rtt: "20ms".parse().ok(), ..log.facts() };
+    /// let text = std::fs::read("../../examples/iperf3/udp-reverse.txt").expect("an example");
+    /// let log = Input::from_bytes("a log", &text, &Choice::default())?;
+    /// let facts = Facts { link: "20mbit".parse().ok(), rtt: "20ms".parse().ok(), ..log.facts() };
     /// let diagnosis = explain(&facts)?.climb(&Print)?;
     /// println!("{} rungs", diagnosis.ladder.len());
     /// # Ok::<(), fullpipe::Error>(())
