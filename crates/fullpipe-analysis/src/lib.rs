@@ -68,7 +68,7 @@ pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result
     diagnose_explained(facts, findings, progress).map_err(DiagnoseError::Defect)
 }
 
-/// [`diagnose`] behind [`explain`], which made `findings` of `facts`.
+/// [`diagnose`] behind [`explain()`], which made `findings` of `facts`.
 ///
 /// # Errors
 /// A defect of the simulator.

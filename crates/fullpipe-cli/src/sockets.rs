@@ -148,7 +148,7 @@ fn follow(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts) -> Result<
         quiet = reports.is_empty();
         // A thousand lines are written at once.
         if json {
-            let lines = reports.iter().map(|report| watch::line(report));
+            let lines = reports.iter().map(watch::line);
             return output::print(&lines.collect::<Result<String, _>>()?);
         }
         if !told && !reports.is_empty() {

@@ -1,7 +1,7 @@
 //! The classifier held against runs whose limit is known, because they were built to have it.
 //!
 //! A kernel keeps no record of what stopped its senders, so nothing that it says can be compared with what
-//! [`classify`](fullpipe::classify::classify) says. But an experiment can be built so that one thing limits it, and say so: each
+//! [`classify`] says. But an experiment can be built so that one thing limits it, and say so: each
 //! of its points begins with the name of a limit. A run is right when that limit is named for the longest time.
 //!
 //! ```text

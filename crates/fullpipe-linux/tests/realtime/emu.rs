@@ -240,8 +240,9 @@ fn little_waits_unsent_where_the_experiment_says_so() {
     };
     let [limited, unlimited] = ["notsent_lowat = '64KiB'", ""].map(scenario);
     // An application that has to wait for a processor makes a run slower and never faster: one of several has the rate.
-    let attempts: [(&dyn Fn(&Scenario) -> (u64, u64), u32); 2] = [(&simulated, 1), (&kernel, 6)];
-    for (world, attempts) in attempts {
+    type World<'a> = &'a dyn Fn(&Scenario) -> (u64, u64);
+    let worlds: [(World<'_>, u32); 2] = [(&simulated, 1), (&kernel, 6)];
+    for (world, attempts) in worlds {
         let (free, rate) = world(&unlimited);
         assert!(free > 1_000_000, "{free}");
         let as_fast = (0..attempts).any(|_| {
