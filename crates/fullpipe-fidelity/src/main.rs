@@ -41,15 +41,29 @@ use crate::kernel::{Asked, Wanted};
 const EXPECTATION: u8 = 5;
 
 fn main() -> ExitCode {
-    let error = match compare(&FidelityArgs::parse()) {
-        Ok(code) => return code,
-        Err(error) => error,
+    let args = match FidelityArgs::try_parse() {
+        Ok(args) => args,
+        // Help and version are answers, not errors.
+        Err(error) if !error.use_stderr() => error.exit(),
+        Err(error) => {
+            let text = error.render().to_string();
+            let what: Vec<&str> =
+                text.lines().map_while(|line| Some(line.trim()).filter(|line| !line.is_empty())).collect();
+            let message = what.join(" ");
+            let message = message.trim_start_matches("error: ");
+            return refuse(&Error::usage(message, "see fullpipe-fidelity --help"));
+        }
     };
+    compare(&args).unwrap_or_else(|error| refuse(&error))
+}
+
+fn refuse(error: &Error) -> ExitCode {
     eprintln!("error: {}", error.message);
     if !error.hint.is_empty() {
         eprintln!("hint: {}", error.hint);
     }
     ExitCode::from(match error.kind {
+        ErrorKind::Usage => 2,
         ErrorKind::Rights => 4,
         _ => 1,
     })
