@@ -7,14 +7,19 @@ mod process;
 mod left_behind;
 mod situations;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 /// The program that is tested.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe-fidelity");
 
-/// Whether the process may make namespaces and TUN devices.
-fn allowed() -> bool {
-    let Err(error) = fullpipe::linux::rights::acquire() else { return true };
+/// The machine for one test, since runs in real time beside each other disturb each other; `None` where the process may not make
+/// namespaces and TUN devices.
+fn alone() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Err(error) = fullpipe::linux::rights::acquire() else { return Some(guard) };
     let required = std::env::var_os("FULLPIPE_REQUIRE_NETNS").is_some_and(|value| value == "1");
     assert!(!required, "FULLPIPE_REQUIRE_NETNS=1, and {error}");
     eprintln!("skipped: {error}");
-    false
+    None
 }

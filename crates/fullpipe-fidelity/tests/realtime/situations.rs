@@ -16,9 +16,7 @@ const SITUATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments
 
 #[test]
 fn the_classifier_names_the_limit_of_kernel_flows() {
-    if !crate::allowed() {
-        return;
-    }
+    let Some(_alone) = crate::alone() else { return };
     let text = std::fs::read_to_string(SITUATIONS).expect("the situations");
     let experiment = Experiment::from_toml(&text).expect("a valid experiment");
     // Two at a time: a path needs little of a processor, and time mostly passes.
