@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::progress::{Notes, bar};
 
 /// A run that the machine disturbs is tried so often.
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 5;
 /// Name of the file of kernel runs.
 const KEPT: &str = "kernel.jsonl";
 
