@@ -261,7 +261,8 @@ fn events_say_of_which_test_they_are() {
         return;
     }
     let mut server = Server::start(&["--json-stream", "-1", "-i", "0.5"]);
-    server.serves(&["-t", "2", "-R"]);
+    // Slow: a client that waits for a processor would otherwise close its window.
+    server.serves(&["-t", "2", "-R", "-b", "20M"]);
     server.ends_with(0);
     let said = server.said();
     let events: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
