@@ -8,7 +8,6 @@ use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
 use fullpipe::report::html::Made;
-#[cfg(target_os = "linux")]
 use fullpipe::units::Rate;
 use fullpipe::{Look, Observer, json};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -53,10 +52,8 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
 }
 
 /// Prints notes, and nothing else.
-#[cfg(target_os = "linux")]
 pub(crate) struct Notes;
 
-#[cfg(target_os = "linux")]
 impl Observer for Notes {
     fn measuring(&self, what: &str) {
         eprint!("measuring {what}: ");

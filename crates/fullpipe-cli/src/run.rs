@@ -14,7 +14,8 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::args::{RunArgs, RunFormat, World};
 use crate::failure::{EXPECTATION, Failure, INTERRUPTED};
-use crate::{interrupt, output};
+use crate::interrupt;
+use crate::output::{self, Notes};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     match args.world {
@@ -39,7 +40,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if matches!(world, fullpipe::World::Sim(_)) {
         experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
     }
-    let made = attended(&experiment, args, |observer| fullpipe::run(&experiment, &world, observer))?;
+    // Before anything starts a thread, as the bar and the handler of signals do: rights may have to be asked for.
+    let prepared = world.prepare(&experiment, &Notes)?;
+    let made = attended(&experiment, args, |observer| prepared.run(observer))?;
     let report = &made.document;
     if let Some(dir) = &args.out {
         made.write(&experiment, dir)?;

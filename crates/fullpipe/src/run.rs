@@ -39,6 +39,69 @@ impl World {
             Self::Emu(_) => "emu",
         }
     }
+
+    /// Checks that this world can run `experiment`, acquires the rights for it, and begins its capture. Call it before the process
+    /// starts a thread: only a single-threaded process gets a user namespace, by which one without rights may use the emulator.
+    ///
+    /// # Errors
+    /// The world cannot run it: not on this system, without these rights, or not this experiment; or the capture cannot be
+    /// written.
+    pub fn prepare<'a>(
+        &'a self,
+        experiment: &'a Experiment,
+        observer: &impl Observer,
+    ) -> Result<Prepared<'a>, Error> {
+        let capture = match self {
+            Self::Sim(SimOptions { capture, .. }) | Self::Emu(EmuOptions { capture, .. }) => capture,
+        };
+        let capture = capture.as_deref().map(PcapNg::begin).transpose()?;
+        match self {
+            Self::Sim(_) => experiment.check_simulated()?,
+            Self::Emu(options) => {
+                let points = experiment.points().iter();
+                emu::prepare(points.map(|point| (point, options.datapath)), observer)?;
+            }
+        }
+        Ok(Prepared { experiment, world: self, capture })
+    }
+}
+
+/// An experiment that can run: see [`World::prepare`].
+pub struct Prepared<'a> {
+    experiment: &'a Experiment,
+    world: &'a World,
+    capture: Option<PcapNg>,
+}
+
+impl Prepared<'_> {
+    /// Runs every point with every seed, or as many as `observer` has patience for.
+    ///
+    /// # Errors
+    /// A run failed or, which is a defect, panicked; or the capture cannot be written.
+    pub fn run(self, observer: &impl Observer) -> Result<Report, Error> {
+        let Self { experiment, world, mut capture } = self;
+        let observed = Observed { experiment, observer };
+        let made = match world {
+            World::Sim(options) => {
+                let timed = |scenario: &Scenario| simulated(scenario, options.traced);
+                campaign::run(experiment.points(), &experiment.seeds(), timed, &observed)?
+            }
+            World::Emu(options) => emu::runs(options, capture.as_mut(), &observed)?,
+        };
+        // An interrupt may have come before the first run.
+        if let Some(mut capture) = capture.filter(|_| !made.is_empty()) {
+            if matches!(world, World::Sim(_)) {
+                capture.simulate(experiment);
+            }
+            capture.finish(experiment, observer)?;
+        }
+        let split = |RunResult { point, seed, value: (timed, trace) }| {
+            (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
+        };
+        let (runs, traces): (Vec<_>, Vec<_>) = made.into_iter().map(split).unzip();
+        let document = results::Report::new(experiment, world.name(), &runs);
+        Ok(Report { document, summaries: summaries(experiment, &runs), traces })
+    }
 }
 
 /// How to run in the simulator.
@@ -116,8 +179,8 @@ impl<O: Observer> Watch<Kept> for &Observed<'_, O> {
 
     fn finished(&self, progress: Progress, run: &RunResult<Kept>) {
         self.observer.progress(progress);
-        let run = RunResult { point: run.point, seed: run.seed, value: run.value.0.clone() };
-        self.observer.finished(&Run::new(self.experiment, &run));
+        let label = self.experiment.points()[run.point].label.clone();
+        self.observer.finished(&Run::of(label, run.seed, &run.value.0));
     }
 }
 
@@ -181,40 +244,12 @@ impl Report {
 /// # Ok::<(), fullpipe::Error>(())
 /// ```
 ///
+/// [`World::prepare`] and [`Prepared::run`] in one.
+///
 /// # Errors
-/// The world cannot run it: not on this system, without these rights, or not this experiment; the capture cannot be written;
-/// or a run panicked, which is a defect.
+/// As those.
 pub fn run(experiment: &Experiment, world: &World, observer: &impl Observer) -> Result<Report, Error> {
-    let capture = match world {
-        World::Sim(SimOptions { capture, .. }) | World::Emu(EmuOptions { capture, .. }) => capture,
-    };
-    let mut capture = capture.as_deref().map(PcapNg::begin).transpose()?;
-    let observed = Observed { experiment, observer };
-    let made = match world {
-        World::Sim(options) => {
-            experiment.check_simulated()?;
-            let timed = |scenario: &Scenario| simulated(scenario, options.traced);
-            campaign::run(experiment.points(), &experiment.seeds(), timed, &observed)?
-        }
-        World::Emu(options) => {
-            // Before anything starts a thread: rights may have to be asked for.
-            emu::prepare(experiment.points().iter().map(|point| (point, options.datapath)), observer)?;
-            emu::runs(options, capture.as_mut(), &observed)?
-        }
-    };
-    // An interrupt may have come before the first run.
-    if let Some(mut capture) = capture.filter(|_| !made.is_empty()) {
-        if matches!(world, World::Sim(_)) {
-            capture.simulate(experiment);
-        }
-        capture.finish(experiment, observer)?;
-    }
-    let split = |RunResult { point, seed, value: (timed, trace) }| {
-        (RunResult { point, seed, value: timed }, RunResult { point, seed, value: trace })
-    };
-    let (runs, traces): (Vec<_>, Vec<_>) = made.into_iter().map(split).unzip();
-    let document = results::Report::new(experiment, world.name(), &runs);
-    Ok(Report { document, summaries: summaries(experiment, &runs), traces })
+    world.prepare(experiment, observer)?.run(observer)
 }
 
 /// The experiment in the file `path`; files that it names are found beside it.

@@ -1,7 +1,10 @@
 //! `fullpipe emu` and `run --world emu` as a person or a script meets them. Most need namespaces and TUN devices, and are
 //! skipped with a message where the process may not make them; `FULLPIPE_REQUIRE_NETNS=1` makes a skip a failure.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Output};
 
 use crate::process::emulated::{PATH, allowed, start};
 use crate::process::{folder, fullpipe, refusal, signal};
@@ -82,4 +85,37 @@ fn an_experiment_runs_with_kernel_flows() {
     let (error, hint) = refusal(1, run(&[]));
     assert!(error.starts_with("point 'cc=cubic' wants kernel 4.14, and this is "), "{error}");
     assert_eq!(hint, "leave kernel out, or run it in the simulator: --world sim");
+}
+
+/// A user without rights gets them by a user namespace, which the kernel gives to single-threaded processes only: the command has
+/// to ask before it draws its bar and listens for signals. As any other user than root every test of this file shows that.
+#[test]
+fn a_user_without_rights_runs_an_experiment_on_the_kernel() {
+    /// `nobody`.
+    const USER: u32 = 65_534;
+    // Where that user may look.
+    let folder = std::env::temp_dir().join(format!("fullpipe-test-rights-{}", std::process::id()));
+    let (program, file) = (folder.join("fullpipe"), folder.join("run.toml"));
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::set_permissions(&folder, Permissions::from_mode(0o755)).expect("its mode");
+    fs::copy(crate::PROGRAM, &program).expect("a copy");
+    let text =
+        "name = 'run'\nduration = '300ms'\n[path]\nrate = '10mbit'\nrtt = '10ms'\n[[flow]]\ncc = 'cubic'\n";
+    fs::write(&file, text).expect("an experiment");
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("its mode");
+    let by_user = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(arguments).uid(USER).gid(USER).current_dir(&folder).output()
+    };
+    let allowed = by_user(&[&PATH[..], &["--", "true"]].concat());
+    let ran = by_user(&["run", "run.toml", "--world", "emu"]);
+    fs::remove_dir_all(&folder).expect("removed");
+    match allowed {
+        Ok(Output { status, .. }) if status.code() == Some(0) => {}
+        Ok(Output { stderr, .. }) => return eprintln!("skipped: {}", String::from_utf8_lossy(&stderr)),
+        Err(error) => return eprintln!("skipped: {error}"),
+    }
+    let Output { status, stdout, stderr } = ran.expect("it starts");
+    assert_eq!(status.code(), Some(0), "{}", String::from_utf8_lossy(&stderr));
+    assert!(String::from_utf8_lossy(&stdout).contains("world emu, seed 1"));
 }
