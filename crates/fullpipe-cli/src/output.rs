@@ -1,9 +1,9 @@
 //! Results as text and JSON, to the terminal and to files.
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
-use fullpipe::files::{cannot_write, write_atomically};
+use fullpipe::files::{write_atomically, write_to};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
@@ -96,15 +96,9 @@ pub(crate) fn json_line(value: &impl json::Serialize) -> Result<String, Failure>
     Ok(json::line(value)?)
 }
 
-/// Writes `text` to standard output. A reader that has seen enough (`| head`) is no failure.
+/// Writes `text` to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(cannot_write(Path::new("standard output"), &e, "give it somewhere to write to").into())
-        }
-        _ => Ok(()),
-    }
+    Ok(write_to(&mut io::stdout().lock(), "standard output", text)?)
 }
 
 /// Writes the page that `render` makes to `path`.

@@ -59,7 +59,7 @@ struct Looking {
     until: Until,
 }
 
-/// Goes on until it is told to stop.
+/// Continues until a signal or the user stops it.
 struct Until(Arc<AtomicBool>);
 
 impl Observer for Until {

@@ -22,17 +22,19 @@ mod page;
 mod progress;
 mod situations;
 
+use std::io::stdout;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
 use clap::Parser as _;
+use fullpipe::files::write_to;
 use fullpipe::lab::campaign::{self, Job};
 use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe::lab::results::{Run, Timed};
 use fullpipe::lab::sim;
 use fullpipe::{Error, ErrorKind};
-use fullpipe_fidelity::cells::{self as fidelity, Cell};
+use fullpipe_fidelity::cells::{self, Cell};
 
 use crate::args::FidelityArgs;
 use crate::kernel::{Asked, Wanted};
@@ -83,7 +85,7 @@ fn compare(args: &FidelityArgs) -> Result<ExitCode, Error> {
     } else {
         ("Fidelity", cells(&experiment, args)?)
     };
-    print!("{table}");
+    write_to(&mut stdout().lock(), "standard output", &table)?;
     if let Some(page) = &args.page {
         page::write(page, title, &table)?;
     }
@@ -102,10 +104,10 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
     let kernel = kernel::runs(&wanted, &args.out, Asked::Figures)?;
     let sim = simulated(&wanted)?;
     let valid = kernel.valid();
-    let cells = fidelity::cells(experiment, &sim, &valid);
-    let published = fidelity::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
+    let cells = cells::cells(experiment, &sim, &valid);
+    let published = cells::published(experiment, &sim, &valid).map(|table| format!("\n{table}\n"));
     let command = command("", args);
-    let table = kernel.heading(&command) + &fidelity::table(&cells);
+    let table = kernel.heading(&command) + &cells::table(&cells);
     // A cell without a valid run has shown nothing.
     let holds = cells.len() == experiment.points().len() && cells.iter().all(Cell::holds);
     Ok((table + &published.unwrap_or_default() + &kernel.missing(), holds))
@@ -114,7 +116,7 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
 /// The runs to make of `points`, by seed. Where nothing but timing differs between runs, one tells as much as many.
 fn wanted(points: &[Point], seeds: &[u64]) -> Vec<Wanted> {
     let of_seed = |(nth, &seed): (usize, &u64)| {
-        let told = points.iter().filter(move |point| nth == 0 || fidelity::varies(point));
+        let told = points.iter().filter(move |point| nth == 0 || cells::varies(point));
         told.map(move |point| Wanted::new(point, seed))
     };
     seeds.iter().enumerate().flat_map(of_seed).collect()

@@ -22,6 +22,19 @@ pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result
     write().map_err(|e| cannot_write(&target, &e, "give a place you may write to"))
 }
 
+/// Writes `text` to `out`, which errors call `name`. A reader that has seen enough (`| head`) is no failure.
+///
+/// # Errors
+/// It cannot be written for another reason.
+pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Error> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(cannot_write(Path::new(name), &e, "give it somewhere to write to"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A file that cannot be written; `otherwise` is what to do unless it is for want of room.
 pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error {
     let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];

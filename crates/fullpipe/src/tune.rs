@@ -295,7 +295,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
         bind: None,
         connect_timeout: Some(PATIENCE),
     };
-    // A plan foretells the rate that lasts: the start is left out.
+    // A plan predicts the steady-state rate: the start is left out.
     let params = Params { time, mode, omit: time / START, ..Params::default() };
     let client = Client { place, params, interval: Duration::ZERO, length: None };
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
@@ -304,7 +304,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
         .ok_or_else(|| Error::new("the server has not told what arrived", "is it an iperf3 -s?"))
 }
 
-/// So much of the time of a measurement goes before it.
+/// The first part of a measurement, one in this many, is left out.
 const START: u64 = 4;
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);

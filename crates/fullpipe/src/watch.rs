@@ -95,6 +95,7 @@ impl Watch {
         }
         Ok(())
     }
+
     /// Samples for `length`, finely enough for an explanation. Connections that end meanwhile are kept.
     ///
     /// # Errors
@@ -108,7 +109,10 @@ impl Watch {
         self.sample(sockets, FINE, Some(length), observer, |_, _, _| Ok(()))
     }
 
-    /// The socket to explain: the one asked for, or the largest sender.
+    /// The connection to explain of those that were sampled for `length`: number `flow`, or the largest sender.
+    ///
+    /// # Errors
+    /// There is no such connection, or none that sends.
     pub fn choose<'r>(
         &self,
         reports: &'r [SocketReport],

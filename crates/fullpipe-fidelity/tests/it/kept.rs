@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 use crate::process::{folder, fullpipe, refusal};
 use fullpipe::lab::experiment::Experiment;
@@ -131,6 +132,23 @@ fn cells_are_compared_with_kept_runs() {
         let page = fs::read_to_string(page).expect("a page");
         assert!(page.starts_with("# Fidelity\n\n<!-- begin of the table -->\n"), "{page}");
     }
+}
+
+/// Who reads the first lines of the table and closes the pipe has seen enough.
+#[test]
+fn a_reader_may_leave() {
+    let dir = folder("fidelity-unread");
+    let (file, runs) = cells(&dir);
+    let (_, name) = out(&dir, &line("small", &runs[0], true, Duration::ZERO));
+    let mut child = Command::new(crate::PROGRAM)
+        .args([&file, "--out", &name])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    drop(child.stdout.take());
+    let Output { status, stderr, .. } = child.wait_with_output().expect("it ends");
+    assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(0), ""));
 }
 
 /// A kept run that nobody has classified is made again; one that has been is taken, and every seed counts.

@@ -1,5 +1,4 @@
 //! What taps at both hosts of a simulated path see, as files that tcpdump would have written there.
-#![allow(dead_code, reason = "each file of tests uses its part")]
 
 use fullpipe_analysis::Capture;
 use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT, RECEIVER, SENDER, Tap, Verdict};

@@ -1,5 +1,4 @@
 //! What the tests of the simulator share: one path, one kind of flow, and sums over trace rows.
-#![allow(dead_code, reason = "each test binary uses a part")]
 
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};

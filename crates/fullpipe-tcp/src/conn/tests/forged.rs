@@ -482,7 +482,7 @@ fn a_segment_whose_numbers_are_right_is_taken() {
         let open = !matches!(scene, Scene::CloseWait | Scene::Closing | Scene::LastAck | Scene::TimeWait);
         assert_eq!((data.data, fin.data), (open, open), "{scene:?}: data and FIN");
         assert!(ack.acknowledged || scene == Scene::TimeWait, "{scene:?}: an ACK");
-        // Behind a hole the newer segment has told the window.
+        // With a hole a newer segment has already updated the window.
         assert!(ack.window || matches!(scene, Scene::Hole | Scene::TimeWait), "{scene:?}: a window");
         assert!(
             scene == Scene::Plain || ack.timestamp || scene == Scene::Delaying,
