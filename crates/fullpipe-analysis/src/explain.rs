@@ -28,15 +28,16 @@ use fullpipe_units::{Duration, Rate};
 
 use crate::classify::{Classification, Confidence, Finding, Limit};
 use crate::input::InputError;
-use crate::input::iperf3::Protocol;
-use crate::input::trace::Trace;
+use crate::measurement::Protocol;
 use crate::segment::DEFAULT_MSS;
 use crate::stats::LossEstimate;
+use received::Received;
 use series::Series;
 
 pub(crate) use udp::{path_loss, summary as udp_summary};
 
-pub use facts::{Facts, SettingsSource};
+pub(crate) use facts::Facts;
+pub use facts::{HostFacts, SettingsSource};
 pub use findings::{BufferSource, Buffers, Excluded, Findings, Measured, RttSource, Sender};
 
 /// In flight over Cwnd above this: bound by the congestion window.
@@ -58,12 +59,12 @@ const NOTABLE_RAMP: f64 = 0.05;
 /// Fewer intervals than this after the ramp carry no conclusion.
 const FEWEST_STEADY: usize = 3;
 
-/// Explains a run.
+/// Names what limits the transfer that `facts` are about.
 ///
 /// # Errors
-/// A round-trip time or rate that cannot be, none where one is needed, or a log in which nothing moved.
-pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
-    let log = facts.log;
+/// A round-trip time or rate that cannot be, none where one is needed, or a measurement in which nothing moved.
+pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
+    let log = facts.transfer;
     let series = Series::of(log).ok_or_else(|| {
         InputError::new(
             "nothing was transferred in this log",
@@ -115,23 +116,23 @@ pub fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
         streams: log.streams as u64,
         retransmits: log.sent.and_then(|s| s.retransmits).or_else(|| series.retransmits()),
     };
-    if let Some(trace) = facts.trace {
-        return Ok(traced::explain(facts, &series, measured, trace));
+    if facts.is_traced() {
+        return Ok(traced::explain(facts, &series, measured));
     }
-    if let Some(capture) = facts.capture {
-        return Ok(traced::explain_capture(facts, &series, measured, capture));
+    if let Some(packets) = facts.measurement.packets() {
+        return Ok(traced::explain_capture(facts, &series, measured, packets));
     }
     Ok(Explainer::new(facts, &series, measured, None).explain())
 }
 
 fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
-    for (option, rate) in [("--link", facts.link), ("--control", facts.control)] {
+    for (option, rate) in [("--link", facts.path.link), ("--control", facts.hosts.control)] {
         if rate.is_some_and(Rate::is_zero) {
             return Err(InputError::new(format!("{option} is zero"), "write a rate such as 1gbit"));
         }
     }
-    let mean = facts.log.mean_rate();
-    match facts.link {
+    let mean = facts.transfer.mean_rate();
+    match facts.path.link {
         Some(link) if mean.as_bps() as f64 > 1.05 * link.as_bps() as f64 => Err(InputError::new(
             format!("the log's {mean} are more than the line's {link}"),
             "check --link: gbit and mbit are bits, GB/s and MB/s are bytes",
@@ -142,8 +143,8 @@ fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
 
 fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource), InputError> {
     const HINT: &str = "give it as ping prints it: --rtt 210ms";
-    let own = facts.log.rtt;
-    match (facts.rtt, own) {
+    let own = facts.transfer.rtt;
+    match (facts.path.rtt, own) {
         (Some(rtt), _) if rtt.is_zero() => Err(InputError::new("a round-trip time of zero cannot be", HINT)),
         (Some(rtt), _) if rtt > LONGEST_RTT => {
             Err(InputError::new(format!("a round-trip time of {rtt} is no path's"), HINT))
@@ -167,6 +168,8 @@ struct Explainer<'a> {
     facts: &'a Facts<'a>,
     series: &'a Series,
     measured: Measured,
+    /// What receiving sockets showed, where the sending ones were not watched.
+    received: Option<Received>,
     loss: Option<LossEstimate>,
     sender: Sender,
     /// The sender's dump lists congestion controls, and not the one that the log shows.
@@ -183,19 +186,20 @@ impl<'a> Explainer<'a> {
         facts: &'a Facts<'a>,
         series: &'a Series,
         measured: Measured,
-        traced: Option<(&Trace, &Classification)>,
+        classified: Option<&Classification>,
     ) -> Self {
-        let sender = series.sender(facts.log, &measured);
+        let sender = series.sender(facts.transfer, &measured);
         let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm().goes_by_rate();
         let older_dump =
             inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
         let buffers = candidates::buffers(facts, series, &measured, older_dump);
-        let buffers = traced.map_or(buffers, |(trace, found)| traced::buffers(buffers, trace, found));
+        let buffers = classified.map_or(buffers, |found| traced::buffers(buffers, &facts.measurement.rows(), found));
         let mut this = Self {
             facts,
             series,
             measured,
-            loss: LossEstimate::of_log(facts.log),
+            received: Received::of(facts.measurement),
+            loss: LossEstimate::of_transfer(facts.transfer),
             sender,
             older_dump,
             buffers,
@@ -238,7 +242,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn rank(&mut self) -> Vec<Finding> {
-        let mut findings = match (self.measured.inflight_per_cwnd, self.facts.link) {
+        let mut findings = match (self.measured.inflight_per_cwnd, self.facts.path.link) {
             (_, Some(link)) if self.fills(link) => vec![self.link(link)],
             _ if self.reader_is_behind() => vec![self.slow_reader()],
             _ if self.keeps_to_order() => vec![self.ordered()],
@@ -442,7 +446,7 @@ impl<'a> Explainer<'a> {
 
     /// The control measurement as a ceiling; `None` when it does not lie below the line.
     fn control_cap(&mut self) -> Option<Rate> {
-        let control = self.facts.control?;
+        let control = self.facts.hosts.control?;
         if (control.as_bps() as f64) < 0.9 * self.measured.mean.as_bps() as f64 {
             self.notes.push(format!(
                 "the control measurement of {control} is below this log's {}, so it is no cap; it is left out",
@@ -451,7 +455,7 @@ impl<'a> Explainer<'a> {
             return None;
         }
         let reaches_line = |link: &Rate| control.as_bps() as f64 >= 0.93 * link.as_bps() as f64;
-        (!self.facts.link.is_some_and(|link| reaches_line(&link))).then_some(control)
+        (!self.facts.path.link.is_some_and(|link| reaches_line(&link))).then_some(control)
     }
 }
 

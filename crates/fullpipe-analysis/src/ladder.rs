@@ -29,7 +29,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use crate::classify::Limit;
 use crate::explain::{Facts, Findings, path_loss};
 use crate::input::InputError;
-use crate::input::iperf3::Protocol;
+use crate::measurement::Protocol;
 use crate::laws::loss_based_rate;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
@@ -75,12 +75,12 @@ pub struct Ladder {
 ///
 /// # Errors
 /// A simulated run that panicked: a defect of this library.
-pub fn climb(
+pub(crate) fn climb(
     facts: &Facts<'_>,
     findings: &Findings,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
-    if facts.log.protocol == Protocol::Udp {
+    if facts.transfer.protocol == Protocol::Udp {
         return climb_after_udp(facts, findings, progress);
     }
     // The log is compared with a run of its own length, whatever the sender.
@@ -134,7 +134,7 @@ fn climb_after_udp(
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Ladder, RunPanicked> {
     let nothing = |notes| Ok(Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes });
-    let (Some(link), Some(rtt), Ok(loss)) = (facts.link, facts.rtt, path_loss(facts)) else {
+    let (Some(link), Some(rtt), Ok(loss)) = (facts.path.link, facts.path.rtt, path_loss(facts)) else {
         return nothing(Vec::new());
     };
     let path = PathModel {
@@ -221,9 +221,9 @@ pub(crate) fn climb_states(
 fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     let loss = findings.loss;
     PathModel {
-        link: facts.link,
+        link: facts.path.link,
         cap: findings.cap,
-        at_least: facts.log.proven_rate(),
+        at_least: facts.transfer.proven_rate(),
         rtt: findings.measured.rtt,
         loss: loss.map_or(Probability::ZERO, |loss| loss.rate),
         loss_interval: Some(
@@ -240,7 +240,7 @@ fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
     Hosts {
         cc: findings.sender.algorithm(),
         flows: findings.measured.streams,
-        kernel: facts.kernel,
+        kernel: facts.hosts.kernel,
         sndbuf: buffers.sndbuf,
         rcvbuf: buffers.rcvbuf,
         rule: buffers.rule,

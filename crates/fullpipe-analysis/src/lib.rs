@@ -25,7 +25,9 @@ pub mod ladder;
 pub mod latency;
 pub mod laws;
 pub mod live;
+pub mod measurement;
 pub mod offered;
+mod path_facts;
 pub mod report;
 pub mod segment;
 pub mod side_by_side;
@@ -37,17 +39,15 @@ pub mod whatif;
 pub use advice::Command;
 pub use classify::{Finding, Limit};
 pub use demand::{Demand, Memory};
-pub use explain::{Facts, Findings, explain};
-pub use input::capture::Capture;
-pub use input::iperf3::Iperf3Log;
-pub use input::received::Received;
+pub use explain::{Findings, HostFacts};
 pub use input::sysctl::HostSettings;
-pub use input::trace::Trace;
 pub use input::{InputError, Kind};
-pub use ladder::{DiagnoseError, Ladder, Rung, climb};
+pub use ladder::{DiagnoseError, Ladder, Rung};
 pub use latency::Latency;
 pub use live::{Held, Live};
+pub use measurement::Measurement;
 pub use offered::Offered;
+pub use path_facts::PathFacts;
 pub use report::{
     Diagnosis, Look, render_latency, render_plan, render_show, render_side_by_side, render_text,
     render_whatif,
@@ -57,44 +57,80 @@ pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;
 pub use whatif::{Question, WhatIf, whatif};
 
+use explain::Facts;
 use fullpipe_lab::campaign::{Progress, RunPanicked};
+use measurement::Transfer;
 
-/// Explains a run and climbs its ladder. `progress` is called as simulated runs finish, from any thread.
-///
-/// # Errors
-/// Facts that contradict each other or the log, or a defect of the simulator.
-pub fn diagnose(facts: &Facts<'_>, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, DiagnoseError> {
-    let findings = explain(facts).map_err(DiagnoseError::Input)?;
-    diagnose_explained(facts, findings, progress).map_err(DiagnoseError::Defect)
+/// What holds a transfer back, before anything has been simulated.
+#[derive(Clone, Debug)]
+pub struct Explanation<'m> {
+    measurement: &'m Measurement,
+    transfer: Transfer,
+    path: PathFacts,
+    hosts: &'m HostFacts,
+    findings: Findings,
 }
 
-/// [`diagnose`] behind [`explain()`], which made `findings` of `facts`.
+/// Names what limits the transfer of `measurement`. Of `path`, the link and the round-trip time are read.
 ///
 /// # Errors
-/// A defect of the simulator.
-pub fn diagnose_explained(
-    facts: &Facts<'_>,
-    mut findings: Findings,
+/// Facts that contradict each other or the measurement.
+pub fn explain<'m>(
+    measurement: &'m Measurement,
+    path: &PathFacts,
+    hosts: &'m HostFacts,
+) -> Result<Explanation<'m>, InputError> {
+    let transfer = measurement.transfer();
+    let findings = explain::explain(&Facts { measurement, transfer: &transfer, path: *path, hosts })?;
+    Ok(Explanation { measurement, transfer, path: *path, hosts, findings })
+}
+
+/// Explains a measurement and climbs its ladder. `progress` is called as simulated runs finish, from any thread.
+///
+/// # Errors
+/// Facts that contradict each other or the measurement, or a defect of the simulator.
+pub fn diagnose(
+    measurement: &Measurement,
+    path: &PathFacts,
+    hosts: &HostFacts,
     progress: impl Fn(Progress) + Sync,
-) -> Result<Diagnosis, RunPanicked> {
-    let none = if facts.trace.is_some_and(Trace::is_one_sample) {
-        Some("no ladder: one sample shows no steady rate to begin it with")
-    } else if facts.no_path {
-        Some(
-            "no ladder: both ends are one host, and between them is no path; --link has it climbed all the same",
-        )
-    } else {
-        None
-    };
-    let Ladder { rungs, assumptions, notes } = if let Some(none) = none {
-        Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes: vec![none.into()] }
-    } else {
-        climb(facts, &findings, progress)?
-    };
-    findings.assumptions.extend(assumptions);
-    if let Some(capture) = facts.capture {
-        findings.notes.extend(capture.notes().iter().cloned());
+) -> Result<Diagnosis, DiagnoseError> {
+    let explanation = explain(measurement, path, hosts).map_err(DiagnoseError::Input)?;
+    explanation.climb(progress).map_err(DiagnoseError::Defect)
+}
+
+impl Explanation<'_> {
+    /// The limit, with its evidence, and what could not be decided.
+    pub fn findings(&self) -> &Findings {
+        &self.findings
     }
-    findings.notes.extend(notes);
-    Ok(Diagnosis::new(facts, findings, rungs))
+
+    /// Lifts the limit, simulates, names the next, and so on up to the link. `progress` is called as simulated runs
+    /// finish, from any thread.
+    ///
+    /// # Errors
+    /// A defect of the simulator.
+    pub fn climb(self, progress: impl Fn(Progress) + Sync) -> Result<Diagnosis, RunPanicked> {
+        let Self { measurement, transfer, path, hosts, mut findings } = self;
+        let facts = Facts { measurement, transfer: &transfer, path, hosts };
+        let none = if measurement.is_snapshot() {
+            Some("no ladder: one sample shows no steady rate to begin it with")
+        } else if hosts.same_host {
+            Some(
+                "no ladder: both ends are one host, and between them is no path; --link has it climbed all the same",
+            )
+        } else {
+            None
+        };
+        let Ladder { rungs, assumptions, notes } = match none {
+            Some(none) => Ladder { rungs: Vec::new(), assumptions: Vec::new(), notes: vec![none.into()] },
+            None => ladder::climb(&facts, &findings, progress)?,
+        };
+        findings.assumptions.extend(assumptions);
+        if measurement.packets().is_some() {
+            findings.notes.extend(measurement.origin.notes.iter().cloned());
+        }
+        findings.notes.extend(notes);
+        Ok(Diagnosis::new(&facts, findings, rungs))
+    }
 }

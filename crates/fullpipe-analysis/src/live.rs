@@ -21,7 +21,7 @@ use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Instant};
 
 use crate::classify::{
-    Classification, Classified, Confidence, HostFacts, Limit, Past, classify_since, intervals_between,
+    Classification, Classified, Confidence, SocketFacts, Limit, Past, classify_since, intervals_between,
     limit_since, longest_since,
 };
 
@@ -47,7 +47,7 @@ const NOW: Duration = Duration::from_secs(1);
 /// One flow that runs.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
-    host: HostFacts,
+    host: SocketFacts,
     rows: Vec<Row>,
     past: Past,
     counted: BTreeMap<Limit, Duration>,
@@ -74,7 +74,7 @@ pub struct Held {
 
 impl Live {
     /// A flow of which nothing is known yet.
-    pub fn new(host: HostFacts) -> Self {
+    pub fn new(host: SocketFacts) -> Self {
         Self { host, ..Self::default() }
     }
 
@@ -136,7 +136,7 @@ impl Live {
     }
 
     /// What is known of the hosts beside the rows.
-    pub const fn host(&self) -> &HostFacts {
+    pub const fn host(&self) -> &SocketFacts {
         &self.host
     }
 

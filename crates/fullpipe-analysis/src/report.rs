@@ -18,8 +18,8 @@ use serde::Serialize;
 use crate::classify::{Classified, Finding};
 use crate::demand::Demand;
 use crate::explain::{self, BufferSource, Excluded, Facts, Findings, RttSource, Sender, SettingsSource};
-use crate::input::capture::Connection;
-use crate::input::iperf3::Protocol;
+use crate::measurement::packets::Connection;
+use crate::measurement::Protocol;
 use crate::input::sysctl::HostSettings;
 use crate::json::{self, bps, optional_bps};
 use crate::ladder::Rung;
@@ -186,11 +186,11 @@ pub struct TcpAfterUdp {
 
 impl UdpSummary {
     fn of(facts: &Facts<'_>, algorithm: Algorithm, ladder: &[Rung]) -> Self {
-        let (sent, size, datagrams) = explain::udp_summary(facts.log);
+        let (sent, size, datagrams) = explain::udp_summary(facts.transfer);
         let loss = explain::path_loss(facts).ok();
         Self {
             sent,
-            arrived: datagrams.lost.map(|_| facts.log.mean_rate()),
+            arrived: datagrams.lost.map(|_| facts.transfer.mean_rate()),
             datagram_bytes: size.get(),
             datagrams: datagrams.total,
             lost: datagrams.lost,
@@ -260,46 +260,47 @@ impl From<LossEstimate> for LossSummary {
 
 impl Diagnosis {
     /// Puts findings and ladder into one document.
-    pub fn new(facts: &Facts<'_>, findings: Findings, ladder: Vec<Rung>) -> Self {
+    pub(crate) fn new(facts: &Facts<'_>, findings: Findings, ladder: Vec<Rung>) -> Self {
         let measured = findings.measured;
         let (algorithm, how) = match findings.sender {
             Sender::Named(a) => (a, "named"),
             Sender::Inferred(a) => (a, "inferred"),
             Sender::Assumed(a) => (a, "assumed"),
         };
-        let udp = facts.log.protocol == Protocol::Udp;
+        let udp = facts.transfer.protocol == Protocol::Udp;
         let (congestion_control, congestion_control_source) =
             if udp { ("none", "udp") } else { (algorithm.name(), how) };
         let kernel_of = |settings: Option<(&HostSettings, _)>| {
-            let kernel = facts.kernel.or(settings.and_then(|(host, _)| host.kernel));
+            let kernel = facts.hosts.kernel.or(settings.and_then(|(host, _)| host.kernel));
             kernel.map(|kernel| kernel.to_string())
         };
         let of_tcp = |bytes: Bytes| if udp { 0 } else { bytes.get() };
         Self {
             schema: SCHEMA,
             input: InputSummary {
-                kind: facts.log.format.name(),
+                kind: facts.measurement.origin.format.name(),
                 protocol: if udp { "udp" } else { "tcp" },
-                version: facts.log.version.clone(),
+                version: facts.measurement.origin.version.clone(),
                 streams: measured.streams,
-                intervals: facts.log.intervals.len() as u64,
+                intervals: facts.transfer.intervals.len() as u64,
                 duration_s: measured.length.as_secs_f64(),
-                truncated: facts.log.truncated,
-                opposite: facts.log.opposite.as_ref().map(|opposite| opposite.mean_rate()),
+                truncated: facts.measurement.origin.truncated,
+                opposite: facts.measurement.opposite().map(|opposite| opposite.mean_rate()),
             },
-            capture: facts.capture.map(|capture| CaptureSummary {
-                chosen: capture.chosen(),
-                connections: capture.connections().to_vec(),
+            capture: facts.measurement.packets().map(|_| CaptureSummary {
+                chosen: facts.measurement.flows[0].id as usize,
+                connections: facts.measurement.origin.connections.clone(),
             }),
             sockets: None,
             path: PathSummary {
-                link: facts.link,
+                link: facts.path.link,
                 mean: measured.mean,
                 steady: measured.steady,
                 rtt_ms: measured.rtt.as_millis_f64(),
                 rtt_source: measured.rtt_source,
                 mean_rtt_ms: measured.mean_rtt.map(Duration::as_millis_f64),
                 bdp_bytes: facts
+                    .path
                     .link
                     .filter(|_| measured.rtt_source != RttSource::Unknown)
                     .map(|link| (link * measured.rtt).get()),
@@ -315,7 +316,7 @@ impl Diagnosis {
                 sndbuf_bytes: of_tcp(findings.buffers.sndbuf),
                 cap: findings.cap,
                 loss: findings.loss.map(LossSummary::from),
-                jitter_ms: facts.log.datagrams.and_then(|d| d.jitter).map(Duration::as_millis_f64),
+                jitter_ms: facts.transfer.datagrams.and_then(|d| d.jitter).map(Duration::as_millis_f64),
             },
             udp: udp.then(|| UdpSummary::of(facts, algorithm, &ladder)),
             hosts: HostsSummary {

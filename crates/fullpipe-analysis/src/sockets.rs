@@ -17,7 +17,7 @@ use fullpipe_lab::trace::{ReceiverInfo, Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Serialize;
 
-use crate::classify::{Confidence, HostFacts, Limit};
+use crate::classify::{Confidence, SocketFacts, Limit};
 use crate::demand::{Backlog, Demand, Memory};
 use crate::json::{bps, optional_bps};
 use crate::live::{Held, Live};
@@ -138,7 +138,7 @@ struct Mark {
 /// All sockets that were seen.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
-    host: HostFacts,
+    host: SocketFacts,
     keeps_rows: bool,
     without_words: bool,
     sockets: BTreeMap<u64, Watched>,
@@ -191,7 +191,7 @@ impl Totals {
 
 impl Sockets {
     /// None yet, on a host of which that is known.
-    pub fn new(host: HostFacts) -> Self {
+    pub fn new(host: SocketFacts) -> Self {
         Self { host, ..Self::default() }
     }
 

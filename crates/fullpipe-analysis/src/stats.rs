@@ -9,7 +9,7 @@ use std::fmt;
 
 use fullpipe_units::Probability;
 
-use crate::input::iperf3::{Iperf3Log, Protocol};
+use crate::measurement::{Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
 /// Loss events per data segment with the exact 95 % interval of a Poisson count.
@@ -53,7 +53,7 @@ impl LossEstimate {
     /// The estimate of a log: one event for each stream and interval that sent something again, over the
     /// payload in segments. Of a UDP log, each lost datagram in what was sent. `None` for a log that shows
     /// neither (a TCP receiver's, a UDP sender's without the receiver's answer).
-    pub fn of_log(log: &Iperf3Log) -> Option<Self> {
+    pub fn of_transfer(log: &Transfer) -> Option<Self> {
         if log.protocol == Protocol::Udp {
             let datagrams = log.datagrams?;
             return Some(Self::new(datagrams.lost?, datagrams.total));

@@ -60,9 +60,9 @@ use window::Flow;
 
 /// What is known beside the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostFacts {
-    /// Rate of the line in bits of IP packets.
-    pub line: Option<Rate>,
+pub struct SocketFacts {
+    /// Rate of the link in bits of IP packets per second.
+    pub link: Option<Rate>,
     /// The sender's congestion control, where the rows do not have it.
     pub cc: Option<Algorithm>,
     /// Largest autotuned send buffer of the sender: `tcp_wmem[2]`.
@@ -129,7 +129,7 @@ pub struct Classification {
 /// nothing had been sent yet, or nothing was to follow, are left out.
 ///
 /// Reads nothing of a row but what [`Row::observed`] leaves.
-pub fn classify(rows: &[Row], host: &HostFacts) -> Classification {
+pub fn classify(rows: &[Row], host: &SocketFacts) -> Classification {
     classify_since(rows, host, &Past::default(), Instant::ZERO)
 }
 
@@ -166,7 +166,7 @@ impl Past {
 }
 
 /// The same for rows before which there were others; with findings of the time since `from` only.
-pub(crate) fn classify_since(rows: &[Row], host: &HostFacts, past: &Past, from: Instant) -> Classification {
+pub(crate) fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Classification {
     let rows = spans::lifetime(rows);
     let flow = Flow::after(past, rows, host);
     let judged = Judged::of(&flow, from, Instant::FAR_FUTURE);
@@ -178,7 +178,7 @@ pub(crate) fn classify_since(rows: &[Row], host: &HostFacts, past: &Past, from: 
 }
 
 /// The first finding of the same alone: of a thousand flows a second, the other findings and what stands beside them are most of the work.
-pub(crate) fn longest_since(rows: &[Row], host: &HostFacts, past: &Past, from: Instant) -> Option<Finding> {
+pub(crate) fn longest_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Option<Finding> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
     words::findings(&flow, &Judged::since(&flow, from), from).next()
 }
@@ -186,7 +186,7 @@ pub(crate) fn longest_since(rows: &[Row], host: &HostFacts, past: &Past, from: I
 /// The limit of that finding and how sure it is, without a word on why: for a line of text the words are most of the work.
 pub(crate) fn limit_since(
     rows: &[Row],
-    host: &HostFacts,
+    host: &SocketFacts,
     past: &Past,
     from: Instant,
 ) -> Option<(Limit, Confidence)> {
@@ -197,7 +197,7 @@ pub(crate) fn limit_since(
 /// The intervals of the same alone, between two times at least.
 pub(crate) fn intervals_between(
     rows: &[Row],
-    host: &HostFacts,
+    host: &SocketFacts,
     past: &Past,
     from: Instant,
     to: Instant,

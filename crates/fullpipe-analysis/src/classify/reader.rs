@@ -85,7 +85,7 @@ mod tests {
     use fullpipe_units::{Bytes, Duration};
 
     use crate::classify::samples::row;
-    use crate::classify::{Confidence, HostFacts, Limit, classify};
+    use crate::classify::{Confidence, SocketFacts, Limit, classify};
 
     const RTT: Duration = Duration::from_millis(40);
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn main_limit(rows: &[Row]) -> Limit {
-        classify(rows, &HostFacts::default()).findings[0].limit
+        classify(rows, &SocketFacts::default()).findings[0].limit
     }
 
     /// A buffer of 99 KiB that takes `cycle` milliseconds to fill, to be told so and to be read, and is offered for all of them but
@@ -123,7 +123,7 @@ mod tests {
     /// acknowledgement late because the window stands still. In most rows the window is as large as ever.
     #[test]
     fn a_reader_by_the_bufferful_shows_by_its_closings() {
-        let told = classify(&by_the_bufferful(115, 28), &HostFacts::default()).findings;
+        let told = classify(&by_the_bufferful(115, 28), &SocketFacts::default()).findings;
         assert_eq!(told[0].limit, Limit::ReceiverApp);
         // What speaks for it, and that one end cannot know.
         let told = [&told[0].evidence[1], &told[0].could_not_tell[0]];
@@ -181,7 +181,7 @@ mod tests {
             }
         };
         let told = |filled| {
-            let told = classify(&rows(FLIGHT, course(filled)), &HostFacts::default()).findings;
+            let told = classify(&rows(FLIGHT, course(filled)), &SocketFacts::default()).findings;
             (told[0].limit, told[0].confidence)
         };
         assert_eq!(told(0), (Limit::Link, Confidence::High));

@@ -273,7 +273,7 @@ mod tests {
 
     use super::*;
     use crate::classify::samples::{MSS, row};
-    use crate::classify::{HostFacts, classify};
+    use crate::classify::{SocketFacts, classify};
 
     /// Windows of 60 to 120 segments that lose one at their top each three seconds: behind a policer, where each leaves in a round trip, and
     /// where ACKs are withheld for `times` as long, which no round trip shows.
@@ -292,7 +292,7 @@ mod tests {
                 row
             };
             let rows: Vec<Row> = (1..=600).map(sawtooth).collect();
-            let told = classify(&rows, &HostFacts::default()).findings;
+            let told = classify(&rows, &SocketFacts::default()).findings;
             (told[0].limit, told[0].confidence)
         };
         assert_eq!(told(1), (Limit::Policer, Confidence::Low));

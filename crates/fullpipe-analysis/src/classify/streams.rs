@@ -17,11 +17,11 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::rules::by_path;
 use super::spans::{self, Verdict};
 use super::window::Flow;
-use super::{Basis, Classification, Confidence, Finding, HostFacts, Judged, Limit, Past, losses, words};
+use super::{Basis, Classification, Confidence, Finding, SocketFacts, Judged, Limit, Past, losses, words};
 use crate::stats::LossEstimate;
 
 /// Names what limits streams that were sampled at the same moments, taken together.
-pub fn classify_streams(streams: &[Vec<Row>], host: &HostFacts) -> Classification {
+pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classification {
     let (past, sum) = (Past::default(), added(streams));
     let whole = Flow::after(&past, spans::lifetime(&sum), host);
     let path: Vec<(Limit, Confidence)> = (0..whole.rows.len()).map(|at| by_path(&whole, at)).collect();
@@ -149,7 +149,7 @@ fn life(judged: &Judged<'_>) -> Duration {
 }
 
 /// The streams as one sender: amounts are sums, round trips means weighted by what is in flight.
-fn added(streams: &[Vec<Row>]) -> Vec<Row> {
+fn added(streams: &[&[Row]]) -> Vec<Row> {
     let Some(longest) = streams.iter().max_by_key(|rows| rows.len()) else { return Vec::new() };
     let mut next = vec![0usize; streams.len()];
     let at = |row: &Row| {

@@ -19,7 +19,7 @@ fn rows(with: impl Fn(usize, &mut Row)) -> Vec<Row> {
 
 /// What holds these rows for most of the time.
 fn main_limit(rows: &[Row]) -> Limit {
-    classify(rows, &HostFacts::default()).findings[0].limit
+    classify(rows, &SocketFacts::default()).findings[0].limit
 }
 
 fn interval(from: u64, to: u64, limit: Limit) -> Classified {
@@ -45,7 +45,7 @@ fn agreement_is_weighted_by_time() {
 #[test]
 fn nothing_is_said_of_nothing() {
     for rows in [Vec::new(), vec![row(50)]] {
-        let classification = classify(&rows, &HostFacts::default());
+        let classification = classify(&rows, &SocketFacts::default());
         assert_eq!((classification.intervals.len(), classification.findings.len()), (0, 0));
         assert!(!classification.notes.is_empty());
     }
@@ -117,7 +117,7 @@ fn a_window_that_still_doubles_is_the_start() {
     // Twice as much every other row, which is every other round trip.
     let doubles = window(|i| 10 << (i / 2).min(9));
     let limits = |rows: &[Row]| {
-        let intervals = classify(rows, &HostFacts::default()).intervals;
+        let intervals = classify(rows, &SocketFacts::default()).intervals;
         intervals.iter().map(|interval| (interval.limit, interval.length().as_millis())).collect::<Vec<_>>()
     };
     let [(Limit::SlowStart, start), (Limit::Rwnd, rest)] = limits(&doubles)[..] else {
@@ -147,7 +147,7 @@ fn the_start_of_bbr_is_what_it_says() {
             cwnd_gain_percent: 288,
         });
     });
-    let classification = classify(&told, &HostFacts::default());
+    let classification = classify(&told, &SocketFacts::default());
     let first = &classification.intervals[0];
     assert_eq!(first.limit, Limit::SlowStart, "{:?}", classification.intervals);
     assert!((1_300..=1_600).contains(&first.length().as_millis()), "{first:?}");
@@ -165,7 +165,7 @@ fn a_moment_makes_no_interval() {
             row.sender.rwnd = Bytes::ZERO;
         }
     };
-    let classification = classify(&rows(blip), &HostFacts::default());
+    let classification = classify(&rows(blip), &SocketFacts::default());
     assert_eq!(classification.intervals.len(), 1, "{:?}", classification.intervals);
 }
 
@@ -180,7 +180,7 @@ fn idle_ends_are_left_out() {
             row.sender.notsent = Bytes::ZERO;
         }
     };
-    let intervals = classify(&rows(idle), &HostFacts::default()).intervals;
+    let intervals = classify(&rows(idle), &SocketFacts::default()).intervals;
     let (first, last) = (intervals.first().expect("some"), intervals.last().expect("some"));
     assert_eq!((first.from.as_secs_f64(), last.to.as_secs_f64()), (1.0, 3.05));
 }
@@ -251,7 +251,7 @@ fn any_numbers_are_classified() {
             (sender.srtt, sender.min_rtt) = (span(13), span(14));
             sender.retransmits = value(i, 15);
         };
-        let host = HostFacts { line: Some(Rate::from_bps(seed)), ..HostFacts::default() };
+        let host = SocketFacts { link: Some(Rate::from_bps(seed)), ..SocketFacts::default() };
         let classification = classify(&rows(odd), &host);
         assert!(classification.intervals.windows(2).all(|pair| pair[0].to == pair[1].from));
     }

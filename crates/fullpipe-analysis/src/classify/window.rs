@@ -9,7 +9,7 @@ use fullpipe_units::{Bytes, Rate};
 
 use super::losses::Losses;
 use super::spans::{around, round_trip};
-use super::{HostFacts, Past};
+use super::{SocketFacts, Past};
 use crate::segment::HEADERS;
 
 /// The kernel computes a pacing rate for a loss-based sender too: 1.2 windows a round trip, 2 in slow start.
@@ -19,7 +19,7 @@ const PACED_BY_WINDOW: f64 = 1.1;
 /// One flow, and what is known of it as a whole.
 pub(super) struct Flow<'a> {
     pub(super) rows: &'a [Row],
-    pub(super) host: &'a HostFacts,
+    pub(super) host: &'a SocketFacts,
     /// The sender paces at a rate that it measures, as BBR does: its window is no limit but a reserve, and
     /// its slow-start threshold says nothing.
     pub(super) by_rate: bool,
@@ -43,7 +43,7 @@ struct Offered {
 
 impl<'a> Flow<'a> {
     /// Of `rows` that come after `past`.
-    pub(super) fn after(past: &'a Past, rows: &'a [Row], host: &'a HostFacts) -> Self {
+    pub(super) fn after(past: &'a Past, rows: &'a [Row], host: &'a SocketFacts) -> Self {
         let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
         let by_rate = named.map_or_else(|| goes_by_rate(rows), Algorithm::goes_by_rate);
         Self {
@@ -122,7 +122,7 @@ impl<'a> Flow<'a> {
 
     /// What the line carries as payload, if its rate is known.
     pub(super) fn line_payload(&self, mss: Bytes) -> Option<f64> {
-        self.host.line.map(|line| payload(line, mss))
+        self.host.link.map(|line| payload(line, mss))
     }
 }
 

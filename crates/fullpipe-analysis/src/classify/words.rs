@@ -230,7 +230,7 @@ impl Time<'_> {
         if self.tally.limit == Limit::Policer && flow.losses().at_fixed_rate() {
             evidence.push(self.ranks(flow));
         }
-        if flow.host.line.is_none() {
+        if flow.host.link.is_none() {
             open.push(tally::WHICH_LINE.into());
         }
     }
@@ -278,7 +278,7 @@ impl Time<'_> {
                 None
             }
             Limit::Cwnd if flow.by_rate => None,
-            _ => self.tally.next_test(flow.host.line.is_some()),
+            _ => self.tally.next_test(flow.host.link.is_some()),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{
     BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, NOT_CWND_BOUND,
     Sender,
 };
-use crate::input::iperf3::Role;
+use crate::measurement::Role;
 
 /// Of a send buffer, at least this share is in flight: a blocked writer wakes when a third is free.
 const LEAST_USABLE: f64 = 0.67;
@@ -38,15 +38,15 @@ const NO_QUEUE: f64 = 1.1;
 pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, older_dump: bool) -> Buffers {
     let sender = facts.sender().map(|(host, _)| host);
     let receiver = facts.receiver().map(|(host, _)| host);
-    let kernel = facts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.log.kernel);
-    let rule = match (receiver.and_then(|host| host.window_rule(facts.kernel)), kernel) {
+    let kernel = facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
+    let rule = match (receiver.and_then(|host| host.window_rule(facts.hosts.kernel)), kernel) {
         (Some(rule), _) => rule,
         (None, Some(kernel)) => WindowRule::of(kernel, None),
         (None, None) => WindowRule::AdvWinScale(1),
     };
     let of_sender = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
     // The receiver's own dump need not be as old as the sender's.
-    let of_receiver = if facts.one_for_both() { of_sender } else { BufferSource::Dump };
+    let of_receiver = if facts.hosts.one_for_both() { of_sender } else { BufferSource::Dump };
     let default_rmem = kernel.map_or(OLDER_DEFAULT_RMEM, default_rmem);
     let choose = |(dump, source): (Option<[Bytes; 3]>, _), default: Bytes, least: Bytes| match dump {
         Some(triple) if triple[2] >= least => (triple[2], source),
@@ -57,7 +57,7 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
     let full = measured.inflight_per_wnd.is_some_and(|ratio| ratio >= NOT_CWND_BOUND);
     let told = measured.snd_wnd.filter(|_| full).map(|wnd| rule.space(per_flow(wnd, measured)));
     let seen = series.largest_wnd().map_or(Bytes::ZERO, |wnd| per_flow(wnd, measured));
-    let (rcvbuf, rcvbuf_source) = match (told, facts.log.set_buffers) {
+    let (rcvbuf, rcvbuf_source) = match (told, facts.measurement.hosts.set_buffers) {
         (Some(space), _) => (space, BufferSource::Window),
         // iperf3 hands -w on to its peer.
         (None, Some(set)) if rule.window(set.rcvbuf) >= held => (set.rcvbuf, BufferSource::Socket),
@@ -67,7 +67,7 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
             rule.space(held.max(seen)),
         ),
     };
-    let (sndbuf, sndbuf_source) = match facts.log.set_buffers {
+    let (sndbuf, sndbuf_source) = match facts.measurement.hosts.set_buffers {
         Some(set) if set.sndbuf >= held => (set.sndbuf, BufferSource::Socket),
         _ => choose((sender.and_then(|host| host.tcp_wmem), of_sender), DEFAULT_WMEM, held),
     };
@@ -102,7 +102,7 @@ impl Explainer<'_> {
         let typical = TYPICAL_USABLE * sndbuf.as_bps() as f64;
         add(sndbuf_fits, typical, self.sndbuf(sndbuf, sndbuf_fits, flat));
         if cap_excluded {
-            let control = self.facts.control.unwrap_or_default();
+            let control = self.facts.hosts.control.unwrap_or_default();
             self.excluded.push(Excluded {
                 limit: Limit::Policer,
                 confidence: Confidence::High,
@@ -115,7 +115,7 @@ impl Explainer<'_> {
             ranked
                 .push((if control == Control::Same { 0.0 } else { rank }, self.policer(control, cap, flat)));
         }
-        if self.facts.link.is_none() {
+        if self.facts.path.link.is_none() {
             ranked.push((2.7, self.unknown_link()));
         }
         if !flat {
@@ -153,16 +153,16 @@ impl Explainer<'_> {
         };
         let first_fits = !by_loss && flat && findings.first().is_some_and(|f| f.limit != Limit::Link);
         findings.insert(usize::from(first_fits), cwnd);
-        let (lacks, test) = match self.facts.log.role {
-            Role::Receiver if self.facts.received.is_some() => (
+        let (lacks, test) = match self.facts.transfer.role {
+            Role::Receiver if self.received.is_some() => (
                 "the receiving end sees neither Cwnd nor the send buffer",
                 "measure from the sending host: fullpipe iperf3 there without -R, or fullpipe iperf3 -s there",
             ),
-            Role::Receiver if self.facts.capture.is_none() => (
+            Role::Receiver if self.facts.measurement.packets().is_none() => (
                 "a receiver's log shows neither Cwnd nor retransmissions",
                 "take the log on the sending host: iperf3 -c HOST without -R",
             ),
-            _ if self.facts.capture.is_some() => {
+            _ if self.facts.measurement.packets().is_some() => {
                 ("a capture shows no Cwnd", "look at the sender's socket during the transfer: ss -tmi")
             }
             _ => ("this log shows no Cwnd", "repeat with iperf3 3.1 or newer on Linux, which tells Cwnd"),
@@ -191,7 +191,7 @@ impl Explainer<'_> {
     }
 
     fn control_verdict(&self) -> Control {
-        let Some(control) = self.facts.control else {
+        let Some(control) = self.facts.hosts.control else {
             return Control::Unknown;
         };
         let (control, steady) = (control.as_bps() as f64, self.measured.steady.as_bps() as f64);
@@ -348,13 +348,13 @@ impl Explainer<'_> {
             return (Cap::Any, 2.5);
         }
         let base = self.least_rtt().as_secs_f64();
-        let level = self.facts.log.rtt.is_some_and(|rtt| rtt.max.as_secs_f64() < NO_QUEUE * base);
+        let level = self.facts.transfer.rtt.is_some_and(|rtt| rtt.max.as_secs_f64() < NO_QUEUE * base);
         if level { (Cap::Host, 3.95) } else { (Cap::WithoutDrops, 2.8) }
     }
 
     fn policer(&self, control: Control, cap: Cap, flat: bool) -> Finding {
         let mut evidence = self.common_evidence(flat);
-        let near = match (control, self.facts.control) {
+        let near = match (control, self.facts.hosts.control) {
             (Control::Same, Some(rate)) => {
                 evidence.push(format!(
                     "one flow of the same host reached no more than {rate} in the control measurement, where neither line nor \
@@ -376,7 +376,7 @@ impl Explainer<'_> {
                 "only {again} segments were sent again: a policer drops more, a shaper or a slow host does not"
             ));
         }
-        if let (Cap::Host, Some(rtt)) = (cap, self.facts.log.rtt) {
+        if let (Cap::Host, Some(rtt)) = (cap, self.facts.transfer.rtt) {
             evidence.push(format!(
                 "the smoothed RTT stays between {} and {}: a shaper's queue would raise it; so hardly a shaper",
                 rtt.min, rtt.max

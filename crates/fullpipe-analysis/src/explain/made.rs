@@ -1,10 +1,12 @@
 //! Logs that tests make.
 
-use super::Facts;
-use crate::input::iperf3::Iperf3Log;
+use super::{Facts, HostFacts};
+use crate::input::iperf3;
+use crate::measurement::{Measurement, Transfer};
+use crate::path_facts::PathFacts;
 
 /// A log of one-second intervals: Mbit/s, retransmissions, Cwnd in KiB.
-pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Iperf3Log {
+pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Measurement {
     let mut text =
         String::from("Connecting to host h, port 5201\n[ ID] Interval Transfer Bitrate Retr Cwnd\n");
     let mut total = 0.0;
@@ -19,7 +21,7 @@ pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Iperf3L
     }
     let mean = total * 8.0 * 1.048_576 / f64::from(end);
     text += &format!("[  5] 0.00-{end}.00 sec {total} MBytes {mean} Mbits/sec 0 sender\n");
-    Iperf3Log::parse(&text).unwrap()
+    iperf3::parse(&text).unwrap()
 }
 
 /// Nothing else is known of the log but the RTT.

@@ -9,22 +9,72 @@
 //!   else                                             the sender, of which nothing is seen
 //! ```
 
+use fullpipe_lab::trace::Received as Sample;
+use fullpipe_units::Bytes;
+
 use super::{Confidence, Explainer, Finding, Limit};
+use crate::measurement::Measurement;
+
+/// Of what a receive buffer holds and may hold, what is unread while its reader falls behind.
+const BEHIND: f64 = 0.25;
 
 /// Of the samples, those in which the reader must have been behind for that to be what holds the transfer.
 const MOSTLY: f64 = 0.5;
 /// Fewer segments out of order than this may be a path that reorders now and then.
 const FEWEST_GAPS: u64 = 3;
 
+/// What receiving sockets showed during a test.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Received {
+    /// Of the samples, the share in which the receiving application had fallen behind, 0 to 1.
+    behind: f64,
+    /// What usually waited to be read (`Recv-Q`).
+    pub(super) unread: Bytes,
+    /// The largest receive buffer.
+    rcvbuf: Bytes,
+    /// Segments that came while an earlier one was missing.
+    out_of_order: u64,
+    /// All segments that came.
+    segments: u64,
+}
+
+impl Received {
+    /// `None` where the sending socket was watched, or none.
+    pub(super) fn of(measurement: &Measurement) -> Option<Self> {
+        let streams = measurement.receiver_samples();
+        let all = || streams.iter().copied().flatten();
+        all().next()?;
+        let behind = all().filter(|sample| {
+            let unread = sample.receiver.unread.get() as f64;
+            unread > BEHIND * (unread + sample.window.get() as f64)
+        });
+        let ends = || streams.iter().filter_map(|samples| Some((samples.first()?, samples.last()?)));
+        let arrived = |(first, last): (&Sample, &Sample)| {
+            last.receiver.received.saturating_sub(first.receiver.received)
+        };
+        let late = |(first, last): (&Sample, &Sample)| last.out_of_order.saturating_sub(first.out_of_order);
+        let bytes = ends().map(arrived).fold(Bytes::ZERO, |sum, bytes| sum + bytes);
+        let mss = all().map(|sample| sample.mss).max().filter(|mss| !mss.is_zero());
+        let mut unread: Vec<Bytes> = all().map(|sample| sample.receiver.unread).collect();
+        unread.sort_unstable();
+        Some(Self {
+            behind: behind.count() as f64 / unread.len().max(1) as f64,
+            unread: unread.get(unread.len() / 2).copied().unwrap_or_default(),
+            rcvbuf: all().map(|sample| sample.receiver.rcvbuf).max().unwrap_or_default(),
+            out_of_order: ends().map(late).fold(0, u64::saturating_add),
+            segments: bytes.get() / mss.map_or(1, Bytes::get),
+        })
+    }
+}
+
 impl Explainer<'_> {
     /// Whether the receiving application, which is on this host, leaves the buffer full.
     pub(super) fn reader_is_behind(&self) -> bool {
-        self.facts.received.is_some_and(|received| received.behind() >= MOSTLY)
+        self.received.is_some_and(|received| received.behind >= MOSTLY)
     }
 
     pub(super) fn slow_reader(&self) -> Finding {
-        let told =
-            self.facts.received.map(|received| (received.behind(), received.unread(), received.rcvbuf()));
+        let told = self.received.map(|received| (received.behind, received.unread, received.rcvbuf));
         let (behind, unread, rcvbuf) = told.unwrap_or_default();
         Finding {
             limit: Limit::ReceiverApp,
@@ -49,7 +99,7 @@ impl Explainer<'_> {
             finding.confidence == Confidence::Low
                 && !finding.could_not_tell.iter().any(|open| open == NOT_SEEN)
         };
-        if self.facts.received.is_some() {
+        if self.received.is_some() {
             let guesses = findings.iter_mut().filter(silent);
             guesses.for_each(|finding| finding.could_not_tell.insert(0, NOT_SEEN.into()));
         }
@@ -57,8 +107,8 @@ impl Explainer<'_> {
 
     /// What the gaps in what arrives say of the congestion window, in a sentence, and how sure that is.
     pub(super) fn gaps(&self) -> Option<(String, Confidence)> {
-        let (late, segments) = self.facts.received?.out_of_order();
-        let yields = self.facts.log.congestion_control.is_some() && !self.sender.algorithm().goes_by_rate();
+        let Received { out_of_order: late, segments, .. } = self.received?;
+        let yields = self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().goes_by_rate();
         // A standing queue overflows, and that is the line's doing.
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };

@@ -4,7 +4,7 @@ use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 
 use super::{BARELY_USED, Explainer, RttSource, SUSPICIOUS, Sender};
-use crate::input::iperf3::Format;
+use crate::measurement::Format;
 use crate::input::sysctl::HostSettings;
 use crate::segment::DEFAULT_MSS;
 
@@ -30,8 +30,8 @@ impl Explainer<'_> {
                 self.measured.rtt
             ));
         }
-        if let (RttSource::Log, Some(own)) = (self.measured.rtt_source, self.facts.log.rtt) {
-            let of_trace = self.facts.trace.is_some();
+        if let (RttSource::Log, Some(own)) = (self.measured.rtt_source, self.facts.transfer.rtt) {
+            let of_trace = self.facts.is_traced();
             self.assumptions.push(if of_trace {
                 format!(
                     "the path's RTT is the connection's smallest, {}; a queue that stood from its first packet on would \
@@ -46,16 +46,16 @@ impl Explainer<'_> {
                 )
             });
         }
-        if let (Some(kernel), None) = (self.facts.log.kernel, self.known_kernel()) {
+        if let (Some(kernel), None) = (self.facts.measurement.hosts.kernel, self.known_kernel()) {
             self.assumptions.push(format!("kernel {kernel} on both hosts, as on the one that wrote the log"));
         }
-        if self.facts.log.mss.is_none() {
+        if self.facts.transfer.mss.is_none() {
             self.assumptions.push(format!("segments of {} bytes", DEFAULT_MSS.get()));
         }
     }
 
     pub(super) fn state_notes(&mut self) {
-        let log = self.facts.log;
+        let (log, origin) = (self.facts.transfer, &self.facts.measurement.origin);
         let ratio = self.measured.inflight_per_cwnd;
         if let Some(ratio) = ratio.filter(|ratio| *ratio > SUSPICIOUS && self.measured.mean_rtt.is_some()) {
             self.notes.push(format!(
@@ -68,7 +68,7 @@ impl Explainer<'_> {
                 self.sender.algorithm()
             ));
         }
-        if let Some(opposite) = &log.opposite {
+        if let Some(opposite) = self.facts.measurement.opposite() {
             self.notes.push(format!(
                 "both directions at once: this is the one that this host sent; the other carried {}, and its data delays the \
                  acknowledgements of this one",
@@ -81,13 +81,13 @@ impl Explainer<'_> {
                 self.measured.rtt
             ));
         }
-        if log.truncated {
+        if origin.truncated {
             self.notes.push(format!(
                 "the log breaks off after {} intervals; it has no summary",
                 log.intervals.len()
             ));
         }
-        if let Some(error) = &log.error {
+        if let Some(error) = &origin.error {
             self.notes.push(format!("iperf3 ended with an error: {error}"));
         }
         if self.older_dump {
@@ -113,7 +113,7 @@ impl Explainer<'_> {
         if receiver.is_some_and(|(host, _)| host.moderate_rcvbuf == Some(false)) {
             self.notes.push("tcp_moderate_rcvbuf is off: the receive buffer stays at tcp_rmem[1]".into());
         }
-        if self.facts.received.is_some() {
+        if self.received.is_some() {
             self.notes.push(
                 "losses are not counted at a receiving end: the ladder is climbed on a path without".into(),
             );
@@ -126,11 +126,11 @@ impl Explainer<'_> {
         }
     }
     pub(super) fn is_text(&self) -> bool {
-        self.facts.log.format == Format::Text
+        self.facts.measurement.origin.format == Format::Text
     }
 
     /// The receiver's kernel by the user or the dump: what its window follows.
     fn known_kernel(&self) -> Option<KernelVersion> {
-        self.facts.kernel.or(self.facts.receiver().and_then(|(host, _)| host.kernel))
+        self.facts.hosts.kernel.or(self.facts.receiver().and_then(|(host, _)| host.kernel))
     }
 }

@@ -6,7 +6,7 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::{Measured, NOT_CWND_BOUND, Sender};
-use crate::input::iperf3::Iperf3Log;
+use crate::measurement::Transfer;
 
 /// The rate has levelled off where it first reaches this share of the later median.
 const LEVEL: f64 = 0.7;
@@ -39,7 +39,7 @@ struct Point {
 
 impl Series {
     /// `None` when nothing was transferred.
-    pub(super) fn of(log: &Iperf3Log) -> Option<Self> {
+    pub(super) fn of(log: &Transfer) -> Option<Self> {
         let lengths = log.intervals.iter().map(|i| i.length().as_secs_f64()).collect();
         let usual = median(lengths);
         let has_cwnd = log.intervals.iter().all(|i| i.cwnd.is_some_and(|cwnd| !cwnd.is_zero()));
@@ -246,7 +246,7 @@ impl Series {
     }
 
     /// What the congestion control seems to be.
-    pub(super) fn sender(&self, log: &Iperf3Log, measured: &Measured) -> Sender {
+    pub(super) fn sender(&self, log: &Transfer, measured: &Measured) -> Sender {
         let named = log.congestion_control.as_deref().and_then(|name| name.parse().ok());
         if let Some(named) = named {
             return Sender::Named(named);

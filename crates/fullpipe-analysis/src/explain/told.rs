@@ -42,7 +42,7 @@ impl Explainer<'_> {
 
     /// The least RTT known: the given one or a sample of the log.
     pub(super) fn least_rtt(&self) -> Duration {
-        let own = self.facts.log.rtt.map_or(Duration::MAX, |rtt| rtt.min);
+        let own = self.facts.transfer.rtt.map_or(Duration::MAX, |rtt| rtt.min);
         self.measured.rtt.min(own)
     }
 
@@ -58,7 +58,7 @@ impl Explainer<'_> {
         };
         let steady = self.measured.steady;
         let below_line = |link: &Rate| (steady.as_bps() as f64) < NEAR_THE_LINE * link.as_bps() as f64;
-        let elsewhere = self.facts.link.filter(below_line);
+        let elsewhere = self.facts.path.link.filter(below_line);
         let full = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio > CWND_BOUND);
         let own = full(per_cwnd) || full(self.measured.inflight_per_wnd);
         let mut evidence = vec![format!(
@@ -117,11 +117,11 @@ impl Explainer<'_> {
     /// Whether iperf3 sent what it was told to (`-b`), and no more.
     pub(super) fn keeps_to_order(&self) -> bool {
         let steady = self.measured.steady.as_bps() as f64;
-        self.facts.log.offered.is_some_and(|order| steady >= AS_ORDERED * order.as_bps() as f64)
+        self.facts.transfer.offered.is_some_and(|order| steady >= AS_ORDERED * order.as_bps() as f64)
     }
 
     pub(super) fn ordered(&self) -> Finding {
-        let order = self.facts.log.offered.unwrap_or_default();
+        let order = self.facts.transfer.offered.unwrap_or_default();
         Finding {
             limit: Limit::App,
             what: format!("iperf3 was told to send no more than {order} (-b)"),
@@ -155,8 +155,8 @@ impl Explainer<'_> {
             self.measured.inflight
         )];
         evidence.extend(self.measured.cwnd.map(|cwnd| format!("Cwnd of {cwnd} would allow more")));
-        evidence.extend(self.facts.received.map(|received| {
-            format!("the receiving application keeps up: {} wait to be read (Recv-Q)", received.unread())
+        evidence.extend(self.received.map(|received| {
+            format!("the receiving application keeps up: {} wait to be read (Recv-Q)", received.unread)
         }));
         evidence.push(if constant {
             "the window stays the same, as that of a receive buffer at its limit".into()
@@ -182,7 +182,7 @@ impl Explainer<'_> {
             ),
         };
         // At the receiver both are seen.
-        let here = self.facts.received.is_some();
+        let here = self.received.is_some();
         let rwnd = if here { Finding { could_not_tell: Vec::new(), next_test: None, ..rwnd } } else { rwnd };
         let mut findings = vec![rwnd];
         if !constant && !here {

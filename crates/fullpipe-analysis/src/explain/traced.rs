@@ -10,32 +10,32 @@ use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
 };
 use crate::classify::{Classification, agreement, classify, classify_capture, classify_streams, exact};
-use crate::input::capture::Capture;
-use crate::input::trace::Trace;
+use crate::measurement::packets::Packets;
 
 /// Of the time, what a buffer must have held the flow to be known by it.
 const HELD: f64 = 0.05;
 
 /// Explains the flow of a trace.
-pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured, trace: &Trace) -> Findings {
-    let host = facts.hosts();
-    let mut classification = match trace.streams() {
+pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured) -> Findings {
+    let host = facts.hosts.of_sockets(facts.measurement, &facts.path);
+    let streams = facts.measurement.rows();
+    let mut classification = match streams.as_slice() {
         [rows] => classify(rows, &host),
         streams => classify_streams(streams, &host),
     };
-    if trace.is_one_sample() {
+    if facts.measurement.is_snapshot() {
         classification.findings.iter_mut().for_each(of_one_sample);
     }
-    if facts.no_path {
+    if facts.hosts.same_host {
         classification.findings.iter_mut().for_each(of_one_host);
     }
-    let explainer = Explainer::new(facts, series, measured, Some((trace, &classification)));
+    let explainer = Explainer::new(facts, series, measured, Some(&classification));
     let Explainer { buffers, assumptions, mut notes, cap, .. } = explainer;
-    notes.extend(trace.notes().iter().cloned());
+    notes.extend(facts.measurement.origin.notes.iter().cloned());
     notes.extend(classification.notes.iter().cloned());
-    notes.extend(shared(trace, classification.findings.first()));
+    notes.extend(shared(&streams, classification.findings.first()));
     // A trace of ours knows better, and says how far the sockets' own numbers lead.
-    if let Some(agreed) = exact(trace.rows()).and_then(|truth| agreement(&truth, &classification.intervals)) {
+    if let Some(agreed) = streams.first().and_then(|rows| exact(rows)).and_then(|truth| agreement(&truth, &classification.intervals)) {
         notes.push(format!(
             "the trace also has the sender's own record and the state of the path: they name the same limit for \
              {:.0} % of the time",
@@ -50,9 +50,9 @@ pub(super) fn explain_capture(
     facts: &Facts<'_>,
     series: &Series,
     measured: Measured,
-    capture: &Capture,
+    packets: &Packets,
 ) -> Findings {
-    let classification = classify_capture(capture, facts.link);
+    let classification = classify_capture(packets, facts.path.link);
     let explainer = Explainer::new(facts, series, measured, None);
     let Explainer { buffers, mut assumptions, mut notes, cap, .. } = explainer;
     notes.extend(classification.notes.iter().cloned());
@@ -80,7 +80,7 @@ struct Told {
 
 fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: Told) -> Findings {
     let Told { buffers, cap, assumptions, notes } = told;
-    let named = facts.log.congestion_control.as_deref().and_then(|name| name.parse().ok());
+    let named = facts.transfer.congestion_control.as_deref().and_then(|name| name.parse().ok());
     let inferred = if found.goes_by_rate { Algorithm::Bbr1 } else { Algorithm::Cubic };
     let first = found.findings.first();
     let policed = first.filter(|finding| finding.limit == Limit::Policer).and_then(|finding| finding.ceiling);
@@ -127,9 +127,9 @@ fn of_one_sample(finding: &mut Finding) {
 }
 
 /// How parallel streams share what there is: some limits each stream has for itself, others there are but once.
-fn shared(trace: &Trace, first: Option<&Finding>) -> Option<String> {
-    let (streams, finding) = (trace.streams(), first?);
-    let rate = |rows: &Vec<Row>| {
+fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
+    let finding = first?;
+    let rate = |rows: &&[Row]| {
         let (first, last) = (rows.first()?, rows.last()?);
         let span = last.at.saturating_since(first.at);
         (!span.is_zero())
@@ -153,11 +153,11 @@ fn shared(trace: &Trace, first: Option<&Finding>) -> Option<String> {
 }
 
 /// What the rows say of the buffers, in place of `base` where that says less.
-pub(super) fn buffers(base: Buffers, trace: &Trace, classification: &Classification) -> Buffers {
+pub(super) fn buffers(base: Buffers, streams: &[&[Row]], classification: &Classification) -> Buffers {
     let held = |limit: Limit| {
         classification.findings.iter().any(|finding| finding.limit == limit && finding.share >= HELD)
     };
-    let rows = || trace.streams().iter().flatten();
+    let rows = || streams.iter().copied().flatten();
     let largest = |of: fn(&Row) -> Option<Bytes>| rows().filter_map(of).max().unwrap_or_default();
     let sndbuf = largest(|row| Some(row.sender.sndbuf));
     let window = largest(|row| Some(row.sender.rwnd));

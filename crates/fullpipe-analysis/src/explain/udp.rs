@@ -10,7 +10,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::series::Series;
 use super::{Confidence, Excluded, Facts, Finding, Findings, Limit, Measured, RttSource, Sender, candidates};
-use crate::input::iperf3::{Datagrams, Iperf3Log};
+use crate::measurement::{Datagrams, Transfer};
 use crate::laws::{loss_based_rate, loss_to_fill};
 use crate::segment::DEFAULT_MSS;
 use crate::stats::LossEstimate;
@@ -29,7 +29,7 @@ const UDP_HEADERS: u64 = 28;
 /// # Errors
 /// Why it cannot be told, as a clause.
 pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
-    let log = facts.log;
+    let log = facts.transfer;
     let unheard = || "what arrived is not in the log, so the path's loss is not known".to_owned();
     let datagrams = log.datagrams.ok_or_else(unheard)?;
     let lost = datagrams.lost.ok_or_else(unheard)?;
@@ -39,7 +39,7 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let (sent, size) = sent_as(log, datagrams);
     let packets = size.get().saturating_add(8).div_ceil(FRAGMENT).max(1);
     let on_the_line = sent.mul_div(size.get() + packets * UDP_HEADERS, size.get().max(1));
-    match facts.link {
+    match facts.path.link {
         Some(link) if lost > 0 && on_the_line > link => Err(format!(
             "{on_the_line} with headers were sent into a line of {link}: what was lost there TCP would not have sent; repeat \
              with -b below the line"
@@ -50,7 +50,7 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
 }
 
 /// The rate that was sent and the size of a datagram.
-fn sent_as(log: &Iperf3Log, datagrams: Datagrams) -> (Rate, Bytes) {
+fn sent_as(log: &Transfer, datagrams: Datagrams) -> (Rate, Bytes) {
     let arrived = datagrams.total.saturating_sub(datagrams.lost.unwrap_or(0)).max(1);
     match log.sent {
         Some(sent) => (sent.rate, sent.bytes.mul_div(1, datagrams.total.max(1))),
@@ -66,21 +66,21 @@ fn congestion_control(facts: &Facts<'_>) -> Algorithm {
 }
 
 /// What was sent, what arrived of it, and how.
-pub(crate) fn summary(log: &Iperf3Log) -> (Rate, Bytes, Datagrams) {
+pub(crate) fn summary(log: &Transfer) -> (Rate, Bytes, Datagrams) {
     let datagrams = log.datagrams.unwrap_or_default();
     let (sent, size) = sent_as(log, datagrams);
     (sent, size, datagrams)
 }
 
 pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
-    let log = facts.log;
+    let log = facts.transfer;
     let measured = Measured {
         mean: log.mean_rate(),
         steady: log.mean_rate(),
         length: log.length(),
         ramp: Duration::ZERO,
-        rtt: facts.rtt.unwrap_or_default(),
-        rtt_source: if facts.rtt.is_some() { RttSource::Given } else { RttSource::Unknown },
+        rtt: facts.path.rtt.unwrap_or_default(),
+        rtt_source: if facts.path.rtt.is_some() { RttSource::Given } else { RttSource::Unknown },
         mean_rtt: None,
         inflight: Bytes::ZERO,
         cwnd: None,
@@ -93,19 +93,19 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
     };
     let datagrams = log.datagrams.unwrap_or_default();
     let mut notes = Vec::new();
-    if let Some(opposite) = &log.opposite {
+    if let Some(opposite) = facts.measurement.opposite() {
         notes.push(format!("the other direction carried {} at the same time", opposite.mean_rate()));
     }
-    if log.truncated {
+    if facts.measurement.origin.truncated {
         notes.push(format!("the log breaks off after {} intervals; it has no summary", log.intervals.len()));
     }
-    if let Some(error) = &log.error {
+    if let Some(error) = &facts.measurement.origin.error {
         notes.push(format!("iperf3 ended with an error: {error}"));
     }
     let buffers = candidates::buffers(facts, series, &measured, false);
     let sender = congestion_control(facts);
     let mut assumptions = Vec::new();
-    if facts.rtt.is_some() && facts.link.is_some() {
+    if facts.path.rtt.is_some() && facts.path.link.is_some() {
         match path_loss(facts) {
             Ok(loss) => {
                 assumptions.push(format!(
@@ -128,7 +128,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
         excluded: Vec::<Excluded>::new(),
         buffers,
         measured,
-        loss: LossEstimate::of_log(log),
+        loss: LossEstimate::of_transfer(log),
         sender: Sender::Assumed(sender),
         cap: None,
         limits: Vec::new(),
@@ -139,7 +139,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
 
 /// What this loss leaves of a loss-based sender, on paper.
 fn on_paper(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
-    let (rtt, loss) = (facts.rtt?, path_loss(facts).ok()?);
+    let (rtt, loss) = (facts.path.rtt?, path_loss(facts).ok()?);
     (!loss.rate.is_zero()).then(|| {
         let model = loss_based_rate(rtt, loss.rate.as_f64(), measured.mss);
         format!("at this loss and RTT the model of a loss-based TCP sender (CUBIC, Reno) gives {model}")
@@ -148,7 +148,7 @@ fn on_paper(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
 
 /// How little loss matters to TCP, and how many datagrams it takes to see so little.
 fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
-    let (rtt, link, loss) = (facts.rtt?, facts.link?, path_loss(facts).ok()?);
+    let (rtt, link, loss) = (facts.path.rtt?, facts.path.link?, path_loss(facts).ok()?);
     let fill = loss_to_fill(rtt, link, measured.mss);
     // Of a count of zero the upper end of the 95 % interval is 3.7.
     let enough = (3.7 / fill).ceil();
@@ -163,7 +163,7 @@ fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
 }
 
 fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec<Finding> {
-    let log = facts.log;
+    let log = facts.transfer;
     let (offered, size) = sent_as(log, datagrams);
     let of_order = log.offered.map_or_else(String::new, |order| format!(" (told to: {order})"));
     let mut evidence = Vec::new();
@@ -199,7 +199,7 @@ fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec
         "the round-trip time: UDP has no acknowledgements".to_owned(),
     ];
     could_not_tell.extend(too_coarse(facts, measured));
-    let tcp = match facts.link {
+    let tcp = match facts.path.link {
         Some(_) => "repeat over TCP: iperf3 -c HOST -t 30 -J, without -u",
         None => "repeat over TCP: iperf3 -c HOST -t 30 -J, without -u; and give --link RATE",
     };
@@ -239,7 +239,7 @@ fn lossy(facts: &Facts<'_>, measured: &Measured, base: Finding) -> Vec<Finding> 
     let mut path = Finding {
         limit: Limit::Link,
         what: "the path drops part of a UDP stream".into(),
-        confidence: if facts.link.is_some_and(near_line) { Confidence::High } else { Confidence::Low },
+        confidence: if facts.path.link.is_some_and(near_line) { Confidence::High } else { Confidence::Low },
         ..base
     };
     path.could_not_tell.push(

@@ -15,11 +15,12 @@
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde_json::{Deserializer, Map, Value};
 
-use super::iperf3::{
-    Datagrams, Format, Interval, Iperf3Log, Protocol, Role, RttRange, SocketBuffers, Summary, check_order,
-    instant, joined, plausible_mss, several_runs,
-};
+use super::iperf3::{OneWay, check_order, finished, instant, joined, plausible_mss, several_runs};
 use super::{InputError, Kind, quote};
+use crate::measurement::{
+    Datagrams, Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange,
+    SocketBuffers, Summary, Total, added,
+};
 
 /// Whether a document or an event may begin with `line`.
 pub(super) fn begins_document(line: &str) -> bool {
@@ -50,7 +51,7 @@ fn from_first_document(text: &str) -> &str {
 }
 
 /// Reads the output of `-J`. What a terminal leaves around the document does not matter.
-pub(super) fn parse(text: &str) -> Result<Iperf3Log, InputError> {
+pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     let text = from_first_document(text);
     let mut documents = Deserializer::from_str(text).into_iter::<Value>();
     let document = documents.next().unwrap_or(Ok(Value::Null)).map_err(|e| damaged(&e))?;
@@ -62,7 +63,7 @@ pub(super) fn parse(text: &str) -> Result<Iperf3Log, InputError> {
 }
 
 /// Reads the output of `--json-stream`: the events up to `end`. A last line that is cut off is dropped.
-pub(super) fn parse_stream(text: &str) -> Result<Iperf3Log, InputError> {
+pub(super) fn parse_stream(text: &str) -> Result<Measurement, InputError> {
     let mut document = Map::new();
     let mut intervals = Vec::new();
     let mut lines = text.lines().filter(|line| line.trim_start().starts_with('{')).peekable();
@@ -142,24 +143,22 @@ fn array<'a>(object: &'a Value, key: &str) -> &'a [Value] {
     object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn read(document: &Value, format: Format) -> Result<Iperf3Log, InputError> {
+fn read(document: &Value, format: Format) -> Result<Measurement, InputError> {
     let whole = Document::new(document)?;
-    let sending = whole.log(true)?;
-    let receiving = whole.log(false)?;
-    let mut log = joined(sending, receiving).unwrap_or_default();
-    log.format = format;
-    log.error = whole.error;
-    if let Some(opposite) = &mut log.opposite {
-        opposite.format = format;
-    }
-    log.finished()
+    let (sending, receiving) = (whole.one_way(true)?, whole.one_way(false)?);
+    let origin = Origin { format, version: whole.version, error: whole.error, ..Origin::default() };
+    finished(joined(sending, receiving, whole.reverse, origin, whole.hosts))
 }
 
 /// A document and what all of its parts share.
 struct Document<'a> {
     intervals: &'a [Value],
     end: &'a Value,
-    template: Iperf3Log,
+    version: Option<String>,
+    hosts: Hosts,
+    protocol: Protocol,
+    reverse: bool,
+    mss: Option<Bytes>,
     /// What one stream was told to send at most.
     target: Option<Rate>,
     error: Option<String>,
@@ -195,22 +194,18 @@ impl<'a> Document<'a> {
         let set = bytes(start, "sock_bufsize").and(buffers);
         let version = text(start, "version").map(|version| quote(version.trim_start_matches("iperf ")));
         let release = text(start, "system_info").and_then(|info| info.strip_prefix("Linux "));
-        let template = Iperf3Log {
-            version,
-            kernel: release.and_then(|info| info.split_whitespace().nth(1)?.parse().ok()),
-            protocol,
-            reverse: flag(test, "reverse"),
-            mss: ["tcp_mss", "tcp_mss_default"]
-                .iter()
-                .find_map(|key| count(start, key).and_then(plausible_mss)),
-            set_buffers: set.map(|(sndbuf, rcvbuf)| SocketBuffers { sndbuf, rcvbuf }),
-            ..Iperf3Log::default()
-        };
+        let kernel = release.and_then(|info| info.split_whitespace().nth(1)?.parse().ok());
+        let set_buffers = set.map(|(sndbuf, rcvbuf)| SocketBuffers { sndbuf, rcvbuf });
+        let mss = ["tcp_mss", "tcp_mss_default"].iter().find_map(|key| count(start, key).and_then(plausible_mss));
         let target = count(test, "target_bitrate").or_else(|| count(start, "target_bitrate"));
         Ok(Self {
             intervals: array(document, "intervals"),
             end: part("end"),
-            template,
+            version,
+            hosts: Hosts { kernel, set_buffers },
+            protocol,
+            reverse: flag(test, "reverse"),
+            mss,
             target: target.filter(|bps| *bps > 0).map(Rate::from_bps),
             error,
             server: start.get("accepted_connection").is_some(),
@@ -218,48 +213,61 @@ impl<'a> Document<'a> {
     }
 
     /// The data that this end sent, or that it received; `None` where no report goes this way.
-    fn log(&self, sending: bool) -> Result<Option<Iperf3Log>, InputError> {
-        let mut intervals = Vec::new();
-        let (mut streams, mut omitted) = (0, 0);
+    fn one_way(&self, sending: bool) -> Result<Option<OneWay>, InputError> {
+        let mut groups: Vec<Vec<Interval>> = Vec::new();
+        let mut ids: Vec<Option<u64>> = Vec::new();
+        let mut omitted = 0;
         for (number, interval) in self.intervals.iter().enumerate() {
-            let reports = array(interval, "streams").iter().filter(|s| self.sends(s) == sending);
+            let reports = || array(interval, "streams").iter().filter(|s| self.sends(s) == sending);
             let mut group = Vec::new();
             let mut warm_up = false;
-            for report in reports {
+            for report in reports() {
                 warm_up |= flag(report, "omitted");
                 group.push(
                     self.interval(report, sending)
                         .map_err(|key| odd(format!("'{key}' in interval {}", number + 1)))?,
                 );
             }
-            streams = streams.max(group.len());
-            let complete = group.len() == streams;
-            match group.into_iter().reduce(Interval::added) {
-                Some(_) if warm_up => omitted += 1,
-                // A stream that is missing ended early.
-                Some(total) if complete => intervals.push(total),
-                _ => {}
+            if group.len() > ids.len() {
+                ids = reports().map(|report| count(report, "socket")).collect();
+            }
+            match warm_up {
+                true => omitted += usize::from(!group.is_empty()),
+                false => groups.push(group),
             }
         }
-        if streams == 0 {
+        if ids.is_empty() {
             return Ok(None);
         }
+        // A stream that is missing ended early.
+        groups.retain(|group| group.len() == ids.len());
+        let of_stream = |nth: usize| -> Vec<Interval> { groups.iter().map(|group| group[nth]).collect() };
+        let of_each: Vec<Vec<Interval>> = (0..ids.len()).map(of_stream).collect();
+        let intervals = added(of_each.iter().map(Vec::as_slice));
         check_order(&intervals)?;
         let both_ways =
             self.intervals.iter().flat_map(|i| array(i, "streams")).any(|s| self.sends(s) != sending);
-        let mut log = Iperf3Log {
-            role: if sending { Role::Sender } else { Role::Receiver },
-            streams,
-            omitted,
-            offered: self.target.map(|target| target.mul_div(streams as u64, 1)),
-            intervals,
-            ..self.template.clone()
+        let (summary, datagrams) = match self.protocol {
+            Protocol::Tcp => (self.summary_of_tcp(sending, both_ways), None),
+            Protocol::Udp => self.summary_of_udp(&intervals, sending, both_ways),
         };
-        match log.protocol {
-            Protocol::Tcp => self.summarise_tcp(&mut log, sending, both_ways),
-            Protocol::Udp => self.summarise_udp(&mut log, sending, both_ways),
-        }
-        Ok(Some(log))
+        let congestion_control = self.congestion_control(both_ways);
+        let flows = ids.iter().zip(of_each).enumerate().map(|(nth, (id, intervals))| {
+            let (summary, datagrams) = self.summary_of_stream(nth, *id, sending);
+            Flow {
+                id: id.and_then(|id| u32::try_from(id).ok()).unwrap_or(nth as u32 + 1),
+                direction: Direction::default(),
+                role: if sending { Role::Sender } else { Role::Receiver },
+                protocol: self.protocol,
+                congestion_control: congestion_control.clone(),
+                mss: self.mss,
+                offered: self.target,
+                intervals,
+                summary,
+                detail: datagrams.map(Detail::Datagrams),
+            }
+        });
+        Ok(Some(OneWay { flows: flows.collect(), summary, datagrams, omitted }))
     }
 
     /// Whether this end sent the data of a report. Versions before 3.7 do not say; then it is what only a
@@ -268,10 +276,10 @@ impl<'a> Document<'a> {
         if let Some(sender) = report.get("sender").and_then(Value::as_bool) {
             return sender;
         }
-        match self.template.protocol {
+        match self.protocol {
             Protocol::Tcp if report.get("retransmits").is_some() => true,
             Protocol::Udp if report.get("jitter_ms").is_some() => false,
-            _ => self.template.reverse == self.server,
+            _ => self.reverse == self.server,
         }
     }
 
@@ -284,7 +292,7 @@ impl<'a> Document<'a> {
         }
         let bytes_moved = Bytes::new(count(report, "bytes").ok_or("bytes")?);
         let rate = number(report, "bits_per_second").map(|bps| Rate::from_bps(bps as u64));
-        let udp = self.template.protocol == Protocol::Udp;
+        let udp = self.protocol == Protocol::Udp;
         let retransmits = count(report, "retransmits").filter(|_| sending && !udp);
         Ok(Interval {
             start,
@@ -312,52 +320,83 @@ impl<'a> Document<'a> {
             .filter(move |side| side.get("sender").and_then(Value::as_bool).is_none_or(|s| s == sending))
     }
 
-    fn summarise_tcp(&self, log: &mut Iperf3Log, sending: bool, both_ways: bool) {
+    fn summary_of_tcp(&self, sending: bool, both_ways: bool) -> Summary {
         // In a test of both directions the sums of this direction have a name that depends on the end.
         let total = |sum: &str, side: &str| {
             let sum = self.end.get(sum).and_then(summary).filter(|_| !both_ways);
             let streams = || self.of_streams(side, sending).filter_map(summary).reduce(Interval::added);
-            sum.or_else(streams)
+            sum.or_else(streams).as_ref().and_then(Total::of)
         };
-        let (sent, received) = (total("sum_sent", "sender"), total("sum_received", "receiver"));
-        log.sent = sent.as_ref().and_then(Summary::of);
-        log.received = received.as_ref().and_then(Summary::of);
         // What a receiver's socket measures is not the way of the data.
         let senders = self.of_streams("sender", sending).filter(|_| sending);
-        log.rtt = rtt_range(&senders.collect::<Vec<_>>());
-        let name = text(self.end, "sender_tcp_congestion").filter(|name| !name.is_empty());
-        let other = text(self.end, "receiver_tcp_congestion");
-        log.congestion_control = name.filter(|_| !both_ways || name == other).map(quote);
+        Summary {
+            sent: total("sum_sent", "sender"),
+            received: total("sum_received", "receiver"),
+            rtt: rtt_range(&senders.collect::<Vec<_>>()),
+        }
     }
 
-    fn summarise_udp(&self, log: &mut Iperf3Log, sending: bool, both_ways: bool) {
+    fn congestion_control(&self, both_ways: bool) -> Option<String> {
+        let name = text(self.end, "sender_tcp_congestion").filter(|name| !name.is_empty());
+        let other = text(self.end, "receiver_tcp_congestion");
+        let tcp = self.protocol == Protocol::Tcp;
+        name.filter(|_| tcp && (!both_ways || name == other)).map(quote)
+    }
+
+    fn summary_of_udp(
+        &self,
+        intervals: &[Interval],
+        sending: bool,
+        both_ways: bool,
+    ) -> (Summary, Option<Datagrams>) {
         let streams: Vec<&Value> = self.of_streams("udp", sending).collect();
         let of_streams = || streams.iter().copied().filter_map(summary).reduce(Interval::added);
         let sum = |key: &str| self.end.get(key).filter(|_| !both_ways);
         let heard = sum("sum_received").or_else(|| sum("sum")).filter(|sum| count(sum, "packets").is_some());
-        let counted = log.intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
+        let counted = intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
         let of_end = || streams.iter().copied().map(datagrams).reduce(Datagrams::added);
-        log.datagrams = heard.map(datagrams).or_else(of_end).or(counted);
+        let mut all = heard.map(datagrams).or_else(of_end).or(counted);
         // The sums lack what arrived out of order.
         let out_of_order = of_end().and_then(|all| all.out_of_order);
-        if let Some(all) = log.datagrams.as_mut().filter(|all| all.lost.is_some()) {
+        if let Some(all) = all.as_mut().filter(|all| all.lost.is_some()) {
             all.out_of_order = all.out_of_order.or(out_of_order);
         }
-        log.sent = sum("sum_sent").and_then(summary).or_else(of_streams).as_ref().and_then(Summary::of);
+        let sent = sum("sum_sent").and_then(summary).or_else(of_streams);
         // Only `sum_received` is an amount that arrived; `sum` and the streams have what was sent.
-        let arrived = sum("sum_received").and_then(summary).or_else(|| {
-            let (all, Datagrams { total, lost, .. }) = of_streams().zip(log.datagrams)?;
-            let share = |amount: u64| {
-                (u128::from(amount) * u128::from(total.saturating_sub(lost.unwrap_or(0)))
-                    / u128::from(total.max(1))) as u64
-            };
-            Some(Interval {
-                bytes: Bytes::new(share(all.bytes.get())),
-                rate: Rate::from_bps(share(all.rate.as_bps())),
-                ..all
-            })
-        });
-        log.received = arrived.as_ref().and_then(Summary::of);
+        let arrived = sum("sum_received").and_then(summary);
+        let received = arrived.or_else(|| Some(arrived_of(of_streams()?, all?)));
+        let (sent, received) = (sent.as_ref().and_then(Total::of), received.as_ref().and_then(Total::of));
+        (Summary { sent, received, rtt: None }, all)
+    }
+
+    /// What the end says of one stream: the one with this socket, or else the `nth` of its direction.
+    fn summary_of_stream(&self, nth: usize, id: Option<u64>, sending: bool) -> (Summary, Option<Datagrams>) {
+        let side = |key: &str| {
+            let known = id.and_then(|_| self.of_streams(key, sending).find(|side| count(side, "socket") == id));
+            known.or_else(|| self.of_streams(key, sending).nth(nth))
+        };
+        if self.protocol == Protocol::Udp {
+            let Some(stream) = side("udp") else { return (Summary::default(), None) };
+            let (sent, all) = (summary(stream), datagrams(stream));
+            let received = sent.map(|sent| arrived_of(sent, all));
+            let (sent, received) = (sent.as_ref().and_then(Total::of), received.as_ref().and_then(Total::of));
+            return (Summary { sent, received, rtt: None }, Some(all));
+        }
+        let total = |key: &str| side(key).and_then(summary).as_ref().and_then(Total::of);
+        let rtt = side("sender").filter(|_| sending).and_then(|sender| rtt_range(&[sender]));
+        (Summary { sent: total("sender"), received: total("receiver"), rtt }, None)
+    }
+}
+
+/// What arrived of what was `sent`.
+fn arrived_of(sent: Interval, Datagrams { total, lost, .. }: Datagrams) -> Interval {
+    let share = |amount: u64| {
+        (u128::from(amount) * u128::from(total.saturating_sub(lost.unwrap_or(0))) / u128::from(total.max(1))) as u64
+    };
+    Interval {
+        bytes: Bytes::new(share(sent.bytes.get())),
+        rate: Rate::from_bps(share(sent.rate.as_bps())),
+        ..sent
     }
 }
 

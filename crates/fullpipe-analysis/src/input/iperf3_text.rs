@@ -19,14 +19,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::iperf3::{
-    Datagrams, Interval, Iperf3Log, Protocol, Role, Summary, check_order, instant, joined, plausible_mss,
-    several_runs,
-};
+use super::iperf3::{OneWay, check_order, finished, instant, joined, plausible_mss, several_runs};
 use super::{InputError, quote};
+use crate::measurement::{
+    self, Datagrams, Detail, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, Summary, Total,
+    added,
+};
 
 /// Reads a log whose text [`is_typical_line`].
-pub(super) fn parse(text: &str) -> Result<Iperf3Log, InputError> {
+pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     let begins = |line: &str| {
         let line = line.trim_start();
         line.starts_with("Connecting to host ") || line.starts_with("Accepted connection from")
@@ -45,8 +46,7 @@ pub(super) fn parse(text: &str) -> Result<Iperf3Log, InputError> {
         }
     }
     let udp = remarks.udp || sent.is_udp() || received.is_udp();
-    let log = joined(sent.log(udp)?, received.log(udp)?).unwrap_or_default();
-    remarks.complete(log).finished()
+    finished(remarks.complete(sent.one_way(udp)?, received.one_way(udp)?))
 }
 
 /// Whether `line` could only come from iperf3 (or from iperf 2, which is told apart before).
@@ -110,24 +110,29 @@ impl Remarks {
         }
     }
 
-    fn complete(self, mut log: Iperf3Log) -> Iperf3Log {
-        log.version = self.version;
-        log.kernel = self.kernel;
-        log.mss = self.mss;
-        log.reverse |= self.reverse;
-        log.error = self.error;
-        // The order is one of each stream.
-        let total = |rate: Rate| rate.mul_div(log.streams as u64, 1);
-        log.offered = self.offered.map(total);
-        // In a test of both directions the two ends send, and the log does not say whose name this is.
-        if log.opposite.is_none() {
-            log.congestion_control = self.congestion_control;
-            let heard = log.datagrams.as_mut().filter(|datagrams| datagrams.lost.is_some());
+    fn complete(self, mut sent: Option<OneWay>, mut received: Option<OneWay>) -> Measurement {
+        let both = sent.is_some() && received.is_some();
+        // What stands beside the table is about the direction that comes first.
+        if let Some(main) = sent.as_mut().or(received.as_mut()) {
+            for flow in &mut main.flows {
+                flow.mss = self.mss;
+                // The order is one of each stream.
+                flow.offered = self.offered;
+                // In a test of both directions the two ends send, and the log does not say whose name this is.
+                flow.congestion_control = self.congestion_control.clone().filter(|_| !both);
+            }
+            let heard = main.datagrams.as_mut().filter(|datagrams| datagrams.lost.is_some() && !both);
             if let Some(datagrams) = heard {
                 datagrams.out_of_order = Some(self.out_of_order);
             }
         }
-        log
+        let origin = Origin {
+            format: Format::Text,
+            version: self.version,
+            error: self.error,
+            ..Origin::default()
+        };
+        joined(sent, received, self.reverse, origin, Hosts { kernel: self.kernel, set_buffers: None })
     }
 }
 
@@ -281,7 +286,7 @@ impl Rows {
     }
 
     /// `None` where no line goes this way.
-    fn log(mut self, udp: bool) -> Result<Option<Iperf3Log>, InputError> {
+    fn one_way(mut self, udp: bool) -> Result<Option<OneWay>, InputError> {
         let Some(first) = self.rows.first().copied() else {
             return Ok(None);
         };
@@ -290,31 +295,52 @@ impl Rows {
         }
         self.check_streams()?;
         let streams: BTreeSet<u32> = self.rows.iter().filter_map(|row| row.stream).collect();
-        let intervals = self.intervals(streams.len());
+        let of_each = self.intervals(&streams);
+        let intervals = added(of_each.iter().map(Vec::as_slice));
         check_order(&intervals)?;
-        let (sent, received) = (self.total(Side::Sender), self.total(Side::Receiver));
         let of_sender = |i: &Interval| match i.datagrams {
             Some(datagrams) => datagrams.lost.is_none(),
             None => i.retransmits.is_some() || i.cwnd.is_some(),
         };
         let sends = first.direction != Some(Direction::Rx) && intervals.iter().any(of_sender);
         let omitted = self.rows.iter().filter(|row| row.kind == RowKind::Omitted);
+        let counted = || intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
+        let (summary, datagrams) = self.summary(|side| self.total(side));
+        // Where the streams' own lines were filtered out, the sum is all there is.
+        let ids = if streams.is_empty() { vec![None] } else { streams.iter().copied().map(Some).collect() };
+        let flows = ids.into_iter().zip(of_each).map(|(stream, intervals)| {
+            let own = |side| self.summaries(side).find(|row| row.stream == stream).map(|row| row.interval);
+            let (summary, datagrams) = self.summary(own);
+            Flow {
+                id: stream.unwrap_or_default(),
+                direction: measurement::Direction::default(),
+                role: if sends { Role::Sender } else { Role::Receiver },
+                protocol: if udp { Protocol::Udp } else { Protocol::Tcp },
+                congestion_control: None,
+                mss: None,
+                offered: None,
+                intervals,
+                summary,
+                detail: datagrams.map(Detail::Datagrams),
+            }
+        });
+        Ok(Some(OneWay {
+            flows: flows.collect(),
+            summary,
+            datagrams: datagrams.or_else(counted),
+            // Once per interval, not once per stream.
+            omitted: omitted.filter(|row| row.stream == streams.first().copied()).count(),
+        }))
+    }
+
+    /// What both ends counted, by the line that `total` has of each.
+    fn summary(&self, total: impl Fn(Side) -> Option<Interval>) -> (Summary, Option<Datagrams>) {
+        let (sent, received) = (total(Side::Sender), total(Side::Receiver));
         // The sender's summary says "0 lost", for it does not know.
         let told = received.and_then(|total| total.datagrams);
         let datagrams = told.or(sent.and_then(|total| total.datagrams).map(Datagrams::unheard));
-        let counted = || intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
-        Ok(Some(Iperf3Log {
-            protocol: if udp { Protocol::Udp } else { Protocol::Tcp },
-            role: if sends { Role::Sender } else { Role::Receiver },
-            streams: streams.len().max(1),
-            // Once per interval, not once per stream.
-            omitted: omitted.filter(|row| row.stream == streams.first().copied()).count(),
-            sent: sent.as_ref().and_then(Summary::of),
-            received: received.as_ref().and_then(Summary::of),
-            datagrams: datagrams.or_else(counted),
-            intervals,
-            ..Iperf3Log::default()
-        }))
+        let (sent, received) = (sent.as_ref().and_then(Total::of), received.as_ref().and_then(Total::of));
+        (Summary { sent, received, rtt: None }, datagrams)
     }
 
     /// Over UDP a lone number counts datagrams. The summary of old versions names no side: it has what the
@@ -357,11 +383,11 @@ impl Rows {
         by_stream.values().try_for_each(|intervals| check_order(intervals))
     }
 
-    /// One interval per point in time: the only stream's, or the streams added. The sums that iperf3 prints
-    /// lack the congestion windows; they serve where the streams' own lines were filtered out.
-    fn intervals(&self, streams: usize) -> Vec<Interval> {
-        if streams == 0 {
-            return self.of_intervals().map(|row| row.interval).collect();
+    /// The reports of each stream, in the order of `streams`: those of the moments at which all of them reported. The sums that
+    /// iperf3 prints lack the congestion windows; they serve where the streams' own lines were filtered out.
+    fn intervals(&self, streams: &BTreeSet<u32>) -> Vec<Vec<Interval>> {
+        if streams.is_empty() {
+            return vec![self.of_intervals().map(|row| row.interval).collect()];
         }
         let mut groups: Vec<Vec<&Row>> = Vec::new();
         for row in self.of_intervals().filter(|row| row.stream.is_some()) {
@@ -377,14 +403,22 @@ impl Rows {
             }
         }
         // A stream missing from the last group means that the log breaks off there.
-        let complete = groups.into_iter().filter(|group| group.len() == streams);
-        complete.filter_map(|group| group.iter().map(|row| row.interval).reduce(Interval::added)).collect()
+        groups.retain(|group| group.len() == streams.len());
+        let of_stream = |stream: &u32| {
+            let own = |group: &Vec<&Row>| group.iter().find(|row| row.stream == Some(*stream)).map(|row| row.interval);
+            groups.iter().filter_map(own).collect()
+        };
+        streams.iter().map(of_stream).collect()
     }
 
+    fn summaries(&self, side: Side) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.kind == RowKind::Summary(side))
+    }
+
+    /// The sum over all streams.
     fn total(&self, side: Side) -> Option<Interval> {
-        let of_side = || self.rows.iter().filter(|row| row.kind == RowKind::Summary(side));
-        let sum = of_side().find(|row| row.stream.is_none()).map(|row| row.interval);
-        sum.or_else(|| of_side().map(|row| row.interval).reduce(Interval::added))
+        let sum = self.summaries(side).find(|row| row.stream.is_none()).map(|row| row.interval);
+        sum.or_else(|| self.summaries(side).map(|row| row.interval).reduce(Interval::added))
     }
 }
 

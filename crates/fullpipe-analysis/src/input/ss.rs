@@ -16,8 +16,9 @@ use fullpipe_lab::trace::{BbrInfo, Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::iperf3::{FEWEST_INTERVALS, Format};
-use super::trace::Trace;
+use super::iperf3::FEWEST_INTERVALS;
+use super::trace;
+use crate::measurement::{Format, Measurement};
 use super::{InputError, quote};
 
 /// What stands between two dumps of which nothing tells.
@@ -60,7 +61,7 @@ struct Dump {
 ///
 /// # Errors
 /// No dump, no connection with an inside, or a number that there is not.
-pub fn parse(text: &str, flow: Option<u32>) -> Result<Trace, InputError> {
+pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let dumps = dumps(&super::clean(text));
     let connections = connections(&dumps);
     if connections.is_empty() {
@@ -112,8 +113,8 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Trace, InputError> {
         }
     }
     match rows.as_slice() {
-        [row] => Trace::of_one_row(extrapolated(row)?, Format::Ss, notes),
-        _ => Trace::of_rows(rows, Format::Ss, notes, HINT),
+        [row] => trace::of_one_row(extrapolated(row)?, Format::Ss, notes),
+        _ => trace::of_rows(rows, Format::Ss, notes, HINT),
     }
 }
 

@@ -6,8 +6,12 @@
 use fullpipe_lab::trace::{self, Recorded, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::iperf3::{FEWEST_INTERVALS, Format, Interval, Iperf3Log, RttRange, Summary};
+use super::iperf3::FEWEST_INTERVALS;
 use super::{InputError, quote};
+use crate::measurement::{
+    Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange, Summary, Total,
+    Totals,
+};
 
 /// Length of an interval, unless the trace is so short that it would have few.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -27,132 +31,86 @@ pub struct Choice<'a> {
     pub flow: Option<u32>,
 }
 
-/// One flow of a trace, or the parallel streams of one transfer.
-#[derive(Clone, Debug)]
-pub struct Trace {
-    /// One stream at least.
-    streams: Vec<Vec<Row>>,
-    log: Iperf3Log,
-    notes: Vec<String>,
-    /// It is one sample that was taken to go on.
-    one_sample: bool,
+/// Reads a trace and takes the flow of `choice`.
+///
+/// # Errors
+/// No trace, a flow that is not in it, or one in which nothing was sent.
+pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError> {
+    let written = "give the trace.csv that fullpipe run --out DIR wrote, whole and unedited";
+    let recording = trace::read(&super::clean(text)).map_err(|e| InputError::new(e.to_string(), written))?;
+    if recording.rows.is_empty() {
+        return Err(InputError::new("the trace has no rows", written));
+    }
+    let mut notes = Vec::new();
+    let rows = chosen(recording.rows, choice, &mut notes)?;
+    let mut measurement = of_rows(rows, Format::Trace, notes, written)?;
+    measurement.origin.truncated = recording.truncated;
+    Ok(measurement)
 }
 
-impl Trace {
-    /// Reads a trace and takes the flow of `choice`.
-    ///
-    /// # Errors
-    /// No trace, a flow that is not in it, or one in which nothing was sent.
-    pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Self, InputError> {
-        let written = "give the trace.csv that fullpipe run --out DIR wrote, whole and unedited";
-        let recording =
-            trace::read(&super::clean(text)).map_err(|e| InputError::new(e.to_string(), written))?;
-        if recording.rows.is_empty() {
-            return Err(InputError::new("the trace has no rows", written));
-        }
-        let mut notes = Vec::new();
-        let rows = chosen(recording.rows, choice, &mut notes)?;
-        let trace = Self::of_rows(rows, Format::Trace, notes, written)?;
-        Ok(Self { log: Iperf3Log { truncated: recording.truncated, ..trace.log }, ..trace })
-    }
+/// The rows of one flow, wherever they come from. `hint` is what to do about rows whose time does not advance.
+///
+/// # Errors
+/// Rows out of order, or in which nothing was sent.
+pub fn of_rows(rows: Vec<Row>, format: Format, notes: Vec<String>, hint: &str) -> Result<Measurement, InputError> {
+    of_streams(vec![rows], format, notes, hint)
+}
 
-    /// The rows of one flow, wherever they come from. `hint` is what to do about rows whose time does not advance.
-    ///
-    /// # Errors
-    /// When their time does not advance, or nothing was sent.
-    pub fn of(rows: Vec<Row>) -> Result<Self, InputError> {
-        Self::of_rows(rows, Format::Trace, Vec::new(), "give rows in order of time")
+/// The rows of parallel streams of one transfer, all sampled at the same moments. Streams in which nothing was delivered are left out.
+///
+/// # Errors
+/// Rows out of order, or streams in none of which anything was sent.
+pub fn of_streams(
+    mut streams: Vec<Vec<Row>>,
+    format: Format,
+    mut notes: Vec<String>,
+    hint: &str,
+) -> Result<Measurement, InputError> {
+    if let Some(pair) = streams.iter().find_map(|rows| rows.windows(2).find(|pair| pair[0].at >= pair[1].at)) {
+        let at = pair[1].at.as_secs_f64();
+        return Err(InputError::new(format!("the trace's time does not advance at {at} s"), hint));
     }
-
-    /// The rows of one flow, wherever they come from. `hint` is what to do about rows whose time does not advance.
-    ///
-    /// # Errors
-    /// Rows out of order, or in which nothing was sent.
-    pub fn of_rows(
-        rows: Vec<Row>,
-        format: Format,
-        notes: Vec<String>,
-        hint: &str,
-    ) -> Result<Self, InputError> {
-        Self::of_streams(vec![rows], format, notes, hint)
+    // Of a socket that is met in the middle of its life, what it had delivered before is none of the measurement.
+    let moving = |rows: &Vec<Row>| {
+        let begin = rows.first().map(|row| row.sender.delivered).unwrap_or_default();
+        rows.iter().filter(|row| row.sender.delivered > begin).count()
+    };
+    let (all, most) = (streams.len(), streams.iter().map(moving).max().unwrap_or(0));
+    streams.retain(|rows| moving(rows) >= FEWEST_INTERVALS);
+    if streams.is_empty() {
+        return Err(InputError::new(
+            format!("something was delivered in {most} rows of this flow: that is no measurement"),
+            "sample at least ten times a second, and for longer",
+        ));
     }
+    if streams.len() < all {
+        notes.push(format!(
+            "{} of {all} streams delivered next to nothing and are left out",
+            all - streams.len()
+        ));
+    }
+    let origin = Origin { format, notes, ..Origin::default() };
+    let totals = Totals { direction: Direction::Forward, summary: summary(&transfers(&streams)), datagrams: None };
+    Ok(Measurement { origin, hosts: Hosts::default(), flows: flows(streams), totals: vec![totals] })
+}
 
-    /// The rows of parallel streams of one transfer, all sampled at the same moments. Streams in which nothing was delivered are left out.
-    ///
-    /// # Errors
-    /// Rows out of order, or streams in none of which anything was sent.
-    pub fn of_streams(
-        mut streams: Vec<Vec<Row>>,
-        format: Format,
-        mut notes: Vec<String>,
-        hint: &str,
-    ) -> Result<Self, InputError> {
-        if let Some(pair) =
-            streams.iter().find_map(|rows| rows.windows(2).find(|pair| pair[0].at >= pair[1].at))
-        {
-            let at = pair[1].at.as_secs_f64();
-            return Err(InputError::new(format!("the trace's time does not advance at {at} s"), hint));
-        }
-        // Of a socket that is met in the middle of its life, what it had delivered before is none of the measurement.
-        let moving = |rows: &Vec<Row>| {
-            let begin = rows.first().map(|row| row.sender.delivered).unwrap_or_default();
-            rows.iter().filter(|row| row.sender.delivered > begin).count()
+/// Rows that continue the only one that there is.
+pub(super) fn of_one_row(
+    rows: Vec<Row>,
+    format: Format,
+    mut notes: Vec<String>,
+) -> Result<Measurement, InputError> {
+    notes.push(
+        "there is one sample, and it is taken to go on as it is: the rate is that of its last delivery-rate sample".into(),
+    );
+    let mut measurement = of_rows(rows, format, notes, "")?;
+    for flow in &mut measurement.flows {
+        flow.detail = match flow.detail.take() {
+            Some(Detail::Rows(rows)) => Some(Detail::Snapshot(rows)),
+            other => other,
         };
-        let (all, most) = (streams.len(), streams.iter().map(moving).max().unwrap_or(0));
-        streams.retain(|rows| moving(rows) >= FEWEST_INTERVALS);
-        if streams.is_empty() {
-            return Err(InputError::new(
-                format!("something was delivered in {most} rows of this flow: that is no measurement"),
-                "sample at least ten times a second, and for longer",
-            ));
-        }
-        if streams.len() < all {
-            notes.push(format!(
-                "{} of {all} streams delivered next to nothing and are left out",
-                all - streams.len()
-            ));
-        }
-        let log = Iperf3Log { format, ..log(&streams) };
-        Ok(Self { streams, log, notes, one_sample: false })
     }
-
-    /// Rows that continue the only one that there is.
-    pub(super) fn of_one_row(
-        rows: Vec<Row>,
-        format: Format,
-        mut notes: Vec<String>,
-    ) -> Result<Self, InputError> {
-        notes.push(
-            "there is one sample, and it is taken to go on as it is: the rate is that of its last delivery-rate sample"
-                .into(),
-        );
-        Ok(Self { one_sample: true, ..Self::of_rows(rows, format, notes, "")? })
-    }
-
-    /// Whether it is one sample that was taken to go on, which tells a state and nothing of what changes it.
-    pub const fn is_one_sample(&self) -> bool {
-        self.one_sample
-    }
-
-    /// The rows of the flow; of several streams those of the first.
-    pub fn rows(&self) -> &[Row] {
-        self.streams.first().map_or(&[], Vec::as_slice)
-    }
-
-    /// The rows of each stream.
-    pub fn streams(&self) -> &[Vec<Row>] {
-        &self.streams
-    }
-
-    /// The rows summed up.
-    pub fn log(&self) -> &Iperf3Log {
-        &self.log
-    }
-
-    /// What was left out, and how to choose it.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
+    Ok(measurement)
 }
 
 /// The rows of one flow of one run.
@@ -233,44 +191,70 @@ fn pick<T: Copy + PartialEq>(
     }
 }
 
-/// The rows summed up in intervals, all streams added.
-fn log(streams: &[Vec<Row>]) -> Iperf3Log {
-    let streams: Vec<&[Row]> = streams.iter().map(|rows| of_transfer(rows)).collect();
-    let ends = streams.iter().filter_map(|rows| Some((rows.first()?, rows.last()?)));
-    let begin = ends.clone().map(|(first, _)| first.at).min().unwrap_or_default();
-    let end = ends.clone().map(|(_, last)| last.at).max().unwrap_or_default();
+/// Of each stream, the rows of its transfer.
+fn transfers(streams: &[Vec<Row>]) -> Vec<&[Row]> {
+    streams.iter().map(|rows| of_transfer(rows)).collect()
+}
+
+/// The streams as flows, with their rows summed up in intervals that end at the same moments.
+fn flows(streams: Vec<Vec<Row>>) -> Vec<Flow> {
+    let of_each = intervals(&transfers(&streams));
+    let flow = |(rows, intervals): (Vec<Row>, Vec<Interval>)| {
+        let last = of_transfer(&rows).last().map(|row| &row.sender);
+        Flow {
+            id: rows.first().map_or(0, |row| row.flow),
+            direction: Direction::Forward,
+            role: Role::Sender,
+            protocol: Protocol::Tcp,
+            congestion_control: last.and_then(|sender| sender.cc).map(|cc| cc.name().into()),
+            mss: last.map(|sender| sender.mss),
+            offered: None,
+            intervals,
+            summary: summary(&[of_transfer(&rows)]),
+            detail: Some(Detail::Rows(rows)),
+        }
+    };
+    streams.into_iter().zip(of_each).map(flow).collect()
+}
+
+/// When the first of the streams begins, and when the last one ends.
+fn span(streams: &[&[Row]]) -> (Instant, Instant) {
+    let begin = streams.iter().filter_map(|rows| rows.first()).map(|row| row.at).min().unwrap_or_default();
+    let end = streams.iter().filter_map(|rows| rows.last()).map(|row| row.at).max().unwrap_or_default();
+    (begin, end)
+}
+
+/// The intervals of each stream.
+fn intervals(streams: &[&[Row]]) -> Vec<Vec<Interval>> {
+    let (begin, end) = span(streams);
     let length = end.saturating_since(begin);
     let width = INTERVAL.min(length / FEWEST).max(Duration::from_millis(1));
     // Streams are sampled at the same moments; those of the longest are moments of all.
     let longest = streams.iter().max_by_key(|rows| rows.len()).copied().unwrap_or_default();
-    let mut intervals = Vec::new();
+    let mut of_each = vec![Vec::new(); streams.len()];
     let mut from = begin;
     for (nth, row) in longest.iter().enumerate().skip(1) {
         if row.at.saturating_since(from) >= width || nth + 1 == longest.len() {
-            let of_each = streams.iter().map(|rows| interval(begin, from, row.at, rows));
-            intervals.extend(of_each.reduce(Interval::added));
+            for (rows, intervals) in streams.iter().zip(&mut of_each) {
+                intervals.push(interval(begin, from, row.at, rows));
+            }
             from = row.at;
         }
     }
+    of_each
+}
+
+/// What the streams did in their whole time.
+fn summary(streams: &[&[Row]]) -> Summary {
+    let (begin, end) = span(streams);
+    let length = end.saturating_since(begin);
+    let ends = streams.iter().filter_map(|rows| Some((rows.first()?, rows.last()?)));
     let bytes = ends.clone().fold(Bytes::ZERO, |sum, (first, last)| sum + delivered(first, last));
     let again =
         |(first, last): (&Row, &Row)| last.sender.retransmits.saturating_sub(first.sender.retransmits);
-    let last = longest.last().map(|row| &row.sender);
-    Iperf3Log {
-        format: Format::Trace,
-        streams: streams.len(),
-        congestion_control: last.and_then(|sender| sender.cc).map(|cc| cc.name().into()),
-        mss: last.map(|sender| sender.mss),
-        rtt: round_trips(&streams),
-        intervals,
-        sent: Some(Summary {
-            length,
-            bytes,
-            rate: rate(bytes, length),
-            retransmits: Some(ends.map(again).fold(0, u64::saturating_add)),
-        }),
-        ..Iperf3Log::default()
-    }
+    let retransmits = Some(ends.map(again).fold(0, u64::saturating_add));
+    let sent = Total { length, bytes, rate: rate(bytes, length), retransmits };
+    Summary { sent: Some(sent), received: None, rtt: round_trips(streams) }
 }
 
 /// The rows between which there was something to deliver.

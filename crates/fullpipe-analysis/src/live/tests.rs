@@ -17,7 +17,7 @@ fn seconds(times: &BTreeMap<Limit, Duration>, limit: Limit) -> f64 {
 /// An hour at ten rows a second: every second is counted, and no more rows are kept than at its beginning.
 #[test]
 fn an_hour_is_counted_and_not_kept() {
-    let mut live = Live::new(HostFacts::default());
+    let mut live = Live::new(SocketFacts::default());
     for tenth in 1..=36_000 {
         let millis = tenth * 100;
         live.push(&if tenth <= 9_000 { at_the_window(millis) } else { row(millis) });
@@ -32,7 +32,7 @@ fn an_hour_is_counted_and_not_kept() {
 /// What holds now is not what held for long.
 #[test]
 fn what_holds_now_is_told() {
-    let mut live = Live::new(HostFacts::default());
+    let mut live = Live::new(SocketFacts::default());
     assert_eq!(live.held(), None);
     for tenth in 1..=100 {
         live.push(&row(tenth * 100));
@@ -58,7 +58,7 @@ fn what_holds_now_is_told() {
 /// A socket in which nothing waits is held by nothing, takes no room, and its rest between data is its application's.
 #[test]
 fn a_rest_costs_nothing() {
-    let mut live = Live::new(HostFacts::default());
+    let mut live = Live::new(SocketFacts::default());
     let resting = |millis| {
         let mut row = row(1_000);
         row.at = Instant::ZERO + Duration::from_millis(millis);
@@ -85,7 +85,7 @@ fn a_rest_costs_nothing() {
 /// A kernel reuses addresses and ports: counters that fall back are of another connection.
 #[test]
 fn another_connection_begins_anew() {
-    let mut live = Live::new(HostFacts::default());
+    let mut live = Live::new(SocketFacts::default());
     for tenth in 1..=50 {
         live.push(&at_the_window(tenth * 100));
     }
@@ -105,7 +105,7 @@ fn another_connection_begins_anew() {
 /// Segments that were reported by SACK are delivered by estimate; when a timeout takes that back it is the same flow.
 #[test]
 fn a_timeout_is_no_other_flow() {
-    let mut live = Live::new(HostFacts::default());
+    let mut live = Live::new(SocketFacts::default());
     for tenth in 1..=50 {
         let mut row = row(tenth * 100);
         if tenth == 40 {
@@ -128,7 +128,7 @@ fn a_flow_takes_less_than_half_a_mebibyte() {
 #[ignore = "a figure, not a fact"]
 fn a_thousand_flows_at_ten_rows_a_second() {
     for (what, make) in [("in flight", row as fn(u64) -> Row), ("at the window", at_the_window)] {
-        let mut flows = vec![Live::new(HostFacts::default()); 1_000];
+        let mut flows = vec![Live::new(SocketFacts::default()); 1_000];
         let seconds = 100;
         #[expect(clippy::disallowed_methods, reason = "it measures what pushing takes")]
         let begin = std::time::Instant::now();
@@ -147,7 +147,7 @@ fn a_thousand_flows_at_ten_rows_a_second() {
 fn the_limit_alone_is_the_first_of_all_findings() {
     let mut told = BTreeMap::new();
     for seed in 0..40 {
-        let mut live = Live::new(HostFacts::default());
+        let mut live = Live::new(SocketFacts::default());
         let draws = |n: u64| fullpipe_units::draw(seed, 1, n);
         // What holds lasts for some rows, often too few to be more than a moment's noise.
         let (mut kind, mut left) = (0, 0);

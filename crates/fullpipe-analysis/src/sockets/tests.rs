@@ -5,7 +5,7 @@ use crate::classify::samples::MSS;
 /// What an application writes and the path does not carry waits in the kernel, and the memory's end can be told.
 #[test]
 fn a_growing_queue_is_told_with_its_end() {
-    let mut sockets = Sockets::new(HostFacts::default());
+    let mut sockets = Sockets::new(SocketFacts::default());
     run(&mut sockets, 1, 1, 11, 69);
     let reports = sockets.interval(None, MEMORY);
     let [report] = reports.as_slice() else { panic!("{reports:#?}") };
@@ -18,7 +18,7 @@ fn a_growing_queue_is_told_with_its_end() {
     assert!((full - 1e9 / growth as f64).abs() < 1.0, "{full}");
     assert_eq!(report.limit, Some(Limit::Cwnd));
     // A steady queue does not grow.
-    let mut steady = Sockets::new(HostFacts::default());
+    let mut steady = Sockets::new(SocketFacts::default());
     run(&mut steady, 1, 1, 11, 0);
     let report = &steady.interval(None, MEMORY)[0];
     assert_eq!((report.offered, report.backlog.memory_full_after_s), (report.achieved, None));
@@ -31,7 +31,7 @@ fn a_growing_queue_is_told_with_its_end() {
 /// An interval begins where the last one ended, for those that rested too.
 #[test]
 fn an_interval_has_its_own_figures() {
-    let mut sockets = Sockets::new(HostFacts::default());
+    let mut sockets = Sockets::new(SocketFacts::default());
     let mut resting = sample(2, 700, 0);
     (resting.queued, resting.sender.flight_size, resting.sender.notsent) = Default::default();
     for tenth in 1..=20 {
@@ -57,7 +57,7 @@ fn an_interval_has_its_own_figures() {
 /// The largest comes first, in the report and among those whose rows are kept.
 #[test]
 fn the_largest_come_first() {
-    let mut sockets = Sockets::new(HostFacts::default()).keeping_rows();
+    let mut sockets = Sockets::new(SocketFacts::default()).keeping_rows();
     for id in 1..=12 {
         for tenth in 1..=20 {
             let at = Instant::ZERO + Duration::from_millis(100 * tenth);
@@ -72,7 +72,7 @@ fn the_largest_come_first() {
 /// Sums go on over the end of a connection and never fall.
 #[test]
 fn sums_never_fall() {
-    let mut sockets = Sockets::new(HostFacts::default());
+    let mut sockets = Sockets::new(SocketFacts::default());
     run(&mut sockets, 1, 1, 20, 0);
     run(&mut sockets, 2, 1, 20, 0);
     // The second ends, and the first goes on.
@@ -95,7 +95,7 @@ fn sums_never_fall() {
 #[test]
 fn reports_without_words_say_the_same() {
     let (mut whole, mut brief) =
-        (Sockets::new(HostFacts::default()), Sockets::new(HostFacts::default()).without_words());
+        (Sockets::new(SocketFacts::default()), Sockets::new(SocketFacts::default()).without_words());
     for sockets in [&mut whole, &mut brief] {
         run(sockets, 1, 1, 11, 0);
         // One that moved nothing, and yet something waits.

@@ -29,8 +29,8 @@ use super::reader::{by_reader_or_path, whose_window};
 use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, without_blips};
 use super::spans::{self, Verdict, around, round_trip};
 use super::window::{Flow, Window, median, stretch};
-use super::{Basis, Classification, Confidence, HostFacts, Limit, Past, losses};
-use crate::input::capture::{Capture, Sample, Side};
+use super::{Basis, Classification, Confidence, SocketFacts, Limit, Past, losses};
+use crate::measurement::packets::{self, Sample, Side};
 
 /// Round trips on either side over which packets are counted.
 const NEAR: u64 = 1;
@@ -57,9 +57,9 @@ const FLAT: f64 = 0.08;
 
 /// The limits over time of the connection that a capture explains, by what its packets show; `line` is the rate of
 /// the line, where it is known.
-pub fn classify_capture(capture: &Capture, line: Option<Rate>) -> Classification {
-    let connection = capture.connection();
-    let packets = Packets::new(capture.samples(), connection.side, connection.mss, line);
+pub fn classify_capture(capture: &packets::Packets, line: Option<Rate>) -> Classification {
+    let connection = &capture.connection;
+    let packets = Packets::new(&capture.samples, connection.side, connection.mss, line);
     if connection.handshake { packets.classify() } else { packets.begun_before().classify() }
 }
 
@@ -87,10 +87,10 @@ impl<'a> Packets<'a> {
     /// The limits over time, with their evidence.
     fn classify(&self) -> Classification {
         let goes_by_rate = bears_loss(&self.rows);
-        let host = |by_rate: bool| HostFacts {
-            line: self.line,
+        let host = |by_rate: bool| SocketFacts {
+            link: self.line,
             cc: by_rate.then_some(Algorithm::Bbr1),
-            ..HostFacts::default()
+            ..SocketFacts::default()
         };
         let (window, rate, past) = (host(false), host(true), Past::default());
         let flows = [Flow::after(&past, &self.rows, &window), Flow::after(&past, &self.rows, &rate)];

@@ -8,7 +8,7 @@ use crate::classify::rules::QUEUE;
 use crate::classify::tally::{self, Tally};
 use crate::classify::window::payload;
 use crate::classify::{Classified, Finding, Limit};
-use crate::input::capture::{Sample, Side};
+use crate::measurement::packets::{Sample, Side};
 
 /// One finding a limit, the longest first.
 pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: &Losses) -> Vec<Finding> {

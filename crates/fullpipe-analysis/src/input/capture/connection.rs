@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 
 use fullpipe_tcp::wire::{Flags, SackBlocks, SeqNum, SynOptions};
 use fullpipe_units::{Bytes, Duration, Instant};
-use serde::Serialize;
 
 use super::Room;
 use super::course::{Course, Loops};
-use super::half::{Ack, Counts, Data, Half, Sent};
-use super::sample::Sample;
+use super::half::{Ack, Data, Half, Sent};
 use super::told::{Answers, Told};
+use crate::measurement::packets::{Connection, Sample, Side};
 
 /// Payload of a full segment while none is known: Ethernet's MTU with timestamps.
 const USUAL_MSS: u64 = 1_448;
@@ -22,20 +21,6 @@ const TIMESTAMPS: u64 = 12;
 pub(super) const PROMPT: Duration = Duration::from_micros(50);
 /// Of the round trip, what lies on the near side of the tap at most.
 const NEAR: u64 = 8;
-
-/// Where a capture was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Side {
-    /// On the host that sent the data, or close to it.
-    Sender,
-    /// On the host that received it, or close to it.
-    Receiver,
-    /// In between.
-    Between,
-    /// Nothing tells.
-    Unknown,
-}
 
 /// The parts of one packet that matter here.
 #[derive(Clone, Copy, Debug)]
@@ -335,59 +320,4 @@ impl Tracked {
             last_window: half.window().filter(|_| handshake),
         }
     }
-}
-
-/// A connection of a capture, seen as the transfer of the end that sent more.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Connection {
-    /// The socket that sent the data.
-    pub from: SocketAddr,
-    /// The socket that received it.
-    pub to: SocketAddr,
-    /// Where it was captured.
-    pub side: Side,
-    /// What its segments were.
-    pub counts: Counts,
-    /// Payload of the other direction.
-    #[serde(rename = "opposite_bytes", serialize_with = "bytes")]
-    pub opposite_bytes: Bytes,
-    /// Both SYNs were captured.
-    pub handshake: bool,
-    /// Window scaling was agreed.
-    pub scaled: bool,
-    /// Payload of a full segment.
-    #[serde(rename = "mss_bytes", serialize_with = "bytes")]
-    pub mss: Bytes,
-    /// Some packets hold several segments, as they do on the host that sends or merges them.
-    pub super_segments: bool,
-    /// Least round trip.
-    #[serde(rename = "least_rtt_ms", serialize_with = "millis")]
-    pub least_rtt: Option<Duration>,
-    /// From its first packet to the last ACK that was new.
-    #[serde(rename = "length_s", serialize_with = "seconds")]
-    pub length: Duration,
-    /// Most octets in flight at once; unknown where no ACK was captured.
-    #[serde(rename = "most_in_flight_bytes", serialize_with = "some_bytes")]
-    pub most_in_flight: Option<Bytes>,
-    /// ACKs of its data were captured: of one direction alone they were not.
-    pub acknowledged: bool,
-    /// The window that the receiver offered last.
-    #[serde(rename = "last_window_bytes", serialize_with = "some_bytes")]
-    pub last_window: Option<Bytes>,
-}
-
-fn millis<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    time.map(Duration::as_millis_f64).serialize(serializer)
-}
-
-fn bytes<S: serde::Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(bytes.get())
-}
-
-fn some_bytes<S: serde::Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
-    bytes.map(Bytes::get).serialize(serializer)
-}
-
-fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
 }

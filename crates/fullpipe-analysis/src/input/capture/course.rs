@@ -2,9 +2,8 @@
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::connection::Side;
-use super::sample::Sample;
-use crate::input::iperf3::Interval;
+use crate::measurement::Interval;
+use crate::measurement::packets::{Sample, Side};
 
 /// Length of a span at first: ten of them are a round trip of a long path.
 const SPAN: Duration = Duration::from_millis(10);

@@ -17,7 +17,8 @@ use std::collections::VecDeque;
 use fullpipe_tcp::ranges::RangeSet;
 use fullpipe_tcp::wire::{SackBlocks, SeqNum};
 use fullpipe_units::{Bytes, Duration, Instant};
-use serde::Serialize;
+
+use crate::measurement::packets::Counts;
 
 /// Of the RTT, the age of a gap from which on what fills it was sent again.
 const A_TRIP: (u64, u64) = (4, 5);
@@ -26,31 +27,6 @@ const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
 
 /// Payload of a packet of Ethernet's MTU without options.
 const ETHERNET_SEGMENT: u64 = 1_460;
-
-/// Counts of one direction's data segments and of the ACKs of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    /// Segments with payload. A super-segment, as a sender's own capture shows it, counts as the segments in it.
-    pub data_segments: u64,
-    /// Payload octets in them.
-    pub data_bytes: u64,
-    /// Segments that were sent again.
-    pub retransmits: u64,
-    /// Of these, those whose octets had been acknowledged already.
-    pub needless: u64,
-    /// Segments that were overtaken on their way to the tap.
-    pub out_of_order: u64,
-    /// Keep-alives and window probes.
-    pub probes: u64,
-    /// Octets that were acknowledged though the capture never saw them: dropped by whoever captured.
-    pub missed_bytes: u64,
-    /// ACKs that repeat the one before while data is outstanding.
-    pub duplicate_acks: u64,
-    /// Times that the receiver closed its window.
-    pub zero_windows: u64,
-    /// Times that the sender filled the receiver's window.
-    pub window_full: u64,
-}
 
 /// Octets below the highest that were not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

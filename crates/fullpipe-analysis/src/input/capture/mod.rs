@@ -18,7 +18,6 @@ mod frames;
 mod half;
 #[cfg(test)]
 pub(crate) mod made;
-mod sample;
 mod told;
 
 use std::collections::BTreeMap;
@@ -29,15 +28,15 @@ use fullpipe_tcp::wire::Packet;
 use fullpipe_units::{Bytes, Instant, Rate};
 
 use super::InputError;
-use super::iperf3::{Format, Iperf3Log, Role, RttRange, Summary};
+use crate::measurement::packets::{Connection, Packets, Side};
+use crate::measurement::{
+    Detail, Direction, Flow, Format, Hosts, Measurement, Origin, Protocol, Role, RttRange, Summary, Total, Totals,
+};
 use connection::{Seen, Tracked};
 use frames::Ending;
 use half::Memory;
 
-pub use connection::{Connection, Side};
 pub use frames::is_capture;
-pub use half::Counts;
-pub use sample::Sample;
 
 /// Connections that are followed; of more only the first are.
 const MOST_CONNECTIONS: usize = 4_096;
@@ -64,97 +63,61 @@ impl Room {
     }
 }
 
-/// A capture that was read.
-#[derive(Clone, Debug)]
-pub struct Capture {
-    connections: Vec<Connection>,
-    chosen: usize,
-    log: Iperf3Log,
-    samples: Vec<Sample>,
-    notes: Vec<String>,
-}
-
-impl Capture {
-    /// Reads a capture and takes one connection: number `choice` of those listed, or the one that moved most.
-    ///
-    /// # Errors
-    /// No capture, a link type that is not known, or no connection in which data was moved.
-    pub fn read(source: impl Read, choice: Option<usize>) -> Result<Self, InputError> {
-        let mut table = Table::default();
-        let ending = frames::each(source, |frame| table.see(&frame))?;
-        table.order.iter_mut().for_each(|(_, tracked)| tracked.finish());
-        let mut connections: Vec<(Connection, &Tracked)> = table
-            .order
-            .iter()
-            .map(|(ends, tracked)| (tracked.summary(*ends, tracked.sender()), tracked))
-            .collect();
-        // Those who moved most come first.
-        connections.sort_by_key(|(connection, _)| std::cmp::Reverse(connection.counts.data_bytes));
-        connections.retain(|(connection, _)| connection.counts.data_segments > 0);
-        if connections.is_empty() {
-            return Err(nothing_moved(&table, &ending));
-        }
-        let chosen = choice.unwrap_or(0);
-        let Some((connection, tracked)) = connections.get(chosen) else {
-            return Err(InputError::new(
-                format!("the capture has no connection {chosen}"),
-                format!("its {} connections are numbered from 0, the largest first", connections.len()),
-            ));
-        };
-        if connection.counts.data_segments < FEWEST_SEGMENTS {
-            return Err(InputError::new(
-                format!(
-                    "connection {chosen} has {} data segments: that is no measurement",
-                    connection.counts.data_segments
-                ),
-                "capture a transfer of a second or more",
-            ));
-        }
-        let log = Iperf3Log { truncated: ending.truncated, ..log(connection, tracked) };
-        let samples = tracked.samples(tracked.sender(), connection.side);
-        let mut notes = notes(connection, tracked, &table, &ending);
-        if connections.len() > 1 && choice.is_none() {
-            notes.insert(
-                0,
-                format!(
-                    "the capture has {} connections with data; this is the largest: choose with --flow",
-                    connections.len()
-                ),
-            );
-        }
-        let connections = connections.into_iter().map(|(connection, _)| connection).collect();
-        Ok(Self { connections, chosen, log, samples, notes })
+/// Reads a capture and takes one connection: number `choice` of those listed, or the one that moved most.
+///
+/// # Errors
+/// No capture, a link type that is not known, or no connection in which data was moved.
+pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, InputError> {
+    let mut table = Table::default();
+    let ending = frames::each(source, |frame| table.see(&frame))?;
+    table.order.iter_mut().for_each(|(_, tracked)| tracked.finish());
+    let mut connections: Vec<(Connection, &Tracked)> = table
+        .order
+        .iter()
+        .map(|(ends, tracked)| (tracked.summary(*ends, tracked.sender()), tracked))
+        .collect();
+    // Those who moved most come first.
+    connections.sort_by_key(|(connection, _)| std::cmp::Reverse(connection.counts.data_bytes));
+    connections.retain(|(connection, _)| connection.counts.data_segments > 0);
+    if connections.is_empty() {
+        return Err(nothing_moved(&table, &ending));
     }
-
-    /// Every connection with data, the largest first.
-    pub fn connections(&self) -> &[Connection] {
-        &self.connections
+    let chosen = choice.unwrap_or(0);
+    let Some((connection, tracked)) = connections.get(chosen) else {
+        return Err(InputError::new(
+            format!("the capture has no connection {chosen}"),
+            format!("its {} connections are numbered from 0, the largest first", connections.len()),
+        ));
+    };
+    if connection.counts.data_segments < FEWEST_SEGMENTS {
+        return Err(InputError::new(
+            format!(
+                "connection {chosen} has {} data segments: that is no measurement",
+                connection.counts.data_segments
+            ),
+            "capture a transfer of a second or more",
+        ));
     }
-
-    /// The number of the one that is explained.
-    pub fn chosen(&self) -> usize {
-        self.chosen
+    let flow = flow(chosen, connection, tracked);
+    let mut notes = notes(connection, tracked, &table, &ending);
+    if connections.len() > 1 && choice.is_none() {
+        notes.insert(
+            0,
+            format!(
+                "the capture has {} connections with data; this is the largest: choose with --flow",
+                connections.len()
+            ),
+        );
     }
-
-    /// The one that is explained.
-    pub fn connection(&self) -> &Connection {
-        &self.connections[self.chosen]
-    }
-
-    /// Its course as a log would have it.
-    pub fn log(&self) -> &Iperf3Log {
-        &self.log
-    }
-
-    /// What packets show of it over time, in spans of some milliseconds.
-    pub fn samples(&self) -> &[Sample] {
-        &self.samples
-    }
-
-    /// What the reader should know of the capture.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
-    }
+    let origin = Origin {
+        format: Format::Capture,
+        truncated: ending.truncated,
+        connections: connections.into_iter().map(|(connection, _)| connection).collect(),
+        notes,
+        ..Origin::default()
+    };
+    let totals = Totals { direction: flow.direction, summary: flow.summary, datagrams: None };
+    Ok(Measurement { origin, hosts: Hosts::default(), flows: vec![flow], totals: vec![totals] })
 }
 
 /// All connections of a capture.
@@ -241,7 +204,8 @@ impl Table {
     }
 }
 
-fn log(connection: &Connection, tracked: &Tracked) -> Iperf3Log {
+/// The connection as a flow: number `chosen` of the capture's.
+fn flow(chosen: usize, connection: &Connection, tracked: &Tracked) -> Flow {
     let course = tracked.course(tracked.sender());
     let length = connection.length;
     let least = tracked.loops(tracked.sender());
@@ -251,20 +215,24 @@ fn log(connection: &Connection, tracked: &Tracked) -> Iperf3Log {
         .least_rtt
         .zip(course.rtts(connection.side, least))
         .map(|(min, (mean, max))| RttRange { min: min.min(mean), mean, max });
-    Iperf3Log {
-        format: Format::Capture,
-        streams: 1,
+    let sent = Total {
+        length,
+        bytes,
+        rate: if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) },
+        retransmits: Some(connection.counts.retransmits),
+    };
+    let samples = tracked.samples(tracked.sender(), connection.side);
+    Flow {
+        id: chosen as u32,
+        direction: Direction::Forward,
         role: if connection.side == Side::Receiver { Role::Receiver } else { Role::Sender },
+        protocol: Protocol::Tcp,
+        congestion_control: None,
         mss: Some(connection.mss),
-        rtt,
+        offered: None,
         intervals,
-        sent: Some(Summary {
-            length,
-            bytes,
-            rate: if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) },
-            retransmits: Some(connection.counts.retransmits),
-        }),
-        ..Iperf3Log::default()
+        summary: Summary { sent: Some(sent), received: None, rtt },
+        detail: Some(Detail::Packets(Packets { connection: connection.clone(), samples })),
     }
 }
 

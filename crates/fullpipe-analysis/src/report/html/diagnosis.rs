@@ -10,7 +10,8 @@ use super::scene::replay;
 use super::{Frame, Held, Made, Scene};
 use crate::advice::{Command, Host, Scope};
 use crate::classify::{Classified, Limit};
-use crate::explain::{Facts, RttSource};
+use crate::explain::RttSource;
+use crate::measurement::Measurement;
 use crate::ladder::{Rung, Source};
 use crate::report::Diagnosis;
 use crate::report::offered::on_each_rung;
@@ -23,7 +24,7 @@ use crate::report::text::{headline, measurement};
 /// # Errors
 /// A simulated run that panicked: a defect of this library.
 pub fn render_diagnosis(
-    facts: &Facts<'_>,
+    measurement: &Measurement,
     diagnosis: &Diagnosis,
     made: Made<'_>,
 ) -> Result<String, RunPanicked> {
@@ -33,9 +34,9 @@ pub fn render_diagnosis(
         limit: limit.limit.name(),
     };
     let band = diagnosis.limits.iter().map(held).collect();
-    let measured = match facts.capture {
-        Some(capture) => Scene::of_capture(capture.samples(), &diagnosis.path),
-        None => Scene::of_log(facts.log, &diagnosis.path),
+    let measured = match measurement.packets() {
+        Some(packets) => Scene::of_capture(&packets.samples, &diagnosis.path),
+        None => Scene::of_log(&measurement.transfer(), &diagnosis.path),
     };
     let mut scenes = vec![measured.with_band(band)];
     scenes.extend(of_rungs(&diagnosis.ladder)?);

@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::curve::{Curve, short};
 use crate::explain::RttSource;
-use crate::input::capture::Sample;
-use crate::input::iperf3::Iperf3Log;
+use crate::measurement::packets::Sample;
+use crate::measurement::{Interval, Transfer};
 use crate::report::PathSummary;
 use crate::segment::HEADERS;
 
@@ -88,7 +88,7 @@ struct Lines {
 impl Scene {
     /// The reports of a log. A log has the RTT in JSON only; without it, what is in flight is the rate times
     /// one RTT for all, and a phase plot of that would show nothing but this product.
-    pub(super) fn of_log(log: &Iperf3Log, path: &PathSummary) -> Self {
+    pub(super) fn of_log(log: &Transfer, path: &PathSummary) -> Self {
         let known = path.rtt_source != RttSource::Unknown;
         let mut moments = Vec::new();
         let mut sampled = true;
@@ -100,13 +100,13 @@ impl Scene {
             let ms = rtt.map_or(path.rtt_ms, Duration::as_millis_f64);
             moments.push((interval, end, rate, rtt.map(Duration::as_millis_f64), rate * ms / 8e3));
         }
-        let bytes = |of: fn(&crate::input::iperf3::Interval) -> Option<Bytes>| {
+        let bytes = |of: fn(&Interval) -> Option<Bytes>| {
             let points: Vec<_> =
                 moments.iter().filter_map(|(i, t, ..)| Some((*t, of(i)?.get() as f64))).collect();
             // Kernels that do not tell a window print zeros.
             points.iter().any(|(_, v)| *v > 0.0).then_some(points)
         };
-        let middle = |i: &crate::input::iperf3::Interval| 0.5 * (i.start.as_secs_f64() + i.end.as_secs_f64());
+        let middle = |i: &Interval| 0.5 * (i.start.as_secs_f64() + i.end.as_secs_f64());
         let inflight: Vec<_> = moments.iter().map(|(i, .., inflight)| (middle(i), *inflight)).collect();
         let rates: Vec<_> = moments.iter().map(|(i, _, rate, ..)| (middle(i), *rate)).collect();
         let rtts: Vec<_> = moments.iter().filter_map(|(_, t, _, rtt, _)| Some((*t, (*rtt)?))).collect();

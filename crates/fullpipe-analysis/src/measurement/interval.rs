@@ -1,0 +1,137 @@
+//! Reports over time, and sums over the whole test.
+
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+
+/// Smoothed round-trip times, sampled at the end of each interval. The least of them is what iperf3 calls
+/// `min_rtt`; the kernel's own minimum may be lower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RttRange {
+    /// The least sample.
+    pub min: Duration,
+    /// The mean.
+    pub mean: Duration,
+    /// The largest.
+    pub max: Duration,
+}
+
+/// Datagrams of a UDP test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Datagrams {
+    /// Datagrams sent.
+    pub total: u64,
+    /// Those that did not arrive; `None` where only the sender spoke.
+    pub lost: Option<u64>,
+    /// Variation of the spacing on arrival (RFC 1889), smoothed; `None` where only the sender spoke.
+    pub jitter: Option<Duration>,
+    /// Datagrams that arrived after a later one; `None` where only the sender spoke. Text logs name them only
+    /// if there are any.
+    pub out_of_order: Option<u64>,
+}
+
+/// One report of iperf3, usually over a second, all streams added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Where it begins, counted from the start of the test.
+    pub start: Instant,
+    /// Where it ends, after `start`.
+    pub end: Instant,
+    /// Payload written (sender) or read (receiver).
+    pub bytes: Bytes,
+    /// The rate as printed.
+    pub rate: Rate,
+    /// Segments sent again; `None` in a receiver's log.
+    pub retransmits: Option<u64>,
+    /// Streams that sent something again; one stream counts once.
+    pub lossy_streams: u64,
+    /// Congestion window at the end of the interval; `None` in a receiver's log.
+    pub cwnd: Option<Bytes>,
+    /// The receiver's window as the sender knows it at the end of the interval: JSON of iperf3 3.11 and
+    /// newer, on kernel 5.4 and newer.
+    pub snd_wnd: Option<Bytes>,
+    /// Smoothed RTT at the end of the interval: JSON only. Of several streams the mean weighted by their
+    /// rates, so that rate x RTT is what all of them have in flight.
+    pub rtt: Option<Duration>,
+    /// Datagrams; `None` over TCP.
+    pub datagrams: Option<Datagrams>,
+}
+
+impl Interval {
+    /// Its length, above zero.
+    pub fn length(&self) -> Duration {
+        self.end.saturating_since(self.start)
+    }
+
+    /// The reports of two streams as one.
+    pub(crate) fn added(self, other: Self) -> Self {
+        let (a, b) = (self, other);
+        let windows = |x: Option<Bytes>, y: Option<Bytes>| x.zip(y).map(|(x, y)| x + y);
+        Self {
+            start: a.start.min(b.start),
+            end: a.end.max(b.end),
+            bytes: a.bytes + b.bytes,
+            rate: Rate::from_bps(a.rate.as_bps().saturating_add(b.rate.as_bps())),
+            retransmits: a.retransmits.zip(b.retransmits).map(|(x, y)| x.saturating_add(y)),
+            lossy_streams: a.lossy_streams + b.lossy_streams,
+            cwnd: windows(a.cwnd, b.cwnd),
+            snd_wnd: windows(a.snd_wnd, b.snd_wnd),
+            rtt: a.rtt.zip(b.rtt).map(|(x, y)| weighted((a.rate, x), (b.rate, y))),
+            datagrams: a.datagrams.zip(b.datagrams).map(|(x, y)| x.added(y)),
+        }
+    }
+}
+
+fn weighted(a: (Rate, Duration), b: (Rate, Duration)) -> Duration {
+    let (x, y) = (a.0.as_bps() as f64, b.0.as_bps() as f64);
+    if x + y <= 0.0 {
+        return a.1.max(b.1);
+    }
+    Duration::from_secs_f64((x * a.1.as_secs_f64() + y * b.1.as_secs_f64()) / (x + y))
+}
+
+impl Datagrams {
+    /// Lost over sent.
+    pub fn lost_share(&self) -> Option<f64> {
+        let total = self.total.max(1) as f64;
+        self.lost.map(|lost| (lost as f64 / total).min(1.0))
+    }
+
+    /// What the sender alone can say.
+    pub(crate) const fn unheard(self) -> Self {
+        Self { total: self.total, lost: None, jitter: None, out_of_order: None }
+    }
+
+    /// Two streams as one: jitter is of the worse.
+    pub(crate) fn added(self, other: Self) -> Self {
+        Self {
+            total: self.total.saturating_add(other.total),
+            lost: self.lost.zip(other.lost).map(|(x, y)| x.saturating_add(y)),
+            jitter: self.jitter.max(other.jitter),
+            out_of_order: match (self.out_of_order, other.out_of_order) {
+                (Some(x), Some(y)) => Some(x.saturating_add(y)),
+                (one, other) => one.or(other),
+            },
+        }
+    }
+}
+
+/// What one end counted over the whole test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Total {
+    /// Length of the test.
+    pub length: Duration,
+    /// Payload in total.
+    pub bytes: Bytes,
+    /// The mean rate as printed.
+    pub rate: Rate,
+    /// Segments sent again; `None` on the receiver's side.
+    pub retransmits: Option<u64>,
+}
+
+impl Total {
+    /// `None` for nothing: older servers print a sender's summary of zero, for they do not know it.
+    pub(crate) fn of(total: &Interval) -> Option<Self> {
+        let Interval { bytes, rate, retransmits, .. } = *total;
+        (!bytes.is_zero()).then(|| Self { length: total.length(), bytes, rate, retransmits })
+    }
+}
+
