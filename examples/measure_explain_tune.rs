@@ -4,7 +4,7 @@
 
 use fullpipe::measure::{Probe, server};
 use fullpipe::tune::{Place, Wanted, aim, local_host, plan};
-use fullpipe::{Error, Facts, Look, explain, render_plan, render_text};
+use fullpipe::{Error, Look, PathFacts, explain, render_plan, render_text};
 
 fn main() -> Result<(), Error> {
     let usage = || Error::usage("give a server and the rate of the link", "measure_explain_tune HOST 1gbit");
@@ -13,8 +13,8 @@ fn main() -> Result<(), Error> {
     let link = arguments.next().and_then(|rate| rate.parse().ok()).ok_or_else(usage)?;
 
     let probe = Probe::measure(&target, None, &fullpipe::linux::Stop::new()?, &())?;
-    let explanation = explain(&Facts { link: Some(link), ..probe.facts() })?;
-    let diagnosis = explanation.climb(&())?;
+    let path = PathFacts { link: Some(link), ..PathFacts::default() };
+    let diagnosis = explain(probe.measurement(), &path, &probe.hosts())?.climb(&())?;
     print!("{}", render_text(&diagnosis, Look { width: 80, colour: false }));
 
     let host = local_host(&Place::new(None, None)?, None)?;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::process::ExitCode;
 
-use fullpipe_analysis::Capture;
+use fullpipe_analysis::input::capture;
 
 fn main() -> ExitCode {
     let Some(path) = env::args_os().nth(1) else {
@@ -14,12 +14,14 @@ fn main() -> ExitCode {
     };
     let read = File::open(path)
         .map_err(|e| e.to_string())
-        .and_then(|file| Capture::read(BufReader::new(file), None).map_err(|e| e.to_string()));
+        .and_then(|file| capture::read(BufReader::new(file), None).map_err(|e| e.to_string()));
     match read {
         Ok(capture) => {
-            let connection = capture.connection();
-            println!("{} connections; the largest: {:?}", capture.connections().len(), connection.counts);
-            println!("{} samples, captured at {:?}", capture.samples().len(), connection.side);
+            let connections = &capture.origin.connections;
+            println!("{} connections; the largest: {:?}", connections.len(), connections[0].counts);
+            if let Some(packets) = capture.packets() {
+                println!("{} samples, captured at {:?}", packets.samples.len(), packets.connection.side);
+            }
             ExitCode::SUCCESS
         }
         Err(message) => {

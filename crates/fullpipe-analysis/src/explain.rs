@@ -193,7 +193,8 @@ impl<'a> Explainer<'a> {
         let older_dump =
             inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
         let buffers = candidates::buffers(facts, series, &measured, older_dump);
-        let buffers = classified.map_or(buffers, |found| traced::buffers(buffers, &facts.measurement.rows(), found));
+        let buffers =
+            classified.map_or(buffers, |found| traced::buffers(buffers, &facts.measurement.rows(), found));
         let mut this = Self {
             facts,
             series,

@@ -105,6 +105,12 @@ impl Explanation<'_> {
         &self.findings
     }
 
+    /// The findings as a document, without a ladder.
+    pub fn without_ladder(self) -> Diagnosis {
+        let Self { measurement, transfer, path, hosts, findings } = self;
+        Diagnosis::new(&Facts { measurement, transfer: &transfer, path, hosts }, findings, Vec::new())
+    }
+
     /// Lifts the limit, simulates, names the next, and so on up to the link. `progress` is called as simulated runs
     /// finish, from any thread.
     ///

@@ -21,7 +21,7 @@ use fullpipe_lab::trace::Row;
 use fullpipe_units::{Duration, Instant};
 
 use crate::classify::{
-    Classification, Classified, Confidence, SocketFacts, Limit, Past, classify_since, intervals_between,
+    Classification, Classified, Confidence, Limit, Past, SocketFacts, classify_since, intervals_between,
     limit_since, longest_since,
 };
 

@@ -17,7 +17,7 @@ use fullpipe_lab::trace::{ReceiverInfo, Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Serialize;
 
-use crate::classify::{Confidence, SocketFacts, Limit};
+use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
 use crate::json::{bps, optional_bps};
 use crate::live::{Held, Live};

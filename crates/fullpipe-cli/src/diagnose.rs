@@ -6,7 +6,7 @@ use fullpipe::host::{LOCAL, memory_left, settings};
 use fullpipe::input::Input;
 use fullpipe::input::trace::Choice;
 use fullpipe::report::html::render_diagnosis;
-use fullpipe::{DiagnoseError, Facts, Look, SocketReport, render_text};
+use fullpipe::{DiagnoseError, HostFacts, Look, Measurement, PathFacts, SocketReport, render_text};
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::Failure;
@@ -19,45 +19,43 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     if let Some(done) = iperf3::diagnose(args, look) {
         return done;
     }
-    let name = if args.file() == "-" { "standard input" } else { args.file() };
     let choice = Choice { point: args.point.as_deref(), seed: args.seed, flow: args.flow };
     let input = Input::open(args.file(), &choice)?;
-    explained(args, look, name, input.facts(), args.sysctl.as_deref(), None)
+    explained(args, look, &input.name, &input.measurement, HostFacts::default(), args.sysctl.as_deref(), None)
 }
 
-/// Explains `facts` with what is said on the command line, and prints it. `sysctl` says where the settings of the host are
-/// that made the log, and `sockets` among which the explained one was found.
+/// Explains `measurement` with what is said on the command line, and prints it. `sysctl` says where the settings of the host are
+/// that made the measurement, `hosts` what else is known of the hosts, and `sockets` among which the explained one was found.
 pub(crate) fn explained(
     args: &DiagnoseArgs,
     look: Look,
     name: &str,
-    facts: Facts<'_>,
+    measurement: &Measurement,
+    hosts: HostFacts,
     sysctl: Option<&str>,
     sockets: Option<Vec<SocketReport>>,
 ) -> Result<ExitCode, Failure> {
-    let own = sysctl.map(settings).transpose()?;
-    let peer_sysctl = args.peer_sysctl.as_deref().map(settings).transpose()?;
-    let facts = Facts {
-        rtt: args.rtt,
-        link: args.link,
-        sysctl: own.as_ref(),
-        peer_sysctl: peer_sysctl.as_ref(),
+    let hosts = HostFacts {
+        local: sysctl.map(settings).transpose()?,
+        peer: args.peer_sysctl.as_deref().map(settings).transpose()?,
         kernel: args.kernel,
-        control: match facts.control {
+        control: match hosts.control {
             Some(rate) => Some(rate),
             None => args.control_rate()?,
         },
-        ..facts
+        ..hosts
     };
+    let path = PathFacts { rtt: args.rtt, link: args.link, ..PathFacts::default() };
     if args.tui {
-        return play(&facts, name, look);
+        return play(measurement, &path, &hosts, name, look);
     }
     let demand = args.demand.demand(|| {
         // The queue is where the application is: on the sender.
-        let settings = if facts.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
+        let settings = if measurement.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
         settings.filter(|source| *source == LOCAL).and_then(|_| memory_left())
     })?;
-    let diagnosed = output::with_progress(|observer| fullpipe::diagnose(&facts, observer));
+    let diagnosed =
+        output::with_progress(|observer| fullpipe::diagnose(measurement, &path, &hosts, observer));
     let diagnosis = diagnosed.map_err(|error| match error {
         DiagnoseError::Input(error) => Failure::from(error).about(name),
         DiagnoseError::Defect(error) => fullpipe::Error::from(error).into(),
@@ -71,7 +69,7 @@ pub(crate) fn explained(
         None => diagnosis,
     };
     if let Some(path) = &args.html {
-        output::write_html(path, |made| render_diagnosis(&facts, &diagnosis, made))?;
+        output::write_html(path, |made| render_diagnosis(measurement, &diagnosis, made))?;
     }
     match args.output.format() {
         Format::Json => output::print(&output::json(&diagnosis)?)?,
@@ -81,14 +79,21 @@ pub(crate) fn explained(
 }
 
 /// Plays a trace back.
-fn play(facts: &Facts<'_>, name: &str, look: Look) -> Result<ExitCode, Failure> {
-    let Some(trace) = facts.trace else {
+fn play(
+    measurement: &Measurement,
+    path: &PathFacts,
+    hosts: &HostFacts,
+    name: &str,
+    look: Look,
+) -> Result<ExitCode, Failure> {
+    let streams = measurement.rows();
+    let Some(rows) = streams.first() else {
         let message = format!("{name}: --tui plays a trace back, and this is none");
         return Err(Failure::new(
             message,
             "make one: fullpipe run EXPERIMENT --out DIR writes DIR/trace.csv",
         ));
     };
-    tui::replay(trace.rows(), facts.hosts(), look)?;
+    tui::replay(rows, hosts.of_sockets(measurement, path), look)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fullpipe::classify::HostFacts;
+use fullpipe::classify::SocketFacts;
 use fullpipe::report::sockets;
 use fullpipe::units::{Duration, Instant};
 use fullpipe::watch::{self, COARSE, Selection, Watch};
-use fullpipe::{Facts, HostSettings, Look, Memory, Observer, Sockets};
+use fullpipe::{HostFacts, HostSettings, Look, Memory, Observer, Sockets};
 
 use crate::args::{DiagnoseArgs, Format};
 use crate::diagnose::explained;
@@ -37,8 +37,8 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     // Settings belong to a network namespace.
     let own = if watch.elsewhere() { None } else { Some(LOCAL) };
     let sysctl = args.sysctl.as_deref().or(own);
-    let host = sysctl.map(settings).transpose()?.as_ref().map_or_else(HostFacts::default, host_facts);
-    let host = HostFacts { line: args.link, ..host };
+    let host = sysctl.map(settings).transpose()?.as_ref().map_or_else(SocketFacts::default, socket_facts);
+    let host = SocketFacts { link: args.link, ..host };
     let looking = Looking { watch, until: Until(interrupt::noted(|| ())?) };
     if args.tui && !which.watch {
         return Err(Failure::usage("--tui shows what goes on", "give --watch too"));
@@ -49,8 +49,8 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     if which.watch { follow(args, looking, host) } else { one_shot(args, look, looking, host, sysctl) }
 }
 
-fn host_facts(settings: &HostSettings) -> HostFacts {
-    HostFacts { wmem: settings.tcp_wmem.map(|wmem| wmem[2]), ..HostFacts::default() }
+fn socket_facts(settings: &HostSettings) -> SocketFacts {
+    SocketFacts { wmem: settings.tcp_wmem.map(|wmem| wmem[2]), ..SocketFacts::default() }
 }
 
 /// A watch that somebody may end.
@@ -77,7 +77,7 @@ fn one_shot(
     args: &DiagnoseArgs,
     look: Look,
     mut looking: Looking,
-    host: HostFacts,
+    host: SocketFacts,
     sysctl: Option<&str>,
 ) -> Result<ExitCode, Failure> {
     let mut sockets = Sockets::new(host).keeping_rows();
@@ -88,8 +88,8 @@ fn one_shot(
     let reports = sockets.whole(demand.map(|demand| demand.rate), memory);
     let chosen = looking.watch.choose(&reports, args.flow, length)?;
     let name = format!("{} > {}", chosen.local, chosen.remote);
-    let trace = watch::trace(&sockets, chosen).map_err(|error| error.about(&name))?;
-    explained(args, look, &name, Facts::of_trace(&trace), sysctl, Some(reports))
+    let measurement = watch::measurement(&sockets, chosen).map_err(|error| error.about(&name))?;
+    explained(args, look, &name, &measurement, HostFacts::default(), sysctl, Some(reports))
 }
 
 fn memory(args: &DiagnoseArgs) -> Memory {
@@ -98,7 +98,12 @@ fn memory(args: &DiagnoseArgs) -> Memory {
 }
 
 /// Goes on, as the live view.
-fn show(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts, look: Look) -> Result<ExitCode, Failure> {
+fn show(
+    args: &DiagnoseArgs,
+    mut looking: Looking,
+    host: SocketFacts,
+    look: Look,
+) -> Result<ExitCode, Failure> {
     let mut sockets = Sockets::new(host);
     let mut screen = Screen::open(host, look)?;
     let stop = Arc::clone(&looking.until.0);
@@ -116,7 +121,7 @@ fn show(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts, look: Look) 
 }
 
 /// Goes on, a line an interval and socket that moved.
-fn follow(args: &DiagnoseArgs, mut looking: Looking, host: HostFacts) -> Result<ExitCode, Failure> {
+fn follow(args: &DiagnoseArgs, mut looking: Looking, host: SocketFacts) -> Result<ExitCode, Failure> {
     let which = &args.sockets;
     let json = which.jsonl || args.output.format() == Format::Json;
     let demand = args.demand.demand(memory_left)?.map(|demand| demand.rate);

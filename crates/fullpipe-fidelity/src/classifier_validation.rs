@@ -17,7 +17,7 @@ use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::trace::Row;
 use serde::{Deserialize, Serialize};
 
-use fullpipe::classify::{HostFacts, Limit, classify, share};
+use fullpipe::classify::{Limit, SocketFacts, classify, share};
 
 /// Share of the runs in which the right limit has to be named.
 pub const ASKED: f64 = 0.95;
@@ -41,7 +41,7 @@ pub fn expected(point: &Point) -> Option<Limit> {
 /// It sees what sockets tell, and is told the rate of the line.
 pub fn named(rows: &[Row], scenario: &Scenario) -> Option<Named> {
     let seen: Vec<Row> = rows.iter().filter(|row| row.flow == 0).map(Row::observed).collect();
-    let host = HostFacts { line: Some(scenario.path.forward.rate), ..HostFacts::default() };
+    let host = SocketFacts { link: Some(scenario.path.forward.rate), ..SocketFacts::default() };
     let intervals = classify(&seen, &host).intervals;
     let shares = intervals.iter().map(|interval| interval.limit);
     let named = shares.map(|limit| Named { limit, share: share(&intervals, limit) });

@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use self::capture::is_capture;
 use self::trace::Choice;
+use fullpipe_analysis::Measurement;
 pub use fullpipe_analysis::input::*;
-use fullpipe_analysis::{Capture, Facts, Iperf3Log, Trace};
 
 use crate::Error;
 
@@ -16,13 +16,11 @@ const LARGEST_INPUT: u64 = 64 << 20;
 /// An input of one of the known formats.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Input {
-    /// The log of iperf3, text or JSON.
-    Log(Iperf3Log),
-    /// A trace, or a sample of `ss`.
-    Trace(Trace),
-    /// A capture, pcap or pcapng.
-    Capture(Capture),
+pub struct Input {
+    /// What stands for it in messages: its path, or "standard input".
+    pub name: String,
+    /// What it says.
+    pub measurement: Measurement,
 }
 
 impl Input {
@@ -46,39 +44,31 @@ impl Input {
         let name = if file == "-" { "standard input" } else { file };
         let about = |e: InputError| Error::from(e).about(name);
         let beginning = source.fill_buf().map_err(|e| unreadable(file, &e))?;
-        if is_capture(beginning) {
+        let measurement = if is_capture(beginning) {
             if choice.point.is_some() || choice.seed.is_some() {
                 let message = format!("{name}: --point and --seed choose in a trace, and this is a capture");
                 return Err(Error::new(message, "leave them out; --flow chooses a connection"));
             }
-            let number = choice.flow.map(|flow| flow as usize);
-            return Capture::read(source, number).map(Self::Capture).map_err(about);
-        }
-        let text = whole(file, source)?;
-        match Kind::of(&text) {
-            Kind::Trace => Trace::parse(&text, choice).map(Self::Trace).map_err(about),
-            Kind::Ss if choice.point.is_some() || choice.seed.is_some() => {
-                let message =
-                    format!("{name}: --point and --seed choose in a trace, and this is output of ss");
-                Err(Error::new(message, "leave them out; --flow chooses a connection"))
+            capture::read(source, choice.flow.map(|flow| flow as usize))
+        } else {
+            let text = whole(file, source)?;
+            match Kind::of(&text) {
+                Kind::Trace => trace::parse(&text, choice),
+                Kind::Ss if choice.point.is_some() || choice.seed.is_some() => {
+                    let message =
+                        format!("{name}: --point and --seed choose in a trace, and this is output of ss");
+                    return Err(Error::new(message, "leave them out; --flow chooses a connection"));
+                }
+                Kind::Ss => ss::parse(&text, choice.flow),
+                _ if *choice != Choice::default() => {
+                    let message =
+                        format!("{name}: --point, --seed and --flow choose in a trace, and this is none");
+                    return Err(Error::new(message, "leave them out"));
+                }
+                _ => iperf3::parse(&text),
             }
-            Kind::Ss => ss::parse(&text, choice.flow).map(Self::Trace).map_err(about),
-            _ if *choice != Choice::default() => {
-                let message =
-                    format!("{name}: --point, --seed and --flow choose in a trace, and this is none");
-                Err(Error::new(message, "leave them out"))
-            }
-            _ => Iperf3Log::parse(&text).map(Self::Log).map_err(about),
-        }
-    }
-
-    /// What it says, as the explainer wants it.
-    pub fn facts(&self) -> Facts<'_> {
-        match self {
-            Self::Log(log) => Facts::of(log),
-            Self::Trace(trace) => Facts::of_trace(trace),
-            Self::Capture(capture) => Facts::of_capture(capture),
-        }
+        };
+        Ok(Self { name: name.to_owned(), measurement: measurement.map_err(about)? })
     }
 }
 

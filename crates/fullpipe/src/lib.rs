@@ -60,15 +60,12 @@ pub use run::{Datapath, EmuOptions, Observer, Prepared, Report, SimOptions, Worl
 
 /// What holds a transfer back, before anything has been simulated.
 #[derive(Clone, Debug)]
-pub struct Explanation<'f> {
-    facts: Facts<'f>,
-    findings: Findings,
-}
+pub struct Explanation<'m>(fullpipe_analysis::Explanation<'m>);
 
 impl Explanation<'_> {
     /// The limit, with its evidence, and what could not be decided.
     pub fn findings(&self) -> &Findings {
-        &self.findings
+        self.0.findings()
     }
 
     /// Lifts the limit, simulates, names the next, and so on up to the link.
@@ -76,7 +73,7 @@ impl Explanation<'_> {
     /// ```
     /// use fullpipe::input::trace::Choice;
     /// use fullpipe::lab::campaign::Progress;
-    /// use fullpipe::{Facts, Input, Observer, explain};
+    /// use fullpipe::{HostFacts, Input, Observer, PathFacts, explain};
     ///
     /// struct Print;
     ///
@@ -88,8 +85,8 @@ impl Explanation<'_> {
     ///
     /// let text = std::fs::read("../../examples/iperf3/udp-reverse.txt").expect("an example");
     /// let log = Input::from_bytes("a log", &text, &Choice::default())?;
-    /// let facts = Facts { link: "20mbit".parse().ok(), rtt: "20ms".parse().ok(), ..log.facts() };
-    /// let diagnosis = explain(&facts)?.climb(&Print)?;
+    /// let path = PathFacts { link: "20mbit".parse().ok(), rtt: "20ms".parse().ok(), ..PathFacts::default() };
+    /// let diagnosis = explain(&log.measurement, &path, &HostFacts::default())?.climb(&Print)?;
     /// println!("{} rungs", diagnosis.ladder.len());
     /// # Ok::<(), fullpipe::Error>(())
     /// ```
@@ -97,36 +94,45 @@ impl Explanation<'_> {
     /// # Errors
     /// A defect of the simulator.
     pub fn climb(self, observer: &impl Observer) -> Result<Diagnosis, Error> {
-        let progress = |progress| observer.progress(progress);
-        Ok(diagnose_explained(&self.facts, self.findings, progress)?)
+        Ok(self.0.climb(|progress| observer.progress(progress))?)
     }
 }
 
-/// Names what holds back the transfer that `facts` are about.
+/// Names what limits the transfer of `measurement`, with what is known of the path and the hosts.
 ///
 /// ```
 /// use fullpipe::input::trace::Choice;
-/// use fullpipe::{Facts, Input, explain};
+/// use fullpipe::{HostFacts, Input, PathFacts, explain};
 ///
 /// let log = Input::open("../../examples/cross-border/cubic.iperf3.txt", &Choice::default())?;
-/// let facts = Facts { link: "1gbit".parse().ok(), rtt: "210ms".parse().ok(), ..log.facts() };
-/// let explanation = explain(&facts)?;
+/// let path = PathFacts { link: "1gbit".parse().ok(), rtt: "210ms".parse().ok(), ..PathFacts::default() };
+/// let hosts = HostFacts::default();
+/// let explanation = explain(&log.measurement, &path, &hosts)?;
 /// println!("{:?}", explanation.findings());
 /// # Ok::<(), fullpipe::Error>(())
 /// ```
 ///
 /// # Errors
-/// Facts that contradict each other or the input.
-pub fn explain<'f>(facts: &Facts<'f>) -> Result<Explanation<'f>, Error> {
-    Ok(Explanation { facts: *facts, findings: fullpipe_analysis::explain(facts)? })
+/// Facts that contradict each other or the measurement.
+pub fn explain<'m>(
+    measurement: &'m Measurement,
+    path: &PathFacts,
+    hosts: &'m HostFacts,
+) -> Result<Explanation<'m>, Error> {
+    Ok(Explanation(fullpipe_analysis::explain(measurement, path, hosts)?))
 }
 
-/// Explains `facts` and climbs the ladder.
+/// Explains `measurement` and climbs its ladder.
 ///
 /// # Errors
-/// Facts that contradict each other or the input, or a defect of the simulator.
-pub fn diagnose(facts: &Facts<'_>, observer: &impl Observer) -> Result<Diagnosis, DiagnoseError> {
-    fullpipe_analysis::diagnose(facts, |progress| observer.progress(progress))
+/// Facts that contradict each other or the measurement, or a defect of the simulator.
+pub fn diagnose(
+    measurement: &Measurement,
+    path: &PathFacts,
+    hosts: &HostFacts,
+    observer: &impl Observer,
+) -> Result<Diagnosis, DiagnoseError> {
+    fullpipe_analysis::diagnose(measurement, path, hosts, |progress| observer.progress(progress))
 }
 
 /// Climbs the ladder of a path that is given instead of measured.

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use fullpipe_analysis::input::iperf3::Format as LogFormat;
+use fullpipe_analysis::input;
+use fullpipe_analysis::measurement::Format;
 use fullpipe_analysis::sockets::Sample;
-use fullpipe_analysis::{SocketReport, Sockets, Trace};
+use fullpipe_analysis::{Measurement, SocketReport, Sockets};
 use fullpipe_linux::sock_diag::{Peer, Seen, Which};
 use fullpipe_linux::watch::{self, Round};
 use fullpipe_units::{Duration, Instant};
@@ -164,11 +165,11 @@ impl Watch {
     }
 }
 
-/// The rows of a connection, to be explained.
+/// What was measured of a connection.
 ///
 /// # Errors
 /// There are too few.
-pub fn trace(sockets: &Sockets, chosen: &SocketReport) -> Result<Trace, Error> {
+pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measurement, Error> {
     let rows = sockets.rows(chosen.flow).unwrap_or_default().to_vec();
     let notes = match &*chosen.congestion_control {
         cc if rows.iter().all(|row| row.sender.cc.is_none()) => {
@@ -178,7 +179,7 @@ pub fn trace(sockets: &Sockets, chosen: &SocketReport) -> Result<Trace, Error> {
         }
         _ => Vec::new(),
     };
-    Ok(Trace::of_rows(rows, LogFormat::Sockets, notes, "sample again")?)
+    Ok(input::trace::of_rows(rows, Format::Sockets, notes, "sample again")?)
 }
 
 /// What is looked at, in words.

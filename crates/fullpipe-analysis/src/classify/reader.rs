@@ -85,7 +85,7 @@ mod tests {
     use fullpipe_units::{Bytes, Duration};
 
     use crate::classify::samples::row;
-    use crate::classify::{Confidence, SocketFacts, Limit, classify};
+    use crate::classify::{Confidence, Limit, SocketFacts, classify};
 
     const RTT: Duration = Duration::from_millis(40);
 

@@ -17,7 +17,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::rules::by_path;
 use super::spans::{self, Verdict};
 use super::window::Flow;
-use super::{Basis, Classification, Confidence, Finding, SocketFacts, Judged, Limit, Past, losses, words};
+use super::{Basis, Classification, Confidence, Finding, Judged, Limit, Past, SocketFacts, losses, words};
 use crate::stats::LossEstimate;
 
 /// Names what limits streams that were sampled at the same moments, taken together.

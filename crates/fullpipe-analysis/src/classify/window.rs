@@ -9,7 +9,7 @@ use fullpipe_units::{Bytes, Rate};
 
 use super::losses::Losses;
 use super::spans::{around, round_trip};
-use super::{SocketFacts, Past};
+use super::{Past, SocketFacts};
 use crate::segment::HEADERS;
 
 /// The kernel computes a pacing rate for a loss-based sender too: 1.2 windows a round trip, 2 in slow start.

@@ -38,7 +38,8 @@ const NO_QUEUE: f64 = 1.1;
 pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, older_dump: bool) -> Buffers {
     let sender = facts.sender().map(|(host, _)| host);
     let receiver = facts.receiver().map(|(host, _)| host);
-    let kernel = facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
+    let kernel =
+        facts.hosts.kernel.or(receiver.and_then(|host| host.kernel)).or(facts.measurement.hosts.kernel);
     let rule = match (receiver.and_then(|host| host.window_rule(facts.hosts.kernel)), kernel) {
         (Some(rule), _) => rule,
         (None, Some(kernel)) => WindowRule::of(kernel, None),

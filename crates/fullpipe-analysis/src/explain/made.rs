@@ -1,8 +1,8 @@
 //! Logs that tests make.
 
-use super::{Facts, HostFacts};
-use crate::input::iperf3;
-use crate::measurement::{Measurement, Transfer};
+use super::{Facts, Findings, HostFacts, explain};
+use crate::input::{InputError, iperf3};
+use crate::measurement::Measurement;
 use crate::path_facts::PathFacts;
 
 /// A log of one-second intervals: Mbit/s, retransmissions, Cwnd in KiB.
@@ -24,7 +24,16 @@ pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Measure
     iperf3::parse(&text).unwrap()
 }
 
-/// Nothing else is known of the log but the RTT.
-pub(crate) fn facts<'a>(log: &'a Iperf3Log, rtt: &str) -> Facts<'a> {
-    Facts { rtt: rtt.parse().ok(), ..Facts::of(log) }
+/// A path of which nothing is known but the RTT.
+pub(crate) fn path(rtt: &str) -> PathFacts {
+    PathFacts { rtt: rtt.parse().ok(), ..PathFacts::default() }
+}
+
+/// The findings of a measurement.
+pub(crate) fn explained(
+    measurement: &Measurement,
+    path: PathFacts,
+    hosts: &HostFacts,
+) -> Result<Findings, InputError> {
+    explain(&Facts { measurement, transfer: &measurement.transfer(), path, hosts })
 }

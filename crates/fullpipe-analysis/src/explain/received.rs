@@ -108,7 +108,8 @@ impl Explainer<'_> {
     /// What the gaps in what arrives say of the congestion window, in a sentence, and how sure that is.
     pub(super) fn gaps(&self) -> Option<(String, Confidence)> {
         let Received { out_of_order: late, segments, .. } = self.received?;
-        let yields = self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().goes_by_rate();
+        let yields =
+            self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().goes_by_rate();
         // A standing queue overflows, and that is the line's doing.
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };

@@ -4,8 +4,8 @@ use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 
 use super::{BARELY_USED, Explainer, RttSource, SUSPICIOUS, Sender};
-use crate::measurement::Format;
 use crate::input::sysctl::HostSettings;
+use crate::measurement::Format;
 use crate::segment::DEFAULT_MSS;
 
 impl Explainer<'_> {

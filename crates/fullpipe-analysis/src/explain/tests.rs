@@ -1,20 +1,26 @@
-use super::made::{facts, log_of};
+use super::made::{explained, log_of, path};
 use super::*;
 use fullpipe_tcp::buffers::WindowRule;
 
-use crate::input::iperf3::{Iperf3Log, Role};
-use crate::input::ss;
 use crate::input::ss::made::{dump, dumps_of, malformed};
 use crate::input::sysctl::HostSettings;
+use crate::input::{iperf3, ss};
+use crate::measurement::{Measurement, Role};
+use crate::path_facts::PathFacts;
 
 fn limits(findings: &Findings) -> Vec<Limit> {
     findings.findings.iter().map(|finding| finding.limit).collect()
 }
 
+/// The findings where nothing is known of the hosts.
+fn found(measurement: &Measurement, path: PathFacts) -> Findings {
+    explained(measurement, path, &HostFacts::default()).expect("an explanation")
+}
+
 #[test]
 fn a_full_line_is_the_line() {
     let log = log_of((0..20).map(|i| (if i < 2 { 30.0 } else { 94.0 }, 0, 2400)));
-    let found = explain(&Facts { link: "100mbit".parse().ok(), ..facts(&log, "100ms") }).unwrap();
+    let found = found(&log, PathFacts { link: "100mbit".parse().ok(), ..path("100ms") });
     assert_eq!(limits(&found), [Limit::Link, Limit::SlowStart]);
     assert_eq!(found.findings[0].confidence, Confidence::Certain);
 }
@@ -25,13 +31,9 @@ fn a_flat_rate_at_what_the_window_allows_is_the_window() {
     let host =
         HostSettings::parse("net.ipv4.tcp_rmem = 1 2 1048576\nnet.ipv4.tcp_adv_win_scale = 2").unwrap();
     let log = log_of((0..20).map(|i| (if i < 1 { 10.0 } else { 61.0 }, 0, 2000)));
-    let found = explain(&Facts {
-        sysctl: Some(&host),
-        link: "1gbit".parse().ok(),
-        control: "900mbit".parse().ok(),
-        ..facts(&log, "100ms")
-    })
-    .unwrap();
+    let hosts = HostFacts { local: Some(host), control: "900mbit".parse().ok(), ..HostFacts::default() };
+    let path = PathFacts { link: "1gbit".parse().ok(), ..path("100ms") };
+    let found = explained(&log, path, &hosts).unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Rwnd, Confidence::High));
     assert_eq!(first.ceiling, Some(Rate::from_bps(62_914_560)));
@@ -44,7 +46,8 @@ fn a_flat_rate_at_what_the_window_allows_is_the_window() {
 fn a_dump_that_contradicts_the_log_is_not_believed() {
     let host = HostSettings::parse("net.ipv4.tcp_rmem = 1 2 65536\nnet.ipv4.tcp_adv_win_scale = 2").unwrap();
     let log = log_of((0..20).map(|_| (61.0, 0, 2000)));
-    let found = explain(&Facts { sysctl: Some(&host), ..facts(&log, "100ms") }).unwrap();
+    let found =
+        explained(&log, path("100ms"), &HostFacts { local: Some(host), ..HostFacts::default() }).unwrap();
     assert_eq!(found.buffers.rcvbuf_source, BufferSource::KernelDefault);
     assert!(found.buffers.window() >= found.measured.inflight);
 }
@@ -52,7 +55,7 @@ fn a_dump_that_contradicts_the_log_is_not_believed() {
 #[test]
 fn a_rate_that_varies_below_the_window_is_an_application_perhaps() {
     let log = log_of((0..20).map(|i| (if i / 4 % 2 == 0 { 8.0 } else { 20.0 }, 0, 4000)));
-    let found = explain(&facts(&log, "100ms")).unwrap();
+    let found = found(&log, path("100ms"));
     assert_eq!(limits(&found)[..2], [Limit::App, Limit::ReceiverApp]);
     assert!(found.findings.iter().all(|finding| finding.confidence == Confidence::Low));
 }
@@ -60,27 +63,27 @@ fn a_rate_that_varies_below_the_window_is_an_application_perhaps() {
 #[test]
 fn a_test_that_ends_in_slow_start_says_so() {
     let log = log_of((0..6).map(|i| (f64::from(1 << i), 0, 13 << i)));
-    assert_eq!(limits(&explain(&facts(&log, "100ms")).unwrap()), [Limit::SlowStart]);
+    assert_eq!(limits(&found(&log, path("100ms"))), [Limit::SlowStart]);
 }
 
 #[test]
 fn a_receivers_log_gives_hints_only() {
     let rows: String =
         (0..10).map(|i| format!("[  5] {i}.00-{}.00 sec 12.5 MBytes 105 Mbits/sec\n", i + 1)).collect();
-    let log = Iperf3Log::parse(&rows).unwrap();
-    let found = explain(&facts(&log, "210ms")).unwrap();
+    let log = iperf3::parse(&rows).unwrap();
+    let found = found(&log, path("210ms"));
     assert!(limits(&found).contains(&Limit::Cwnd) && limits(&found).contains(&Limit::Rwnd));
     assert!(found.findings.iter().all(|finding| finding.confidence == Confidence::Low));
     assert_eq!(found.loss, None);
-    let error = explain(&Facts { rtt: None, ..facts(&log, "1s") }).unwrap_err();
+    let error = explained(&log, PathFacts::default(), &HostFacts::default()).unwrap_err();
     assert!(error.message.contains("round-trip time is missing") && error.hint.contains("--rtt"));
 }
 
 #[test]
 fn limits_of_one_flow_are_multiplied_by_the_streams() {
-    let mut log = log_of((0..20).map(|_| (230.0, 0, 16_000)));
-    log.streams = 2;
-    let found = explain(&facts(&log, "210ms")).unwrap();
+    let mut log = log_of((0..20).map(|_| (115.0, 0, 8_000)));
+    log.flows.push(log.flows[0].clone());
+    let found = found(&log, path("210ms"));
     assert_eq!(found.findings[0].limit, Limit::Rwnd);
     assert_eq!(found.findings[0].ceiling, Some(Rate::from_bps(239_674_514)));
 }
@@ -88,21 +91,20 @@ fn limits_of_one_flow_are_multiplied_by_the_streams() {
 #[test]
 fn what_cannot_be_is_refused_with_a_hint() {
     let log = log_of((0..20).map(|_| (61.0, 0, 700)));
-    let refused = |facts: Facts<'_>| {
-        let error = explain(&facts).unwrap_err();
+    let refused = |log: &Measurement, path: PathFacts, control: Option<Rate>| {
+        let error = explained(log, path, &HostFacts { control, ..HostFacts::default() }).unwrap_err();
         assert!(!error.hint.is_empty());
         error.message
     };
-    let rtt = |rtt| Facts { rtt: Some(rtt), ..facts(&log, "100ms") };
-    assert!(refused(rtt(Duration::ZERO)).contains("zero"));
-    assert!(refused(rtt(Duration::from_secs(11))).contains("no path's"));
-    assert!(refused(rtt(Duration::from_millis(400))).contains("times Cwnd in flight"));
-    assert!(
-        refused(Facts { link: "50mbit".parse().ok(), ..facts(&log, "100ms") }).contains("more than the line")
-    );
-    assert!(refused(Facts { control: Some(Rate::ZERO), ..facts(&log, "100ms") }).contains("--control"));
+    let rtt = |rtt| refused(&log, PathFacts { rtt: Some(rtt), ..PathFacts::default() }, None);
+    assert!(rtt(Duration::ZERO).contains("zero"));
+    assert!(rtt(Duration::from_secs(11)).contains("no path's"));
+    assert!(rtt(Duration::from_millis(400)).contains("times Cwnd in flight"));
+    let slow = PathFacts { link: "50mbit".parse().ok(), ..path("100ms") };
+    assert!(refused(&log, slow, None).contains("more than the line"));
+    assert!(refused(&log, path("100ms"), Some(Rate::ZERO)).contains("--control"));
     let silent = log_of((0..20).map(|_| (0.0, 0, 14)));
-    assert!(refused(facts(&silent, "100ms")).contains("nothing was transferred"));
+    assert!(refused(&silent, path("100ms"), None).contains("nothing was transferred"));
 }
 
 /// Which dump is whose depends on who made the log; one alone stands for both.
@@ -116,11 +118,13 @@ fn settings_belong_to_the_host_that_the_log_says() {
     };
     let (own, peer) = (host(8 << 20, 16 << 20, 1), host(32 << 20, 64 << 20, 2));
     let sent = log_of((0..10).map(|_| (8.0, 100, 0)));
-    let received = Iperf3Log { role: Role::Receiver, ..sent.clone() };
-    let buffers = |log, peer_sysctl| {
-        let found = explain(&Facts { sysctl: Some(&own), peer_sysctl, ..facts(log, "100ms") }).unwrap();
+    let mut received = sent.clone();
+    received.flows[0].role = Role::Receiver;
+    let buffers = |log, peer: Option<&HostSettings>| {
+        let hosts = HostFacts { local: Some(own.clone()), peer: peer.cloned(), ..HostFacts::default() };
+        let found = explained(log, path("100ms"), &hosts).unwrap();
         let said = found.assumptions.iter().any(|text| text.contains("sysctl dump stands for both"));
-        assert_eq!(said, peer_sysctl.is_none(), "{:#?}", found.assumptions);
+        assert_eq!(said, peer.is_none(), "{:#?}", found.assumptions);
         let Buffers { sndbuf, rcvbuf, rule, .. } = found.buffers;
         (sndbuf.get() >> 20, rcvbuf.get() >> 20, rule)
     };
@@ -128,7 +132,8 @@ fn settings_belong_to_the_host_that_the_log_says() {
     assert_eq!(buffers(&sent, None), (8, 16, scale_1));
     assert_eq!(buffers(&sent, Some(&peer)), (8, 64, scale_2));
     assert_eq!(buffers(&received, Some(&peer)), (32, 16, scale_1));
-    let only_peer = explain(&Facts { peer_sysctl: Some(&peer), ..facts(&sent, "100ms") }).unwrap();
+    let hosts = HostFacts { peer: Some(peer), ..HostFacts::default() };
+    let only_peer = explained(&sent, path("100ms"), &hosts).unwrap();
     assert_eq!(only_peer.buffers.sndbuf_source, BufferSource::KernelDefault);
     assert_eq!(
         (only_peer.buffers.rcvbuf.get() >> 20, only_peer.buffers.rcvbuf_source),
@@ -141,7 +146,7 @@ fn settings_belong_to_the_host_that_the_log_says() {
 fn one_dump_is_a_snapshot() {
     let limit = |text: &str| {
         let trace = ss::parse(text, None).expect("dumps");
-        let findings = explain(&Facts::of_trace(&trace)).expect("an explanation").findings;
+        let findings = found(&trace, PathFacts::default()).findings;
         findings.into_iter().next().expect("a finding")
     };
     let whole = limit(&dumps_of(100));
@@ -160,6 +165,6 @@ fn one_dump_is_a_snapshot() {
 #[test]
 fn what_is_read_of_malformed_dumps_is_explained() {
     for trace in malformed().iter().filter_map(|text| ss::parse(text, None).ok()) {
-        drop(explain(&Facts::of_trace(&trace)));
+        drop(explained(&trace, PathFacts::default(), &HostFacts::default()));
     }
 }

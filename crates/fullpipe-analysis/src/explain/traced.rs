@@ -35,7 +35,11 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured) ->
     notes.extend(classification.notes.iter().cloned());
     notes.extend(shared(&streams, classification.findings.first()));
     // A trace of ours knows better, and says how far the sockets' own numbers lead.
-    if let Some(agreed) = streams.first().and_then(|rows| exact(rows)).and_then(|truth| agreement(&truth, &classification.intervals)) {
+    if let Some(agreed) = streams
+        .first()
+        .and_then(|rows| exact(rows))
+        .and_then(|truth| agreement(&truth, &classification.intervals))
+    {
         notes.push(format!(
             "the trace also has the sender's own record and the state of the path: they name the same limit for \
              {:.0} % of the time",

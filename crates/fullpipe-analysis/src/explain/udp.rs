@@ -10,8 +10,8 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::series::Series;
 use super::{Confidence, Excluded, Facts, Finding, Findings, Limit, Measured, RttSource, Sender, candidates};
-use crate::measurement::{Datagrams, Transfer};
 use crate::laws::{loss_based_rate, loss_to_fill};
+use crate::measurement::{Datagrams, Transfer};
 use crate::segment::DEFAULT_MSS;
 use crate::stats::LossEstimate;
 

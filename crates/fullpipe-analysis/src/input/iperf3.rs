@@ -4,7 +4,8 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::{InputError, Kind, clean, iperf3_json, iperf3_text};
 use crate::measurement::{
-    Datagrams, Direction, Flow, Hosts, Interval, Measurement, Origin, Role, RttRange, Summary, Totals, added,
+    Datagrams, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Role, RttRange, Summary,
+    Totals, added,
 };
 
 /// Fewer intervals than this without a summary are not a measurement.
@@ -43,6 +44,14 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
         ),
     };
     Err(InputError::new(message, hint))
+}
+
+/// Reads a document as iperf3 writes it, which a program has already.
+///
+/// # Errors
+/// As [`parse`].
+pub fn of_document(document: &serde_json::Value) -> Result<Measurement, InputError> {
+    iperf3_json::read(document, Format::Json)
 }
 
 /// One direction of a test while it is read.

@@ -18,8 +18,8 @@ use serde_json::{Deserializer, Map, Value};
 use super::iperf3::{OneWay, check_order, finished, instant, joined, plausible_mss, several_runs};
 use super::{InputError, Kind, quote};
 use crate::measurement::{
-    Datagrams, Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange,
-    SocketBuffers, Summary, Total, added,
+    Datagrams, Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role,
+    RttRange, SocketBuffers, Summary, Total, added,
 };
 
 /// Whether a document or an event may begin with `line`.
@@ -143,7 +143,7 @@ fn array<'a>(object: &'a Value, key: &str) -> &'a [Value] {
     object.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn read(document: &Value, format: Format) -> Result<Measurement, InputError> {
+pub(super) fn read(document: &Value, format: Format) -> Result<Measurement, InputError> {
     let whole = Document::new(document)?;
     let (sending, receiving) = (whole.one_way(true)?, whole.one_way(false)?);
     let origin = Origin { format, version: whole.version, error: whole.error, ..Origin::default() };
@@ -196,7 +196,8 @@ impl<'a> Document<'a> {
         let release = text(start, "system_info").and_then(|info| info.strip_prefix("Linux "));
         let kernel = release.and_then(|info| info.split_whitespace().nth(1)?.parse().ok());
         let set_buffers = set.map(|(sndbuf, rcvbuf)| SocketBuffers { sndbuf, rcvbuf });
-        let mss = ["tcp_mss", "tcp_mss_default"].iter().find_map(|key| count(start, key).and_then(plausible_mss));
+        let mss =
+            ["tcp_mss", "tcp_mss_default"].iter().find_map(|key| count(start, key).and_then(plausible_mss));
         let target = count(test, "target_bitrate").or_else(|| count(start, "target_bitrate"));
         Ok(Self {
             intervals: array(document, "intervals"),
@@ -372,7 +373,8 @@ impl<'a> Document<'a> {
     /// What the end says of one stream: the one with this socket, or else the `nth` of its direction.
     fn summary_of_stream(&self, nth: usize, id: Option<u64>, sending: bool) -> (Summary, Option<Datagrams>) {
         let side = |key: &str| {
-            let known = id.and_then(|_| self.of_streams(key, sending).find(|side| count(side, "socket") == id));
+            let known =
+                id.and_then(|_| self.of_streams(key, sending).find(|side| count(side, "socket") == id));
             known.or_else(|| self.of_streams(key, sending).nth(nth))
         };
         if self.protocol == Protocol::Udp {
@@ -391,7 +393,8 @@ impl<'a> Document<'a> {
 /// What arrived of what was `sent`.
 fn arrived_of(sent: Interval, Datagrams { total, lost, .. }: Datagrams) -> Interval {
     let share = |amount: u64| {
-        (u128::from(amount) * u128::from(total.saturating_sub(lost.unwrap_or(0))) / u128::from(total.max(1))) as u64
+        (u128::from(amount) * u128::from(total.saturating_sub(lost.unwrap_or(0))) / u128::from(total.max(1)))
+            as u64
     };
     Interval {
         bytes: Bytes::new(share(sent.bytes.get())),

@@ -22,8 +22,8 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::iperf3::{OneWay, check_order, finished, instant, joined, plausible_mss, several_runs};
 use super::{InputError, quote};
 use crate::measurement::{
-    self, Datagrams, Detail, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, Summary, Total,
-    added,
+    self, Datagrams, Detail, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, Summary,
+    Total, added,
 };
 
 /// Reads a log whose text [`is_typical_line`].
@@ -126,12 +126,8 @@ impl Remarks {
                 datagrams.out_of_order = Some(self.out_of_order);
             }
         }
-        let origin = Origin {
-            format: Format::Text,
-            version: self.version,
-            error: self.error,
-            ..Origin::default()
-        };
+        let origin =
+            Origin { format: Format::Text, version: self.version, error: self.error, ..Origin::default() };
         joined(sent, received, self.reverse, origin, Hosts { kernel: self.kernel, set_buffers: None })
     }
 }
@@ -405,7 +401,9 @@ impl Rows {
         // A stream missing from the last group means that the log breaks off there.
         groups.retain(|group| group.len() == streams.len());
         let of_stream = |stream: &u32| {
-            let own = |group: &Vec<&Row>| group.iter().find(|row| row.stream == Some(*stream)).map(|row| row.interval);
+            let own = |group: &Vec<&Row>| {
+                group.iter().find(|row| row.stream == Some(*stream)).map(|row| row.interval)
+            };
             groups.iter().filter_map(own).collect()
         };
         streams.iter().map(of_stream).collect()

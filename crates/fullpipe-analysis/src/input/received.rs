@@ -10,8 +10,8 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::InputError;
 use super::iperf3::FEWEST_INTERVALS;
 use crate::measurement::{
-    Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange, Summary, Total,
-    Totals,
+    Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange, Summary,
+    Total, Totals,
 };
 
 /// Length of an interval, unless the test is so short that it would have few.
@@ -32,7 +32,8 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
     let Some(longest) = streams.iter().max_by_key(|samples| samples.len()) else {
         return Err(InputError::new("hardly anything arrived: that is no measurement", "measure for longer"));
     };
-    let (begin, end) = longest.first().zip(longest.last()).map_or_else(Default::default, |(a, b)| (a.at, b.at));
+    let (begin, end) =
+        longest.first().zip(longest.last()).map_or_else(Default::default, |(a, b)| (a.at, b.at));
     let length = end.saturating_since(begin);
     let width = INTERVAL.min(length / FEWEST).max(Duration::from_millis(1));
     let mut of_each = vec![Vec::new(); streams.len()];
@@ -58,8 +59,7 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
         detail: Some(Detail::ReceiverSamples((*samples).clone())),
     });
     let all: Vec<&[Sample]> = streams.iter().map(|samples| samples.as_slice()).collect();
-    let totals =
-        Totals { direction: Direction::Reverse, summary: summary(&all, length), datagrams: None };
+    let totals = Totals { direction: Direction::Reverse, summary: summary(&all, length), datagrams: None };
     Ok(Measurement {
         origin: Origin { format: Format::Sockets, ..Origin::default() },
         hosts: Hosts::default(),
@@ -75,8 +75,11 @@ fn summary(streams: &[&[Sample]], length: Duration) -> Summary {
     let rtts: Vec<Duration> = streams.iter().copied().flatten().filter_map(|sample| sample.rtt).collect();
     let mean = rtts.iter().map(|rtt| rtt.as_secs_f64()).sum::<f64>() / rtts.len().max(1) as f64;
     let least_and_most = rtts.iter().min().zip(rtts.iter().max());
-    let rtt = least_and_most
-        .map(|(min, max)| RttRange { min: *min, mean: Duration::from_secs_f64(mean), max: *max });
+    let rtt = least_and_most.map(|(min, max)| RttRange {
+        min: *min,
+        mean: Duration::from_secs_f64(mean),
+        max: *max,
+    });
     let rate = if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) };
     Summary { sent: None, received: Some(Total { length, bytes, rate, retransmits: None }), rtt }
 }

@@ -18,8 +18,8 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::iperf3::FEWEST_INTERVALS;
 use super::trace;
-use crate::measurement::{Format, Measurement};
 use super::{InputError, quote};
+use crate::measurement::{Format, Measurement};
 
 /// What stands between two dumps of which nothing tells.
 const UNKNOWN_TIME: Duration = Duration::from_millis(100);

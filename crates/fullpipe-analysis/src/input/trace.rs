@@ -9,8 +9,8 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::iperf3::FEWEST_INTERVALS;
 use super::{InputError, quote};
 use crate::measurement::{
-    Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange, Summary, Total,
-    Totals,
+    Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange, Summary,
+    Total, Totals,
 };
 
 /// Length of an interval, unless the trace is so short that it would have few.
@@ -52,7 +52,12 @@ pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError>
 ///
 /// # Errors
 /// Rows out of order, or in which nothing was sent.
-pub fn of_rows(rows: Vec<Row>, format: Format, notes: Vec<String>, hint: &str) -> Result<Measurement, InputError> {
+pub fn of_rows(
+    rows: Vec<Row>,
+    format: Format,
+    notes: Vec<String>,
+    hint: &str,
+) -> Result<Measurement, InputError> {
     of_streams(vec![rows], format, notes, hint)
 }
 
@@ -66,7 +71,8 @@ pub fn of_streams(
     mut notes: Vec<String>,
     hint: &str,
 ) -> Result<Measurement, InputError> {
-    if let Some(pair) = streams.iter().find_map(|rows| rows.windows(2).find(|pair| pair[0].at >= pair[1].at)) {
+    if let Some(pair) = streams.iter().find_map(|rows| rows.windows(2).find(|pair| pair[0].at >= pair[1].at))
+    {
         let at = pair[1].at.as_secs_f64();
         return Err(InputError::new(format!("the trace's time does not advance at {at} s"), hint));
     }
@@ -90,7 +96,8 @@ pub fn of_streams(
         ));
     }
     let origin = Origin { format, notes, ..Origin::default() };
-    let totals = Totals { direction: Direction::Forward, summary: summary(&transfers(&streams)), datagrams: None };
+    let totals =
+        Totals { direction: Direction::Forward, summary: summary(&transfers(&streams)), datagrams: None };
     Ok(Measurement { origin, hosts: Hosts::default(), flows: flows(streams), totals: vec![totals] })
 }
 

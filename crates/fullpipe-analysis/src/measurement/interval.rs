@@ -134,4 +134,3 @@ impl Total {
         (!bytes.is_zero()).then(|| Self { length: total.length(), bytes, rate, retransmits })
     }
 }
-

@@ -121,28 +121,28 @@ mod tests {
     use fullpipe_units::Instant;
 
     use super::*;
-    use crate::classify::HostFacts;
+    use crate::classify::SocketFacts;
     use crate::sockets::Sockets;
     use crate::sockets::made::{MEMORY, run, sample};
 
     /// What waits in the kernel and grows is told with the memory's end; of a steady queue nothing is said.
     #[test]
     fn a_growing_queue_is_told_with_its_end() {
-        let mut growing = Sockets::new(HostFacts::default());
+        let mut growing = Sockets::new(SocketFacts::default());
         run(&mut growing, 1, 1, 11, 69);
         let line = lines(&growing.interval(None, MEMORY), MEMORY);
         assert!(
             line.contains("8 Mbit/s") && line.contains("cwnd") && line.contains("are full after 16.7 min"),
             "{line}"
         );
-        let mut steady = Sockets::new(HostFacts::default());
+        let mut steady = Sockets::new(SocketFacts::default());
         run(&mut steady, 1, 1, 11, 0);
         assert!(!lines(&steady.interval(None, MEMORY), MEMORY).contains("offered"));
     }
 
     #[test]
     fn a_table_has_the_largest() {
-        let mut sockets = Sockets::new(HostFacts::default());
+        let mut sockets = Sockets::new(SocketFacts::default());
         for id in 1..=12 {
             for tenth in 1..=20 {
                 let at = Instant::ZERO + Duration::from_millis(100 * tenth);
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn reports_without_words_make_the_same_lines() {
         let (mut whole, mut brief) =
-            (Sockets::new(HostFacts::default()), Sockets::new(HostFacts::default()).without_words());
+            (Sockets::new(SocketFacts::default()), Sockets::new(SocketFacts::default()).without_words());
         for sockets in [&mut whole, &mut brief] {
             run(sockets, 1, 1, 11, 0);
             // One that moved nothing, and yet something waits.
@@ -172,7 +172,7 @@ mod tests {
     /// Number, ends, rate, round trip, limit and what waits: the columns stand below their names, and the time is each socket's own.
     #[test]
     fn a_line_has_its_columns() {
-        let mut sockets = Sockets::new(HostFacts::default());
+        let mut sockets = Sockets::new(SocketFacts::default());
         run(&mut sockets, 1, 1, 11, 0);
         run(&mut sockets, 2, 1, 21, 0);
         assert_eq!(

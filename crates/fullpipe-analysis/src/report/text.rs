@@ -177,8 +177,9 @@ mod tests {
     use fullpipe_units::Rate;
 
     use super::*;
-    use crate::explain::made::{facts, log_of};
-    use crate::explain::{Facts, explain};
+    use crate::explain::made::log_of;
+    use crate::explain::{Facts, HostFacts, explain};
+    use crate::path_facts::PathFacts;
 
     #[test]
     fn extreme_values_do_not_panic() {
@@ -190,7 +191,10 @@ mod tests {
                         log_of((0..9).map(|i| [first, second, third][if i == 0 { 0 } else { 1 + i % 2 }]));
                     for rtt in [None, Some(Duration::from_nanos(1)), Some(Duration::from_secs(10))] {
                         for link in [None, Some(Rate::from_bps(1)), Some(Rate::MAX)] {
-                            let facts = Facts { rtt, link, control: link, ..facts(&log, "1s") };
+                            let path = PathFacts { rtt, link, ..PathFacts::default() };
+                            let hosts = &HostFacts { control: link, ..HostFacts::default() };
+                            let transfer = &log.transfer();
+                            let facts = Facts { measurement: &log, transfer, path, hosts };
                             if let Ok(found) = explain(&facts) {
                                 let text = render_text(&Diagnosis::new(&facts, found, Vec::new()), 80);
                                 assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

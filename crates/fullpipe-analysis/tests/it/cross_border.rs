@@ -6,9 +6,10 @@ use std::path::Path;
 use fullpipe_analysis::advice::{Host, Scope, change_congestion_control, raise_buffers};
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::explain::{BufferSource, RttSource, Sender};
+use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::ladder::Source;
 use fullpipe_analysis::{
-    Diagnosis, Facts, Findings, HostSettings, Iperf3Log, Limit, Rung, explain, render_text,
+    Diagnosis, Findings, HostFacts, HostSettings, Limit, Measurement, PathFacts, Rung, render_text,
 };
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -19,7 +20,7 @@ fn example(name: &str) -> String {
 }
 
 struct Case {
-    log: Iperf3Log,
+    log: Measurement,
     sysctl: Option<HostSettings>,
     rtt: Option<Duration>,
     control: Option<Rate>,
@@ -28,7 +29,7 @@ struct Case {
 impl Case {
     fn new(log: &str, sysctl: &str) -> Self {
         Self {
-            log: Iperf3Log::parse(&example(&format!("{log}.iperf3.txt"))).unwrap(),
+            log: iperf3::parse(&example(&format!("{log}.iperf3.txt"))).unwrap(),
             sysctl: Some(HostSettings::parse(&example(&format!("sysctl-{sysctl}.txt"))).unwrap()),
             rtt: Some(Duration::from_millis(210)),
             control: None,
@@ -40,18 +41,14 @@ impl Case {
         self
     }
 
-    fn facts(&self) -> Facts<'_> {
-        Facts {
-            rtt: self.rtt,
-            link: "1gbit".parse().ok(),
-            sysctl: self.sysctl.as_ref(),
-            control: self.control,
-            ..Facts::of(&self.log)
-        }
+    fn given(&self) -> crate::case::Case {
+        let path = PathFacts { rtt: self.rtt, link: "1gbit".parse().ok(), ..PathFacts::default() };
+        let hosts = HostFacts { local: self.sysctl.clone(), control: self.control, ..HostFacts::default() };
+        crate::case::Case { measurement: self.log.clone(), path, hosts }
     }
 
     fn explain(&self) -> Findings {
-        explain(&self.facts()).unwrap()
+        self.given().explain().unwrap()
     }
 }
 
@@ -66,12 +63,13 @@ fn assert_says(texts: &[String], part: &str) {
 
 #[test]
 fn both_logs_are_read_completely() {
-    let cubic = Case::new("cubic", "before").log;
-    assert_eq!((cubic.intervals.len(), cubic.streams, cubic.truncated), (30, 1, false));
+    let read = Case::new("cubic", "before").log;
+    let cubic = read.transfer();
+    assert_eq!((cubic.intervals.len(), cubic.streams, read.origin.truncated), (30, 1, false));
     assert_eq!(cubic.mean_rate(), Rate::from_bps(69_300_000));
     let sum: u64 = cubic.intervals.iter().filter_map(|interval| interval.retransmits).sum();
     assert_eq!(Some(sum), cubic.sent.and_then(|sent| sent.retransmits));
-    let bbr = Case::new("bbr", "bbr").log;
+    let bbr = Case::new("bbr", "bbr").log.transfer();
     assert_eq!(bbr.sent.map(|sent| sent.bytes), Some(Bytes::from_mib(365)));
     let written: u64 = bbr.intervals.iter().map(|interval| interval.bytes.get()).sum();
     assert!(written.abs_diff(Bytes::from_mib(365).get()) < 2 << 20);
@@ -216,8 +214,7 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
         },
         rung(Limit::Link, "the line", "1gbit", Source::Given),
     ];
-    let facts = case.facts();
-    let diagnosis = Diagnosis::new(&facts, found, ladder);
+    let diagnosis = Diagnosis { ladder, ..case.given().explained().unwrap() };
     let text = render_text(&diagnosis, 80);
     assert_eq!(
         text.lines().next(),

@@ -1,9 +1,11 @@
 //! What a test tells whose data flows over several streams, or towards this host: the same limit as one stream from here, or what one
 //! end cannot know.
 
+use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
-use fullpipe_analysis::input::iperf3::Format;
-use fullpipe_analysis::{DiagnoseError, Diagnosis, Facts, Findings, Limit, Received, Trace, explain};
+use fullpipe_analysis::input::{received, trace as rows};
+use fullpipe_analysis::measurement::Format;
+use fullpipe_analysis::{Findings, HostFacts, Limit, Measurement};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{self, Row};
@@ -35,8 +37,8 @@ fn streams_over(line: Rate, count: usize, what: &str) -> Vec<Vec<Row>> {
 fn sending(streams: Vec<Vec<Row>>, link: Option<Rate>) -> Findings {
     // One end knows nothing of the other.
     let alone = |rows: Vec<Row>| rows.into_iter().map(|row| Row { receiver: None, ..row }).collect();
-    let trace = Trace::of_streams(streams.into_iter().map(alone).collect(), Format::Trace, Vec::new(), "");
-    explain(&Facts { link, ..Facts::of_trace(&trace.expect("a measurement")) }).expect("explained")
+    let trace = rows::of_streams(streams.into_iter().map(alone).collect(), Format::Trace, Vec::new(), "");
+    Case::of(&trace.expect("a measurement")).link(link).explain().expect("explained")
 }
 
 /// The same as the receiving sockets tell it; segments that were sent again left a gap.
@@ -54,9 +56,9 @@ fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>)
         }
     };
     let samples: Vec<Vec<_>> = streams.iter().map(|rows| rows.iter().map(sample).collect()).collect();
-    let received = Received::of(&samples, congestion.map(Into::into)).expect("a measurement");
+    let received = received::of_streams(&samples, congestion).expect("a measurement");
     let rtt = Some(Duration::from_millis(40));
-    explain(&Facts { link, rtt, ..Facts::of_received(&received) }).expect("explained")
+    Case::of(&received).link(link).rtt(rtt).explain().expect("explained")
 }
 
 fn first(findings: &Findings) -> (Limit, Confidence) {
@@ -134,19 +136,19 @@ fn what_a_receiving_end_cannot_know_is_said() {
 /// What cannot be explained is refused in a line: streams without data, and samples too few.
 #[test]
 fn too_little_is_no_measurement() {
-    let nothing = Trace::of_streams(vec![Vec::new(); 3], Format::Trace, Vec::new(), "").expect_err("nothing");
+    let nothing = rows::of_streams(vec![Vec::new(); 3], Format::Trace, Vec::new(), "").expect_err("nothing");
     assert!(nothing.message.contains("no measurement"), "{nothing}");
-    assert!(Received::of(&[], None).is_err());
+    assert!(received::of_streams(&[], None).is_err());
     // One of two streams never got through: the other is explained, and that is said.
     let mut two = streams(2, RWND);
     two[1].truncate(2);
-    let trace = Trace::of_streams(two, Format::Trace, Vec::new(), "").expect("one of them");
-    assert_eq!((trace.streams().len(), trace.log().streams), (1, 1));
-    assert!(trace.notes()[0].starts_with("1 of 2 streams"), "{:?}", trace.notes());
+    let trace = rows::of_streams(two, Format::Trace, Vec::new(), "").expect("one of them");
+    assert_eq!((trace.rows().len(), trace.transfer().streams), (1, 1));
+    assert!(trace.origin.notes[0].starts_with("1 of 2 streams"), "{:?}", trace.origin.notes);
 }
 
-fn diagnosed(facts: &Facts<'_>) -> Result<Diagnosis, DiagnoseError> {
-    fullpipe_analysis::diagnose(facts, |_| ())
+fn rows_of(samples: Vec<Row>) -> Measurement {
+    rows::of_rows(samples, Format::Trace, Vec::new(), "").expect("a measurement")
 }
 
 /// A line of many gigabits is climbed within what one waits for, however few round trips that are, and what was done is said. On one host
@@ -164,21 +166,22 @@ fn a_fast_path_has_its_ladder_in_time() {
         row
     };
     let rows: Vec<Row> = rows[0].iter().cloned().map(short).collect();
-    let trace = Trace::of(rows).expect("a measurement");
+    let trace = rows_of(rows);
     let link = Some(Rate::from_bps(10_000_000_000));
-    let diagnosis = diagnosed(&Facts { link, ..Facts::of_trace(&trace) }).expect("diagnosed");
+    let diagnosis = Case::of(&trace).link(link).diagnose().expect("diagnosed");
     assert!(diagnosis.ladder.len() > 2, "{:#?}", diagnosis.ladder);
     let said = diagnosis.assumptions.iter().find(|line| line.starts_with("simulated over "));
     // Ten seconds, the usual least, would be hundreds of millions of packets in all its runs.
     assert!(said.is_some_and(|line| line.contains("ms instead of the log's")), "{said:?}");
-    let here = diagnosed(&Facts { no_path: true, ..Facts::of_trace(&trace) }).expect("diagnosed");
+    let one = HostFacts { same_host: true, ..HostFacts::default() };
+    let here = Case::of(&trace).hosts(one).diagnose().expect("diagnosed");
     assert!(here.ladder.is_empty() && here.notes.iter().any(|note| note.starts_with("no ladder: both ends")));
     assert!(here.findings.iter().all(|finding| finding.confidence == Confidence::Low));
     // A line too fast for that has its first rung and its last.
     let link = Some(Rate::from_bps(400_000_000_000));
-    let slow = Trace::of(streams(1, RWND).remove(0)).expect("a measurement");
+    let slow = rows_of(streams(1, RWND).remove(0));
     let rtt = Some(Duration::from_millis(40));
-    let fast = diagnosed(&Facts { link, rtt, ..Facts::of_trace(&slow) }).expect("diagnosed");
+    let fast = Case::of(&slow).link(link).rtt(rtt).diagnose().expect("diagnosed");
     assert_eq!(fast.ladder.len(), 2, "{:#?}", fast.ladder);
     assert!(
         fast.notes.iter().any(|note| note.starts_with("not simulated: so fast a line")),

@@ -15,7 +15,7 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 /// The floors, lowest first, with their modules. `lib.rs` stands above all.
 const FLOORS: [(&str, &[&str]); 6] = [
     // Measurements as values; formulas and constants that every module uses.
-    ("input", &["input", "json", "laws", "segment", "stats"]),
+    ("input", &["input", "json", "laws", "measurement", "path_facts", "segment", "stats"]),
     // Limits over time: of a recorded flow, of a running flow, of all sockets of a host.
     ("classify", &["classify", "demand", "latency", "live", "sockets"]),
     // Findings: what limits a run, and why.

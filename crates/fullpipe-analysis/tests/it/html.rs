@@ -2,8 +2,10 @@
 
 use std::sync::OnceLock;
 
+use crate::case::Case;
+use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::report::html::{Made, render_diagnosis, render_experiment};
-use fullpipe_analysis::{Demand, Diagnosis, Facts, HostSettings, Iperf3Log, Memory, diagnose};
+use fullpipe_analysis::{Demand, Diagnosis, HostFacts, HostSettings, Memory};
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::results::{Report, Timed, summaries};
@@ -78,18 +80,14 @@ fn plain() -> &'static (Diagnosis, String) {
 }
 
 fn page(version: &str) -> (Diagnosis, String) {
-    let log = Iperf3Log::parse(&log(version)).expect("a log");
+    let log = iperf3::parse(&log(version)).expect("a log");
     let sysctl =
         HostSettings::parse("net.ipv4.tcp_wmem = 4096 16384 65536\nnet.ipv4.tcp_rmem = 4096 87380 90000");
     let sysctl = sysctl.expect("settings");
-    let facts = Facts {
-        rtt: Some(Duration::from_millis(100)),
-        link: Some(Rate::from_bps(20_000_000)),
-        sysctl: Some(&sysctl),
-        ..Facts::of(&log)
-    };
-    let diagnosis = diagnose(&facts, |_| ()).expect("a diagnosis");
-    let page = render_diagnosis(&facts, &diagnosis, MADE).expect("a page");
+    let hosts = HostFacts { local: Some(sysctl), ..HostFacts::default() };
+    let case = Case::of(&log).rtt(Some(Duration::from_millis(100))).link(Some(Rate::from_bps(20_000_000)));
+    let diagnosis = case.hosts(hosts).diagnose().expect("a diagnosis");
+    let page = render_diagnosis(&log, &diagnosis, MADE).expect("a page");
     (diagnosis, page)
 }
 
@@ -120,8 +118,8 @@ fn the_page_says_what_becomes_of_the_queue() {
     let demand =
         Demand::new(Rate::from_bps(19_000_000), Memory::Given(Bytes::from_mib(512))).expect("a rate");
     let diagnosis = diagnosis.clone().against(demand);
-    let log = Iperf3Log::parse(&log("iperf 3.17")).expect("a log");
-    let page = visible(&render_diagnosis(&Facts::of(&log), &diagnosis, MADE).expect("a page"));
+    let log = iperf3::parse(&log("iperf 3.17")).expect("a log");
+    let page = visible(&render_diagnosis(&log, &diagnosis, MADE).expect("a page"));
     for said in [
         "What the application offers: 19 Mbit/s",
         "the queue grows by",

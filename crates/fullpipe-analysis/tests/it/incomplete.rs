@@ -2,10 +2,11 @@
 //!
 //! The simulator's captures, from which packets are taken away: the beginning, one direction, a second in the middle, one in fifty.
 
-use crate::tapped::{BothEnds, File};
+use crate::tapped::{BothEnds, File, packets};
 use fullpipe_analysis::classify::{Confidence, Finding, classify_capture};
-use fullpipe_analysis::input::capture::Side;
-use fullpipe_analysis::{Capture, Limit};
+use fullpipe_analysis::input::capture;
+use fullpipe_analysis::measurement::packets::Side;
+use fullpipe_analysis::{Limit, Measurement};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
@@ -26,13 +27,13 @@ const WINDOW: &str = "[host]\nrcvbuf = { fixed = '256KiB' }\n[[flow]]\ncc = 'cub
 /// Loss holds it.
 const LOSS: &str = "loss = '0.5%'\n[[flow]]\ncc = 'cubic'\n";
 
-fn said(capture: &Capture, words: &str) -> bool {
-    capture.notes().iter().any(|note| note.contains(words))
+fn said(capture: &Measurement, words: &str) -> bool {
+    capture.origin.notes.iter().any(|note| note.contains(words))
 }
 
 /// What is found without knowing the line, the longest first.
-fn findings(capture: &Capture) -> Vec<Finding> {
-    classify_capture(capture, None).findings
+fn findings(capture: &Measurement) -> Vec<Finding> {
+    classify_capture(packets(capture), None).findings
 }
 
 /// Without the handshake nobody knows the window's scale. The flow that its window holds is not said to have room in it, what
@@ -44,13 +45,13 @@ fn a_capture_that_begins_in_the_middle() {
         for (file, side) in [(sender, Side::Sender), (receiver, Side::Receiver)] {
             let whole = file.read();
             let capture = file.without(|_, at, _| at.as_secs_f64() < 3.0).read();
-            let connection = capture.connection();
+            let connection = &packets(&capture).connection;
             assert_eq!((connection.side, connection.handshake), (side, false));
-            assert!(said(&capture, "the handshake is missing"), "{:?}", capture.notes());
+            assert!(said(&capture, "the handshake is missing"), "{:?}", capture.origin.notes);
             assert_eq!((connection.last_window, connection.counts.missed_bytes), (None, 0));
             // Timestamps tell the round trip from anywhere.
-            let rtt = |capture: &Capture| {
-                capture.connection().least_rtt.expect("timestamps tell it").as_millis_f64()
+            let rtt = |capture: &Measurement| {
+                packets(capture).connection.least_rtt.expect("timestamps tell it").as_millis_f64()
             };
             assert!((rtt(&capture) / rtt(&whole) - 1.0).abs() < 0.02, "{} of {}", rtt(&capture), rtt(&whole));
             let found = findings(&capture);
@@ -81,10 +82,10 @@ fn a_capture_that_begins_in_the_middle() {
 fn the_size_of_a_segment_without_the_handshake() {
     let BothEnds { sender, .. } =
         flow("mtu = 1240\n[host]\nrcvbuf = { fixed = '256KiB' }\n[[flow]]\ncc = 'cubic'\n");
-    let whole = sender.read().connection().mss;
+    let whole = packets(&sender.read()).connection.mss;
     let capture = sender.without(|_, at, _| at.as_secs_f64() < 3.0).read();
     assert!(whole.get() < 1_240, "{whole}");
-    assert_eq!(capture.connection().mss, whole);
+    assert_eq!(packets(&capture).connection.mss, whole);
     assert_ne!(findings(&capture)[0].limit, Limit::App, "{:?}", findings(&capture));
 }
 
@@ -96,8 +97,8 @@ fn a_capture_of_one_direction() {
     for file in [sender, receiver] {
         let whole = file.read();
         let capture = file.without(|_, _, of_sender| !of_sender).read();
-        let (connection, before) = (capture.connection(), whole.connection());
-        assert!(said(&capture, "only one direction was captured"), "{:?}", capture.notes());
+        let (connection, before) = (&packets(&capture).connection, &packets(&whole).connection);
+        assert!(said(&capture, "only one direction was captured"), "{:?}", capture.origin.notes);
         assert_eq!((connection.side, connection.acknowledged), (Side::Unknown, false));
         assert_eq!(
             (connection.most_in_flight, connection.least_rtt, connection.last_window),
@@ -105,11 +106,11 @@ fn a_capture_of_one_direction() {
         );
         assert_eq!(connection.counts.retransmits, before.counts.retransmits);
         assert_eq!(findings(&capture), []);
-        let rate = |capture: &Capture| capture.log().sent.expect("a sum").rate.as_bps() as f64;
+        let rate = |capture: &Measurement| capture.transfer().sent.expect("a sum").rate.as_bps() as f64;
         let ratio = rate(&capture) / rate(&whole);
         assert!((0.97..1.03).contains(&ratio), "{ratio}");
         let acks = file.without(|_, _, of_sender| of_sender);
-        let refused = Capture::read(&acks.0[..], None).expect_err("nothing to explain");
+        let refused = capture::read(&acks.0[..], None).expect_err("nothing to explain");
         assert!(refused.message.contains("the ACKs of a transfer and not its data"), "{}", refused.message);
     }
 }
@@ -130,8 +131,8 @@ fn packets_that_were_not_captured() {
                     misses
                 })
                 .read();
-            let (counts, before) = (capture.connection().counts, whole.connection().counts);
-            assert!(said(&capture, "whoever captured dropped packets"), "{:?}", capture.notes());
+            let (counts, before) = (packets(&capture).connection.counts, packets(&whole).connection.counts);
+            assert!(said(&capture, "whoever captured dropped packets"), "{:?}", capture.origin.notes);
             assert_eq!(before.missed_bytes, 0);
             let missed = counts.missed_bytes as f64 / (gone * 1_448) as f64;
             assert!((0.9..=1.0).contains(&missed), "{missed} of {gone} packets");
@@ -155,14 +156,16 @@ fn a_second_without_captured_packets() {
             assert!(
                 said(&capture, "in which data moved: what held it then is not known"),
                 "{:?}",
-                capture.notes()
+                capture.origin.notes
             );
             let (found, truth) = (findings(&capture), findings(&whole));
             assert_eq!(found[0].limit, truth[0].limit, "{found:?}");
             assert!((found[0].share - truth[0].share).abs() < 0.02, "{found:?}");
             let app: f64 = found.iter().filter(|f| f.limit == Limit::App).map(|f| f.share).sum();
             assert!(app < 0.02, "{found:?}");
-            let most = |capture: &Capture| capture.connection().most_in_flight.expect("ACKs").get() as f64;
+            let most = |capture: &Measurement| {
+                packets(capture).connection.most_in_flight.expect("ACKs").get() as f64
+            };
             if more == WINDOW {
                 assert!(most(&capture) <= 1.02 * most(&whole), "{} of {}", most(&capture), most(&whole));
             }
@@ -176,7 +179,7 @@ fn a_file_that_breaks_off() {
     let BothEnds { sender, .. } = flow(LOSS);
     let half = sender.without(|_, at, _| at.as_secs_f64() >= 4.0);
     let cut = File([&half.0[..], &sender.0[half.0.len()..half.0.len() + 30]].concat());
-    assert!(!half.read().log().truncated);
-    assert!(cut.read().log().truncated);
-    assert_eq!(cut.read().connection(), half.read().connection());
+    assert!(!half.read().origin.truncated);
+    assert!(cut.read().origin.truncated);
+    assert_eq!(packets(&cut.read()).connection, packets(&half.read()).connection);
 }

@@ -4,11 +4,12 @@
 use std::fs;
 use std::path::Path;
 
+use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::explain::RttSource;
-use fullpipe_analysis::input::iperf3::{Format, Protocol, Role};
-use fullpipe_analysis::input::{decode, ss};
-use fullpipe_analysis::{Diagnosis, Facts, InputError, Iperf3Log, Limit, explain, render_text};
+use fullpipe_analysis::input::{decode, iperf3, ss};
+use fullpipe_analysis::measurement::{Direction, Hosts, Origin, Protocol, Role, Transfer};
+use fullpipe_analysis::{InputError, Limit, Measurement, render_text};
 use fullpipe_units::{Bytes, Duration, draw};
 
 fn folder() -> std::path::PathBuf {
@@ -19,12 +20,18 @@ fn example(name: &str) -> String {
     fs::read_to_string(folder().join(name)).unwrap()
 }
 
-fn facts(log: &Iperf3Log) -> Facts<'_> {
-    Facts::of(log)
+/// What a log says, as far as two logs of one test agree.
+fn said(log: &Measurement) -> (Transfer, Option<Transfer>, Origin, Hosts) {
+    (log.transfer(), log.opposite(), log.origin.clone(), log.hosts)
 }
 
 /// A log in a line.
-fn line(log: &Iperf3Log) -> String {
+fn line(log: &Measurement) -> String {
+    let other = log.opposite().map_or_else(String::new, |other| format!(" | {}", one_way(log, &other, 0)));
+    one_way(log, &log.transfer(), log.origin.omitted) + &other
+}
+
+fn one_way(measurement: &Measurement, log: &Transfer, omitted: usize) -> String {
     let known = |known: bool, name: &'static str| if known { name } else { "-" };
     let first = log.intervals[0];
     let rtt = log.rtt.map_or_else(|| "-".into(), |rtt| format!("{}/{}/{}", rtt.min, rtt.mean, rtt.max));
@@ -37,22 +44,21 @@ fn line(log: &Iperf3Log) -> String {
         )
     });
     format!(
-        "{:?} {:?} {:?} x{} {}: {} of {} in {}{} [{} {} {} {}] rtt {rtt} {}{datagrams}{}",
-        log.format,
+        "{:?} {:?} {:?} x{} {}: {} of {} in {}{} [{} {} {} {}] rtt {rtt} {}{datagrams}",
+        measurement.origin.format,
         log.protocol,
         log.role,
         log.streams,
-        known(log.reverse, "reverse"),
+        known(log.direction == Direction::Reverse, "reverse"),
         log.mean_rate(),
         log.offered.map_or_else(|| "all".into(), |offered| offered.to_string()),
         log.intervals.len(),
-        if log.omitted > 0 { format!("-{}", log.omitted) } else { String::new() },
+        if omitted > 0 { format!("-{omitted}") } else { String::new() },
         known(first.retransmits.is_some(), "retr"),
         known(first.cwnd.is_some(), "cwnd"),
         known(first.snd_wnd.is_some(), "wnd"),
         known(first.rtt.is_some(), "rtt"),
         log.congestion_control.as_deref().unwrap_or("-"),
-        log.opposite.as_ref().map_or_else(String::new, |other| format!(" | {}", line(other))),
     )
 }
 
@@ -61,15 +67,15 @@ fn line(log: &Iperf3Log) -> String {
 const READ: [(&str, &str); 28] = [
     (
         "bidir-parallel.txt",
-        "Text Tcp Both x2 -: 201 Mbit/s of all in 6 [retr cwnd - -] rtt - - | Text Tcp Both x2 reverse: 201 Mbit/s of all in 6 [- - - -] rtt - -",
+        "Text Tcp Sender x2 -: 201 Mbit/s of all in 6 [retr cwnd - -] rtt - - | Text Tcp Receiver x2 reverse: 201 Mbit/s of all in 6 [- - - -] rtt - -",
     ),
     (
         "bidir.json",
-        "Json Tcp Both x1 -: 100 Mbit/s of 100 Mbit/s in 6 [retr cwnd wnd rtt] rtt 35us/146us/545us - | Json Tcp Both x1 reverse: 100 Mbit/s of 100 Mbit/s in 6 [- - - -] rtt - -",
+        "Json Tcp Sender x1 -: 100 Mbit/s of 100 Mbit/s in 6 [retr cwnd wnd rtt] rtt 35us/146us/545us - | Json Tcp Receiver x1 reverse: 100 Mbit/s of 100 Mbit/s in 6 [- - - -] rtt - -",
     ),
     (
         "bidir.txt",
-        "Text Tcp Both x1 -: 99.7 Mbit/s of all in 6 [retr cwnd - -] rtt - - | Text Tcp Both x1 reverse: 100 Mbit/s of all in 6 [- - - -] rtt - -",
+        "Text Tcp Sender x1 -: 99.7 Mbit/s of all in 6 [retr cwnd - -] rtt - - | Text Tcp Receiver x1 reverse: 100 Mbit/s of all in 6 [- - - -] rtt - -",
     ),
     ("made-3.0.json", "Json Tcp Sender x1 -: 200 Mbit/s of all in 6 [retr - - -] rtt - -"),
     (
@@ -108,11 +114,11 @@ const READ: [(&str, &str); 28] = [
     ("tcp.txt", "Text Tcp Sender x1 -: 200 Mbit/s of 200 Mbit/s in 6 [retr cwnd - -] rtt - cubic"),
     (
         "udp-bidir.json",
-        "Json Udp Both x1 -: 20 Mbit/s of 20 Mbit/s in 6 [- - - -] rtt - - lost 0/229 jitter 46.9us | Json Udp Both x1 reverse: 20 Mbit/s of 20 Mbit/s in 6 [- - - -] rtt - - lost 0/229 jitter 30.2us",
+        "Json Udp Sender x1 -: 20 Mbit/s of 20 Mbit/s in 6 [- - - -] rtt - - lost 0/229 jitter 46.9us | Json Udp Receiver x1 reverse: 20 Mbit/s of 20 Mbit/s in 6 [- - - -] rtt - - lost 0/229 jitter 30.2us",
     ),
     (
         "udp-bidir.txt",
-        "Text Udp Both x1 -: 20 Mbit/s of all in 6 [- - - -] rtt - - lost 0/229 jitter 5us | Text Udp Both x1 reverse: 20 Mbit/s of all in 6 [- - - -] rtt - - lost 0/229 jitter 3us",
+        "Text Udp Sender x1 -: 20 Mbit/s of all in 6 [- - - -] rtt - - lost 0/229 jitter 5us | Text Udp Receiver x1 reverse: 20 Mbit/s of all in 6 [- - - -] rtt - - lost 0/229 jitter 3us",
     ),
     (
         "udp-loss.json",
@@ -159,10 +165,10 @@ fn every_example_is_read() {
     names.retain(|name| name != "README.md");
     assert_eq!(names.len(), READ.len() + FAILED.len(), "an example without a test: {names:?}");
     for (name, expected) in READ {
-        assert_eq!(line(&Iperf3Log::parse(&example(name)).unwrap()), expected, "{name}");
+        assert_eq!(line(&iperf3::parse(&example(name)).unwrap()), expected, "{name}");
     }
     for name in FAILED {
-        let error = Iperf3Log::parse(&example(name)).unwrap_err();
+        let error = iperf3::parse(&example(name)).unwrap_err();
         assert_eq!(
             error.message, "the iperf3 run failed: unable to connect to server: Connection refused",
             "{name}"
@@ -172,30 +178,31 @@ fn every_example_is_read() {
 
 #[test]
 fn the_summaries_are_those_of_iperf3() {
-    let log = Iperf3Log::parse(&example("tcp.json")).unwrap();
-    assert_eq!(log.version.as_deref(), Some("3.12"));
-    assert_eq!(log.kernel.map(|kernel| kernel.to_string()).as_deref(), Some("6.18"));
+    let read = iperf3::parse(&example("tcp.json")).unwrap();
+    let log = read.transfer();
+    assert_eq!(read.origin.version.as_deref(), Some("3.12"));
+    assert_eq!(read.hosts.kernel.map(|kernel| kernel.to_string()).as_deref(), Some("6.18"));
     assert_eq!(log.mss, Some(Bytes::new(32_768)));
-    assert_eq!(log.set_buffers, None, "sndbuf_actual is where autotuning begins");
+    assert_eq!(read.hosts.set_buffers, None, "sndbuf_actual is where autotuning begins");
     assert_eq!(log.sent.map(|sent| (sent.bytes, sent.retransmits)), Some((Bytes::new(75_104_256), Some(3))));
     assert_eq!(log.length(), Duration::from_secs_f64(3.000438));
     let rtt = log.rtt.unwrap();
     assert_eq!((rtt.min.as_micros(), rtt.mean.as_micros(), rtt.max.as_micros()), (119, 416, 1770));
-    let set = Iperf3Log::parse(&example("window.json")).unwrap().set_buffers.unwrap();
+    let set = iperf3::parse(&example("window.json")).unwrap().hosts.set_buffers.unwrap();
     assert_eq!((set.sndbuf, set.rcvbuf), (Bytes::from_kib(128), Bytes::from_kib(128)));
     // A server does not know what the client sent.
-    let server = Iperf3Log::parse(&example("server.json")).unwrap();
+    let server = iperf3::parse(&example("server.json")).unwrap().transfer();
     assert_eq!((server.role, server.sent), (Role::Receiver, None));
     // Versions differ in what they add, not in what they say.
-    let newer = Iperf3Log::parse(&example("made-3.20.json")).unwrap();
-    assert_eq!(Iperf3Log { version: log.version.clone(), ..newer.clone() }, log);
-    let stream = Iperf3Log::parse(&example("made-stream.jsonl")).unwrap();
-    assert_eq!(Iperf3Log { format: Format::Json, ..stream }, newer);
+    let newer = iperf3::parse(&example("made-3.20.json")).unwrap();
+    assert_eq!((newer.transfer(), newer.hosts), (log, read.hosts));
+    let stream = iperf3::parse(&example("made-stream.jsonl")).unwrap();
+    assert_eq!((stream.transfer(), stream.hosts), (newer.transfer(), newer.hosts));
 }
 
 #[test]
 fn unknown_numbers_are_unknown_in_either_spelling() {
-    let log = Iperf3Log::parse(&example("made-minus-one.json")).unwrap();
+    let log = iperf3::parse(&example("made-minus-one.json")).unwrap().transfer();
     assert!(log.intervals.iter().all(|interval| interval.snd_wnd.is_none()));
     assert_eq!(log.intervals[2].retransmits, None);
     assert_eq!(log.sent.and_then(|sent| sent.retransmits), None);
@@ -209,7 +216,7 @@ fn loss_over_udp_is_counted_once() {
         ("udp-loss.txt", 147_328, 251_108, 386),
         ("made-udp-3.1.txt", 9, 918, 19),
     ] {
-        let log = Iperf3Log::parse(&example(name)).unwrap();
+        let log = iperf3::parse(&example(name)).unwrap().transfer();
         let datagrams = log.datagrams.unwrap();
         assert_eq!((datagrams.lost, datagrams.total), (Some(lost), total), "{name}");
         assert_eq!(log.mean_rate().as_bps() / 1_000_000, mbps, "{name}");
@@ -220,9 +227,9 @@ fn loss_over_udp_is_counted_once() {
 #[test]
 fn every_example_is_explained_or_asks_for_the_rtt() {
     for (name, _) in READ {
-        let log = Iperf3Log::parse(&example(name)).unwrap();
-        let facts = facts(&log);
-        let found = match explain(&facts) {
+        let case = Case::of(&iperf3::parse(&example(name)).unwrap());
+        let log = case.measurement.transfer();
+        let found = match case.explain() {
             Ok(found) => found,
             Err(error) => {
                 assert!(log.rtt.is_none() && error.hint.contains("--rtt"), "{name}: {error}");
@@ -244,7 +251,7 @@ fn every_example_is_explained_or_asks_for_the_rtt() {
             }
             Protocol::Tcp => assert_eq!(found.measured.rtt_source, RttSource::Bound, "{name}"),
         }
-        let text = render_text(&Diagnosis::new(&facts, found, Vec::new()), 80);
+        let text = render_text(&case.explained().unwrap(), 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }
@@ -253,8 +260,8 @@ fn every_example_is_explained_or_asks_for_the_rtt() {
 fn terminals_and_shells_change_nothing() {
     for name in ["tcp.json", "made-stream.jsonl", "bidir.txt", "udp-loss.txt"] {
         let text = example(name);
-        let plain = Iperf3Log::parse(&text).unwrap();
-        let parsed = |text: &str| Iperf3Log::parse(text).unwrap();
+        let parsed = |text: &str| said(&iperf3::parse(text).unwrap());
+        let plain = parsed(&text);
         assert_eq!(parsed(&text.replace('\n', "\r\n")), plain, "{name}");
         assert_eq!(parsed(&format!("\u{feff}{text}")), plain, "{name}");
         assert_eq!(
@@ -272,23 +279,23 @@ fn terminals_and_shells_change_nothing() {
 fn a_stream_of_events_that_breaks_off_serves() {
     let text = example("made-stream.jsonl");
     let until_end: String = text.lines().take(7).map(|line| format!("{line}\n")).collect();
-    let log = Iperf3Log::parse(&(until_end.clone() + "{\"event\":\"end\",\"da")).unwrap();
-    assert!(log.truncated && log.intervals.len() == 6);
+    let log = iperf3::parse(&(until_end.clone() + "{\"event\":\"end\",\"da")).unwrap();
+    assert!(log.origin.truncated && log.transfer().intervals.len() == 6);
     // Without the end's summary the RTT is that of the reports.
-    assert_eq!(log.rtt.map(|rtt| rtt.min.as_micros()), Some(119));
+    assert_eq!(log.transfer().rtt.map(|rtt| rtt.min.as_micros()), Some(119));
     let failed = until_end + "{\"event\":\"error\",\"data\":\"control socket has closed unexpectedly\"}\n";
-    let log = Iperf3Log::parse(&failed).unwrap();
-    assert_eq!(log.error.as_deref(), Some("control socket has closed unexpectedly"));
+    let log = iperf3::parse(&failed).unwrap();
+    assert_eq!(log.origin.error.as_deref(), Some("control socket has closed unexpectedly"));
     // --json-stream-full-output
     assert_eq!(
-        Iperf3Log::parse(&(text.clone() + &example("made-3.20.json"))).unwrap(),
-        Iperf3Log::parse(&text).unwrap()
+        said(&iperf3::parse(&(text.clone() + &example("made-3.20.json"))).unwrap()),
+        said(&iperf3::parse(&text).unwrap())
     );
 }
 
 #[track_caller]
 fn refused(text: &str) -> InputError {
-    let error = Iperf3Log::parse(text).expect_err(text);
+    let error = iperf3::parse(text).expect_err(text);
     assert!(!error.message.is_empty() && !error.hint.is_empty(), "{text}");
     for line in [&error.message, &error.hint] {
         assert!(line.chars().all(|c| !c.is_control()) && line.chars().count() < 400, "{line:?}");
@@ -381,12 +388,11 @@ fn malformed_text_is_one_line_and_a_hint() {
 
 /// Whatever is read must not panic: not in the reader, the explainer or the report.
 fn take(text: &str) {
-    match Iperf3Log::parse(text) {
+    match iperf3::parse(text) {
         Ok(log) => {
             for rtt in [None, "100ms".parse().ok()] {
-                let facts = Facts { rtt, ..facts(&log) };
-                if let Ok(found) = explain(&facts) {
-                    render_text(&Diagnosis::new(&facts, found, Vec::new()), 80);
+                if let Ok(diagnosis) = Case::of(&log).rtt(rtt).explained() {
+                    render_text(&diagnosis, 80);
                 }
             }
         }
@@ -424,7 +430,7 @@ fn ss_is_read_whole_and_broken() {
     let text = fs::read_to_string(folder().join("../ss/cubic-loss.txt")).unwrap();
     let found = |text: &str| {
         let trace = ss::parse(text, None)?;
-        explain(&Facts { link: "100mbit".parse().ok(), ..Facts::of_trace(&trace) })
+        Case::of(&trace).link("100mbit".parse().ok()).explain()
     };
     let findings = found(&text).unwrap();
     assert_eq!(findings.findings[0].limit, Limit::Cwnd);

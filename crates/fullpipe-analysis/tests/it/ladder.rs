@@ -5,10 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::case::Case;
 use fullpipe_analysis::advice::{Command, Host};
 use fullpipe_analysis::classify::Confidence;
+use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::ladder::Source;
-use fullpipe_analysis::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Limit, Rung, render_text};
+use fullpipe_analysis::{
+    DiagnoseError, Diagnosis, HostFacts, HostSettings, Limit, Measurement, Rung, render_text,
+};
 use fullpipe_units::Rate;
 
 fn example(name: &str) -> String {
@@ -17,30 +21,32 @@ fn example(name: &str) -> String {
 }
 
 struct Given {
-    log: Iperf3Log,
+    log: Measurement,
     sysctl: HostSettings,
 }
 
 impl Given {
     fn new(log: &str) -> Self {
         Self {
-            log: Iperf3Log::parse(&example(log)).unwrap(),
+            log: iperf3::parse(&example(log)).unwrap(),
             sysctl: HostSettings::parse(&example("sysctl-before.txt")).unwrap(),
         }
     }
 
-    fn facts(&self) -> Facts<'_> {
-        Facts {
-            rtt: "210ms".parse().ok(),
-            link: "1gbit".parse().ok(),
-            sysctl: Some(&self.sysctl),
-            ..Facts::of(&self.log)
-        }
+    fn case(&self) -> Case {
+        let hosts = HostFacts { local: Some(self.sysctl.clone()), ..HostFacts::default() };
+        Case::of(&self.log).rtt("210ms".parse().ok()).link("1gbit".parse().ok()).hosts(hosts)
+    }
+
+    fn with_control(&self, control: Option<Rate>) -> Case {
+        let case = self.case();
+        let hosts = HostFacts { control, ..case.hosts.clone() };
+        case.hosts(hosts)
     }
 }
 
-fn diagnose(facts: &Facts<'_>) -> Diagnosis {
-    fullpipe_analysis::diagnose(facts, |_| ()).unwrap()
+fn diagnose(case: &Case) -> Diagnosis {
+    case.diagnose().unwrap()
 }
 
 fn mbps(rate: Rate) -> f64 {
@@ -59,7 +65,7 @@ fn commands(rungs: &[&Rung]) -> Vec<Command> {
 #[test]
 fn cubic_climbs_past_loss_and_window_to_the_line() {
     let given = Given::new("cubic.iperf3.txt");
-    let diagnosis = diagnose(&given.facts());
+    let diagnosis = diagnose(&given.case());
 
     let first = &diagnosis.ladder[0];
     assert_eq!((first.limit, first.source), (Limit::Cwnd, Source::Measured));
@@ -102,7 +108,7 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
 fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
     let given = Given::new("bbr.iperf3.txt");
     let control = "940mbit".parse().ok();
-    let diagnosis = diagnose(&Facts { control, ..given.facts() });
+    let diagnosis = diagnose(&given.with_control(control));
     assert_eq!(
         (diagnosis.excluded[0].limit, diagnosis.excluded[0].confidence),
         (Limit::Cwnd, Confidence::Certain)
@@ -119,7 +125,7 @@ fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
 fn a_cap_ends_the_ladder() {
     let given = Given::new("bbr.iperf3.txt");
     let cap: Rate = "110mbit".parse().unwrap();
-    let diagnosis = diagnose(&Facts { control: Some(cap), ..given.facts() });
+    let diagnosis = diagnose(&given.with_control(Some(cap)));
     assert_eq!(diagnosis.findings[0].limit, Limit::Policer);
     assert!(
         diagnosis.ladder.iter().all(|rung| rung.rate <= cap && rung.lasting() <= cap),
@@ -133,13 +139,13 @@ fn a_cap_ends_the_ladder() {
 #[test]
 fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
     let given = Given::new("cubic.iperf3.txt");
-    let facts = Facts { link: None, rtt: None, ..given.facts() };
+    let case = given.case().link(None).rtt(None);
     let runs = AtomicUsize::new(0);
     let count = |_| {
         runs.fetch_add(1, Ordering::Relaxed);
     };
-    let diagnosis = fullpipe_analysis::diagnose(&facts, count).unwrap();
-    assert_eq!(diagnosis, diagnose(&facts));
+    let diagnosis = case.diagnose_reporting(count).unwrap();
+    assert_eq!(diagnosis, diagnose(&case));
     assert!(runs.into_inner() >= 10);
     let last = diagnosis.ladder.last().unwrap();
     assert_eq!(last.what, "line unknown, at least 105 Mbit/s");
@@ -151,10 +157,8 @@ fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
 fn absurd_round_trips_are_refused() {
     let given = Given::new("cubic.iperf3.txt");
     for rtt in ["0ms", "20us", "2.1s", "11s"] {
-        let facts = Facts { rtt: rtt.parse().ok(), ..given.facts() };
-        let Err(DiagnoseError::Input(error)) = fullpipe_analysis::diagnose(&facts, |_| ()) else {
-            panic!("{rtt} was taken")
-        };
+        let case = given.case().rtt(rtt.parse().ok());
+        let Err(DiagnoseError::Input(error)) = case.diagnose() else { panic!("{rtt} was taken") };
         assert!(error.hint.contains("--rtt"), "{rtt}: {}", error.hint);
         assert!(!error.message.contains('\n'));
     }

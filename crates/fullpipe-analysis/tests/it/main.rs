@@ -1,5 +1,6 @@
 //! Tests through the public interface, on real inputs and simulated situations.
 
+mod case;
 mod cross_border;
 mod ends;
 mod floors;

@@ -4,10 +4,10 @@
 //! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a file of tcpdump.
 
 use crate::situation::{scenarios, shares};
-use crate::tapped::{BothEnds, File};
-use fullpipe_analysis::Capture;
+use crate::tapped::{BothEnds, File, packets};
+use fullpipe_analysis::Measurement;
 use fullpipe_analysis::classify::{Confidence, agreement, classify_capture, exact};
-use fullpipe_analysis::input::capture::{Counts, Side};
+use fullpipe_analysis::measurement::packets::{Counts, Side};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
@@ -19,7 +19,7 @@ struct Run {
     label: String,
     line: Rate,
     rows: Vec<Row>,
-    captures: [Capture; 2],
+    captures: [Measurement; 2],
 }
 
 /// One run of each path of a situation.
@@ -50,12 +50,12 @@ fn is_told(situation: &str, picks: impl Fn(&str) -> bool, least: [Option<f64>; 2
         told.push(format!("{label}: {}", shares(&truth)));
         for (end, capture) in captures.iter().enumerate() {
             let side = [Side::Sender, Side::Receiver][end];
-            assert_eq!(capture.connection().side, side, "{label}");
-            let found = classify_capture(capture, Some(*line)).intervals;
+            assert_eq!(packets(capture).connection.side, side, "{label}");
+            let found = classify_capture(packets(capture), Some(*line)).intervals;
             let agreed = agreement(&truth, &found).unwrap_or(0.0);
             sums[end] += agreed / runs.len() as f64;
             told.push(format!("  {} {agreed:.3}: {}", ENDS[end], shares(&found)));
-            let findings = classify_capture(capture, Some(*line)).findings;
+            let findings = classify_capture(packets(capture), Some(*line)).findings;
             told.extend(findings.first().map(|finding| format!("    {}", finding.evidence.join("; "))));
         }
     }
@@ -151,7 +151,7 @@ fn what_packets_cannot_tell_is_said() {
     {
         for run in runs(situation).into_iter().filter(|run| run.label.contains(picks)) {
             for capture in &run.captures[ends.clone()] {
-                let finding = &classify_capture(capture, Some(run.line)).findings[0];
+                let finding = &classify_capture(packets(capture), Some(run.line)).findings[0];
                 assert_eq!(finding.confidence, Confidence::Low, "{}: {finding:?}", run.label);
                 assert!(!finding.could_not_tell.is_empty(), "{}: {finding:?}", run.label);
                 assert!(finding.next_test.is_some(), "{}: {finding:?}", run.label);
@@ -171,7 +171,7 @@ fn a_tenth_lost_is_a_tenth_sent_again() {
     let mut ends = BothEnds::default();
     let outcome = sim::run_tapped(&experiment.points()[0].scenario, &mut NoTrace, &mut ends);
     let read = |file: &File| file.read();
-    let counts = [&ends.sender, &ends.receiver].map(|file| read(file).connection().counts);
+    let counts = [&ends.sender, &ends.receiver].map(|file| packets(&read(file)).connection.counts);
     let share = |of: u64, counts: &Counts| of as f64 / counts.data_segments as f64;
     let again = share(counts[0].retransmits, &counts[0]);
     assert_eq!(counts[0].retransmits, outcome.flows[0].retransmits);

@@ -6,7 +6,7 @@
 //! the rows given to the classifier lack.
 
 use crate::situation::{scenarios, shares};
-use fullpipe_analysis::classify::{Classified, Confidence, HostFacts, agreement, classify, exact, share};
+use fullpipe_analysis::classify::{Classified, Confidence, SocketFacts, agreement, classify, exact, share};
 use fullpipe_analysis::{Limit, Live};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
@@ -29,7 +29,7 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Run {
     label: String,
     rows: Vec<Row>,
-    host: HostFacts,
+    host: SocketFacts,
 }
 
 /// Every run of a situation.
@@ -37,7 +37,7 @@ fn runs(situation: &str) -> Vec<Run> {
     let run = |(label, scenario): (String, Scenario)| {
         let mut rows = Vec::new();
         sim::run_traced(&scenario, &mut rows);
-        let host = HostFacts { line: Some(scenario.path.forward.rate), ..HostFacts::default() };
+        let host = SocketFacts { link: Some(scenario.path.forward.rate), ..SocketFacts::default() };
         Run { label, rows, host }
     };
     scenarios(situation).into_iter().map(run).collect()
@@ -94,7 +94,7 @@ fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
 /// limit has been counted: both for 85 % at least. A policer of a loss-based sender is the exception, for it is told by
 /// several losses: then the last seconds are told so. Says in how many of the seconds that was so.
 #[track_caller]
-fn live_agrees(label: &str, rows: &[Row], host: &HostFacts) -> String {
+fn live_agrees(label: &str, rows: &[Row], host: &SocketFacts) -> String {
     let whole = classify(rows, host).intervals;
     let mut live = Live::new(*host);
     let (mut asked, mut same, mut last) = (0, 0, false);
@@ -215,7 +215,7 @@ fn one_end_alone_says_what_it_cannot_tell() {
 #[test]
 fn a_shaper_without_the_lines_rate_is_an_open_question() {
     for Run { label, rows, host } in runs("shaper") {
-        let classification = classify(&observed(&rows), &HostFacts { line: None, ..host });
+        let classification = classify(&observed(&rows), &SocketFacts { link: None, ..host });
         let finding = &classification.findings[0];
         assert_eq!(finding.limit, Limit::Link, "{label}");
         assert_ne!(finding.confidence, Confidence::Certain, "{label}");

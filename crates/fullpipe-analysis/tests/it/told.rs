@@ -1,8 +1,10 @@
 //! What a JSON log decides by itself: RTT, receiver's window and orders are in it, and no flag is needed.
 
+use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::explain::{BufferSource, RttSource, Sender};
-use fullpipe_analysis::{Facts, Findings, Iperf3Log, Limit, explain};
+use fullpipe_analysis::input::iperf3;
+use fullpipe_analysis::{Findings, Limit, Measurement};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -46,12 +48,8 @@ fn json_of(seconds: impl IntoIterator<Item = Second>, cc: &str, target: u64) -> 
     )
 }
 
-fn log_of(seconds: impl IntoIterator<Item = Second>, cc: &str) -> Iperf3Log {
-    Iperf3Log::parse(&json_of(seconds, cc, 0)).unwrap()
-}
-
-fn facts(log: &Iperf3Log) -> Facts<'_> {
-    Facts::of(log)
+fn log_of(seconds: impl IntoIterator<Item = Second>, cc: &str) -> Measurement {
+    iperf3::parse(&json_of(seconds, cc, 0)).unwrap()
 }
 
 fn limits(found: &Findings) -> Vec<Limit> {
@@ -71,7 +69,7 @@ fn assert_says(texts: &[String], part: &str) {
 #[test]
 fn a_full_receive_window_is_certain() {
     let log = log_of((0..30).map(|_| Second { mbps: 115.0, wnd_kib: 3072, ..IDLE }), "bbr");
-    let found = explain(&facts(&log)).unwrap();
+    let found = Case::of(&log).explain().unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Rwnd, Confidence::Certain));
     assert_eq!(first.what, "a receive window of 3 MiB holds it");
@@ -92,7 +90,7 @@ fn a_window_that_comes_and_goes_may_be_the_application() {
         Second { mbps: wnd_kib as f64 * 1024.0 * 8.0 / 0.1 / 1e6, wnd_kib, rtt_ms: 100.0, ..IDLE }
     });
     let log = log_of(seconds, "cubic");
-    let found = explain(&facts(&log)).unwrap();
+    let found = Case::of(&log).explain().unwrap();
     assert_eq!(limits(&found), [Limit::Rwnd, Limit::ReceiverApp]);
     assert_eq!(found.findings[0].confidence, Confidence::High);
     assert_says(&found.findings[0].could_not_tell, "reads too slowly");
@@ -102,7 +100,7 @@ fn a_window_that_comes_and_goes_may_be_the_application() {
 #[test]
 fn room_in_both_windows_leaves_the_send_buffer() {
     let log = log_of((0..30).map(|_| Second { mbps: 141.0, ..IDLE }), "bbr");
-    let found = explain(&facts(&log)).unwrap();
+    let found = Case::of(&log).explain().unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Sndbuf, Confidence::High));
     assert_eq!(excluded(&found), [(Limit::Cwnd, Confidence::Certain), (Limit::Rwnd, Confidence::Certain)]);
@@ -118,13 +116,13 @@ fn room_in_both_windows_leaves_the_send_buffer() {
 #[test]
 fn a_rate_that_varies_below_both_windows_is_an_application_perhaps() {
     let seconds = (0..30).map(|i| Second { mbps: if i / 5 % 2 == 0 { 8.0 } else { 20.0 }, ..IDLE });
-    let found = explain(&facts(&log_of(seconds, "cubic"))).unwrap();
+    let found = Case::of(&log_of(seconds, "cubic")).explain().unwrap();
     assert_eq!(limits(&found)[..2], [Limit::App, Limit::ReceiverApp]);
     assert!(excluded(&found).contains(&(Limit::Rwnd, Confidence::Certain)));
 }
 
 /// Measured: a deep queue at 100 Mbit/s, 100 ms.
-fn bloated() -> Iperf3Log {
+fn bloated() -> Measurement {
     log_of(
         (0..30).map(|i| Second {
             mbps: 94.0,
@@ -139,17 +137,17 @@ fn bloated() -> Iperf3Log {
 #[test]
 fn a_queue_that_stands_is_a_full_line() {
     let log = bloated();
-    let found = explain(&facts(&log)).unwrap();
+    let found = Case::of(&log).explain().unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Link, Confidence::High));
     assert_says(&first.evidence, "a queue of 13");
     assert_eq!(first.ceiling, Some(found.measured.steady));
     // The same where the line is known: certain, and the queue is told.
-    let found = explain(&Facts { link: "100mbit".parse().ok(), ..facts(&log) }).unwrap();
+    let found = Case::of(&log).link("100mbit".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Certain));
     assert_says(&found.findings[0].evidence, "the smoothed RTT is 23");
     // A queue far below the line's rate stands somewhere else.
-    let found = explain(&Facts { link: "1gbit".parse().ok(), ..facts(&log) }).unwrap();
+    let found = Case::of(&log).link("1gbit".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Policer, Confidence::High));
 }
 
@@ -157,15 +155,15 @@ fn a_queue_that_stands_is_a_full_line() {
 fn a_given_rtt_shows_a_queue_that_stood_from_the_start() {
     let seconds = || (0..30).map(|_| Second { mbps: 94.0, cwnd_kib: 2650, rtt_ms: 230.0, ..IDLE });
     let log = log_of(seconds(), "cubic");
-    assert_eq!(explain(&facts(&log)).unwrap().findings[0].limit, Limit::Cwnd);
-    let found = explain(&Facts { rtt: "100ms".parse().ok(), ..facts(&log) }).unwrap();
+    assert_eq!(Case::of(&log).explain().unwrap().findings[0].limit, Limit::Cwnd);
+    let found = Case::of(&log).rtt("100ms".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.measured.rtt_source), (Limit::Link, RttSource::Given));
 }
 
 #[test]
 fn others_queue_is_no_more_than_a_hint() {
     let seconds = (0..30).map(|i| Second { mbps: 10.0, rtt_ms: if i == 0 { 100.0 } else { 230.0 }, ..IDLE });
-    let found = explain(&facts(&log_of(seconds, "cubic"))).unwrap();
+    let found = Case::of(&log_of(seconds, "cubic")).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Low));
     assert!(found.findings.len() > 1 && found.findings.iter().all(|f| f.confidence == Confidence::Low));
     assert_says(&found.findings[0].could_not_tell, "whose queue");
@@ -179,7 +177,7 @@ fn loss_that_holds_cwnd_down_is_certain_and_named() {
         let mbps = cwnd_kib as f64 * 1024.0 * 8.0 / 0.21 / 1e6;
         Second { mbps, cwnd_kib, retransmits: if phase == 9 { 40 } else { 0 }, ..IDLE }
     });
-    let found = explain(&facts(&log_of(seconds, "cubic"))).unwrap();
+    let found = Case::of(&log_of(seconds, "cubic")).explain().unwrap();
     let first = &found.findings[0];
     assert_eq!((first.limit, first.confidence), (Limit::Cwnd, Confidence::Certain));
     assert_eq!(found.sender, Sender::Named(Algorithm::Cubic));
@@ -190,10 +188,10 @@ fn loss_that_holds_cwnd_down_is_certain_and_named() {
 #[test]
 fn a_flow_that_does_as_told_is_its_order() {
     let text = json_of((0..10).map(|_| Second { mbps: 50.0, ..IDLE }), "cubic", 50_000_000);
-    let found = explain(&facts(&Iperf3Log::parse(&text).unwrap())).unwrap();
+    let found = Case::of(&iperf3::parse(&text).unwrap()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::App, Confidence::Certain));
     let text = json_of((0..10).map(|_| Second { mbps: 50.0, ..IDLE }), "cubic", 500_000_000);
-    let found = explain(&facts(&Iperf3Log::parse(&text).unwrap())).unwrap();
+    let found = Case::of(&iperf3::parse(&text).unwrap()).explain().unwrap();
     assert_ne!(found.findings[0].confidence, Confidence::Certain);
 }
 
@@ -201,7 +199,7 @@ fn a_flow_that_does_as_told_is_its_order() {
 fn kernels_that_do_not_tell_the_window_leave_it_open() {
     for unknown in [-1, 0] {
         let log = log_of((0..30).map(|_| Second { mbps: 115.0, wnd_kib: unknown, ..IDLE }), "cubic");
-        let found = explain(&facts(&log)).unwrap();
+        let found = Case::of(&log).explain().unwrap();
         assert_eq!((found.measured.snd_wnd, excluded(&found).len()), (None, 1));
         assert_says(&found.findings[0].could_not_tell, "this log has no snd_wnd");
     }
@@ -210,21 +208,21 @@ fn kernels_that_do_not_tell_the_window_leave_it_open() {
 #[test]
 fn what_contradicts_the_log_is_refused() {
     let log = log_of((0..30).map(|_| Second { mbps: 115.0, ..IDLE }), "cubic");
-    let error = explain(&Facts { rtt: "2.1s".parse().ok(), ..facts(&log) }).unwrap_err();
+    let error = Case::of(&log).rtt("2.1s".parse().ok()).explain().unwrap_err();
     assert!(error.message.contains("contradicts the log") && error.hint.contains("leave --rtt out"));
 }
 
 #[test]
 fn a_congestion_control_that_is_not_simulated_is_said() {
     let log = log_of((0..30).map(|_| Second { mbps: 115.0, ..IDLE }), "htcp");
-    let found = explain(&facts(&log)).unwrap();
+    let found = Case::of(&log).explain().unwrap();
     assert_says(&found.notes, "names the congestion control htcp, which is not simulated");
 }
 
 #[test]
 fn samples_that_cannot_be_are_no_error_and_no_certainty() {
     let log = log_of((0..30).map(|_| Second { mbps: 900.0, cwnd_kib: 100, ..IDLE }), "cubic");
-    let found = explain(&facts(&log)).unwrap();
+    let found = Case::of(&log).explain().unwrap();
     assert!(found.findings.iter().all(|finding| finding.confidence != Confidence::Certain));
     assert_says(&found.notes, "do not stand for the whole");
 }
@@ -241,7 +239,7 @@ fn drops_and_queue_tell_caps_apart() {
             ..IDLE
         };
         let log = log_of((0..30).map(second), "bbr");
-        let found = explain(&facts(&log)).unwrap();
+        let found = Case::of(&log).explain().unwrap();
         let at = found.findings.iter().position(|finding| finding.limit == Limit::Policer).unwrap();
         (at, found.findings[at].what.clone(), found.findings[at].could_not_tell[0].clone())
     };

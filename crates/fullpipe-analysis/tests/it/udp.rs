@@ -3,15 +3,17 @@
 use std::fs;
 use std::path::Path;
 
+use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
+use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::ladder::Source;
 use fullpipe_analysis::laws::loss_based_rate;
 use fullpipe_analysis::segment::DEFAULT_MSS;
-use fullpipe_analysis::{Diagnosis, Facts, HostSettings, Iperf3Log, Limit, render_text};
+use fullpipe_analysis::{Diagnosis, HostFacts, HostSettings, Limit, Measurement, render_text};
 use fullpipe_units::{Duration, Rate};
 
 /// Ten seconds that arrive as sent but for `lost` of the datagrams of 1448 bytes, `late` of them out of order.
-fn log_of(mbps: u64, lost: u64, late: u64) -> Iperf3Log {
+fn log_of(mbps: u64, lost: u64, late: u64) -> Measurement {
     let total = mbps * 10_000_000 / 8 / 1448;
     let mbytes = (mbps * 10_000_000 / 8) as f64 / f64::from(1 << 20);
     let arrived = 1.0 - lost as f64 / total as f64;
@@ -31,21 +33,21 @@ fn log_of(mbps: u64, lost: u64, late: u64) -> Iperf3Log {
             String::new()
         }
     );
-    Iperf3Log::parse(&text).unwrap()
+    iperf3::parse(&text).unwrap()
 }
 
-fn example(name: &str) -> Iperf3Log {
+fn example(name: &str) -> Measurement {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/iperf3").join(name);
-    Iperf3Log::parse(&fs::read_to_string(path).unwrap()).unwrap()
+    iperf3::parse(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// On a small line, so that a ladder is a moment.
-fn facts(log: &Iperf3Log) -> Facts<'_> {
-    Facts { link: "20mbit".parse().ok(), rtt: "100ms".parse().ok(), ..Facts::of(log) }
+fn case(log: &Measurement) -> Case {
+    Case::of(log).link("20mbit".parse().ok()).rtt("100ms".parse().ok())
 }
 
-fn diagnose(facts: &Facts<'_>) -> Diagnosis {
-    fullpipe_analysis::diagnose(facts, |_| ()).unwrap()
+fn diagnose(case: &Case) -> Diagnosis {
+    case.diagnose().unwrap()
 }
 
 #[track_caller]
@@ -57,7 +59,7 @@ fn assert_says(texts: &[String], part: &str) {
 #[test]
 fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     let log = log_of(18, 78, 3);
-    let diagnosis = diagnose(&facts(&log));
+    let diagnosis = diagnose(&case(&log));
     let udp = diagnosis.udp.as_ref().unwrap();
     assert_eq!((udp.datagrams, udp.lost, udp.out_of_order), (15_538, Some(78), Some(3)));
     assert_eq!((udp.datagram_bytes, udp.jitter_ms), (1448, Some(0.02)));
@@ -112,7 +114,7 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
 #[test]
 fn a_test_without_a_loss_is_no_proof() {
     let log = log_of(18, 0, 0);
-    let diagnosis = diagnose(&facts(&log));
+    let diagnosis = diagnose(&case(&log));
     let first = &diagnosis.findings[0];
     assert_eq!(first.what, "a UDP test: all arrived, which says nothing of TCP");
     assert_says(&first.evidence, "none arrived out of order");
@@ -127,7 +129,7 @@ fn the_ladder_stands_on_the_hosts_as_they_are() {
     let text = "net.ipv4.tcp_congestion_control = bbr\nnet.ipv4.tcp_wmem = 1 2 65536\nnet.ipv4.tcp_rmem = 1 2 131072";
     let host = HostSettings::parse(text).unwrap();
     let log = log_of(18, 2, 0);
-    let diagnosis = diagnose(&Facts { sysctl: Some(&host), ..facts(&log) });
+    let diagnosis = diagnose(&case(&log).hosts(HostFacts { local: Some(host), ..HostFacts::default() }));
     assert_eq!(diagnosis.udp.as_ref().unwrap().tcp.as_ref().unwrap().congestion_control, "bbr1");
     assert!(matches!(diagnosis.ladder[0].limit, Limit::Rwnd | Limit::Sndbuf), "{:#?}", diagnosis.ladder[0]);
     assert_eq!(
@@ -141,8 +143,8 @@ fn the_ladder_stands_on_the_hosts_as_they_are() {
 #[test]
 fn without_rtt_or_line_there_is_no_ladder() {
     let log = log_of(18, 2, 0);
-    for given in [Facts::of(&log), Facts { rtt: None, ..facts(&log) }, Facts { link: None, ..facts(&log) }] {
-        let diagnosis = fullpipe_analysis::diagnose(&given, |_| panic!("nothing to simulate")).unwrap();
+    for given in [Case::of(&log), case(&log).rtt(None), case(&log).link(None)] {
+        let diagnosis = given.diagnose_reporting(|_| panic!("nothing to simulate")).unwrap();
         assert!(diagnosis.ladder.is_empty());
         assert_says(&diagnosis.notes, "with --rtt and --link");
         let shown = render_text(&diagnosis, 80);
@@ -155,11 +157,11 @@ fn without_rtt_or_line_there_is_no_ladder() {
 #[test]
 fn an_overrun_is_not_taken_for_the_paths_loss() {
     let full = log_of(25, 4_000, 0);
-    let diagnosis = diagnose(&facts(&full));
+    let diagnosis = diagnose(&case(&full));
     assert!(diagnosis.ladder.is_empty() && diagnosis.udp.as_ref().unwrap().tcp.is_none());
     assert_says(&diagnosis.notes, "repeat with -b below the line");
     let drowned = example("udp-loss.txt");
-    let diagnosis = diagnose(&Facts { link: "10gbit".parse().ok(), ..facts(&drowned) });
+    let diagnosis = diagnose(&case(&drowned).link("10gbit".parse().ok()));
     assert!(diagnosis.ladder.is_empty());
     assert_says(&diagnosis.notes, "more than half was lost");
 }
@@ -169,10 +171,10 @@ fn an_overrun_is_not_taken_for_the_paths_loss() {
 fn loss_is_counted_in_packets() {
     let log = example("made-udp-3.1.txt");
     let large = example("udp.txt");
-    let small = diagnose(&Facts { link: Some(Rate::from_bps(30_000_000)), ..facts(&log) });
+    let small = diagnose(&case(&log).link(Some(Rate::from_bps(30_000_000))));
     let tcp = small.udp.as_ref().unwrap().tcp.as_ref().unwrap();
     assert_eq!(tcp.loss.segments % 918, 0);
-    let diagnosis = diagnose(&Facts { link: Some(Rate::from_bps(30_000_000)), ..facts(&large) });
+    let diagnosis = diagnose(&case(&large).link(Some(Rate::from_bps(30_000_000))));
     let udp = diagnosis.udp.as_ref().unwrap();
     assert_eq!(udp.tcp.as_ref().unwrap().loss.segments, 229 * 23, "{udp:#?}");
 }

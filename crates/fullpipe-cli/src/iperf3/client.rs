@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fullpipe::classify::HostFacts;
+use fullpipe::classify::SocketFacts;
 use fullpipe::host::{LOCAL, settings};
 use fullpipe::iperf3::document::{Document, End};
 use fullpipe::iperf3::results::ServerOutput;
@@ -13,7 +13,9 @@ use fullpipe::linux::iperf3::{Family, Place};
 use fullpipe::linux::{Clock, Stop};
 use fullpipe::measure::{Explained, Explanations, Known, ROWS, Recorder, ending, explain};
 use fullpipe::units::{Duration, Rate};
-use fullpipe::{HostSettings, Latency, Look, SideBySide, render_latency, render_side_by_side, render_text};
+use fullpipe::{
+    HostSettings, Latency, Look, PathFacts, SideBySide, render_latency, render_side_by_side, render_text,
+};
 
 use super::args::Iperf3Args;
 use super::show::{Form, Show};
@@ -40,7 +42,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
     }
     let mut show = shown(args, &params, own.as_ref());
     if args.explain.tui && tui::has_terminal() {
-        let host = HostFacts { line: args.explain.link, ..HostFacts::default() };
+        let host = SocketFacts { link: args.explain.link, ..SocketFacts::default() };
         show.form = Form::Nothing;
         show.screen = Some((Screen::open(host, look)?, stop.clone()));
     }
@@ -201,8 +203,7 @@ fn conclude(
     } else {
         let peer = args.explain.peer_sysctl.as_deref().map(settings).transpose()?;
         let known = Known {
-            link: args.explain.link,
-            rtt: args.explain.rtt,
+            path: PathFacts { link: args.explain.link, rtt: args.explain.rtt, ..PathFacts::default() },
             idle_rtt: finished.idle_rtt,
             own,
             peer: peer.as_ref(),

@@ -29,5 +29,6 @@ fn measured(args: &DiagnoseArgs, look: Look, place: &Place) -> Result<ExitCode, 
     });
     let stop = stop_on_signal()?;
     let probe = Probe::measure(place, control.as_ref(), &stop, &Notes)?;
-    explained(args, look, args.file(), probe.facts(), args.sysctl.as_deref().or(Some(LOCAL)), None)
+    let sysctl = args.sysctl.as_deref().or(Some(LOCAL));
+    explained(args, look, args.file(), probe.measurement(), probe.hosts(), sysctl, None)
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as Wait;
 
 use fullpipe::Look;
-use fullpipe::classify::HostFacts;
+use fullpipe::classify::SocketFacts;
 use fullpipe::lab::trace::Row;
 use fullpipe::live::Live;
 use fullpipe::units::{Duration, Instant};
@@ -36,14 +36,14 @@ const LINE: Duration = Duration::from_secs(1);
 
 /// All that is watched, and what of it is looked at.
 struct Model {
-    host: HostFacts,
+    host: SocketFacts,
     sockets: BTreeMap<i64, Watched>,
     chosen: usize,
     frozen: Option<Option<Picture>>,
 }
 
 impl Model {
-    fn new(host: HostFacts) -> Self {
+    fn new(host: SocketFacts) -> Self {
         Self { host, sockets: BTreeMap::new(), chosen: 0, frozen: None }
     }
 
@@ -113,7 +113,7 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes the terminal over, where there is one.
-    pub(crate) fn open(host: HostFacts, look: Look) -> Result<Self, Failure> {
+    pub(crate) fn open(host: SocketFacts, look: Look) -> Result<Self, Failure> {
         let asked_to_end = Arc::new(AtomicBool::new(false));
         let surface = if has_terminal() {
             ends_on_signals(&asked_to_end)?;
@@ -251,7 +251,7 @@ fn ends_on_signals(_: &Arc<AtomicBool>) -> Result<(), Failure> {
 }
 
 /// Plays the rows of a trace as they came, at their own pace.
-pub(crate) fn replay(rows: &[Row], host: HostFacts, look: Look) -> Result<(), Failure> {
+pub(crate) fn replay(rows: &[Row], host: SocketFacts, look: Look) -> Result<(), Failure> {
     let mut screen = Screen::open(host, look)?;
     let mut before: Option<Instant> = None;
     for row in rows {

@@ -119,7 +119,7 @@ impl Watched {
                 .pacing_rate
                 .zip(sender.max_pacing_rate)
                 .and_then(|(rate, most)| Bar::of_rates(Gauge::Pacing, rate, most)),
-            rate.zip(self.live.host().line).and_then(|(rate, line)| Bar::of_rates(Gauge::Line, rate, line)),
+            rate.zip(self.live.host().link).and_then(|(rate, line)| Bar::of_rates(Gauge::Line, rate, line)),
         ]
         .into_iter()
         .flatten()

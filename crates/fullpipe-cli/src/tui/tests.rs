@@ -14,7 +14,7 @@ fn model() -> Model {
 
 fn rows_and_model() -> (Row, Model) {
     let mut last = None;
-    let mut model = Model::new(HostFacts::default());
+    let mut model = Model::new(SocketFacts::default());
     for (number, host) in
         ["rcvbuf = { fixed = '512KiB' }", "sndbuf = { fixed = '384KiB' }"].iter().enumerate()
     {
@@ -89,7 +89,7 @@ fn freezing_keeps_the_picture() {
 
 #[test]
 fn keys_that_end_the_view() {
-    let mut model = Model::new(HostFacts::default());
+    let mut model = Model::new(SocketFacts::default());
     for (key, modifiers, ends) in [
         (KeyCode::Char('q'), KeyModifiers::NONE, true),
         (KeyCode::Char('c'), KeyModifiers::CONTROL, true),
@@ -104,7 +104,7 @@ fn keys_that_end_the_view() {
 /// However small the terminal, and before there is anything to show.
 #[test]
 fn any_size_is_drawn() {
-    let (empty, full) = (Model::new(HostFacts::default()), model());
+    let (empty, full) = (Model::new(SocketFacts::default()), model());
     for (width, height) in [(1, 1), (10, 3), (40, 12), (300, 80)] {
         drawn(&empty, width, height);
         drawn(&full, width, height);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use fullpipe_analysis::Sockets;
-use fullpipe_analysis::classify::HostFacts;
+use fullpipe_analysis::classify::SocketFacts;
 use fullpipe_linux::Clock;
 use fullpipe_linux::sock_diag::Which;
 use fullpipe_linux::watch::Watch;
@@ -70,7 +70,7 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     if dsts.len() > MOST_GROUPS {
         return Err(Error::usage(format!("{} times --dst", dsts.len()), format!("at most {MOST_GROUPS}")));
     }
-    let host = HostFacts { line: exporter.link, ..HostFacts::default() };
+    let host = SocketFacts { link: exporter.link, ..SocketFacts::default() };
     let mut watches = Vec::new();
     let mut groups = Vec::new();
     for dst in dsts {
@@ -116,7 +116,7 @@ fn sample(watches: &mut [Watch], groups: &Groups) {
     }
 }
 
-fn answer(request: &Request, groups: &Groups, prober: &Prober, host: HostFacts) -> Answer {
+fn answer(request: &Request, groups: &Groups, prober: &Prober, host: SocketFacts) -> Answer {
     let path = request.url.split('?').next().unwrap_or_default();
     let reads = matches!(request.method.as_str(), "GET" | "HEAD");
     match path {
@@ -129,7 +129,7 @@ fn answer(request: &Request, groups: &Groups, prober: &Prober, host: HostFacts) 
     }
 }
 
-fn probe(request: &Request, prober: &Prober, host: HostFacts) -> Answer {
+fn probe(request: &Request, prober: &Prober, host: SocketFacts) -> Answer {
     match prober.probe(&request.url, request.scrape_timeout.as_deref(), host) {
         Ok(probed) => text(200, metrics::CONTENT_TYPE, metrics::of_probe(&probed)),
         Err(Refused::Bad(why)) => text(400, PLAIN, why),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use fullpipe_analysis::Live;
-use fullpipe_analysis::classify::HostFacts;
+use fullpipe_analysis::classify::SocketFacts;
 use fullpipe_iperf3::Params;
 use fullpipe_iperf3::document::{Interval, Start};
 use fullpipe_lab::trace::Row;
@@ -54,7 +54,12 @@ pub(super) struct Prober {
 
 impl Prober {
     /// Runs a test to the `target` of a URL, within the seconds of the scrape's header.
-    pub(super) fn probe(&self, url: &str, header: Option<&str>, host: HostFacts) -> Result<Probed, Refused> {
+    pub(super) fn probe(
+        &self,
+        url: &str,
+        header: Option<&str>,
+        host: SocketFacts,
+    ) -> Result<Probed, Refused> {
         let place = place(url)?;
         let _busy = Busy::begin(&self.busy).ok_or(Refused::Busy)?;
         Ok(run(place, scrape(header), host))
@@ -132,7 +137,7 @@ impl Watch for Following {
     fn interval(&mut self, _: Interval) {}
 }
 
-fn run(place: Place, scrape: Duration, host: HostFacts) -> Probed {
+fn run(place: Place, scrape: Duration, host: SocketFacts) -> Probed {
     let clock = Clock::starting_in(Duration::ZERO);
     let begin = clock.now();
     let params = Params { time: length(scrape), ..Params::default() };

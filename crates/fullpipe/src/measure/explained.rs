@@ -9,12 +9,13 @@
 
 use std::net::IpAddr;
 
-use fullpipe_analysis::input::InputError;
-use fullpipe_analysis::input::iperf3::Format;
-use fullpipe_analysis::{DiagnoseError, Diagnosis, Facts, HostSettings, Iperf3Log, Received, Trace};
+use fullpipe_analysis::input::trace as rows;
+use fullpipe_analysis::input::{InputError, iperf3, received};
+use fullpipe_analysis::measurement::Format;
+use fullpipe_analysis::{DiagnoseError, Diagnosis, HostFacts, HostSettings, Measurement, PathFacts};
 use fullpipe_iperf3::document::Document;
 use fullpipe_lab::trace::{self, Received as Sample, Row};
-use fullpipe_units::{Duration, Instant, Rate};
+use fullpipe_units::{Duration, Instant};
 
 use super::Recorder;
 use crate::run::Observer;
@@ -23,10 +24,8 @@ use crate::{Error, diagnose};
 /// What is known beside the test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
-    /// Rate of the bottleneck link.
-    pub link: Option<Rate>,
-    /// RTT of the path without load.
-    pub rtt: Option<Duration>,
+    /// What the user says of the path.
+    pub path: PathFacts,
     /// RTT that was measured before the test.
     pub idle_rtt: Option<Duration>,
     /// Settings of this host.
@@ -94,10 +93,9 @@ fn sent(
     known: &Known<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
-    let trace = Trace::of_streams(recorder.rows.streams(), Format::Trace, vec![ONE_END.into()], TOO_FEW);
-    let trace = trace.map_err(DiagnoseError::Input)?;
-    let of_both = (known.own, known.peer);
-    diagnosed(of_both, &Facts::of_trace(&trace), &recorder.document, known, observer)
+    let measurement = rows::of_streams(recorder.rows.streams(), Format::Trace, vec![ONE_END.into()], TOO_FEW);
+    let measurement = measurement.map_err(DiagnoseError::Input)?;
+    diagnosed((known.own, known.peer), &measurement, None, &recorder.document, known, observer)
 }
 
 /// What the server has sent over TCP.
@@ -110,21 +108,19 @@ fn received(
     // What cannot be read is no reason to fail: this end has seen something itself.
     let told = known.server_trace.and_then(|text| trace::read(text).ok());
     let told: Vec<Row> = told.into_iter().flat_map(|recording| recording.rows).map(|row| row.row).collect();
-    if let Ok(trace) =
-        Trace::of_streams(both_ends(&told, &own), Format::Trace, vec![BOTH_ENDS.into()], TOO_FEW)
-    {
+    let of_both = rows::of_streams(both_ends(&told, &own), Format::Trace, vec![BOTH_ENDS.into()], TOO_FEW);
+    if let Ok(measurement) = of_both {
         // The host on which such rows are made is the sender.
-        let of_both = (known.peer, known.own);
-        return diagnosed(of_both, &Facts::of_trace(&trace), &recorder.document, known, observer);
+        let hosts = (known.peer, known.own);
+        return diagnosed(hosts, &measurement, None, &recorder.document, known, observer);
     }
     let congestion = match &recorder.document.end {
         end if end.sum_received_bidir_reverse.is_some() => None,
-        end => end.sender_tcp_congestion.clone(),
+        end => end.sender_tcp_congestion.as_deref(),
     };
-    let samples = Received::of(&own, congestion).map_err(DiagnoseError::Input)?;
-    let rtt = known.rtt.or(known.idle_rtt);
-    let facts = Facts { rtt, ..Facts::of_received(&samples) };
-    let mut diagnosis = diagnosed((known.own, known.peer), &facts, &recorder.document, known, observer)?;
+    let samples = received::of_streams(&own, congestion).map_err(DiagnoseError::Input)?;
+    let hosts = (known.own, known.peer);
+    let mut diagnosis = diagnosed(hosts, &samples, known.idle_rtt, &recorder.document, known, observer)?;
     diagnosis.notes.push(RECEIVING_END.into());
     Ok(diagnosis)
 }
@@ -157,37 +153,37 @@ fn over_udp(
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let document = &recorder.document;
-    if is_this_host(document) && known.link.is_none() {
+    if is_this_host(document) && known.path.link.is_none() {
         let message =
             "both ends are this host, and between them is no path on which a ladder could be climbed";
         return Err(DiagnoseError::Input(InputError::new(message, "give --link to have one all the same")));
     }
-    let text = serde_json::to_string(document).unwrap_or_default();
-    let log = Iperf3Log::parse(&text).map_err(DiagnoseError::Input)?;
+    let json = serde_json::to_value(document).unwrap_or_default();
+    let log = iperf3::of_document(&json).map_err(DiagnoseError::Input)?;
     // Nothing else of a test over UDP sees the round trip but the handshake of its control connection.
-    let rtt = known.rtt.or(known.idle_rtt);
-    diagnosed((known.own, known.peer), &Facts { rtt, ..Facts::of(&log) }, document, known, observer)
+    diagnosed((known.own, known.peer), &log, known.idle_rtt, document, known, observer)
 }
 
-/// `hosts` are the settings of the host that made the log, and those of the other.
+/// `hosts` are the settings of the host that made the measurement, and those of the other; `idle_rtt` is what a measurement
+/// without a round-trip time of its own is explained with, unless the user gave one.
 fn diagnosed(
-    hosts: (Option<&HostSettings>, Option<&HostSettings>),
-    facts: &Facts<'_>,
+    (local, peer): (Option<&HostSettings>, Option<&HostSettings>),
+    measurement: &Measurement,
+    idle_rtt: Option<Duration>,
     document: &Document,
     known: &Known<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let here = is_this_host(document);
-    let facts = Facts {
-        link: known.link,
-        rtt: known.rtt.or(facts.rtt),
-        sysctl: hosts.0,
-        peer_sysctl: hosts.1,
+    let path = PathFacts { rtt: known.path.rtt.or(idle_rtt), ..known.path };
+    let hosts = HostFacts {
+        local: local.cloned(),
+        peer: peer.cloned(),
         peer_is_unknown: !here,
-        no_path: here && known.link.is_none(),
-        ..*facts
+        same_host: here && known.path.link.is_none(),
+        ..HostFacts::default()
     };
-    diagnose(&facts, observer)
+    diagnose(measurement, &path, &hosts, observer)
 }
 
 /// Whether the server runs on this host: both ends of the data connections have one address.

@@ -5,8 +5,9 @@
 
 use std::path::Path;
 
-use fullpipe_analysis::input::iperf3::Format as LogFormat;
-use fullpipe_analysis::{Facts, Trace};
+use fullpipe_analysis::input::trace;
+use fullpipe_analysis::measurement::Format;
+use fullpipe_analysis::{HostFacts, Measurement};
 use fullpipe_iperf3::Params;
 use fullpipe_linux::Stop;
 use fullpipe_linux::iperf3::Place;
@@ -54,7 +55,7 @@ pub enum Control {
 /// What a test has shown.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    trace: Trace,
+    measurement: Measurement,
     /// What one flow reaches to the control server, if there is one.
     control: Option<Rate>,
     here: bool,
@@ -98,18 +99,23 @@ impl Probe {
         notes.push(latency);
         notes.push(super::explained::ONE_END.into());
         let here = is_this_host(&recorder.document);
-        let trace = Trace::of_streams(
+        let measurement = trace::of_streams(
             recorder.rows.streams(),
-            LogFormat::Trace,
+            Format::Trace,
             notes,
             "measure for longer: fullpipe iperf3 -c",
         )?;
-        Ok(Self { trace, control, here })
+        Ok(Self { measurement, control, here })
     }
 
-    /// What is to be explained.
-    pub fn facts(&self) -> Facts<'_> {
-        Facts { peer_is_unknown: !self.here, control: self.control, ..Facts::of_trace(&self.trace) }
+    /// What was measured.
+    pub fn measurement(&self) -> &Measurement {
+        &self.measurement
+    }
+
+    /// What the test says of the hosts.
+    pub fn hosts(&self) -> HostFacts {
+        HostFacts { peer_is_unknown: !self.here, control: self.control, ..HostFacts::default() }
     }
 }
 

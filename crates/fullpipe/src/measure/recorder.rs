@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fullpipe_analysis::classify::{HostFacts, of_one_of_several};
+use fullpipe_analysis::classify::{SocketFacts, of_one_of_several};
 use fullpipe_analysis::live::Live;
 use fullpipe_analysis::{HostSettings, Latency};
 use fullpipe_iperf3::document::{Document, Interval, Start, Told};
@@ -25,7 +25,7 @@ pub struct Recorder {
     /// Samples of the receiving streams, without the warm-up.
     pub received: Samples<Received>,
     flows: BTreeMap<i32, Live>,
-    host: HostFacts,
+    host: SocketFacts,
     adds_limits: bool,
     loaded: Loaded,
     last_report: Instant,
@@ -49,7 +49,7 @@ impl Recorder {
             rows: Samples::new(most),
             received: Samples::new(most),
             flows: BTreeMap::new(),
-            host: HostFacts { line: link, wmem, ..HostFacts::default() },
+            host: SocketFacts { link, wmem, ..SocketFacts::default() },
             adds_limits,
             loaded: Loaded::default(),
             last_report: Instant::ZERO,

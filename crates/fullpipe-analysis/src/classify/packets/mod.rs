@@ -29,7 +29,7 @@ use super::reader::{by_reader_or_path, whose_window};
 use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, without_blips};
 use super::spans::{self, Verdict, around, round_trip};
 use super::window::{Flow, Window, median, stretch};
-use super::{Basis, Classification, Confidence, SocketFacts, Limit, Past, losses};
+use super::{Basis, Classification, Confidence, Limit, Past, SocketFacts, losses};
 use crate::measurement::packets::{self, Sample, Side};
 
 /// Round trips on either side over which packets are counted.
@@ -346,13 +346,14 @@ mod tests {
 
     use super::*;
     use crate::classify::samples::MSS;
-    use crate::input::capture::made::spoilt;
+    use crate::input::capture::{self, made::spoilt};
 
     /// Whatever a spoilt capture still holds is classified, and never a panic.
     #[test]
     fn any_capture_is_classified() {
         for octets in spoilt() {
-            let _ = Capture::read(&octets[..], None).map(|capture| classify_capture(&capture, None));
+            let read = capture::read(&octets[..], None);
+            let _ = read.map(|read| read.packets().map(|packets| classify_capture(packets, None)));
         }
     }
 

@@ -30,7 +30,8 @@ use fullpipe_units::{Bytes, Instant, Rate};
 use super::InputError;
 use crate::measurement::packets::{Connection, Packets, Side};
 use crate::measurement::{
-    Detail, Direction, Flow, Format, Hosts, Measurement, Origin, Protocol, Role, RttRange, Summary, Total, Totals,
+    Detail, Direction, Flow, Format, Hosts, Measurement, Origin, Protocol, Role, RttRange, Summary, Total,
+    Totals,
 };
 use connection::{Seen, Tracked};
 use frames::Ending;

@@ -36,10 +36,10 @@ fn more_connections_than_are_followed() {
             push(&mut file, micros, from, segment * 1_448);
         }
     }
-    let capture = Capture::read(&file[..], None).expect("a capture");
-    assert_eq!(capture.connections().len(), MOST_CONNECTIONS);
-    assert_eq!(capture.connection().counts.data_segments, 20);
-    let said = capture.notes().join("\n");
+    let capture = read(&file[..], None).expect("a capture");
+    assert_eq!(capture.origin.connections.len(), MOST_CONNECTIONS);
+    assert_eq!(capture.packets().map(|packets| packets.connection.counts.data_segments), Some(20));
+    let said = capture.origin.notes.join("\n");
     assert!(
         said.contains("only the first 4096 connections are followed; 50 packets are of others"),
         "{said}"
@@ -50,10 +50,10 @@ fn more_connections_than_are_followed() {
 #[test]
 fn any_octets_are_read_or_refused() {
     for octets in spoilt() {
-        let _ = Capture::read(&octets[..], None);
+        let _ = read(&octets[..], None);
     }
     let file = whole();
     for end in 0..file.len() {
-        let _ = Capture::read(&file[..end], None);
+        let _ = read(&file[..end], None);
     }
 }

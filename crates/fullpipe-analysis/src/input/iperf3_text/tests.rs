@@ -1,10 +1,17 @@
 use super::*;
+use crate::input::iperf3;
+use crate::measurement::Transfer;
 
 const HEAD: &str = "Connecting to host h, port 5201\n[  5] local 10.0.0.1 port 41000 connected to 10.0.0.2 port 5201\n\
                     [ ID] Interval           Transfer     Bitrate         Retr  Cwnd\n";
 
-fn log_of(lines: &str) -> Result<Iperf3Log, InputError> {
-    Iperf3Log::parse(&format!("{HEAD}{lines}"))
+fn log_of(lines: &str) -> Result<Measurement, InputError> {
+    iperf3::parse(&format!("{HEAD}{lines}"))
+}
+
+/// What a log says, as far as two logs of one test agree.
+fn said(log: Measurement) -> (Transfer, Origin, Hosts) {
+    (log.transfer(), log.origin, log.hosts)
 }
 
 fn seconds_of(n: u32) -> String {
@@ -27,12 +34,13 @@ const TAIL: &str = "- - - - - - -\n[ ID] Interval           Transfer     Bitrate
 fn columns_behind_a_bar_are_passed_over() {
     let bar = "    |   50.4 ms   6.69 MBytes   48.3 Mbits/sec   2.09 MBytes  link";
     let lines: String = seconds_of(3).lines().map(|line| format!("{}{bar}\n", line.trim_end())).collect();
-    assert_eq!(log_of(&(lines + TAIL)), log_of(&(seconds_of(3) + TAIL)));
+    assert_eq!(log_of(&(lines + TAIL)).map(said), log_of(&(seconds_of(3) + TAIL)).map(said));
 }
 
 #[test]
 fn a_sender_log_is_read_with_units_of_1024_for_amounts_and_1000_for_rates() {
-    let log = log_of(&(seconds_of(3) + TAIL)).unwrap();
+    let read = log_of(&(seconds_of(3) + TAIL)).unwrap();
+    let log = read.transfer();
     assert_eq!(log.streams, 1);
     assert_eq!(log.intervals.len(), 3);
     let first = log.intervals[0];
@@ -43,16 +51,17 @@ fn a_sender_log_is_read_with_units_of_1024_for_amounts_and_1000_for_rates() {
     assert_eq!(first.length(), Duration::from_secs(1));
     assert_eq!(log.mean_rate(), Rate::from_bps(99_300_000));
     assert_eq!(log.length(), Duration::from_millis(3040));
-    assert!(!log.truncated);
+    assert!(!read.origin.truncated);
 }
 
 #[test]
 fn windows_line_ends_time_stamps_and_a_byte_order_mark_do_not_matter() {
-    let plain = log_of(&(seconds_of(3) + TAIL)).unwrap();
+    let plain = said(log_of(&(seconds_of(3) + TAIL)).unwrap());
     let text = format!("{HEAD}{}{TAIL}", seconds_of(3));
-    assert_eq!(Iperf3Log::parse(&format!("\u{feff}{}", text.replace('\n', "\r\n"))).unwrap(), plain);
+    let foreign = format!("\u{feff}{}", text.replace('\n', "\r\n"));
+    assert_eq!(said(iperf3::parse(&foreign).unwrap()), plain);
     let stamped: String = text.lines().map(|l| format!("Wed Oct 14 20:55:00 2020 {l}\n")).collect();
-    assert_eq!(Iperf3Log::parse(&stamped).unwrap(), plain);
+    assert_eq!(said(iperf3::parse(&stamped).unwrap()), plain);
 }
 
 #[test]
@@ -62,8 +71,9 @@ fn verbose_logs_tell_version_segment_size_and_congestion_control() {
          131072 byte blocks\n{}{TAIL}snd_tcp_congestion cubic\nrcv_tcp_congestion reno\n",
         seconds_of(3)
     );
-    let log = Iperf3Log::parse(&text).unwrap();
-    assert_eq!(log.version.as_deref(), Some("3.12"));
+    let read = iperf3::parse(&text).unwrap();
+    let log = read.transfer();
+    assert_eq!(read.origin.version.as_deref(), Some("3.12"));
     assert_eq!(log.mss, Some(Bytes::new(1448)));
     assert_eq!(log.congestion_control.as_deref(), Some("cubic"));
 }
@@ -83,7 +93,14 @@ fn parallel_streams_are_added_and_their_windows_too() {
     lines += "[  5]   0.00-2.00   sec  2.00 MBytes  8.39 Mbits/sec    2  sender\n\
               [SUM]   0.00-2.00   sec  4.00 MBytes  16.8 Mbits/sec    4  sender\n\
               [SUM]   0.00-2.00   sec  3.90 MBytes  16.4 Mbits/sec       receiver\n";
-    let log = log_of(&lines).unwrap();
+    let read = log_of(&lines).unwrap();
+    // Each stream is a flow, with its own reports and sums.
+    let ids: Vec<u32> = read.flows.iter().map(|flow| flow.id).collect();
+    assert_eq!(ids, [5, 7]);
+    assert_eq!(read.flows[0].intervals[1].cwnd, Some(Bytes::from_kib(100)));
+    let sums = [0, 1].map(|nth: usize| read.flows[nth].summary.sent.map(|sent| sent.retransmits));
+    assert_eq!(sums, [Some(Some(2)), None]);
+    let log = read.transfer();
     assert_eq!((log.streams, log.intervals.len()), (2, 2));
     assert_eq!(log.intervals[1].cwnd, Some(Bytes::from_kib(200)));
     assert_eq!(log.intervals[1].retransmits, Some(2));
@@ -95,7 +112,7 @@ fn parallel_streams_are_added_and_their_windows_too() {
 fn a_receiver_log_has_neither_retransmissions_nor_windows() {
     let lines = "[  5]   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec\n[  5]   1.00-2.00   sec  1.00 MBytes  8.39 Mbits/sec\n\
                  [  5]   0.00-2.00   sec  2.00 MBytes  8.39 Mbits/sec                  receiver\n";
-    let log = log_of(lines).unwrap();
+    let log = log_of(lines).unwrap().transfer();
     assert!(log.intervals.iter().all(|i| i.retransmits.is_none() && i.cwnd.is_none()));
     assert!(log.sent.is_none() && log.received.is_some());
 }
@@ -106,30 +123,30 @@ fn warm_up_intervals_are_left_out() {
                  [  5]   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec    0   200 KBytes\n\
                  [  5]   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec    0             sender\n";
     let log = log_of(lines).unwrap();
-    assert_eq!((log.omitted, log.intervals.len()), (1, 1));
+    assert_eq!((log.origin.omitted, log.transfer().intervals.len()), (1, 1));
 }
 
 #[test]
 fn a_log_that_breaks_off_serves_from_five_intervals_on() {
-    assert!(log_of(&(seconds_of(5) + "[  5]   5.00-6.00   sec  12.5 MBy")).unwrap().truncated);
+    assert!(log_of(&(seconds_of(5) + "[  5]   5.00-6.00   sec  12.5 MBy")).unwrap().origin.truncated);
     let error = log_of(&seconds_of(4)).unwrap_err();
     assert_eq!(error.message, "the iperf3 log breaks off after 4 intervals");
     let late = log_of(&(seconds_of(6) + "iperf3: error - control socket has closed unexpectedly\n")).unwrap();
-    assert_eq!(late.error.as_deref(), Some("control socket has closed unexpectedly"));
+    assert_eq!(late.origin.error.as_deref(), Some("control socket has closed unexpectedly"));
 }
 
 #[test]
 fn a_count_of_minus_one_printed_unsigned_is_no_count() {
     let lines = "[  5]   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec  18446744073709551615   100 KBytes\n\
                  [  5]   0.00-1.00   sec  1.00 MBytes  8.39 Mbits/sec  -1  sender\n";
-    let log = log_of(lines).unwrap();
+    let log = log_of(lines).unwrap().transfer();
     assert_eq!(log.intervals[0].retransmits, None);
     assert_eq!(log.sent.and_then(|s| s.retransmits), None);
 }
 
 #[test]
 fn what_is_no_log_of_one_run_is_refused_with_a_reason() {
-    let reason = |text: &str| Iperf3Log::parse(text).unwrap_err().message;
+    let reason = |text: &str| iperf3::parse(text).unwrap_err().message;
     assert_eq!(reason(" \r\n"), "the input is empty");
     assert_eq!(
         reason("iperf3: error - unable to connect to server: Connection refused"),
@@ -195,7 +212,7 @@ fn malformed_input_never_panics() {
     cases.extend((0..full.len()).map(|end| full[..end].to_owned()));
     cases.push(full.lines().map(|l| format!("{l}\n{l}\n")).collect());
     for text in cases {
-        if let Err(error) = Iperf3Log::parse(&text) {
+        if let Err(error) = iperf3::parse(&text) {
             assert!(!error.message.contains(['\n', '\u{1b}']) && !error.hint.is_empty(), "{text:?}");
         }
     }

@@ -5,7 +5,7 @@ use crate::input::Kind;
 #[test]
 fn fields_are_taken_by_name() {
     let trace = parse(&dumps_of(30), None).expect("dumps");
-    let row = &trace.rows()[0];
+    let row = &trace.rows()[0][0];
     let segments = |n: u64| Bytes::new(1_448 * n);
     assert_eq!(
         (row.sender.mss, row.sender.cwnd, row.sender.ssthresh),
@@ -19,8 +19,8 @@ fn fields_are_taken_by_name() {
     assert_eq!(row.sender.min_rtt, Some(Duration::from_millis(50)));
     assert_eq!(row.sender.delivery_rate, Some(Rate::from_bps(8_000_000)));
     assert_eq!((row.sender.cc, row.sender.pacing_rate), (Some(Algorithm::Cubic), None));
-    assert_eq!(trace.rows()[29].sender.retransmits, 3);
-    assert!(trace.notes().is_empty(), "{:?}", trace.notes());
+    assert_eq!(trace.rows()[0][29].sender.retransmits, 3);
+    assert!(trace.origin.notes.is_empty(), "{:?}", trace.origin.notes);
 }
 
 /// BBR's own figures stand behind its name; who lacks one of them tells none.
@@ -29,7 +29,7 @@ fn the_model_of_bbr_is_read() {
     let with = |model: &str| {
         let text = dumps_of(30).replace(" cubic ", " bbr ").replace(" some_day:7", &format!(" {model}"));
         let trace = parse(&text, None).expect("dumps");
-        trace.rows()[0].sender
+        trace.rows()[0][0].sender
     };
     let sender = with("bbr:(bw:9.5Mbps,mrtt:50.1,pacing_gain:2.88672,cwnd_gain:2.88672)");
     let told = BbrInfo {
@@ -49,15 +49,15 @@ fn the_model_of_bbr_is_read() {
 fn time_is_told_by_counters() {
     let text = dumps_of(30);
     let trace = parse(&text, None).expect("dumps");
-    assert_eq!(trace.rows()[29].at, Instant::ZERO + Duration::from_millis(2_900));
-    assert_eq!(trace.log().format, Format::Ss);
+    assert_eq!(trace.rows()[0][29].at, Instant::ZERO + Duration::from_millis(2_900));
+    assert_eq!(trace.origin.format, Format::Ss);
     // Stamps outrank them.
     let stamped: String = (1..=30).map(|i| format!("{}.5\n{}", 1_700_000_000 + i, dump(i))).collect();
     let trace = parse(&stamped, None).expect("dumps");
-    assert_eq!(trace.rows()[29].at, Instant::ZERO + Duration::from_secs(29));
+    assert_eq!(trace.rows()[0][29].at, Instant::ZERO + Duration::from_secs(29));
     let clock: String =
         (10..=39).map(|i| format!("2026-11-22T05:31:{i},250000000+00:00\n{}", dump(i))).collect();
-    assert_eq!(parse(&clock, None).expect("dumps").rows()[29].at, Instant::ZERO + Duration::from_secs(29));
+    assert_eq!(parse(&clock, None).expect("dumps").rows()[0][29].at, Instant::ZERO + Duration::from_secs(29));
     // Without a header a dump ends where the connection comes again.
     let bare = text.replace(HEADER, "").replace("ESTAB ", "");
     assert_eq!(parse(&bare, None).expect("dumps").rows().len(), 30);
@@ -76,8 +76,12 @@ fn one_of_several_connections_is_chosen() {
         })
         .collect();
     let largest = parse(&two, None).expect("dumps");
-    assert!(largest.notes()[0].contains("192.0.2.1:52296 > 198.51.100.7:443"), "{:?}", largest.notes());
-    assert!(parse(&two, Some(2)).expect("dumps").notes()[0].contains("52297"));
+    assert!(
+        largest.origin.notes[0].contains("192.0.2.1:52296 > 198.51.100.7:443"),
+        "{:?}",
+        largest.origin.notes
+    );
+    assert!(parse(&two, Some(2)).expect("dumps").origin.notes[0].contains("52297"));
     let error = parse(&two, Some(3)).expect_err("two");
     assert_eq!(error.message, "ss shows no connection 3");
     assert!(error.hint.contains("52297"));
@@ -104,9 +108,9 @@ fn rates_and_times_are_read_in_every_spelling() {
 #[test]
 fn what_a_dump_does_not_show_is_said() {
     let closed = format!("{}{}", dump(5), dump(6).replace(" snd_wnd:950272", "").replace("52296", "52297"));
-    assert_eq!(parse(&closed, Some(2)).expect("a dump").rows()[0].sender.rwnd, Bytes::ZERO);
+    assert_eq!(parse(&closed, Some(2)).expect("a dump").rows()[0][0].sender.rwnd, Bytes::ZERO);
     let unknown = parse(&dump(5).replace(" snd_wnd:950272", ""), None).expect("a dump");
-    assert!(unknown.notes().iter().any(|note| note.contains("the receiver's window is not shown")));
+    assert!(unknown.origin.notes.iter().any(|note| note.contains("the receiver's window is not shown")));
     let silent = dump(5).replace("delivery_rate 8Mbps", "");
     assert!(parse(&silent, None).expect_err("nothing to tell").message.contains("sent nothing of late"));
 }

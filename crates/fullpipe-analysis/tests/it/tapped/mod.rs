@@ -1,6 +1,8 @@
 //! What taps at both hosts of a simulated path see, as files that tcpdump would have written there.
 
-use fullpipe_analysis::Capture;
+use fullpipe_analysis::Measurement;
+use fullpipe_analysis::input::capture;
+use fullpipe_analysis::measurement::packets::Packets;
 use fullpipe_lab::capture::{FIRST_PORT, LISTEN_PORT, RECEIVER, SENDER, Tap, Verdict};
 use fullpipe_tcp::wire::{Headers, Segment};
 use fullpipe_units::Instant;
@@ -9,6 +11,11 @@ use std::net::SocketAddrV4;
 /// Octets of a pcap file's header, and of the one before each packet.
 const HEADER: usize = 24;
 const RECORD: usize = 16;
+
+/// The packets of a capture.
+pub(crate) fn packets(capture: &Measurement) -> &Packets {
+    capture.packets().expect("a capture has packets")
+}
 
 /// A capture file in the making, as tcpdump -s 96 has it on a TUN device.
 #[derive(Clone)]
@@ -41,8 +48,8 @@ impl File {
     }
 
     /// What is read of it.
-    pub(crate) fn read(&self) -> Capture {
-        Capture::read(&self.0[..], None).expect("a capture")
+    pub(crate) fn read(&self) -> Measurement {
+        capture::read(&self.0[..], None).expect("a capture")
     }
 
     /// The same without the packets that `misses` names, by their number, their time and whether the sender sent them.
