@@ -10,13 +10,13 @@
 //! | [`PathState`] | yes | yes | no |
 //! | [`SenderTruth`] | yes | with our TCP | with our TCP |
 
+mod columns;
 mod digest;
 mod read;
-mod record;
 
+pub use columns::{COLUMNS, Column, Csv, Kind, Record};
 pub use digest::Digest;
 pub use read::{ReadError, Recorded, Recording, is_header, read};
-pub use record::{Csv, Record};
 
 use fullpipe_path::Path;
 use fullpipe_tcp::cc::{Algorithm, Status};

@@ -7,31 +7,10 @@ use fullpipe_tcp::{SendLimit, cc};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use serde::Deserialize;
 
-use super::{BbrInfo, PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
+use super::{BbrInfo, COLUMNS, Column, PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
 
-/// Columns without which a row says nothing of a sender; a trace of kernel sockets has at least these.
-const REQUIRED: [&str; 14] = [
-    "flow",
-    "t_s",
-    "mss_bytes",
-    "cwnd_bytes",
-    "inflight_bytes",
-    "flight_size_bytes",
-    "rwnd_bytes",
-    "notsent_bytes",
-    "sndbuf_bytes",
-    "sndbuf_used_bytes",
-    "app_limited",
-    "delivered_bytes",
-    "retransmits",
-    "recovering",
-];
 /// A trace is shorter than a year.
 const LONGEST_S: f64 = 31_536_000.0;
-/// No segment is longer, in bytes: IP's 64 KiB.
-const LARGEST_SEGMENT: u64 = 65_535;
-/// No window or socket buffer is larger, in bytes: 1 TiB, so that sums and products of them stay numbers.
-const LARGEST_BUFFER: u64 = 1 << 40;
 /// From here on a rate is no bound, in bit/s.
 const UNBOUNDED_BPS: u64 = 10_000_000_000_000;
 /// Columns that tell such lines from those of anything else.
@@ -97,8 +76,11 @@ pub fn read(text: &str) -> Result<Recording, ReadError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&text.as_bytes()[begin..]);
     let headers =
         reader.headers().map_err(|_| ReadError("the names of the columns are missing".into()))?.clone();
-    if let Some(missing) = REQUIRED.iter().find(|name| !headers.iter().any(|header| header == **name)) {
-        return Err(ReadError(format!("the column {missing} is missing")));
+    let mut required = COLUMNS.iter().filter(|column| !column.optional);
+    if let Some(Column { name, .. }) =
+        required.find(|column| !headers.iter().any(|header| header == column.name))
+    {
+        return Err(ReadError(format!("the column {name} is missing")));
     }
     let mut recording = Recording::default();
     let mut records = reader.into_records().peekable();
@@ -147,20 +129,8 @@ impl TryFrom<&Record> for Row {
                 .ok_or_else(|| ReadError(format!("{name} {value} is no time")))
         };
         let millis = |name: &str, value: Option<f64>| value.map(|ms| seconds(name, ms / 1e3)).transpose();
-        for (name, bytes, most) in [
-            ("mss_bytes", record.mss_bytes, LARGEST_SEGMENT),
-            ("cwnd_bytes", record.cwnd_bytes, LARGEST_BUFFER),
-            ("inflight_bytes", record.inflight_bytes, LARGEST_BUFFER),
-            ("flight_size_bytes", record.flight_size_bytes, LARGEST_BUFFER),
-            ("rwnd_bytes", record.rwnd_bytes, LARGEST_BUFFER),
-            ("notsent_bytes", record.notsent_bytes, LARGEST_BUFFER),
-            ("sndbuf_bytes", record.sndbuf_bytes, LARGEST_BUFFER),
-            ("sndbuf_used_bytes", record.sndbuf_used_bytes, LARGEST_BUFFER),
-            ("rcvbuf_bytes", record.rcvbuf_bytes.unwrap_or(0), LARGEST_BUFFER),
-        ] {
-            if bytes > most {
-                return Err(ReadError(format!("{name} {bytes} is more than any host has")));
-            }
+        if let Some((name, value)) = record.out_of_bounds() {
+            return Err(ReadError(format!("{name} {value} is more than any host has")));
         }
         // The kernel says all ones where there is no bound.
         let rate = |bps: Option<u64>| bps.filter(|bps| *bps < UNBOUNDED_BPS).map(Rate::from_bps);
@@ -271,6 +241,7 @@ mod tests {
         csv.into_text()
     }
 
+    /// Every column is read into the place that it was written from: what has been read is written as it was.
     #[test]
     fn what_a_run_writes_is_read_again() {
         let mut rows = rows();
@@ -281,11 +252,18 @@ mod tests {
             pacing_gain_percent: 125,
             cwnd_gain_percent: 200,
         });
+        rows[7].sender.max_pacing_rate = Some(Rate::from_bps(20_000_000));
+        rows[7].sender.ssthresh = Some(Bytes::new(65_536));
         let text = written(&rows);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+        assert_eq!(lines[0], COLUMNS.iter().map(|column| column.name).collect::<Vec<_>>());
+        for (at, column) in COLUMNS.iter().enumerate() {
+            assert!(lines[1..].iter().any(|cells| !cells[at].is_empty()), "{} has no value", column.name);
+        }
         let recording = read(&text).expect("its own rows");
         assert!(!recording.truncated);
         let again: Vec<Row> = recording.rows.into_iter().map(|recorded| recorded.row).collect();
-        assert_eq!(written(&again).lines().count(), rows.len() + 1);
+        assert_eq!(written(&again), text);
         for (row, again) in rows.iter().zip(&again) {
             assert_eq!((row.at, row.sender, row.receiver), (again.at, again.sender, again.receiver));
             let (truth, read) = (row.truth.as_ref().expect("truth"), again.truth.as_ref().expect("read"));
@@ -301,7 +279,7 @@ mod tests {
         let text = written(&rows);
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let headers = reader.headers().expect("names").clone();
-        let kept: Vec<usize> = (0..headers.len()).filter(|i| REQUIRED.contains(&&headers[*i])).collect();
+        let kept: Vec<usize> = (0..COLUMNS.len()).filter(|i| !COLUMNS[*i].optional).collect();
         let line =
             |record: &csv::StringRecord| kept.iter().map(|i| &record[*i]).collect::<Vec<_>>().join(",");
         let lines: Vec<String> = std::iter::once(line(&headers))

@@ -1,0 +1,351 @@
+//! The columns of a trace row: one table, from which the flat row, its cells in a CSV file, what a reader requires and
+//! bounds, and `docs/TRACE.md` come.
+//!
+//! ```text
+//!   Row ──value──► Record ──serde──► a line of CSV ──serde──► Record ──within bounds──► Row
+//! ```
+//!
+//! Columns have base units, named in the column; a cell is empty where there is no value. A column is added as a line of
+//! the table; a test then fails until [`read`](super::read()) says where in a row its value goes. A writer of another format
+//! takes names, units and types from [`COLUMNS`], and the values from [`Record`].
+
+use std::borrow::Cow;
+
+use fullpipe_tcp::SendLimit;
+use fullpipe_units::{Duration, Rate};
+use serde::{Deserialize, Serialize};
+
+use super::{Row, SenderTruth, Sink};
+
+/// A word, which a writer has without allocating.
+type Text = Cow<'static, str>;
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name in the first line of a file.
+    pub name: &'static str,
+    /// Unit of its values; empty for numbers without one, words and flags.
+    pub unit: &'static str,
+    /// Type of its values.
+    pub kind: Kind,
+    /// Whether a row may lack the value. A trace without a column that no row may lack cannot be read.
+    pub optional: bool,
+    /// What its values say.
+    pub meaning: &'static str,
+    /// Who knows them.
+    pub source: &'static str,
+}
+
+/// Type of a column's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number from 0 to 2^32 - 1.
+    U32,
+    /// A whole number from 0 to 2^64 - 1.
+    U64,
+    /// A number with a fraction.
+    F64,
+    /// `true` or `false`.
+    Bool,
+    /// A word.
+    Text,
+}
+
+/// The column type of a Rust type.
+trait Cell {
+    const KIND: Kind;
+    const OPTIONAL: bool = false;
+}
+
+impl Cell for u32 {
+    const KIND: Kind = Kind::U32;
+}
+
+impl Cell for u64 {
+    const KIND: Kind = Kind::U64;
+}
+
+impl Cell for f64 {
+    const KIND: Kind = Kind::F64;
+}
+
+impl Cell for bool {
+    const KIND: Kind = Kind::Bool;
+}
+
+impl Cell for Text {
+    const KIND: Kind = Kind::Text;
+}
+
+impl<T: Cell> Cell for Option<T> {
+    const KIND: Kind = T::KIND;
+    const OPTIONAL: bool = true;
+}
+
+/// Turns the table into [`Record`], [`COLUMNS`], the conversion of a row and the check of the bounds.
+///
+/// A column is its meaning as a comment, then `name: type, unit [<= bound], value;`. The value is taken from the parts of the
+/// row that the pattern names, and the columns stand under who knows them.
+macro_rules! columns {
+    ($row:pat => $(
+        $source:literal {
+            $( #[doc = $meaning:literal] $name:ident: $type:ty, $unit:literal $(<= $most:ident)?, $value:expr; )*
+        }
+    )*) => {
+        /// A row, flat: a field for each column, in their order.
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub struct Record { $($(
+            #[doc = $meaning]
+            pub $name: $type,
+        )*)* }
+
+        /// The columns of a trace, in the order in which they are written.
+        pub const COLUMNS: &[Column] = &[ $($(
+            Column {
+                name: stringify!($name),
+                unit: $unit,
+                kind: <$type as Cell>::KIND,
+                optional: <$type as Cell>::OPTIONAL,
+                meaning: $meaning.trim_ascii(),
+                source: $source,
+            },
+        )*)* ];
+
+        impl From<&Row> for Record {
+            fn from(row: &Row) -> Self {
+                let $row = row;
+                Self { $($( $name: $value, )*)* }
+            }
+        }
+
+        impl Record {
+            /// The first column whose value is above its bound, and that value.
+            pub(super) fn out_of_bounds(&self) -> Option<(&'static str, u64)> {
+                $($($(
+                    if let Some(value) = Option::<u64>::from(self.$name).filter(|value| *value > $most) {
+                        return Some((stringify!($name), value));
+                    }
+                )?)*)*
+                None
+            }
+        }
+    };
+}
+
+/// No segment is longer, in bytes: IP's 64 KiB.
+const LARGEST_SEGMENT: u64 = 65_535;
+/// No window or socket buffer is larger, in bytes: 1 TiB, so that sums and products of them stay numbers.
+const LARGEST_BUFFER: u64 = 1 << 40;
+
+columns! { Row { at, flow, sender, receiver, path, truth } =>
+    "the run" {
+        /// Number of the flow.
+        flow: u32, "", *flow;
+        /// Time since the start of the run.
+        t_s: f64, "s", at.as_secs_f64();
+    }
+    "the sending socket" {
+        /// Congestion control.
+        cc: Option<Text>, "", sender.cc.map(|cc| cc.name().into());
+        /// Payload of a full segment.
+        mss_bytes: u64, "bytes" <= LARGEST_SEGMENT, sender.mss.get();
+        /// Congestion window.
+        cwnd_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.cwnd.get();
+        /// Slow-start threshold; empty before the first reduction.
+        ssthresh_bytes: Option<u64>, "bytes", sender.ssthresh.map(|bytes| bytes.get());
+        /// Bytes in the network.
+        inflight_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.inflight.get();
+        /// Sent and not cumulatively acknowledged.
+        flight_size_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.flight_size.get();
+        /// The receiver's window.
+        rwnd_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.rwnd.get();
+        /// Written and not sent yet.
+        notsent_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.notsent.get();
+        /// Memory that the send buffer may take.
+        sndbuf_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.sndbuf.get();
+        /// Memory that the send buffer takes.
+        sndbuf_used_bytes: u64, "bytes" <= LARGEST_BUFFER, sender.sndbuf_used.get();
+        /// Pacing rate.
+        pacing_bps: Option<u64>, "bit/s", bps(sender.pacing_rate);
+        /// Upper bound of the pacing rate, if one was set.
+        max_pacing_bps: Option<u64>, "bit/s", bps(sender.max_pacing_rate);
+        /// Delivery rate.
+        delivery_bps: Option<u64>, "bit/s", bps(sender.delivery_rate);
+        /// The delivery rate is the application's, not the path's.
+        app_limited: bool, "", sender.app_limited;
+        /// Smoothed RTT.
+        srtt_ms: Option<f64>, "ms", millis(sender.srtt);
+        /// Smallest RTT.
+        min_rtt_ms: Option<f64>, "ms", millis(sender.min_rtt);
+        /// Bytes delivered so far.
+        delivered_bytes: u64, "bytes", sender.delivered.get();
+        /// Segments retransmitted so far.
+        retransmits: u64, "segments", sender.retransmits;
+        /// In fast recovery, or repairing after a timeout.
+        recovering: bool, "", sender.recovering;
+    }
+    "the receiving socket" {
+        /// Payload received in order so far.
+        received_bytes: Option<u64>, "bytes", receiver.map(|it| it.received.get());
+        /// Received and not read yet.
+        unread_bytes: Option<u64>, "bytes", receiver.map(|it| it.unread.get());
+        /// Memory that the receive buffer may take.
+        rcvbuf_bytes: Option<u64>, "bytes" <= LARGEST_BUFFER, receiver.map(|it| it.rcvbuf.get());
+    }
+    "the path" {
+        /// Bytes waiting in its queues.
+        queue_bytes: Option<u64>, "bytes", path.map(|it| it.queue.get());
+        /// How long its link has been sending so far.
+        link_busy_s: Option<f64>, "s", path.map(|it| it.link_busy.as_secs_f64());
+        /// How long its shaper has made packets wait so far.
+        shaper_busy_s: Option<f64>, "s", path.map(|it| it.shaper_busy.as_secs_f64());
+        /// Packets that a policer dropped so far.
+        policed: Option<u64>, "packets", path.map(|it| it.policed);
+        /// Packets that a queue dropped so far, full or by its management.
+        queue_drops: Option<u64>, "packets", path.map(|it| it.queue_drops);
+        /// Packets lost at random so far.
+        random_drops: Option<u64>, "packets", path.map(|it| it.random_drops);
+    }
+    "our own sender" {
+        /// Bytes marked lost so far.
+        lost_bytes: Option<u64>, "bytes", truth.as_ref().map(|it| it.lost.get());
+        /// What stops the sender now.
+        send_limit: Option<Text>, "", truth.as_ref().map(|it| it.send_limit.name().into());
+        /// Time stopped by the application so far.
+        limited_app_s: Option<f64>, "s", limited(truth, SendLimit::App);
+        /// Time stopped by the send buffer so far.
+        limited_sndbuf_s: Option<f64>, "s", limited(truth, SendLimit::Sndbuf);
+        /// Time stopped by the receiver's window so far.
+        limited_rwnd_s: Option<f64>, "s", limited(truth, SendLimit::Rwnd);
+        /// Time stopped by the congestion window so far.
+        limited_cwnd_s: Option<f64>, "s", limited(truth, SendLimit::Cwnd);
+        /// Time stopped by the window of slow start so far.
+        limited_slow_start_s: Option<f64>, "s", limited(truth, SendLimit::SlowStart);
+        /// Time stopped by the pacer so far.
+        limited_pacing_s: Option<f64>, "s", limited(truth, SendLimit::Pacing);
+        /// Time stopped by loss recovery so far.
+        limited_recovery_s: Option<f64>, "s", limited(truth, SendLimit::Recovery);
+        /// Phase of the congestion control.
+        phase: Option<Text>, "", truth.as_ref().map(|it| it.status.phase.into());
+    }
+    "a kernel's BBR" {
+        /// Bottleneck bandwidth that it has measured.
+        bbr_bw_bps: Option<u64>, "bit/s", sender.bbr.map(|it| it.bw.as_bps());
+        /// Smallest RTT of its last ten seconds.
+        bbr_min_rtt_ms: Option<f64>, "ms", millis(sender.bbr.and_then(|it| it.min_rtt));
+        /// Pacing rate over that bandwidth.
+        bbr_pacing_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.pacing_gain_percent);
+        /// Window over that bandwidth times that RTT.
+        bbr_cwnd_gain_percent: Option<u32>, "%", sender.bbr.map(|it| it.cwnd_gain_percent);
+    }
+}
+
+fn millis(span: Option<Duration>) -> Option<f64> {
+    span.map(Duration::as_millis_f64)
+}
+
+fn bps(rate: Option<Rate>) -> Option<u64> {
+    rate.map(Rate::as_bps)
+}
+
+fn limited(truth: &Option<Box<SenderTruth>>, limit: SendLimit) -> Option<f64> {
+    truth.as_ref().map(|truth| truth.limit_times[limit as usize].as_secs_f64())
+}
+
+/// Rows as lines of comma-separated values under a line of their names.
+#[derive(Debug)]
+pub struct Csv(csv::Writer<Vec<u8>>);
+
+impl Default for Csv {
+    fn default() -> Self {
+        Self(csv::Writer::from_writer(Vec::new()))
+    }
+}
+
+impl Csv {
+    /// The lines: the names of the columns, then one a row. Nothing without a row.
+    pub fn into_text(self) -> String {
+        // Writing to memory does not fail, and records hold nothing but UTF-8.
+        self.0.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+impl Sink for Csv {
+    fn row(&mut self, row: &Row) {
+        let _ = self.0.serialize(Record::from(row));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+    use std::fs;
+
+    use super::*;
+    use crate::trace::is_header;
+
+    const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/TRACE.md");
+    const BEGIN: &str = "<!-- begin of the columns -->\n";
+    const END: &str = "<!-- end of the columns -->\n";
+
+    /// The table of `docs/TRACE.md`.
+    fn table() -> String {
+        let mut table = String::new();
+        for (number, column) in COLUMNS.iter().enumerate() {
+            let Column { name, unit, kind, optional, meaning, source } = column;
+            if number == 0 || COLUMNS[number - 1].source != *source {
+                let _ = write!(
+                    table,
+                    "\n### From {source}\n\n| column | unit | type | meaning |\n|---|---|---|---|\n"
+                );
+            }
+            let unit = if unit.is_empty() { "-" } else { unit };
+            let kind = match kind {
+                Kind::U32 => "u32",
+                Kind::U64 => "u64",
+                Kind::F64 => "f64",
+                Kind::Bool => "bool",
+                Kind::Text => "text",
+            };
+            let optional = if *optional { ", optional" } else { "" };
+            let _ = writeln!(
+                table,
+                "| `{name}` | {unit} | {kind}{optional} | {} |",
+                meaning.trim_end_matches('.')
+            );
+        }
+        table + "\n"
+    }
+
+    #[test]
+    fn the_page_has_the_columns() {
+        let page = fs::read_to_string(PAGE).expect("docs/TRACE.md");
+        let (before, rest) = page.split_once(BEGIN).expect("where the columns begin");
+        let (_, after) = rest.split_once(END).expect("where they end");
+        let current = format!("{before}{BEGIN}{}{END}{after}", table());
+        if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
+            fs::write(PAGE, &current).expect("docs/TRACE.md is written");
+        } else {
+            assert!(page == current, "docs/TRACE.md is not current; its head says how to write it");
+        }
+    }
+
+    /// A name ends in its unit, so that a reader of the file alone knows it; what is counted has no unit in its name.
+    #[test]
+    fn names_tell_the_unit() {
+        for Column { name, unit, .. } in COLUMNS {
+            let end = match *unit {
+                "bytes" => "_bytes",
+                "s" => "_s",
+                "ms" => "_ms",
+                "bit/s" => "_bps",
+                "%" => "_percent",
+                "" | "packets" | "segments" => continue,
+                other => panic!("{name} is in {other}"),
+            };
+            assert!(name.ends_with(end), "{name} is in {unit}");
+        }
+        assert!(is_header(&COLUMNS.iter().map(|column| column.name).collect::<Vec<_>>().join(",")));
+    }
+}
