@@ -3,36 +3,13 @@
 //!
 //! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a file of tcpdump.
 
-use crate::situation::{scenarios, shares};
+use crate::situation::{Run, captured, shares};
 use crate::tapped::{BothEnds, File, packets};
-use fullpipe_analysis::Measurement;
-use fullpipe_analysis::classify::{Confidence, agreement, classify_capture, exact};
+use fullpipe_analysis::classify::{Classification, Confidence, agreement, classify_capture, exact};
 use fullpipe_analysis::measurement::packets::{Counts, Side};
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
-use fullpipe_lab::trace::{NoTrace, Row};
-use fullpipe_units::Rate;
-
-/// A run, and its captures at sender and receiver.
-struct Run {
-    label: String,
-    line: Rate,
-    rows: Vec<Row>,
-    captures: [Measurement; 2],
-}
-
-/// One run of each path of a situation.
-fn runs(situation: &str) -> Vec<Run> {
-    let run = |(label, scenario): (String, Scenario)| {
-        let mut rows = Vec::new();
-        let mut ends = BothEnds::default();
-        sim::run_tapped(&scenario, &mut rows, &mut ends);
-        let captures = [ends.sender, ends.receiver].map(|file: File| file.read());
-        Run { label, line: scenario.path.forward.rate, rows, captures }
-    };
-    scenarios(situation).into_iter().filter(|(_, scenario)| scenario.seed == 1).map(run).collect()
-}
+use fullpipe_lab::trace::NoTrace;
 
 /// Where a capture was made.
 const ENDS: [&str; 2] = ["sender", "receiver"];
@@ -44,18 +21,18 @@ const ENDS: [&str; 2] = ["sender", "receiver"];
 fn is_told(situation: &str, picks: impl Fn(&str) -> bool, least: [Option<f64>; 2]) {
     let mut sums = [0.0; 2];
     let mut told = Vec::new();
-    let runs: Vec<Run> = runs(situation).into_iter().filter(|run| picks(&run.label)).collect();
-    for Run { label, line, rows, captures } in &runs {
-        let truth = exact(rows).expect("a simulated run has its truth");
+    let runs: Vec<&Run> = captured(situation, picks).collect();
+    for run in &runs {
+        let (label, line) = (&run.label, Some(run.line()));
+        let truth = exact(run.rows()).expect("a simulated run has its truth");
         told.push(format!("{label}: {}", shares(&truth)));
-        for (end, capture) in captures.iter().enumerate() {
+        for (end, capture) in run.captures().iter().enumerate() {
             let side = [Side::Sender, Side::Receiver][end];
             assert_eq!(packets(capture).connection.side, side, "{label}");
-            let found = classify_capture(packets(capture), Some(*line)).intervals;
+            let Classification { intervals: found, findings, .. } = classify_capture(packets(capture), line);
             let agreed = agreement(&truth, &found).unwrap_or(0.0);
             sums[end] += agreed / runs.len() as f64;
             told.push(format!("  {} {agreed:.3}: {}", ENDS[end], shares(&found)));
-            let findings = classify_capture(packets(capture), Some(*line)).findings;
             told.extend(findings.first().map(|finding| format!("    {}", finding.evidence.join("; "))));
         }
     }
@@ -149,9 +126,9 @@ fn what_packets_cannot_tell_is_said() {
     for (situation, picks, ends) in
         [("sndbuf", "short path", 1..2), ("pacing", "short path", 1..2), ("app", "short path", 0..2)]
     {
-        for run in runs(situation).into_iter().filter(|run| run.label.contains(picks)) {
-            for capture in &run.captures[ends.clone()] {
-                let finding = &classify_capture(packets(capture), Some(run.line)).findings[0];
+        for run in captured(situation, |label| label.contains(picks)) {
+            for capture in &run.captures()[ends.clone()] {
+                let finding = &classify_capture(packets(capture), Some(run.line())).findings[0];
                 assert_eq!(finding.confidence, Confidence::Low, "{}: {finding:?}", run.label);
                 assert!(!finding.could_not_tell.is_empty(), "{}: {finding:?}", run.label);
                 assert!(finding.next_test.is_some(), "{}: {finding:?}", run.label);

@@ -5,11 +5,9 @@
 //! where chance plays. The truth is derived from the sender's own record and the state of the path, which
 //! the rows given to the classifier lack.
 
-use crate::situation::{scenarios, shares};
+use crate::situation::{Run, all, shares};
 use fullpipe_analysis::classify::{Classified, Confidence, SocketFacts, agreement, classify, exact, share};
 use fullpipe_analysis::{Limit, Live};
-use fullpipe_lab::scenario::Scenario;
-use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::Duration;
 
@@ -25,22 +23,9 @@ const LIVE: f64 = 0.85;
 /// How often somebody looks at a flow that runs.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One run: its rows with everything, and what is known of its hosts.
-struct Run {
-    label: String,
-    rows: Vec<Row>,
-    host: SocketFacts,
-}
-
-/// Every run of a situation.
-fn runs(situation: &str) -> Vec<Run> {
-    let run = |(label, scenario): (String, Scenario)| {
-        let mut rows = Vec::new();
-        sim::run_traced(&scenario, &mut rows);
-        let host = SocketFacts { link: Some(scenario.path.forward.rate), ..SocketFacts::default() };
-        Run { label, rows, host }
-    };
-    scenarios(situation).into_iter().map(run).collect()
+/// What is known of a run's hosts.
+fn host(run: &Run) -> SocketFacts {
+    SocketFacts { link: Some(run.line()), ..SocketFacts::default() }
 }
 
 /// What sockets tell.
@@ -54,20 +39,18 @@ fn observed(rows: &[Row]) -> Vec<Row> {
 fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
     let mut told = Vec::new();
     let mut agreements = [Vec::new(), Vec::new()];
-    for Run { label, rows, host } in runs(situation) {
-        if !picks(&label) {
-            continue;
-        }
-        let truth = exact(&rows).expect("a simulated run has its truth");
+    for run in all(situation, picks) {
+        let (label, host) = (&run.label, host(run));
+        let truth = exact(run.rows()).expect("a simulated run has its truth");
         let named = share(&truth, limit);
         assert!(named >= DOMINANT, "{label}: {limit} is no more than {named:.2} of {}", shares(&truth));
-        let all = observed(&rows);
+        let every = observed(run.rows());
         // Ten rows a second or what is nearest, from a tool that does not ask for the congestion control.
         let nameless = |row: &Row| Row { sender: TcpInfo { cc: None, ..row.sender }, ..row.clone() };
-        let fewer: Vec<Row> = all.iter().step_by(2).map(nameless).collect();
-        told.push(format!("{label}, live: {}", live_agrees(&label, &all, &host)));
+        let fewer: Vec<Row> = every.iter().step_by(2).map(nameless).collect();
+        told.push(format!("{label}, live: {}", live_agrees(label, &every, &host)));
         for ((rows, which), agreements) in
-            [(all, "all rows"), (fewer, "every other row")].iter().zip(&mut agreements)
+            [(every, "all rows"), (fewer, "every other row")].iter().zip(&mut agreements)
         {
             let found = classify(rows, &host).intervals;
             let agreed = agreement(&truth, &found).unwrap_or(0.0);
@@ -199,10 +182,11 @@ fn a_shaper_of_the_flow() {
 #[test]
 fn one_end_alone_says_what_it_cannot_tell() {
     for (situation, limit) in [("rwnd", Limit::Rwnd), ("receiver-app", Limit::ReceiverApp)] {
-        for Run { label, rows, host } in runs(situation) {
+        for run in all(situation, any) {
+            let label = &run.label;
             let rows: Vec<Row> =
-                observed(&rows).into_iter().map(|row| Row { receiver: None, ..row }).collect();
-            let classification = classify(&rows, &host);
+                observed(run.rows()).into_iter().map(|row| Row { receiver: None, ..row }).collect();
+            let classification = classify(&rows, &host(run));
             let finding = &classification.findings[0];
             assert_eq!((finding.limit, finding.confidence), (limit, Confidence::Low), "{label}");
             assert!(finding.could_not_tell[0].contains("Recv-Q is not known"), "{label}: {finding:?}");
@@ -214,8 +198,9 @@ fn one_end_alone_says_what_it_cannot_tell() {
 /// A shaper of one flow and a slow line look the same to it: without the line's rate that is said.
 #[test]
 fn a_shaper_without_the_lines_rate_is_an_open_question() {
-    for Run { label, rows, host } in runs("shaper") {
-        let classification = classify(&observed(&rows), &SocketFacts { link: None, ..host });
+    for run in all("shaper", any) {
+        let label = &run.label;
+        let classification = classify(&observed(run.rows()), &SocketFacts { link: None, ..host(run) });
         let finding = &classification.findings[0];
         assert_eq!(finding.limit, Limit::Link, "{label}");
         assert_ne!(finding.confidence, Confidence::Certain, "{label}");

@@ -1,12 +1,83 @@
 //! The runs of the eleven situations, `experiments/situations`, and words for what was made of one.
+//!
+//! Each run is simulated once, by the first test that asks for it; the others wait for it and share it.
 
-use fullpipe_analysis::Limit;
+use std::sync::{LazyLock, OnceLock};
+
+use crate::tapped::{BothEnds, File};
 use fullpipe_analysis::classify::{Classified, share};
+use fullpipe_analysis::{Limit, Measurement};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
+use fullpipe_lab::sim;
+use fullpipe_lab::trace::Row;
+use fullpipe_units::Rate;
 
-/// Every run of a situation, with its name.
-pub(crate) fn scenarios(situation: &str) -> Vec<(String, Scenario)> {
+const SITUATIONS: [&str; 11] = [
+    "app",
+    "link",
+    "loss-bbr",
+    "loss-cubic",
+    "pacing",
+    "policer",
+    "receiver-app",
+    "rwnd",
+    "shaper",
+    "slow-start",
+    "sndbuf",
+];
+/// The runs whose packets are captured: one of each path.
+const CAPTURED_SEED: u64 = 1;
+
+static RUNS: LazyLock<Vec<(&str, Vec<Run>)>> =
+    LazyLock::new(|| SITUATIONS.into_iter().map(|situation| (situation, runs(situation))).collect());
+
+/// One run of a situation.
+pub(crate) struct Run {
+    pub(crate) label: String,
+    scenario: Scenario,
+    simulated: OnceLock<Simulated>,
+}
+
+/// What was seen of a run.
+struct Simulated {
+    /// With everything that the simulator knows.
+    rows: Vec<Row>,
+    /// Of the sender and of the receiver.
+    captures: Option<[Measurement; 2]>,
+}
+
+impl Run {
+    /// Rate of the line.
+    pub(crate) fn line(&self) -> Rate {
+        self.scenario.path.forward.rate
+    }
+
+    /// Its trace with everything that the simulator knows.
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.simulated().rows
+    }
+
+    /// What taps saw at the sender and at the receiver.
+    pub(crate) fn captures(&self) -> &[Measurement; 2] {
+        self.simulated().captures.as_ref().expect("a run whose packets are captured")
+    }
+
+    fn simulated(&self) -> &Simulated {
+        self.simulated.get_or_init(|| {
+            let mut rows = Vec::new();
+            if self.scenario.seed != CAPTURED_SEED {
+                sim::run_traced(&self.scenario, &mut rows);
+                return Simulated { rows, captures: None };
+            }
+            let mut ends = BothEnds::default();
+            sim::run_tapped(&self.scenario, &mut rows, &mut ends);
+            Simulated { rows, captures: Some([ends.sender, ends.receiver].map(|file: File| file.read())) }
+        })
+    }
+}
+
+fn runs(situation: &str) -> Vec<Run> {
     let file = format!("{}/../../experiments/situations/{situation}.toml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&file).expect("the situation's file");
     let experiment = Experiment::from_toml(&text).expect("a valid experiment");
@@ -15,9 +86,21 @@ pub(crate) fn scenarios(situation: &str) -> Vec<(String, Scenario)> {
         .flat_map(|point| experiment.seeds().into_iter().map(move |seed| (point, seed)))
         .map(|(point, seed)| {
             let label = format!("{situation}: {}, seed {seed}", point.label);
-            (label, Scenario { seed, ..point.scenario.clone() })
+            let scenario = Scenario { seed, ..point.scenario.clone() };
+            Run { label, scenario, simulated: OnceLock::new() }
         })
         .collect()
+}
+
+/// Every run of a situation whose label `picks`.
+pub(crate) fn all(situation: &str, picks: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static Run> {
+    let (_, runs) = RUNS.iter().find(|(known, _)| *known == situation).expect("a situation");
+    runs.iter().filter(move |run| picks(&run.label))
+}
+
+/// Those of them whose packets are captured.
+pub(crate) fn captured(situation: &str, picks: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static Run> {
+    all(situation, picks).filter(|run| run.scenario.seed == CAPTURED_SEED)
 }
 
 /// How much of the time each limit has.
