@@ -260,10 +260,12 @@ impl World {
     fn settle(&mut self) {
         for side in 0..2 {
             let mut count = 0;
-            while let Some(transmit) = self.conns[side].poll_transmit(self.now) {
+            while let Some(mut transmit) = self.conns[side].poll_transmit(self.now) {
                 count += 1;
                 assert!(count < 10_000, "transmits for ever");
-                self.send(side, &transmit.segment, transmit.gso_size);
+                for piece in transmit.segments(0) {
+                    self.send(side, piece.segment());
+                }
             }
             self.conns[side].check();
             assert!(
@@ -300,20 +302,10 @@ impl World {
         }
     }
 
-    fn send(&mut self, side: usize, segment: &Segment, gso_size: u32) {
-        let size = if gso_size == 0 { u32::MAX } else { gso_size };
-        let mut at = 0;
-        loop {
-            let len = (segment.len - at).min(size);
-            let piece = Segment { seq: segment.seq.plus(at.into()), len, ..segment.clone() };
-            at += len;
-            self.last[side] = Some(piece.clone());
-            if self.paths[side].len() < MOST_PACKETS {
-                self.paths[side].push_back(piece);
-            }
-            if at >= segment.len {
-                return;
-            }
+    fn send(&mut self, side: usize, piece: Segment) {
+        self.last[side] = Some(piece.clone());
+        if self.paths[side].len() < MOST_PACKETS {
+            self.paths[side].push_back(piece);
         }
     }
 

@@ -64,7 +64,7 @@ fn meet(state: u32, segment: &Segment) {
         conn.open();
     }
     if state == 2 {
-        let syn = conn.poll_transmit(now).expect("a SYN").segment;
+        let syn = conn.poll_transmit(now).expect("a SYN").segment().clone();
         let answer = Segment { ack: syn.seq.plus(1), flags: Flags::SYN.with(Flags::ACK), ..syn };
         conn.handle_segment(now, &answer);
         conn.write(100_000);

@@ -34,7 +34,8 @@ pub mod wire;
 
 pub use conn::{
     Accepted, Config, Connection, Event, IpVersion, KeepAlive, ReceiverSnapshot, Snapshot, State, Stats,
-    Transmit, reset_for,
+    reset_for,
 };
 pub use limit::SendLimit;
 pub use tunables::{RtoRule, Tunables};
+pub use tx::{Piece, Segments, Transmit};

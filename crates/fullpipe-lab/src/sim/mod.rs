@@ -20,7 +20,7 @@ use fullpipe_path::{
     ShaperConfig, Verdict,
 };
 use fullpipe_tcp::Connection;
-use fullpipe_tcp::wire::{Flags, Segment};
+use fullpipe_tcp::wire::Segment;
 use fullpipe_units::Instant;
 
 use crate::capture::{NoTap, Tap};
@@ -228,33 +228,21 @@ fn send(
     flow: u32,
     mut seen: impl FnMut(&Segment, Verdict),
 ) {
-    // By reference: it is read where it was made.
-    while let Some(transmit) = &connection.poll_transmit(now) {
-        let whole = &transmit.segment;
-        let header_len = whole.header_len();
+    // By reference: it is cut up where it was made.
+    while let Some(transmit) = &mut connection.poll_transmit(now) {
+        let whole = transmit.segment();
+        let (header_len, ecn) = (whole.header_len(), whole.ecn);
         let kind = match whole.len {
             0 if whole.flags.is_plain() => PacketKind::Ack,
             0 => PacketKind::Control,
             _ => PacketKind::Data,
         };
-        let mut sent = 0;
-        loop {
-            let rest = whole.len - sent;
-            let len = if transmit.gso_size == 0 { rest } else { rest.min(transmit.gso_size) };
-            // Segmentation leaves CWR with the first one, and PSH with the last.
-            let flags = if sent == 0 { whole.flags } else { whole.flags.without(Flags::CWR) };
-            let flags = if len == rest { flags } else { flags.without(Flags::PSH) };
-            let (seq, syn) = (whole.seq.plus(sent.into()), whole.syn_options());
-            let segment = || Segment { seq, len, flags, syn, ..*whole };
-            let packet =
-                PacketInfo { len: header_len + len, flow, kind, continues: sent > 0, ecn: whole.ecn };
+        for piece in transmit.segments(0) {
+            let (len, continues) = (header_len + piece.payload(), piece.start() > 0);
             // The verdict is in the path's counters; the sender learns of it as senders do.
-            let verdict = path.push_with(now, packet, segment);
-            seen(&segment(), verdict);
-            sent += len;
-            if sent == whole.len {
-                break;
-            }
+            let packet = PacketInfo { len, flow, kind, continues, ecn };
+            let verdict = path.push_with(now, packet, || piece.segment());
+            seen(&piece.segment(), verdict);
         }
     }
 }

@@ -102,8 +102,6 @@ pub struct Context {
     pub delivered_time: Instant,
     /// Bytes marked lost since the start.
     pub lost: u64,
-    /// Bytes sent as precautionary copies since the start.
-    pub copied: u64,
     /// Smoothed RTT (RFC 6298); `None` before the first sample.
     pub srtt: Option<Duration>,
     /// RTT variation (RFC 6298).
@@ -143,7 +141,6 @@ impl Context {
             delivered: 0,
             delivered_time: Instant::ZERO,
             lost: 0,
-            copied: 0,
             srtt: None,
             rttvar: Duration::ZERO,
             min_rtt: None,
@@ -246,8 +243,6 @@ pub enum SentKind {
     New,
     /// Again, after it was marked lost.
     Retransmission,
-    /// Again, although nothing says that it was lost.
-    Copy,
     /// To provoke an ACK (tail loss probe).
     Probe,
 }
@@ -350,8 +345,6 @@ pub struct AckSample {
     pub newest_sent_at: Instant,
     /// The newest delivered record had been sent once only.
     pub first_transmission: bool,
-    /// Bytes that the peer reports as marked with congestion experienced.
-    pub ce_bytes: u64,
     /// The newest delivered record was sent while the application was the limit.
     pub app_limited: bool,
     /// The ACK shows that an earlier retransmission was not needed.

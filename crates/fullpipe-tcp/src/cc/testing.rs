@@ -49,7 +49,6 @@ pub(super) fn sample(segments: u64) -> AckSample {
         oldest_rtt: None,
         newest_sent_at: Instant::ZERO,
         first_transmission: true,
-        ce_bytes: 0,
         app_limited: false,
         spurious: false,
         round_start: false,

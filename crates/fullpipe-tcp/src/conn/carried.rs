@@ -19,8 +19,11 @@ pub struct Accepted {
 impl Connection {
     /// Begins at `iss`, before anything has been sent. Without it the number is drawn from the seed.
     pub fn start_at(&mut self, iss: SeqNum) {
-        debug_assert!(matches!(self.state, State::Closed | State::Listen), "the number has been sent");
-        self.iss = iss;
+        debug_assert!(
+            matches!(self.lifecycle.state, State::Closed | State::Listen),
+            "the number has been sent"
+        );
+        self.sender.iss = iss;
     }
 
     /// A server's connection of which nothing was kept while its SYN-ACK, with `iss`, was under way: `syn` is what
@@ -32,36 +35,33 @@ impl Connection {
         // Sent long ago; made again for what it promised of the window.
         let _ = connection.poll_transmit(now);
         // When is not known, so it gives no round-trip time (Karn's rule).
-        connection.syn_retries = 1;
+        connection.handshake.retries = 1;
         connection
     }
 
     /// Where the payload of the segment handled last belongs; `None` if nothing of it was taken, or it was asked before.
     pub fn take_accepted(&mut self) -> Option<Accepted> {
-        let accepted = core::mem::take(&mut self.accepted);
-        let data_end = self.fin_at.map_or(u64::MAX, |fin| fin);
-        let range = accepted.range.start..accepted.range.end.min(data_end);
-        (!range.is_empty()).then_some(Accepted { range, ..accepted })
+        self.receiver.take_accepted()
     }
 
     /// Offset of the next byte that the application reads.
     pub fn read_offset(&self) -> u64 {
-        self.copied
+        self.receiver.copied
     }
 
     /// Offset behind the last byte that the peer may send: what was offered, whether or not it was used.
     pub fn window_edge(&self) -> u64 {
-        self.window.edge()
+        self.receiver.window.edge()
     }
 
     /// Offset of a transmission's first byte of payload.
     pub fn offset_of(&self, segment: &Segment) -> Option<u64> {
-        segment.seq.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una)
+        segment.seq.offset_near(self.sender.iss.plus(1).plus(self.sender.snd_una), self.sender.snd_una)
     }
 
     /// Its initial sequence number.
     pub fn iss(&self) -> SeqNum {
-        self.iss
+        self.sender.iss
     }
 
     /// The most memory that its send and its receive buffer ever take.

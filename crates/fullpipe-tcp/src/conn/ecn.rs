@@ -11,52 +11,64 @@
 
 use fullpipe_units::{Ecn, Instant};
 
-use super::{Connection, Phase};
+use super::receiver::Receiver;
+use super::sender::Sender;
 use crate::cc::{Recovery, Signal};
+use crate::recovery::Phase;
 use crate::wire::{Flags, Segment};
 
 const ECE_CWR: Flags = Flags::ECE.with(Flags::CWR);
 
-/// What one end knows of it.
+/// The bits of our SYN or SYN-ACK. A request that was not answered may be what was in the way: it is not repeated
+/// (section 6.1.1.1).
+pub(super) fn of_syn(answer: bool, agreed: bool, asks: bool, repeated: bool) -> Flags {
+    match answer {
+        true if agreed => Flags::ECE,
+        false if asks && !repeated => ECE_CWR,
+        _ => Flags::default(),
+    }
+}
+
+/// Whether both ends take part, by the peer's SYN or SYN-ACK (section 6.1.1).
+pub(super) fn is_agreed(segment: &Segment, asked: bool) -> bool {
+    if segment.flags.has(Flags::ACK) {
+        asked && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR)
+    } else {
+        segment.flags.has(ECE_CWR)
+    }
+}
+
+/// The receiving half's part.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct EcnState {
+pub(super) struct Echo {
     /// Both ends take part.
-    agreed: bool,
-    /// Receiver: marked data came, and its sender has not said yet that it reduced.
+    pub(super) agreed: bool,
+    /// Marked data came, and its sender has not said yet that it reduced.
     echoing: bool,
-    /// Sender: it reduced, and the next new data says so.
+}
+
+impl Echo {
+    /// What every segment that acknowledges says.
+    #[inline(always)]
+    pub(super) fn of_ack(self) -> Flags {
+        if self.echoing { Flags::ECE } else { Flags::default() }
+    }
+}
+
+/// The sending half's part.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reduction {
+    /// Both ends take part.
+    pub(super) agreed: bool,
+    /// The window was reduced, and the next new data says so.
     reduced: bool,
-    /// Sender: what was outstanding at the last reduction; echoes of it are of the same congestion.
+    /// What was outstanding at the last reduction; echoes of it are of the same congestion.
     until: u64,
     /// That reduction is under way: PRR walks down to the threshold until something newer is acknowledged.
     reducing: bool,
 }
 
-impl EcnState {
-    /// The bits of our SYN or SYN-ACK. A request that was not answered may be what was in the way: it is not repeated
-    /// (section 6.1.1.1).
-    pub(super) fn of_syn(self, answer: bool, asks: bool, repeated: bool) -> Flags {
-        match answer {
-            true if self.agreed => Flags::ECE,
-            false if asks && !repeated => ECE_CWR,
-            _ => Flags::default(),
-        }
-    }
-
-    /// Takes what the peer's SYN or SYN-ACK says (section 6.1.1).
-    pub(super) fn agree(&mut self, segment: &Segment, asked: bool) {
-        self.agreed = if segment.flags.has(Flags::ACK) {
-            asked && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR)
-        } else {
-            segment.flags.has(ECE_CWR)
-        };
-    }
-
-    /// What every segment that acknowledges says.
-    pub(super) fn of_ack(self) -> Flags {
-        if self.echoing { Flags::ECE } else { Flags::default() }
-    }
-
+impl Reduction {
     /// How new data leaves. Nothing else is ECN-capable: a retransmission, an ACK or a probe that is lost must be missed
     /// (sections 6.1.4 to 6.1.6).
     pub(super) fn of_new_data(&mut self) -> (Ecn, Flags) {
@@ -82,9 +94,8 @@ impl EcnState {
     }
 }
 
-impl Connection {
-    /// The receiving half's part of an arriving segment with data (section 6.1.3): a mark on the segment that ends the echo
-    /// begins it again.
+impl Receiver {
+    /// Reads the mark of an arriving segment with data (section 6.1.3): one on the segment that ends the echo begins it again.
     pub(super) fn note_mark(&mut self, segment: &Segment) {
         let was_echoing = self.ecn.echoing;
         if segment.flags.has(Flags::CWR) {
@@ -96,22 +107,24 @@ impl Connection {
             self.acks.demand();
         }
     }
+}
 
-    /// The sending half's part of an ACK (section 6.1.2): one reduction for a window of data, none beside that for a loss.
+impl Sender {
+    /// Reads the echo of an ACK (section 6.1.2): one reduction for a window of data, none beside that for a loss.
     pub(super) fn note_echo(&mut self, now: Instant, segment: &Segment) {
         if self.ecn.reducing && self.snd_una > self.ecn.until {
             self.ecn.reducing = false;
         }
         let echoed = self.ecn.agreed && segment.flags.has(Flags::ECE);
-        if !echoed || self.phase != Phase::Open || self.ecn.reducing || self.snd_una <= self.ecn.until {
+        let open = self.recovery.phase == Phase::Open;
+        if !echoed || !open || self.ecn.reducing || self.snd_una <= self.ecn.until {
             return;
         }
-        self.prr.enter(self.control.cwnd);
-        self.ecn.on_reduced(self.snd_nxt);
+        self.recovery.prr.enter(self.decision.control.cwnd);
+        self.ecn.on_reduced(self.snd_nxt());
         self.stats.ecn_reductions += 1;
         self.signal(now, Signal::EcnEcho);
-        self.ecn.reducing = self.control.recovery == Recovery::Prr;
-        let cx = self.context(now);
-        self.refresh_control(&cx);
+        self.ecn.reducing = self.decision.control.recovery == Recovery::Prr;
+        self.refresh_control(now);
     }
 }

@@ -11,10 +11,11 @@
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
+use super::config::Config;
+use super::ecn;
 use super::reset::reset_for;
-use super::timers::RetransmitTimer;
+use super::sender::RetransmitTimer;
 use super::{Connection, Event, State};
-use crate::cc::Hints;
 use crate::wire::{Flags, SackBlocks, Segment, SynOptions};
 
 /// Retransmissions of a SYN before giving up, and how many of them are a second apart before the
@@ -24,47 +25,119 @@ const SYN_LINEAR_TIMEOUTS: u32 = 4;
 /// Retransmissions of a SYN-ACK before giving up.
 const SYN_ACK_RETRIES: u32 = 5;
 
-impl Connection {
-    /// Begins to connect: the next transmission is a SYN.
-    pub fn open(&mut self) {
-        if self.state == State::Closed && !self.over {
-            self.state = State::SynSent;
-            self.syn_pending = true;
+/// Options that both ends have offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Agreed {
+    /// Selective acknowledgement (RFC 2018).
+    pub(super) sack: bool,
+    /// Timestamps (RFC 7323).
+    pub(super) timestamps: bool,
+}
+
+impl Agreed {
+    /// Bytes of options in every segment.
+    pub(super) const fn option_bytes(self) -> u64 {
+        if self.timestamps { 12 } else { 0 }
+    }
+}
+
+/// How far the handshake has come. The peer's part of it is handed to the two halves.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    /// Opened by a SYN of the peer.
+    pub(super) passive: bool,
+    /// A SYN or SYN-ACK is to be sent.
+    pending: bool,
+    /// Timeouts without an answer.
+    pub(super) retries: u32,
+    /// How often a SYN or SYN-ACK was sent, for whatever reason.
+    transmissions: u32,
+    sent_at: Instant,
+    /// When the first SYN or SYN-ACK left.
+    opened_at: Instant,
+}
+
+impl Handshake {
+    pub(super) fn new(passive: bool) -> Self {
+        Self {
+            passive,
+            pending: false,
+            retries: 0,
+            transmissions: 0,
+            sent_at: Instant::ZERO,
+            opened_at: Instant::ZERO,
         }
     }
 
-    /// The SYN or SYN-ACK, if one is to be sent.
-    pub(super) fn transmit_syn(&mut self, now: Instant) -> Option<Segment> {
-        if !std::mem::take(&mut self.syn_pending) {
-            return None;
-        }
-        let answer = self.state == State::SynReceived;
-        if self.syn_transmissions == 0 {
+    /// A SYN or SYN-ACK is to be sent.
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Notes that a SYN or SYN-ACK leaves; returns when an `answer` or a question is repeated at the latest.
+    fn on_transmission(&mut self, now: Instant, answer: bool, config: &Config) -> Instant {
+        self.pending = false;
+        if self.transmissions == 0 {
             self.opened_at = now;
         }
-        self.syn_sent_at = now;
-        self.syn_transmissions += 1;
+        self.sent_at = now;
+        self.transmissions += 1;
+        let linear = if answer { 0 } else { SYN_LINEAR_TIMEOUTS };
+        let due = now + Duration::from_secs(1) * (1 << self.retries.saturating_sub(linear).min(7));
+        config.user_timeout.map_or(due, |most| due.min(self.opened_at + most))
+    }
+
+    /// The SYN or SYN-ACK was not answered in time. True if the connection is given up.
+    fn on_timeout(&mut self, now: Instant, config: &Config) -> bool {
+        let most = if self.passive { SYN_ACK_RETRIES } else { SYN_RETRIES };
+        let waited = now.saturating_since(self.opened_at);
+        if self.retries >= most || config.user_timeout.is_some_and(|most| waited >= most) {
+            return true;
+        }
+        self.retries += 1;
+        self.pending = true;
+        false
+    }
+
+    /// The RTT when the answer comes; none if a SYN was sent again (Karn's rule).
+    fn rtt(&self, now: Instant) -> Option<Duration> {
+        (self.transmissions == 1 && self.retries == 0).then(|| now.saturating_since(self.sent_at))
+    }
+}
+
+impl Connection {
+    /// Begins to connect: the next transmission is a SYN.
+    pub fn open(&mut self) {
+        if self.lifecycle.state == State::Closed && !self.lifecycle.over {
+            self.lifecycle.state = State::SynSent;
+            self.handshake.pending = true;
+        }
+    }
+
+    /// The SYN or SYN-ACK that is to be sent.
+    pub(super) fn transmit_syn(&mut self, now: Instant) -> Segment {
+        let answer = self.lifecycle.state == State::SynReceived;
+        let repeated = self.handshake.retries > 0;
+        let due = self.handshake.on_transmission(now, answer, &self.config);
         // An answer that was asked for again does not put off the end of waiting.
-        let due = now + self.syn_timeout(answer);
-        let due = self.within_user_timeout(due);
-        self.retransmit_timer.get_or_insert((RetransmitTimer::Timeout, due));
-        let window = self.window.offer_in_syn(self.mss);
-        let ecn = self.ecn.of_syn(answer, self.config.ecn, self.syn_retries > 0);
-        Some(Segment {
-            seq: self.iss,
-            ack: if answer { self.irs.plus(1) } else { Default::default() },
+        self.sender.timer.get_or_insert((RetransmitTimer::Timeout, due));
+        let agreed = self.sender.agreed;
+        let ecn = ecn::of_syn(answer, self.sender.ecn.agreed, self.config.ecn, repeated);
+        Segment {
+            seq: self.sender.iss,
+            ack: if answer { self.receiver.irs.plus(1) } else { Default::default() },
             len: 0,
-            window,
+            window: self.receiver.window.offer_in_syn(self.sender.mss),
             flags: if answer { Flags::SYN.with(Flags::ACK) } else { Flags::SYN }.with(ecn),
-            timestamps: self.has_timestamps.then(|| self.timestamps(now)),
+            timestamps: self.receiver.timestamps(now),
             syn: Some(SynOptions {
                 mss: u16::try_from(self.own_mss()).unwrap_or(u16::MAX),
-                window_scale: Some(self.window.scale()),
-                sack_permitted: self.has_sack,
+                window_scale: Some(self.receiver.window.scale()),
+                sack_permitted: agreed.sack,
             }),
             sack: SackBlocks::default(),
             ecn: Ecn::NotEct,
-        })
+        }
     }
 
     /// Payload of the largest packet if it had no options (RFC 9293 section 3.7.1).
@@ -72,31 +145,19 @@ impl Connection {
         self.config.mtu.saturating_sub(self.config.ip.headers())
     }
 
-    fn syn_timeout(&self, answer: bool) -> Duration {
-        let linear = if answer { 0 } else { SYN_LINEAR_TIMEOUTS };
-        Duration::from_secs(1) * (1 << self.syn_retries.saturating_sub(linear).min(7))
-    }
-
     /// The SYN or SYN-ACK was not answered in time.
     pub(super) fn on_syn_timeout(&mut self, now: Instant) {
-        let most = if self.passive { SYN_ACK_RETRIES } else { SYN_RETRIES };
-        if self.syn_retries >= most {
+        if self.handshake.on_timeout(now, &self.config) {
             self.end(now, Event::Aborted);
-            return;
         }
-        if self.exceeds_user_timeout(now) {
-            return;
-        }
-        self.syn_retries += 1;
-        self.syn_pending = true;
     }
 
     /// A segment before the connection is there, or after it. True when it is there now, and the segment is to be
     /// handled further.
     #[cold]
     pub(super) fn on_segment_without_data(&mut self, now: Instant, segment: &Segment) -> bool {
-        match self.state {
-            State::Closed => self.reset_due = reset_for(segment),
+        match self.lifecycle.state {
+            State::Closed => self.lifecycle.reset_due = reset_for(segment),
             State::Listen => self.on_segment_in_listen(now, segment),
             State::SynSent => self.on_segment_in_syn_sent(now, segment),
             State::SynReceived => return self.on_segment_in_syn_received(now, segment),
@@ -109,11 +170,11 @@ impl Connection {
     /// A segment in `Listen`: a SYN opens, an ACK is of a connection that is not known (TCP-3).
     fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
-            self.reset_due = reset_for(segment);
+            self.lifecycle.reset_due = reset_for(segment);
         } else if segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST) {
             self.agree(now, segment);
-            self.state = State::SynReceived;
-            self.syn_pending = true;
+            self.lifecycle.state = State::SynReceived;
+            self.handshake.pending = true;
         }
     }
 
@@ -121,8 +182,8 @@ impl Connection {
     /// (TCP-1). What acknowledges anything else is reset (TCP-2).
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {
         let acknowledges = segment.flags.has(Flags::ACK);
-        if acknowledges && segment.ack != self.iss.plus(1) {
-            self.reset_due = reset_for(segment);
+        if acknowledges && segment.ack != self.sender.iss.plus(1) {
+            self.lifecycle.reset_due = reset_for(segment);
         } else if segment.flags.has(Flags::RST) {
             // Without an ACK anybody could have guessed it.
             if acknowledges {
@@ -132,44 +193,44 @@ impl Connection {
             self.agree(now, segment);
             if acknowledges {
                 self.establish(now, segment);
-                self.acks.demand();
+                self.receiver.acks.demand();
             } else {
-                self.state = State::SynReceived;
-                self.retransmit_timer = None;
-                self.syn_pending = true;
+                self.lifecycle.state = State::SynReceived;
+                self.sender.timer = None;
+                self.handshake.pending = true;
             }
         }
     }
 
     /// A segment in `SynReceived`. True when it completes the handshake and is to be handled further.
     fn on_segment_in_syn_received(&mut self, now: Instant, segment: &Segment) -> bool {
-        let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.iss.plus(1);
-        let offset = segment.seq.offset_near(self.irs.plus(1), 0);
-        let in_window = offset.is_some_and(|offset| offset <= self.window.edge());
+        let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.sender.iss.plus(1);
+        let offset = segment.seq.offset_near(self.receiver.irs.plus(1), 0);
+        let in_window = offset.is_some_and(|offset| offset <= self.receiver.window.edge());
         if segment.flags.has(Flags::RST) {
             match offset {
                 Some(0) => self.on_refusal(now),
-                _ if in_window => self.challenge(now),
+                _ if in_window => self.receiver.challenge(now),
                 _ => {}
             }
-        } else if segment.flags.has(Flags::SYN) && segment.seq == self.irs {
-            if acknowledges && !self.passive {
+        } else if segment.flags.has(Flags::SYN) && segment.seq == self.receiver.irs {
+            if acknowledges && !self.handshake.passive {
                 // Both have opened at the same time: their SYN-ACK acknowledges ours.
                 self.establish(now, segment);
             } else {
                 // The SYN-ACK was lost, or is late.
-                self.syn_pending = true;
+                self.handshake.pending = true;
             }
         } else if segment.flags.has(Flags::SYN)
             || offset.is_none_or(|start| self.is_stale(now, segment, start))
             || !in_window
         {
-            self.challenge(now);
+            self.receiver.challenge(now);
         } else if acknowledges {
             self.establish(now, segment);
             return true;
         } else if segment.flags.has(Flags::ACK) {
-            self.reset_due = reset_for(segment);
+            self.lifecycle.reset_due = reset_for(segment);
         }
         false
     }
@@ -177,63 +238,48 @@ impl Connection {
     /// The peer does not want the connection. Who was opened by a SYN waits for the next one (RFC 9293 MUST-11), and nobody
     /// is told.
     fn on_refusal(&mut self, now: Instant) {
-        if !self.passive || self.detached {
+        if !self.handshake.passive || self.lifecycle.detached {
             self.end(now, Event::Aborted);
             return;
         }
-        let fresh = Self::new(self.config.clone(), State::Listen);
+        let mut fresh = Self::new(self.config.clone(), State::Listen);
         // Numbers of the next attempt do not overlap with those of this one.
-        *self = Self { iss: self.iss.plus(65_537), queue: self.queue.clone(), ..fresh };
+        fresh.sender.iss = self.sender.iss.plus(65_537);
+        fresh.sender.queue = self.sender.queue.clone();
+        *self = fresh;
     }
 
     /// Takes what the peer's SYN says. An option counts only if both sides sent it.
     fn agree(&mut self, now: Instant, segment: &Segment) {
-        self.irs = segment.seq;
-        self.ecn.agree(segment, self.config.ecn);
+        self.receiver.irs = segment.seq;
+        let ecn = ecn::is_agreed(segment, self.config.ecn);
+        self.sender.ecn.agreed = ecn;
+        self.receiver.ecn.agreed = ecn;
         let Some(options) = segment.syn else { return };
-        self.has_sack &= options.sack_permitted;
-        self.has_timestamps &= segment.timestamps.is_some();
-        match options.window_scale {
-            Some(shift) => self.peer_scale = shift.min(14),
-            None => self.window.disable_scaling(),
-        }
-        if let Some(timestamps) = segment.timestamps {
-            self.ts_recent = timestamps.value;
-            self.ts_recent_at = now;
-        }
+        let offered = self.sender.agreed;
+        let agreed = Agreed {
+            sack: offered.sack && options.sack_permitted,
+            timestamps: offered.timestamps && segment.timestamps.is_some(),
+        };
+        let timestamp = segment.timestamps.map(|timestamps| timestamps.value);
+        self.receiver.agree(now, agreed, options.window_scale.is_some(), timestamp);
         // Absent, or absurd: RFC 9293's default and the kernel's floor (MSS-2, MSS-3).
         let default = self.config.ip.default_mss();
         let peer_mss = u64::from(if options.mss == 0 { default } else { options.mss }).max(88);
-        self.path_mss = self.own_mss().min(peer_mss).saturating_sub(self.option_bytes()).max(48);
-        self.mss = self.path_mss;
+        let mss = self.own_mss().min(peer_mss).saturating_sub(agreed.option_bytes()).max(48);
+        self.sender.agree(agreed, options.window_scale.map_or(0, |shift| shift.min(14)), mss);
     }
 
     fn establish(&mut self, now: Instant, segment: &Segment) {
         // Who has closed in the meantime goes on at once.
-        self.state = if self.queue.is_closed() { State::FinWait1 } else { State::Established };
-        self.window.on_established(now);
-        self.heard_at = now;
-        self.retransmit_timer = self.silence_timer();
+        let closed = self.sender.queue.is_closed();
+        self.lifecycle.state = if closed { State::FinWait1 } else { State::Established };
+        self.receiver.window.on_established(now);
         // A SYN's own window is never scaled; in SynReceived the segment is an ordinary one.
-        let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.peer_scale };
-        self.snd_wnd = u64::from(segment.window) << shift;
-        self.max_snd_wnd = self.snd_wnd;
-        self.mss = self.bounded_mss();
-        // Karn: a SYN that was sent again gives no sample.
-        if self.syn_transmissions == 1 && self.syn_retries == 0 {
-            let rtt = now.saturating_since(self.syn_sent_at);
-            self.rtt.on_sample(rtt, 0, 0);
-            self.rtt.on_min_sample(rtt, now);
-        }
-        self.rate.delivered_time = now;
-        // TCP-10: a SYN lost more than once is a sign of congestion; begin with one segment.
-        let initial_cwnd = if self.syn_retries > 1 { self.mss } else { self.config.initial_window(self.mss) };
-        let slow_start = self.config.slow_start;
-        let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
-        let cx = self.context(now);
-        self.cc = self.config.cc.build(&cx, &hints);
-        self.refresh_control(&cx);
-        self.queue.autotune(self.control.cwnd, self.mss, 2);
+        let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.sender.peer.scale };
+        let window = u64::from(segment.window) << shift;
+        self.sender.establish(now, window, self.handshake.rtt(now), self.handshake.retries > 1);
+        self.watch_silence();
         self.events.add(Event::Connected);
     }
 }

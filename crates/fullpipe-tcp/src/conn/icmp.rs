@@ -2,7 +2,7 @@
 //!
 //! | message | before the peer has answered | later |
 //! |---|---|---|
-//! | too big | nothing: a SYN is small | smaller segments (`mtu.rs`) |
+//! | too big | nothing: a SYN is small | smaller segments (`sender/mtu.rs`) |
 //! | unreachable, time exceeded, parameter problem | remembered, and told | the same |
 //! | nobody takes it: port or protocol unreachable | the connection is given up | remembered, and told |
 //!
@@ -22,8 +22,10 @@ impl Connection {
             return false;
         }
         match complaint {
-            Complaint::TooBig(mtu) => self.narrow_path(now, mtu),
-            Complaint::Refused if self.state == State::SynSent => {
+            Complaint::TooBig(mtu) => {
+                self.lifecycle.state.carries_data() && self.sender.narrow_path(now, mtu)
+            }
+            Complaint::Refused if self.lifecycle.state == State::SynSent => {
                 self.soft_error = Some(complaint);
                 self.end(now, Event::Aborted);
                 true
@@ -43,10 +45,11 @@ impl Connection {
     }
 
     fn is_outstanding(&self, quoted: SeqNum) -> bool {
-        if matches!(self.state, State::SynSent | State::SynReceived) {
-            return quoted == self.iss;
+        if matches!(self.lifecycle.state, State::SynSent | State::SynReceived) {
+            return quoted == self.sender.iss;
         }
-        let offset = quoted.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
-        offset.is_some_and(|offset| (self.snd_una..self.snd_nxt).contains(&offset))
+        let offset =
+            quoted.offset_near(self.sender.iss.plus(1).plus(self.sender.snd_una), self.sender.snd_una);
+        offset.is_some_and(|offset| (self.sender.snd_una..self.sender.snd_nxt()).contains(&offset))
     }
 }

@@ -2,10 +2,11 @@
 
 use fullpipe_units::{Duration, Instant, Rate};
 
-use super::{Connection, Phase};
+use super::Connection;
 use crate::SendLimit;
 use crate::cc::Status;
 use crate::estimate::RttHistogram;
+use crate::recovery::Phase;
 
 /// Counts for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,43 +126,43 @@ pub struct ReceiverSnapshot {
 impl Connection {
     /// Time spent stopped by each limit, in the order of [`SendLimit::ALL`].
     pub fn limit_times(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
-        self.limits.spent(now)
+        self.sender.limits.spent(now)
     }
 
     /// Counts so far.
     pub fn stats(&self) -> Stats {
-        Stats { records_visited: self.board.visited(), ..self.stats }
+        Stats { records_visited: self.sender.recovery.board.visited(), ..self.sender.stats }
     }
 
     /// Round-trip times as the segments saw them, one sample an ACK.
     pub fn rtts(&self) -> &RttHistogram {
-        &self.rtts
+        &self.sender.rtts
     }
 
     /// What a trace row shows.
     pub fn snapshot(&self) -> Snapshot {
-        let queued = self.queue.written().saturating_sub(self.snd_una);
+        let queued = self.sender.queue.written().saturating_sub(self.sender.snd_una);
         Snapshot {
-            cwnd: self.effective_cwnd(),
-            ssthresh: self.control.ssthresh,
-            inflight: self.board.inflight(),
-            flight_size: self.snd_nxt - self.snd_una,
-            rwnd: self.snd_wnd,
-            mss: self.mss,
-            pacing_rate: self.release().rate,
-            delivery_rate: self.rate.last().map(|sample| sample.rate()),
-            app_limited: self.rate.last().is_some_and(|sample| sample.app_limited),
-            srtt: self.rtt.srtt(),
-            min_rtt: self.rtt.min_rtt(),
-            delivered: self.rate.delivered,
-            lost: self.board.lost_total(),
+            cwnd: self.sender.effective_cwnd(),
+            ssthresh: self.sender.decision.control.ssthresh,
+            inflight: self.sender.recovery.board.inflight(),
+            flight_size: self.sender.flight_size(),
+            rwnd: self.sender.peer.wnd,
+            mss: self.sender.mss,
+            pacing_rate: self.sender.release().rate,
+            delivery_rate: self.sender.rate.last().map(|sample| sample.rate()),
+            app_limited: self.sender.rate.last().is_some_and(|sample| sample.app_limited),
+            srtt: self.sender.rtt.srtt(),
+            min_rtt: self.sender.rtt.min_rtt(),
+            delivered: self.sender.rate.delivered,
+            lost: self.sender.recovery.board.lost_total(),
             queued,
-            notsent: self.unsent(),
-            sndbuf: self.queue.sndbuf(),
-            sndbuf_used: self.queue.memory(self.snd_nxt),
-            recovering: self.phase != Phase::Open,
-            limit: self.limits.current,
-            status: self.cc.status(),
+            notsent: self.sender.unsent(),
+            sndbuf: self.sender.queue.sndbuf(),
+            sndbuf_used: self.sender.queue.memory(self.sender.snd_nxt()),
+            recovering: self.sender.recovery.phase != Phase::Open,
+            limit: self.sender.limits.current,
+            status: self.sender.decision.status(),
             stats: self.stats(),
         }
     }
@@ -171,7 +172,7 @@ impl Connection {
         ReceiverSnapshot {
             received: self.received(),
             unread: self.readable(),
-            rcvbuf: self.window.rcvbuf(),
+            rcvbuf: self.receiver.window.rcvbuf(),
             rcvbuf_limit: self.config.rcvbuf.limit().get(),
         }
     }

@@ -10,7 +10,7 @@
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
-use super::input::{CHALLENGE_INTERVAL, clock};
+use super::receiver::CHALLENGE_INTERVAL;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
 /// Two segment lifetimes: Linux's `TCP_TIMEWAIT_LEN`. (RFC 9293's 240 s are a matter of engineering, as it says itself; no
@@ -109,7 +109,7 @@ impl TimeWait {
             len: 0,
             window: self.window,
             flags: Flags::ACK,
-            timestamps: self.ts_recent.map(|echo| Timestamps { value: clock(now), echo }),
+            timestamps: self.ts_recent.map(|echo| Timestamps { value: Timestamps::clock(now), echo }),
             syn: None,
             sack: SackBlocks::default(),
             ecn: Ecn::NotEct,
@@ -158,7 +158,7 @@ mod tests {
         }
         let ack = wait.acknowledgement(at(69));
         assert_eq!((ack.seq, ack.ack, ack.flags, ack.len), (SND_NXT, RCV_NXT, Flags::ACK, 0));
-        assert_eq!(ack.timestamps, Some(Timestamps { value: clock(at(69)), echo: 500 }));
+        assert_eq!(ack.timestamps, Some(Timestamps { value: Timestamps::clock(at(69)), echo: 500 }));
     }
 
     /// TW-2: a reset ends it exactly at the next octet, and is nothing elsewhere or with an old timestamp.

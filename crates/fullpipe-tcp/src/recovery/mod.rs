@@ -3,9 +3,20 @@
 //! ```text
 //!   ACK ─► scoreboard ─► rack ─► marks ─► prr ─► window        (recovery marks and sizes;
 //!            │                     │                             without SACK newreno for rack)
-//!            └── probe, rto ───────┘        conn/output sends what is marked
+//!            └── probe, rto ───────┘        tx/retransmit sends what is marked
+//! ```
+//!
+//! What one event marks comes back as `Losses` (`losses.rs`); who is told of it, and whether a recovery begins, is decided in
+//! `conn/sender/episodes.rs`.
+//!
+//! The mark itself cannot be set from outside:
+//!
+//! ```compile_fail,E0624
+//! let mut board = fullpipe_tcp::recovery::scoreboard::Scoreboard::default();
+//! board.mark_lost(0);
 //! ```
 
+mod losses;
 pub mod newreno;
 pub mod probe;
 pub mod prr;
@@ -13,3 +24,160 @@ pub mod rack;
 pub mod rto;
 pub mod scoreboard;
 pub mod undo;
+
+use fullpipe_units::{Duration, Instant};
+
+use crate::cc::{LossCause, SentKind};
+use crate::estimate::{RateSnapshot, RttEstimator};
+use crate::wire::Timestamps;
+pub(crate) use losses::{LossBuffer, Losses};
+use newreno::NewReno;
+use probe::TailProbe;
+use prr::Prr;
+use rack::{Rack, ReoWndInputs};
+use rto::Rto;
+use scoreboard::{RecordNo, Scoreboard};
+use undo::Undo;
+
+/// Where loss recovery stands.
+///
+/// ```text
+///   Open ──marked lost──► Recovery(until) ──una >= until──► Open, or Recovery again if more is lost
+///     └────timeout────► Loss ──una >= snd_nxt then──► Open      (Recovery ──timeout──► Loss,
+///                                                                Loss ──lost retransmission──► Recovery)
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    Recovery { until: u64 },
+    Loss,
+}
+
+/// What was sent and what became of it, and the detectors and timeouts that say what is lost.
+#[derive(Debug)]
+pub(crate) struct LossRecovery {
+    pub(crate) board: Scoreboard,
+    pub(crate) rack: Rack,
+    /// In RACK's place without SACK.
+    pub(crate) newreno: NewReno,
+    pub(crate) rto: Rto,
+    /// The last time the timeout was restarted by progress.
+    pub(crate) rto_base: Instant,
+    pub(crate) probe: TailProbe,
+    pub(crate) prr: Prr,
+    pub(crate) undo: Undo,
+    pub(crate) phase: Phase,
+    /// When the window was last reduced for a loss.
+    pub(crate) reduced_at: Instant,
+    /// The peer reports selectively.
+    pub(crate) has_sack: bool,
+}
+
+impl LossRecovery {
+    pub(crate) fn new(has_sack: bool) -> Self {
+        Self {
+            board: Scoreboard::default(),
+            rack: Rack::default(),
+            newreno: NewReno::default(),
+            rto: Rto::default(),
+            rto_base: Instant::ZERO,
+            probe: TailProbe::default(),
+            prr: Prr::default(),
+            undo: Undo::default(),
+            phase: Phase::Open,
+            reduced_at: Instant::ZERO,
+            has_sack,
+        }
+    }
+
+    /// Record `number` was sent again.
+    pub(crate) fn on_retransmission(
+        &mut self,
+        now: Instant,
+        number: RecordNo,
+        snapshot: RateSnapshot,
+        kind: SentKind,
+    ) {
+        self.board.on_resent(number, now, snapshot, kind != SentKind::Retransmission);
+        if self.has_sack {
+            self.rack.on_resent(number, now);
+        }
+        self.undo.on_retransmission(Timestamps::clock(now));
+    }
+
+    /// RACK may find something lost.
+    #[inline(always)]
+    pub(crate) fn suspects(&mut self) -> bool {
+        self.rack.suspects(&mut self.board)
+    }
+
+    /// Lets RACK mark, once it [`suspects`](Self::suspects) something. Returns what is lost, and when to look again.
+    pub(crate) fn detect<'b>(
+        &mut self,
+        now: Instant,
+        rtt: &RttEstimator,
+        buffer: &'b mut LossBuffer,
+    ) -> (Losses<'b>, Option<Instant>) {
+        buffer.clear();
+        let inputs = self.reo_wnd_inputs(rtt);
+        let (lost_before, reduced_at) = (self.board.lost_total(), self.reduced_at);
+        let mut retransmission = false;
+        let look_again = self.rack.mark_older(now, &mut self.board, inputs, |_, record| {
+            retransmission |= record.transmissions > 1 && record.sent_at >= reduced_at;
+            buffer.push(record);
+        });
+        (Losses::new(buffer, LossCause::Rack, lost_before, retransmission), look_again)
+    }
+
+    /// Lets duplicate ACKs mark, where the peer does not report selectively. The ACK has `advanced` to `snd_una`, or not.
+    pub(crate) fn detect_without_sack<'b>(
+        &mut self,
+        snd_una: u64,
+        advanced: bool,
+        buffer: &'b mut LossBuffer,
+    ) -> Losses<'b> {
+        buffer.clear();
+        let lost_before = self.board.lost_total();
+        let recovery = matches!(self.phase, Phase::Recovery { .. });
+        let open = self.phase == Phase::Open && self.newreno.listens(snd_una);
+        self.newreno.detect(&mut self.board, open, recovery && advanced, |_, record| buffer.push(record));
+        Losses::new(buffer, LossCause::DupAck, lost_before, false)
+    }
+
+    /// Marks what a retransmission timeout implies; everything if the peer has `reneged`.
+    pub(crate) fn mark_on_timeout<'b>(
+        &mut self,
+        now: Instant,
+        rtt: &RttEstimator,
+        reneged: bool,
+        buffer: &'b mut LossBuffer,
+    ) -> Losses<'b> {
+        buffer.clear();
+        let lost_before = self.board.lost_total();
+        if self.has_sack {
+            let inputs = self.reo_wnd_inputs(rtt);
+            self.rack.mark_on_timeout(now, &mut self.board, inputs, reneged, |_, record| buffer.push(record));
+        } else {
+            self.newreno.forget(&mut self.board);
+            NewReno::mark_on_timeout(&mut self.board, |_, record| buffer.push(record));
+        }
+        Losses::new(buffer, LossCause::Rto, lost_before, false)
+    }
+
+    /// Takes back what was marked and not sent again: it was only late.
+    pub(crate) fn unmark_all(&mut self) {
+        self.board.unmark_all_lost();
+        self.newreno.forget(&mut self.board);
+    }
+
+    fn reo_wnd_inputs(&self, rtt: &RttEstimator) -> ReoWndInputs {
+        let srtt = rtt.srtt().unwrap_or(Duration::from_secs(1));
+        let min_rtt = rtt.min_rtt().unwrap_or(srtt);
+        ReoWndInputs { min_rtt, srtt, in_recovery: self.phase != Phase::Open }
+    }
+
+    /// Checks the counters against a recount, for tests.
+    pub(crate) fn check(&self) {
+        self.board.check();
+    }
+}

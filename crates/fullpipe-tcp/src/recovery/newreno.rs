@@ -75,7 +75,7 @@ impl NewReno {
 
     /// Marks the oldest, if the duplicates are enough, or if it was `uncovered` by a partial ACK in recovery (RFC 6582 section
     /// 3.2 step 3). What was sent again already waits for the timeout.
-    pub fn detect(
+    pub(super) fn detect(
         &self,
         board: &mut Scoreboard,
         open: bool,
@@ -95,7 +95,7 @@ impl NewReno {
     }
 
     /// Marks everything: nothing tells what has arrived.
-    pub fn mark_on_timeout(board: &mut Scoreboard, mut lost: impl FnMut(RecordNo, &SentRecord)) {
+    pub(super) fn mark_on_timeout(board: &mut Scoreboard, mut lost: impl FnMut(RecordNo, &SentRecord)) {
         for number in board.numbers() {
             if board.mark_lost(number)
                 && let Some(record) = board.get(number)

@@ -60,7 +60,7 @@ impl Default for Rack {
 
 /// What the reordering window depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ReoWndInputs {
     /// Smallest RTT.
     pub min_rtt: Duration,
     /// Smoothed RTT.
@@ -123,30 +123,19 @@ impl Rack {
     }
 
     /// The reordering window (step 4).
-    fn reo_wnd(&self, patience: Patience, sacked_segments: u64) -> Duration {
-        if !self.reordering_seen && (patience.in_recovery || sacked_segments >= DUP_THRESH) {
+    fn reo_wnd(&self, inputs: ReoWndInputs, sacked_segments: u64) -> Duration {
+        if !self.reordering_seen && (inputs.in_recovery || sacked_segments >= DUP_THRESH) {
             return Duration::ZERO;
         }
-        (patience.min_rtt * self.reo_wnd_mult / 4).min(patience.srtt)
+        (inputs.min_rtt * self.reo_wnd_mult / 4).min(inputs.srtt)
     }
 
-    /// Marks what is lost by `now` (step 5), calling `lost` for each record in the order of marking, and
-    /// returns when to look again if something may still turn out lost.
+    /// Something may be lost. Without loss everything is delivered in order, and nothing outstanding is older than what was.
     #[inline(always)]
-    pub fn detect(
-        &mut self,
-        now: Instant,
-        board: &mut Scoreboard,
-        patience: impl FnOnce() -> Patience,
-        lost: impl FnMut(RecordNo, &SentRecord),
-    ) -> Option<Instant> {
+    pub(super) fn suspects(&mut self, board: &mut Scoreboard) -> bool {
         self.fresh_cursor = self.fresh_cursor.max(board.base());
-        // Without loss everything is delivered in order, and nothing outstanding is older than what was.
         let fresh = board.visit(self.fresh_cursor);
-        if self.resent.is_empty() && fresh.is_none_or(|record| record.is_fresh() && !self.precedes(record)) {
-            return None;
-        }
-        self.mark_older(now, board, patience(), lost)
+        !self.resent.is_empty() || fresh.is_some_and(|record| !record.is_fresh() || self.precedes(record))
     }
 
     /// It left before the newest that was delivered.
@@ -154,16 +143,16 @@ impl Rack {
         (record.sent_at, record.end()) < (self.xmit_ts, self.end_seq)
     }
 
-    /// The rest of [`Self::detect`], for which the record at the cursor has been visited.
-    #[inline(never)]
-    fn mark_older(
+    /// Marks what is lost by `now` (step 5), calling `lost` for each record in the order of marking, and returns when to look
+    /// again if something may still turn out lost. The record at the cursor has been visited by [`Self::suspects`].
+    pub(super) fn mark_older(
         &mut self,
         now: Instant,
         board: &mut Scoreboard,
-        patience: Patience,
+        inputs: ReoWndInputs,
         mut lost: impl FnMut(RecordNo, &SentRecord),
     ) -> Option<Instant> {
-        let allowance = self.rtt + self.reo_wnd(patience, board.sacked_segments());
+        let allowance = self.rtt + self.reo_wnd(inputs, board.sacked_segments());
         let mut look_again: Option<Instant> = None;
         let mut fresh = board.get(self.fresh_cursor);
         while let Some(record) = fresh {
@@ -202,15 +191,15 @@ impl Rack {
 
     /// Marks what a retransmission timeout implies: the oldest record, and whatever was sent longer ago
     /// than a round trip (RFC 8985 section 6.3); everything if the peer has `reneged`.
-    pub fn mark_on_timeout(
+    pub(super) fn mark_on_timeout(
         &mut self,
         now: Instant,
         board: &mut Scoreboard,
-        patience: Patience,
+        inputs: ReoWndInputs,
         reneged: bool,
         mut lost: impl FnMut(RecordNo, &SentRecord),
     ) {
-        let allowance = self.rtt + self.reo_wnd(patience, board.sacked_segments());
+        let allowance = self.rtt + self.reo_wnd(inputs, board.sacked_segments());
         let oldest = board.base();
         for number in board.numbers() {
             let Some(record) = board.visit(number) else { continue };
@@ -250,7 +239,7 @@ mod tests {
     use crate::estimate::RateSnapshot;
 
     const RTT: Duration = Duration::from_millis(100);
-    const PATIENT: Patience = Patience { min_rtt: RTT, srtt: RTT, in_recovery: false };
+    const INPUTS: ReoWndInputs = ReoWndInputs { min_rtt: RTT, srtt: RTT, in_recovery: false };
 
     fn ms(ms: u64) -> Instant {
         Instant::ZERO + Duration::from_millis(ms)
@@ -270,8 +259,10 @@ mod tests {
 
     fn detect(board: &mut Scoreboard, rack: &mut Rack, now: Instant) -> (Vec<RecordNo>, Option<Instant>) {
         let mut marked = Vec::new();
-        let again = rack.detect(now, board, || PATIENT, |number, _| marked.push(number));
-        (marked, again)
+        let suspects = rack.suspects(board);
+        let look_again = rack.mark_older(now, board, INPUTS, |number, _| marked.push(number));
+        assert!(suspects || (marked.is_empty() && look_again.is_none()), "nothing was suspected");
+        (marked, look_again)
     }
 
     /// RK-1: of two segments only the second arrives: wait a quarter of the round trip for the first.
@@ -309,12 +300,12 @@ mod tests {
             rack.on_dsack(round * 1000, round * 1000 + 500);
             rack.on_dsack(round * 1000 + 100, round * 1000 + 700);
             let expected = (RTT * (round + 1) / 4).min(RTT);
-            assert_eq!(rack.reo_wnd(PATIENT, 0), expected, "round {round}");
+            assert_eq!(rack.reo_wnd(INPUTS, 0), expected, "round {round}");
         }
         for _ in 0..REO_WND_PERSIST {
             rack.on_recovery_exit();
         }
-        assert_eq!(rack.reo_wnd(PATIENT, 0), RTT / 4);
+        assert_eq!(rack.reo_wnd(INPUTS, 0), RTT / 4);
     }
 
     /// RK-5: a lost retransmission is found by the delivery of something sent after it.

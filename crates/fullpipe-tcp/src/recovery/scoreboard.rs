@@ -241,8 +241,8 @@ impl Scoreboard {
         }
     }
 
-    /// Marks `number` lost. False if it was not in the network.
-    pub fn mark_lost(&mut self, number: RecordNo) -> bool {
+    /// Marks `number` lost. False if it was not in the network. Only loss recovery decides what is lost.
+    pub(in crate::recovery) fn mark_lost(&mut self, number: RecordNo) -> bool {
         let Some(record) = self.get_mut(number) else { return false };
         if !record.is_in_network() {
             return false;

@@ -479,7 +479,7 @@ impl Stack {
         connection.start_at(cookie::encode(self.config.key, now, &tuple, &syn));
         connection.handle_segment(now, &syn);
         let Some(transmit) = connection.poll_transmit(now) else { return };
-        let mut answer = transmit.segment;
+        let mut answer = transmit.segment().clone();
         if let Some(timestamps) = &mut answer.timestamps {
             timestamps.value = cookie::stamp(timestamps.value, &syn);
         }

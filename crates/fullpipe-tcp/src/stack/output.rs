@@ -1,7 +1,8 @@
 //! What leaves: answers without a connection first, then each connection in turn, a transmission at a time.
 
 use super::{ConnId, FourTuple, MOST_REPLIES, Owner, Stack};
-use crate::wire::{Flags, Headers, Segment};
+use crate::tx::Transmit;
+use crate::wire::{Headers, Segment};
 use fullpipe_units::Instant;
 
 /// In what packets transmissions leave.
@@ -44,8 +45,8 @@ impl Outgoing<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Cutting {
     id: ConnId,
-    segment: Segment,
-    gso_size: u32,
+    transmit: Transmit,
+    /// Of its first byte of payload.
     offset: u64,
 }
 
@@ -76,9 +77,8 @@ impl Stack {
             let Some(entry) = self.slots[slot as usize].1.as_mut() else { continue };
             if let Some(transmit) = entry.connection.poll_transmit(now) {
                 self.ready.push_back(slot);
-                let offset = entry.connection.offset_of(&transmit.segment).unwrap_or(0);
-                let gso_size = transmit.gso_size.max(1);
-                return Some(Cutting { id: entry.id, segment: transmit.segment, gso_size, offset });
+                let offset = entry.connection.offset_of(transmit.segment()).unwrap_or(0);
+                return Some(Cutting { id: entry.id, transmit, offset });
             }
             entry.ready = false;
             if entry.over && entry.owner == Owner::Nobody {
@@ -91,41 +91,28 @@ impl Stack {
 
     /// Cuts the next packet off the transmission in hand.
     fn next_packet(&mut self) -> Option<Outgoing<'_>> {
-        let Cutting { id, mut segment, gso_size, offset } = self.cutting.take()?;
-        let size = u64::from(gso_size);
-        let most = match self.config.cut {
-            Cut::Segments => size,
-            Cut::SuperPackets => (MOST_PAYLOAD / size).max(1) * size,
+        let Cutting { id, mut transmit, offset } = self.cutting.take()?;
+        let cut = self.config.cut;
+        let limit = match cut {
+            Cut::Segments => 0,
+            Cut::SuperPackets => MOST_PAYLOAD,
         };
-        let len = u64::from(segment.len).min(most);
-        let rest = segment.len - len as u32;
-        if rest > 0 {
-            // As a kernel's own segmentation: FIN and PSH go with the last packet, CWR with the first.
-            self.cutting = Some(Cutting {
-                id,
-                segment: Segment {
-                    seq: segment.seq.plus(len),
-                    len: rest,
-                    flags: segment.flags.without(Flags::CWR),
-                    ..segment.clone()
-                },
-                gso_size,
-                offset: offset + len,
-            });
-            segment.flags = segment.flags.without(Flags::FIN.with(Flags::PSH));
-            segment.len = len as u32;
+        let piece = transmit.segments(limit).next()?;
+        let (segment, start, len) = (piece.segment(), u64::from(piece.start()), u64::from(piece.payload()));
+        let size = transmit.gso_size();
+        if !transmit.is_cut_up() {
+            self.cutting = Some(Cutting { id, transmit, offset });
         }
         self.counters.packets_out += 1;
-        let cut = self.config.cut;
         let entry = self.entry(id)?;
-        let payload = entry.sending.read(offset, len);
+        let payload = entry.sending.read(offset + start, len);
         let headers = Headers::between(&segment, entry.tuple.local, entry.tuple.remote)?;
         let mut headers = headers.choosing(entry.connection.ip_choices());
         match cut {
             Cut::Segments => headers.cover(payload),
             Cut::SuperPackets => headers.leave_checksum(),
         }
-        let gso_size = (len > size).then_some(gso_size as u16);
+        let gso_size = (len > u64::from(size)).then_some(size as u16);
         Some(Outgoing { headers, payload, gso_size })
     }
 

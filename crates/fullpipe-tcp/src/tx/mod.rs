@@ -1,5 +1,12 @@
-//! The sending half: what to send next and when. Nothing here decides how much the path bears.
+//! The sending half: what to send next and when. Nothing here decides how much the path bears, and nothing elsewhere
+//! can make a [`Transmit`] that carries data.
 
 pub(crate) mod build;
+pub(crate) mod fresh;
 pub(crate) mod pacer;
 pub(crate) mod queue;
+pub(crate) mod retransmit;
+mod transmit;
+
+pub(crate) use transmit::Departure;
+pub use transmit::{Piece, Segments, Transmit};

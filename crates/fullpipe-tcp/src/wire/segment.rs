@@ -1,6 +1,6 @@
 //! A segment's header as a value. Payload is a length only: the engine never sees bytes.
 
-use fullpipe_units::Ecn;
+use fullpipe_units::{Ecn, Instant};
 
 use super::SeqNum;
 
@@ -68,6 +68,14 @@ pub struct Timestamps {
     pub value: u32,
     /// The other side's clock, echoed.
     pub echo: u32,
+}
+
+impl Timestamps {
+    /// This side's clock at `now`: milliseconds, starting above zero.
+    pub(crate) fn clock(now: Instant) -> u32 {
+        // Truncation is the option's own wrap.
+        (now.as_nanos() / 1_000_000) as u32 + 1
+    }
 }
 
 /// Options that only a SYN carries.

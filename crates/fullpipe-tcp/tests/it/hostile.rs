@@ -234,10 +234,10 @@ impl World {
         let mut count = 0;
         loop {
             let before = self.conn.snapshot();
-            let Some(transmit) = self.conn.poll_transmit(self.now) else { break };
+            let Some(mut transmit) = self.conn.poll_transmit(self.now) else { break };
             count += 1;
             assert!(count < 2_000, "transmits for ever");
-            let segment = transmit.segment;
+            let segment = transmit.segment().clone();
             if segment.flags.has(Flags::SYN) {
                 self.iss = segment.seq;
                 self.send(true, segment);
@@ -257,15 +257,8 @@ impl World {
                 assert!(before.inflight + u64::from(segment.len) <= allowed, "beyond cwnd");
                 self.sent_to = end;
             }
-            let size = if transmit.gso_size == 0 { u32::MAX } else { transmit.gso_size };
-            let mut at = 0;
-            loop {
-                let len = (segment.len - at).min(size);
-                self.send(true, Segment { seq: segment.seq.plus(at.into()), len, ..segment.clone() });
-                at += len;
-                if at >= segment.len {
-                    break;
-                }
+            for piece in transmit.segments(0) {
+                self.send(true, piece.segment());
             }
         }
         assert!(self.conn.poll_timeout() > self.now, "a timer is due after everything was handled");

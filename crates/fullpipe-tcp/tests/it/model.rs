@@ -283,17 +283,19 @@ impl World {
         loop {
             let host = &mut self.hosts[side as usize];
             let before = host.conn.snapshot();
-            let Some(transmit) = host.conn.poll_transmit(self.now) else { break };
+            let Some(mut transmit) = host.conn.poll_transmit(self.now) else { break };
             count += 1;
             assert!(count < 10_000, "transmits for ever");
-            let segment = transmit.segment;
+            let segment = transmit.segment().clone();
             if segment.flags.has(Flags::SYN) {
                 self.isn[side as usize] = segment.seq.0;
                 self.scale[side as usize] = segment.syn.and_then(|syn| syn.window_scale);
             } else {
                 self.check_new_data(side, &segment, before.inflight, before.cwnd);
             }
-            self.send(side, &segment, transmit.gso_size);
+            for piece in transmit.segments(0) {
+                self.send(side, piece.segment());
+            }
         }
         let due = self.hosts[side as usize].conn.poll_timeout();
         assert!(due > self.now, "a timer is due after everything was handled");
@@ -315,43 +317,28 @@ impl World {
         host.sent_to = end;
     }
 
-    fn send(&mut self, side: Side, segment: &Segment, gso_size: u32) {
-        let size = if gso_size == 0 { u32::MAX } else { gso_size };
-        let mut at = 0;
-        loop {
-            let len = (segment.len - at).min(size);
-            let ecn = match segment.ecn {
-                ecn if self.weather.bleached || !ecn.is_capable() => Ecn::NotEct,
-                ecn => {
-                    if self.percent(self.weather.loss_percent) {
-                        Ecn::Ce
-                    } else {
-                        ecn
-                    }
-                }
-            };
-            let flags = if at > 0 { segment.flags.without(Flags::CWR) } else { segment.flags };
-            let piece = Segment { seq: segment.seq.plus(at.into()), len, ecn, flags, ..segment.clone() };
-            at += len;
-            if !self.percent(self.weather.loss_percent) {
-                let copies = 1 + u64::from(self.percent(self.weather.duplicate_percent));
-                for _ in 0..copies {
-                    let mut delay = self.weather.delay_us;
-                    if self.percent(self.weather.reorder_percent) {
-                        delay += delay / 2 + 300;
-                    }
-                    self.ordinal += 1;
-                    delay += draw(self.weather.seed, 10, self.ordinal) % (self.weather.jitter_us + 1);
-                    self.put(side, &piece, Duration::from_micros(delay));
-                }
-                if self.percent(self.weather.straggler_percent) {
-                    let weeks = Duration::from_secs(draw(self.weather.seed, 11, self.ordinal) % OLDEST_COPY);
-                    self.put(side, &piece, weeks);
-                }
+    fn send(&mut self, side: Side, mut piece: Segment) {
+        if self.weather.bleached || !piece.ecn.is_capable() {
+            piece.ecn = Ecn::NotEct;
+        } else if self.percent(self.weather.loss_percent) {
+            piece.ecn = Ecn::Ce;
+        }
+        if self.percent(self.weather.loss_percent) {
+            return;
+        }
+        let copies = 1 + u64::from(self.percent(self.weather.duplicate_percent));
+        for _ in 0..copies {
+            let mut delay = self.weather.delay_us;
+            if self.percent(self.weather.reorder_percent) {
+                delay += delay / 2 + 300;
             }
-            if at >= segment.len {
-                return;
-            }
+            self.ordinal += 1;
+            delay += draw(self.weather.seed, 10, self.ordinal) % (self.weather.jitter_us + 1);
+            self.put(side, &piece, Duration::from_micros(delay));
+        }
+        if self.percent(self.weather.straggler_percent) {
+            let weeks = Duration::from_secs(draw(self.weather.seed, 11, self.ordinal) % OLDEST_COPY);
+            self.put(side, &piece, weeks);
         }
     }
 

@@ -99,7 +99,7 @@ fn tcp_1_every_state_across_the_wrap() {
                 pair.server = Connection::client(config(Algorithm::Reno));
                 pair.server.open();
             }
-            (pair.client.iss, pair.server.iss) = (iss, iss);
+            (pair.client.sender.iss, pair.server.sender.iss) = (iss, iss);
             pair.client.open();
             pair.run(60);
             let halfway = if together { State::SynReceived } else { State::SynSent };
@@ -163,8 +163,8 @@ fn ch_6_forged_segments_start_no_loop() {
                         len,
                         flags,
                         ..super::super::reset::bare(
-                            from.iss.plus(1).plus((from.snd_nxt as i64 + distance) as u64),
-                            Some(to.iss.plus(1).plus((to.snd_nxt as i64 + distance) as u64)),
+                            from.sender.iss.plus(1).plus((from.sender.snd_nxt() as i64 + distance) as u64),
+                            Some(to.sender.iss.plus(1).plus((to.sender.snd_nxt() as i64 + distance) as u64)),
                         )
                     };
                     let (a, b) = (forged(&pair.client, &pair.server), forged(&pair.server, &pair.client));

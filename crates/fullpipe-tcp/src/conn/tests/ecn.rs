@@ -126,8 +126,11 @@ fn ecn_2_one_reduction_for_a_window() {
     }
     // ECN-1: every other ACK releases a segment, as in recovery, and the window ends at the threshold: no growth meanwhile.
     assert_eq!(sends, [1, 0, 1, 0, 1, 0, 1, 0, 0]);
-    assert_eq!((script.conn.stats().ecn_reductions, script.conn.control.ssthresh), (1, 5 * MSS));
-    assert_eq!(script.conn.control.cwnd, 5 * MSS);
+    assert_eq!(
+        (script.conn.stats().ecn_reductions, script.conn.sender.decision.control.ssthresh),
+        (1, 5 * MSS)
+    );
+    assert_eq!(script.conn.sender.decision.control.cwnd, 5 * MSS);
     let new: Vec<_> = script.segments.iter().map(|(_, s)| s).filter(|s| s.len > 0).collect();
     let cwr: Vec<_> = new.iter().map(|segment| ecn_bits(segment).1).collect();
     assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
@@ -147,7 +150,7 @@ fn ecn_3_two_segments_are_the_least() {
     script.write(200 * MSS);
     let mut una = 0;
     for round in 1..12 {
-        while una < script.conn.snd_nxt && script.segments.len() < 300 {
+        while una < script.conn.sender.snd_nxt() && script.segments.len() < 300 {
             una += MSS;
             echo(&mut script, 100 * round, una);
             if una.is_multiple_of(4 * MSS) {
@@ -156,8 +159,8 @@ fn ecn_3_two_segments_are_the_least() {
         }
     }
     assert!(script.conn.stats().ecn_reductions >= 3);
-    assert_eq!(script.conn.control.cwnd, 2 * MSS);
-    assert_eq!(script.conn.control.ssthresh, 2 * MSS);
+    assert_eq!(script.conn.sender.decision.control.cwnd, 2 * MSS);
+    assert_eq!(script.conn.sender.decision.control.ssthresh, 2 * MSS);
 }
 
 /// A loss in the round trip that a mark reduces: PRR goes on, and nothing is cut twice.
@@ -174,9 +177,9 @@ fn a_loss_behind_a_mark_is_paid_for() {
     // It takes its turn.
     script.ack(101, MSS, &[(2 * MSS, 6 * MSS)]);
     assert_eq!((script.conn.stats().recoveries, script.conn.stats().retransmits), (1, 1));
-    assert_eq!(script.conn.control.ssthresh, 5 * MSS);
+    assert_eq!(script.conn.sender.decision.control.ssthresh, 5 * MSS);
     script.ack(200, 10 * MSS, &[]);
-    assert_eq!(script.conn.phase, super::super::Phase::Open);
+    assert_eq!(script.conn.sender.recovery.phase, crate::recovery::Phase::Open);
     // One segment more by now: recovery is over.
     assert_eq!((script.windows(), script.conn.stats().ecn_reductions), ((6, 5), 1));
 }
@@ -192,11 +195,11 @@ fn a_loss_and_a_mark_are_one_reduction() {
     script.ack(101, 0, &[(MSS, 3 * MSS)]);
     script.ack(102, 0, &[(MSS, 4 * MSS)]);
     assert_eq!(script.conn.stats().recoveries, 1);
-    let window = script.conn.control.cwnd;
+    let window = script.conn.sender.decision.control.cwnd;
     echo(&mut script, 103, 0);
-    assert_eq!((script.conn.stats().ecn_reductions, script.conn.control.cwnd), (0, window));
+    assert_eq!((script.conn.stats().ecn_reductions, script.conn.sender.decision.control.cwnd), (0, window));
     let again: Vec<_> =
-        script.segments.iter().map(|(_, s)| s).filter(|s| s.seq == script.conn.iss.plus(1)).collect();
+        script.segments.iter().map(|(_, s)| s).filter(|s| s.seq == script.conn.sender.iss.plus(1)).collect();
     assert_eq!(again.iter().map(|s| s.ecn).collect::<Vec<_>>(), [Ecn::NotEct]);
     assert!(!ecn_bits(again[0]).1, "it is new data that says CWR");
     script.ack(200, 10 * MSS, &[]);

@@ -55,7 +55,7 @@ fn ss_4_an_unused_window_does_not_grow() {
 #[test]
 fn ss_5_idle_decay() {
     let mut script = Script::warm(Algorithm::Reno, 40);
-    let (at, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (at, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(MSS);
     script.ack(at + 100, una + MSS, &[]);
     script.run(at + 2100);
@@ -139,7 +139,7 @@ fn pc_3_idle_time_is_no_credit() {
     script.run(10_000);
     script.clear();
     script.write(100 * MSS);
-    let quantum = script.conn.release().quantum.div_ceil(MSS);
+    let quantum = script.conn.sender.release().quantum.div_ceil(MSS);
     assert!(script.data_segments() <= 2 * quantum, "more than a quantum and its first successor");
 }
 

@@ -14,6 +14,7 @@ use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 
 use super::*;
+use crate::recovery::LossRecovery;
 
 /// The parts of a connection that a segment may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,25 +140,44 @@ fn text(part: &dyn Debug) -> String {
 
 impl Parts {
     fn of(conn: &Connection) -> Self {
-        let Connection { board, rack, newreno, rto, probe, prr, undo, phase, rtt, rate, control, .. } = conn;
-        let received = &conn.reassembly;
-        let in_time_wait = conn.time_wait.as_ref().and_then(|wait| wait.acknowledgement(START).timestamps);
-        let echoed = in_time_wait.map_or(conn.ts_recent, |timestamps| timestamps.echo);
+        let LossRecovery { board, rack, newreno, rto, probe, prr, undo, phase, .. } = &conn.sender.recovery;
+        let (rtt, rate, control) = (&conn.sender.rtt, &conn.sender.rate, &conn.sender.decision.control);
+        let received = &conn.receiver.reassembly;
+        let in_time_wait =
+            conn.lifecycle.time_wait.as_ref().and_then(|wait| wait.acknowledgement(START).timestamps);
+        let echoed = in_time_wait.map_or(conn.receiver.ts_recent, |timestamps| timestamps.echo);
         // Linux begins TIME-WAIT anew with each segment that it answers.
-        let timer = conn.retransmit_timer.filter(|_| conn.time_wait.is_none());
+        let timer = conn.sender.timer.filter(|_| conn.lifecycle.time_wait.is_none());
         Self {
-            timestamp: text(&(echoed, conn.ts_recent_at)),
+            timestamp: text(&(echoed, conn.receiver.ts_recent_at)),
             acknowledged: text(&(
-                (conn.snd_una, conn.snd_nxt, conn.finished, conn.unanswered_probes, conn.heard_at),
+                (
+                    conn.sender.snd_una,
+                    conn.sender.snd_nxt(),
+                    conn.lifecycle.finished,
+                    conn.sender.unanswered_probes,
+                    conn.sender.heard_at,
+                ),
                 (board, rack, newreno, rto, probe, prr, undo, phase, rtt, rate, control),
-                (timer, &conn.stats),
+                (timer, &conn.sender.stats),
             )),
-            window: text(&(conn.snd_wnd, conn.max_snd_wnd, conn.snd_wl1, conn.mss)),
+            window: text(&(
+                conn.sender.peer.wnd,
+                conn.sender.peer.max,
+                conn.sender.peer.wl1,
+                conn.sender.mss,
+            )),
             data: text(&(
                 (received.rcv_nxt(), received.held_bytes(), received.highest(), received.recent()),
-                (conn.fin_at, conn.rcv_mss, conn.copied, conn.window.edge(), conn.window.rtt()),
+                (
+                    conn.receiver.fin_at,
+                    conn.receiver.rcv_mss,
+                    conn.receiver.copied,
+                    conn.receiver.window.edge(),
+                    conn.receiver.window.rtt(),
+                ),
             )),
-            state: text(&(conn.state, conn.over)),
+            state: text(&(conn.state(), conn.lifecycle.over)),
         }
     }
 
@@ -307,8 +327,8 @@ impl Scene {
             rcv_nxt: PEER_ISS.plus(1),
             last_ack_sent: PEER_ISS.plus(1),
             edge: PEER_ISS.plus(1),
-            snd_una: script.conn.iss,
-            snd_nxt: script.conn.iss,
+            snd_una: script.conn.sender.iss,
+            snd_nxt: script.conn.sender.iss,
             max_snd_wnd: u64::from(WINDOW_KIB) << 10,
             ts_recent: None,
             reported: (self == Self::Hole).then(|| PEER_ISS.plus(1 + RECEIVED + 1500)),
@@ -319,7 +339,7 @@ impl Scene {
                 wire.snd_nxt = end;
             }
             if sent.flags.has(Flags::ACK) {
-                let shift = if sent.flags.has(Flags::SYN) { 0 } else { script.conn.window.scale() };
+                let shift = if sent.flags.has(Flags::SYN) { 0 } else { script.conn.receiver.window.scale() };
                 wire.last_ack_sent = sent.ack;
                 wire.edge = sent.ack.plus(u64::from(sent.window) << shift);
                 wire.ts_recent = sent.timestamps.map(|stamps| stamps.echo);
@@ -334,7 +354,7 @@ impl Scene {
         wire.rcv_nxt = PEER_ISS.plus(1 + data + fin);
         if self != Self::SynReceived {
             let fin = u64::from(matches!(self, Self::FinWait2 | Self::TimeWait));
-            wire.snd_una = script.conn.iss.plus(1 + 8 * MSS + fin);
+            wire.snd_una = script.conn.sender.iss.plus(1 + 8 * MSS + fin);
         }
         // What brought the last data was no ACK of ours yet.
         if self == Self::Delaying {
@@ -511,7 +531,7 @@ fn options_that_were_not_agreed_on_mean_nothing() {
     let mut script = Script::client(Config { sack: false, ..config(Algorithm::Reno) });
     script.write(8 * MSS);
     script.ack(100, 0, &[(4 * MSS, 8 * MSS)]);
-    assert_eq!(script.conn.board.sacked_segments(), 0);
+    assert_eq!(script.conn.sender.recovery.board.sacked_segments(), 0);
 }
 
 fn forgeries() -> impl Strategy<Value = Vec<Forgery>> {
@@ -542,7 +562,7 @@ proptest! {
             }
         }
         let received = script.conn.received();
-        let una = script.conn.snd_una;
+        let una = script.conn.sender.snd_una;
         script.run(script.elapsed().as_millis() + 20);
         let segment = Segment {
             seq: wire.rcv_nxt,
@@ -551,7 +571,7 @@ proptest! {
         };
         script.inject(&segment);
         prop_assert_eq!(script.conn.received(), received + 100);
-        prop_assert_eq!(script.conn.snd_una - una, u64::from(wire.snd_nxt.0.wrapping_sub(wire.snd_una.0)));
+        prop_assert_eq!(script.conn.sender.snd_una - una, u64::from(wire.snd_nxt.0.wrapping_sub(wire.snd_una.0)));
         prop_assert!(script.conn.state() == State::Established);
     }
 }

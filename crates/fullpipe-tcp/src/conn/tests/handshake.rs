@@ -18,8 +18,8 @@ fn seconds(script: &Script, kind: &str) -> Vec<u64> {
 fn tcp_1_handshake_across_the_wrap() {
     for iss in [SeqNum(1), SeqNum(u32::MAX - 4), SeqNum(u32::MAX)] {
         let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
-        pair.client.iss = iss;
-        pair.server.iss = iss;
+        pair.client.sender.iss = iss;
+        pair.server.sender.iss = iss;
         pair.client.open();
         pair.write(Side::Client, 100 * MSS);
         pair.client.close();
@@ -38,7 +38,8 @@ fn tcp_2_a_stray_syn_ack_is_reset() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
     script.conn.open();
     script.flush();
-    let stray = Segment { ack: script.conn.iss.plus(2), ..script.syn_ack(Some(7), Some(1460), true, true) };
+    let stray =
+        Segment { ack: script.conn.sender.iss.plus(2), ..script.syn_ack(Some(7), Some(1460), true, true) };
     script.clear();
     script.inject(&stray);
     script.sent(&["0 ms rst 1"]);
@@ -120,7 +121,7 @@ fn a_repeated_syn_gives_no_rtt() {
     let answer = script.syn_ack(Some(10), Some(1460), true, true);
     script.inject(&answer);
     assert_eq!(script.conn.snapshot().srtt, None);
-    assert_eq!(script.conn.rto.timeout(&script.conn.rtt), Duration::from_secs(1));
+    assert_eq!(script.conn.sender.recovery.rto.timeout(&script.conn.sender.rtt), Duration::from_secs(1));
 }
 
 fn with_answer(scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool) -> Script {
@@ -198,7 +199,7 @@ fn ws_3_no_scaling_unless_both_ask() {
     }
     let largest = script.segments.iter().map(|(_, segment)| segment.window).max().expect("acknowledges");
     assert!(largest > 60_000, "{largest}");
-    let edge = script.conn.window.edge() - script.conn.reassembly.rcv_nxt();
+    let edge = script.conn.receiver.window.edge() - script.conn.receiver.reassembly.rcv_nxt();
     assert!(edge <= 65_535, "{edge}");
 }
 

@@ -9,16 +9,16 @@ fn ranges_above_holes() {
     for (buffer, most) in [(4_608, 64), (1 << 20, (1 << 20) / 832)] {
         let mut script =
             Script::client(Config { rcvbuf: Buffer::Fixed(Bytes::new(buffer)), ..config(Algorithm::Reno) });
-        let room = script.conn.window.edge();
+        let room = script.conn.receiver.window.edge();
         for offset in (1..room).step_by(2) {
             script.data(1, offset, 1);
             script.conn.check();
         }
-        let held = script.conn.reassembly.held_bytes();
+        let held = script.conn.receiver.reassembly.held_bytes();
         assert_eq!(held, most.min(room / 2), "one octet each");
         script.clear();
         script.data(2, 0, 2 * held);
-        assert_eq!((script.conn.readable(), script.conn.reassembly.held_bytes()), (2 * held, 0));
+        assert_eq!((script.conn.readable(), script.conn.receiver.reassembly.held_bytes()), (2 * held, 0));
     }
 }
 
@@ -46,7 +46,8 @@ fn an_octet_for_each_timeout() {
         at = script.conn.poll_timeout().saturating_since(START).as_millis().max(at) + 1;
         script.ack(at, acked, &[]);
         script.conn.check();
-        let (remembered, records) = (script.conn.rack.remembered(), script.conn.board.outstanding());
+        let (remembered, records) =
+            (script.conn.sender.recovery.rack.remembered(), script.conn.sender.recovery.board.outstanding());
         assert!(remembered <= 2 * records, "{remembered} of {records} after {acked}");
     }
     assert!(script.conn.stats().timeouts > 400, "{:?}", script.conn.stats());

@@ -55,7 +55,7 @@ fn rk_3_reordering_once_seen() {
 #[test]
 fn rk_5_a_lost_retransmission() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(100 * MSS);
     script.clear();
     // The first of twenty is lost; SACKs a millisecond apart.
@@ -63,7 +63,7 @@ fn rk_5_a_lost_retransmission() {
         script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
     }
     let resent = |script: &Script| {
-        let first = script.conn.iss.plus(1).plus(una);
+        let first = script.conn.sender.iss.plus(1).plus(una);
         script.segments.iter().filter(|(_, s)| s.seq == first).map(|(at, _)| *at - start).collect::<Vec<_>>()
     };
     assert_eq!(resent(&script), [102]);
@@ -106,9 +106,9 @@ fn prr_7_a_lost_retransmission_reduces_again() {
         script.ack(start + 215, una, &[(una + 24 * MSS, una + 27 * MSS), (una + MSS, una + 23 * MSS)]);
         assert_eq!(script.conn.stats().retransmits, 3);
         assert_eq!(state(&script), (episodes, ssthresh));
-        let end = script.conn.snd_nxt;
+        let end = script.conn.sender.snd_nxt();
         script.ack(start + 320, end, &[]);
-        assert_eq!((script.conn.phase, script.conn.stats().timeouts), (Phase::Open, 0));
+        assert_eq!((script.conn.sender.recovery.phase, script.conn.stats().timeouts), (Phase::Open, 0));
     }
 }
 
@@ -117,21 +117,21 @@ fn prr_7_a_lost_retransmission_reduces_again() {
 #[test]
 fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(20 * MSS);
     // All are lost, the probe with them; the timeout sends the first.
     script.run(start + 502);
     script.ack(start + 602, at(1), &[]);
     script.ack(start + 702, at(2), &[]);
-    assert_eq!((script.conn.phase, script.windows().1), (Phase::Loss, 10));
+    assert_eq!((script.conn.sender.recovery.phase, script.windows().1), (Phase::Loss, 10));
     // Of those that are sent again now the first is lost, and those behind it arrive.
-    let sent = script.conn.board.inflight() / MSS;
+    let sent = script.conn.sender.recovery.board.inflight() / MSS;
     assert!(sent >= 2, "{sent}");
     script.write(100 * MSS);
     script.ack(start + 802, at(2), &[(at(3), at(4))]);
     script.run(start + 830);
-    assert!(matches!(script.conn.phase, Phase::Recovery { .. }));
+    assert!(matches!(script.conn.sender.recovery.phase, Phase::Recovery { .. }));
     assert_eq!((script.conn.stats().recoveries, script.windows().1), (1, 2));
     assert_eq!(script.conn.stats().timeouts, 1);
 }
@@ -141,7 +141,7 @@ fn a_retransmission_lost_after_a_timeout_begins_recovery() {
 #[test]
 fn sk_4_what_is_sent_next() {
     let mut script = Script::warm(Algorithm::Cubic, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(30 * MSS);
     script.clear();
@@ -156,7 +156,7 @@ fn sk_4_what_is_sent_next() {
 #[test]
 fn fr_1_limited_transmit() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(100 * MSS);
     script.clear();
     script.ack(start + 100, una, &[(una + MSS, una + 2 * MSS)]);
@@ -170,14 +170,16 @@ fn fr_1_limited_transmit() {
 #[test]
 fn a_loss_within_recovery_begins_the_next() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(100 * MSS);
     // Segment 0 is lost; 20 and 21 are limited transmit, what follows is sent in recovery.
     for i in 1..20 {
         script.ack(start + 99 + i, una, &[(at(1), at(i + 1))]);
     }
-    let state = |script: &Script| (script.conn.stats().recoveries, script.conn.control.ssthresh / MSS);
+    let state = |script: &Script| {
+        (script.conn.stats().recoveries, script.conn.sender.decision.control.ssthresh / MSS)
+    };
     assert_eq!(state(&script), (1, 10));
     // So is 22; three segments above it tell, and it is sent again.
     script.ack(start + 205, una, &[(at(23), at(26)), (at(1), at(22))]);
@@ -185,17 +187,17 @@ fn a_loss_within_recovery_begins_the_next() {
     assert_eq!(state(&script), (2, 5));
     assert_eq!(script.conn.stats().timeouts, 0);
     // All is repaired: the second recovery ends, and no third begins.
-    let end = script.conn.snd_nxt;
+    let end = script.conn.sender.snd_nxt();
     script.ack(start + 330, end, &[]);
     assert_eq!(state(&script), (2, 5));
-    assert_eq!(script.conn.phase, super::super::Phase::Open);
+    assert_eq!(script.conn.sender.recovery.phase, crate::recovery::Phase::Open);
 }
 
 /// FR-4, INV-3: two losses in a window of twenty are repaired in one episode: no timeout, one cut.
 #[test]
 fn fr_4_two_losses_in_a_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(20 * MSS);
     script.clear();
     let at = |i: u64| una + i * MSS;
@@ -211,22 +213,22 @@ fn fr_4_two_losses_in_a_window() {
         script.lines.iter().filter(|l| l.ends_with(&format!("{}..{}", at(10), at(11)))).collect();
     assert!(script.lines.contains(&first));
     assert_eq!(second.len(), 1);
-    assert_eq!(script.conn.control.ssthresh, 10 * MSS);
+    assert_eq!(script.conn.sender.decision.control.ssthresh, 10 * MSS);
     script.ack(start + 202, at(10), &[(at(11), at(20))]);
-    assert!(matches!(script.conn.phase, Phase::Recovery { .. }));
+    assert!(matches!(script.conn.sender.recovery.phase, Phase::Recovery { .. }));
     script.ack(start + 220, at(20), &[]);
-    assert_eq!(script.conn.phase, Phase::Open);
+    assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
     assert_eq!(script.windows(), (10, 10));
     let stats = script.conn.stats();
     assert_eq!((stats.retransmits, stats.timeouts, stats.recoveries), (2, 0, 1));
 }
 
-use super::super::Phase;
+use crate::recovery::Phase;
 
 /// Sends per SACK: a flight of twenty, the first lost, one SACK at a time, data without end.
 fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
     let mut script = Script::warm(cc, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(1000 * MSS);
     script.clear();
     let mut sends = Vec::new();
@@ -244,7 +246,7 @@ fn prr_1_reno() {
     let (sends, mut script, una) = sends_per_sack(Algorithm::Reno);
     assert_eq!(sends, [1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]);
     // PRR-5: at the end the window is the threshold.
-    let until = script.conn.snd_nxt;
+    let until = script.conn.sender.snd_nxt();
     let at = script.elapsed().as_millis() + 100;
     script.ack(at, una + 20 * MSS, &[]);
     script.ack(at, until, &[]);
@@ -257,14 +259,14 @@ fn prr_2_cubic() {
     let (sends, script, _) = sends_per_sack(Algorithm::Cubic);
     assert_eq!(sends[..2], [1, 1]);
     assert_eq!(sends[2..], [1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1]);
-    assert_eq!(script.conn.control.ssthresh, 14 * MSS);
+    assert_eq!(script.conn.sender.decision.control.ssthresh, 14 * MSS);
 }
 
 /// PRR-4: heavy loss: fifteen of twenty gone, and no ACK releases more than it delivered plus one.
 #[test]
 fn prr_4_heavy_loss() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(1000 * MSS);
     script.clear();
     for i in 15..20 {
@@ -290,7 +292,7 @@ fn prr_6_nothing_delivered_nothing_sent() {
 #[test]
 fn tlp_2_a_repaired_tail_costs_one_reduction() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(20 * MSS);
     script.clear();
     script.ack(start + 100, una + 19 * MSS, &[]);
@@ -312,7 +314,7 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
 #[test]
 fn tlp_3_a_needless_probe_costs_nothing() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(20 * MSS);
     script.run(start + 210);
     assert_eq!(script.conn.stats().probes, 1);
@@ -322,7 +324,7 @@ fn tlp_3_a_needless_probe_costs_nothing() {
     script.write(MSS);
     script.ack(start + 410, una + 21 * MSS, &[]);
     assert!(script.windows().0 >= window, "{} of {window}", script.windows().0);
-    assert_eq!(script.conn.control.ssthresh / MSS, u64::MAX / MSS);
+    assert_eq!(script.conn.sender.decision.control.ssthresh / MSS, u64::MAX / MSS);
 }
 
 /// SK-6: blocks outside what is outstanding are ignored.
@@ -332,6 +334,6 @@ fn sk_6_absurd_blocks() {
     script.write(5 * MSS);
     script.clear();
     script.ack(100, 0, &[(6 * MSS, 8 * MSS), (3 * MSS, 2 * MSS)]);
-    assert_eq!(script.conn.board.sacked_segments(), 0);
+    assert_eq!(script.conn.sender.recovery.board.sacked_segments(), 0);
     assert_eq!(script.conn.snapshot().delivered, 0);
 }

@@ -29,11 +29,11 @@ mod without_sack;
 
 use fullpipe_units::{Bytes, Duration, Ecn, Instant};
 
-use super::input::clock;
 use super::{Config, Connection, Event, State};
 use crate::Tunables;
 use crate::buffers::{Buffer, WindowRule};
 use crate::cc::Algorithm;
+use crate::tx::Transmit;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
 
 /// Payload of a full segment with timestamps on an MTU of 1500.
@@ -43,6 +43,11 @@ const START: Instant = Instant::from_nanos(1_000_000_000);
 /// The path of a script: the handshake's RTT.
 const RTT: u64 = 100;
 const PEER_ISS: SeqNum = SeqNum(7_000);
+
+/// The clock of the timestamps option.
+fn clock(now: Instant) -> u32 {
+    Timestamps::clock(now)
+}
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -115,7 +120,7 @@ impl Script {
     fn syn_ack(&self, scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool) -> Segment {
         Segment {
             seq: PEER_ISS,
-            ack: self.conn.iss.plus(1),
+            ack: self.conn.sender.iss.plus(1),
             len: 0,
             window: 65_160,
             flags: Flags::SYN.with(Flags::ACK),
@@ -134,13 +139,15 @@ impl Script {
         let age = if len > 0 { RTT as u32 } else { 0 };
         Segment {
             seq: PEER_ISS.plus(1).plus(seq),
-            ack: self.conn.iss.plus(1).plus(ack),
+            ack: self.conn.sender.iss.plus(1).plus(ack),
             len,
             window: self.window,
             flags: Flags::ACK,
             timestamps: self
                 .conn
-                .has_timestamps
+                .sender
+                .agreed
+                .timestamps
                 .then(|| Timestamps { value: clock(self.now), echo: clock(self.now) - age }),
             syn: None,
             sack: SackBlocks::default(),
@@ -158,7 +165,7 @@ impl Script {
         self.run(at);
         let mut segment = self.segment(self.peer_sent, 0, ack);
         for &(start, end) in sack {
-            let origin = self.conn.iss.plus(1);
+            let origin = self.conn.sender.iss.plus(1);
             assert!(segment.sack.push(origin.plus(start), origin.plus(end)));
         }
         self.inject(&segment);
@@ -167,7 +174,7 @@ impl Script {
     /// At `at` ms: `len` octets of the peer at its offset `seq`.
     fn data(&mut self, at: u64, seq: u64, len: u64) {
         self.run(at);
-        let segment = self.segment(seq, len as u32, self.conn.snd_una);
+        let segment = self.segment(seq, len as u32, self.conn.sender.snd_una);
         self.inject(&segment);
     }
 
@@ -204,7 +211,7 @@ impl Script {
         while let Some(transmit) = self.conn.poll_transmit(self.now) {
             transmissions += 1;
             assert!(transmissions < 100_000, "transmits for ever");
-            for segment in wire_segments(&transmit.segment, transmit.gso_size) {
+            for segment in wire_segments(transmit) {
                 let at = self.elapsed();
                 self.lines.push(format!("{} {}", at_text(at), describe(&self.conn, &segment)));
                 self.segments.push((at.as_millis(), segment));
@@ -235,7 +242,10 @@ impl Script {
 
     /// Window and threshold in segments.
     fn windows(&self) -> (u64, u64) {
-        (self.conn.effective_cwnd() / self.conn.mss, self.conn.control.ssthresh / self.conn.mss)
+        (
+            self.conn.sender.effective_cwnd() / self.conn.sender.mss,
+            self.conn.sender.decision.control.ssthresh / self.conn.sender.mss,
+        )
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -244,18 +254,8 @@ impl Script {
 }
 
 /// What leaves the host: a super-segment as the segments it is cut into.
-fn wire_segments(segment: &Segment, gso_size: u32) -> Vec<Segment> {
-    if gso_size == 0 || segment.len <= gso_size {
-        return vec![segment.clone()];
-    }
-    (0..segment.len.div_ceil(gso_size))
-        .map(|i| Segment {
-            seq: segment.seq.plus(u64::from(i * gso_size)),
-            len: gso_size.min(segment.len - i * gso_size),
-            flags: if i > 0 { segment.flags.without(Flags::CWR) } else { segment.flags },
-            ..segment.clone()
-        })
-        .collect()
+fn wire_segments(mut transmit: Transmit) -> Vec<Segment> {
+    transmit.segments(0).map(|piece| piece.segment()).collect()
 }
 
 fn at_text(at: Duration) -> String {
@@ -266,7 +266,7 @@ fn at_text(at: Duration) -> String {
 /// One segment of `conn` in words.
 fn describe(conn: &Connection, segment: &Segment) -> String {
     let offset = |seq: SeqNum, origin: SeqNum| i64::from(seq.distance_from(origin.plus(1)));
-    let at = offset(segment.seq, conn.iss);
+    let at = offset(segment.seq, conn.sender.iss);
     if segment.flags.has(Flags::RST) {
         return format!("rst {at}");
     }
@@ -279,12 +279,12 @@ fn describe(conn: &Connection, segment: &Segment) -> String {
     if segment.len > 0 {
         return format!("data {at}..{}", at + i64::from(segment.len));
     }
-    if at < conn.snd_nxt as i64 {
+    if at < conn.sender.snd_nxt() as i64 {
         return format!("window probe {at}");
     }
-    let mut text = format!("ack {}", offset(segment.ack, conn.irs));
+    let mut text = format!("ack {}", offset(segment.ack, conn.receiver.irs));
     for (start, end) in segment.sack.iter() {
-        text += &format!(" sack {}..{}", offset(start, conn.irs), offset(end, conn.irs));
+        text += &format!(" sack {}..{}", offset(start, conn.receiver.irs), offset(end, conn.receiver.irs));
     }
     text
 }

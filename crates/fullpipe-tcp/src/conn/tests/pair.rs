@@ -126,7 +126,7 @@ impl Pair {
         while let Some(transmit) = conn.poll_transmit(self.now) {
             count += 1;
             assert!(count < 100_000, "transmits for ever");
-            for segment in wire_segments(&transmit.segment, transmit.gso_size) {
+            for segment in wire_segments(transmit) {
                 let ordinal = self.ordinals[side as usize];
                 self.ordinals[side as usize] += u64::from(segment.len > 0);
                 let late = match (self.fate)(side, &segment, ordinal) {
@@ -151,7 +151,7 @@ impl Pair {
         self.log
             .iter()
             .filter(|(_, from, segment)| *from == side && segment.len > 0)
-            .map(|(at, _, segment)| (*at, segment.seq.distance_from(conn.iss.plus(1)) as u64))
+            .map(|(at, _, segment)| (*at, segment.seq.distance_from(conn.sender.iss.plus(1)) as u64))
             .collect()
     }
 

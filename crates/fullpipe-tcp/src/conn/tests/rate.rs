@@ -7,13 +7,20 @@ use super::*;
 #[test]
 fn dr_6_application_limited() {
     let mut script = Script::warm(Algorithm::Reno, 40);
-    let una = script.conn.snd_una;
+    let una = script.conn.sender.snd_una;
     let at = script.elapsed().as_millis();
     script.write(20 * MSS);
     // The next write finds room in the window and nothing queued.
     script.write(5 * MSS);
     let snapshot = |script: &Script, i: u64| {
-        script.conn.board.get(script.conn.board.base() + i).expect("outstanding").snapshot
+        script
+            .conn
+            .sender
+            .recovery
+            .board
+            .get(script.conn.sender.recovery.board.base() + i)
+            .expect("outstanding")
+            .snapshot
     };
     assert!(snapshot(&script, 20).app_limited);
     // Once a window full of data was delivered, no more.
@@ -21,7 +28,7 @@ fn dr_6_application_limited() {
     for i in 1..=26 {
         script.ack(at + 100, una + i * MSS, &[]);
     }
-    let newest = script.conn.board.newest().expect("outstanding");
+    let newest = script.conn.sender.recovery.board.newest().expect("outstanding");
     assert!(!newest.snapshot.app_limited);
 }
 
@@ -31,9 +38,9 @@ fn dr_7_at_the_edge_of_the_window() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(10 * MSS);
     script.write(10 * MSS);
-    assert_eq!(script.conn.board.inflight(), 10 * MSS);
+    assert_eq!(script.conn.sender.recovery.board.inflight(), 10 * MSS);
     script.ack(100, MSS, &[]);
-    assert!(!script.conn.board.newest().expect("outstanding").snapshot.app_limited);
+    assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
 /// DR-8: the receiver's window is no sign of a slow application.
@@ -47,8 +54,8 @@ fn dr_8_window_limited_is_not_application_limited() {
     for i in 1..=8 {
         script.ack(100 * i, i * MSS, &[]);
     }
-    assert!(!script.conn.rate.is_app_limited() || script.conn.rate.delivered < 8 * MSS);
-    assert!(!script.conn.board.newest().expect("outstanding").snapshot.app_limited);
+    assert!(!script.conn.sender.rate.is_app_limited() || script.conn.sender.rate.delivered < 8 * MSS);
+    assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
 /// DR-9: one ACK of ten segments is one sample, dated by the last sent of them.
@@ -60,7 +67,7 @@ fn dr_9_a_stretch_ack() {
     assert_eq!(script.conn.stats().acks, 1);
     assert_eq!(script.conn.snapshot().delivered, 10 * MSS);
     // Ten segments in the 100 ms between: 1.158 Mbit/s.
-    let (name, bandwidth) = script.conn.cc.status().values[0];
+    let (name, bandwidth) = script.conn.sender.decision.status().values[0];
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
 
@@ -69,15 +76,15 @@ fn dr_9_a_stretch_ack() {
 #[test]
 fn dr_12_a_timer_asks_too() {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(20 * MSS);
     // At the start of this ACK the window was full; behind it there is room, and nothing to fill it with.
     script.ack(start + 100, una + 10 * MSS, &[]);
-    assert!(!script.conn.rate.is_app_limited());
+    assert!(!script.conn.sender.rate.is_app_limited());
     script.run(start + 310);
     assert_eq!(script.conn.stats().probes, 1);
-    assert!(script.conn.rate.is_app_limited());
-    assert!(script.conn.board.newest().expect("the probe").snapshot.app_limited);
+    assert!(script.conn.sender.rate.is_app_limited());
+    assert!(script.conn.sender.recovery.board.newest().expect("the probe").snapshot.app_limited);
 }
 
 /// DR-10: what is reported selectively and acknowledged later is delivered once.
@@ -98,7 +105,7 @@ fn dr_11_a_retransmission_has_its_own_snapshot() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(10 * MSS);
     script.ack(100, 0, &[(MSS, 4 * MSS)]);
-    let resent = script.conn.board.oldest().expect("outstanding");
+    let resent = script.conn.sender.recovery.board.oldest().expect("outstanding");
     assert_eq!((resent.transmissions, resent.snapshot.delivered), (2, 3 * MSS));
     assert_eq!(resent.sent_at, START + ms(100));
 }

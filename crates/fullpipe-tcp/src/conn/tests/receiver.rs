@@ -113,7 +113,7 @@ fn sack_compression() {
 #[test]
 fn ws_4_the_edge_never_moves_back() {
     let mut script = receiver();
-    let scale = script.conn.window.scale();
+    let scale = script.conn.receiver.window.scale();
     let (mut next, mut edge) = (0, 0);
     for i in 0..2000u64 {
         let len = 1 + fullpipe_units::draw(3, 0, i) % MSS;
@@ -145,7 +145,7 @@ fn ws_4_the_edge_never_moves_back() {
 fn sws_1_no_update_for_a_few_bytes() {
     let mut script = receiver();
     let mut seq = 0;
-    while script.conn.window.remaining(script.conn.received()) >= MSS {
+    while script.conn.receiver.window.remaining(script.conn.received()) >= MSS {
         script.data(10, seq, MSS);
         seq += MSS;
     }
@@ -169,7 +169,7 @@ fn drs_5_a_fixed_buffer() {
     let most = 131_072 * 160 / 256;
     for i in 0..2000 {
         read_data(&mut script, 10 + i / 20, i * MSS, MSS);
-        let room = script.conn.window.remaining(script.conn.received());
+        let room = script.conn.receiver.window.remaining(script.conn.received());
         assert!(room <= most + 1024, "{room}");
     }
 }
@@ -193,11 +193,11 @@ fn paws_1_old_timestamp() {
 #[test]
 fn paws_4_timestamp_wrap() {
     let mut script = receiver();
-    script.conn.ts_recent = u32::MAX - 1;
+    script.conn.receiver.ts_recent = u32::MAX - 1;
     let mut wrapped = script.segment(0, MSS as u32, 0);
     wrapped.timestamps = Some(Timestamps { value: 3, echo: clock(script.now) });
     script.inject(&wrapped);
-    assert_eq!((script.conn.received(), script.conn.ts_recent), (MSS, 3));
+    assert_eq!((script.conn.received(), script.conn.receiver.ts_recent), (MSS, 3));
 }
 
 /// CH-1, CH-5: a SYN on an established connection is challenged, resets nothing and takes no space in

@@ -1,7 +1,7 @@
 //! Recoveries that were not needed, and how they are taken back.
 
-use super::super::Phase;
 use super::*;
+use crate::recovery::Phase;
 
 /// An ACK at `at` that echoes what the peer got at `echo` ms.
 fn ack_echoing(script: &mut Script, at: u64, ack: u64, echo: u64) {
@@ -14,7 +14,7 @@ fn ack_echoing(script: &mut Script, at: u64, ack: u64, echo: u64) {
 /// A flight of twenty whose ACKs all come late.
 fn late_flight() -> (Script, u64, u64) {
     let mut script = Script::warm(Algorithm::Reno, 20);
-    let (start, una) = (script.elapsed().as_millis(), script.conn.snd_una);
+    let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(1000 * MSS);
     script.clear();
     (script, start, una)
@@ -35,10 +35,10 @@ fn frto_1_a_delay_spike() {
             let echo = if eifel { start } else { start + 600 };
             ack_echoing(&mut script, start + 600, una + i * MSS, echo);
         }
-        assert_eq!(script.conn.phase, Phase::Open);
+        assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
         assert!(script.windows().0 >= before.0 && script.windows().1 == before.1, "{:?}", script.windows());
         assert_eq!(script.conn.stats().retransmits, 1, "no go-back-N");
-        assert_eq!(script.conn.board.lost_pending(), 0);
+        assert_eq!(script.conn.sender.recovery.board.lost_pending(), 0);
     }
 }
 
@@ -73,14 +73,14 @@ fn frto_2_real_loss() {
     ]);
     let new = (una + 21 * MSS, una + 23 * MSS);
     script.ack(start + 702, una + MSS, &[new]);
-    assert_eq!(script.conn.phase, Phase::Loss);
+    assert_eq!(script.conn.sender.recovery.phase, Phase::Loss);
     assert!(script.lines[0].ends_with(&format!("data {}..{}", una + MSS, una + 2 * MSS)));
     for (i, acked) in [4, 8, 16, 23].into_iter().enumerate() {
         script.ack(start + 802 + 100 * i as u64, una + acked * MSS, &[new][..usize::from(acked < 23)]);
     }
-    assert_eq!(script.conn.control.ssthresh, 10 * MSS);
+    assert_eq!(script.conn.sender.decision.control.ssthresh, 10 * MSS);
     assert!(script.conn.stats().retransmits >= 20);
-    assert_eq!(script.conn.phase, Phase::Open);
+    assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
 }
 
 /// UN-1: every retransmission of the episode comes back as a duplicate: the reduction is taken back.
@@ -95,7 +95,7 @@ fn un_1_and_3_all_duplicates() {
         for i in 2..20 {
             script.ack(start + 100, una, &[(at(2), at(i + 1))]);
         }
-        assert!(matches!(script.conn.phase, Phase::Recovery { .. }));
+        assert!(matches!(script.conn.sender.recovery.phase, Phase::Recovery { .. }));
         assert_eq!(script.conn.stats().retransmits, 2);
         script.ack(start + 150, at(20), &[]);
         for i in 0..reported {
@@ -152,7 +152,7 @@ fn un_1_an_old_echo() {
         let restored = script.windows().0 >= before.0 && script.windows().1 == before.1;
         assert_eq!(restored, spurious, "{:?}", script.windows());
         if spurious {
-            assert_eq!(script.conn.phase, Phase::Open);
+            assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
         }
     }
 }
@@ -162,11 +162,11 @@ fn un_1_an_old_echo() {
 fn un_4_marks_are_consistent_after_an_undo() {
     let (mut script, start, una) = late_flight();
     script.run(start + 502);
-    assert!(script.conn.board.lost_pending() > 0);
+    assert!(script.conn.sender.recovery.board.lost_pending() > 0);
     script.ack(start + 600, una + MSS, &[(una + 5 * MSS, una + 7 * MSS)]);
-    assert_eq!(script.conn.phase, Phase::Open);
-    let board = &script.conn.board;
+    assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
+    let board = &script.conn.sender.recovery.board;
     assert_eq!(board.lost_pending(), 0);
-    let outstanding = script.conn.snd_nxt - script.conn.snd_una;
+    let outstanding = script.conn.sender.snd_nxt() - script.conn.sender.snd_una;
     assert_eq!(board.inflight(), outstanding - 2 * MSS);
 }

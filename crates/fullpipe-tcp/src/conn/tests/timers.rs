@@ -71,7 +71,7 @@ fn tlp_4_no_probe_with_sacks_held() {
 #[test]
 fn rto_2_slack_of_200_ms() {
     let script = Script::warm(Algorithm::Reno, 160);
-    assert_eq!(script.conn.rto.timeout(&script.conn.rtt).as_millis(), 300);
+    assert_eq!(script.conn.sender.recovery.rto.timeout(&script.conn.sender.rtt).as_millis(), 300);
 }
 
 /// RTO-7: a timeout leaves one segment of window, half the window as threshold, and everything that is
@@ -80,14 +80,18 @@ fn rto_2_slack_of_200_ms() {
 fn rto_7_loss_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let start = script.elapsed().as_millis();
-    let base = script.conn.snd_una;
+    let base = script.conn.sender.snd_una;
     script.write(20 * MSS);
     assert_eq!(script.data_segments(), 20);
     // The probe (202 ms) and the timeout 300 ms after it.
     script.run(start + 502);
     assert_eq!(script.windows(), (1, 10));
     assert_eq!(script.data_segments(), 2);
-    assert_eq!(script.conn.board.lost_pending(), 19 * MSS, "all but the first, which is under way again");
+    assert_eq!(
+        script.conn.sender.recovery.board.lost_pending(),
+        19 * MSS,
+        "all but the first, which is under way again"
+    );
     script.ack(start + 600, base + MSS, &[]);
     assert_eq!(script.windows(), (2, 10));
     script.clear();
@@ -128,7 +132,7 @@ fn progress_ends_the_back_off() {
     script.write(MSS);
     script.run(1250);
     script.ack(1300, MSS, &[]);
-    assert_eq!(script.conn.rto.backoff(), 0);
+    assert_eq!(script.conn.sender.recovery.rto.backoff(), 0);
     assert!(script.conn.poll_timeout().is_never(), "nothing is outstanding");
 }
 
@@ -253,7 +257,7 @@ fn zwp_4_reopening_costs_nothing() {
     script.ack(5_100, 10 * MSS, &[]);
     assert_eq!(script.data_segments(), 10);
     assert_eq!(script.windows(), windows);
-    assert_eq!(script.conn.rto.backoff(), 0);
+    assert_eq!(script.conn.sender.recovery.rto.backoff(), 0);
     let snapshot = script.conn.snapshot();
     assert_eq!((snapshot.lost, snapshot.stats.retransmits), (0, 0));
 }
@@ -270,11 +274,11 @@ fn tcp_7_a_shrunk_window() {
     script.ack(100, 2 * MSS, &[(3 * MSS, 6 * MSS)]);
     script.sent(&["100 ms data 2896..4344"]);
     script.run(150);
-    assert_eq!(script.conn.snd_nxt, 10 * MSS);
+    assert_eq!(script.conn.sender.snd_nxt(), 10 * MSS);
     script.shift = 10;
     script.window = 65_535;
     script.ack(200, 10 * MSS, &[]);
-    assert!(script.data_segments() > 0 && script.conn.snd_nxt > 10 * MSS);
+    assert!(script.data_segments() > 0 && script.conn.sender.snd_nxt() > 10 * MSS);
 }
 
 /// KA-1: an idle connection is silent; nothing is armed.

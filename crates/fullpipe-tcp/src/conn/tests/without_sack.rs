@@ -1,8 +1,8 @@
 //! Recovery where the peer does not report selectively (RFC 6582).
 
-use super::super::Phase;
 use super::pair::{Fate, Pair, Side};
 use super::*;
+use crate::recovery::Phase;
 
 fn plain(cc: Algorithm) -> Config {
     Config { sack: false, ..config(cc) }
@@ -33,14 +33,18 @@ fn fr_2_one_hole() {
         let mut sends = Vec::new();
         for i in 1..20 {
             script.ack(start + 100, una, &[]);
-            let again = script.segments.iter().any(|(_, s)| s.seq == script.conn.iss.plus(1).plus(una));
+            let again =
+                script.segments.iter().any(|(_, s)| s.seq == script.conn.sender.iss.plus(1).plus(una));
             assert_eq!(again, i == 3, "{cc}: duplicate {i}");
             sends.push(script.data_segments());
         }
         assert_eq!(sends, expected, "{cc}");
-        assert_eq!(script.conn.board.inflight(), ssthresh * MSS);
+        assert_eq!(script.conn.sender.recovery.board.inflight(), ssthresh * MSS);
         script.ack(start + 200, una + 22 * MSS, &[]);
-        assert_eq!((script.conn.phase, script.windows()), (Phase::Open, (ssthresh, ssthresh)));
+        assert_eq!(
+            (script.conn.sender.recovery.phase, script.windows()),
+            (Phase::Open, (ssthresh, ssthresh))
+        );
         let stats = script.conn.stats();
         assert_eq!((stats.retransmits, stats.recoveries, stats.timeouts), (1, 1, 0));
     }
@@ -59,12 +63,12 @@ fn fr_3_and_4_two_holes() {
     // The repair arrives: everything below 10.
     script.ack(start + 202, at(10), &[]);
     assert!(script.lines[0].ends_with(&format!("data {}..{}", at(10), at(11))), "{:?}", script.lines);
-    assert!(matches!(script.conn.phase, Phase::Recovery { .. }), "FR-3: it goes on");
+    assert!(matches!(script.conn.sender.recovery.phase, Phase::Recovery { .. }), "FR-3: it goes on");
     // All that was out when it began, two segments of limited transmit included.
     script.ack(start + 302, at(22), &[]);
     let stats = script.conn.stats();
     assert_eq!((stats.retransmits, stats.recoveries, stats.timeouts), (2, 1, 0));
-    assert_eq!((script.conn.phase, script.windows()), (Phase::Open, (10, 10)));
+    assert_eq!((script.conn.sender.recovery.phase, script.windows()), (Phase::Open, (10, 10)));
 }
 
 /// FR-5: what a timeout sends again in vain comes back as duplicates; they begin no recovery until something newer is acknowledged.
@@ -78,12 +82,12 @@ fn fr_5_echoes_of_a_timeout() {
     script.ack(start + 311, una + MSS, &[]);
     let end = una + 20 * MSS;
     script.ack(start + 500, end, &[]);
-    assert_eq!(script.conn.phase, Phase::Open);
+    assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
     for i in 0..5 {
         script.ack(start + 501 + i, end, &[]);
     }
     assert_eq!(script.conn.stats().recoveries, 0);
-    let next = script.conn.snd_una + 2 * MSS;
+    let next = script.conn.sender.snd_una + 2 * MSS;
     script.ack(start + 600, next, &[]);
     for i in 0..3 {
         script.ack(start + 601 + i, next, &[]);
@@ -120,7 +124,7 @@ fn fr_6_what_is_no_duplicate() {
     for _ in 0..4 {
         script.ack(101, MSS, &[]);
     }
-    assert_eq!(script.conn.board.inflight(), 0);
+    assert_eq!(script.conn.sender.recovery.board.inflight(), 0);
     assert_eq!(script.conn.snapshot().delivered, MSS);
 }
 
@@ -148,14 +152,14 @@ fn frto_1_without_sack() {
         script.clear();
         // Echoes that do not tell either.
         script.ack(start + 400, una + MSS, &[]);
-        let new = script.conn.iss.plus(1).plus(una + 20 * MSS);
+        let new = script.conn.sender.iss.plus(1).plus(una + 20 * MSS);
         assert!(
             !script.segments.is_empty() && script.segments.iter().all(|(_, s)| s.seq.distance_from(new) >= 0)
         );
         script.clear();
         script.ack(start + 401, una + if late { 2 } else { 1 } * MSS, &[]);
         if late {
-            assert_eq!(script.conn.phase, Phase::Open);
+            assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
             assert!(
                 script.windows().0 >= before.0 && script.windows().1 == before.1,
                 "{:?}",
@@ -163,7 +167,7 @@ fn frto_1_without_sack() {
             );
             assert_eq!(script.conn.stats().retransmits, 1);
         } else {
-            assert_eq!(script.conn.phase, Phase::Loss);
+            assert_eq!(script.conn.sender.recovery.phase, Phase::Loss);
             assert!(script.lines[0].ends_with(&format!("data {}..{}", una + MSS, una + 2 * MSS)));
         }
     }
@@ -176,8 +180,8 @@ fn a_filled_hole_acquits_nobody() {
     let (mut script, start, una) = flight(Algorithm::Reno);
     script.run(start + 300);
     script.ack(start + 400, una + 10 * MSS, &[]);
-    assert_eq!(script.conn.phase, Phase::Loss);
-    assert_eq!(script.conn.control.ssthresh, 10 * MSS);
+    assert_eq!(script.conn.sender.recovery.phase, Phase::Loss);
+    assert_eq!(script.conn.sender.decision.control.ssthresh, 10 * MSS);
 }
 
 /// One loss in 400, whatever the controller, are repaired without a timeout, and the receiver holds back no duplicate.

@@ -203,9 +203,9 @@ impl World {
             self.conn.read(self.now, u64::MAX);
         }
         let mut count = 0;
-        while let Some(transmit) = self.conn.poll_transmit(self.now) {
-            for segment in on_the_wire(&transmit.segment, transmit.gso_size) {
-                self.notice(&segment)?;
+        while let Some(mut transmit) = self.conn.poll_transmit(self.now) {
+            for piece in transmit.segments(0) {
+                self.notice(&piece.segment())?;
             }
             count += 1;
             if count > ENDLESS {
@@ -458,22 +458,6 @@ fn in_words(segment: &Segment, at: i64, ack: i64, sack: impl Iterator<Item = (i6
         write!(text, " <sack {}>", blocks.join(" ")).expect("a string takes it");
     }
     text
-}
-
-/// A super-segment as the segments it is cut into; PSH stays with the last.
-fn on_the_wire(segment: &Segment, gso_size: u32) -> Vec<Segment> {
-    if gso_size == 0 || segment.len <= gso_size {
-        return vec![segment.clone()];
-    }
-    let pieces = segment.len.div_ceil(gso_size);
-    (0..pieces)
-        .map(|i| Segment {
-            seq: segment.seq.plus(u64::from(i * gso_size)),
-            len: gso_size.min(segment.len - i * gso_size),
-            flags: if i + 1 == pieces { segment.flags } else { segment.flags.without(Flags::PSH) },
-            ..segment.clone()
-        })
-        .collect()
 }
 
 /// What a script says passes the wire as octets, so that it says nothing that no packet can say.

@@ -9,7 +9,8 @@
 
 use fullpipe_units::Instant;
 
-use super::{Connection, IpVersion};
+use super::Sender;
+use crate::IpVersion;
 use crate::cc::Signal;
 use crate::tx::build;
 
@@ -25,17 +26,17 @@ const BLACK_HOLE_FLOOR: u64 = 48;
 /// Timeouts in a row that make a black hole likely (`tcp_retries1`).
 pub(super) const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
-impl Connection {
-    /// A packet of this connection exceeds the `mtu` of a link, in bytes with the IP header. True if segments become smaller: a message can
+impl Sender {
+    /// A packet of this connection, over which data may flow, exceeds the `mtu` of a link, in bytes with the IP header. True if segments become smaller: a message can
     /// make them nothing else, and no smaller than a floor.
-    pub(super) fn narrow_path(&mut self, now: Instant, mtu: u64) -> bool {
+    pub(in crate::conn) fn narrow_path(&mut self, now: Instant, mtu: u64) -> bool {
         let mtu = match self.config.ip {
             IpVersion::V4 => mtu.max(LEAST_IPV4),
             IpVersion::V6 if mtu < LEAST_IPV6 => return false,
             IpVersion::V6 => mtu,
         };
-        let mss = mtu.saturating_sub(self.config.ip.headers() + self.option_bytes());
-        let smaller = self.state.carries_data() && mss < self.path_mss;
+        let mss = mtu.saturating_sub(self.config.ip.headers() + self.agreed.option_bytes());
+        let smaller = mss < self.path_mss;
         if smaller {
             self.cut_segments_to(now, mss);
         }
@@ -56,14 +57,14 @@ impl Connection {
     /// segments as in Linux.
     fn cut_segments_to(&mut self, now: Instant, mss: u64) {
         self.path_mss = mss;
-        self.board.mark_larger_than(mss);
+        self.recovery.board.mark_larger_than(mss);
         self.resize_segments(now);
     }
 
     /// The peer has offered a larger window than ever: segments that a small one had cut grow with it.
     #[inline(never)]
     pub(super) fn on_largest_window(&mut self, now: Instant, window: u64) {
-        self.max_snd_wnd = window;
+        self.peer.max = window;
         if self.mss < self.path_mss {
             self.resize_segments(now);
         }
@@ -72,7 +73,7 @@ impl Connection {
     /// Payload of a full segment: what the path allows, and no more than half of the largest window that the peer has offered,
     /// so that there is always an ACK under way (Linux: `tcp_sync_mss`).
     pub(super) fn bounded_mss(&self) -> u64 {
-        build::bound_to_half_window(self.path_mss, self.max_snd_wnd).max(LEAST_MSS - self.option_bytes())
+        build::bound_to_half_window(self.path_mss, self.peer.max).max(LEAST_MSS - self.agreed.option_bytes())
     }
 
     fn resize_segments(&mut self, now: Instant) {
@@ -80,13 +81,7 @@ impl Connection {
         if mss != self.mss {
             self.mss = mss;
             self.signal(now, Signal::MssChanged);
-            let cx = self.context(now);
-            self.refresh_control(&cx);
+            self.refresh_control(now);
         }
-    }
-
-    /// Bytes of options in every segment.
-    pub(super) fn option_bytes(&self) -> u64 {
-        if self.has_timestamps { 12 } else { 0 }
     }
 }

@@ -12,8 +12,8 @@
 
 use fullpipe_units::{Duration, Instant};
 
-use super::timers::RetransmitTimer;
-use super::{Connection, Event, ProbeKind, State};
+use super::Connection;
+use super::sender::{ProbeKind, RetransmitTimer};
 
 /// Probes of an idle connection (`SO_KEEPALIVE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,54 +35,42 @@ impl Default for KeepAlive {
 
 impl Connection {
     /// When the peer was last heard: data of any kind, or an ACK.
-    pub(super) fn last_heard(&self) -> Instant {
-        self.acks.last_arrival().map_or(self.heard_at, |at| at.max(self.heard_at))
+    fn last_heard(&self) -> Instant {
+        let heard_at = self.sender.heard_at;
+        self.receiver.acks.last_arrival().map_or(heard_at, |at| at.max(heard_at))
     }
 
-    /// The timer while nothing is outstanding.
-    pub(super) fn silence_timer(&self) -> Option<(RetransmitTimer, Instant)> {
-        let keep_alive = self.config.keep_alive?;
-        self.state.carries_data().then(|| (RetransmitTimer::KeepAlive, self.last_heard() + keep_alive.idle))
+    /// Sets the timer of an idle connection, if probes were asked for and the sending half waits for nothing.
+    #[inline]
+    pub(super) fn watch_silence(&mut self) {
+        if self.sender.waits_for_nothing()
+            && let Some(keep_alive) = self.config.keep_alive
+            && self.lifecycle.state.carries_data()
+        {
+            self.sender.timer = Some((RetransmitTimer::KeepAlive, self.last_heard() + keep_alive.idle));
+        }
     }
 
     pub(super) fn on_keep_alive_timeout(&mut self, now: Instant) {
         let Some(keep_alive) = self.config.keep_alive else { return };
         let silent = now.saturating_since(self.last_heard());
-        if self.unanswered_probes == 0 && silent < keep_alive.idle {
-            self.retransmit_timer = self.silence_timer();
+        let unanswered = self.sender.unanswered_probes;
+        if unanswered == 0 && silent < keep_alive.idle {
+            // Heard since the timer was set.
+            self.watch_silence();
             return;
         }
         // Linux: a user timeout takes the place of the number of probes.
         let gives_up = match self.config.user_timeout {
-            Some(timeout) => self.unanswered_probes > 0 && silent >= timeout,
-            None => self.unanswered_probes >= keep_alive.probes,
+            Some(timeout) => unanswered > 0 && silent >= timeout,
+            None => unanswered >= keep_alive.probes,
         };
         if gives_up {
             self.abort(now);
             return;
         }
-        self.unanswered_probes += 1;
-        self.probe_due = Some(ProbeKind::KeepAlive);
-        self.retransmit_timer = Some((RetransmitTimer::KeepAlive, now + keep_alive.interval));
-    }
-
-    /// Data has been under way, or waiting for a closed window, for longer than the application puts up with: it is given up.
-    pub(super) fn exceeds_user_timeout(&mut self, now: Instant) -> bool {
-        let over =
-            self.config.user_timeout.is_some_and(|most| now.saturating_since(self.waiting_since()) >= most);
-        if over {
-            self.end(now, Event::Aborted);
-        }
-        over
-    }
-
-    /// `at`, or the end of the user timeout if that comes first.
-    pub(super) fn within_user_timeout(&self, at: Instant) -> Instant {
-        self.config.user_timeout.map_or(at, |most| at.min(self.waiting_since() + most))
-    }
-
-    /// Since when the peer owes an answer: the last progress, the first transmission after a pause, or the closing of its window.
-    fn waiting_since(&self) -> Instant {
-        if matches!(self.state, State::SynSent | State::SynReceived) { self.opened_at } else { self.rto_base }
+        self.sender.unanswered_probes += 1;
+        self.sender.probe_due = Some(ProbeKind::KeepAlive);
+        self.sender.timer = Some((RetransmitTimer::KeepAlive, now + keep_alive.interval));
     }
 }

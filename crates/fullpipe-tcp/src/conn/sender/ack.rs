@@ -1,0 +1,430 @@
+//! What an ACK does to the sending half, from what it delivered to what follows from that.
+//!
+//! ```text
+//!   cumulative ─► SACK ─► rate, RTT ─► progress ─► spurious? ─► episodes ─► losses ─► ECN ─► PRR, controller ─► timer
+//! ```
+
+use fullpipe_units::{Duration, Instant};
+
+use super::delivery::{Before, Delivery};
+use super::timers::RetransmitTimer;
+use super::{Phase, Sender};
+use crate::cc::AckSample;
+use crate::estimate::RateSample;
+use crate::recovery::LossRecovery;
+use crate::wire::{Flags, Segment, Timestamps};
+
+impl Sender {
+    /// The offset that the segment acknowledges; `None` if that was never sent (TCP-6), or lies further back than any
+    /// window of the peer reached (CH-4, RFC 5961 section 5). Whoever sent it does not know this connection.
+    #[inline]
+    pub(in crate::conn) fn acceptable_ack(&self, segment: &Segment) -> Option<u64> {
+        let ack = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
+        let oldest = self.snd_una.saturating_sub(self.peer.max);
+        ack.filter(|ack| (oldest..=self.snd_nxt()).contains(ack))
+    }
+
+    /// The segment repeats the last ACK and the last window, as far as a segment from `start` on may change that.
+    pub(in crate::conn) fn repeats_last_ack(&self, segment: &Segment, start: u64) -> bool {
+        let window = u64::from(segment.window) << self.peer.scale;
+        let changes_window = start > self.peer.wl1 || window > self.peer.wnd || window == 0;
+        segment.ack == self.iss.plus(1).plus(self.snd_una) && !changes_window
+    }
+
+    /// Handles the acceptable acknowledgement `ack` of a segment from `start` on. True if a blocked writer can go on.
+    #[inline]
+    pub(in crate::conn) fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
+        self.unanswered_probes = 0;
+        self.check_app_limited();
+        let window_changed = self.update_window(now, segment, start, ack);
+        let ack = ack.max(self.snd_una);
+        if self.has_nothing_to_hear(segment, ack) {
+            if segment.len == 0 {
+                self.heard_at = now;
+            }
+            self.rearm_after_ack(now, None, false);
+            false
+        } else {
+            self.on_news(now, segment, ack, window_changed)
+        }
+    }
+
+    /// An ACK of everything below `ack` that may report, end or prove something. Apart from [`Self::on_ack`],
+    /// so that the segments of a pure sender, which have nothing to say here, do not pay for its size.
+    #[inline(never)]
+    fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64, window_changed: bool) -> bool {
+        self.probe_armed_at = None;
+        let mut writable = false;
+        let before = self.before();
+        let mut delivery = Delivery::new(now, self.rtt.min_rtt());
+        // Ascending offsets, as they were sent: a lower delivery after a higher one within one ACK would
+        // pass for reordering.
+        self.take_cumulative(ack, &mut delivery);
+        let una_advanced = ack > self.snd_una;
+        self.snd_una = ack;
+        let duplicate = self.take_sacks(segment, &mut delivery);
+        if !self.agreed.sack {
+            self.hear_without_sack(segment, una_advanced, window_changed, &mut delivery);
+        }
+        let news = delivery.delivered() > 0;
+        let delivered = delivery.delivered() + delivery.repeated * self.mss;
+        if delivered > 0 {
+            self.rate.on_delivered(now, delivered);
+            self.heard_at = now;
+            self.stats.acks += 1;
+        }
+        let timestamps = segment.timestamps.filter(|_| self.agreed.timestamps);
+        self.take_rtt(&delivery, timestamps.filter(|_| una_advanced));
+        if una_advanced {
+            // With timestamps the RTT of a retransmission is unambiguous: the path answers.
+            let answers = delivery.newest_rtt().is_some() || self.agreed.timestamps;
+            writable = self.note_progress(now, answers);
+        } else if self.config.notsent_lowat.is_some() {
+            // What is unsent becomes less also while nothing new is acknowledged in order.
+            writable = self.queue.on_acked(ack, self.fresh.snd_nxt());
+        }
+
+        let mut spurious = false;
+        if let Some(start) = duplicate {
+            self.stats.duplicates += 1;
+            self.recovery.rack.on_dsack(self.snd_una, self.fresh.snd_nxt());
+            spurious = self.recovery.undo.on_duplicate(start);
+        }
+        if una_advanced && timestamps.is_some_and(|ts| self.recovery.undo.is_late_original(ts.echo)) {
+            spurious |= self.on_late_original();
+        }
+        let unrepaired = self.end_episodes(now, &delivery, una_advanced, duplicate.is_some(), spurious);
+        let look_again = match self.agreed.sack {
+            true if news || unrepaired || self.recovery.board.sacked_segments() > 0 => {
+                self.detect_losses(now, unrepaired)
+            }
+            true => None,
+            false => {
+                self.detect_without_sack(now, una_advanced);
+                None
+            }
+        };
+        self.note_echo(now, segment);
+        self.conclude_ack(now, &delivery, before, una_advanced, spurious, look_again);
+        writable
+    }
+
+    /// An ACK that advances to `ack`, of segments that were sent once and in order, and of nothing else: what
+    /// [`Self::on_ack`] comes to then. `None`, and nothing has happened, if it is not; else whether a blocked writer can go on.
+    /// Loss recovery is known to be open.
+    #[inline(always)]
+    pub(in crate::conn) fn on_predicted_ack(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        start: u64,
+        ack: u64,
+    ) -> Option<bool> {
+        if !(self.agreed.sack && self.recovery.board.is_fresh()) || self.is_reducing() {
+            return None;
+        }
+        let before = self.before();
+        let min_rtt = self.rtt.min_rtt();
+        // Evaluated before the ACK is applied; idempotent, so the slow path may repeat it.
+        self.check_app_limited();
+        let LossRecovery { board, rack, .. } = &mut self.recovery;
+        let mut delivery = None;
+        let whole = board.acknowledge_fresh(ack, |run| {
+            rack.on_delivered(now, run, min_rtt);
+            delivery = Some(Delivery::of_run(now, min_rtt, run));
+        });
+        let delivery = delivery.filter(|_| whole)?;
+        self.unanswered_probes = 0;
+        self.update_window(now, segment, start, ack);
+        self.probe_armed_at = None;
+        self.snd_una = ack;
+        self.rate.on_delivered(now, delivery.cum_acked);
+        self.heard_at = now;
+        self.stats.acks += 1;
+        self.take_rtt(&delivery, None);
+        let writable = self.note_progress(now, true);
+        let look_again = self.detect_losses(now, false);
+        self.conclude_ack(now, &delivery, before, true, false, look_again);
+        Some(writable)
+    }
+
+    /// A segment of data that acknowledges nothing more, while nothing is outstanding.
+    #[inline(always)]
+    pub(in crate::conn) fn on_predicted_data(&mut self, now: Instant, segment: &Segment, start: u64) {
+        self.unanswered_probes = 0;
+        // Nothing is in flight, and every window is larger than that.
+        if self.unsent() < self.mss {
+            self.rate.mark_app_limited(0);
+        }
+        self.update_window(now, segment, start, self.snd_una);
+    }
+
+    fn before(&self) -> Before {
+        let board = &self.recovery.board;
+        Before { prior_inflight: board.inflight(), lost: board.lost_total() }
+    }
+
+    /// Something more was acknowledged cumulatively; the path `answers`, if what was acknowledged can be timed. True if a
+    /// blocked writer can go on.
+    #[inline]
+    fn note_progress(&mut self, now: Instant, answers: bool) -> bool {
+        let writable = self.queue.on_acked(self.snd_una, self.fresh.snd_nxt());
+        if answers {
+            self.recovery.rto.on_valid_sample();
+        }
+        self.recovery.rto.on_progress();
+        self.recovery.rto_base = now;
+        writable
+    }
+
+    /// The end of every ACK with news: PRR and the controller hear of it, and what follows is arranged.
+    #[inline(always)]
+    fn conclude_ack(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        before: Before,
+        una_advanced: bool,
+        spurious: bool,
+        look_again: Option<Instant>,
+    ) {
+        let news = delivery.delivered() > 0;
+        let delivered = delivery.delivered() + delivery.repeated * self.mss;
+        let lost_total = self.recovery.board.lost_total();
+        let newly_lost = lost_total - before.lost.min(lost_total);
+        if self.reduces_by_prr() {
+            let inflight = self.recovery.board.inflight();
+            let progress = una_advanced && newly_lost == 0;
+            let ssthresh = self.decision.control.ssthresh;
+            self.recovery.prr.on_ack(delivered, inflight, ssthresh, self.mss, progress);
+        }
+        if delivered > 0 || newly_lost > 0 {
+            let sample = self.sample(delivery, una_advanced, newly_lost, before.prior_inflight, spurious);
+            let cx = self.context(now);
+            self.decision.cc.on_ack(&cx, &sample);
+            self.decision.refresh(&cx);
+            if self.decision.control.mark_app_limited {
+                self.rate.mark_app_limited(cx.inflight);
+            }
+        }
+        if una_advanced {
+            self.autotune_send_buffer();
+        }
+        self.rearm_after_ack(now, look_again, if self.agreed.sack { news } else { una_advanced });
+    }
+
+    /// Nothing is outstanding, and so no ACK can report, end or prove anything: what the receiving side of a
+    /// transfer meets in every segment of data.
+    fn has_nothing_to_hear(&self, segment: &Segment, ack: u64) -> bool {
+        self.recovery.board.is_empty()
+            && ack == self.snd_una
+            && segment.sack.is_empty()
+            && self.recovery.phase == Phase::Open
+            && !self.recovery.probe.is_outstanding()
+    }
+
+    /// TCP-5: only a segment that is newer than the last one consulted may change the window. One that
+    /// acknowledges more always does, even if it repeats old data: the window counts from what it
+    /// acknowledges, and yesterday's would reach too far.
+    ///
+    /// True if it says another window than before.
+    #[inline(always)]
+    fn update_window(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
+        let window = u64::from(segment.window) << self.peer.scale;
+        let changed = window != self.peer.wnd;
+        let reopens = start == self.peer.wl1 && (window > self.peer.wnd || window == 0);
+        if ack > self.snd_una || (ack == self.snd_una && (start > self.peer.wl1 || reopens)) {
+            self.peer.wnd = window;
+            self.peer.wl1 = start;
+            if window > self.peer.max {
+                self.on_largest_window(now, window);
+            }
+        }
+        changed
+    }
+
+    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate of what was sent again.
+    fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
+        if segment.sack.is_empty() || !self.agreed.sack {
+            return None;
+        }
+        let (origin, una) = (self.iss.plus(1).plus(self.snd_una), self.snd_una);
+        let mut blocks = [(0, 0); 4];
+        let mut count = 0;
+        for (from, to) in segment.sack.iter() {
+            let (Some(from), Some(to)) = (from.offset_near(origin, una), to.offset_near(origin, una)) else {
+                continue;
+            };
+            blocks[count] = (from, to);
+            count += 1;
+        }
+        let blocks = &mut blocks[..count];
+        // RFC 2883 section 4: a first block below the cumulative ACK, or inside the second, reports a
+        // duplicate.
+        let duplicate = match *blocks {
+            [(from, to), ..] if to <= una => Some((from, to)),
+            [(from, to), (outer_from, outer_to), ..] if outer_from <= from && to <= outer_to => {
+                Some((from, to))
+            }
+            _ => None,
+        };
+        let duplicate = duplicate.filter(|&(from, to)| {
+            // No range is longer than the window it was sent into.
+            let octets = to.saturating_sub(from);
+            if octets == 0 || octets > self.peer.max {
+                return false;
+            }
+            delivery.repeated = self.recovery.undo.spurious_segments(octets, self.mss);
+            delivery.repeated > 0
+        });
+        blocks.sort_unstable();
+        let snd_nxt = self.snd_nxt();
+        let LossRecovery { board, rack, rto, .. } = &mut self.recovery;
+        for &(from, to) in blocks.iter().filter(|&&(from, to)| from >= una && from < to && to <= snd_nxt) {
+            board.sack(from, to, |run| delivery.take(run, true, rack, rto));
+        }
+        duplicate.map(|(from, _)| from)
+    }
+
+    fn take_cumulative(&mut self, ack: u64, delivery: &mut Delivery) {
+        if ack <= self.snd_una {
+            return;
+        }
+        let LossRecovery { board, rack, rto, .. } = &mut self.recovery;
+        let part = board.acknowledge(ack, |run| delivery.take(run, false, rack, rto));
+        delivery.cum_acked += part;
+    }
+
+    /// Takes the samples of an ACK; `answer` are its timestamps if it acknowledged something.
+    #[inline(always)]
+    fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
+        if let Some(newest) = delivery.newest_rtt() {
+            self.rtt.on_min_sample(newest, delivery.now);
+            self.rtts.add(newest);
+        }
+        // Where departures do not tell, the peer's echo does, to a tick.
+        let echoed = || {
+            let ticks = Timestamps::clock(delivery.now).wrapping_sub(answer?.echo);
+            Some(Duration::from_millis(u64::from(ticks.max(1))))
+        };
+        if let Some(oldest) = delivery.oldest_rtt().or_else(echoed) {
+            self.rtt.on_sample(oldest, self.snd_una, self.snd_nxt());
+        }
+    }
+
+    /// Without SACK: reads an ACK that has `advanced` or not as one that reports selectively would be read: a duplicate as the
+    /// delivery of a segment, and progress as that of the hole and of what was not counted yet.
+    fn hear_without_sack(
+        &mut self,
+        segment: &Segment,
+        advanced: bool,
+        window_changed: bool,
+        delivery: &mut Delivery,
+    ) {
+        let duplicate = !advanced && self.is_duplicate(segment, window_changed) && self.counts_duplicates();
+        let LossRecovery { board, newreno, phase, .. } = &mut self.recovery;
+        if advanced {
+            // Below the last, only what is repaired now can be told from what waited for it.
+            let partial = matches!(*phase, Phase::Recovery { until } if self.snd_una < until);
+            let counted = newreno.on_advance(board, self.mss, delivery.segments, partial);
+            delivery.segments -= counted;
+            delivery.cum_acked -= (counted * self.mss).min(delivery.cum_acked.saturating_sub(1));
+            // What arrived with a retransmission may have waited for it at the peer, however late the timeout was.
+            delivery.spurious_timeout &= !delivery.ambiguous;
+        } else if duplicate && newreno.on_duplicate(board, self.mss) {
+            delivery.segments += 1;
+            delivery.sacked += self.mss;
+        }
+    }
+
+    /// FR-6 (RFC 5681 section 2): the same acknowledgement and window once more, without data, SYN or FIN, while something is
+    /// outstanding.
+    fn is_duplicate(&self, segment: &Segment, window_changed: bool) -> bool {
+        segment.ack == self.iss.plus(1).plus(self.snd_una)
+            && segment.seq_len() == 0
+            && !segment.flags.has(Flags::SYN)
+            && !window_changed
+            && !self.recovery.board.is_empty()
+    }
+
+    /// Duplicates mean something before a recovery and in it. After a timeout they do once there is new data, such as that which
+    /// asks whether it was needed (RFC 5682), and else are echoes.
+    fn counts_duplicates(&self) -> bool {
+        match self.recovery.phase {
+            Phase::Open => self.recovery.newreno.listens(self.snd_una),
+            Phase::Recovery { .. } => true,
+            Phase::Loss => self.recovery.newreno.listens(self.snd_nxt()),
+        }
+    }
+
+    #[inline(always)]
+    fn sample(
+        &mut self,
+        delivery: &Delivery,
+        una_advanced: bool,
+        newly_lost: u64,
+        prior_inflight: u64,
+        spurious: bool,
+    ) -> AckSample {
+        let newest = delivery.newest;
+        let snapshot = newest.map(|newest| newest.snapshot).unwrap_or_default();
+        let interval =
+            newest.and_then(|newest| self.rate.interval(newest.sent_at, &snapshot, self.rtt.min_rtt()));
+        let round_start = newest.is_some() && self.rate.starts_round(&snapshot);
+        let delivered = self.rate.delivered - snapshot.delivered;
+        if let Some(interval) = interval {
+            self.rate.keep(RateSample { delivered, interval, app_limited: snapshot.app_limited });
+        }
+        AckSample {
+            cum_acked: delivery.cum_acked,
+            sacked: delivery.sacked,
+            acked_segments: delivery.segments + delivery.repeated,
+            una_advanced,
+            newly_lost,
+            prior_inflight,
+            tx_in_flight: snapshot.tx_in_flight,
+            lost_since_sent: self.recovery.board.lost_total().saturating_sub(snapshot.lost),
+            prior_delivered: snapshot.delivered,
+            delivered,
+            interval,
+            rtt: delivery.newest_rtt(),
+            oldest_rtt: delivery.oldest_rtt(),
+            newest_sent_at: newest.map_or(Instant::ZERO, |newest| newest.sent_at),
+            first_transmission: newest.is_some_and(|newest| newest.first_transmission),
+            app_limited: snapshot.app_limited,
+            spurious,
+            round_start,
+        }
+    }
+
+    #[inline]
+    fn rearm_after_ack(&mut self, now: Instant, look_again: Option<Instant>, progress: bool) {
+        if self.recovery.board.is_empty() {
+            match self.timer {
+                None => {}
+                Some((RetransmitTimer::Persist, _)) if self.peer.wnd == 0 => {}
+                Some((RetransmitTimer::Persist, _)) => {
+                    // ZWP-4: the window reopened; no back-off is left.
+                    self.timer = None;
+                    self.recovery.rto.on_valid_sample();
+                }
+                Some((timer, _)) if timer.is_of_silence() => {}
+                Some(_) => self.timer = None,
+            }
+        } else if let Some(at) = look_again {
+            self.timer = Some((RetransmitTimer::Reordering, at));
+        } else if progress || matches!(self.timer, Some((RetransmitTimer::Reordering, _))) {
+            self.arm_probe_or_timeout(now);
+        }
+    }
+
+    /// An autotuned send buffer follows the window, while the window itself is not full.
+    #[inline]
+    fn autotune_send_buffer(&mut self) {
+        let cwnd = self.decision.control.cwnd;
+        if cwnd > self.tuned_for && self.recovery.board.inflight() < self.effective_cwnd() {
+            self.tuned_for = cwnd;
+            self.queue.autotune(cwnd, self.mss, self.config.cc.sndbuf_windows());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! How recoveries and repairs begin and end; the states are drawn at [`Phase`]. Here a detection of losses becomes a recovery,
+//! and the controller is told of both.
+
+use fullpipe_units::Instant;
+
+use super::delivery::Delivery;
+use super::mtu::BLACK_HOLE_TIMEOUTS;
+use super::timers::RetransmitTimer;
+use super::{Phase, Sender};
+use crate::cc::Signal;
+use crate::recovery::Losses;
+use crate::recovery::probe::ProbeEnd;
+
+/// Expiries without an answer after which a connection gives up (the kernel's `tcp_retries2`).
+pub(super) const MAX_TIMEOUTS: u32 = 15;
+/// The same where nobody uses the connection any more (`tcp_orphan_retries`).
+const ORPHAN_TIMEOUTS: u32 = 8;
+
+impl Sender {
+    /// Eifel (RFC 3522): it was the original that arrived, not what was sent again. True if the episode
+    /// is spurious as a whole: while retransmissions for other holes are under way, it may not be.
+    pub(super) fn on_late_original(&mut self) -> bool {
+        let recovery = &mut self.recovery;
+        let partial = matches!(recovery.phase, Phase::Recovery { until } if self.snd_una < until);
+        if partial {
+            recovery.rack.on_late_original();
+            if recovery.board.resent_in_network() > 0 {
+                return false;
+            }
+        }
+        if recovery.phase != Phase::Open {
+            recovery.undo.end();
+        }
+        recovery.phase != Phase::Open
+    }
+
+    /// Ends what this ACK ends: a probe, a recovery, a timeout's repair. True if a recovery has ended and has left losses
+    /// that are younger than it.
+    pub(super) fn end_episodes(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        una_advanced: bool,
+        duplicate: bool,
+        spurious: bool,
+    ) -> bool {
+        let news = delivery.delivered() > 0;
+        if self.recovery.probe.on_ack(self.snd_una, news, duplicate) == Some(ProbeEnd::RepairedLoss)
+            && self.recovery.phase == Phase::Open
+        {
+            self.signal(now, Signal::TlpRepaired);
+        }
+        match self.recovery.phase {
+            Phase::Open => {
+                if spurious {
+                    self.signal(now, Signal::SpuriousRecovery);
+                }
+            }
+            Phase::Recovery { until } => {
+                if spurious {
+                    self.recovery.unmark_all();
+                    self.recovery.phase = Phase::Open;
+                    self.signal(now, Signal::SpuriousRecovery);
+                } else if self.snd_una >= until {
+                    return self.end_recovery(now);
+                }
+            }
+            Phase::Loss => {
+                if delivery.spurious_timeout || spurious {
+                    self.recovery.unmark_all();
+                    self.retransmission.unforce();
+                    self.recovery.rto.end_repair();
+                    self.recovery.undo.end();
+                    self.recovery.phase = Phase::Open;
+                    self.signal(now, Signal::SpuriousTimeout);
+                } else if self.recovery.rto.repaired(self.snd_una) {
+                    return self.end_recovery(now);
+                } else {
+                    let snd_nxt = self.snd_nxt();
+                    let sendable = self.queue.written() > snd_nxt && self.snd_una + self.peer.wnd > snd_nxt;
+                    self.recovery.rto.on_ack_in_repair(una_advanced, delivery.sacked > 0, snd_nxt, sendable);
+                }
+            }
+        }
+        false
+    }
+
+    /// What was lost before recovery began is repaired. What was lost since is a new event, and begins the next
+    /// recovery at once, whether or not it has been sent again by now: so it is in Linux, where a path that loses
+    /// something in every round trip keeps its senders in recovery all the time, and loss-based ones pay for
+    /// every round trip. True if there is such a loss.
+    fn end_recovery(&mut self, now: Instant) -> bool {
+        self.recovery.phase = Phase::Open;
+        self.recovery.rack.on_recovery_exit();
+        let board = &self.recovery.board;
+        let unrepaired = board.lost_pending() > 0 || board.resent_in_network() > 0;
+        self.signal(now, Signal::ExitRecovery);
+        unrepaired
+    }
+
+    /// Lets RACK mark what is lost, and enters recovery if that is news, or if the last one has left something `unrepaired`.
+    /// Returns when to look again.
+    #[inline]
+    pub(in crate::conn) fn detect_losses(&mut self, now: Instant, unrepaired: bool) -> Option<Instant> {
+        if !self.recovery.suspects() && !unrepaired {
+            return None;
+        }
+        self.mark_lost(now, unrepaired)
+    }
+
+    #[inline(never)]
+    fn mark_lost(&mut self, now: Instant, unrepaired: bool) -> Option<Instant> {
+        let mut buffer = std::mem::take(&mut self.losses);
+        let (losses, look_again) = self.recovery.detect(now, &self.rtt, &mut buffer);
+        if !losses.is_empty() || unrepaired {
+            self.on_losses(now, losses);
+        }
+        self.losses = buffer;
+        look_again
+    }
+
+    /// [`Self::detect_losses`] by duplicate ACKs.
+    pub(super) fn detect_without_sack(&mut self, now: Instant, advanced: bool) {
+        let mut buffer = std::mem::take(&mut self.losses);
+        let losses = self.recovery.detect_without_sack(self.snd_una, advanced, &mut buffer);
+        if !losses.is_empty() {
+            self.on_losses(now, losses);
+        }
+        self.losses = buffer;
+    }
+
+    /// Something was marked, or is left from the last recovery: that is reason to recover.
+    fn on_losses(&mut self, now: Instant, losses: Losses<'_>) {
+        let again = losses.has_retransmission();
+        let begins = match self.recovery.phase {
+            Phase::Open => true,
+            Phase::Recovery { .. } => again && self.config.tunables.lost_retransmission_reduces,
+            // What the timeout sent again is lost too: fast recovery is there for it, and a reduction of its own.
+            Phase::Loss => again,
+        };
+        if begins {
+            self.begin_recovery(now);
+        }
+        self.report_losses(now, losses);
+    }
+
+    fn begin_recovery(&mut self, now: Instant) {
+        let snd_nxt = self.snd_nxt();
+        let recovery = &mut self.recovery;
+        recovery.reduced_at = now;
+        recovery.rto.end_repair();
+        recovery.undo.begin(self.snd_una, recovery.board.resent_in_network());
+        recovery.probe.cancel();
+        self.stats.recoveries += 1;
+        recovery.newreno.begin(snd_nxt);
+        if recovery.phase == Phase::Open
+            && let Some(until) = self.ecn.hand_over()
+        {
+            // A mark has paid for this window of data (RFC 3168 section 6.1.2): PRR goes on as it is.
+            recovery.phase = Phase::Recovery { until };
+            return;
+        }
+        recovery.prr.enter(self.decision.control.cwnd);
+        recovery.phase = Phase::Recovery { until: snd_nxt };
+        self.ecn.on_reduced(snd_nxt);
+        self.signal(now, Signal::EnterRecovery);
+    }
+
+    /// Tells the controller of each marked record.
+    fn report_losses(&mut self, now: Instant, losses: Losses<'_>) {
+        let cx = self.context(now);
+        for lost in losses.iter() {
+            self.decision.cc.on_lost(&cx, &lost);
+        }
+        self.decision.cc.on_signal(&cx, Signal::LossBatchEnd);
+    }
+
+    /// RACK has waited for what was only late.
+    pub(in crate::conn) fn on_reordering_timeout(&mut self, now: Instant) {
+        let look_again = self.detect_losses(now, false);
+        self.refresh_control(now);
+        match look_again {
+            Some(at) => self.timer = Some((RetransmitTimer::Reordering, at)),
+            None => self.arm_timeout(now),
+        }
+    }
+
+    /// Nothing was delivered for the RTO. True if the connection is given up; a `detached` one is sooner.
+    pub(in crate::conn) fn on_retransmission_timeout(&mut self, now: Instant, detached: bool) -> bool {
+        if self.recovery.board.is_empty() {
+            return false;
+        }
+        let most = if detached { ORPHAN_TIMEOUTS } else { MAX_TIMEOUTS };
+        if self.recovery.rto.expiries() >= most || self.exceeds_user_timeout(now) {
+            return true;
+        }
+        if self.config.mtu_probing && self.recovery.rto.backoff() >= BLACK_HOLE_TIMEOUTS {
+            self.suspect_black_hole(now);
+        }
+        self.stats.timeouts += 1;
+        let snd_nxt = self.snd_nxt();
+        let recovery = &mut self.recovery;
+        recovery.probe.cancel();
+        let recovering = matches!(recovery.phase, Phase::Recovery { .. });
+        let first = recovery.rto.on_expiry(now, self.snd_una, snd_nxt, recovering);
+        let reneged = recovery.board.is_reneged();
+        if reneged {
+            // What the peer has dropped, or only some of it: nothing that it reports now says that the path was late.
+            recovery.board.forget_sacks();
+            recovery.rto.confirm();
+        }
+        if recovery.phase == Phase::Open {
+            recovery.undo.begin(self.snd_una, recovery.board.resent_in_network());
+        }
+        recovery.phase = Phase::Loss;
+        recovery.newreno.begin(snd_nxt);
+        recovery.reduced_at = now;
+        let mut buffer = std::mem::take(&mut self.losses);
+        let losses = self.recovery.mark_on_timeout(now, &self.rtt, reneged, &mut buffer);
+        self.report_losses(now, losses);
+        self.losses = buffer;
+        self.ecn.on_reduced(snd_nxt);
+        self.signal(now, Signal::Timeout { first });
+        self.refresh_control(now);
+        self.retransmission.force();
+        self.arm_timeout(now);
+        if let Some((_, at)) = self.timer {
+            self.timer = Some((RetransmitTimer::Timeout, self.within_user_timeout(at)));
+        }
+        false
+    }
+}

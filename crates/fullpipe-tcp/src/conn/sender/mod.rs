@@ -1,0 +1,261 @@
+//! The sending half of a connection: what was written, what is outstanding, and how much may be sent.
+//!
+//! ```text
+//!   write ─► queue ─► tx/fresh, tx/retransmit ──► Transmit ──► the receiving half adds its ACK
+//!                          ▲                          │ `transmit.rs`: pacer, timers, counts
+//!     windows, rate        │ marks                    ▼ wire
+//!   `control.rs` ◄── `episodes.rs` ◄── recovery/ ◄── `ack.rs` ◄── an ACK
+//! ```
+//!
+//! It knows nothing of the receiving half or of the states of RFC 9293: who calls it has found that a segment is acceptable.
+//! What has to be done elsewhere is returned.
+
+mod ack;
+mod control;
+mod delivery;
+mod episodes;
+mod mtu;
+mod timers;
+mod transmit;
+
+use std::sync::Arc;
+
+use fullpipe_units::{Draws, Duration, Instant};
+
+use super::config::Config;
+use super::ecn::Reduction;
+use super::handshake::Agreed;
+use super::report::{LimitClock, Stats};
+use crate::SendLimit;
+use crate::cc::{Context, Hints};
+use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
+use crate::recovery::{LossBuffer, LossRecovery, Phase};
+use crate::tx::build;
+use crate::tx::fresh::NewData;
+use crate::tx::pacer::Pacer;
+use crate::tx::queue::{Outlet, SendQueue};
+use crate::tx::retransmit::Retransmission;
+use crate::wire::SeqNum;
+use control::{Decision, WindowUsage};
+pub(super) use timers::RetransmitTimer;
+pub(super) use transmit::ProbeKind;
+
+/// The sending half.
+#[derive(Debug)]
+pub(super) struct Sender {
+    config: Arc<Config>,
+    draws: Draws,
+    /// Initial sequence number: offset 0 is the octet after the SYN.
+    pub(super) iss: SeqNum,
+    pub(super) agreed: Agreed,
+    /// Payload of a full segment.
+    pub(super) mss: u64,
+    /// Payload that the path and the peer's MSS option allow, however small the peer's window.
+    path_mss: u64,
+    pub(super) queue: SendQueue,
+    pub(super) fresh: NewData,
+    pub(super) retransmission: Retransmission,
+    pub(super) snd_una: u64,
+    pub(super) peer: PeerWindow,
+    pub(super) recovery: LossRecovery,
+    /// Reused by each detection of losses.
+    losses: LossBuffer,
+    pub(super) ecn: Reduction,
+    pub(super) rtt: RttEstimator,
+    pub(super) rtts: RttHistogram,
+    pub(super) rate: DeliveryRate,
+    pub(super) pacer: Pacer,
+    pub(super) decision: Decision,
+    usage: WindowUsage,
+    last_sent_at: Option<Instant>,
+    pub(super) timer: Option<(RetransmitTimer, Instant)>,
+    /// When the tail loss probe was armed, if more than one segment was outstanding and nothing was heard since:
+    /// what is sent at the same time as that does not move it.
+    probe_armed_at: Option<Instant>,
+    pub(super) probe_due: Option<ProbeKind>,
+    /// Probes of a closed window or an idle connection since the peer was last heard.
+    pub(super) unanswered_probes: u32,
+    /// When something outstanding was last acknowledged, or an ACK came that said nothing.
+    pub(super) heard_at: Instant,
+    /// The largest window that an autotuned send buffer has followed.
+    tuned_for: u64,
+    pub(super) limits: LimitClock,
+    pub(super) stats: Stats,
+}
+
+/// The window that the peer offers (RFC 9293 section 3.3.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PeerWindow {
+    /// SND.WND.
+    pub(super) wnd: u64,
+    /// The largest that it has offered.
+    pub(super) max: u64,
+    /// SND.WL1: the segment that was last consulted for it.
+    pub(super) wl1: u64,
+    /// Shift of the header's field (RFC 7323 section 2.2).
+    pub(super) scale: u8,
+}
+
+impl Sender {
+    pub(super) fn new(config: Arc<Config>, draws: Draws, mss: u64) -> Self {
+        let queue = SendQueue::new(config.sndbuf, config.notsent_lowat, config.initial_window(mss), mss);
+        let cx = Context::fresh(mss, draws);
+        let decision = Decision::new(config.cc.build(&cx, &Hints::default()), mss);
+        let agreed = Agreed { sack: config.sack, timestamps: true };
+        let rtt = RttEstimator::new(config.tunables.rto);
+        Self {
+            config,
+            draws,
+            iss: SeqNum(draws.at(0) as u32),
+            agreed,
+            mss,
+            path_mss: mss,
+            queue,
+            fresh: NewData::default(),
+            retransmission: Retransmission::default(),
+            snd_una: 0,
+            peer: PeerWindow::default(),
+            recovery: LossRecovery::new(agreed.sack),
+            losses: LossBuffer::default(),
+            ecn: Reduction::default(),
+            rtt,
+            rtts: RttHistogram::default(),
+            rate: DeliveryRate::default(),
+            pacer: Pacer::default(),
+            decision,
+            usage: WindowUsage::default(),
+            last_sent_at: None,
+            timer: None,
+            probe_armed_at: None,
+            probe_due: None,
+            unanswered_probes: 0,
+            heard_at: Instant::ZERO,
+            tuned_for: 0,
+            limits: LimitClock::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// The handshake has agreed on options, and on `mss` bytes of payload in a full segment.
+    pub(super) fn agree(&mut self, agreed: Agreed, scale: u8, mss: u64) {
+        self.agreed = agreed;
+        self.recovery.has_sack = agreed.sack;
+        self.peer.scale = scale;
+        self.path_mss = mss;
+        self.mss = mss;
+    }
+
+    /// The handshake is complete: the peer offers `window`, and `handshake_rtt` is its sample unless Karn's rule forbids one.
+    /// It `lost` a SYN more than once.
+    pub(super) fn establish(
+        &mut self,
+        now: Instant,
+        window: u64,
+        handshake_rtt: Option<Duration>,
+        lost: bool,
+    ) {
+        self.heard_at = now;
+        self.timer = None;
+        self.peer.wnd = window;
+        self.peer.max = window;
+        self.mss = self.bounded_mss();
+        if let Some(rtt) = handshake_rtt {
+            self.rtt.on_sample(rtt, 0, 0);
+            self.rtt.on_min_sample(rtt, now);
+        }
+        self.rate.delivered_time = now;
+        // TCP-10: a SYN lost more than once is a sign of congestion; begin with one segment.
+        let initial_cwnd = if lost { self.mss } else { self.config.initial_window(self.mss) };
+        let slow_start = self.config.slow_start;
+        let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
+        let cx = self.context(now);
+        self.decision.replace(self.config.cc.build(&cx, &hints));
+        self.decision.refresh(&cx);
+        self.queue.autotune(self.decision.control.cwnd, self.mss, 2);
+    }
+
+    /// Takes up to `len` bytes from the application; returns how many.
+    pub(super) fn write(&mut self, len: u64) -> u64 {
+        self.check_app_limited();
+        self.queue.write(len, self.outlet())
+    }
+
+    /// Offset of the next octet to be sent for the first time.
+    #[inline(always)]
+    pub(super) fn snd_nxt(&self) -> u64 {
+        self.fresh.snd_nxt()
+    }
+
+    /// Bytes that were written and have not been sent.
+    #[inline]
+    pub(super) fn unsent(&self) -> u64 {
+        self.fresh.unsent(&self.queue)
+    }
+
+    /// Bytes that the peer's window still takes.
+    #[inline]
+    pub(super) fn window_left(&self) -> u64 {
+        (self.snd_una + self.peer.wnd).saturating_sub(self.snd_nxt())
+    }
+
+    /// Bytes sent and not cumulatively acknowledged.
+    pub(super) fn flight_size(&self) -> u64 {
+        self.snd_nxt() - self.snd_una
+    }
+
+    /// The peer has acknowledged the FIN.
+    #[inline]
+    pub(super) fn is_fin_acknowledged(&self) -> bool {
+        self.fresh.fin_sent() && self.snd_una > self.queue.written()
+    }
+
+    /// Nothing is outstanding or waits to be sent, and that is already on record: the receiving side of a
+    /// transfer, which is asked after every segment.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.recovery.board.is_empty()
+            && self.queue.written() <= self.snd_nxt()
+            && self.limits.current == SendLimit::App
+            && self.probe_due.is_none()
+            && !self.queue.is_blocked()
+            && !self.queue.is_closed()
+    }
+
+    /// The connection is over.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.queue.close();
+        self.timer = None;
+        self.limits.set(now, SendLimit::App);
+    }
+
+    /// What may leave while the application writes.
+    fn outlet(&self) -> Outlet {
+        let window = self.peer.wnd.max(self.mss);
+        let quantum = self.release().quantum;
+        // The kernel fills a packet buffer with 64 KiB of whole segments, but no more than half of the peer's window.
+        let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, window);
+        let cwnd = self.effective_cwnd().saturating_sub(self.recovery.board.inflight());
+        let room = cwnd.min(self.window_left());
+        Outlet {
+            nxt: self.snd_nxt(),
+            room: match self.paced() {
+                false => room,
+                true if self.limits.current == SendLimit::Pacing => 0,
+                true => room.min(quantum),
+            },
+            quantum: quantum.max(self.mss),
+            goal: (most / self.mss).max(1) * self.mss,
+            push_after: window / 2,
+            mss: self.mss,
+            short_waits: self.fresh.short_outstanding(self.snd_una),
+        }
+    }
+
+    /// Checks what must always hold, for tests.
+    pub(super) fn check(&self) {
+        self.recovery.check();
+        assert!(self.snd_una <= self.snd_nxt());
+        let oldest = self.recovery.board.oldest();
+        assert!(oldest.is_none_or(|record| record.offset == self.snd_una), "una and the board");
+    }
+}

@@ -1,0 +1,181 @@
+//! What every transmission entails: the pacer, PRR, the controller, timers and counts. What is sent is chosen in `tx/`, and in
+//! which order in `conn/output.rs`.
+
+use fullpipe_units::{Duration, Ecn, Instant};
+
+use super::Sender;
+use super::timers::RetransmitTimer;
+use crate::SendLimit;
+use crate::cc::{Sent, SentKind, Signal};
+use crate::recovery::scoreboard::RecordNo;
+use crate::tx::retransmit::{Retransmission, Retransmitted, retransmit};
+use crate::tx::{Departure, Transmit};
+use crate::wire::{Flags, Segment};
+
+/// Why the peer is asked for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::conn) enum ProbeKind {
+    /// Tail loss probe.
+    Tail,
+    /// Zero-window probe.
+    Window,
+    /// Of an idle connection.
+    KeepAlive,
+}
+
+impl Sender {
+    fn departure(&self, now: Instant) -> Departure {
+        Departure { at: now, origin: self.iss.plus(1), mss: self.mss }
+    }
+
+    /// Sends `len` bytes of new data.
+    pub(in crate::conn) fn transmit_new(&mut self, now: Instant, len: u64) -> Transmit {
+        self.restart_after_idle(now);
+        let first_after_idle = self.recovery.board.is_empty();
+        let (offset, departure) = (self.snd_nxt(), self.departure(now));
+        let ecn = self.ecn.of_new_data();
+        let board = &mut self.recovery.board;
+        let (transmit, segments) =
+            self.fresh.send(departure, board, &mut self.rate, len, ecn, self.config.nodelay);
+        let sent =
+            Sent { offset, len, kind: SentKind::New, first_after_idle, idle: Duration::ZERO, departure: now };
+        self.on_sent(now, sent, segments);
+        let limited = self.recovery.board.inflight() >= self.effective_cwnd();
+        self.usage.on_send(self.snd_una, self.fresh.snd_nxt(), self.flight_size(), limited);
+        self.rearm_after_send(now, first_after_idle);
+        transmit
+    }
+
+    /// Sends the FIN.
+    pub(in crate::conn) fn transmit_fin(&mut self, now: Instant) -> Transmit {
+        let first_after_idle = self.recovery.board.is_empty();
+        let departure = self.departure(now);
+        let transmit = self.fresh.send_fin(departure, &mut self.recovery.board, &mut self.rate);
+        self.rearm_after_send(now, first_after_idle);
+        transmit
+    }
+
+    /// Sends record `number` again.
+    pub(in crate::conn) fn retransmit(
+        &mut self,
+        now: Instant,
+        number: RecordNo,
+        kind: SentKind,
+    ) -> Option<Transmit> {
+        let departure = self.departure(now);
+        let Retransmitted { transmit, offset, len } =
+            retransmit(departure, &mut self.recovery, &mut self.rate, number, kind)?;
+        self.stats.retransmits += 1;
+        let sent = Sent { offset, len, kind, first_after_idle: false, idle: Duration::ZERO, departure: now };
+        self.on_sent(now, sent, len.div_ceil(self.mss));
+        if self.timer.is_none() {
+            self.arm_timeout(now);
+        }
+        Some(transmit)
+    }
+
+    /// Sends a tail loss probe (new data if there is some, else the newest again), or a window probe.
+    pub(in crate::conn) fn transmit_probe(&mut self, now: Instant, kind: ProbeKind) -> Option<Transmit> {
+        let unsent = self.unsent();
+        let rwnd = self.window_left();
+        match kind {
+            ProbeKind::Window => {
+                let len = unsent.min(rwnd).min(self.mss);
+                if len > 0 {
+                    // A window too small for a whole segment, of which nothing more was heard: better a short segment now than
+                    // none ever (RFC 9293 section 3.8.6.2.1, the override timeout).
+                    self.recovery.rto.on_valid_sample();
+                    return Some(self.transmit_new(now, len));
+                }
+                self.arm_persist(now);
+                Some(self.question(now))
+            }
+            ProbeKind::KeepAlive => Some(self.question(now)),
+            ProbeKind::Tail => {
+                self.stats.probes += 1;
+                let len = unsent.min(self.mss);
+                let (transmit, repeats) = if len > 0 && len <= rwnd {
+                    (self.transmit_new(now, len), false)
+                } else {
+                    let newest = Retransmission::newest_in_network(&self.recovery.board);
+                    let again = newest.and_then(|number| self.retransmit(now, number, SentKind::Probe));
+                    let Some(transmit) = again else {
+                        self.arm_timeout(now);
+                        return None;
+                    };
+                    (transmit, true)
+                };
+                self.recovery.probe.on_sent(self.fresh.snd_nxt(), repeats);
+                self.arm_timeout(now);
+                Some(transmit)
+            }
+        }
+    }
+
+    /// An octet that the peer has already acknowledged, and none (ZWP-1, KA-3): it must answer.
+    fn question(&self, now: Instant) -> Transmit {
+        let header = self.departure(now).header(0, Flags::ACK, Ecn::NotEct);
+        Transmit::without_data(Segment { seq: self.iss.plus(self.snd_una), ..header }, now)
+    }
+
+    /// A segment without payload, behind all that was sent.
+    #[inline(always)]
+    pub(in crate::conn) fn bare_ack(&self, now: Instant) -> Transmit {
+        Transmit::without_data(self.departure(now).header(self.snd_nxt(), Flags::ACK, Ecn::NotEct), now)
+    }
+
+    fn on_sent(&mut self, now: Instant, sent: Sent, segments: u64) {
+        self.stats.segments_sent += segments;
+        self.stats.bytes_sent += sent.len;
+        let last = self.last_sent_at.replace(now);
+        if self.is_reducing() {
+            self.recovery.prr.on_send(sent.len);
+        }
+        let rate = if self.paced() { self.release().rate } else { None };
+        self.pacer.on_send(now, sent.len, segments, rate);
+        if sent.first_after_idle || self.decision.cc.follows_sends() {
+            self.tell_of_send(now, sent, last);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_of_send(&mut self, now: Instant, sent: Sent, last: Option<Instant>) {
+        let cx = self.context(now);
+        let idle = last.map_or(Duration::ZERO, |last| now.saturating_since(last));
+        self.decision.cc.on_send(&cx, &Sent { idle, ..sent });
+        if sent.first_after_idle {
+            self.decision.refresh(&cx);
+        }
+    }
+
+    /// SS-5: after an idle period the window no longer says what the path bears. Waiting for the peer's
+    /// window is not idling (ZWP-4).
+    fn restart_after_idle(&mut self, now: Instant) {
+        if !self.config.slow_start_after_idle
+            || !self.recovery.board.is_empty()
+            || self.limits.current == SendLimit::Rwnd
+        {
+            return;
+        }
+        let Some(last) = self.last_sent_at else { return };
+        let (idle, rto) = (now.saturating_since(last), self.recovery.rto.timeout(&self.rtt));
+        if idle > rto {
+            self.signal(now, Signal::Idle { idle, rto });
+        }
+    }
+
+    fn rearm_after_send(&mut self, now: Instant, was_idle: bool) {
+        use RetransmitTimer::{KeepAlive, Persist, TailProbe, Timeout};
+        if was_idle {
+            self.recovery.rto_base = now;
+        }
+        match self.timer {
+            Some((TailProbe, _)) if self.probe_armed_at == Some(now) => {}
+            None | Some((TailProbe | Persist | KeepAlive, _)) => {
+                self.arm_probe_or_timeout(now);
+            }
+            Some((Timeout, _)) if was_idle => self.arm_probe_or_timeout(now),
+            Some(_) => {}
+        }
+    }
+}

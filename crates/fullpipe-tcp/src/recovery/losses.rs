@@ -1,0 +1,110 @@
+//! What one event marked lost: the result of loss detection.
+
+use crate::cc::{LossCause, Lost};
+
+use super::scoreboard::SentRecord;
+
+/// A record that was marked lost, as it was then.
+#[derive(Clone, Copy, Debug)]
+struct Marked {
+    offset: u64,
+    len: u64,
+    /// Bytes in flight just after it was sent, itself included.
+    tx_in_flight: u64,
+    /// Bytes marked lost in all when it was sent.
+    lost_before_sent: u64,
+    app_limited: bool,
+}
+
+/// Room for the records that one event marks. It is reused, so that marking allocates nothing once it has grown.
+#[derive(Debug, Default)]
+pub(crate) struct LossBuffer(Vec<Marked>);
+
+impl LossBuffer {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(super) fn push(&mut self, record: &SentRecord) {
+        self.0.push(Marked {
+            offset: record.offset,
+            len: record.len.into(),
+            tx_in_flight: record.snapshot.tx_in_flight,
+            lost_before_sent: record.snapshot.lost,
+            app_limited: record.snapshot.app_limited,
+        });
+    }
+}
+
+/// The records that one event marked lost, in the order of marking.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Losses<'a> {
+    marked: &'a [Marked],
+    cause: LossCause,
+    /// Bytes marked lost in all before this event.
+    lost_before: u64,
+    /// One of them is a retransmission that was sent after the last reduction of the window.
+    retransmission: bool,
+}
+
+impl<'a> Losses<'a> {
+    pub(super) fn new(
+        buffer: &'a LossBuffer,
+        cause: LossCause,
+        lost_before: u64,
+        retransmission: bool,
+    ) -> Self {
+        Self { marked: &buffer.0, cause, lost_before, retransmission }
+    }
+
+    /// Nothing was marked.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.marked.is_empty()
+    }
+
+    /// A retransmission was lost that was sent after the last reduction of the window.
+    pub(crate) fn has_retransmission(&self) -> bool {
+        self.retransmission
+    }
+
+    /// What the controller is told of each record.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Lost> + '_ {
+        let (mut total, mut previous_end) = (self.lost_before, None);
+        self.marked.iter().map(move |record| {
+            total += record.len;
+            let starts_new_range = previous_end != Some(record.offset);
+            previous_end = Some(record.offset + record.len);
+            Lost {
+                offset: record.offset,
+                len: record.len,
+                tx_in_flight: record.tx_in_flight,
+                lost_since_sent: total - record.lost_before_sent.min(total),
+                app_limited: record.app_limited,
+                starts_new_range,
+                cause: self.cause,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::scoreboard::board;
+
+    /// The sums count from before the event, and a range is new where the record before it was not marked.
+    #[test]
+    fn each_record_is_told_with_its_sums() {
+        let (board, mut buffer) = (board(10), LossBuffer::default());
+        for number in [2, 3, 5] {
+            buffer.push(board.get(number).expect("outstanding"));
+        }
+        let losses = Losses::new(&buffer, LossCause::Rack, 700, true);
+        let told: Vec<_> =
+            losses.iter().map(|lost| (lost.offset, lost.lost_since_sent, lost.starts_new_range)).collect();
+        assert_eq!(told, [(200, 800, true), (300, 900, false), (500, 1_000, true)]);
+        assert!(losses.has_retransmission() && !losses.is_empty());
+        buffer.clear();
+        assert!(Losses::new(&buffer, LossCause::Rto, 0, false).is_empty());
+    }
+}
