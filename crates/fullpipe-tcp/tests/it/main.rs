@@ -9,4 +9,5 @@ mod model;
 mod pair;
 mod rfc9293;
 mod scripts;
+mod walls;
 mod wire;

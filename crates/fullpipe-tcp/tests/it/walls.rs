@@ -1,0 +1,135 @@
+//! The walls inside the crate hold: what may be done in one folder only does not compile in another.
+//!
+//! A copy of the sources gets one more module in `conn/`, which tries it, and the compiler is asked. A module that does
+//! what is allowed compiles, so that an error is about the wall and nothing else.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What every module may do: read marks, and make transmissions without data.
+const ALLOWED: &str = "
+use fullpipe_units::Instant;
+use crate::recovery::scoreboard::Scoreboard;
+use crate::tx::Transmit;
+use crate::wire::Segment;
+
+pub(super) fn look(board: &Scoreboard, segment: Segment, now: Instant) -> (u64, Transmit) {
+    (board.lost_pending(), Transmit::without_data(segment, now))
+}
+";
+
+/// What it may not do; the lines with an error end with its code.
+const FORBIDDEN: &str = "
+use fullpipe_units::Instant;
+use crate::recovery::LossRecovery;
+use crate::recovery::newreno::NewReno;
+use crate::recovery::scoreboard::Scoreboard;
+use crate::tx::{Departure, Transmit};
+use crate::wire::Segment;
+
+pub(super) fn mark(board: &mut Scoreboard, recovery: &mut LossRecovery) {
+    board.mark_lost(0); // E0624
+    NewReno::mark_on_timeout(&mut recovery.board, |_, _| {}); // E0624
+    recovery.newreno.detect(&mut recovery.board, true, true, |_, _| {}); // E0624
+}
+
+pub(super) fn fill(segment: Segment, departure: Departure, now: Instant) {
+    let mut empty = Transmit::without_data(segment.clone(), now);
+    empty.segment.len = 1_448; // E0616
+    empty.gso_size = 1_448; // E0616
+    let _ = Transmit::of_data(departure, segment, 1_448); // E0624
+}
+";
+
+/// The same; the compiler looks for it only where there is no error of the kind above.
+const MADE_BY_HAND: &str = "
+use fullpipe_units::Instant;
+use crate::tx::Transmit;
+use crate::wire::Segment;
+
+pub(super) fn make(segment: Segment, depart_at: Instant) -> Transmit {
+    Transmit { segment, gso_size: 1_448, depart_at, cut: Some(0) } // E0451
+}
+";
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("sources") {
+        let path = entry.expect("an entry").path();
+        let target = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy(&path, &target);
+        } else {
+            fs::write(target, fs::read(&path).expect("a source file")).expect("a copy");
+        }
+    }
+}
+
+/// Type-checks the library at `root`; returns the errors as the compiler prints them, a line each.
+fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut command = Command::new(rustc);
+    command.args([
+        "--edition=2024",
+        "--crate-type=rlib",
+        "--emit=metadata",
+        "--error-format=short",
+        "--cap-lints=allow",
+    ]);
+    command.arg(format!("--crate-name={name}")).arg("-o").arg(out).arg(root);
+    if let Some(dependency) = dependency {
+        command.arg("--extern").arg(format!("fullpipe_units={}", dependency.display()));
+    }
+    // There the toolchain of the project is chosen.
+    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("a compiler");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors: Vec<String> =
+        printed.lines().filter(|line| line.contains(": error")).map(str::to_owned).collect();
+    assert_eq!(output.status.success(), errors.is_empty(), "{printed}");
+    errors
+}
+
+/// Line and code of each error in the module `source`, when it is part of `conn/`.
+fn errors_of(source: &str, name: &str) -> Vec<(usize, String)> {
+    let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tree = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("walls-{name}"));
+    copy(&crates.join("fullpipe-tcp/src"), &tree);
+    fs::write(tree.join("conn/intruder.rs"), source).expect("a module");
+    let conn = fs::read_to_string(tree.join("conn/mod.rs")).expect("a source file");
+    fs::write(tree.join("conn/mod.rs"), conn + "\nmod intruder;\n").expect("a source file");
+    let units = tree.join("libfullpipe_units.rmeta");
+    let none = check("fullpipe_units", &crates.join("fullpipe-units/src/lib.rs"), &units, None);
+    assert!(none.is_empty(), "{none:?}");
+    let errors =
+        check("fullpipe_tcp", &tree.join("lib.rs"), &tree.join("libfullpipe_tcp.rmeta"), Some(&units));
+    let place = |error: &String| {
+        let rest = error.split_once("intruder.rs:").unwrap_or_else(|| panic!("elsewhere: {error}")).1;
+        let line = rest.split(':').next().and_then(|line| line.parse().ok()).expect("a line");
+        let code = rest.split_once("error[").expect("a code").1.split(']').next().expect("a code");
+        (line, code.to_owned())
+    };
+    let mut places: Vec<_> = errors.iter().filter(|error| !error.contains("aborting")).map(place).collect();
+    places.sort();
+    places.dedup();
+    places
+}
+
+/// Whatever a module of `conn/` may do of the kind compiles.
+#[test]
+fn what_is_allowed_compiles() {
+    assert_eq!(errors_of(ALLOWED, "allowed"), []);
+}
+
+/// Only `recovery/` marks data lost, and only `tx/` makes a transmission that carries data.
+#[test]
+fn what_is_forbidden_does_not_compile() {
+    for (source, name) in [(FORBIDDEN, "forbidden"), (MADE_BY_HAND, "by-hand")] {
+        let expected: Vec<(usize, String)> = source
+            .lines()
+            .enumerate()
+            .filter_map(|(index, line)| Some((index + 1, line.split_once("// ")?.1.to_owned())))
+            .collect();
+        assert_eq!(errors_of(source, name), expected, "{name}");
+    }
+}
