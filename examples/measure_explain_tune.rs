@@ -18,7 +18,7 @@ fn main() -> Result<(), Error> {
     print!("{}", render_text(&diagnosis, Look { width: 80, colour: false }));
 
     let host = local_host(&Place::new(None, None)?, None)?;
-    let plan = plan(&host, &aim(Wanted { link: Some(link), ..Wanted::of(&diagnosis)? })?, &())?;
+    let plan = plan(&host, &aim(Wanted { link: Some(link), ..Wanted::of(&diagnosis) })?, &())?;
     print!("{}", render_plan(&plan, Look { width: 80, colour: false }));
     Ok(())
 }

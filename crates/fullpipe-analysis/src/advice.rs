@@ -13,12 +13,13 @@ use std::fmt;
 
 use fullpipe_tcp::buffers::{KernelVersion, WindowRule};
 use fullpipe_units::Bytes;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::input::sysctl::HostSettings;
 
 /// One thing to run, as data.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Command {
     /// The command line, or the call in the application's source for [`Scope::Socket`]. Words in capitals
     /// (`DEV`, `RECEIVER`) are to be filled in.
@@ -34,7 +35,7 @@ pub struct Command {
 }
 
 /// An end of the transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Host {
     /// Where the data comes from.
@@ -53,7 +54,7 @@ impl fmt::Display for Host {
 }
 
 /// How much a command changes, narrowest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// One socket of one program.

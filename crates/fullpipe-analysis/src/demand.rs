@@ -6,7 +6,8 @@
 //! ```
 
 use fullpipe_units::{Bytes, Duration, Rate};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::input::InputError;
 
@@ -60,20 +61,32 @@ impl Memory {
     }
 
     /// Where it comes from, as JSON has it.
-    pub const fn source(self) -> &'static str {
+    pub const fn source(self) -> MemorySource {
         match self {
-            Self::Given(_) => "given",
-            Self::Available(_) => "available",
-            Self::Unknown => "example",
+            Self::Given(_) => MemorySource::Given,
+            Self::Available(_) => MemorySource::Available,
+            Self::Unknown => MemorySource::Example,
         }
     }
 }
 
+/// Where the memory for an application's queue comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemorySource {
+    /// The user said so.
+    Given,
+    /// What the sending host has left (`MemAvailable`).
+    Available,
+    /// Not known: an example.
+    Example,
+}
+
 /// What becomes of the application's queue at one rate.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Backlog {
     /// What is carried: key `carried_bps`.
-    #[serde(rename = "carried_bps", serialize_with = "crate::json::bps")]
+    #[serde(rename = "carried_bps", with = "crate::json::Bps")]
     pub carried: Rate,
     /// Whether that is enough.
     pub carries: Carries,
@@ -109,7 +122,7 @@ impl Backlog {
 }
 
 /// Whether what is offered is carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Carries {
     /// Also at the low end of its range.

@@ -1,16 +1,93 @@
-//! What the JSON documents of this crate share: the schema that one writes and another reads, and rates as
-//! numbers in bits per second.
+//! How quantities with a unit stand in the JSON documents of this crate: as a number whose unit is the end of its key.
+//!
+//! ```text
+//!   #[serde(rename = "mean_bps", with = "Bps")]
+//!   mean: Rate
+//! ```
+//!
+//! A field names the type here for both directions and for the schema.
 
-use fullpipe_units::Rate;
-use serde::{Serialize, Serializer};
+use std::sync::Arc;
 
-/// Schema of a diagnosis; keys are added under the same number, never changed or removed.
-pub(crate) const DIAGNOSIS: &str = "fullpipe.diagnose/1";
+use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub(crate) fn bps<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(rate.as_bps())
+macro_rules! quantities {
+    ($($(#[$doc:meta])* $name:ident: $of:ty = $number:ty, $number_of:expr, $of_number:expr;)+) => {$(
+        $(#[$doc])*
+        pub(crate) struct $name;
+
+        impl $name {
+            pub(crate) fn serialize<S: Serializer>(value: &$of, serializer: S) -> Result<S::Ok, S::Error> {
+                $number_of(*value).serialize(serializer)
+            }
+
+            pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$of, D::Error> {
+                <$number>::deserialize(deserializer).map($of_number)
+            }
+        }
+
+        as_in_documents!($name, $number);
+    )+};
 }
 
-pub(crate) fn optional_bps<S: Serializer>(rate: &Option<Rate>, serializer: S) -> Result<S::Ok, S::Error> {
-    rate.map(Rate::as_bps).serialize(serializer)
+/// The schema of a field that is written and read by `$name` is that of `$number`.
+macro_rules! as_in_documents {
+    ($name:ident, $number:ty) => {
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                <$number>::schema_name()
+            }
+
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                <$number>::json_schema(generator)
+            }
+        }
+    };
 }
+
+quantities! {
+    /// A rate in bits per second.
+    Bps: Rate = u64, Rate::as_bps, Rate::from_bps;
+    /// A rate in bits per second, or null.
+    OptionalBps: Option<Rate> = Option<u64>,
+        |rate: Option<Rate>| rate.map(Rate::as_bps), |bps: Option<u64>| bps.map(Rate::from_bps);
+    /// An amount in bytes.
+    ByteCount: Bytes = u64, Bytes::get, Bytes::new;
+    /// An amount in bytes, or null.
+    OptionalByteCount: Option<Bytes> = Option<u64>,
+        |bytes: Option<Bytes>| bytes.map(Bytes::get), |count: Option<u64>| count.map(Bytes::new);
+    /// A time in milliseconds.
+    Millis: Duration = f64, Duration::as_millis_f64, from_millis;
+    /// A time in milliseconds, or null.
+    OptionalMillis: Option<Duration> = Option<f64>,
+        |time: Option<Duration>| time.map(Duration::as_millis_f64), |ms: Option<f64>| ms.map(from_millis);
+    /// A time in seconds.
+    Seconds: Duration = f64, Duration::as_secs_f64, Duration::from_secs_f64;
+    /// A point in time in seconds since the first sample.
+    At: Instant = f64, Instant::as_secs_f64, |s: f64| Instant::ZERO + Duration::from_secs_f64(s);
+}
+
+fn from_millis(ms: f64) -> Duration {
+    Duration::from_secs_f64(ms / 1e3)
+}
+
+/// A text that many documents share in memory.
+pub(crate) struct SharedText;
+
+impl SharedText {
+    pub(crate) fn serialize<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(text)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+        String::deserialize(deserializer).map(Arc::from)
+    }
+}
+
+as_in_documents!(SharedText, String);

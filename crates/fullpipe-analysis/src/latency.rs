@@ -6,10 +6,12 @@
 use std::fmt;
 
 use fullpipe_units::Duration;
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Round trips before and during a transfer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "LatencyKeys", into = "LatencyKeys")]
 pub struct Latency {
     /// Before data flowed.
     pub idle: Option<Duration>,
@@ -22,7 +24,7 @@ pub struct Latency {
 }
 
 /// What added latency is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Grade {
     /// Below 5 ms.
     #[serde(rename = "A+")]
@@ -94,21 +96,47 @@ impl fmt::Display for Latency {
     }
 }
 
-impl Serialize for Latency {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Keys {
-            idle_ms: Option<f64>,
-            loaded_ms: Option<f64>,
-            longest_ms: Option<f64>,
-            added_ms: Option<f64>,
-            samples: u64,
-            grade: Option<Grade>,
-        }
+/// A [`Latency`] as JSON has it.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "Latency")]
+struct LatencyKeys {
+    /// Before data flowed.
+    idle_ms: Option<f64>,
+    /// The mean while it flowed.
+    loaded_ms: Option<f64>,
+    /// The longest while it flowed.
+    longest_ms: Option<f64>,
+    /// What the load adds to a round trip, on average.
+    added_ms: Option<f64>,
+    /// How many samples there were while it flowed.
+    samples: u64,
+    /// What the added time is worth.
+    grade: Option<Grade>,
+}
+
+impl From<Latency> for LatencyKeys {
+    fn from(latency: Latency) -> Self {
         let millis = |span: Option<Duration>| span.map(Duration::as_millis_f64);
-        let (idle_ms, loaded_ms, longest_ms) = (millis(self.idle), millis(self.loaded), millis(self.longest));
-        let (added_ms, grade) = (millis(self.added()), self.grade());
-        Keys { idle_ms, loaded_ms, longest_ms, added_ms, samples: self.samples, grade }.serialize(serializer)
+        Self {
+            idle_ms: millis(latency.idle),
+            loaded_ms: millis(latency.loaded),
+            longest_ms: millis(latency.longest),
+            added_ms: millis(latency.added()),
+            samples: latency.samples,
+            grade: latency.grade(),
+        }
+    }
+}
+
+impl From<LatencyKeys> for Latency {
+    fn from(keys: LatencyKeys) -> Self {
+        let span = |millis: Option<f64>| millis.map(|millis| Duration::from_secs_f64(millis / 1e3));
+        Self {
+            idle: span(keys.idle_ms),
+            loaded: span(keys.loaded_ms),
+            longest: span(keys.longest_ms),
+            samples: keys.samples,
+        }
     }
 }
 

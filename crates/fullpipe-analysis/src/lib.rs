@@ -18,6 +18,7 @@
 pub mod advice;
 pub mod classify;
 pub mod demand;
+pub mod diagnosis;
 pub mod explain;
 pub mod input;
 mod json;
@@ -39,6 +40,7 @@ pub mod whatif;
 pub use advice::Command;
 pub use classify::{Finding, Limit};
 pub use demand::{Demand, Memory};
+pub use diagnosis::Diagnosis;
 pub use explain::{Findings, HostFacts};
 pub use input::sysctl::HostSettings;
 pub use input::{InputError, Kind};
@@ -49,8 +51,7 @@ pub use measurement::Measurement;
 pub use offered::Offered;
 pub use path_facts::PathFacts;
 pub use report::{
-    Diagnosis, Look, render_latency, render_plan, render_show, render_side_by_side, render_text,
-    render_whatif,
+    Look, render_latency, render_plan, render_show, render_side_by_side, render_text, render_whatif,
 };
 pub use side_by_side::SideBySide;
 pub use sockets::{SocketReport, Sockets};

@@ -7,22 +7,23 @@
 //! the kernel's part of the queue (`tcp_notsent_lowat`), and only then the rung that carries the rate.
 
 use fullpipe_units::Rate;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::advice::{self, Command};
-use crate::demand::{Backlog, Carries, Demand};
+use crate::demand::{Backlog, Carries, Demand, MemorySource};
 use crate::ladder::{Rung, Source};
 
 /// The ladder as an application sees it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Offered {
     /// Payload that the application produces: key `offered_bps`.
-    #[serde(rename = "offered_bps", serialize_with = "crate::json::bps")]
+    #[serde(rename = "offered_bps", with = "crate::json::Bps")]
     pub rate: Rate,
     /// Memory that its queue is reckoned to have.
     pub memory_bytes: u64,
-    /// Where that comes from: `given`, `available` (the sending host's `MemAvailable`) or `example`.
-    pub memory_source: &'static str,
+    /// Where that comes from.
+    pub memory_source: MemorySource,
     /// One for each rung of the ladder.
     pub rungs: Vec<Backlog>,
     /// The first rung that carries the rate, counted from 0; null where none does.
@@ -32,7 +33,7 @@ pub struct Offered {
 }
 
 /// One thing to do about a queue that grows.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Remedy {
     /// What to do, as a sentence.
     pub what: String,
@@ -140,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::classify::Limit;
-    use crate::demand::Memory;
+    use crate::demand::{Memory, MemorySource};
 
     fn mbit(n: u64) -> Rate {
         Rate::from_bps(n * 1_000_000)
@@ -225,7 +226,7 @@ mod tests {
         assert!(beyond.remedies[2].what.contains("not even the whole of it (965 Mbit/s)"));
         let unknown = Offered::of(Demand { rate: mbit(2000), memory: Memory::Unknown }, &ladder(), false);
         assert_eq!(unknown.rungs[3].carries, Carries::Unknown);
-        assert_eq!((unknown.memory_bytes, unknown.memory_source), (1 << 30, "example"));
+        assert_eq!((unknown.memory_bytes, unknown.memory_source), (1 << 30, MemorySource::Example));
         assert!(unknown.remedies[2].what.contains("the line is not known"));
     }
 }

@@ -4,7 +4,8 @@
 //! makes of the path: windows, buffers and the answer to loss are TCP's alone. So neither is read without the other.
 
 use fullpipe_units::{Duration, Rate};
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// Of the rate, by which the two must differ to differ.
 const APART: f64 = 1.1;
@@ -12,25 +13,25 @@ const APART: f64 = 1.1;
 const CARRIED: f64 = 0.01;
 
 /// A test over TCP and one over UDP.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SideBySide {
     /// Payload that arrived over TCP.
-    #[serde(rename = "tcp_bps", serialize_with = "bps")]
+    #[serde(rename = "tcp_bps", with = "crate::json::Bps")]
     pub tcp: Rate,
     /// Segments that TCP sent again; `None` where its sender did not tell.
     #[serde(rename = "tcp_retransmits")]
     pub retransmits: Option<u64>,
     /// Payload that was sent over UDP.
-    #[serde(rename = "udp_offered_bps", serialize_with = "bps")]
+    #[serde(rename = "udp_offered_bps", with = "crate::json::Bps")]
     pub offered: Rate,
     /// Payload that arrived over UDP.
-    #[serde(rename = "udp_bps", serialize_with = "bps")]
+    #[serde(rename = "udp_bps", with = "crate::json::Bps")]
     pub udp: Rate,
     /// Share of the datagrams that was lost, 0 to 1.
     #[serde(rename = "udp_lost")]
     pub lost: f64,
     /// Variation of their spacing.
-    #[serde(rename = "udp_jitter_ms", serialize_with = "millis")]
+    #[serde(rename = "udp_jitter_ms", with = "crate::json::Millis")]
     pub jitter: Duration,
 }
 
@@ -84,14 +85,6 @@ impl SideBySide {
             self.offered
         )
     }
-}
-
-fn bps<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(rate.as_bps())
-}
-
-fn millis<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(span.as_millis_f64())
 }
 
 #[cfg(test)]

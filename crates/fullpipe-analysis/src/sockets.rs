@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use fullpipe_lab::trace::{ReceiverInfo, Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
-use crate::json::{bps, optional_bps};
 use crate::live::{Held, Live};
 
 /// Rows that are kept for a diagnosis, of all sockets together: some hundred megabytes.
@@ -49,7 +49,7 @@ pub struct Sample<'a> {
 }
 
 /// A socket over an interval, as JSON has it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SocketReport {
     /// Where the interval ends, in seconds since the first sample.
     pub t_s: f64,
@@ -63,18 +63,18 @@ pub struct SocketReport {
     #[serde(skip)]
     pub connection: Arc<str>,
     /// The kernel's name of its congestion control.
-    #[serde(serialize_with = "text")]
+    #[serde(with = "crate::json::SharedText")]
     pub congestion_control: Arc<str>,
     /// Payload acknowledged a second: key `achieved_bps`.
-    #[serde(rename = "achieved_bps", serialize_with = "bps")]
+    #[serde(rename = "achieved_bps", with = "crate::json::Bps")]
     pub achieved: Rate,
     /// Payload written a second, or what was given: key `offered_bps`.
-    #[serde(rename = "offered_bps", serialize_with = "bps")]
+    #[serde(rename = "offered_bps", with = "crate::json::Bps")]
     pub offered: Rate,
-    /// `measured` or `given`.
-    pub offered_source: &'static str,
+    /// Where the offered rate comes from.
+    pub offered_source: OfferedSource,
     /// Payload received a second: key `received_bps`.
-    #[serde(rename = "received_bps", serialize_with = "bps")]
+    #[serde(rename = "received_bps", with = "crate::json::Bps")]
     pub received: Rate,
     /// Smoothed RTT in milliseconds.
     pub rtt_ms: Option<f64>,
@@ -93,7 +93,7 @@ pub struct SocketReport {
     /// Segments sent again in the interval.
     pub retransmits: u64,
     /// Pacing rate where it is in force: key `pacing_bps`.
-    #[serde(rename = "pacing_bps", serialize_with = "optional_bps")]
+    #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
     pub pacing: Option<Rate>,
     /// What held it for most of the interval; null where it rested, and for a socket that only receives.
     pub limit: Option<Limit>,
@@ -105,6 +105,16 @@ pub struct SocketReport {
     pub evidence: Option<String>,
     /// How the queue of the application grows, in the kernel and outside.
     pub backlog: Backlog,
+}
+
+/// Where the rate comes from that an application offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OfferedSource {
+    /// What the socket wrote.
+    Measured,
+    /// What the user said.
+    Given,
 }
 
 /// One socket.
@@ -411,7 +421,7 @@ impl Watched {
             congestion_control: Arc::clone(&self.cc),
             achieved,
             offered,
-            offered_source: if demand.is_some() { "given" } else { "measured" },
+            offered_source: if demand.is_some() { OfferedSource::Given } else { OfferedSource::Measured },
             received: rate(last.received.saturating_sub(from.received)),
             rtt_ms: millis(|sender| sender.srtt),
             min_rtt_ms: millis(|sender| sender.min_rtt),
@@ -429,10 +439,6 @@ impl Watched {
             backlog: Backlog::measured(Demand { rate: offered, memory }, achieved),
         }
     }
-}
-
-fn text<S: serde::Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(text)
 }
 
 fn largest_first(reports: &mut [SocketReport]) {

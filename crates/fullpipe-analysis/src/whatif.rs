@@ -13,6 +13,7 @@ use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::advice::{self, Command};
@@ -46,9 +47,10 @@ pub struct Question {
 }
 
 /// Everything that `whatif` says.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WhatIf {
-    /// [`SCHEMA`].
+    /// Name and version of the document.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
     /// What was asked, with every default filled in.
     pub path: Asked,
@@ -69,10 +71,10 @@ pub struct WhatIf {
 }
 
 /// The question with every default filled in.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Asked {
     /// Rate of the line: key `link_bps`.
-    #[serde(rename = "link_bps", serialize_with = "crate::json::bps")]
+    #[serde(rename = "link_bps", with = "crate::json::Bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -89,31 +91,31 @@ pub struct Asked {
 }
 
 /// What each limit alone lets pass, on paper.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Figures {
     /// The line, less headers: key `line_bps`.
-    #[serde(rename = "line_bps", serialize_with = "crate::json::bps")]
+    #[serde(rename = "line_bps", with = "crate::json::Bps")]
     pub line: Rate,
     /// The window that the receive buffer allows.
     pub window_bytes: u64,
     /// How receive memory becomes window, in words.
     pub window_rule: String,
     /// That window per round trip: key `window_bps`.
-    #[serde(rename = "window_bps", serialize_with = "crate::json::bps")]
+    #[serde(rename = "window_bps", with = "crate::json::Bps")]
     pub window: Rate,
     /// The send buffer per round trip: key `sndbuf_bps`.
-    #[serde(rename = "sndbuf_bps", serialize_with = "crate::json::bps")]
+    #[serde(rename = "sndbuf_bps", with = "crate::json::Bps")]
     pub sndbuf: Rate,
     /// What loss leaves of a loss-based sender, the larger of CUBIC's and Reno's model; null without loss:
     /// key `loss_bps`.
-    #[serde(rename = "loss_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "loss_bps", with = "crate::json::OptionalBps")]
     pub loss: Option<Rate>,
     /// The share of the packets that may be lost if a loss-based sender is to fill the line.
     pub loss_to_fill: f64,
 }
 
 /// The buffers that fill the line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
     /// `tcp_wmem[2]` of the sender.
     pub wmem_bytes: u64,

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use fullpipe_units::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The state of one host, as far as TCP transfers depend on it. What the host does not report is empty.
@@ -40,7 +41,7 @@ impl HostFacts {
 }
 
 /// A network device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Device {
     /// Its name.
     pub name: String,
@@ -49,7 +50,7 @@ pub struct Device {
 }
 
 /// The route that packets to a peer take.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Route {
     /// The peer.
     pub destination: IpAddr,
@@ -72,7 +73,7 @@ pub struct Route {
 }
 
 /// A change to a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// Set a kernel setting below `/proc/sys`.

@@ -5,6 +5,7 @@ use std::fmt;
 use fullpipe_path::Counters;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The result of one run.
@@ -78,7 +79,7 @@ impl WireOutcome {
 }
 
 /// Packets of the data direction. In a document, counts from `aqm_drops` on are absent where they are zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathOutcome {
     /// Data packets that crossed.
     pub delivered: u64,

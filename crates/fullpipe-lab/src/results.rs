@@ -5,6 +5,7 @@ use std::fmt;
 
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::{Duration, Rate};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::campaign::RunResult;
@@ -28,9 +29,10 @@ pub struct Timed {
 }
 
 /// All results of a campaign. Base units throughout, named in the key.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// Name and version of the document.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
@@ -49,7 +51,7 @@ pub struct Report {
 }
 
 /// One run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// Label of its point.
     pub point: String,
@@ -71,7 +73,7 @@ pub struct Run {
 }
 
 /// What was measured of a run in real time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunValidity {
     /// Nothing is wrong with it.
     pub valid: bool,
@@ -99,7 +101,7 @@ pub struct RunValidity {
 }
 
 /// Lateness in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LatenessMs {
     /// Half of the packets were at most so late.
     pub p50: f64,
@@ -112,7 +114,7 @@ pub struct LatenessMs {
 }
 
 /// One flow of a run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
     /// Its congestion control.
     pub cc: String,
@@ -137,7 +139,7 @@ pub struct Flow {
 }
 
 /// How evenly payload arrived, repeated segments counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Wire {
     /// The highest rate over one sampling period, in bit/s.
     pub peak_bps: u64,
@@ -146,7 +148,7 @@ pub struct Wire {
 }
 
 /// Round-trip times in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttMs {
     /// The smallest.
     pub min: f64,
@@ -157,7 +159,7 @@ pub struct RttMs {
 }
 
 /// What a run took the simulator: counts that are the same on every machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkCounts {
     /// Packets handed over, timers that came up and trace rows.
     pub events: u64,
@@ -168,7 +170,7 @@ pub struct WorkCounts {
 }
 
 /// An expectation held against one point.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Expect {
     /// The conditions as the file has them.
     #[serde(rename = "where")]

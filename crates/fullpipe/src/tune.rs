@@ -24,6 +24,7 @@ pub use fullpipe_linux::tune::{
     Applied, Drift, Guard, Phase, Place, RouteChange, SettingChange, State, TakenBack, settle, watch,
 };
 use fullpipe_units::{Duration, Probability, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Error;
@@ -69,12 +70,8 @@ pub struct Wanted {
 
 impl Wanted {
     /// What `diagnosis` says of the path.
-    ///
-    /// # Errors
-    /// It says nothing that a plan could use.
-    pub fn of(diagnosis: &Diagnosis) -> Result<Self, Error> {
-        let stated = Stated::parse(&crate::json::document(diagnosis)?)?;
-        Ok(Self { stated: Some(stated), ..Self::default() })
+    pub fn of(diagnosis: &Diagnosis) -> Self {
+        Self { stated: Some(Stated::of(diagnosis)), ..Self::default() }
     }
 }
 
@@ -127,7 +124,7 @@ pub fn plan(host: &LocalHost, aim: &Aim, observer: &impl Observer) -> Result<Pla
 }
 
 /// A plan, and what became of it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Outcome<'a> {
     /// The plan.
     #[serde(flatten)]
@@ -152,12 +149,20 @@ pub fn apply(
     Ok(host::apply(place, changes, revert_after, guard, &mut |_| ())?)
 }
 
-/// Keeps what is on trial, also for the next boot; returns the number of changes.
+/// What was confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Confirmed {
+    /// The number of changes that are kept.
+    #[serde(rename = "confirmed")]
+    pub changes: usize,
+}
+
+/// Keeps what is on trial, also for the next boot.
 ///
 /// # Errors
 /// Nothing is on trial, this process may not, or another holds the lock.
-pub fn confirm(place: &Place) -> Result<usize, Error> {
-    Ok(host::confirm(place, &mut |_| ())?)
+pub fn confirm(place: &Place) -> Result<Confirmed, Error> {
+    Ok(Confirmed { changes: host::confirm(place, &mut |_| ())? })
 }
 
 /// Restores what the newest changes found; with `force` also what somebody else has changed since. `None`: there are none.
@@ -169,8 +174,10 @@ pub fn rollback(place: &Place, force: bool) -> Result<Option<TakenBack>, Error> 
 }
 
 /// What is applied to a host, and who else sets the same.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct StatusReport {
+    /// Name and version of the document.
+    #[schemars(extend("const" = STATUS_SCHEMA))]
     schema: &'static str,
     /// Every set of changes, the newest last.
     pub states: Vec<State>,
@@ -220,7 +227,7 @@ pub struct Verification {
 }
 
 /// What the measurements say.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Verified {
     /// Whether the gain came.
     pub verdict: Verdict,

@@ -9,6 +9,7 @@ use fullpipe_analysis::{Measurement, SocketReport, Sockets};
 use fullpipe_linux::sock_diag::{Peer, Seen, Which};
 use fullpipe_linux::watch::{self, Round};
 use fullpipe_units::{Duration, Instant};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Error;
@@ -196,17 +197,22 @@ fn what(which: &Selection) -> String {
 /// Version of the lines of [`line`]; keys are added under the same number, never changed or removed.
 const SCHEMA: &str = "fullpipe.watch/1";
 
+/// A line of `fullpipe diagnose --watch --json`: a socket over an interval.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub struct Line<'a> {
+    /// Name and version of the line.
+    #[schemars(extend("const" = SCHEMA))]
+    schema: &'static str,
+    /// The socket.
+    #[serde(flatten)]
+    report: &'a SocketReport,
+}
+
 /// A report as one line of JSON.
 ///
 /// # Errors
 /// It cannot be written as JSON.
 pub fn line(report: &SocketReport) -> Result<String, Error> {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        schema: &'static str,
-        #[serde(flatten)]
-        report: &'a SocketReport,
-    }
     crate::json::line(&Line { schema: SCHEMA, report })
 }
 

@@ -1,10 +1,11 @@
 //! A limit, how sure it is, and what speaks for it: what the classifier and the explainer answer with.
 
 use fullpipe_units::Rate;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What holds a transfer back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// The sending application offers no more.
@@ -65,10 +66,11 @@ impl std::fmt::Display for Limit {
 }
 
 /// How sure a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
     /// Fits, but so does something else.
+    #[default]
     Low,
     /// The best explanation, with a known gap.
     High,
@@ -89,22 +91,27 @@ impl Confidence {
 }
 
 /// One limit, and why it is thought to be it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The limit.
     pub limit: Limit,
     /// A clause for people: `loss holds cwnd down`.
+    #[serde(default)]
     pub what: String,
     /// Share of the test's time that this limit held, 0 to 1. Alternatives share the same time.
+    #[serde(default)]
     pub share: f64,
     /// How sure it is.
+    #[serde(default)]
     pub confidence: Confidence,
     /// The rate that this limit allows, where it can be told: key `ceiling_bps`.
-    #[serde(rename = "ceiling_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "ceiling_bps", default, with = "crate::json::OptionalBps")]
     pub ceiling: Option<Rate>,
     /// What speaks for it, one sentence each.
+    #[serde(default)]
     pub evidence: Vec<String>,
     /// What the input leaves open, and why.
+    #[serde(default)]
     pub could_not_tell: Vec<String>,
     /// The measurement that would settle it.
     pub next_test: Option<String>,

@@ -53,7 +53,8 @@ pub use streams::{classify_streams, of_one_of_several};
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::stats::LossEstimate;
 use window::Flow;
@@ -72,7 +73,7 @@ pub struct SocketFacts {
 }
 
 /// How a limit is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// From the sender's own record and the state of the path.
@@ -82,13 +83,13 @@ pub enum Basis {
 }
 
 /// One limit over a span of time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Classified {
     /// Where it begins: key `from_s`.
-    #[serde(rename = "from_s", serialize_with = "seconds")]
+    #[serde(rename = "from_s", with = "crate::json::At")]
     pub from: Instant,
     /// Where it ends: key `to_s`.
-    #[serde(rename = "to_s", serialize_with = "seconds")]
+    #[serde(rename = "to_s", with = "crate::json::At")]
     pub to: Instant,
     /// The limit.
     pub limit: Limit,
@@ -103,10 +104,6 @@ impl Classified {
     pub fn length(&self) -> Duration {
         self.to.saturating_since(self.from)
     }
-}
-
-fn seconds<S: serde::Serializer>(at: &Instant, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(at.as_secs_f64())
 }
 
 /// The limits of one flow.

@@ -2,7 +2,8 @@
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::Rate;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::classify::SocketFacts;
 use crate::input::sysctl::HostSettings;
@@ -38,7 +39,7 @@ pub(crate) struct Facts<'a> {
 }
 
 /// Which settings a host's are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingsSource {
     /// Those of the host that made the measurement: [`HostFacts::local`].

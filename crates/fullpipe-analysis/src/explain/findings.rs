@@ -3,13 +3,14 @@
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::classify::{Classified, Confidence, Finding, Limit};
 use crate::stats::LossEstimate;
 
 /// A limit that it is not.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Excluded {
     /// The limit.
     pub limit: Limit,
@@ -81,10 +82,11 @@ pub struct Measured {
 }
 
 /// Where the round-trip time comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RttSource {
     /// The user gave it.
+    #[default]
     Given,
     /// The log's least sample.
     Log,
@@ -156,7 +158,7 @@ impl Buffers {
 }
 
 /// Where a buffer size comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferSource {
     /// The dump says so.
@@ -170,6 +172,7 @@ pub enum BufferSource {
     /// What the rows of a trace show.
     Trace,
     /// The kernel's default: an assumption.
+    #[default]
     KernelDefault,
     /// The least that lets the measured rate pass, for the other sources contradict the log.
     Log,

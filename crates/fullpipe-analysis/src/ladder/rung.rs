@@ -2,14 +2,14 @@
 
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_units::Rate;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::advice::Command;
 use crate::classify::Limit;
-use crate::json::{bps, optional_bps};
 
 /// Where a rung's rate comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// The log.
@@ -21,23 +21,23 @@ pub enum Source {
 }
 
 /// One step from the present rate to the line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rung {
     /// What holds the transfer at this rate.
     pub limit: Limit,
     /// The same as a noun for people: `a 3 MiB receive window`.
     pub what: String,
     /// The mean over the log's duration: key `bps`.
-    #[serde(rename = "bps", serialize_with = "bps")]
+    #[serde(rename = "bps", with = "crate::json::Bps")]
     pub rate: Rate,
     /// The last half of a longer run: key `steady_bps`.
-    #[serde(rename = "steady_bps", serialize_with = "optional_bps")]
+    #[serde(rename = "steady_bps", with = "crate::json::OptionalBps")]
     pub steady: Option<Rate>,
     /// The rate at the upper end of the loss interval: key `low_bps`.
-    #[serde(rename = "low_bps", serialize_with = "optional_bps")]
+    #[serde(rename = "low_bps", with = "crate::json::OptionalBps")]
     pub low: Option<Rate>,
     /// The rate at the lower end of the loss interval: key `high_bps`.
-    #[serde(rename = "high_bps", serialize_with = "optional_bps")]
+    #[serde(rename = "high_bps", with = "crate::json::OptionalBps")]
     pub high: Option<Rate>,
     /// Where the rates come from.
     pub source: Source,

@@ -20,6 +20,8 @@ pub mod packets;
 use fullpipe_lab::trace::{Received, Row};
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Duration, Rate};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 pub use interval::{Datagrams, Interval, RttRange, Total};
 use packets::{Connection, Packets};
@@ -130,14 +132,18 @@ pub struct Totals {
 }
 
 /// The form of an input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Format {
     /// Lines for people.
     #[default]
+    #[serde(rename = "iperf3_text")]
     Text,
     /// One document (`-J`).
+    #[serde(rename = "iperf3_json")]
     Json,
     /// One event a line (`--json-stream`).
+    #[serde(rename = "iperf3_json_stream")]
     JsonStream,
     /// Rows of a trace, summed up in intervals.
     Trace,
@@ -165,7 +171,8 @@ impl Format {
 }
 
 /// What carried the data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Protocol {
     /// TCP.
     #[default]

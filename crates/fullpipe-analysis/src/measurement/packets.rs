@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use fullpipe_units::{Bytes, Duration, Instant};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// The explained connection of a capture.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +16,7 @@ pub struct Packets {
 }
 
 /// Where a capture was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// On the host that sent the data, or close to it.
@@ -29,7 +30,7 @@ pub enum Side {
 }
 
 /// Counts of one direction's data segments and of the ACKs of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
     /// Segments with payload. A super-segment, as a sender's own capture shows it, counts as the segments in it.
     pub data_segments: u64,
@@ -85,7 +86,7 @@ pub struct Sample {
 }
 
 /// A connection of a capture, seen as the transfer of the end that sent more.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Connection {
     /// The socket that sent the data.
     pub from: SocketAddr,
@@ -96,45 +97,29 @@ pub struct Connection {
     /// What its segments were.
     pub counts: Counts,
     /// Payload of the other direction.
-    #[serde(rename = "opposite_bytes", serialize_with = "bytes")]
+    #[serde(rename = "opposite_bytes", with = "crate::json::ByteCount")]
     pub opposite_bytes: Bytes,
     /// Both SYNs were captured.
     pub handshake: bool,
     /// Window scaling was agreed.
     pub scaled: bool,
     /// Payload of a full segment.
-    #[serde(rename = "mss_bytes", serialize_with = "bytes")]
+    #[serde(rename = "mss_bytes", with = "crate::json::ByteCount")]
     pub mss: Bytes,
     /// Some packets hold several segments, as they do on the host that sends or merges them.
     pub super_segments: bool,
     /// Least round trip.
-    #[serde(rename = "least_rtt_ms", serialize_with = "millis")]
+    #[serde(rename = "least_rtt_ms", with = "crate::json::OptionalMillis")]
     pub least_rtt: Option<Duration>,
     /// From its first packet to the last ACK that was new.
-    #[serde(rename = "length_s", serialize_with = "seconds")]
+    #[serde(rename = "length_s", with = "crate::json::Seconds")]
     pub length: Duration,
     /// Most octets in flight at once; unknown where no ACK was captured.
-    #[serde(rename = "most_in_flight_bytes", serialize_with = "some_bytes")]
+    #[serde(rename = "most_in_flight_bytes", with = "crate::json::OptionalByteCount")]
     pub most_in_flight: Option<Bytes>,
     /// ACKs of its data were captured: of one direction alone they were not.
     pub acknowledged: bool,
     /// The window that the receiver offered last.
-    #[serde(rename = "last_window_bytes", serialize_with = "some_bytes")]
+    #[serde(rename = "last_window_bytes", with = "crate::json::OptionalByteCount")]
     pub last_window: Option<Bytes>,
-}
-
-fn millis<S: serde::Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    time.map(Duration::as_millis_f64).serialize(serializer)
-}
-
-fn bytes<S: serde::Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(bytes.get())
-}
-
-fn some_bytes<S: serde::Serializer>(bytes: &Option<Bytes>, serializer: S) -> Result<S::Ok, S::Error> {
-    bytes.map(Bytes::get).serialize(serializer)
-}
-
-fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
 }

@@ -3,7 +3,7 @@
 use fullpipe_units::{Bytes, Duration};
 
 use super::page::{Page, RATE_WIDTH};
-use crate::demand::{Backlog, Carries};
+use crate::demand::{Backlog, Carries, MemorySource};
 use crate::offered::Offered;
 
 impl Page {
@@ -52,11 +52,11 @@ pub(super) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
     }
 }
 
-fn whose(source: &str) -> &'static str {
+fn whose(source: MemorySource) -> &'static str {
     match source {
-        "available" => " (what this host has left)",
-        "example" => " (--memory says how much there is)",
-        _ => "",
+        MemorySource::Available => " (what this host has left)",
+        MemorySource::Example => " (--memory says how much there is)",
+        MemorySource::Given => "",
     }
 }
 

@@ -8,7 +8,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use super::offered::becomes;
 use crate::classify::Confidence;
 use crate::demand::{Carries, Memory};
-use crate::sockets::SocketReport;
+use crate::sockets::{OfferedSource, SocketReport};
 
 /// Measured growth below this part of what is sent is the sawtooth of a queue, not a growing one.
 const NOTABLE_GROWTH: f64 = 0.1;
@@ -70,7 +70,7 @@ fn line(text: &mut String, begin: &str, report: &SocketReport, memory: Memory) -
 /// Whether the queue's growth is more than the moment's sawtooth.
 fn grows(report: &SocketReport) -> bool {
     let growth = report.backlog.growth_bytes_per_s as f64 * 8.0;
-    report.offered_source == "given" || growth > NOTABLE_GROWTH * report.achieved.as_bps() as f64
+    report.offered_source == OfferedSource::Given || growth > NOTABLE_GROWTH * report.achieved.as_bps() as f64
 }
 
 fn rtt(millis: f64) -> Duration {

@@ -5,10 +5,11 @@ use std::fmt::Write;
 
 use fullpipe_units::Duration;
 
+use super::Look;
 use super::page::{Page, percent};
 use super::sockets::table;
-use super::{Diagnosis, Look, UdpSummary};
 use crate::classify::Finding;
+use crate::diagnosis::{Diagnosis, UdpSummary};
 use crate::explain::RttSource;
 
 /// The whole diagnosis as text of at most `width` columns (40 at least), commands to copy excepted. The first

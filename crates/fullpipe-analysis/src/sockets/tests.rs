@@ -9,7 +9,7 @@ fn a_growing_queue_is_told_with_its_end() {
     run(&mut sockets, 1, 1, 11, 69);
     let reports = sockets.interval(None, MEMORY);
     let [report] = reports.as_slice() else { panic!("{reports:#?}") };
-    assert_eq!((report.achieved.as_bps(), report.offered_source), (8_000_000, "measured"));
+    assert_eq!((report.achieved.as_bps(), report.offered_source), (8_000_000, OfferedSource::Measured));
     // 69 segments of 1448 bytes ten times a second: just under a megabyte.
     let growth = 69 * MSS * 10;
     assert_eq!(report.offered.as_bps(), 8_000_000 + 8 * growth);
@@ -25,7 +25,10 @@ fn a_growing_queue_is_told_with_its_end() {
     // What the user says outranks what is measured: the rest is queued outside of the kernel.
     run(&mut steady, 1, 12, 11, 0);
     let report = &steady.interval(Some(Rate::from_bps(16_000_000)), MEMORY)[0];
-    assert_eq!((report.offered_source, report.backlog.memory_full_after_s), ("given", Some(1_000.0)));
+    assert_eq!(
+        (report.offered_source, report.backlog.memory_full_after_s),
+        (OfferedSource::Given, Some(1_000.0))
+    );
 }
 
 /// An interval begins where the last one ended, for those that rested too.

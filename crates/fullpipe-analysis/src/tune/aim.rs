@@ -5,11 +5,15 @@ use std::net::IpAddr;
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
-use serde_json::{Value, json};
+use serde::Deserialize;
 
 use super::item::What;
 use crate::advice::Host;
+use crate::classify::Limit;
+use crate::diagnosis::{self, Added, Diagnosis, HostSummary};
+use crate::explain::RttSource;
 use crate::input::InputError;
+use crate::measurement::Protocol;
 
 /// This host's part in the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,9 +107,35 @@ pub struct Stated {
 }
 
 /// What no setting of a host lifts.
-const OUT_OF_REACH: [&str; 4] = ["app", "receiver_app", "pacing", "policer"];
+const OUT_OF_REACH: [Limit; 4] = [Limit::App, Limit::ReceiverApp, Limit::Pacing, Limit::Policer];
 
 impl Stated {
+    /// What `diagnosis` says. A document that was read may lack keys: what is empty or zero there is not known.
+    pub fn of(diagnosis: &Diagnosis) -> Self {
+        let Diagnosis { input, path, hosts, findings, .. } = diagnosis;
+        let rate = |rate: Rate| (!rate.is_zero()).then_some(rate);
+        let known = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let udp = input.protocol == Protocol::Udp;
+        let has_rtt = path.rtt_source != RttSource::Unknown && path.rtt_ms > 0.0;
+        let first = findings.first().filter(|first| OUT_OF_REACH.contains(&first.limit));
+        let ends = [&hosts.sender, &hosts.receiver];
+        // Those of a UDP test are what TCP is taken to have.
+        let buffer =
+            |end: &HostSummary| Some(Bytes::new(end.buffer_bytes)).filter(|size| !udp && !size.is_zero());
+        Self {
+            link: path.link,
+            rtt: has_rtt.then(|| Duration::from_secs_f64(path.rtt_ms / 1e3)),
+            loss: path.loss.map(|loss| Probability::from_f64(loss.rate)),
+            measured: rate(path.mean),
+            out_of_reach: first.and_then(|first| known(&first.what)),
+            streams: Some(input.streams),
+            role: Some(if hosts.receiver.made_the_log { Role::Receiver } else { Role::Sender }),
+            buffers: ends.map(buffer),
+            kernels: ends.map(|end| end.kernel.as_ref()?.parse().ok()),
+            congestion_control: known(&path.congestion_control).filter(|_| !udp),
+        }
+    }
+
     /// Reads a document of `fullpipe diagnose --json`, or the diagnosis in one of `fullpipe iperf3 -J` or `--json-stream`; of a test in both
     /// directions that of the one from the client.
     ///
@@ -116,54 +146,61 @@ impl Stated {
             let hint = "give the output of fullpipe diagnose ... --json, or of fullpipe iperf3 -c ... -J";
             InputError::new(message, hint)
         };
-        let whole: Value = match serde_json::from_str(text) {
-            Ok(whole) => whole,
-            // Events, of which the last is the end.
-            Err(error) => text
-                .lines()
-                .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-                .rfind(|event| event["event"] == "end")
-                .map(|event| json!({ "end": event["data"] }))
-                .ok_or_else(|| refuse(format!("it is no JSON: {error}")))?,
+        let Envelope { schema, end, .. } = match serde_json::from_str(text) {
+            Ok(envelope) => envelope,
+            // JSON, and none of our documents.
+            Err(error) if error.is_data() => Envelope::default(),
+            Err(error) => {
+                let mut events = text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
+                // Events, of which the last is the end.
+                let end = events.rfind(|event| event.event == "end");
+                let end = end.ok_or_else(|| refuse(format!("it is no JSON: {error}")))?.data;
+                Envelope { end: Some(end), ..Envelope::default() }
+            }
         };
-        let told = &whole["end"]["fullpipe"];
-        if let Some(why) = told["no_diagnosis"].as_str() {
-            let hint = "measure again as it says, or give --link and --rtt to fullpipe tune instead";
-            return Err(InputError::new(format!("the test has no diagnosis: {why}"), hint));
-        }
-        if whole["end"].is_object() && told["diagnosis"].is_null() {
-            return Err(InputError::new(
-                "the test has no diagnosis",
-                "diagnose it first: fullpipe diagnose FILE --json | fullpipe tune --from -",
-            ));
-        }
-        let document = if told["diagnosis"].is_object() { &told["diagnosis"] } else { &whole };
-        let schema = document["schema"].as_str().unwrap_or_default();
-        if schema != crate::json::DIAGNOSIS {
+        let (schema, diagnosis) = match end {
+            None => (schema, None),
+            Some(TestEnd { fullpipe: Some(Added { no_diagnosis: Some(why), .. }) }) => {
+                let hint = "measure again as it says, or give --link and --rtt to fullpipe tune instead";
+                return Err(InputError::new(format!("the test has no diagnosis: {why}"), hint));
+            }
+            Some(TestEnd { fullpipe: Some(Added { diagnosis: Some(diagnosis), .. }) }) => {
+                (diagnosis.schema.clone(), Some(*diagnosis))
+            }
+            Some(_) => {
+                return Err(InputError::new(
+                    "the test has no diagnosis",
+                    "diagnose it first: fullpipe diagnose FILE --json | fullpipe tune --from -",
+                ));
+            }
+        };
+        if schema != diagnosis::SCHEMA {
             return Err(refuse(format!("it is no report of diagnose: its schema is '{schema}'")));
         }
-        let path = &document["path"];
-        let known = path["rtt_source"].as_str() != Some("unknown");
-        let end = |name: &str| &document["hosts"][name];
-        let first = &document["findings"][0];
-        let limit = first["limit"].as_str().unwrap_or_default();
-        let text_of = |value: &Value| value.as_str().map(str::to_owned);
-        let udp = document["input"]["protocol"].as_str() == Some("udp");
-        let ends = ["sender", "receiver"].map(end);
-        Ok(Self {
-            link: path["link_bps"].as_u64().map(Rate::from_bps),
-            rtt: path["rtt_ms"].as_f64().filter(|_| known).map(|ms| Duration::from_secs_f64(ms / 1e3)),
-            loss: path["loss"]["rate"].as_f64().map(Probability::from_f64),
-            measured: path["mean_bps"].as_u64().map(Rate::from_bps),
-            out_of_reach: OUT_OF_REACH.contains(&limit).then(|| text_of(&first["what"])).flatten(),
-            streams: document["input"]["streams"].as_u64(),
-            role: ends[1]["made_the_log"]
-                .as_bool()
-                .map(|receiver| if receiver { Role::Receiver } else { Role::Sender }),
-            // Those of a UDP test are what TCP is taken to have.
-            buffers: ends.map(|end| end["buffer_bytes"].as_u64().filter(|_| !udp).map(Bytes::new)),
-            kernels: ends.map(|end| end["kernel"].as_str().and_then(|kernel| kernel.parse().ok())),
-            congestion_control: text_of(&path["congestion_control"]).filter(|_| !udp),
-        })
+        let diagnosis = diagnosis.map_or_else(|| serde_json::from_str(text), Ok);
+        let diagnosis = diagnosis.map_err(|error| refuse(format!("it is no report of diagnose: {error}")))?;
+        Ok(Self::of(&diagnosis))
     }
+}
+
+/// What tells the documents apart that have a diagnosis: its own schema, or the end of a test.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Envelope {
+    schema: String,
+    end: Option<TestEnd>,
+}
+
+/// An event of `fullpipe iperf3 --json-stream`, where it is the end of a test.
+#[derive(Deserialize)]
+struct Event {
+    event: String,
+    data: TestEnd,
+}
+
+/// The end of a document of `fullpipe iperf3`. All but one key is iperf3's.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TestEnd {
+    fullpipe: Option<Added>,
 }

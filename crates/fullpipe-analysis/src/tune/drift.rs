@@ -1,11 +1,12 @@
 //! Files that are loaded after ours and set the same keys to something else.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::input::sysctl::key_value;
 
 /// A file that overrides ours.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Override {
     /// The file.
     pub file: String,

@@ -5,12 +5,13 @@ use std::str::FromStr;
 
 use fullpipe_lab::host::Change;
 use fullpipe_units::{Duration, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::advice::{Command, Host};
 
 /// What is changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// `tcp_wmem[2]` of the sender.
@@ -80,7 +81,7 @@ impl FromStr for What {
 }
 
 /// One thing to change.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Item {
     /// What.
     pub what: What,
@@ -112,16 +113,16 @@ impl Item {
 }
 
 /// What an item brings.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Gain {
     /// In words.
     pub text: String,
     /// The lasting rate with the rest of the plan and without this item; null where it was not simulated: key
     /// `without_bps`.
-    #[serde(rename = "without_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "without_bps", with = "crate::json::OptionalBps")]
     pub without: Option<Rate>,
     /// The lasting rate with the whole plan: key `with_bps`.
-    #[serde(rename = "with_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "with_bps", with = "crate::json::OptionalBps")]
     pub with: Option<Rate>,
     /// What takes time without it, in milliseconds: a short transfer, a burst after a pause, a byte in the socket.
     pub without_ms: Option<f64>,
@@ -147,7 +148,7 @@ impl Gain {
 }
 
 /// One way to make a change.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Way {
     /// What to run, and what takes it back.
     #[serde(flatten)]

@@ -5,6 +5,7 @@ use fullpipe_lab::host::Change;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::aim::{Aim, Role};
@@ -22,12 +23,13 @@ use crate::whatif::{self, ASSUMED_KERNEL, Question};
 pub const SCHEMA: &str = "fullpipe.tune/1";
 
 /// What to change, and what comes of it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
-    /// [`SCHEMA`].
+    /// Name and version of the document.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
     /// Rate of the line: key `link_bps`.
-    #[serde(rename = "link_bps", serialize_with = "crate::json::bps")]
+    #[serde(rename = "link_bps", with = "crate::json::Bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -46,13 +48,13 @@ pub struct Plan {
     /// This host's memory.
     pub memory_bytes: Option<u64>,
     /// The rate that lasts with the hosts as they are; null where it was not simulated: key `present_bps`.
-    #[serde(rename = "present_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "present_bps", with = "crate::json::OptionalBps")]
     pub present: Option<Rate>,
     /// The rate that lasts with the whole plan, on both hosts: key `planned_bps`.
-    #[serde(rename = "planned_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "planned_bps", with = "crate::json::OptionalBps")]
     pub planned: Option<Rate>,
     /// What a report measured: key `measured_bps`.
-    #[serde(rename = "measured_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "measured_bps", with = "crate::json::OptionalBps")]
     pub measured: Option<Rate>,
     /// What to change.
     pub items: Vec<Item>,
@@ -67,7 +69,7 @@ pub struct Plan {
 }
 
 /// Something that is not changed, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Left {
     /// What.
     pub what: What,

@@ -3,6 +3,7 @@
 use fullpipe_lab::host::{Device, Route};
 use fullpipe_tcp::buffers::{self, WindowRule};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::facts::LocalHost;
@@ -14,9 +15,10 @@ use crate::whatif::ASSUMED_KERNEL;
 pub const SHOW_SCHEMA: &str = "fullpipe.tune.show/1";
 
 /// What a host offers and uses.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Show {
-    /// [`SHOW_SCHEMA`].
+    /// Name and version of the document.
+    #[schemars(extend("const" = SHOW_SCHEMA))]
     pub schema: &'static str,
     /// Its kernel.
     pub kernel: Option<String>,
@@ -45,25 +47,25 @@ pub struct Show {
 }
 
 /// What settings of this host let pass at a round-trip time, each alone.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Limits {
     /// The round-trip time in milliseconds.
     pub rtt_ms: f64,
     /// As a receiver, by `tcp_rmem[2]`: key `receive_bps`.
-    #[serde(rename = "receive_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "receive_bps", with = "crate::json::OptionalBps")]
     pub receive: Option<Rate>,
     /// As a sender, by `tcp_wmem[2]`: key `send_bps`.
-    #[serde(rename = "send_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "send_bps", with = "crate::json::OptionalBps")]
     pub send: Option<Rate>,
     /// As a receiver that sets `SO_RCVBUF`, by `net.core.rmem_max`: key `set_receive_bps`.
-    #[serde(rename = "set_receive_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "set_receive_bps", with = "crate::json::OptionalBps")]
     pub set_receive: Option<Rate>,
     /// As a sender that sets `SO_SNDBUF`, by `net.core.wmem_max`: key `set_send_bps`.
-    #[serde(rename = "set_send_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "set_send_bps", with = "crate::json::OptionalBps")]
     pub set_send: Option<Rate>,
     /// As a sender whose congestion control goes by loss, at the loss that was asked for; null otherwise: key
     /// `loss_bps`.
-    #[serde(rename = "loss_bps", serialize_with = "crate::json::optional_bps")]
+    #[serde(rename = "loss_bps", with = "crate::json::OptionalBps")]
     pub loss: Option<Rate>,
 }
 

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use fullpipe_units::Rate;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What measurements in turns say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Every run after is above every run before, and their mean by so much that it matters.

@@ -21,10 +21,10 @@ const FLOORS: [(&str, &[&str]); 6] = [
     // Findings: what limits a run, and why.
     ("explain", &["explain", "side_by_side"]),
     // The rate that each remedy brings, simulated.
-    ("ladder", &["advice", "ladder", "offered", "whatif"]),
+    ("ladder", &["advice", "diagnosis", "ladder", "offered", "whatif"]),
     // What to change on a host.
     ("tune", &["tune"]),
-    // Documents and text; comparisons with kernels.
+    // Text and pages.
     ("report", &["report"]),
 ];
 

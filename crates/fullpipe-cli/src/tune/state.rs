@@ -51,11 +51,12 @@ pub(super) fn applied_text(applied: &Applied, place: &PlaceArgs) -> String {
 
 pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
     let place = settled(&args.place)?;
-    let changes = tune::confirm(&place)?;
+    let confirmed = tune::confirm(&place)?;
     match args.output.format() {
-        Format::Json => output::print(&output::json(&serde_json::json!({ "confirmed": changes }))?)?,
+        Format::Json => output::print(&output::json(&confirmed)?)?,
         Format::Text => {
             let file = place.owned().display();
+            let changes = confirmed.changes;
             let many = if changes == 1 { "1 change is".into() } else { format!("{changes} changes are") };
             let overridden = overrides_text(&tune::status(&place)?.overrides);
             output::print(&format!("{many} kept; settings stand in {file} for every boot.\n{overridden}"))?;

@@ -9,6 +9,7 @@ mod manual;
 mod pcapng;
 mod predictions;
 mod run;
+mod schemas;
 mod snapshots;
 mod trace;
 mod whatif;

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use fullpipe_lab::host::Change;
 use fullpipe_units::Duration;
 use rustix::process::geteuid;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::files;
@@ -41,7 +42,7 @@ pub enum Step {
 }
 
 /// What [`apply`] changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Applied {
     /// Settings.
     pub settings: Vec<SettingChange>,
@@ -49,13 +50,14 @@ pub struct Applied {
     pub routes: Vec<RouteChange>,
     /// Time until the changes are reverted unless confirmed; `None` if they stay: key `revert_after_s`.
     #[serde(rename = "revert_after_s", serialize_with = "optional_seconds")]
+    #[schemars(with = "Option<f64>")]
     pub revert_after: Option<Duration>,
     /// Name of the systemd timer that reverts them as well, where there is one.
     pub timer: Option<String>,
 }
 
 /// A setting that was changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SettingChange {
     /// Its key, with dots.
     pub key: String,
@@ -66,7 +68,7 @@ pub struct SettingChange {
 }
 
 /// A route to a peer alone that was changed or added.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RouteChange {
     /// The route before, as `ip route` prints it; `None` where there was none to the peer alone.
     pub former: Option<String>,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use fullpipe_units::Duration;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::apply::no_rights;
@@ -16,7 +17,7 @@ use crate::clock::{since_1970, since_boot};
 use crate::error::{Doing, Error};
 
 /// How far a generation has got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Being applied: any part of it may be.

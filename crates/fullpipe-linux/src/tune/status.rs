@@ -9,6 +9,7 @@ use super::place::Place;
 use crate::error::Error;
 use crate::netlink::Netlink;
 use fullpipe_units::Duration;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// What fullpipe has changed in a place.
@@ -23,7 +24,7 @@ pub struct Status {
 }
 
 /// What was changed at one time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct State {
     /// How far it has got.
     pub phase: Phase,
@@ -31,13 +32,14 @@ pub struct State {
     pub began_unix_s: u64,
     /// Time until it is reverted automatically; zero when that is overdue: key `revert_in_s`.
     #[serde(rename = "revert_in_s", serialize_with = "optional_seconds")]
+    #[schemars(with = "Option<f64>")]
     pub left: Option<Duration>,
     /// Each change.
     pub changes: Vec<Drift>,
 }
 
 /// One change, and what has become of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Drift {
     /// The key of a setting, or `route to` a peer.
     pub what: String,

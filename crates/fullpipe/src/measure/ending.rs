@@ -1,7 +1,6 @@
 //! What fullpipe adds to the documents and events of iperf3.
 
-use std::collections::BTreeMap;
-
+use fullpipe_analysis::diagnosis::Added;
 use fullpipe_analysis::{Diagnosis, Latency, SideBySide};
 use fullpipe_iperf3::document::{Document, Event};
 use serde::Serialize;
@@ -9,26 +8,6 @@ use serde_json::Value;
 
 use super::{Explained, Explanations, Recorder};
 use crate::Error;
-
-/// What fullpipe adds to the end of a document.
-#[derive(Serialize)]
-struct Added<'a> {
-    latency: Latency,
-    limit_seconds: BTreeMap<&'static str, f64>,
-    diagnosis: Option<&'a Diagnosis>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    no_diagnosis: Option<&'a str>,
-    /// Of the direction from the server, in a test of both.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    diagnosis_reverse: Option<&'a Diagnosis>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    no_diagnosis_reverse: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    tcp_and_udp: Option<SideBySide>,
-    /// The document of the test over UDP.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    udp: Option<&'a Document>,
-}
 
 /// What fullpipe adds to the end of a document; with the test over UDP, if there was one.
 ///
@@ -42,15 +21,16 @@ pub fn ending(
 ) -> Result<Value, Error> {
     let main = explained.map(|explained| &explained.main);
     let reverse = explained.and_then(|explained| explained.reverse.as_ref());
-    fn diagnosis(of: Option<&Explained>) -> Option<&Diagnosis> {
-        of.and_then(|explained| explained.as_deref().ok())
+    fn diagnosis(of: Option<&Explained>) -> Option<Box<Diagnosis>> {
+        of.and_then(|explained| explained.clone().ok())
     }
-    fn none(of: Option<&Explained>) -> Option<&str> {
-        of.and_then(|explained| explained.as_ref().err()).map(String::as_str)
+    fn none(of: Option<&Explained>) -> Option<String> {
+        of.and_then(|explained| explained.clone().err())
     }
+    let limit_seconds = recorder.limit_seconds().into_iter();
     let added = Added {
         latency,
-        limit_seconds: recorder.limit_seconds(),
+        limit_seconds: limit_seconds.map(|(limit, seconds)| (limit.to_owned(), seconds)).collect(),
         diagnosis: diagnosis(main),
         no_diagnosis: none(main),
         diagnosis_reverse: diagnosis(reverse),

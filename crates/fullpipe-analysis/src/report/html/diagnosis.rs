@@ -10,10 +10,10 @@ use super::scene::replay;
 use super::{Frame, Held, Made, Scene};
 use crate::advice::{Command, Host, Scope};
 use crate::classify::{Classified, Limit};
+use crate::diagnosis::Diagnosis;
 use crate::explain::RttSource;
 use crate::ladder::{Rung, Source};
-use crate::measurement::Measurement;
-use crate::report::Diagnosis;
+use crate::measurement::{Measurement, Protocol};
 use crate::report::offered::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement};
@@ -201,7 +201,7 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
     let path = &diagnosis.path;
     let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3).to_string();
     let bytes = |bytes: u64| Bytes::new(bytes).to_string();
-    let tcp = diagnosis.input.protocol == "tcp";
+    let tcp = diagnosis.input.protocol == Protocol::Tcp;
     let rtt = match path.rtt_source {
         RttSource::Given => Some(format!("{} (given)", ms(path.rtt_ms))),
         RttSource::Log => Some(format!("{} (the log's least)", ms(path.rtt_ms))),
@@ -246,8 +246,8 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
         (
             "Input",
             Some(match &diagnosis.input.version {
-                Some(version) => format!("{}, {version}", diagnosis.input.kind),
-                None => diagnosis.input.kind.to_owned(),
+                Some(version) => format!("{}, {version}", diagnosis.input.kind.name()),
+                None => diagnosis.input.kind.name().to_owned(),
             }),
         ),
     ];

@@ -11,10 +11,10 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use serde::Serialize;
 
 use super::curve::{Curve, short};
+use crate::diagnosis::PathSummary;
 use crate::explain::RttSource;
 use crate::measurement::packets::Sample;
 use crate::measurement::{Interval, Transfer};
-use crate::report::PathSummary;
 use crate::segment::HEADERS;
 
 /// Rows of a run that is made again for the charts, before they are thinned.

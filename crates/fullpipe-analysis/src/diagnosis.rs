@@ -1,46 +1,40 @@
-//! The diagnosis as a document: JSON by serde, and text for a terminal.
+//! The diagnosis as a document: what `diagnose` prints as JSON, and what `tune` reads back.
+//!
+//! Keys are added under the same number of the schema, never changed or removed, so that a document by an older version still
+//! parses: a key that it lacks has the type's default.
 
-#[cfg(feature = "html")]
-pub mod html;
-mod look;
-mod measured;
-mod offered;
-mod page;
-pub mod sockets;
-mod text;
-mod tune;
-mod whatif;
+use std::collections::BTreeMap;
+use std::fmt;
 
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 
 use crate::classify::{Classified, Finding};
 use crate::demand::Demand;
 use crate::explain::{self, BufferSource, Excluded, Facts, Findings, RttSource, Sender, SettingsSource};
 use crate::input::sysctl::HostSettings;
-use crate::json::{self, bps, optional_bps};
 use crate::ladder::Rung;
-use crate::measurement::Protocol;
+use crate::latency::Latency;
 use crate::measurement::packets::Connection;
+use crate::measurement::{Format, Protocol};
 use crate::offered::Offered;
+use crate::side_by_side::SideBySide;
 use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
 
-pub use look::Look;
-pub use measured::{render_latency, render_side_by_side};
-pub use text::render_text;
-pub use tune::{render_plan, render_show};
-pub use whatif::render_whatif;
-
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
-pub const SCHEMA: &str = json::DIAGNOSIS;
+pub const SCHEMA: &str = "fullpipe.diagnose/1";
 
 /// Everything that `diagnose` says.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Diagnosis {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
+    /// Name and version of the document.
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: String,
     /// What was read.
     pub input: InputSummary,
     /// The path and the transfer on it, in numbers.
@@ -69,13 +63,43 @@ pub struct Diagnosis {
     pub notes: Vec<String>,
 }
 
+/// What fullpipe adds to the end of an iperf3 document: the key `fullpipe` of its `end`. `Document` is the document of the test
+/// over UDP, where there was one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Added<Document = IgnoredAny> {
+    /// Round trips before and during the test.
+    #[serde(default)]
+    pub latency: Latency,
+    /// How long each limit held, in seconds.
+    #[serde(default)]
+    pub limit_seconds: BTreeMap<String, f64>,
+    /// The diagnosis of the test, or of its direction from the client; null where there is none.
+    pub diagnosis: Option<Box<Diagnosis>>,
+    /// Why there is none; absent where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_diagnosis: Option<String>,
+    /// That of the direction from the server, in a test of both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diagnosis_reverse: Option<Box<Diagnosis>>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub no_diagnosis_reverse: Option<String>,
+    /// The test beside the one over UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_and_udp: Option<SideBySide>,
+    /// The document of the test over UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp: Option<Document>,
+}
+
 /// What was read.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct InputSummary {
-    /// `iperf3_text`, `iperf3_json`, `iperf3_json_stream`, `trace`, `capture`, `sockets` or `ss`.
-    pub kind: &'static str,
-    /// `tcp` or `udp`; over UDP all windows and buffers below are zero.
-    pub protocol: &'static str,
+    /// How it was written down.
+    pub kind: Format,
+    /// What carried the data; over UDP all windows and buffers below are zero.
+    pub protocol: Protocol,
     /// Version of the tool, if it says so.
     pub version: Option<String>,
     /// Parallel streams.
@@ -87,12 +111,12 @@ pub struct InputSummary {
     /// The log breaks off before its summary.
     pub truncated: bool,
     /// What the other direction of a test both ways carried: key `opposite_bps`.
-    #[serde(rename = "opposite_bps", serialize_with = "optional_bps")]
+    #[serde(rename = "opposite_bps", with = "crate::json::OptionalBps")]
     pub opposite: Option<Rate>,
 }
 
 /// A capture.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureSummary {
     /// The number of the connection that is explained.
     pub chosen: usize,
@@ -101,16 +125,17 @@ pub struct CaptureSummary {
 }
 
 /// The path and the transfer on it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct PathSummary {
     /// Rate of the line, if known: key `link_bps`.
-    #[serde(rename = "link_bps", serialize_with = "optional_bps")]
+    #[serde(rename = "link_bps", with = "crate::json::OptionalBps")]
     pub link: Option<Rate>,
     /// Mean goodput of the measured run: key `mean_bps`.
-    #[serde(rename = "mean_bps", serialize_with = "bps")]
+    #[serde(rename = "mean_bps", with = "crate::json::Bps")]
     pub mean: Rate,
     /// Mean rate after the ramp: key `steady_bps`.
-    #[serde(rename = "steady_bps", serialize_with = "bps")]
+    #[serde(rename = "steady_bps", with = "crate::json::Bps")]
     pub steady: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
@@ -133,15 +158,15 @@ pub struct PathSummary {
     /// Median of in flight over that window.
     pub inflight_per_snd_wnd: Option<f64>,
     /// The congestion control, known or inferred; `none` over UDP.
-    pub congestion_control: &'static str,
-    /// How it is known: `named`, `inferred` or `assumed`; `udp` where there is none.
-    pub congestion_control_source: &'static str,
+    pub congestion_control: String,
+    /// How it is known.
+    pub congestion_control_source: CongestionControlSource,
     /// The window that the receiver is taken to offer.
     pub window_bytes: u64,
     /// The send buffer that the sender is taken to have.
     pub sndbuf_bytes: u64,
     /// No flow of this host passes more, by the control measurement: key `cap_bps`.
-    #[serde(rename = "cap_bps", serialize_with = "optional_bps")]
+    #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
     pub cap: Option<Rate>,
     /// Loss events, if the log tells; over UDP lost datagrams.
     pub loss: Option<LossSummary>,
@@ -149,14 +174,40 @@ pub struct PathSummary {
     pub jitter_ms: Option<f64>,
 }
 
+/// How the sender's congestion control is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CongestionControlSource {
+    /// The input names it.
+    Named,
+    /// The window tells it.
+    Inferred,
+    /// Nothing tells it; the kernel's default is taken.
+    #[default]
+    Assumed,
+    /// There is none: UDP.
+    Udp,
+}
+
+impl fmt::Display for CongestionControlSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Named => "named",
+            Self::Inferred => "inferred",
+            Self::Assumed => "assumed",
+            Self::Udp => "udp",
+        })
+    }
+}
+
 /// A UDP test, and what TCP would make of the same path.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UdpSummary {
     /// What was sent: key `sent_bps`.
-    #[serde(rename = "sent_bps", serialize_with = "bps")]
+    #[serde(rename = "sent_bps", with = "crate::json::Bps")]
     pub sent: Rate,
     /// What arrived; null where only the sender spoke: key `arrived_bps`.
-    #[serde(rename = "arrived_bps", serialize_with = "optional_bps")]
+    #[serde(rename = "arrived_bps", with = "crate::json::OptionalBps")]
     pub arrived: Option<Rate>,
     /// Payload of a datagram.
     pub datagram_bytes: u64,
@@ -173,14 +224,14 @@ pub struct UdpSummary {
 }
 
 /// What TCP would reach on a path that was measured over UDP.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpAfterUdp {
     /// The congestion control.
-    pub congestion_control: &'static str,
+    pub congestion_control: String,
     /// Share of the packets that it would lose, with its interval.
     pub loss: LossSummary,
     /// The rate that lasts: key `steady_bps`.
-    #[serde(rename = "steady_bps", serialize_with = "bps")]
+    #[serde(rename = "steady_bps", with = "crate::json::Bps")]
     pub steady: Rate,
 }
 
@@ -197,7 +248,7 @@ impl UdpSummary {
             out_of_order: datagrams.out_of_order,
             jitter_ms: datagrams.jitter.map(Duration::as_millis_f64),
             tcp: ladder.first().zip(loss).map(|(rung, loss)| TcpAfterUdp {
-                congestion_control: algorithm.name(),
+                congestion_control: algorithm.name().into(),
                 loss: loss.into(),
                 steady: rung.lasting(),
             }),
@@ -206,7 +257,8 @@ impl UdpSummary {
 }
 
 /// Both hosts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct HostsSummary {
     /// Where the data comes from; its buffer is `tcp_wmem[2]` or what the socket set.
     pub sender: HostSummary,
@@ -215,7 +267,8 @@ pub struct HostsSummary {
 }
 
 /// One host, as it is taken to be.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct HostSummary {
     /// The log was made on it.
     pub made_the_log: bool,
@@ -232,7 +285,8 @@ pub struct HostSummary {
 }
 
 /// Loss events over segments.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct LossSummary {
     /// Loss events seen.
     pub events: u64,
@@ -263,23 +317,23 @@ impl Diagnosis {
     pub(crate) fn new(facts: &Facts<'_>, findings: Findings, ladder: Vec<Rung>) -> Self {
         let measured = findings.measured;
         let (algorithm, how) = match findings.sender {
-            Sender::Named(a) => (a, "named"),
-            Sender::Inferred(a) => (a, "inferred"),
-            Sender::Assumed(a) => (a, "assumed"),
+            Sender::Named(a) => (a, CongestionControlSource::Named),
+            Sender::Inferred(a) => (a, CongestionControlSource::Inferred),
+            Sender::Assumed(a) => (a, CongestionControlSource::Assumed),
         };
         let udp = facts.transfer.protocol == Protocol::Udp;
         let (congestion_control, congestion_control_source) =
-            if udp { ("none", "udp") } else { (algorithm.name(), how) };
+            if udp { ("none", CongestionControlSource::Udp) } else { (algorithm.name(), how) };
         let kernel_of = |settings: Option<(&HostSettings, _)>| {
             let kernel = facts.hosts.kernel.or(settings.and_then(|(host, _)| host.kernel));
             kernel.map(|kernel| kernel.to_string())
         };
         let of_tcp = |bytes: Bytes| if udp { 0 } else { bytes.get() };
         Self {
-            schema: SCHEMA,
+            schema: SCHEMA.into(),
             input: InputSummary {
-                kind: facts.measurement.origin.format.name(),
-                protocol: if udp { "udp" } else { "tcp" },
+                kind: facts.measurement.origin.format,
+                protocol: facts.transfer.protocol,
                 version: facts.measurement.origin.version.clone(),
                 streams: measured.streams,
                 intervals: facts.transfer.intervals.len() as u64,
@@ -310,7 +364,7 @@ impl Diagnosis {
                 inflight_per_cwnd: measured.inflight_per_cwnd,
                 snd_wnd_bytes: measured.snd_wnd.map(Bytes::get),
                 inflight_per_snd_wnd: measured.inflight_per_wnd,
-                congestion_control,
+                congestion_control: congestion_control.into(),
                 congestion_control_source,
                 window_bytes: of_tcp(findings.buffers.window()),
                 sndbuf_bytes: of_tcp(findings.buffers.sndbuf),

@@ -1,0 +1,18 @@
+//! Diagnoses, ladders, plans and experiments as text for a terminal and as pages.
+
+#[cfg(feature = "html")]
+pub mod html;
+mod look;
+mod measured;
+mod offered;
+mod page;
+pub mod sockets;
+mod text;
+mod tune;
+mod whatif;
+
+pub use look::Look;
+pub use measured::{render_latency, render_side_by_side};
+pub use text::render_text;
+pub use tune::{render_plan, render_show};
+pub use whatif::render_whatif;
