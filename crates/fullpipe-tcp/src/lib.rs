@@ -19,6 +19,10 @@
 //! The profile is that of Linux 6.18 where RFCs leave room; deviations are named where they are made.
 #![forbid(unsafe_code)]
 
+// Unit tests share their driver with the integration tests, which know the crate by its name.
+#[cfg(test)]
+extern crate self as fullpipe_tcp;
+
 pub mod buffers;
 pub mod cc;
 pub mod conn;

@@ -6,8 +6,6 @@
 //!
 //! Cases are drawn by proptest, the same on every machine; a failure is cut down to the simplest peer that shows it.
 
-use std::collections::BTreeMap;
-
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
@@ -16,6 +14,8 @@ use fullpipe_units::{Bytes, Draws, Duration, Ecn, Instant};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
+
+use crate::driver::{self, InFlight, Transmission};
 
 /// When the peer acknowledges.
 #[derive(Clone, Copy, Debug)]
@@ -128,8 +128,6 @@ const SHIFT: u8 = 2;
 const LIMIT: Duration = Duration::from_secs(40_000);
 /// What is sampled of a run with a liar, of whom nothing can be expected.
 const WITH_LIARS: Duration = Duration::from_secs(30);
-/// Invariants are recounted at every step up to this many segments in flight, above at one step in so many.
-const SMALL_FLIGHT: u64 = 64;
 
 struct World {
     peer: Peer,
@@ -154,7 +152,7 @@ struct World {
     newest: (u64, u64),
     since_ack: u32,
     echo: u32,
-    path: BTreeMap<(Instant, u64), (bool, Segment)>,
+    path: InFlight<(bool, Segment)>,
 }
 
 impl World {
@@ -187,7 +185,7 @@ impl World {
             newest: (0, 0),
             since_ack: 0,
             echo: 0,
-            path: BTreeMap::new(),
+            path: InFlight::new(),
             peer,
         }
     }
@@ -210,7 +208,7 @@ impl World {
             delay += self.draw(2 * delay);
         }
         self.ordinal += 1;
-        self.path.insert((self.now + Duration::from_micros(delay), self.ordinal), (to_peer, segment));
+        self.path.put(self.now + Duration::from_micros(delay), (to_peer, segment));
     }
 
     // The sender.
@@ -231,13 +229,8 @@ impl World {
     }
 
     fn transmit(&mut self) {
-        let mut count = 0;
-        loop {
-            let before = self.conn.snapshot();
-            let Some(mut transmit) = self.conn.poll_transmit(self.now) else { break };
-            count += 1;
-            assert!(count < 2_000, "transmits for ever");
-            let segment = transmit.segment().clone();
+        for Transmission { before, whole: segment, pieces } in driver::transmissions(&mut self.conn, self.now)
+        {
             if segment.flags.has(Flags::SYN) {
                 self.iss = segment.seq;
                 self.send(true, segment);
@@ -253,15 +246,12 @@ impl World {
                     before.flight_size + u64::from(segment.len) <= before.rwnd,
                     "beyond the present window"
                 );
-                let allowed = before.cwnd.max(before.inflight + before.mss);
-                assert!(before.inflight + u64::from(segment.len) <= allowed, "beyond cwnd");
                 self.sent_to = end;
             }
-            for piece in transmit.segments(0) {
-                self.send(true, piece.segment());
+            for piece in pieces {
+                self.send(true, piece);
             }
         }
-        assert!(self.conn.poll_timeout() > self.now, "a timer is due after everything was handled");
     }
 
     // The peer.
@@ -417,27 +407,18 @@ impl World {
             if self.finished {
                 break;
             }
-            let arrival = self.path.first_key_value().map_or(Instant::FAR_FUTURE, |((at, _), _)| *at);
-            let next = arrival.min(self.conn.poll_timeout());
-            assert!(!next.is_never(), "stalled: nothing will ever happen");
-            assert!(next >= self.now, "time runs backwards");
-            self.now = next;
+            let next = self.path.next().min(self.conn.poll_timeout());
+            driver::jump(&mut self.now, next);
             if self.now.saturating_since(Instant::ZERO) > limit {
                 assert!(!self.peer.is_honest(), "takes for ever");
                 return;
             }
-            if arrival == next
-                && let Some((_, (to_peer, segment))) = self.path.pop_first()
-            {
+            if let Some((to_peer, segment)) = self.path.take(self.now) {
                 if to_peer { self.arrives(&segment) } else { self.hear(&segment) }
             }
-            if self.conn.poll_timeout() <= self.now {
-                self.conn.handle_timeout(self.now);
-            }
+            driver::fire(&mut self.conn, self.now);
             steps += 1;
-            if self.conn.snapshot().flight_size < SMALL_FLIGHT * 1_448 || steps.is_multiple_of(SMALL_FLIGHT) {
-                self.conn.check();
-            }
+            driver::recount(&self.conn, steps);
             assert!(steps < 2_000_000, "a busy loop");
         }
     }

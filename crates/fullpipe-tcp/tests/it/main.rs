@@ -2,6 +2,7 @@
 
 mod conformance;
 mod corpus;
+mod driver;
 mod headers;
 mod hostile;
 mod icmp;

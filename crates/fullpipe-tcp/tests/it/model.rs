@@ -6,7 +6,6 @@
 //! its segments as octets on the way, with their payload, and every byte is looked at when it is read. A failure names
 //! its seed.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
@@ -14,6 +13,8 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_tcp::wire::{Checksums, Flags, Headers, Packet, Segment};
 use fullpipe_tcp::{Config, Connection, Event, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Ecn, Instant, Rate, draw};
+
+use crate::driver::{self, InFlight, Transmission};
 
 const SEEDS: u64 = 4000;
 /// No run may take longer, in virtual time: the worst ones back off for minutes.
@@ -26,9 +27,6 @@ const DAY: u64 = 86_400;
 /// Seconds after which a copy may still come. A clock of 32 bits in milliseconds tells what is old from what is new as long
 /// as that is 24.8 days.
 const OLDEST_COPY: u64 = 21 * DAY;
-/// Counters are recounted at every step up to so many bytes in flight, above at one step in [`SAMPLED`].
-const SMALL_FLIGHT: u64 = 100_000;
-const SAMPLED: u64 = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
@@ -177,7 +175,7 @@ struct World {
     weather: Weather,
     now: Instant,
     hosts: [Host; 2],
-    path: BTreeMap<(Instant, u64), (Side, Load)>,
+    path: InFlight<(Side, Load)>,
     ordinal: u64,
     scale: [Option<u8>; 2],
     isn: [u32; 2],
@@ -209,7 +207,7 @@ impl World {
             weather,
             now: Instant::ZERO,
             hosts,
-            path: BTreeMap::new(),
+            path: InFlight::new(),
             ordinal: 0,
             scale: [None; 2],
             isn: [0; 2],
@@ -279,31 +277,22 @@ impl World {
     }
 
     fn transmit(&mut self, side: Side) {
-        let mut count = 0;
-        loop {
-            let host = &mut self.hosts[side as usize];
-            let before = host.conn.snapshot();
-            let Some(mut transmit) = host.conn.poll_transmit(self.now) else { break };
-            count += 1;
-            assert!(count < 10_000, "transmits for ever");
-            let segment = transmit.segment().clone();
+        let conn = &mut self.hosts[side as usize].conn;
+        for Transmission { whole: segment, pieces, .. } in driver::transmissions(conn, self.now) {
             if segment.flags.has(Flags::SYN) {
                 self.isn[side as usize] = segment.seq.0;
                 self.scale[side as usize] = segment.syn.and_then(|syn| syn.window_scale);
             } else {
-                self.check_new_data(side, &segment, before.inflight, before.cwnd);
+                self.check_new_data(side, &segment);
             }
-            for piece in transmit.segments(0) {
-                self.send(side, piece.segment());
+            for piece in pieces {
+                self.send(side, piece);
             }
         }
-        let due = self.hosts[side as usize].conn.poll_timeout();
-        assert!(due > self.now, "a timer is due after everything was handled");
     }
 
-    /// INV-5: new data stays within the congestion window, but for one segment of a probe or of F-RTO, and
-    /// never leaves the peer's.
-    fn check_new_data(&mut self, side: Side, segment: &Segment, inflight: u64, cwnd: u64) {
+    /// INV-5: new data never leaves the peer's window; that it stays within the congestion window the driver checks.
+    fn check_new_data(&mut self, side: Side, segment: &Segment) {
         let host = &mut self.hosts[side as usize];
         let offset = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));
         let end = offset + u64::from(segment.len);
@@ -312,8 +301,6 @@ impl World {
         }
         assert!(offset <= host.sent_to, "new data leaves a gap");
         assert!(end <= host.edge, "beyond the peer's window: {end} of {}", host.edge);
-        let allowed = cwnd.max(inflight + host.conn.mss());
-        assert!(inflight + u64::from(segment.len) <= allowed, "{inflight} and {} in {cwnd}", segment.len);
         host.sent_to = end;
     }
 
@@ -351,7 +338,7 @@ impl World {
             None => Load::Segment(segment.clone()),
         };
         self.ordinal += 1;
-        self.path.insert((self.now + delay, self.ordinal), (side, load));
+        self.path.put(self.now + delay, (side, load));
     }
 
     /// The packet as it is on the way, perhaps with an octet that is not what it was.
@@ -434,8 +421,7 @@ impl World {
             for side in [Side::Client, Side::Server] {
                 self.transmit(side);
             }
-            let arrival = self.path.first_key_value().map_or(Instant::FAR_FUTURE, |((at, _), _)| *at);
-            let mut next = arrival;
+            let mut next = self.path.next();
             for host in &self.hosts {
                 next = next.min(host.conn.poll_timeout());
                 if host.conn.readable() > 0 {
@@ -451,25 +437,17 @@ impl World {
             if next.is_never() && self.weather.is_blind() {
                 break;
             }
-            assert!(!next.is_never(), "stalled: nothing will ever happen");
-            assert!(next >= self.now, "time runs backwards");
-            self.now = next;
+            driver::jump(&mut self.now, next);
             if self.now.saturating_since(Instant::ZERO) >= self.weather.limit() {
                 assert!(self.weather.is_blind(), "takes for ever");
                 break;
             }
-            if arrival == next
-                && let Some((_, (from, load))) = self.path.pop_first()
-            {
+            if let Some((from, load)) = self.path.take(self.now) {
                 self.receive(from, load);
             }
             for host in &mut self.hosts {
-                if host.conn.poll_timeout() <= self.now {
-                    host.conn.handle_timeout(self.now);
-                }
-                if host.conn.snapshot().flight_size <= SMALL_FLIGHT || u64::is_multiple_of(steps, SAMPLED) {
-                    host.conn.check();
-                }
+                driver::fire(&mut host.conn, self.now);
+                driver::recount(&host.conn, steps);
             }
             steps += 1;
             assert!(steps < 3_000_000, "a busy loop");

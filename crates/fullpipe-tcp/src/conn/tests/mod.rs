@@ -13,6 +13,8 @@
 //! Offsets count from the first octet after the SYN, times from the end of the handshake.
 
 mod close;
+#[path = "../../../tests/it/driver.rs"]
+mod driver;
 mod ecn;
 mod flow;
 mod forged;
@@ -33,7 +35,6 @@ use super::{Config, Connection, Event, State};
 use crate::Tunables;
 use crate::buffers::{Buffer, WindowRule};
 use crate::cc::Algorithm;
-use crate::tx::Transmit;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
 
 /// Payload of a full segment with timestamps on an MTU of 1500.
@@ -195,29 +196,19 @@ impl Script {
     fn run_to(&mut self, until: Instant) {
         assert!(until >= self.now, "the clock runs forwards");
         let mut steps = 0;
-        while self.conn.poll_timeout() <= until {
-            assert!(self.conn.poll_timeout() >= self.now, "a timer in the past");
-            self.now = self.conn.poll_timeout();
-            self.conn.handle_timeout(self.now);
+        while driver::run_timer(&mut self.conn, &mut self.now, until) {
             self.flush();
             steps += 1;
             assert!(steps < 100_000, "timers fire for ever at {}", self.elapsed());
         }
-        self.now = until;
     }
 
     fn flush(&mut self) {
-        let mut transmissions = 0;
-        while let Some(transmit) = self.conn.poll_transmit(self.now) {
-            transmissions += 1;
-            assert!(transmissions < 100_000, "transmits for ever");
-            for segment in wire_segments(transmit) {
-                let at = self.elapsed();
-                self.lines.push(format!("{} {}", at_text(at), describe(&self.conn, &segment)));
-                self.segments.push((at.as_millis(), segment));
-            }
+        for segment in driver::segments(&mut self.conn, self.now) {
+            let at = self.elapsed();
+            self.lines.push(format!("{} {}", at_text(at), describe(&self.conn, &segment)));
+            self.segments.push((at.as_millis(), segment));
         }
-        assert!(self.conn.poll_timeout() > self.now, "a timer is due after everything was handled");
     }
 
     fn clear(&mut self) {
@@ -251,11 +242,6 @@ impl Script {
     fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.conn.poll_event()).collect()
     }
-}
-
-/// What leaves the host: a super-segment as the segments it is cut into.
-fn wire_segments(mut transmit: Transmit) -> Vec<Segment> {
-    transmit.segments(0).map(|piece| piece.segment()).collect()
 }
 
 fn at_text(at: Duration) -> String {

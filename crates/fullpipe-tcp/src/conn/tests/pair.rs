@@ -1,7 +1,6 @@
 //! Two connections with a path between them on which a test decides each segment's fate.
 
-use std::collections::BTreeMap;
-
+use super::driver::{self, InFlight};
 use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +29,7 @@ pub(super) struct Pair {
     pub(super) server_reads: bool,
     /// Whether expected segments are recognised ([`prediction`](super::super::prediction)).
     pub(super) predicts: bool,
-    in_flight: BTreeMap<(Instant, u64), (Side, Segment)>,
-    sent: u64,
+    in_flight: InFlight<(Side, Segment)>,
     /// Data segments sent by each side, from zero: what a path tells them by.
     ordinals: [u64; 2],
     fate: Path,
@@ -56,8 +54,7 @@ impl Pair {
             log: Vec::new(),
             server_reads: true,
             predicts: true,
-            in_flight: BTreeMap::new(),
-            sent: 0,
+            in_flight: InFlight::new(),
             ordinals: [0; 2],
             fate: Box::new(fate),
         }
@@ -75,17 +72,13 @@ impl Pair {
         self.flush();
         let mut steps = 0;
         loop {
-            let arrival = self.in_flight.first_key_value().map_or(Instant::FAR_FUTURE, |((at, _), _)| *at);
-            let timer = self.client.poll_timeout().min(self.server.poll_timeout());
-            let next = arrival.min(timer);
+            let next = self.in_flight.next().min(self.client.poll_timeout()).min(self.server.poll_timeout());
             if next > until {
                 self.now = until;
                 return;
             }
-            assert!(next >= self.now, "an event in the past");
-            self.now = next;
-            if arrival <= timer {
-                let Some((_, (from, segment))) = self.in_flight.pop_first() else { return };
+            driver::jump(&mut self.now, next);
+            if let Some((from, segment)) = self.in_flight.take(self.now) {
                 let conn = if from == Side::Client { &mut self.server } else { &mut self.client };
                 if self.predicts {
                     conn.handle_segment(self.now, &segment);
@@ -93,11 +86,10 @@ impl Pair {
                     conn.handle_any(self.now, &segment);
                 }
             }
-            for conn in [&mut self.client, &mut self.server] {
-                if conn.poll_timeout() <= self.now {
-                    conn.handle_timeout(self.now);
-                }
-            }
+            driver::fire(&mut self.client, self.now);
+            driver::fire(&mut self.server, self.now);
+            driver::recount(&self.client, steps);
+            driver::recount(&self.server, steps);
             self.flush();
             steps += 1;
             assert!(steps < 10_000_000, "no end at {}", self.now.saturating_since(Instant::ZERO));
@@ -122,27 +114,19 @@ impl Pair {
 
     fn transmit(&mut self, side: Side) {
         let conn = if side == Side::Client { &mut self.client } else { &mut self.server };
-        let mut count = 0;
-        while let Some(transmit) = conn.poll_transmit(self.now) {
-            count += 1;
-            assert!(count < 100_000, "transmits for ever");
-            for segment in wire_segments(transmit) {
-                let ordinal = self.ordinals[side as usize];
-                self.ordinals[side as usize] += u64::from(segment.len > 0);
-                let late = match (self.fate)(side, &segment, ordinal) {
-                    Fate::Arrives => Some(0),
-                    Fate::Late(late) => Some(late),
-                    Fate::Lost => None,
-                };
-                self.log.push((self.now.saturating_since(Instant::ZERO).as_millis(), side, segment.clone()));
-                if let Some(late) = late {
-                    let at = self.now + ms(RTT / 2 + late);
-                    self.in_flight.insert((at, self.sent), (side, segment));
-                    self.sent += 1;
-                }
+        for segment in driver::segments(conn, self.now) {
+            let ordinal = self.ordinals[side as usize];
+            self.ordinals[side as usize] += u64::from(segment.len > 0);
+            let late = match (self.fate)(side, &segment, ordinal) {
+                Fate::Arrives => Some(0),
+                Fate::Late(late) => Some(late),
+                Fate::Lost => None,
+            };
+            self.log.push((self.now.saturating_since(Instant::ZERO).as_millis(), side, segment.clone()));
+            if let Some(late) = late {
+                self.in_flight.put(self.now + ms(RTT / 2 + late), (side, segment));
             }
         }
-        assert!(conn.poll_timeout() > self.now, "a timer is due after everything was handled");
     }
 
     /// Times and offsets of the data segments of `side`.

@@ -11,6 +11,8 @@ use fullpipe_tcp::{Connection, Event, State};
 use fullpipe_units::Ecn;
 use fullpipe_units::{Duration, Instant};
 
+use crate::driver;
+
 use super::language::{self, Line, OptionsText, Script, SegmentText, Statement, Time};
 
 /// Time zero of every script, far enough from the clock's own for a handshake before it.
@@ -185,16 +187,13 @@ impl World {
 
     fn run_to(&mut self, until: Instant) -> Verdict {
         let mut steps = 0;
-        while self.conn.poll_timeout() <= until {
-            self.now = self.conn.poll_timeout().max(self.now);
-            self.conn.handle_timeout(self.now);
+        while driver::run_timer(&mut self.conn, &mut self.now, until) {
             self.flush()?;
             steps += 1;
             if steps > ENDLESS {
                 return Err("timers fire for ever".into());
             }
         }
-        self.now = until.max(self.now);
         Ok(())
     }
 
@@ -202,15 +201,8 @@ impl World {
         if self.reader && self.conn.readable() > 0 {
             self.conn.read(self.now, u64::MAX);
         }
-        let mut count = 0;
-        while let Some(mut transmit) = self.conn.poll_transmit(self.now) {
-            for piece in transmit.segments(0) {
-                self.notice(&piece.segment())?;
-            }
-            count += 1;
-            if count > ENDLESS {
-                return Err("transmits for ever".into());
-            }
+        for segment in driver::segments(&mut self.conn, self.now) {
+            self.notice(&segment)?;
         }
         self.conn.check();
         Ok(())

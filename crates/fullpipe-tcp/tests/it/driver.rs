@@ -1,0 +1,131 @@
+//! Drives connections in virtual time: what whoever holds a [`Connection`] owes it, in one place. The unit tests use this
+//! module by its path.
+//!
+//! ```text
+//!   a segment arrives, the application acts ──┐
+//!   a timer is due ──► fire ──────────────────┴─► transmissions ──► InFlight ──► jump to the next arrival or timer
+//! ```
+
+use std::collections::BTreeMap;
+
+use fullpipe_tcp::wire::Segment;
+use fullpipe_tcp::{Connection, Snapshot};
+use fullpipe_units::Instant;
+
+/// More than any connection has to send at one time: something goes round in circles.
+const ENDLESS: usize = 100_000;
+/// Invariants are recounted at every step up to so many bytes in flight, above at one step in [`SAMPLED`].
+const SMALL_FLIGHT: u64 = 100_000;
+const SAMPLED: u64 = 64;
+
+/// What a connection wants to send at once.
+pub(crate) struct Transmission {
+    /// The connection as it was before.
+    pub(crate) before: Snapshot,
+    /// Header of the first segment, with the payload of all.
+    pub(crate) whole: Segment,
+    /// The segments on the wire.
+    pub(crate) pieces: Vec<Segment>,
+}
+
+impl Transmission {
+    /// All of the payload leaves; new data stays within the congestion window, but for one segment of a probe or of F-RTO.
+    fn check(&self, after: &Connection) {
+        let Self { before, whole, pieces } = self;
+        let len = pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
+        assert_eq!(len, whole.len.into(), "the pieces are not the whole");
+        if len > 0 && after.snapshot().flight_size > before.flight_size {
+            let allowed = before.cwnd.max(before.inflight + before.mss);
+            assert!(before.inflight + len <= allowed, "{} and {len} in {}", before.inflight, before.cwnd);
+        }
+    }
+}
+
+/// Asks for everything that `conn` wants to send at `now`. That has an end, and leaves no timer due.
+pub(crate) fn transmissions(conn: &mut Connection, now: Instant) -> Vec<Transmission> {
+    let mut all = Vec::new();
+    loop {
+        let before = conn.snapshot();
+        let Some(mut transmit) = conn.poll_transmit(now) else { break };
+        let whole = transmit.segment().clone();
+        let pieces: Vec<Segment> = transmit.segments(0).map(|piece| piece.segment()).collect();
+        assert!(transmit.is_cut_up(), "a part of a transmission is left");
+        let transmission = Transmission { before, whole, pieces };
+        transmission.check(conn);
+        all.push(transmission);
+        assert!(all.len() < ENDLESS, "transmits for ever");
+    }
+    assert!(conn.poll_timeout() > now, "a timer is due after everything was handled");
+    all
+}
+
+/// The same, each segment as the wire sees it.
+pub(crate) fn segments(conn: &mut Connection, now: Instant) -> impl Iterator<Item = Segment> + use<> {
+    transmissions(conn, now).into_iter().flat_map(|transmission| transmission.pieces)
+}
+
+/// Handles what is due at `now`, if anything is.
+pub(crate) fn fire(conn: &mut Connection, now: Instant) {
+    if conn.poll_timeout() <= now {
+        conn.handle_timeout(now);
+    }
+}
+
+/// Moves the clock on to the next timer of a lone connection, and handles it; or to `until` if none is due by then. True if
+/// there may be more.
+pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant) -> bool {
+    let due = conn.poll_timeout();
+    if due > until {
+        *now = until.max(*now);
+        return false;
+    }
+    jump(now, due);
+    conn.handle_timeout(due);
+    true
+}
+
+/// Moves the clock on to the next event. There is one, and not in the past.
+pub(crate) fn jump(now: &mut Instant, next: Instant) {
+    assert!(!next.is_never(), "stalled: nothing will ever happen");
+    assert!(next >= *now, "time runs backwards: an event in the past");
+    *now = next;
+}
+
+/// Recounts what must always hold, at a `step` of many; always if little is in flight.
+pub(crate) fn recount(conn: &Connection, step: u64) {
+    if step.is_multiple_of(SAMPLED) || conn.snapshot().flight_size <= SMALL_FLIGHT {
+        conn.check();
+    }
+}
+
+/// What is on its way: what arrives at the same time arrives in the order in which it was sent.
+#[derive(Debug)]
+pub(crate) struct InFlight<T> {
+    loads: BTreeMap<(Instant, u64), T>,
+    sent: u64,
+}
+
+impl<T> InFlight<T> {
+    pub(crate) fn new() -> Self {
+        Self { loads: BTreeMap::new(), sent: 0 }
+    }
+
+    /// `load` arrives at `at`.
+    pub(crate) fn put(&mut self, at: Instant, load: T) {
+        self.loads.insert((at, self.sent), load);
+        self.sent += 1;
+    }
+
+    /// When the next load arrives.
+    pub(crate) fn next(&self) -> Instant {
+        self.loads.first_key_value().map_or(Instant::FAR_FUTURE, |((at, _), _)| *at)
+    }
+
+    /// The load that has arrived by `now`, one at a time.
+    pub(crate) fn take(&mut self, now: Instant) -> Option<T> {
+        if self.next() > now {
+            return None;
+        }
+        self.loads.pop_first().map(|(_, load)| load)
+    }
+}
