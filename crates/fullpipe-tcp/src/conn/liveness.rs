@@ -13,7 +13,8 @@
 use fullpipe_units::{Duration, Instant};
 
 use super::Connection;
-use super::sender::{ProbeKind, RetransmitTimer};
+use super::sender::RetransmitTimer;
+use crate::recovery::probe::ProbeKind;
 
 /// Probes of an idle connection (`SO_KEEPALIVE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +42,16 @@ impl Connection {
     }
 
     /// Sets the timer of an idle connection, if probes were asked for and the sending half waits for nothing.
-    #[inline]
+    #[inline(always)]
     pub(super) fn watch_silence(&mut self) {
-        if self.sender.waits_for_nothing()
-            && let Some(keep_alive) = self.config.keep_alive
-            && self.lifecycle.state.carries_data()
-        {
+        if let Some(keep_alive) = self.config.keep_alive {
+            self.arm_keep_alive(keep_alive);
+        }
+    }
+
+    #[cold]
+    fn arm_keep_alive(&mut self, keep_alive: KeepAlive) {
+        if self.sender.waits_for_nothing() && self.lifecycle.state.carries_data() {
             self.sender.timer = Some((RetransmitTimer::KeepAlive, self.last_heard() + keep_alive.idle));
         }
     }
@@ -54,7 +59,7 @@ impl Connection {
     pub(super) fn on_keep_alive_timeout(&mut self, now: Instant) {
         let Some(keep_alive) = self.config.keep_alive else { return };
         let silent = now.saturating_since(self.last_heard());
-        let unanswered = self.sender.unanswered_probes;
+        let unanswered = self.sender.probes.unanswered();
         if unanswered == 0 && silent < keep_alive.idle {
             // Heard since the timer was set.
             self.watch_silence();
@@ -69,8 +74,7 @@ impl Connection {
             self.abort(now);
             return;
         }
-        self.sender.unanswered_probes += 1;
-        self.sender.probe_due = Some(ProbeKind::KeepAlive);
+        self.sender.probes.request(ProbeKind::KeepAlive);
         self.sender.timer = Some((RetransmitTimer::KeepAlive, now + keep_alive.interval));
     }
 }

@@ -72,7 +72,7 @@ enum Step {
 impl Sender {
     /// The next transmission of data, a FIN or a probe. What stops the sender is recorded.
     fn poll(&mut self, now: Instant) -> Option<Transmit> {
-        if let Some(kind) = self.probe_due.take()
+        if let Some(kind) = self.probes.take_due()
             && let Some(transmit) = self.transmit_probe(now, kind)
         {
             return Some(transmit);

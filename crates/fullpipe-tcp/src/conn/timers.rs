@@ -2,7 +2,7 @@
 
 use fullpipe_units::Instant;
 
-use super::sender::{ProbeKind, RetransmitTimer};
+use super::sender::RetransmitTimer;
 use super::{Connection, Event, State};
 
 impl Connection {
@@ -34,7 +34,7 @@ impl Connection {
                 false
             }
             RetransmitTimer::TailProbe => {
-                self.sender.probe_due = Some(ProbeKind::Tail);
+                self.sender.probes.request_tail();
                 false
             }
             RetransmitTimer::Timeout => self.sender.on_retransmission_timeout(now, detached),

@@ -1,4 +1,14 @@
-//! Tail loss probe (RFC 8985 section 7).
+//! Probes: what asks the path for an answer, and how many of them went unanswered.
+//!
+//! | kind | when | what is sent |
+//! |---|---|---|
+//! | tail loss probe (RFC 8985 section 7) | nothing was delivered for two round trips | new data, or the newest again |
+//! | zero-window probe (RFC 9293 section 3.8.6.1) | the peer's window has been closed for a timeout | an octet that was acknowledged, or what the window takes |
+//! | keep-alive (RFC 9293 section 3.8.4) | nothing is outstanding, and nothing is heard | an octet that was acknowledged |
+//!
+//! The path MTU is lowered and never searched upwards (`conn/sender/mtu.rs`): there are no probes for it.
+//!
+//! # Tail loss probe
 //!
 //! When the end of a flight is lost nothing is delivered after it, so RACK has nothing to go by. After
 //! two round trips of silence one segment is sent: its SACK reveals the hole, or, if it was itself the
@@ -16,6 +26,60 @@ const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
 const TIMER_SLACK: Duration = Duration::from_millis(2);
 /// The timeout without an RTT sample.
 const PTO_INITIAL: Duration = Duration::from_secs(1);
+
+/// Why the peer is asked for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeKind {
+    /// Tail loss probe.
+    Tail,
+    /// Zero-window probe.
+    Window,
+    /// Of an idle connection.
+    KeepAlive,
+}
+
+/// The probe to be sent, and those of a closed window or an idle connection that nothing has answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Probes {
+    due: Option<ProbeKind>,
+    unanswered: u32,
+}
+
+impl Probes {
+    /// A tail loss probe is to be sent.
+    pub(crate) fn request_tail(&mut self) {
+        self.due = Some(ProbeKind::Tail);
+    }
+
+    /// A probe of a closed window or an idle connection is to be sent; until something is heard it counts as unanswered.
+    pub(crate) fn request(&mut self, kind: ProbeKind) {
+        self.due = Some(kind);
+        self.unanswered += 1;
+    }
+
+    /// A probe is to be sent.
+    #[inline(always)]
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.is_some()
+    }
+
+    /// The probe to be sent now.
+    #[inline(always)]
+    pub(crate) fn take_due(&mut self) -> Option<ProbeKind> {
+        self.due.take()
+    }
+
+    /// An acceptable segment came.
+    #[inline(always)]
+    pub(crate) fn on_heard(&mut self) {
+        self.unanswered = 0;
+    }
+
+    /// Probes since then.
+    pub(crate) fn unanswered(&self) -> u32 {
+        self.unanswered
+    }
+}
 
 /// State of the tail loss probe.
 #[derive(Clone, Debug, Default)]

@@ -34,7 +34,7 @@ impl Sender {
     /// Handles the acceptable acknowledgement `ack` of a segment from `start` on. True if a blocked writer can go on.
     #[inline]
     pub(in crate::conn) fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
-        self.unanswered_probes = 0;
+        self.probes.on_heard();
         self.check_app_limited();
         let window_changed = self.update_window(now, segment, start, ack);
         let ack = ack.max(self.snd_una);
@@ -134,7 +134,7 @@ impl Sender {
             delivery = Some(Delivery::of_run(now, min_rtt, run));
         });
         let delivery = delivery.filter(|_| whole)?;
-        self.unanswered_probes = 0;
+        self.probes.on_heard();
         self.update_window(now, segment, start, ack);
         self.probe_armed_at = None;
         self.snd_una = ack;
@@ -151,7 +151,7 @@ impl Sender {
     /// A segment of data that acknowledges nothing more, while nothing is outstanding.
     #[inline(always)]
     pub(in crate::conn) fn on_predicted_data(&mut self, now: Instant, segment: &Segment, start: u64) {
-        self.unanswered_probes = 0;
+        self.probes.on_heard();
         // Nothing is in flight, and every window is larger than that.
         if self.unsent() < self.mss {
             self.rate.mark_app_limited(0);

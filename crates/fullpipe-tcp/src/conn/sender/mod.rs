@@ -29,6 +29,7 @@ use super::report::{LimitClock, Stats};
 use crate::SendLimit;
 use crate::cc::{Context, Hints};
 use crate::estimate::{DeliveryRate, RttEstimator, RttHistogram};
+use crate::recovery::probe::Probes;
 use crate::recovery::{LossBuffer, LossRecovery, Phase};
 use crate::tx::build;
 use crate::tx::fresh::NewData;
@@ -38,7 +39,6 @@ use crate::tx::retransmit::Retransmission;
 use crate::wire::SeqNum;
 use control::{Decision, WindowUsage};
 pub(super) use timers::RetransmitTimer;
-pub(super) use transmit::ProbeKind;
 
 /// The sending half.
 #[derive(Debug)]
@@ -72,9 +72,7 @@ pub(super) struct Sender {
     /// When the tail loss probe was armed, if more than one segment was outstanding and nothing was heard since:
     /// what is sent at the same time as that does not move it.
     probe_armed_at: Option<Instant>,
-    pub(super) probe_due: Option<ProbeKind>,
-    /// Probes of a closed window or an idle connection since the peer was last heard.
-    pub(super) unanswered_probes: u32,
+    pub(super) probes: Probes,
     /// When something outstanding was last acknowledged, or an ACK came that said nothing.
     pub(super) heard_at: Instant,
     /// The largest window that an autotuned send buffer has followed.
@@ -127,8 +125,7 @@ impl Sender {
             last_sent_at: None,
             timer: None,
             probe_armed_at: None,
-            probe_due: None,
-            unanswered_probes: 0,
+            probes: Probes::default(),
             heard_at: Instant::ZERO,
             tuned_for: 0,
             limits: LimitClock::default(),
@@ -216,7 +213,7 @@ impl Sender {
         self.recovery.board.is_empty()
             && self.queue.written() <= self.snd_nxt()
             && self.limits.current == SendLimit::App
-            && self.probe_due.is_none()
+            && !self.probes.is_due()
             && !self.queue.is_blocked()
             && !self.queue.is_closed()
     }

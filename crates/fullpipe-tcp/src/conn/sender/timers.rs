@@ -17,11 +17,10 @@
 use fullpipe_units::Instant;
 
 use super::episodes::MAX_TIMEOUTS;
-use super::transmit::ProbeKind;
 use super::{Phase, Sender};
 use crate::SendLimit;
 use crate::estimate::RTO_MAX;
-use crate::recovery::probe::TailProbe;
+use crate::recovery::probe::{ProbeKind, TailProbe};
 
 /// What the sending side's timer stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +56,7 @@ impl Sender {
     /// Neither a timer runs nor is there anything to wait for.
     #[inline]
     pub(in crate::conn) fn waits_for_nothing(&self) -> bool {
-        self.timer.is_none() && self.recovery.board.is_empty() && self.probe_due.is_none()
+        self.timer.is_none() && self.recovery.board.is_empty() && !self.probes.is_due()
     }
 
     /// The peer's window has been closed for another timeout: asks for it again. True if the connection is given up; a
@@ -66,8 +65,7 @@ impl Sender {
         if self.gives_up_on_window(detached) || self.exceeds_user_timeout(now) {
             return true;
         }
-        self.unanswered_probes += 1;
-        self.probe_due = Some(ProbeKind::Window);
+        self.probes.request(ProbeKind::Window);
         self.recovery.rto.on_unanswered_probe();
         false
     }
@@ -76,7 +74,7 @@ impl Sender {
     /// until the back-off came to its end, whatever answers.
     fn gives_up_on_window(&self, detached: bool) -> bool {
         let orphan = detached && self.recovery.rto.timeout(&self.rtt) >= RTO_MAX;
-        orphan || self.unanswered_probes >= MAX_TIMEOUTS
+        orphan || self.probes.unanswered() >= MAX_TIMEOUTS
     }
 
     /// Data has been under way, or waiting for a closed window, for longer than the application puts up with

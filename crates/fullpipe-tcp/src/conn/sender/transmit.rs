@@ -7,21 +7,11 @@ use super::Sender;
 use super::timers::RetransmitTimer;
 use crate::SendLimit;
 use crate::cc::{Sent, SentKind, Signal};
+use crate::recovery::probe::ProbeKind;
 use crate::recovery::scoreboard::RecordNo;
 use crate::tx::retransmit::{Retransmission, Retransmitted, retransmit};
 use crate::tx::{Departure, Transmit};
 use crate::wire::{Flags, Segment};
-
-/// Why the peer is asked for an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::conn) enum ProbeKind {
-    /// Tail loss probe.
-    Tail,
-    /// Zero-window probe.
-    Window,
-    /// Of an idle connection.
-    KeepAlive,
-}
 
 impl Sender {
     fn departure(&self, now: Instant) -> Departure {

@@ -155,7 +155,7 @@ impl Parts {
                     conn.sender.snd_una,
                     conn.sender.snd_nxt(),
                     conn.lifecycle.finished,
-                    conn.sender.unanswered_probes,
+                    conn.sender.probes.unanswered(),
                     conn.sender.heard_at,
                 ),
                 (board, rack, newreno, rto, probe, prr, undo, phase, rtt, rate, control),
