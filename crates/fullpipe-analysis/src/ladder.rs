@@ -1,7 +1,8 @@
 //! The limit ladder: from the present to the line, one remedy at a time.
 //!
-//! The path is fitted from a log (RTT, loss events, the buffers of the hosts) or simply given, and four
-//! states of the hosts are simulated on it with the engine's own TCP, over several seeds:
+//! The path is fitted from a log (RTT, loss events, the buffers of the hosts) or simply given, and each combination of the
+//! remedies that the catalogue has for the ladder ([`catalogue`](crate::remedy::catalogue)) is a state of the hosts, which is
+//! simulated on it with the engine's own TCP, over several seeds. Today these are four:
 //!
 //! ```text
 //!                        buffers as they are        buffers for 2 x BDP
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! The ladder walks through them: it lifts what limits now, looks at what limits then, and so on until
-//! the line. Where the remedies that are not walked lead is said in a note, as their failure is what
+//! the link. Where the remedies that are not walked lead is said in a note, as their failure is what
 //! usually sends people the wrong way ("buffers changed nothing, so it is not the buffers").
 
 mod given;
@@ -31,9 +32,10 @@ use crate::explain::{Facts, Findings, path_loss};
 use crate::input::InputError;
 use crate::laws::loss_based_rate;
 use crate::measurement::Protocol;
+use crate::remedy::State;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
-pub(crate) use model::{Effort, Hosts, Model, PathModel, State, by_rate};
+pub(crate) use model::{Effort, Hosts, Model, PathModel};
 pub use rung::{Rung, Source};
 use walk::{last_rung, predictions, present, walk};
 

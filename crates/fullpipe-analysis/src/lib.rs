@@ -3,7 +3,7 @@
 //! ```text
 //! iperf3 log ───► input ──► explain ──► Findings ──► ladder ──► Diagnosis ──► report
 //! trace ────────► input ──► classify ──────┘
-//! sysctl dump ──► input ──────┘            simulator, advice ──┘
+//! sysctl dump ──► input ──────┘            simulator, remedy ──┘
 //! ```
 //!
 //! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
@@ -12,7 +12,7 @@
 //! experiment's point. [`live`] classifies a flow
 //! while it runs, and [`sockets`] all of a host. [`tune`] makes of a host and a path what to change on it.
 //!
-//! The modules stand on floors: `input < classify < explain < ladder < tune < report`. None uses a floor above its own.
+//! The modules stand on floors: `input < classify < explain < remedy < ladder < tune < report`. None uses a floor above its own.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -29,6 +29,7 @@ pub mod live;
 pub mod measurement;
 pub mod offered;
 mod path_facts;
+pub mod remedy;
 pub mod report;
 pub mod segment;
 pub mod side_by_side;
@@ -37,7 +38,6 @@ pub mod stats;
 pub mod tune;
 pub mod whatif;
 
-pub use advice::Command;
 pub use classify::{Finding, Limit};
 pub use demand::{Demand, Memory};
 pub use diagnosis::Diagnosis;
@@ -50,6 +50,7 @@ pub use live::{Held, Live};
 pub use measurement::Measurement;
 pub use offered::Offered;
 pub use path_facts::PathFacts;
+pub use remedy::{Command, Remedy};
 pub use report::{
     Look, render_latency, render_plan, render_show, render_side_by_side, render_text, render_whatif,
 };

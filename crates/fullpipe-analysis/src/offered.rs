@@ -10,9 +10,10 @@ use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::advice::{self, Command};
+use crate::advice::Command;
 use crate::demand::{Backlog, Carries, Demand, MemorySource};
 use crate::ladder::{Rung, Source};
+use crate::remedy::catalogue;
 
 /// The ladder as an application sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -75,21 +76,6 @@ fn backlog(demand: Demand, rung: &Rung, line: bool) -> Backlog {
 }
 
 fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<usize>) -> Vec<Remedy> {
-    // A queue needs a bound on every path: one that carries the mean still has its bad minutes.
-    let bound = Remedy {
-        what: "bound the application's queue, and choose what happens when it is full: block the producer (files, \
-               replication), drop the oldest (live data), or conflate, which keeps the latest value of each key (market \
-               data); without a bound any outage fills any memory"
-            .into(),
-        commands: Vec::new(),
-    };
-    let unsent = Remedy {
-        what: "keep the kernel's part of that queue short, so that the application notices at once and what it drops \
-               is still its own: tcp_notsent_lowat; it bounds what the kernel holds unsent, not what the application \
-               queues"
-            .into(),
-        commands: advice::limit_unsent(),
-    };
     let path = match first {
         Some(0) => Some(format!(
             "the path carries {} as it is ({}): a queue that grows all the same has another cause, such as a pause of \
@@ -110,7 +96,12 @@ fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<us
             None => String::new(),
         }),
     };
-    let mut remedies = vec![bound, unsent];
+    // A queue needs a bound on every path: one that carries the mean still has its bad minutes.
+    let mut remedies: Vec<Remedy> = catalogue::ALL
+        .iter()
+        .filter_map(|remedy| remedy.backlog.as_ref())
+        .map(|backlog| Remedy { what: backlog.what.into(), commands: (backlog.commands)() })
+        .collect();
     remedies.extend(path.map(|what| Remedy { what, commands: Vec::new() }));
     remedies
 }

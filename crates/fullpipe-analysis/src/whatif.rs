@@ -24,6 +24,7 @@ use crate::ladder::{
 };
 use crate::laws::{loss_based_rate, loss_to_fill};
 use crate::offered::Offered;
+use crate::remedy::LARGER_BUFFERS;
 use crate::segment::DEFAULT_MSS;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
@@ -208,7 +209,10 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
         rungs
     };
 
-    let ((window, send), (wmem, rmem)) = (model.ceilings(model.present()), model.buffers(true));
+    // Buffers follow from the BDP alone: an answer without a ladder has them too.
+    let present = model.present();
+    let larger = present.with(LARGER_BUFFERS);
+    let ((window, send), (wmem, rmem)) = (model.ceilings(present), model.buffers(larger));
     Ok(WhatIf {
         schema: SCHEMA,
         path: Asked {
@@ -233,10 +237,10 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
         plan: Plan {
             wmem_bytes: wmem.get(),
             rmem_bytes: rmem.get(),
-            commands: if (wmem, rmem) == model.buffers(false) {
+            commands: if (wmem, rmem) == model.buffers(present) {
                 Vec::new()
             } else {
-                advice::raise_buffers(model.bdp(), rule, None, None)
+                advice::commands(&model.case(), present, larger)
             },
         },
         ladder,

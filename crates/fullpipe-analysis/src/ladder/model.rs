@@ -7,8 +7,8 @@ use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-use crate::advice;
 use crate::input::sysctl::HostSettings;
+use crate::remedy::{Case, Change, State, catalogue, rcvbuf_for, sndbuf_for};
 use crate::segment::{HEADERS, MTU};
 
 /// The kernel that is followed where none is known.
@@ -89,19 +89,6 @@ impl Effort {
     fn duration(&self, cc: Algorithm) -> Duration {
         if cc.goes_by_rate() { self.duration_by_rate } else { self.duration }
     }
-}
-
-/// What takes the place of a congestion control that loss holds down: BBR as mainline Linux has it, unless the
-/// sender goes by rate already.
-pub(crate) fn by_rate(cc: Algorithm) -> Algorithm {
-    if cc.goes_by_rate() { cc } else { Algorithm::Bbr1 }
-}
-
-/// What is varied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    pub(crate) cc: Algorithm,
-    pub(crate) large_buffers: bool,
 }
 
 /// Path and hosts together, ready to be simulated.
@@ -185,50 +172,69 @@ impl<'a> Model<'a> {
 
     /// The hosts as they are.
     pub(crate) fn present(&self) -> State {
-        State { cc: self.hosts.cc, large_buffers: false }
+        State::present(self.hosts.cc)
     }
 
-    /// The states worth simulating: those that differ, and no raised buffers for a line of unknown rate.
+    /// What remedies are fitted to.
+    pub(crate) fn case(&self) -> Case<'a> {
+        let Hosts { rule, kernel, sender, sender_buffers, receiver_buffers, .. } = self.hosts;
+        let PathModel { rtt, loss, .. } = self.path;
+        Case { bdp: self.bdp(), rtt, loss, rule, kernel, sender, sender_buffers, receiver_buffers }
+    }
+
+    /// The states worth simulating: each combination of the ladder's remedies that differs from the others, the present
+    /// first. No raised buffers for a link of unknown rate, whose BDP is not known either.
     pub(crate) fn states(&self) -> Vec<State> {
-        let mut states = Vec::new();
-        for cc in [self.hosts.cc, by_rate(self.hosts.cc)] {
-            for large_buffers in [false, true] {
-                let state = State { cc, large_buffers };
-                if (!large_buffers || self.can_raise()) && !states.contains(&state) {
-                    states.push(state);
-                }
+        let mut states = vec![self.present()];
+        // Doubled from the last remedy to the first, so that the last varies fastest.
+        for remedy in catalogue::of_ladder().rev() {
+            let possible = self.can_make(remedy.change);
+            let more: Vec<State> = states.iter().map(|state| state.with(remedy.change)).collect();
+            states.extend(more.into_iter().filter(|_| possible));
+        }
+        let mut distinct = Vec::new();
+        for state in states {
+            if !distinct.contains(&state) {
+                distinct.push(state);
             }
         }
-        states
+        distinct
     }
 
-    /// Whether larger buffers would be larger than what there is.
-    fn can_raise(&self) -> bool {
+    /// The state that all of the ladder's remedies together lead to, whether it is worth simulating or not.
+    pub(crate) fn all_changed(&self) -> State {
+        catalogue::of_ladder().fold(self.present(), |state, remedy| state.with(remedy.change))
+    }
+
+    /// Whether a change is one on this path: buffers for a multiple of the BDP may be smaller than what there is.
+    pub(crate) fn can_make(&self, change: Change) -> bool {
         let known = self.path.link.is_some() || self.path.cap.is_some();
-        known && self.buffers(true) != self.buffers(false)
+        let present = self.present();
+        match change {
+            Change::Buffers { .. } => known && self.buffers(present.with(change)) != self.buffers(present),
+            _ => true,
+        }
     }
 
     /// Send and receive buffer of a state. Nothing is ever lowered.
-    pub(crate) fn buffers(&self, large: bool) -> (Bytes, Bytes) {
+    pub(crate) fn buffers(&self, state: State) -> (Bytes, Bytes) {
         let Hosts { sndbuf, rcvbuf, rule, room, .. } = self.hosts;
-        if large {
-            let bdp = self.bdp();
-            let (send, receive) = (advice::sndbuf_for(bdp), advice::rcvbuf_for(bdp, rule));
-            (sndbuf.max(send.min(room.0)), rcvbuf.max(receive.min(room.1)))
-        } else {
-            (sndbuf, rcvbuf)
-        }
+        let Some(bdps) = state.buffers else { return (sndbuf, rcvbuf) };
+        let bdp = self.bdp();
+        let (send, receive) = (sndbuf_for(bdp, bdps), rcvbuf_for(bdp, bdps, rule));
+        (sndbuf.max(send.min(room.0)), rcvbuf.max(receive.min(room.1)))
     }
 
     /// The window that the receiver of a state offers at most.
     pub(crate) fn window(&self, state: State) -> Bytes {
-        self.hosts.rule.window(self.buffers(state.large_buffers).1)
+        self.hosts.rule.window(self.buffers(state).1)
     }
 
     /// What the window and the send buffer of a state allow, per round trip and over all flows.
     pub(crate) fn ceilings(&self, state: State) -> (Rate, Rate) {
-        let per_round_trip = |bytes| Rate::of(bytes, self.path.rtt).mul_div(self.hosts.flows.max(1), 1);
-        let sendable = buffers::sendable(self.buffers(state.large_buffers).0);
+        let flows = self.hosts.flows.max(1).max(state.connections.unwrap_or(1));
+        let per_round_trip = |bytes| Rate::of(bytes, self.path.rtt).mul_div(flows, 1);
+        let sendable = buffers::sendable(self.buffers(state).0);
         (per_round_trip(self.window(state)), per_round_trip(sendable))
     }
 
@@ -240,7 +246,7 @@ impl<'a> Model<'a> {
         }
         let mut jobs = Vec::new();
         for &state in states {
-            let size = if state.large_buffers { "large" } else { "present" };
+            let size = if state.buffers.is_some() { "large" } else { "present" };
             for &(loss, seeds) in &losses {
                 jobs.extend((0..seeds).map(|nth| Job {
                     label: format!("{} with {size} buffers", state.cc),
@@ -274,50 +280,121 @@ impl<'a> Model<'a> {
 
     /// One run of a state.
     pub(crate) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
-        match self.known {
-            Some(known) => self.changed(known, state, seed),
-            None => self.fitted(state, loss, seed),
-        }
+        let mut scenario = match self.known {
+            Some(known) => Scenario { seed, ..known.clone() },
+            None => self.fitted(self.duration(state.cc), loss, seed),
+        };
+        state.set_in(&mut scenario, self.buffers(state));
+        scenario
     }
 
-    /// The known run with what the remedies change.
-    fn changed(&self, known: &Scenario, state: State, seed: u64) -> Scenario {
-        let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
-        let flows = known.flows.iter().map(|flow| FlowSpec { cc: state.cc, ..flow.clone() });
-        Scenario {
-            host: HostSpec {
-                sndbuf: Buffer::Auto { max: sndbuf },
-                rcvbuf: Buffer::Auto { max: rcvbuf },
-                ..known.host.clone()
-            },
-            flows: flows.collect(),
-            seed,
-            ..known.clone()
-        }
-    }
-
-    /// A run on the path that the numbers give.
-    fn fitted(&self, state: State, loss: Probability, seed: u64) -> Scenario {
+    /// A run on the path that the numbers give, with the hosts as they are.
+    fn fitted(&self, duration: Duration, loss: Probability, seed: u64) -> Scenario {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
-        let (sndbuf, rcvbuf) = self.buffers(state.large_buffers);
-        let flow = FlowSpec::plain(state.cc);
+        let Hosts { cc, flows, kernel, sndbuf, rcvbuf, rule, .. } = self.hosts;
+        let auto = |max| Buffer::Auto { max };
         Scenario {
             path: PathSpec {
                 forward: direction(loss, self.bdp()),
                 backward: direction(Probability::ZERO, Bytes::MAX),
                 mtu: MTU,
             },
-            host: HostSpec::plain(
-                self.hosts.kernel.unwrap_or(RECENT),
-                self.hosts.rule,
-                Buffer::Auto { max: sndbuf },
-                Buffer::Auto { max: rcvbuf },
-            ),
-            flows: vec![flow; usize::try_from(self.hosts.flows).unwrap_or(1).max(1)],
-            duration: self.duration(state.cc) * 2,
+            host: HostSpec::plain(kernel.unwrap_or(RECENT), rule, auto(sndbuf), auto(rcvbuf)),
+            flows: vec![FlowSpec::plain(cc); usize::try_from(flows).unwrap_or(1).max(1)],
+            duration: duration * 2,
             seed,
             sample_every: Duration::from_millis(500),
         }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::remedy::NotSimulated;
+
+    /// 1 Gbit/s at 210 ms and a loss of 20 ppm, between hosts with buffers of 4 MiB.
+    pub(in crate::ladder) fn model() -> Model<'static> {
+        let link = Rate::from_bps(1_000_000_000);
+        let path = PathModel {
+            link: Some(link),
+            cap: None,
+            at_least: link,
+            rtt: Duration::from_millis(210),
+            loss: Probability::from_ppm(20),
+            loss_interval: None,
+        };
+        let hosts = Hosts {
+            cc: Algorithm::Cubic,
+            flows: 1,
+            kernel: None,
+            sndbuf: Bytes::from_mib(4),
+            rcvbuf: Bytes::from_mib(4),
+            rule: WindowRule::ScalingRatio(160),
+            sender: None,
+            sender_buffers: None,
+            receiver_buffers: None,
+            room: (Bytes::MAX, Bytes::MAX),
+        };
+        let second = Duration::from_secs(1);
+        Model::new(
+            path,
+            hosts,
+            Effort {
+                seeds: 1,
+                together: 1,
+                seeds_at_ends: 0,
+                duration: second,
+                duration_by_rate: second,
+                shortest: second,
+                packets: u64::MAX,
+                packets_if_more: u64::MAX,
+                most: u64::MAX,
+            },
+        )
+    }
+
+    /// What a remedy says it changes is what the simulated run has different, on a fitted path and on a known one.
+    #[test]
+    fn every_remedy_changes_the_model_it_is_applied_to() {
+        let model = model();
+        let known = model.scenario(model.present(), model.path.loss, 7);
+        for model in [model, model.of_known(&known)] {
+            let run = |state| model.scenario(state, model.path.loss, 7);
+            assert_eq!(run(model.present()), known);
+            for remedy in catalogue::ALL {
+                let changed = run(model.present().with(remedy.change));
+                let simulated = match remedy.change {
+                    Change::NotSimulated(NotSimulated::Application) => false,
+                    change => model.can_make(change),
+                };
+                assert_eq!(changed != known, simulated, "{}", remedy.name);
+            }
+        }
+    }
+
+    #[test]
+    fn several_connections_have_several_windows() {
+        let model = model();
+        let ten = model.present().with(Change::Connections(10));
+        assert_eq!(model.scenario(ten, Probability::ZERO, 1).flows.len(), 10);
+        let (one, (window, _)) = (model.ceilings(model.present()).0, model.ceilings(ten));
+        assert_eq!(window, one.mul_div(10, 1));
+    }
+
+    /// Neither a link of unknown rate nor buffers that are large already make a state worth simulating.
+    #[test]
+    fn states_that_change_nothing_are_not_simulated() {
+        let model = model();
+        let sizes = |model: &Model<'_>| model.states().iter().map(|state| state.buffers).collect::<Vec<_>>();
+        assert_eq!(sizes(&model), [None, Some(2), None, Some(2)]);
+        let ample = Bytes::from_mib(64);
+        let large = Model { hosts: Hosts { sndbuf: ample, rcvbuf: ample, ..model.hosts }, ..model };
+        assert_eq!(sizes(&large), [None, None]);
+        let unknown = Model { path: PathModel { link: None, ..model.path }, ..model };
+        assert_eq!(sizes(&unknown), [None, None]);
+        let paced = Model { hosts: Hosts { cc: Algorithm::Bbr1, ..model.hosts }, ..model };
+        assert_eq!(sizes(&paced), [None, Some(2)]);
     }
 }

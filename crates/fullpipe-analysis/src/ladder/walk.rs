@@ -5,10 +5,11 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_tcp::SendLimit;
 use fullpipe_units::Rate;
 
-use super::model::{Model, State, by_rate};
+use super::model::Model;
 use super::rung::{Rung, Source};
 use crate::advice;
 use crate::classify::Limit;
+use crate::remedy::{State, catalogue};
 
 /// Of the line: what is above counts as having reached it.
 const AT_THE_LINE: f64 = 0.93;
@@ -92,10 +93,10 @@ pub(super) fn walk(
     let mut rungs = Vec::from_iter(measured.or_else(simulated));
     let (mut state, mut walked) = (now, vec![now]);
     while let Some(last) = rungs.last() {
-        // A remedy that alone makes it worse is no step, but both together may be one.
-        let both = State { cc: by_rate(now.cc), large_buffers: true };
+        // A remedy that alone makes it worse is no step, but all together may be one.
+        let all = model.all_changed();
         let better = |next: &&Predicted| next.steady.mul_div(SETBACK.0, SETBACK.1) >= last.lasting();
-        let steps = remedy(state, last.limit).into_iter().flat_map(|next| [next, both]);
+        let steps = next_states(state, last.limit).flat_map(|next| [next, all]);
         let mut possible = steps.filter_map(|next| predicted.iter().find(|p| p.state == next));
         let Some(next) = possible.find(better) else { break };
         rungs.push(rung(model, Some(state), binding(model, next), next));
@@ -106,7 +107,7 @@ pub(super) fn walk(
     let notes = others.map(|other| {
         format!(
             "{} would leave it at {} lasting (simulated): {}",
-            difference(now, other.state),
+            advice::title(now, other.state),
             other.steady,
             noun(model, binding(model, other), other.state)
         )
@@ -121,15 +122,10 @@ pub(super) fn present<'p>(model: &Model<'_>, predicted: &'p [Predicted]) -> Opti
     predicted.iter().find(|p| p.state == model.present())
 }
 
-/// The next thing to change, given what limits now.
-fn remedy(state: State, limit: Limit) -> Option<State> {
-    match limit {
-        Limit::Cwnd | Limit::SlowStart if !state.cc.goes_by_rate() => {
-            Some(State { cc: by_rate(state.cc), ..state })
-        }
-        Limit::Rwnd | Limit::Sndbuf if !state.large_buffers => Some(State { large_buffers: true, ..state }),
-        _ => None,
-    }
+/// The states that one more remedy leads to, given what limits now.
+fn next_states(state: State, limit: Limit) -> impl Iterator<Item = State> {
+    let lifting = catalogue::lifting(limit).filter(|remedy| remedy.is_of_ladder());
+    lifting.map(move |remedy| state.with(remedy.change)).filter(move |next| *next != state)
 }
 
 /// What limits a simulated state.
@@ -163,15 +159,6 @@ fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
 
 /// A simulated rung, and how to get there from the state `before`.
 fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Predicted) -> Rung {
-    let hosts = &model.hosts;
-    let mut commands = Vec::new();
-    if before.is_some_and(|before| before.cc != predicted.state.cc) {
-        commands.extend(advice::change_congestion_control("bbr", hosts.kernel, hosts.sender));
-    }
-    if before.is_some_and(|before| before.large_buffers != predicted.state.large_buffers) {
-        let (sender, receiver) = (hosts.sender_buffers, hosts.receiver_buffers);
-        commands.extend(advice::raise_buffers(model.bdp(), hosts.rule, sender, receiver));
-    }
     Rung {
         limit,
         what: noun(model, limit, predicted.state),
@@ -180,8 +167,10 @@ fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Pred
         low: Some(predicted.low),
         high: Some(predicted.high),
         source: Source::Simulated,
-        remedy: before.map(|before| difference(before, predicted.state)),
-        commands,
+        remedy: before.map(|before| advice::title(before, predicted.state)),
+        commands: before
+            .map(|before| advice::commands(&model.case(), before, predicted.state))
+            .unwrap_or_default(),
         scenario: Some(predicted.example(model)),
     }
 }
@@ -217,7 +206,7 @@ pub(super) fn last_rung(model: &Model<'_>) -> Rung {
 fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
     match limit {
         Limit::Rwnd => format!("a {} receive window", model.window(state)),
-        Limit::Sndbuf => format!("a {} send buffer", model.buffers(state.large_buffers).0),
+        Limit::Sndbuf => format!("a {} send buffer", model.buffers(state).0),
         Limit::Cwnd if model.path.loss.is_zero() => "the congestion window, which grows too slowly".into(),
         Limit::Cwnd => "loss, which holds cwnd down".into(),
         Limit::Pacing => "BBR's own pacing, which leaves room for its probes".into(),
@@ -226,62 +215,10 @@ fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
     }
 }
 
-/// What was changed between two states, as a remedy.
-fn difference(before: State, after: State) -> String {
-    let cc = (before.cc != after.cc).then_some("BBR on the sender");
-    let buffers =
-        (before.large_buffers != after.large_buffers).then_some("buffers for 2 x BDP on both hosts");
-    [cc, buffers].into_iter().flatten().collect::<Vec<_>>().join(" and ")
-}
-
 #[cfg(test)]
 mod tests {
-    use fullpipe_tcp::buffers::WindowRule;
-    use fullpipe_tcp::cc::Algorithm;
-    use fullpipe_units::{Bytes, Duration, Probability};
-
-    use super::super::model::{Effort, Hosts, PathModel};
+    use super::super::model::tests::model;
     use super::*;
-
-    fn model() -> Model<'static> {
-        let link = Rate::from_bps(1_000_000_000);
-        let path = PathModel {
-            link: Some(link),
-            cap: None,
-            at_least: link,
-            rtt: Duration::from_millis(210),
-            loss: Probability::from_ppm(20),
-            loss_interval: None,
-        };
-        let hosts = Hosts {
-            cc: Algorithm::Cubic,
-            flows: 1,
-            kernel: None,
-            sndbuf: Bytes::from_mib(4),
-            rcvbuf: Bytes::from_mib(4),
-            rule: WindowRule::ScalingRatio(160),
-            sender: None,
-            sender_buffers: None,
-            receiver_buffers: None,
-            room: (Bytes::MAX, Bytes::MAX),
-        };
-        let second = Duration::from_secs(1);
-        Model::new(
-            path,
-            hosts,
-            Effort {
-                seeds: 1,
-                together: 1,
-                seeds_at_ends: 0,
-                duration: second,
-                duration_by_rate: second,
-                shortest: second,
-                packets: u64::MAX,
-                packets_if_more: u64::MAX,
-                most: u64::MAX,
-            },
-        )
-    }
 
     /// The four states at these rates in Mbit/s, each stopped by its congestion window.
     fn ladder(rates: [u64; 4]) -> (Vec<u64>, Vec<Option<String>>, usize, Vec<String>) {

@@ -9,17 +9,17 @@ use fullpipe_lab::trace::{Row, Sink};
 use fullpipe_lab::workload::Writing;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
-use crate::ladder::{Model, State};
+use crate::ladder::Model;
+use crate::remedy::{State, Unsent};
 use crate::segment::DEFAULT_MSS;
 
-/// How long a transfer of `bytes` takes that begins with so many segments, on an idle path: `None` if it does not end.
-pub(super) fn short_transfer(model: &Model<'_>, bytes: Bytes, initcwnd: Option<u32>) -> Option<Duration> {
-    let mut scenario = model.scenario(model.present(), Probability::ZERO, model.first_seed());
+/// How long a transfer of `bytes` takes on an idle path without loss: `None` if it does not end.
+pub(super) fn short_transfer(model: &Model<'_>, state: State, bytes: Bytes) -> Option<Duration> {
+    let mut scenario = model.scenario(state, Probability::ZERO, model.first_seed());
     scenario.flows.truncate(1);
     for flow in &mut scenario.flows {
         flow.bytes = Some(bytes);
     }
-    scenario.host.initcwnd = initcwnd;
     let finished = sim::run(&scenario).flows.first()?.finished?;
     Some(finished.saturating_since(Instant::ZERO))
 }
@@ -33,14 +33,9 @@ const BETWEEN_LEAST: Duration = Duration::from_secs(10);
 /// Where packets are lost, a burst may meet one or none: the median of so many.
 const SEEDS_OF_BURSTS: u64 = 5;
 
-/// How long a burst of `burst` bytes takes after a pause of an open connection, until the last byte is acknowledged;
-/// `shrinks` as `tcp_slow_start_after_idle` has it. `None` if it does not end before the next would begin.
-pub(super) fn burst_after_pause(
-    model: &Model<'_>,
-    state: State,
-    burst: Bytes,
-    shrinks: bool,
-) -> Option<Duration> {
+/// How long a burst of `burst` bytes takes after a pause of an open connection, until the last byte is acknowledged.
+/// `None` if it does not end before the next would begin.
+pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -> Option<Duration> {
     let rtt = model.path.rtt;
     let between = (rtt * BETWEEN_RTTS).max(BETWEEN_LEAST);
     let rate = Rate::of(burst, between);
@@ -52,7 +47,6 @@ pub(super) fn burst_after_pause(
             flow.workload.writing = Writing::Paced { rate, chunk: burst };
             flow.bytes = Some(burst.mul_div(BURSTS, 1));
         }
-        scenario.host.slow_start_after_idle = shrinks;
         scenario.duration = rtt + last + between;
         // The first burst is written when the handshake has ended.
         let began = Instant::ZERO + rtt + last;
@@ -64,17 +58,6 @@ pub(super) fn burst_after_pause(
         (0..seeds).map(|nth| took(model.first_seed().wrapping_add(nth))).collect::<Option<_>>()?;
     times.sort();
     times.get(times.len() / 2).copied()
-}
-
-/// What waits in the socket of an application that always has more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
-    /// How long a byte waits there before it is sent for the first time.
-    pub(super) unsent: Duration,
-    /// What the socket holds, unsent or not acknowledged yet.
-    pub(super) held: Bytes,
-    /// The rate.
-    pub(super) rate: Rate,
 }
 
 /// Length of the run in round trips, and the part of it before the start is over.
@@ -90,23 +73,19 @@ pub(super) fn takes_long(model: &Model<'_>, rate: Rate) -> bool {
     (rate * (model.path.rtt * WAITING_RTTS)).get() / DEFAULT_MSS.get() > MOST_PACKETS
 }
 
-/// What waits in the sockets of a `state` with each of these `tcp_notsent_lowat`; `None` where nothing arrives.
+/// What waits in the sockets in each state; `None` where nothing arrives.
 ///
 /// # Errors
 /// A defect of the simulator.
-pub(super) fn waiting<const N: usize>(
-    model: &Model<'_>,
-    state: State,
-    lowats: [Option<Bytes>; N],
-) -> Result<Vec<Option<Waiting>>, RunPanicked> {
+pub(super) fn unsent(model: &Model<'_>, states: &[State]) -> Result<Vec<Option<Unsent>>, RunPanicked> {
     let rtt = model.path.rtt;
-    let jobs = lowats.map(|lowat| {
-        let mut scenario = model.scenario(state, model.path.loss, model.first_seed());
-        scenario.host.notsent_lowat = lowat;
+    let job = |state: &State| {
+        let mut scenario = model.scenario(*state, model.path.loss, model.first_seed());
         scenario.duration = rtt * WAITING_RTTS;
         scenario.sample_every = (rtt / LOOKS).max(Duration::from_millis(1));
         Job { label: "what waits unsent".into(), scenario }
-    });
+    };
+    let jobs: Vec<Job> = states.iter().map(job).collect();
     let look = |scenario: &Scenario| {
         let mut looks = Looks::new(scenario, Instant::ZERO + rtt * START_RTTS);
         sim::run_traced(scenario, &mut looks);
@@ -135,7 +114,7 @@ impl Looks {
     }
 
     /// A byte that comes to a queue of q bytes from which r bytes a second are taken waits q / r.
-    fn mean(&self) -> Option<Waiting> {
+    fn mean(&self) -> Option<Unsent> {
         let took = self.span.1.saturating_since(self.span.0);
         let delivered: u64 =
             self.delivered.iter().flatten().map(|(first, last)| last.saturating_sub(*first)).sum();
@@ -146,8 +125,8 @@ impl Looks {
         let mean = |sum: u64| Bytes::new(sum / self.moments);
         let (unsent, held) = (mean(self.unsent), mean(self.held));
         let flows = self.delivered.len().max(1) as u64;
-        Some(Waiting {
-            unsent: if rate.as_bps() == 0 { Duration::ZERO } else { rate.time_for(unsent) },
+        Some(Unsent {
+            wait: if rate.as_bps() == 0 { Duration::ZERO } else { rate.time_for(unsent) },
             held: Bytes::new(held.get() / flows),
             rate,
         })

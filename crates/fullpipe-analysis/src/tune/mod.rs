@@ -13,18 +13,17 @@
 mod aim;
 mod apps;
 mod drift;
-mod facts;
 mod item;
 mod items;
-mod optional;
 mod plan;
 mod show;
 mod verdict;
 
 pub use aim::{Aim, Peer, Role, Stated};
 pub use drift::{Override, overrides};
-pub use facts::{KEYS, LocalHost};
 pub use item::{Gain, Item, Way, What};
 pub use plan::{Left, Plan, SCHEMA, plan};
 pub use show::{Limits, SHOW_SCHEMA, Show, show};
 pub use verdict::{Verdict, judge};
+
+pub use crate::remedy::{KEYS, LocalHost};

@@ -1,22 +1,21 @@
 //! From a host and an aim to the plan: what the ladder recommends, as items for this host and the other.
 
-use fullpipe_lab::campaign::Progress;
+use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_lab::host::Change;
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Rate};
+use fullpipe_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::aim::{Aim, Role};
-use super::facts::LocalHost;
+use super::apps;
 use super::item::{Item, What};
-use super::items::{Maker, Planned};
-use crate::advice::{Host, PAGE};
+use super::items::{Items, items};
 use crate::ladder::{
-    Climbed, DiagnoseError, Hosts, Model, PathModel, Rung, Simulated, State, by_rate, climb_states, effort,
-    lengths,
+    Climbed, DiagnoseError, Hosts, Model, PathModel, Rung, Simulated, climb_states, effort, lengths,
 };
+use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
 use crate::whatif::{self, ASSUMED_KERNEL, Question};
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
@@ -92,14 +91,6 @@ impl Plan {
 /// Of a host's memory, what the buffers of the planned flows may take: the rest is its applications'.
 const MEMORY_SHARE: u64 = 4;
 
-/// What an end of the transfer is taken for.
-pub(super) struct End {
-    /// The largest buffer of its end.
-    pub(super) buffer: Bytes,
-    /// The most that its memory admits; no bound where that is not known.
-    pub(super) room: Bytes,
-}
-
 /// Makes the plan. `progress` is called as simulated runs finish, from any thread.
 ///
 /// # Errors
@@ -146,8 +137,20 @@ pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
     let mut forecast = Forecast::of(&model, aim, progress)?;
     assumptions.append(&mut forecast.assumptions);
 
-    let maker = Maker { host, aim, model: &model, forecast: &forecast, kernel, sender, receiver };
-    let Planned { items, left, notes } = maker.make().map_err(DiagnoseError::Defect)?;
+    let host_case = HostCase {
+        case: model.case(),
+        local: host,
+        ends: [here(Host::Sender), here(Host::Receiver)],
+        flows,
+        kernel,
+        sender,
+        receiver,
+        present: model.present(),
+        reached: forecast.reached,
+        with: &aim.with,
+        trials: &SimulatedTrials { model: &model, forecast: &forecast },
+    };
+    let Items { items, left, notes } = items(&host_case, aim).map_err(DiagnoseError::Defect)?;
     let present = forecast.rate(model.present());
     let planned = forecast.rate(forecast.reached).or(present);
     Ok(Plan {
@@ -197,11 +200,11 @@ fn room(host: &LocalHost, role: Role, flows: u64) -> Bytes {
 }
 
 /// What the simulation says, where there is one.
-pub(super) struct Forecast {
+struct Forecast {
     ladder: Vec<Rung>,
     simulated: Vec<Simulated>,
     /// What to reach.
-    pub(super) reached: State,
+    reached: State,
     assumptions: Vec<String>,
     notes: Vec<String>,
 }
@@ -209,10 +212,9 @@ pub(super) struct Forecast {
 impl Forecast {
     fn of(model: &Model<'_>, aim: &Aim, progress: impl Fn(Progress) + Sync) -> Result<Self, DiagnoseError> {
         if let Some(why) = model.too_fast() {
-            // Buffers follow from the BDP alone, and BBR from there being loss.
-            let present = model.present();
-            let cc = if model.path.loss.is_zero() { present.cc } else { by_rate(present.cc) };
-            let reached = State { cc, large_buffers: model.buffers(true) != model.buffers(false) };
+            let needed = catalogue::of_ladder().filter(|remedy| remedy.is_needed_by_rule(&model.case()));
+            let changes = needed.map(|remedy| remedy.change).filter(|change| model.can_make(*change));
+            let reached = changes.fold(model.present(), State::with);
             return Ok(Self {
                 ladder: Vec::new(),
                 simulated: Vec::new(),
@@ -232,7 +234,43 @@ impl Forecast {
     }
 
     /// The rate that lasts in a state, where it was simulated.
-    pub(super) fn rate(&self, state: State) -> Option<Rate> {
+    fn rate(&self, state: State) -> Option<Rate> {
         self.simulated.iter().find(|one| one.state == state).map(|one| one.steady)
+    }
+}
+
+/// The trials that remedies ask for, on the path of the plan.
+struct SimulatedTrials<'a> {
+    model: &'a Model<'a>,
+    forecast: &'a Forecast,
+}
+
+impl Trials for SimulatedTrials<'_> {
+    fn rate(&self, state: State) -> Option<Rate> {
+        self.forecast.rate(state)
+    }
+
+    fn buffers(&self, state: State) -> (Bytes, Bytes) {
+        self.model.buffers(state)
+    }
+
+    fn ceilings(&self, state: State) -> (Rate, Rate) {
+        self.model.ceilings(state)
+    }
+
+    fn short_transfer(&self, state: State, bytes: Bytes) -> Option<Duration> {
+        apps::short_transfer(self.model, state, bytes)
+    }
+
+    fn burst_after_pause(&self, state: State, burst: Bytes) -> Option<Duration> {
+        apps::burst_after_pause(self.model, state, burst)
+    }
+
+    fn takes_long(&self, rate: Rate) -> bool {
+        apps::takes_long(self.model, rate)
+    }
+
+    fn unsent(&self, states: &[State]) -> Result<Vec<Option<Unsent>>, RunPanicked> {
+        apps::unsent(self.model, states)
     }
 }

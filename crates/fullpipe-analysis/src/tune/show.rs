@@ -6,8 +6,8 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::facts::LocalHost;
 use crate::laws::loss_based_rate;
+use crate::remedy::LocalHost;
 use crate::segment::DEFAULT_MSS;
 use crate::whatif::ASSUMED_KERNEL;
 

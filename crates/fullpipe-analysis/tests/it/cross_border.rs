@@ -3,16 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use fullpipe_analysis::advice::{Host, Scope, change_congestion_control, raise_buffers};
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::explain::{BufferSource, RttSource, Sender};
 use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::ladder::Source;
+use fullpipe_analysis::remedy::{self, Host, Scope, State, catalogue};
 use fullpipe_analysis::{
     Diagnosis, Findings, HostFacts, HostSettings, Limit, Measurement, PathFacts, Rung, render_text,
 };
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Rate};
+use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 fn example(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cross-border").join(name);
@@ -182,8 +182,21 @@ fn the_control_measurement_decides_about_a_cap() {
 fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
     let case = Case::new("cubic", "before");
     let found = case.explain();
-    let bdp = Bytes::new(26_250_000);
     let host = case.sysctl.as_ref();
+    let hosts = remedy::Case {
+        bdp: Bytes::new(26_250_000),
+        rtt: found.measured.rtt,
+        loss: Probability::from_ppm(20),
+        rule: found.buffers.rule,
+        kernel: None,
+        sender: host,
+        sender_buffers: host,
+        receiver_buffers: host,
+    };
+    let commands = |name: &str| {
+        let remedy = catalogue::ALL.into_iter().find(|remedy| remedy.name == name).unwrap();
+        remedy.commands(&hosts, State::present(Algorithm::Cubic).with(remedy.change))
+    };
     let rate = |text: &str| text.parse::<Rate>().unwrap();
     let rung = |limit, what: &str, at, source| Rung {
         limit,
@@ -204,12 +217,12 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
             low: Some(rate("100mbit")),
             high: Some(rate("107mbit")),
             remedy: Some("congestion control bbr on the sender".into()),
-            commands: change_congestion_control("bbr", None, host),
+            commands: commands("bbr"),
             ..rung(Limit::Rwnd, "a 3 MiB receive window", "99mbit", Source::Simulated)
         },
         Rung {
             remedy: Some("larger buffers on both hosts".into()),
-            commands: raise_buffers(bdp, found.buffers.rule, host, host),
+            commands: commands("buffers"),
             ..rung(Limit::Cwnd, "loss, which BBR hardly minds", "830mbit", Source::Simulated)
         },
         rung(Limit::Link, "the line", "1gbit", Source::Given),

@@ -13,13 +13,15 @@ use std::{fs, iter};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
 /// The floors, lowest first, with their modules. `lib.rs` stands above all.
-const FLOORS: [(&str, &[&str]); 6] = [
+const FLOORS: [(&str, &[&str]); 7] = [
     // Measurements as values; formulas and constants that every module uses.
     ("input", &["input", "json", "laws", "measurement", "path_facts", "segment", "stats"]),
     // Limits over time: of a recorded flow, of a running flow, of all sockets of a host.
     ("classify", &["classify", "demand", "latency", "live", "sockets"]),
     // Findings: what limits a run, and why.
     ("explain", &["explain", "side_by_side"]),
+    // What may be changed, where, at what cost, and how to undo it.
+    ("remedy", &["remedy"]),
     // The rate that each remedy brings, simulated.
     ("ladder", &["advice", "diagnosis", "ladder", "offered", "whatif"]),
     // What to change on a host.

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::case::Case;
-use fullpipe_analysis::advice::{Command, Host};
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::ladder::Source;
+use fullpipe_analysis::remedy::{Command, Host};
 use fullpipe_analysis::{
     DiagnoseError, Diagnosis, HostFacts, HostSettings, Limit, Measurement, Rung, render_text,
 };

@@ -1,6 +1,6 @@
 //! Plans for hosts: what is planned, what is left alone, and that a host's memory bounds it.
 
-use fullpipe_analysis::advice::{Host, Scope};
+use fullpipe_analysis::remedy::{Host, Scope};
 use fullpipe_analysis::tune::{Aim, Item, LocalHost, Peer, Plan, Role, Stated, What, plan, show};
 use fullpipe_lab::host::{Change, HostFacts, Route};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -65,20 +65,20 @@ fn setting(item: &Item) -> &str {
 #[test]
 fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
     let plan = planned(&host(&[]), &aim("0.1%"));
-    let cc = item(&plan, What::CongestionControl).expect("loss holds CUBIC down");
+    let cc = item(&plan, What::CONGESTION_CONTROL).expect("loss holds CUBIC down");
     let scopes: Vec<Scope> = cc.ways.iter().map(|way| way.command.scope).collect();
     assert_eq!(scopes, [Scope::Socket, Scope::Route, Scope::System]);
     assert_eq!((cc.host, cc.here, setting(cc)), (Host::Sender, true, "bbr"));
-    let wmem = item(&plan, What::TcpWmem).expect("256 KiB are less than 2 x BDP");
+    let wmem = item(&plan, What::TCP_WMEM).expect("256 KiB are less than 2 x BDP");
     assert_eq!(setting(wmem), "4096 16384 503808", "500 000 B in whole pages, and nothing else");
     let (with, without) = (cc.gain.with.unwrap(), cc.gain.without.unwrap());
     assert!(with > without.mul_div(3, 2), "{with} against {without}");
     assert_eq!(plan.planned, Some(with));
     // The kernel does not ask this one where BBR sends (tcp_slow_start_after_idle_check), and rmem is the other host's.
-    assert!(left(&plan, What::SlowStartAfterIdle).starts_with("BBR"));
-    assert!(left(&plan, What::TcpRmem).contains("already"));
+    assert!(left(&plan, What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
+    assert!(left(&plan, What::TCP_RMEM).contains("already"));
     let optional: Vec<What> = plan.items.iter().filter(|item| item.optional).map(|item| item.what).collect();
-    assert_eq!(optional, [What::Initcwnd, What::NotsentLowat]);
+    assert_eq!(optional, [What::INITCWND, What::NOTSENT_LOWAT]);
     assert_eq!(plan.applied().count(), 2, "what is for some applications is not applied unasked");
 }
 
@@ -86,16 +86,16 @@ fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
 #[test]
 fn what_changes_nothing_is_not_planned() {
     let lossless = planned(&host(&[]), &aim("0%"));
-    assert!(item(&lossless, What::CongestionControl).is_none());
-    assert!(!left(&lossless, What::CongestionControl).is_empty());
-    assert!(item(&lossless, What::TcpWmem).is_some());
-    assert!(item(&lossless, What::SlowStartAfterIdle).is_some(), "CUBIC asks it");
+    assert!(item(&lossless, What::CONGESTION_CONTROL).is_none());
+    assert!(!left(&lossless, What::CONGESTION_CONTROL).is_empty());
+    assert!(item(&lossless, What::TCP_WMEM).is_some());
+    assert!(item(&lossless, What::SLOW_START_AFTER_IDLE).is_some(), "CUBIC asks it");
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
     let already = planned(&host(&large), &aim("0%"));
     assert!(already.items.iter().all(|item| item.optional), "{:?}", already.items);
-    let asked = Aim { with: vec![What::NotsentLowat], ..aim("0%") };
+    let asked = Aim { with: vec![What::NOTSENT_LOWAT], ..aim("0%") };
     let applied: Vec<What> = planned(&host(&large), &asked).applied().map(|item| item.what).collect();
-    assert_eq!(applied, [What::NotsentLowat]);
+    assert_eq!(applied, [What::NOTSENT_LOWAT]);
 }
 
 /// What is of use to some applications is simulated as these have it: a burst after a pause, a byte in a full socket.
@@ -105,17 +105,17 @@ fn optional_items_say_what_time_they_save() {
     let plan = planned(&host(&large), &aim("0%"));
     let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
     // A BDP takes 100 ms to send and a round trip to be acknowledged; from ten segments it takes five rounds.
-    let burst = gain(What::SlowStartAfterIdle);
+    let burst = gain(What::SLOW_START_AFTER_IDLE);
     let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
     assert!((195.0..230.0).contains(&with) && without > 450.0, "{with} and {without}");
     // 128 KiB and a packet buffer at 20 Mbit/s.
-    let waiting = gain(What::NotsentLowat);
+    let waiting = gain(What::NOTSENT_LOWAT);
     let (with, without) = (waiting.with_ms.unwrap(), waiting.without_ms.unwrap());
     assert!(with < 80.0 && without > 2.0 * with, "{with} and {without}");
     assert!(waiting.with_bytes.unwrap() < waiting.without_bytes.unwrap());
     assert!(waiting.with.unwrap() > waiting.without.unwrap().mul_div(19, 20), "CUBIC loses nothing by it");
     // A burst that is lost in part takes its time either way, and BBR never asks.
-    assert!(left(&planned(&host(&large), &aim("0.1%")), What::SlowStartAfterIdle).starts_with("BBR"));
+    assert!(left(&planned(&host(&large), &aim("0.1%")), What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
 }
 
 /// A quarter of the memory and `tcp_mem[1]` are what all flows together may have: the rule of 2 x BDP yields.
@@ -124,14 +124,14 @@ fn memory_bounds_the_buffers() {
     let mut small = host(&[]);
     small.facts.memory = Some(Bytes::from_kib(1640));
     let plan = planned(&small, &aim("0%"));
-    let wmem = item(&plan, What::TcpWmem).expect("there is a little room");
+    let wmem = item(&plan, What::TCP_WMEM).expect("there is a little room");
     assert_eq!(setting(wmem), "4096 16384 417792", "a quarter of it, in whole pages");
     assert!(wmem.why.contains("memory admits no more"), "{}", wmem.why);
     let none = planned(&small, &Aim { flows: 2, ..aim("0%") });
-    assert!(left(&none, What::TcpWmem).contains("memory admits"), "nothing is ever lowered");
+    assert!(left(&none, What::TCP_WMEM).contains("memory admits"), "nothing is ever lowered");
     let pressed = host(&[("net/ipv4/tcp_mem", "60 80 120")]);
     let plan = planned(&pressed, &aim("0%"));
-    assert_eq!(setting(item(&plan, What::TcpWmem).unwrap()), "4096 16384 327680", "80 pages");
+    assert_eq!(setting(item(&plan, What::TCP_WMEM).unwrap()), "4096 16384 327680", "80 pages");
 }
 
 /// A route to the peer alone changes nobody else's connections.
@@ -149,18 +149,18 @@ fn with_a_peer_congestion_control_is_its_routes() {
     };
     let mut routed = host(&[]);
     routed.facts.route = Some(route.clone());
-    let with = Aim { with: vec![What::Initcwnd], ..aim("0.1%") };
+    let with = Aim { with: vec![What::INITCWND], ..aim("0.1%") };
     let plan = planned(&routed, &with);
-    let cc = item(&plan, What::CongestionControl).unwrap().applied().unwrap();
+    let cc = item(&plan, What::CONGESTION_CONTROL).unwrap().applied().unwrap();
     assert_eq!(cc.command.run, "ip route replace 203.0.113.7 via 192.0.2.1 dev eth0 congctl bbr");
     assert_eq!(cc.command.undo, "ip route del 203.0.113.7 via 192.0.2.1 dev eth0");
-    let initcwnd = item(&plan, What::Initcwnd).unwrap().applied().unwrap();
+    let initcwnd = item(&plan, What::INITCWND).unwrap().applied().unwrap();
     assert!(initcwnd.command.run.ends_with("dev eth0 congctl bbr initcwnd 32"), "{}", initcwnd.command.run);
     // What the route says outranks the host's default.
     let mut bbr = host(&[("net/ipv4/tcp_congestion_control", "bbr")]);
     bbr.facts.route = Some(Route { congctl: Some("cubic".into()), exact: true, ..route });
     let plan = planned(&bbr, &aim("0.1%"));
-    let cc = item(&plan, What::CongestionControl).expect("the route has CUBIC");
+    let cc = item(&plan, What::CONGESTION_CONTROL).expect("the route has CUBIC");
     assert_eq!((cc.present.as_deref(), cc.applied().unwrap().command.scope), (Some("cubic"), Scope::Route));
     assert!(cc.ways.iter().all(|way| way.command.scope != Scope::System), "the host has BBR already");
 }
@@ -168,15 +168,15 @@ fn with_a_peer_congestion_control_is_its_routes() {
 #[test]
 fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
     let none = host(&[("net/ipv4/tcp_available_congestion_control", "reno cubic")]);
-    assert!(left(&planned(&none, &aim("0.1%")), What::CongestionControl).contains("this kernel has none"));
+    assert!(left(&planned(&none, &aim("0.1%")), What::CONGESTION_CONTROL).contains("this kernel has none"));
     let mut module = none;
     module.facts.loadable = vec!["bbr".into()];
-    assert!(item(&planned(&module, &aim("0.1%")), What::CongestionControl).is_some());
+    assert!(item(&planned(&module, &aim("0.1%")), What::CONGESTION_CONTROL).is_some());
     let mut old = host(&[("kernel/osrelease", "4.10.0-19")]);
     old.settings.default_qdisc = Some("pfifo_fast".into());
     let plan = planned(&old, &aim("0.1%"));
-    assert_eq!(setting(item(&plan, What::QueueingDiscipline).expect("4.10 does not pace")), "fq");
-    assert!(item(&planned(&host(&[]), &aim("0.1%")), What::QueueingDiscipline).is_none());
+    assert_eq!(setting(item(&plan, What::QUEUEING_DISCIPLINE).expect("4.10 does not pace")), "fq");
+    assert!(item(&planned(&host(&[]), &aim("0.1%")), What::QUEUEING_DISCIPLINE).is_none());
 }
 
 /// The receiver's part is its own: a sender's plan has it for the other host, and never applies it.
@@ -184,12 +184,12 @@ fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
 fn each_host_gets_its_own_part() {
     let small = Peer { buffer: Some(Bytes::from_kib(256)), ..Peer::default() };
     let sender = planned(&host(&[]), &Aim { peer: small.clone(), ..aim("0%") });
-    let rmem = item(&sender, What::TcpRmem).expect("the other host's window is too small");
+    let rmem = item(&sender, What::TCP_RMEM).expect("the other host's window is too small");
     assert!(!rmem.here && rmem.applied().is_none() && rmem.host == Host::Receiver);
     assert!(sender.notes.iter().any(|note| note.starts_with("until the receiver has its part")));
     let receiver = planned(&host(&[]), &Aim { role: Role::Receiver, peer: small, ..aim("0%") });
-    assert!(setting(item(&receiver, What::TcpRmem).unwrap()).starts_with("4096 131072 "));
-    assert!(!item(&receiver, What::TcpWmem).unwrap().here);
+    assert!(setting(item(&receiver, What::TCP_RMEM).unwrap()).starts_with("4096 131072 "));
+    assert!(!item(&receiver, What::TCP_WMEM).unwrap().here);
 }
 
 /// Where the application is slow no setting helps, and none is planned.

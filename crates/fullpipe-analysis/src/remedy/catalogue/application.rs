@@ -1,0 +1,102 @@
+//! What only the application can change: bounds that it sets on its sockets, and the queue in front of them.
+
+use crate::classify::Limit;
+use crate::remedy::{
+    Change, Command, Commands, Cost, Host, NotSimulated, Part, QueueAdvice, Remedy, Scope, Usage, What,
+};
+
+/// A socket with `SO_SNDBUF` or `SO_RCVBUF` does not autotune, and limits that sysctl sets do not reach it.
+pub(super) static BUFFERS: Remedy = Remedy {
+    name: "application_buffers",
+    change: Change::NotSimulated(NotSimulated::Application),
+    lifts: &[Limit::Rwnd, Limit::Sndbuf],
+    usage: Usage::ByHand,
+    title: |_| "buffers that the application does not fix".into(),
+    backlog: None,
+    parts: &[
+        Part {
+            what: What::APPLICATION_SNDBUF,
+            hosts: &[Host::Sender],
+            scope: Scope::Socket,
+            commands: Commands::Run(|_, _| vec![left_out(Host::Sender, "SO_SNDBUF", "-w")]),
+            cost: |_, _| Cost::Words("memory of a connection that fills it"),
+            plan: None,
+        },
+        Part {
+            what: What::APPLICATION_RCVBUF,
+            hosts: &[Host::Receiver],
+            scope: Scope::Socket,
+            commands: Commands::Run(|_, _| vec![left_out(Host::Receiver, "SO_RCVBUF", "-w")]),
+            cost: |_, _| Cost::Words("memory of a connection that fills it"),
+            plan: None,
+        },
+    ],
+};
+
+/// An application that bounds the rate of its socket gets no more, whatever the path.
+pub(super) static PACING: Remedy = Remedy {
+    name: "application_pacing",
+    change: Change::NotSimulated(NotSimulated::Application),
+    lifts: &[Limit::Pacing],
+    usage: Usage::ByHand,
+    title: |_| "no bound of the application on its rate".into(),
+    backlog: None,
+    parts: &[Part {
+        what: What::APPLICATION_PACING,
+        hosts: &[Host::Sender],
+        scope: Scope::Socket,
+        commands: Commands::Run(|_, _| {
+            vec![left_out(Host::Sender, "SO_MAX_PACING_RATE", "-b and --fq-rate")]
+        }),
+        cost: |_, _| Cost::Words("other traffic on the path gets less"),
+        plan: None,
+    }],
+};
+
+/// Where the path carries less than is offered, the rest stays in the application.
+pub(super) static BOUNDED_QUEUE: Remedy = Remedy {
+    name: "bounded_queue",
+    change: Change::NotSimulated(NotSimulated::Application),
+    lifts: &[],
+    usage: Usage::ByHand,
+    title: |_| "a bound on the application's queue".into(),
+    backlog: Some(QueueAdvice {
+        what: "bound the application's queue, and choose what happens when it is full: block the producer (files, \
+         replication), drop the oldest (live data), or conflate, which keeps the latest value of each key (market \
+         data); without a bound any outage fills any memory",
+        commands: Vec::new,
+    }),
+    parts: &[Part {
+        what: What::APPLICATION_QUEUE,
+        hosts: &[Host::Sender],
+        scope: Scope::Socket,
+        commands: Commands::None("only the application's source can bound its queue"),
+        cost: |_, _| Cost::Words("a producer that waits, or data that is dropped"),
+        plan: None,
+    }],
+};
+
+impl What {
+    /// `SO_SNDBUF` of the sending application.
+    pub const APPLICATION_SNDBUF: Self = Self("application_sndbuf");
+    /// `SO_RCVBUF` of the receiving application.
+    pub const APPLICATION_RCVBUF: Self = Self("application_rcvbuf");
+    /// `SO_MAX_PACING_RATE` of the sending application.
+    pub const APPLICATION_PACING: Self = Self("application_pacing");
+    /// The queue in front of the socket.
+    pub const APPLICATION_QUEUE: Self = Self("application_queue");
+}
+
+/// Leaves a socket option out of the application on `host`, and an option of iperf3 that sets it.
+fn left_out(host: Host, option: &str, of_iperf3: &str) -> Command {
+    Command {
+        host,
+        undo: format!("setsockopt(fd, SOL_SOCKET, {option}, ...) as before"),
+        ..Command::call(
+            format!(
+                "leave setsockopt(fd, SOL_SOCKET, {option}, ...) out  /* iperf3: leave {of_iperf3} out */"
+            ),
+            Some("an application that sets it".into()),
+        )
+    }
+}

@@ -1,0 +1,324 @@
+//! Larger buffers: the limits of autotuning on both hosts, and the switches that would hold them back.
+
+use fullpipe_lab::campaign::RunPanicked;
+use fullpipe_lab::host::Change as HostChange;
+use fullpipe_units::{Bytes, Rate};
+
+use crate::classify::Limit;
+use crate::input::sysctl::HostSettings;
+use crate::remedy::sizes::{BDPS, rcvbuf_for, sndbuf_for};
+use crate::remedy::{
+    Case, Change, Command, Commands, Cost, Decision, End, Gain, Host, HostCase, Part, Proposal, Remedy,
+    Scope, State, Usage, Way, What,
+};
+
+/// Both hosts' buffers are one remedy: with one of them raised, the other limits at nearly the same rate.
+pub(super) static REMEDY: Remedy = Remedy {
+    name: "buffers",
+    change: CHANGE,
+    lifts: &[Limit::Rwnd, Limit::Sndbuf],
+    // Whether they are large enough is known without a simulation.
+    usage: Usage::Ladder { by_rule: |_| true },
+    title: |state| format!("buffers for {} x BDP on both hosts", bdps(state)),
+    backlog: None,
+    parts: &[
+        Part {
+            what: What::TCP_WMEM,
+            hosts: &[Host::Sender],
+            scope: Scope::System,
+            commands: Commands::Run(|case, state| Vec::from_iter(raise(&WMEM, case, state))),
+            cost: |case, state| Cost::Memory((WMEM.wanted)(case, state)),
+            plan: Some(|host| Ok(plan_limit(&WMEM, host))),
+        },
+        Part {
+            what: What::TCP_RMEM,
+            hosts: &[Host::Receiver],
+            scope: Scope::System,
+            commands: Commands::Run(|case, state| Vec::from_iter(raise(&RMEM, case, state))),
+            cost: |case, state| Cost::Memory((RMEM.wanted)(case, state)),
+            plan: Some(|host| Ok(plan_limit(&RMEM, host))),
+        },
+        Part {
+            what: What::TCP_WINDOW_SCALING,
+            hosts: &[Host::Sender, Host::Receiver],
+            scope: Scope::System,
+            commands: Commands::Run(|case, _| switch_on(&WINDOW_SCALING, case)),
+            cost: |_, _| WINDOW_SCALING.cost,
+            plan: Some(|host| plan_switch(&WINDOW_SCALING, host)),
+        },
+        Part {
+            what: What::TCP_MODERATE_RCVBUF,
+            hosts: &[Host::Receiver],
+            scope: Scope::System,
+            commands: Commands::Run(|case, _| switch_on(&MODERATE_RCVBUF, case)),
+            cost: |_, _| MODERATE_RCVBUF.cost,
+            plan: Some(|host| plan_switch(&MODERATE_RCVBUF, host)),
+        },
+    ],
+};
+
+impl What {
+    /// `tcp_wmem[2]` of the sender.
+    pub const TCP_WMEM: Self = Self("tcp_wmem");
+    /// `tcp_rmem[2]` of the receiver.
+    pub const TCP_RMEM: Self = Self("tcp_rmem");
+    /// `tcp_window_scaling`: without it no window exceeds 64 KiB.
+    pub const TCP_WINDOW_SCALING: Self = Self("tcp_window_scaling");
+    /// `tcp_moderate_rcvbuf`: without it no receive buffer grows.
+    pub const TCP_MODERATE_RCVBUF: Self = Self("tcp_moderate_rcvbuf");
+}
+
+pub(crate) const CHANGE: Change = Change::Buffers { bdps: BDPS };
+
+/// Multiples of the BDP in a state that has this remedy.
+fn bdps(state: State) -> u64 {
+    state.buffers.unwrap_or(BDPS)
+}
+
+/// The third number of `tcp_wmem` or `tcp_rmem`.
+struct Triple {
+    host: Host,
+    key: &'static str,
+    /// The file that keeps the triple from before, where it is not known.
+    file: &'static str,
+    current: fn(&HostSettings) -> Option<[Bytes; 3]>,
+    requires: Option<&'static str>,
+    /// The limit that keeps the BDP in flight.
+    wanted: fn(&Case<'_>, State) -> Bytes,
+    /// Of the present end of a case, of the raised buffers and of the rates that they allow, this end's.
+    end: for<'a> fn(&'a HostCase<'a>) -> &'a End,
+    of_buffers: fn((Bytes, Bytes)) -> Bytes,
+    of_ceilings: fn((Rate, Rate)) -> Rate,
+    why: fn(&Case<'_>) -> String,
+    until_then: fn(Rate) -> String,
+}
+
+static WMEM: Triple = Triple {
+    host: Host::Sender,
+    key: "net.ipv4.tcp_wmem",
+    file: "tcp_wmem.before",
+    current: |settings| settings.tcp_wmem,
+    requires: None,
+    wanted: |case, state| sndbuf_for(case.bdp, bdps(state)),
+    end: |host| &host.sender,
+    of_buffers: |(send, _)| send,
+    of_ceilings: |(_, sndbuf)| sndbuf,
+    why: |case| {
+        format!(
+            "what is in flight, {} on a full line, stays in the send buffer until it is acknowledged, and a third of \
+             the buffer may lie idle: {BDPS} x BDP",
+            case.bdp
+        )
+    },
+    until_then: |rate| {
+        format!("until the sender has its part too, its send buffer lets no more than {rate} pass")
+    },
+};
+
+static RMEM: Triple = Triple {
+    host: Host::Receiver,
+    key: "net.ipv4.tcp_rmem",
+    file: "tcp_rmem.before",
+    current: |settings| settings.tcp_rmem,
+    requires: Some("for new connections: the window scale is fixed at the handshake"),
+    wanted: |case, state| rcvbuf_for(case.bdp, bdps(state), case.rule),
+    end: |host| &host.receiver,
+    of_buffers: |(_, receive)| receive,
+    of_ceilings: |(window, _)| window,
+    why: |case| {
+        format!(
+            "no window exceeds what this buffer admits ({}), and the line needs {} of it: {BDPS} x BDP or more",
+            case.rule, case.bdp
+        )
+    },
+    until_then: |rate| {
+        format!("until the receiver has its part too, its window lets no more than {rate} pass")
+    },
+};
+
+/// Raises the limit for a state, unless it is as large. Nothing is ever lowered.
+fn raise(triple: &Triple, case: &Case<'_>, state: State) -> Option<Command> {
+    let current = case.buffers_of(triple.host).and_then(triple.current);
+    raise_to(triple, current, (triple.wanted)(case, state))
+}
+
+fn raise_to(triple: &Triple, current: Option<[Bytes; 3]>, target: Bytes) -> Option<Command> {
+    let Triple { host, key, file, .. } = triple;
+    let (target, requires) = (target.get(), triple.requires.map(str::to_owned));
+    Some(match current {
+        Some([_, _, most]) if most.get() >= target => return None,
+        Some([least, first, most]) => {
+            let triple = |most: u64| format!("\"{} {} {most}\"", least.get(), first.get());
+            Command::set(*host, key, &triple(target), &triple(most.get()), requires)
+        }
+        // The old value is kept, and the third number only ever raised.
+        None => {
+            let raised = format!("\"$(awk '{{print $1, $2, ($3 > {target} ? $3 : {target})}}' {file})\"");
+            Command::save_and_set(*host, key, &raised, file, requires)
+        }
+    })
+}
+
+fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
+    let HostCase { case, present, reached, trials, .. } = host;
+    let (here, end) = (host.here(triple.host), (triple.end)(host));
+    let larger = present.with(CHANGE);
+    let wanted = (triple.wanted)(case, larger);
+    if end.buffer >= wanted {
+        return Decision::Leave(format!(
+            "{} keeps the BDP of {} in flight already (needed: {wanted})",
+            end.buffer, case.bdp
+        ));
+    }
+    let target = (triple.of_buffers)(trials.buffers(larger));
+    if target <= end.buffer {
+        return Decision::Leave(format!(
+            "{wanted} would be needed, and this host's memory admits {} for each of {} flows",
+            end.room, host.flows
+        ));
+    }
+    if !reached.has(CHANGE) {
+        return Decision::leave(match (trials.rate(*present), trials.rate(larger)) {
+            (Some(now), Some(larger)) => format!("with larger buffers {larger} instead of {now} (simulated)"),
+            _ => "larger buffers change nothing here".into(),
+        });
+    }
+    let current = (triple.current)(&host.local.settings).filter(|_| here);
+    let Some(command) = raise_to(triple, current, target) else {
+        return Decision::Leave(format!("{} is enough", end.buffer));
+    };
+    let words = |[least, first, _]: [Bytes; 3], most: Bytes| {
+        format!("{} {} {}", least.get(), first.get(), most.get())
+    };
+    let value = current.map(|triple| words(triple, target));
+    let change = value.clone().map(|value| HostChange::Setting { key: triple.key.into(), value });
+    let mut why = (triple.why)(case);
+    if target < wanted {
+        why += &format!(
+            "; the rule asks for {wanted}, and this host's memory admits no more for each of {} flows",
+            host.flows
+        );
+    }
+    // Where the present buffer lets as much pass there is nothing to wait for.
+    let ceiling = (triple.of_ceilings)(trials.ceilings(reached.without(CHANGE, *present)));
+    let holds = trials.rate(*reached).is_none_or(|planned| ceiling < planned);
+    Decision::Propose(Box::new(Proposal {
+        host: triple.host,
+        here,
+        present: current.map(|triple| words(triple, triple[2])),
+        new: value.unwrap_or_else(|| format!("{} as its third number", target.get())),
+        why,
+        gain: host.gain(CHANGE),
+        cost: Cost::Memory(target),
+        ways: vec![Way { command, applied: change.is_some(), change }],
+        until_then: holds.then(|| (triple.until_then)(ceiling)),
+    }))
+}
+
+/// A switch that holds every window or buffer down while it is off.
+struct Switch {
+    key: &'static str,
+    hosts: &'static [Host],
+    is_on: fn(&HostSettings) -> Option<bool>,
+    why: &'static str,
+    cost: Cost,
+}
+
+static WINDOW_SCALING: Switch = Switch {
+    key: "net.ipv4.tcp_window_scaling",
+    hosts: &[Host::Sender, Host::Receiver],
+    is_on: |settings| settings.window_scaling,
+    why: "without it no window exceeds 64 KiB",
+    cost: Cost::Words("none known; new connections only"),
+};
+
+static MODERATE_RCVBUF: Switch = Switch {
+    key: "net.ipv4.tcp_moderate_rcvbuf",
+    hosts: &[Host::Receiver],
+    is_on: |settings| settings.moderate_rcvbuf,
+    why: "without it a receive buffer stays as small as it begins",
+    cost: Cost::Words("memory of busy connections"),
+};
+
+/// Turns a switch on where it is known to be off.
+fn switch_on(switch: &Switch, case: &Case<'_>) -> Vec<Command> {
+    let is_off = |host: &&Host| {
+        case.buffers_of(**host).is_some_and(|settings| (switch.is_on)(settings) == Some(false))
+    };
+    switch.hosts.iter().filter(is_off).map(|host| Command::switch_on(*host, switch.key)).collect()
+}
+
+fn plan_switch(switch: &Switch, host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
+    let here = switch.hosts.iter().find(|end| host.here(**end));
+    let Some(end) = here.filter(|_| (switch.is_on)(&host.local.settings) == Some(false)) else {
+        return Ok(Decision::Skip);
+    };
+    Ok(Decision::Propose(Box::new(Proposal {
+        host: *end,
+        here: true,
+        present: Some("0".into()),
+        new: "1".into(),
+        why: switch.why.into(),
+        gain: Gain::words("not simulated: the rates of this plan are those with it on"),
+        cost: switch.cost,
+        ways: vec![Way {
+            command: Command::switch_on(*end, switch.key),
+            change: Some(HostChange::Setting { key: switch.key.into(), value: "1".into() }),
+            applied: true,
+        }],
+        until_then: None,
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_tcp::buffers::WindowRule;
+    use fullpipe_tcp::cc::Algorithm;
+
+    use super::*;
+    use crate::remedy::made::case;
+
+    const BDP: Bytes = Bytes::new(26_250_000);
+
+    fn host(text: &str) -> HostSettings {
+        HostSettings::parse(text).unwrap()
+    }
+
+    /// What raises the buffers of two hosts with these settings.
+    fn raised(rule: WindowRule, settings: Option<&HostSettings>) -> Vec<Command> {
+        let case = Case { bdp: BDP, rule, sender_buffers: settings, receiver_buffers: settings, ..case() };
+        REMEDY.commands(&case, State::present(Algorithm::Cubic).with(CHANGE))
+    }
+
+    #[test]
+    fn both_hosts_get_twice_the_bdp_and_core_limits_are_left_alone() {
+        let current = host("net.ipv4.tcp_wmem = 4096 16384 4194304\nnet.ipv4.tcp_rmem = 4096 87380 4194304");
+        let commands = raised(WindowRule::AdvWinScale(2), Some(&current));
+        let [wmem, rmem] = commands.as_slice() else { panic!("{commands:?}") };
+        assert_eq!(wmem.host, Host::Sender);
+        assert_eq!(wmem.run, "sysctl -w net.ipv4.tcp_wmem=\"4096 16384 52502528\"");
+        assert_eq!(wmem.undo, "sysctl -w net.ipv4.tcp_wmem=\"4096 16384 4194304\"");
+        assert_eq!(rmem.host, Host::Receiver);
+        assert_eq!(rmem.run, "sysctl -w net.ipv4.tcp_rmem=\"4096 87380 52502528\"");
+        assert!(commands.iter().all(|c| !c.run.contains("core")));
+    }
+
+    #[test]
+    fn nothing_is_ever_lowered() {
+        let ample =
+            host("net.ipv4.tcp_wmem = 4096 16384 134217728\nnet.ipv4.tcp_rmem = 4096 87380 134217728");
+        assert_eq!(raised(WindowRule::AdvWinScale(1), Some(&ample)), []);
+        let unknown = raised(WindowRule::AdvWinScale(1), None);
+        assert!(unknown.iter().all(|c| c.run.contains("$3 > 52502528 ? $3 : 52502528")));
+        assert_eq!(unknown[1].undo, "sysctl -w net.ipv4.tcp_rmem=\"$(cat tcp_rmem.before)\"");
+    }
+
+    #[test]
+    fn switches_that_hold_the_window_back_are_turned_on() {
+        let off = host("net.ipv4.tcp_window_scaling = 0\nnet.ipv4.tcp_moderate_rcvbuf = 0");
+        let runs: Vec<String> =
+            raised(WindowRule::AdvWinScale(1), Some(&off)).into_iter().map(|c| c.run).collect();
+        assert_eq!(runs.iter().filter(|run| run.contains("window_scaling=1")).count(), 2);
+        assert_eq!(runs.iter().filter(|run| run.contains("moderate_rcvbuf=1")).count(), 1);
+    }
+}

@@ -1,0 +1,44 @@
+//! Several connections for one transfer.
+
+use crate::classify::Limit;
+use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, Usage, What};
+
+/// Each connection has windows, buffers and losses of its own, and a cap on one flow counts for each.
+pub(super) static REMEDY: Remedy = Remedy {
+    name: "connections",
+    change: Change::Connections(MANY),
+    lifts: &[Limit::Cwnd, Limit::Rwnd, Limit::Sndbuf, Limit::Policer],
+    usage: Usage::ByHand,
+    title: |_| format!("{MANY} connections"),
+    backlog: None,
+    parts: &[Part {
+        what: What::CONNECTIONS,
+        hosts: &[Host::Sender],
+        scope: Scope::Socket,
+        commands: Commands::Run(|_, _| vec![command()]),
+        cost: |_, _| COST,
+        plan: None,
+    }],
+};
+
+impl What {
+    /// The number of connections that carry one transfer.
+    pub const CONNECTIONS: Self = Self("connections");
+}
+
+/// Enough to see whether it helps; more take more from everybody else.
+const MANY: u64 = 10;
+const COST: Cost = Cost::Words("memory and a start for each connection; other traffic on the path gets less");
+
+fn command() -> Command {
+    Command {
+        undo: "carry the transfer on one connection".into(),
+        ..Command::call(
+            format!("carry the transfer on {MANY} connections at a time  /* iperf3: -P {MANY} */"),
+            Some(
+                "an application that can divide its data; each connection takes a share like any other"
+                    .into(),
+            ),
+        )
+    }
+}

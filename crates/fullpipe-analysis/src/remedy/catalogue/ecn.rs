@@ -1,0 +1,41 @@
+//! ECN: a managed queue marks packets instead of dropping them.
+
+use crate::classify::Limit;
+use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, Usage, What};
+
+/// It spares retransmissions where the bottleneck's queue is managed; it changes nothing about random loss.
+pub(super) static REMEDY: Remedy = Remedy {
+    name: "ecn",
+    change: Change::Ecn,
+    lifts: &[Limit::Cwnd],
+    usage: Usage::ByHand,
+    title: |_| "ECN on the sender".into(),
+    backlog: None,
+    parts: &[Part {
+        what: What::ECN,
+        hosts: &[Host::Sender],
+        scope: Scope::Route,
+        commands: Commands::Run(|_, _| commands()),
+        cost: |_, _| COST,
+        plan: None,
+    }],
+};
+
+impl What {
+    /// `tcp_ecn` of the sender.
+    pub const ECN: Self = Self("ecn");
+}
+
+const COST: Cost =
+    Cost::Words("none known; a path that drops packets with ECN bits is met by a SYN without them");
+
+fn commands() -> Vec<Command> {
+    let requires = Some(
+        "a managed queue at the bottleneck (fq_codel, CAKE); a receiver with tcp_ecn 1 or 2, which is the default"
+            .to_owned(),
+    );
+    vec![
+        Command::unknown_route("features ecn", requires.clone()),
+        Command::save_and_set(Host::Sender, "net.ipv4.tcp_ecn", "1", "tcp_ecn.before", requires),
+    ]
+}

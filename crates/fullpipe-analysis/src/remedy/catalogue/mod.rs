@@ -1,0 +1,164 @@
+//! Every remedy there is, one kind to a file, in the order in which they are taken, advised and planned.
+//!
+//! To add one, write its file here, declare it, and list it in [`ALL`].
+
+mod application;
+pub(super) mod buffers;
+mod congestion_control;
+mod connections;
+mod ecn;
+mod initial_window;
+mod notsent_lowat;
+mod qdisc;
+mod slow_start_after_idle;
+
+use super::{Remedy, What};
+use crate::classify::Limit;
+
+/// All.
+pub static ALL: [&Remedy; 12] = [
+    &congestion_control::REMEDY,
+    &buffers::REMEDY,
+    &application::BOUNDED_QUEUE,
+    &initial_window::REMEDY,
+    &notsent_lowat::REMEDY,
+    &slow_start_after_idle::REMEDY,
+    &connections::REMEDY,
+    &qdisc::PACING,
+    &ecn::REMEDY,
+    &qdisc::MANAGED_QUEUE,
+    &application::BUFFERS,
+    &application::PACING,
+];
+
+/// Those that the ladder climbs with.
+pub fn of_ladder() -> impl DoubleEndedIterator<Item = &'static Remedy> {
+    ALL.into_iter().filter(|remedy| remedy.is_of_ladder())
+}
+
+/// Those that lift or raise `limit`.
+pub fn lifting(limit: Limit) -> impl Iterator<Item = &'static Remedy> {
+    ALL.into_iter().filter(move |remedy| remedy.lifts.contains(&limit))
+}
+
+/// Why no remedy lifts `limit`; `None` for one that some remedy lifts.
+pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
+    match limit {
+        Limit::App => {
+            Some("the sending application offers no more, and no setting of host or path changes that")
+        }
+        Limit::ReceiverApp => {
+            Some("the receiving application reads no faster, and no setting of host or path changes that")
+        }
+        Limit::Link => Some("the link is full, and only a faster one carries more"),
+        Limit::Rwnd | Limit::Sndbuf | Limit::Cwnd | Limit::SlowStart | Limit::Pacing | Limit::Policer => None,
+    }
+}
+
+/// What is applied if it is asked for by name, narrowest scope first.
+pub fn on_request() -> Vec<What> {
+    let parts = ALL.into_iter().filter(|remedy| remedy.is_on_request()).flat_map(|remedy| remedy.parts);
+    let mut parts: Vec<_> = parts.collect();
+    parts.sort_by_key(|part| part.scope);
+    parts.into_iter().map(|part| part.what).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use fullpipe_tcp::cc::Algorithm;
+
+    use super::*;
+    use crate::input::sysctl::HostSettings;
+    use crate::remedy::made::case;
+    use crate::remedy::{Change, Command, Commands, Mechanism, Part, State};
+
+    /// What a part runs on hosts of which nothing is known but that every switch is off.
+    fn commands(remedy: &Remedy, part: &Part) -> Vec<Command> {
+        let off =
+            "kernel.osrelease = 4.10\nnet.ipv4.tcp_window_scaling = 0\nnet.ipv4.tcp_moderate_rcvbuf = 0";
+        let settings = HostSettings::parse(off).unwrap();
+        let settings = Some(&settings);
+        let case = crate::remedy::Case {
+            sender: settings,
+            sender_buffers: settings,
+            receiver_buffers: settings,
+            ..case()
+        };
+        part.commands(&case, State::present(Algorithm::Cubic).with(remedy.change))
+    }
+
+    #[test]
+    fn every_part_has_commands_with_an_undo_or_says_why_it_has_none() {
+        for (remedy, part) in
+            ALL.into_iter().flat_map(|remedy| remedy.parts.iter().map(move |part| (remedy, part)))
+        {
+            let (commands, what) = (commands(remedy, part), part.what);
+            let state = State::present(Algorithm::Cubic).with(remedy.change);
+            assert!(!(part.cost)(&case(), state).to_string().is_empty(), "{what}");
+            if let Commands::None(why) = part.commands {
+                assert!(!why.is_empty() && commands.is_empty() && part.plan.is_none(), "{what}");
+                continue;
+            }
+            assert!(!commands.is_empty(), "{what}");
+            let narrowest = commands.iter().map(|command| command.scope).min();
+            assert_eq!(narrowest, Some(part.scope), "{what}");
+            assert!(
+                commands.is_sorted_by_key(|command| (command.host, command.scope)),
+                "{what}: narrowest first"
+            );
+            for Command { run, undo, host, sets, .. } in &commands {
+                assert!(!run.is_empty() && !undo.is_empty() && run != undo, "{what}");
+                assert!(part.hosts.contains(host), "{what} on the {host}");
+                let named = match sets.expect("a command of the catalogue has it") {
+                    Mechanism::Setting(key) => run.contains(key) && undo.contains(key),
+                    Mechanism::Route => run.starts_with("ip route ") && undo.starts_with("ip route "),
+                    Mechanism::Qdisc => run.starts_with("tc qdisc ") && undo.starts_with("tc qdisc "),
+                    Mechanism::Application => !run.contains("sysctl"),
+                };
+                assert!(named, "{what}: {sets:?} by {run}, undone by {undo}");
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_every_remedy_has_a_part_and_a_title() {
+        let names: BTreeSet<_> = ALL.iter().map(|remedy| remedy.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        let planned = || ALL.iter().flat_map(|remedy| remedy.parts).filter(|part| part.plan.is_some());
+        let whats: BTreeSet<_> = planned().map(|part| part.what).collect();
+        assert_eq!(whats.len(), planned().count(), "an item of a plan has one remedy");
+        for remedy in ALL {
+            assert!(!remedy.parts.is_empty(), "{}", remedy.name);
+            let state = State::present(Algorithm::Cubic).with(remedy.change);
+            assert!(!(remedy.title)(state).is_empty(), "{}", remedy.name);
+        }
+    }
+
+    #[test]
+    fn every_limit_has_a_remedy_or_a_reason_why_not() {
+        for limit in Limit::ALL {
+            let (remedies, why) = (lifting(limit).count(), no_remedy(limit));
+            assert_eq!(remedies == 0, why.is_some(), "{limit}: {remedies} remedies, {why:?}");
+        }
+    }
+
+    /// The ladder compares states, so that what it climbs with must be simulated.
+    #[test]
+    fn the_ladder_climbs_with_what_is_simulated_and_lifts_a_limit() {
+        for remedy in of_ladder() {
+            assert!(!matches!(remedy.change, Change::NotSimulated(_)), "{}", remedy.name);
+            assert!(!remedy.lifts.is_empty(), "{}", remedy.name);
+        }
+    }
+
+    #[test]
+    fn what_can_be_asked_for_is_found_by_its_name() {
+        for what in on_request() {
+            assert_eq!(what.name().parse(), Ok(what));
+        }
+        let error = "bbr".parse::<What>().unwrap_err().to_string();
+        assert_eq!(error, "'bbr' is none of notsent_lowat, initcwnd, slow_start_after_idle");
+    }
+}

@@ -1,0 +1,135 @@
+//! A bound on the data that a socket holds unsent, so that a full path is felt in the application.
+
+use fullpipe_lab::campaign::RunPanicked;
+use fullpipe_lab::host::Change as HostChange;
+use fullpipe_units::Bytes;
+
+use crate::remedy::{
+    Change, Command, Commands, Cost, Decision, Gain, Host, HostCase, Mechanism, Part, Proposal, QueueAdvice,
+    Remedy, Scope, Usage, Way, What,
+};
+
+/// It delays the writer, and nothing else.
+pub(super) static REMEDY: Remedy = Remedy {
+    name: "notsent_lowat",
+    change: Change::NotsentLowat(Bytes::new(UNSENT)),
+    lifts: &[],
+    usage: Usage::OnRequest,
+    title: |_| "a bound on unsent data on the sender".into(),
+    backlog: Some(QueueAdvice {
+        what: "keep the kernel's part of that queue short, so that the application notices at once and what it drops \
+         is still its own: tcp_notsent_lowat; it bounds what the kernel holds unsent, not what the application \
+         queues",
+        commands,
+    }),
+    parts: &[Part {
+        what: What::NOTSENT_LOWAT,
+        hosts: &[Host::Sender],
+        scope: Scope::Socket,
+        commands: Commands::Run(|_, _| commands()),
+        cost: |_, _| COST,
+        plan: Some(plan),
+    }],
+};
+
+impl What {
+    /// `tcp_notsent_lowat` of the sender.
+    pub const NOTSENT_LOWAT: Self = Self("notsent_lowat");
+}
+
+/// Unsent data that a socket may hold: measured on a path of 4 MiB of send buffer, it took the data that waits
+/// in the kernel from 3.36 MB to 195 kB at the same goodput.
+const UNSENT: u64 = 128 << 10;
+const COST: Cost =
+    Cost::Words("an application that does not wait for writability, but spins, is woken more often");
+const KEY: &str = "net.ipv4.tcp_notsent_lowat";
+/// A byte that waits less than this share of a round trip is not waiting for the path.
+const SOON: u64 = 20;
+/// A rate that becomes less by no more than this share is the same.
+const SAME_RATE: (u64, u64) = (19, 20);
+
+fn commands() -> Vec<Command> {
+    let requires =
+        Some("a kernel of 3.12 or newer; the application waits for writability (poll, epoll)".to_owned());
+    let call = format!("setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &(int){{{UNSENT}}}, sizeof(int))");
+    let save = Command::save_and_set(
+        Host::Sender,
+        KEY,
+        &UNSENT.to_string(),
+        "notsent_lowat.before",
+        requires.clone(),
+    );
+    vec![Command::call(call, requires), save]
+}
+
+fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
+    let left = |why: String| Ok(Decision::Leave(why));
+    if !host.here(Host::Sender) {
+        return left("it is the sender's".into());
+    }
+    let Some(present) = host.local.settings.notsent_lowat else {
+        return left("this kernel has none".into());
+    };
+    if present.get() <= UNSENT {
+        return left(format!("{present} already"));
+    }
+    let (reached, trials) = (host.reached, host.trials);
+    let (sndbuf, _) = trials.buffers(reached);
+    let mut cost = COST;
+    let gain = if trials.rate(reached).is_none_or(|rate| trials.takes_long(rate)) {
+        Gain::words("not simulated on so fast a line")
+    } else {
+        // A limit above the send buffer is none.
+        let now = if present < sndbuf { reached.with(Change::NotsentLowat(present)) } else { reached };
+        let unsent = trials.unsent(&[now, reached.with(REMEDY.change)])?;
+        let [Some(without), Some(with)] = unsent[..] else {
+            return left("nothing waits on this path (simulated)".into());
+        };
+        if without.wait <= host.case.rtt / SOON || with.wait >= without.wait {
+            return left(format!("a byte waits no longer than {} unsent (simulated)", without.wait));
+        }
+        if with.rate < without.rate.mul_div(SAME_RATE.0, SAME_RATE.1) {
+            cost = Cost::Rate(100 - 100 * with.rate.as_bps() / without.rate.as_bps().max(1));
+        }
+        let text = format!(
+            "a byte waits {} in the socket before it is sent, instead of {}, and the socket holds {} instead of {} (simulated, an \
+             application that always has more)",
+            with.wait, without.wait, with.held, without.held
+        );
+        Gain {
+            without: Some(without.rate),
+            with: Some(with.rate),
+            without_bytes: Some(without.held.get()),
+            with_bytes: Some(with.held.get()),
+            ..Gain::time(text, without.wait, with.wait)
+        }
+    };
+    let way = |command: Command| match command.sets {
+        Some(Mechanism::Setting(key)) => Way {
+            command: Command::set(
+                command.host,
+                key,
+                &UNSENT.to_string(),
+                &present.get().to_string(),
+                command.requires,
+            ),
+            change: Some(HostChange::Setting { key: key.into(), value: UNSENT.to_string() }),
+            applied: host.asked_for(What::NOTSENT_LOWAT),
+        },
+        _ => Way::by_hand(command),
+    };
+    Ok(Decision::Propose(Box::new(Proposal {
+        host: Host::Sender,
+        here: true,
+        present: Some(present.get().to_string()),
+        new: UNSENT.to_string(),
+        why: format!(
+            "up to {sndbuf} that are not even sent may wait in the kernel; with this, a full path is felt in the \
+             application, which can then drop or merge what is stale"
+        ),
+        gain,
+        cost,
+        ways: commands().into_iter().map(way).collect(),
+        until_then: None,
+    })))
+}

@@ -1,0 +1,110 @@
+//! The queueing discipline of a device: fq, which paces every flow, on the sender; CAKE in front of the bottleneck.
+
+use fullpipe_lab::host::Change as HostChange;
+use fullpipe_path::{Discipline, FqCodelConfig};
+
+use crate::classify::Limit;
+use crate::remedy::{
+    Change, Command, Commands, Cost, Decision, Gain, Host, HostCase, Mechanism, Part, Proposal, Remedy,
+    Scope, Usage, Way, What,
+};
+
+/// Pacing spreads bursts that a queue shorter than them would drop.
+pub(super) static PACING: Remedy = Remedy {
+    name: "pacing",
+    change: Change::Pacing,
+    lifts: &[Limit::Cwnd],
+    usage: Usage::ByHand,
+    title: |_| "fq, which paces, on the sender".into(),
+    backlog: None,
+    parts: &[Part {
+        what: What::QUEUEING_DISCIPLINE,
+        hosts: &[Host::Sender],
+        scope: Scope::System,
+        commands: Commands::Run(|_, _| vec![fair_queue()]),
+        cost: |_, _| COST,
+        plan: None,
+    }],
+};
+
+/// Shortens the queue, and so the RTT under load, at the same rate.
+pub(super) static MANAGED_QUEUE: Remedy = Remedy {
+    name: "managed_queue",
+    change: Change::Queue(Discipline::FqCodel(FqCodelConfig::RFC8290)),
+    lifts: &[],
+    usage: Usage::ByHand,
+    title: |_| "a managed queue at the bottleneck".into(),
+    backlog: None,
+    parts: &[Part {
+        what: What::BOTTLENECK_QUEUE,
+        hosts: &[Host::Sender],
+        scope: Scope::System,
+        commands: Commands::Run(|_, _| vec![cake()]),
+        cost: |_, _| COST,
+        plan: None,
+    }],
+};
+
+impl What {
+    /// The queueing discipline, where the kernel does not pace by itself.
+    pub const QUEUEING_DISCIPLINE: Self = Self("queueing_discipline");
+    /// The queue at the bottleneck.
+    pub const BOTTLENECK_QUEUE: Self = Self("bottleneck_queue");
+}
+
+pub(super) const COST: Cost = Cost::Words("replaces the queueing discipline that the device has");
+const DEFAULT_KEY: &str = "net.core.default_qdisc";
+
+/// Replaces the root queueing discipline of `device`.
+fn replace(device: &str, discipline: &str, requires: &str) -> Command {
+    Command {
+        run: format!("tc qdisc replace dev {device} root {discipline}"),
+        host: Host::Sender,
+        scope: Scope::System,
+        undo: format!("tc qdisc del dev {device} root"),
+        requires: Some(requires.into()),
+        sets: Some(Mechanism::Qdisc),
+    }
+}
+
+/// fq on a device of which nothing is known.
+pub(super) fn fair_queue() -> Command {
+    replace("DEV", "fq", "replaces whatever queueing discipline DEV has: see tc qdisc show dev DEV")
+}
+
+/// A queue moves to where it is managed only if that is the slowest place: hence less than the link's rate.
+fn cake() -> Command {
+    let requires = "RATE is 95 % of the bottleneck link's, and DEV leads to it: on the sender or on the router before it; \
+                    replaces whatever queueing discipline DEV has";
+    replace("DEV", "cake bandwidth RATE", requires)
+}
+
+/// fq on the device to the peer, and as the default of devices that come up later.
+pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -> Decision {
+    let here = host.here(Host::Sender);
+    let before = host.local.settings.default_qdisc.clone().filter(|_| here);
+    let device = host.route().map_or("DEV", |route| &route.device);
+    let by_hand =
+        replace(device, "fq", "the default is for devices that come up later: this one is changed by hand");
+    let change = HostChange::Setting { key: DEFAULT_KEY.into(), value: "fq".into() };
+    // Only the host's own namespace has it.
+    let change = here.then_some(change).filter(|_| before.is_some());
+    let default = Command::set(
+        Host::Sender,
+        DEFAULT_KEY,
+        "fq",
+        before.as_deref().unwrap_or("pfifo_fast"),
+        Some("set it on the host, outside containers".into()),
+    );
+    Decision::Propose(Box::new(Proposal {
+        host: Host::Sender,
+        here,
+        present: before,
+        new: "fq".into(),
+        why,
+        gain: Gain::words(gain),
+        cost: COST,
+        ways: vec![Way::by_hand(by_hand), Way { applied: change.is_some(), change, command: default }],
+        until_then: None,
+    }))
+}

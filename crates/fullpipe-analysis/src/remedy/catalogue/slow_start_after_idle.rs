@@ -1,0 +1,95 @@
+//! No slow start after a pause, for applications that send in bursts.
+
+use fullpipe_lab::campaign::RunPanicked;
+use fullpipe_lab::host::Change as HostChange;
+use fullpipe_units::Bytes;
+
+use super::initial_window::LONG_PATH;
+use crate::classify::Limit;
+use crate::remedy::{
+    Change, Command, Commands, Cost, Decision, Gain, Host, HostCase, Part, Proposal, Remedy, Scope, Usage,
+    Way, What,
+};
+
+pub(super) static REMEDY: Remedy = Remedy {
+    name: "slow_start_after_idle",
+    change: Change::NoSlowStartAfterIdle,
+    lifts: &[Limit::SlowStart],
+    usage: Usage::OnRequest,
+    title: |_| "no slow start after a pause on the sender".into(),
+    backlog: None,
+    parts: &[Part {
+        what: What::SLOW_START_AFTER_IDLE,
+        hosts: &[Host::Sender],
+        scope: Scope::System,
+        commands: Commands::Run(|_, _| vec![switch_off()]),
+        cost: |_, _| COST,
+        plan: Some(plan),
+    }],
+};
+
+impl What {
+    /// `tcp_slow_start_after_idle` of the sender.
+    pub const SLOW_START_AFTER_IDLE: Self = Self("slow_start_after_idle");
+}
+
+const COST: Cost = Cost::Words("a whole window at once after a pause, if the path can still take it or not");
+const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
+/// A burst that is looked at is a BDP, which takes the whole window, and no more than this.
+const LARGEST_BURST: Bytes = Bytes::from_mib(8);
+/// A time that becomes shorter by less than this share is no gain.
+const WORTH: (u64, u64) = (19, 20);
+
+fn switch_off() -> Command {
+    Command::set(Host::Sender, KEY, "0", "1", None)
+}
+
+fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
+    let left = |why: String| Ok(Decision::Leave(why));
+    if !host.here(Host::Sender) {
+        return left("it is the sender's".into());
+    }
+    if host.local.settings.slow_start_after_idle != Some(true) {
+        return left("it is off already, or this kernel has none".into());
+    }
+    let reached = host.reached;
+    if reached.cc.goes_by_rate() {
+        return left(
+            "BBR keeps its model of the path while it idles: the kernel does not ask this setting then"
+                .into(),
+        );
+    }
+    if host.case.rtt < LONG_PATH {
+        return left("slow start is short on this path".into());
+    }
+    let burst = host.case.bdp.min(LARGEST_BURST);
+    let took = |state| host.trials.burst_after_pause(state, burst);
+    let gain = match took(reached).zip(took(reached.with(REMEDY.change))) {
+        Some((before, after)) if after < before.mul_div(WORTH.0, WORTH.1) => Gain::time(
+            format!("a burst of {burst} after a pause takes {after} instead of {before} (simulated)"),
+            before,
+            after,
+        ),
+        Some((before, _)) => {
+            return left(format!("a burst of {burst} after a pause takes {before} either way (simulated)"));
+        }
+        None => return left("bursts of this size do not end on this path (simulated)".into()),
+    };
+    Ok(Decision::Propose(Box::new(Proposal {
+        host: Host::Sender,
+        here: true,
+        present: Some("1".into()),
+        new: "0".into(),
+        why: "after a pause the window has shrunk, and the next burst starts slowly again; a transfer without pauses does \
+              not meet it"
+            .into(),
+        gain,
+        cost: COST,
+        ways: vec![Way {
+            command: switch_off(),
+            change: Some(HostChange::Setting { key: KEY.into(), value: "0".into() }),
+            applied: host.asked_for(What::SLOW_START_AFTER_IDLE),
+        }],
+        until_then: None,
+    })))
+}

@@ -1,0 +1,172 @@
+//! What a remedy changes on the simulated model, and the state of the model after some changes.
+
+use fullpipe_lab::scenario::{FlowSpec, Scenario};
+use fullpipe_path::Discipline;
+use fullpipe_tcp::buffers::Buffer;
+use fullpipe_tcp::cc::Algorithm;
+use fullpipe_units::Bytes;
+
+/// What a remedy changes on the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// This congestion control takes the place of one that is not rate-based.
+    CongestionControl(Algorithm),
+    /// The limits of autotuned buffers on both hosts, raised until this many BDPs can be in flight.
+    Buffers {
+        /// Multiples of the BDP.
+        bdps: u64,
+    },
+    /// At least this many parallel connections share the transfer.
+    Connections(u64),
+    /// The sending host paces every flow.
+    Pacing,
+    /// Senders request ECN.
+    Ecn,
+    /// The discipline of the queue at the bottleneck.
+    Queue(Discipline),
+    /// Segments that a connection begins with.
+    InitialWindow(u32),
+    /// Unsent data above which a socket takes no more.
+    NotsentLowat(Bytes),
+    /// A pause does not shrink the congestion window.
+    NoSlowStartAfterIdle,
+    /// Nothing, for this reason.
+    NotSimulated(NotSimulated),
+}
+
+/// Why a remedy changes nothing on the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSimulated {
+    /// The model's application always has more to send and reads at once, and bounds neither buffers nor rate.
+    Application,
+}
+
+/// What is varied on the model. `None` and `false`: as it is at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The sender's congestion control.
+    pub cc: Algorithm,
+    /// Multiples of the BDP that the limits of the buffers are raised to.
+    pub buffers: Option<u64>,
+    /// Parallel connections.
+    pub connections: Option<u64>,
+    /// Pacing on the sending host.
+    pub pacing: bool,
+    /// Senders request ECN.
+    pub ecn: bool,
+    /// The discipline of the bottleneck's queue.
+    pub queue: Option<Discipline>,
+    /// Initial window in segments.
+    pub initial_window: Option<u32>,
+    /// Limit of unsent data.
+    pub notsent_lowat: Option<Bytes>,
+    /// A pause does not shrink the congestion window.
+    pub no_slow_start_after_idle: bool,
+}
+
+impl State {
+    /// The hosts and the path as they are.
+    pub const fn present(cc: Algorithm) -> Self {
+        Self {
+            cc,
+            buffers: None,
+            connections: None,
+            pacing: false,
+            ecn: false,
+            queue: None,
+            initial_window: None,
+            notsent_lowat: None,
+            no_slow_start_after_idle: false,
+        }
+    }
+
+    /// This state with `change` made. A rate-based congestion control stays, and nothing is lowered.
+    #[must_use]
+    pub fn with(self, change: Change) -> Self {
+        match change {
+            Change::CongestionControl(_) if self.cc.goes_by_rate() => self,
+            Change::CongestionControl(cc) => Self { cc, ..self },
+            Change::Buffers { bdps } => Self { buffers: self.buffers.max(Some(bdps)), ..self },
+            Change::Connections(many) => Self { connections: self.connections.max(Some(many)), ..self },
+            Change::Pacing => Self { pacing: true, ..self },
+            Change::Ecn => Self { ecn: true, ..self },
+            Change::Queue(discipline) => Self { queue: Some(discipline), ..self },
+            Change::InitialWindow(segments) => Self { initial_window: Some(segments), ..self },
+            Change::NotsentLowat(bytes) => Self { notsent_lowat: Some(bytes), ..self },
+            Change::NoSlowStartAfterIdle => Self { no_slow_start_after_idle: true, ..self },
+            Change::NotSimulated(_) => self,
+        }
+    }
+
+    /// This state with what `change` sets as it is in `other`.
+    #[must_use]
+    pub fn without(self, change: Change, other: Self) -> Self {
+        match change {
+            Change::CongestionControl(_) => Self { cc: other.cc, ..self },
+            Change::Buffers { .. } => Self { buffers: other.buffers, ..self },
+            Change::Connections(_) => Self { connections: other.connections, ..self },
+            Change::Pacing => Self { pacing: other.pacing, ..self },
+            Change::Ecn => Self { ecn: other.ecn, ..self },
+            Change::Queue(_) => Self { queue: other.queue, ..self },
+            Change::InitialWindow(_) => Self { initial_window: other.initial_window, ..self },
+            Change::NotsentLowat(_) => Self { notsent_lowat: other.notsent_lowat, ..self },
+            Change::NoSlowStartAfterIdle => {
+                Self { no_slow_start_after_idle: other.no_slow_start_after_idle, ..self }
+            }
+            Change::NotSimulated(_) => self,
+        }
+    }
+
+    /// Whether `change` would make no difference.
+    pub fn has(self, change: Change) -> bool {
+        self.with(change) == self
+    }
+
+    /// Makes a scenario of the present one of this state, with this send and receive buffer.
+    pub(crate) fn set_in(self, scenario: &mut Scenario, (sndbuf, rcvbuf): (Bytes, Bytes)) {
+        let host = &mut scenario.host;
+        host.sndbuf = Buffer::Auto { max: sndbuf };
+        host.rcvbuf = Buffer::Auto { max: rcvbuf };
+        host.fair_queue |= self.pacing;
+        host.ecn |= self.ecn;
+        host.initcwnd = self.initial_window.or(host.initcwnd);
+        host.notsent_lowat = self.notsent_lowat.or(host.notsent_lowat);
+        host.slow_start_after_idle &= !self.no_slow_start_after_idle;
+        let forward = &mut scenario.path.forward;
+        forward.discipline = self.queue.unwrap_or(forward.discipline);
+        let flows = &mut scenario.flows;
+        let many = self.connections.and_then(|many| usize::try_from(many).ok()).unwrap_or(0);
+        if let Some(first) = flows.first().cloned() {
+            flows.resize(flows.len().max(many), first);
+        }
+        flows.iter_mut().for_each(|FlowSpec { cc, .. }| *cc = self.cc);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remedy::catalogue;
+
+    /// Each change can be made once and taken back, whatever else is changed.
+    #[test]
+    fn a_change_is_made_and_taken_back() {
+        let present = State::present(Algorithm::Cubic);
+        let all = catalogue::ALL.iter().fold(present, |state, remedy| state.with(remedy.change));
+        for remedy in catalogue::ALL {
+            let change = remedy.change;
+            assert!(present.with(change).has(change) && all.has(change), "{}", remedy.name);
+            assert_eq!(present.with(change).without(change, present), present, "{}", remedy.name);
+            let simulated = !matches!(change, Change::NotSimulated(_));
+            assert_eq!(all.without(change, present) != all, simulated, "{}", remedy.name);
+        }
+    }
+
+    #[test]
+    fn a_rate_based_sender_stays_and_nothing_is_lowered() {
+        let bbr3 = State::present(Algorithm::Bbr3);
+        assert_eq!(bbr3.with(Change::CongestionControl(Algorithm::Bbr1)), bbr3);
+        let larger = bbr3.with(Change::Buffers { bdps: 8 });
+        assert_eq!(larger.with(Change::Buffers { bdps: 2 }), larger);
+    }
+}

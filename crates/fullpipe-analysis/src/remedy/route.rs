@@ -1,0 +1,34 @@
+//! The route to the peer of a host whose settings are known.
+
+use fullpipe_lab::host::Route;
+
+use super::{Host, HostCase};
+
+impl HostCase<'_> {
+    /// The route to the peer, where this host is the sender.
+    pub(crate) fn route(&self) -> Option<&Route> {
+        self.local.facts.route.as_ref().filter(|_| self.here(Host::Sender))
+    }
+
+    /// What gives the route to the peer these metrics, and what takes them away.
+    pub(crate) fn route_commands(&self, congctl: Option<&str>, initcwnd: Option<u32>) -> (String, String) {
+        let Some(route) = self.route() else { return Default::default() };
+        let Route { destination, way, hops, present, exact, .. } = route;
+        let mut run = format!("ip route replace {destination} {way}");
+        let mut undo = format!("ip route del {destination} {way}");
+        if let Some(name) = congctl {
+            run += &format!(" congctl {name}");
+        }
+        if let Some(segments) = initcwnd {
+            run += &format!(" initcwnd {segments}");
+        }
+        for command in [&mut run, &mut undo].into_iter().filter(|_| !hops.is_empty()) {
+            command.push(' ');
+            command.push_str(hops);
+        }
+        if *exact {
+            undo = format!("ip route replace {present}");
+        }
+        (run, undo)
+    }
+}
