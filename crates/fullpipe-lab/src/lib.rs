@@ -17,6 +17,7 @@
 //! | [`host`] | a host's settings, devices and route, and changes to them, as values |
 //! | [`capture`] | the packets of a run, as the sending host's wire shows them |
 //! | [`validity`] | whether a run in real time is to be believed |
+//! | [`metric`] | figures of a run, by the names that a file gives them |
 //! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
 //!
 //! Here the engines meet: segments of `fullpipe-tcp` become packets on a path of `fullpipe-path`. Nothing
@@ -29,6 +30,7 @@ pub mod check;
 pub mod experiment;
 pub mod history;
 pub mod host;
+pub mod metric;
 pub mod outcome;
 pub mod results;
 pub mod scenario;

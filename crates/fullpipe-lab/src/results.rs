@@ -9,8 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::campaign::RunResult;
-use crate::check::{FlowFigures, Metric, RunFigures, Verdict, evaluate, mean};
+use crate::check::{Verdict, evaluate};
 use crate::experiment::Experiment;
+use crate::metric::{FlowFigures, Metric, RunFigures, mean};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::validity::{LatenessQuantiles, Validity};
 

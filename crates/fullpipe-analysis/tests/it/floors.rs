@@ -1,4 +1,4 @@
-//! The crate's modules stand on floors, and a module uses its own floor and lower ones only.
+//! The modules of this crate and of the lab stand on floors, and a module uses its own floor and lower ones only.
 //!
 //! The test reads every path that begins with `crate`, `super` or `self`: in `use` statements, bodies, types, macros, and
 //! attributes such as `serialize_with = "crate::json::bps"`. It skips comments and other strings. It refuses `crate::Name`
@@ -12,8 +12,25 @@ use std::{fs, iter};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// The floors, lowest first, with their modules. `lib.rs` stands above all.
-const FLOORS: [(&str, &[&str]); 7] = [
+/// The floors of a crate, lowest first, with their modules. `lib.rs` stands above all.
+type Floors = [(&'static str, &'static [&'static str])];
+
+/// A crate whose floors are tested.
+struct Tested {
+    /// Its folder, from this crate's.
+    folder: &'static str,
+    floors: &'static Floors,
+    /// Whether unit tests obey as well. Those of the lab take their scenarios from the text of an experiment, which stands
+    /// above what they test.
+    unit_tests: bool,
+}
+
+const CRATES: [Tested; 2] = [
+    Tested { folder: ".", floors: &ANALYSIS, unit_tests: true },
+    Tested { folder: "../fullpipe-lab", floors: &LAB, unit_tests: false },
+];
+
+const ANALYSIS: [(&str, &[&str]); 7] = [
     // Measurements as values; formulas and constants that every module uses.
     ("input", &["input", "json", "laws", "measurement", "path_facts", "segment", "stats"]),
     // Limits over time: of a recorded flow, of a running flow, of all sockets of a host.
@@ -30,6 +47,17 @@ const FLOORS: [(&str, &[&str]); 7] = [
     ("report", &["report"]),
 ];
 
+const LAB: [(&str, &[&str]); 4] = [
+    // What a run shows, and what its applications do.
+    ("values", &["capture", "host", "outcome", "trace", "validity", "workload"]),
+    // One run with every value known, and the loop.
+    ("sim", &["history", "scenario", "sim"]),
+    // Files, and the figures that they may expect something of.
+    ("experiment", &["experiment", "metric"]),
+    // Many runs, and what comes of them.
+    ("results", &["campaign", "check", "results"]),
+];
+
 /// A path in a module's source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mention {
@@ -43,23 +71,23 @@ struct Mention {
 }
 
 /// The number of a module's floor and its name.
-fn floor(module: &str) -> Option<(usize, &'static str)> {
-    let number = FLOORS.iter().position(|(_, modules)| modules.contains(&module))?;
-    Some((number, FLOORS[number].0))
+fn floor(floors: &Floors, module: &str) -> Option<(usize, &'static str)> {
+    let number = floors.iter().position(|(_, modules)| modules.contains(&module))?;
+    Some((number, floors[number].0))
 }
 
 /// Why a path breaks the rule; `None` if it does not.
-fn objection(mention: &Mention) -> Option<String> {
+fn objection(floors: &Floors, mention: &Mention) -> Option<String> {
     let Mention { file, line, by, of, path } = mention;
     let begin = format!("{file}:{line}: {path}:");
     // In `lib.rs` everything may be used.
     if by.is_empty() {
         return None;
     }
-    let Some((own, own_name)) = floor(by) else {
-        return Some(format!("{begin} module {by} has no floor: give it one in FLOORS"));
+    let Some((own, own_name)) = floor(floors, by) else {
+        return Some(format!("{begin} module {by} has no floor: give it one in floors.rs"));
     };
-    match floor(of) {
+    match floor(floors, of) {
         Some((number, _)) if number <= own => None,
         Some((_, name)) => Some(format!(
             "{begin} {by} is on floor {own_name} and may not use {of}, which is on floor {name} above it: \
@@ -108,6 +136,7 @@ fn circle(mentions: &[Mention]) -> Option<String> {
 /// Reads the paths of one file.
 struct Reader<'a> {
     file: &'a str,
+    unit_tests: bool,
     /// Of the module at this place of the file, from the root down.
     module: Vec<String>,
     mentions: Vec<Mention>,
@@ -116,8 +145,13 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// The paths of `source`, which is the content of `module`.
     fn mentions(file: &str, module: &[&str], source: &str) -> Vec<Mention> {
+        Self::mentions_of(file, module, source, true)
+    }
+
+    /// The same, with or without what stands in a module `tests`.
+    fn mentions_of(file: &str, module: &[&str], source: &str, unit_tests: bool) -> Vec<Mention> {
         let module = module.iter().map(ToString::to_string).collect();
-        let mut reader = Reader { file, module, mentions: Vec::new() };
+        let mut reader = Reader { file, unit_tests, module, mentions: Vec::new() };
         let tokens = source.parse().unwrap_or_else(|error| panic!("{file}: {error}"));
         reader.read(tokens, None);
         reader.mentions
@@ -139,7 +173,9 @@ impl Reader<'_> {
                 (TokenTree::Ident(word), Some(TokenTree::Ident(name))) if word == "mod" => {
                     if let Some(TokenTree::Group(group)) = tokens.get(at + 1) {
                         self.module.push(name.to_string());
-                        self.read(group.stream(), line);
+                        if self.unit_tests || name != "tests" {
+                            self.read(group.stream(), line);
+                        }
                         self.module.pop();
                         at += 1;
                     }
@@ -303,20 +339,30 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All paths of the crate's sources.
-fn all() -> Vec<Mention> {
-    let source = root().join("src");
-    let mut mentions = Vec::new();
-    for file in files(&source).iter().filter(|file| file.extension().is_some_and(|of| of == "rs")) {
-        let below = file.strip_prefix(&source).expect("below").with_extension("");
-        let mut module: Vec<&str> = below.iter().map(|part| part.to_str().expect("UTF-8")).collect();
-        if module == ["lib"] || module.last() == Some(&"mod") {
-            module.pop();
-        }
-        let name = file.strip_prefix(root()).expect("below").display().to_string();
-        mentions.extend(Reader::mentions(&name, &module, &fs::read_to_string(file).expect("text")));
+impl Tested {
+    fn source(&self) -> PathBuf {
+        root().join(self.folder).join("src")
     }
-    mentions
+
+    /// All paths of the crate's sources.
+    fn mentions(&self) -> Vec<Mention> {
+        let source = self.source();
+        let mut mentions = Vec::new();
+        for file in files(&source).iter().filter(|file| file.extension().is_some_and(|of| of == "rs")) {
+            let below = file.strip_prefix(&source).expect("below");
+            let name = Path::new("src").join(below).display().to_string();
+            let below = below.with_extension("");
+            let mut module: Vec<&str> = below.iter().map(|part| part.to_str().expect("UTF-8")).collect();
+            if module == ["lib"] || module.last() == Some(&"mod") {
+                module.pop();
+            }
+            if self.unit_tests || !module.contains(&"tests") {
+                let text = fs::read_to_string(file).expect("text");
+                mentions.extend(Reader::mentions_of(&name, &module, &text, self.unit_tests));
+            }
+        }
+        mentions
+    }
 }
 
 /// Prints one text per line.
@@ -330,31 +376,48 @@ impl fmt::Debug for Lines {
 
 #[test]
 fn every_module_has_one_floor() {
-    let entry = fs::read_to_string(root().join("src/lib.rs")).expect("text");
-    let tokens: Vec<TokenTree> = entry.parse::<TokenStream>().expect("Rust").into_iter().collect();
-    let named = |pair: &[TokenTree]| match pair {
-        [TokenTree::Ident(word), TokenTree::Ident(name)] if word == "mod" => Some(name.to_string()),
-        _ => None,
-    };
-    let mut modules: Vec<String> = tokens.windows(2).filter_map(named).collect();
-    let mut listed: Vec<&str> = FLOORS.iter().flat_map(|(_, modules)| modules.iter().copied()).collect();
-    modules.sort();
-    listed.sort_unstable();
-    assert_eq!(modules, listed, "left the modules of lib.rs, right those of FLOORS");
+    for tested in CRATES {
+        let entry = fs::read_to_string(tested.source().join("lib.rs")).expect("text");
+        let tokens: Vec<TokenTree> = entry.parse::<TokenStream>().expect("Rust").into_iter().collect();
+        let named = |pair: &[TokenTree]| match pair {
+            [TokenTree::Ident(word), TokenTree::Ident(name)] if word == "mod" => Some(name.to_string()),
+            _ => None,
+        };
+        let mut modules: Vec<String> = tokens.windows(2).filter_map(named).collect();
+        let mut listed: Vec<&str> =
+            tested.floors.iter().flat_map(|(_, modules)| modules.iter().copied()).collect();
+        modules.sort();
+        listed.sort_unstable();
+        assert_eq!(
+            modules, listed,
+            "left the modules of {}/src/lib.rs, right those of its floors",
+            tested.folder
+        );
+    }
 }
 
 #[test]
 fn no_module_uses_a_higher_floor() {
-    let mentions = all();
-    assert!(mentions.len() > 100, "the sources were not read: {} paths", mentions.len());
-    let objections: Vec<String> = mentions.iter().filter_map(objection).collect();
-    assert!(objections.is_empty(), "{:?}\n", Lines(objections));
+    for tested in CRATES {
+        let mentions = tested.mentions();
+        assert!(
+            mentions.len() > 40,
+            "{}: the sources were not read: {} paths",
+            tested.folder,
+            mentions.len()
+        );
+        let objections: Vec<String> =
+            mentions.iter().filter_map(|mention| objection(tested.floors, mention)).collect();
+        assert!(objections.is_empty(), "{}: {:?}\n", tested.folder, Lines(objections));
+    }
 }
 
 #[test]
 fn modules_of_one_floor_make_no_circle() {
-    let found = circle(&all());
-    assert!(found.is_none(), "a circle:\n{}\n", found.unwrap_or_default());
+    for tested in CRATES {
+        let found = circle(&tested.mentions());
+        assert!(found.is_none(), "{}: a circle:\n{}\n", tested.folder, found.unwrap_or_default());
+    }
 }
 
 /// Expressions in a template are Rust too, and this test does not read them.
@@ -441,7 +504,7 @@ fn a_forbidden_use_is_named() {
     let text = "use crate::input::Kind;\nuse crate::report::Rung;\nfn f() { crate::render_text() }";
     let mentions = Reader::mentions("src/ladder/walk.rs", &["ladder", "walk"], text);
     assert_eq!(
-        mentions.iter().filter_map(objection).collect::<Vec<_>>(),
+        mentions.iter().filter_map(|mention| objection(&ANALYSIS, mention)).collect::<Vec<_>>(),
         [
             "src/ladder/walk.rs:2: crate::report::Rung: ladder is on floor ladder and may not use report, which is on \
              floor report above it: move what both use to ladder or below",
@@ -451,8 +514,8 @@ fn a_forbidden_use_is_named() {
     );
     let new = Reader::mentions("src/new.rs", &["new"], "use crate::input::Kind;");
     assert_eq!(
-        new.iter().filter_map(objection).collect::<Vec<_>>(),
-        ["src/new.rs:1: crate::input::Kind: module new has no floor: give it one in FLOORS"]
+        new.iter().filter_map(|mention| objection(&ANALYSIS, mention)).collect::<Vec<_>>(),
+        ["src/new.rs:1: crate::input::Kind: module new has no floor: give it one in floors.rs"]
     );
 }
 

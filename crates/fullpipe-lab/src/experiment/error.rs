@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::swept::HINT;
+use crate::metric::MetricError;
 
 /// Why an experiment cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,12 @@ impl ExperimentError {
     /// An error of `message` and `hint`.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+impl From<MetricError> for ExperimentError {
+    fn from(MetricError { message, hint }: MetricError) -> Self {
+        Self { message, hint }
     }
 }
 

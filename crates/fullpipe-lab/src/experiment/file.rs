@@ -8,14 +8,13 @@ use fullpipe_units::{Duration, Rate};
 use serde::de::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::ExperimentError;
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
 use super::swept::{Swept, Written, refuse};
 use super::value::{
     Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Segments, Value, WinScale,
 };
-use crate::check::{Metric, Over};
+use crate::metric::{Metric, MetricError, Over};
 use crate::scenario::Stack;
 
 #[derive(Debug, serde::Deserialize)]
@@ -184,11 +183,11 @@ pub(super) struct ExpectFile {
 #[derive(Debug, Default)]
 pub(super) struct Named<T>(pub(super) T);
 
-impl<'de, T: std::str::FromStr<Err = ExperimentError>> Deserialize<'de> for Named<T> {
+impl<'de, T: std::str::FromStr<Err = MetricError>> Deserialize<'de> for Named<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?
             .parse()
             .map(Self)
-            .map_err(|problem: ExperimentError| refuse(&problem))
+            .map_err(|problem: MetricError| refuse(&problem.into()))
     }
 }

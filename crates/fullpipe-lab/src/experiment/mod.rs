@@ -82,7 +82,7 @@ use file::{ExpectFile, ExperimentFile, PathFile};
 use impairments::Traces;
 pub use value::Amount;
 
-use crate::check::{Metric, Over};
+use crate::metric::{Metric, Over};
 use crate::scenario::{Scenario, Stack};
 
 /// An experiment, checked and spread out into its points.

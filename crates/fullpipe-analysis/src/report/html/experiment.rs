@@ -2,8 +2,8 @@
 
 use askama::Template;
 use fullpipe_lab::campaign::{Job, RunPanicked};
-use fullpipe_lab::check::Metric;
 use fullpipe_lab::experiment::{Experiment, Point};
+use fullpipe_lab::metric::Metric;
 use fullpipe_lab::results::{Report, Spread, Summary};
 use fullpipe_lab::scenario::Scenario;
 

@@ -1,0 +1,459 @@
+//! Metrics of a run: what an experiment may expect something of.
+//!
+//! A run of several flows is measured as one transfer: goodput and retransmits are the sums over its
+//! flows, RTT the mean over them (`rtt_p95_ms` the largest), and a share of `send_limit` their mean. The peak
+//! and the burst on the wire are those of the flow in which they are largest.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fullpipe_tcp::SendLimit;
+use fullpipe_units::{Duration, Rate};
+
+use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
+use crate::scenario::PathSpec;
+
+/// What metrics are computed from: figures of one run, of its [`Outcome`] or of a document that was kept of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunFigures {
+    /// One entry a flow, in the order of the scenario.
+    pub flows: Vec<FlowFigures>,
+    /// Counts of the data direction.
+    pub path: PathOutcome,
+}
+
+/// Figures of one flow, each as in [`FlowOutcome`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlowFigures {
+    /// Goodput over the flow's lifetime.
+    pub goodput: Rate,
+    /// The same over the second half of it.
+    pub goodput_second_half: Rate,
+    /// Segments retransmitted.
+    pub retransmits: u64,
+    /// Mean RTT in milliseconds; `None` when nothing was acknowledged.
+    pub rtt_mean_ms: Option<f64>,
+    /// 95th percentile of the RTT in milliseconds; `None` as above.
+    pub rtt_p95_ms: Option<f64>,
+    /// Share of its lifetime that each limit stopped the sender, 0 to 1.
+    pub shares: [(SendLimit, f64); SendLimit::ALL.len()],
+    /// How evenly its data arrived, over its lifetime.
+    pub wire: WireOutcome,
+    /// The same over the second half.
+    pub wire_second_half: WireOutcome,
+}
+
+impl From<&Outcome> for RunFigures {
+    fn from(outcome: &Outcome) -> Self {
+        Self { flows: outcome.flows.iter().map(FlowFigures::from).collect(), path: outcome.path }
+    }
+}
+
+impl From<&FlowOutcome> for FlowFigures {
+    fn from(flow: &FlowOutcome) -> Self {
+        Self {
+            goodput: flow.goodput,
+            goodput_second_half: flow.goodput_second_half,
+            retransmits: flow.retransmits,
+            rtt_mean_ms: flow.rtt.map(|rtt| rtt.mean.as_millis_f64()),
+            rtt_p95_ms: flow.rtt.map(|rtt| rtt.p95.as_millis_f64()),
+            shares: SendLimit::ALL.map(|limit| (limit, flow.share(limit))),
+            wire: flow.wire,
+            wire_second_half: flow.wire_second_half,
+        }
+    }
+}
+
+impl FlowFigures {
+    fn share(&self, limit: SendLimit) -> f64 {
+        self.shares.iter().find(|(of, _)| *of == limit).map_or(0.0, |(_, share)| *share)
+    }
+}
+
+/// Header bytes of a data packet: IPv4 20, TCP 20, timestamps 12.
+const HEADERS: u64 = 52;
+
+/// A figure of one run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Payload over the flow's lifetime, in bit/s.
+    Goodput,
+    /// The same over the second half of it.
+    GoodputSecondHalf,
+    /// Goodput over the most that the forward rate lets through: rate x (mtu - 52) / mtu.
+    Utilisation,
+    /// The same over the second half.
+    UtilisationSecondHalf,
+    /// Segments sent again.
+    Retransmits,
+    /// The same over all data segments that were sent.
+    RetransmitShare,
+    /// Mean RTT in milliseconds.
+    RttMean,
+    /// 95th percentile of the RTT in milliseconds.
+    RttP95,
+    /// Packets that found the queue full.
+    QueueDrops,
+    /// Packets lost at random.
+    RandomDrops,
+    /// Packets that a policer dropped.
+    Policed,
+    /// Packets that the management of the queue dropped.
+    AqmDrops,
+    /// Packets that were marked.
+    Marked,
+    /// Copies that the path made.
+    Duplicated,
+    /// Packets that left the path behind later ones of their flow.
+    Reordered,
+    /// ACKs left out on their way back.
+    AcksThinned,
+    /// Highest rate of arriving payload over one sampling period (`[[sample]]`, 100 ms), in bit/s.
+    WirePeak,
+    /// The same over the second half of the flow's lifetime: without what fills the buffers first.
+    WirePeakSecondHalf,
+    /// That peak over the mean rate of arrivals: 1 is smooth.
+    WireBurst,
+    /// The same over the second half.
+    WireBurstSecondHalf,
+    /// Share of its lifetime that the sender was stopped by this, 0 to 1.
+    Share(SendLimit),
+}
+
+/// Why a text names no metric, no bound of one, or no figure of its repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricError {
+    /// What is wrong; one line without a final period.
+    pub message: String,
+    /// What to write instead; one line.
+    pub hint: String,
+}
+
+impl MetricError {
+    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+impl fmt::Display for MetricError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for MetricError {}
+
+/// What the figures of a metric are counted in.
+enum Unit {
+    Rate,
+    Millis,
+    Share,
+    Ratio,
+    Count,
+}
+
+impl Metric {
+    /// Every metric but the shares.
+    pub const PLAIN: [Self; 20] = [
+        Self::Goodput,
+        Self::GoodputSecondHalf,
+        Self::Utilisation,
+        Self::UtilisationSecondHalf,
+        Self::Retransmits,
+        Self::RetransmitShare,
+        Self::RttMean,
+        Self::RttP95,
+        Self::QueueDrops,
+        Self::RandomDrops,
+        Self::Policed,
+        Self::AqmDrops,
+        Self::Marked,
+        Self::Duplicated,
+        Self::Reordered,
+        Self::AcksThinned,
+        Self::WirePeak,
+        Self::WirePeakSecondHalf,
+        Self::WireBurst,
+        Self::WireBurstSecondHalf,
+    ];
+
+    fn unit(self) -> Unit {
+        match self {
+            Self::Goodput | Self::GoodputSecondHalf | Self::WirePeak | Self::WirePeakSecondHalf => Unit::Rate,
+            Self::WireBurst | Self::WireBurstSecondHalf => Unit::Ratio,
+            Self::Utilisation | Self::UtilisationSecondHalf | Self::RetransmitShare | Self::Share(_) => {
+                Unit::Share
+            }
+            Self::Retransmits
+            | Self::QueueDrops
+            | Self::RandomDrops
+            | Self::Policed
+            | Self::AqmDrops
+            | Self::Marked
+            | Self::Duplicated
+            | Self::Reordered
+            | Self::AcksThinned => Unit::Count,
+            Self::RttMean | Self::RttP95 => Unit::Millis,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Goodput => "goodput_bps",
+            Self::GoodputSecondHalf => "goodput_second_half_bps",
+            Self::Utilisation => "utilisation",
+            Self::UtilisationSecondHalf => "utilisation_second_half",
+            Self::Retransmits => "retransmits",
+            Self::RetransmitShare => "retransmit_share",
+            Self::RttMean => "rtt_mean_ms",
+            Self::RttP95 => "rtt_p95_ms",
+            Self::QueueDrops => "queue_drops",
+            Self::RandomDrops => "random_drops",
+            Self::Policed => "policed",
+            Self::AqmDrops => "aqm_drops",
+            Self::Marked => "marked",
+            Self::Duplicated => "duplicated",
+            Self::Reordered => "reordered",
+            Self::AcksThinned => "acks_thinned",
+            Self::WirePeak => "wire_peak_bps",
+            Self::WirePeakSecondHalf => "wire_peak_second_half_bps",
+            Self::WireBurst => "wire_burst",
+            Self::WireBurstSecondHalf => "wire_burst_second_half",
+            Self::Share(limit) => limit.name(),
+        }
+    }
+
+    /// Reads a bound: a plain number in the metric's own unit, or a text with a unit
+    /// (`"95mbit"`, `"145ms"`, `"90%"`).
+    ///
+    /// # Errors
+    /// When it is neither.
+    pub fn read_bound(self, text: &str) -> Result<f64, MetricError> {
+        if let Ok(number) = text.parse::<f64>() {
+            return if number.is_finite() && number >= 0.0 {
+                Ok(number)
+            } else {
+                Err(MetricError::new(
+                    format!("bound '{text}' of {self} is out of range"),
+                    "allowed: zero or more",
+                ))
+            };
+        }
+        let refused = |problem: String, hint: &str| {
+            Err(MetricError::new(format!("bound of {self}: {problem}"), hint.to_owned()))
+        };
+        match self.unit() {
+            Unit::Rate => match text.parse::<Rate>() {
+                Ok(rate) => Ok(rate.as_bps() as f64),
+                Err(e) if e.hint().is_empty() => refused(e.to_string(), "write 95mbit, or bit/s as a number"),
+                Err(e) => refused(e.to_string(), e.hint()),
+            },
+            Unit::Millis => match text.parse::<Duration>() {
+                Ok(time) => Ok(time.as_millis_f64()),
+                Err(e) if e.hint().is_empty() => refused(e.to_string(), "write 145ms, or ms as a number"),
+                Err(e) => refused(e.to_string(), e.hint()),
+            },
+            Unit::Share => match text.strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok()) {
+                Some(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+                _ => refused(format!("'{text}' is no share"), "write 0.9 or 90%"),
+            },
+            Unit::Ratio | Unit::Count => refused(format!("'{text}' is no number"), "write a plain number"),
+        }
+    }
+
+    /// `value` as people read it, rates in Mbit/s; without its unit where that stands elsewhere.
+    pub fn number(self, value: f64) -> String {
+        match self.unit() {
+            Unit::Rate => match value / 1e6 {
+                mbit if mbit >= 100.0 => format!("{mbit:.0}"),
+                mbit if mbit >= 10.0 => format!("{mbit:.1}"),
+                mbit => format!("{mbit:.2}"),
+            },
+            Unit::Millis => format!("{value:.1}"),
+            Unit::Share => format!("{value:.4}"),
+            Unit::Ratio => format!("{value:.2}"),
+            Unit::Count => format!("{value:.0}"),
+        }
+    }
+
+    /// `value` with its unit.
+    pub fn display(self, value: f64) -> String {
+        let unit = match self.unit() {
+            Unit::Rate => " Mbit/s",
+            Unit::Millis => " ms",
+            Unit::Share | Unit::Ratio | Unit::Count => "",
+        };
+        self.number(value) + unit
+    }
+
+    /// This metric of one run across `path`; `None` for an RTT or a burst where nothing was acknowledged or arrived.
+    pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
+        let flows = &run.flows;
+        let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
+        let goodput = || sum(|flow| flow.goodput.as_bps());
+        let second_half = || sum(|flow| flow.goodput_second_half.as_bps());
+        let most = || path.forward.rate.mul_div(path.mtu - HEADERS, path.mtu).as_bps() as f64;
+        let peak = |wire: fn(&FlowFigures) -> WireOutcome| {
+            flows.iter().map(|flow| wire(flow).peak.as_bps() as f64).reduce(f64::max)
+        };
+        let burst = |wire: fn(&FlowFigures) -> WireOutcome| {
+            flows.iter().filter_map(|flow| wire(flow).burst()).reduce(f64::max)
+        };
+        Some(match self {
+            Self::Goodput => goodput(),
+            Self::GoodputSecondHalf => second_half(),
+            Self::Utilisation => goodput() / most(),
+            Self::UtilisationSecondHalf => second_half() / most(),
+            Self::Retransmits => sum(|flow| flow.retransmits),
+            Self::RetransmitShare => sum(|flow| flow.retransmits) / run.path.sent().max(1) as f64,
+            Self::QueueDrops => run.path.queue_drops as f64,
+            Self::RandomDrops => run.path.random_drops as f64,
+            Self::Policed => run.path.policed as f64,
+            Self::AqmDrops => run.path.aqm_drops as f64,
+            Self::Marked => run.path.marked as f64,
+            Self::Duplicated => run.path.duplicated as f64,
+            Self::Reordered => run.path.reordered as f64,
+            Self::AcksThinned => run.path.acks_thinned as f64,
+            Self::RttMean => mean(flows.iter().filter_map(|flow| flow.rtt_mean_ms))?,
+            Self::RttP95 => flows.iter().filter_map(|flow| flow.rtt_p95_ms).reduce(f64::max)?,
+            Self::WirePeak => peak(|flow| flow.wire)?,
+            Self::WirePeakSecondHalf => peak(|flow| flow.wire_second_half)?,
+            Self::WireBurst => burst(|flow| flow.wire)?,
+            Self::WireBurstSecondHalf => burst(|flow| flow.wire_second_half)?,
+            Self::Share(limit) => mean(flows.iter().map(|flow| flow.share(limit)))?,
+        })
+    }
+}
+
+/// The mean; `None` of nothing.
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
+    (count > 0).then(|| sum / count as f64)
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(limit) => f.pad(&format!("share.{limit}")),
+            plain => f.pad(plain.name()),
+        }
+    }
+}
+
+impl FromStr for Metric {
+    type Err = MetricError;
+
+    fn from_str(text: &str) -> Result<Self, MetricError> {
+        let shares = SendLimit::ALL.into_iter().map(Self::Share);
+        let known: Vec<Self> = Self::PLAIN.into_iter().chain(shares).collect();
+        known.iter().copied().find(|metric| metric.to_string() == text).ok_or_else(|| {
+            let names: Vec<_> = known.iter().map(Self::to_string).collect();
+            MetricError::new(format!("unknown metric '{text}'"), format!("known: {}", names.join(", ")))
+        })
+    }
+}
+
+/// How the repeats of a point become one figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Over {
+    /// Their mean.
+    #[default]
+    Mean,
+    /// The one in the middle; of an even number the mean of the two.
+    Median,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+}
+
+impl FromStr for Over {
+    type Err = MetricError;
+
+    fn from_str(text: &str) -> Result<Self, MetricError> {
+        match text {
+            "mean" => Ok(Self::Mean),
+            "median" => Ok(Self::Median),
+            "min" => Ok(Self::Min),
+            "max" => Ok(Self::Max),
+            _ => Err(MetricError::new(
+                format!("cannot take '{text}' over the repeats"),
+                "known: mean, median, min, max",
+            )),
+        }
+    }
+}
+
+impl Over {
+    /// One figure from those of all repeats; `None` if any run has none.
+    pub fn of(self, values: &[Option<f64>]) -> Option<f64> {
+        let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
+        match self {
+            Self::Mean => mean(values.into_iter()),
+            Self::Median => median(values),
+            Self::Min => values.into_iter().reduce(f64::min),
+            Self::Max => values.into_iter().reduce(f64::max),
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    mean(
+        values
+            .get(middle - usize::from(values.len().is_multiple_of(2) && middle > 0)..=middle)?
+            .iter()
+            .copied(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_take_the_units_of_their_metric() {
+        let read = |metric: Metric, text: &str| metric.read_bound(text).map_err(|e| e.to_string());
+        assert_eq!(read(Metric::Goodput, "95mbit"), Ok(95e6));
+        assert_eq!(read(Metric::Goodput, "95000000"), Ok(95e6));
+        assert_eq!(read(Metric::RttP95, "0.145s"), Ok(145.0));
+        assert_eq!(read(Metric::Utilisation, "90 %"), Ok(0.9));
+        assert_eq!(read(Metric::Share(SendLimit::App), "0.25"), Ok(0.25));
+        let refused = [
+            (Metric::RttMean, "95mbit", "bound of rtt_mean_ms: time '95mbit' has an unknown unit"),
+            (Metric::Utilisation, "95mbit", "bound of utilisation: '95mbit' is no share"),
+            (Metric::QueueDrops, "5%", "bound of queue_drops: '5%' is no number"),
+            (Metric::Goodput, "-1", "bound '-1' of goodput_bps is out of range"),
+            (Metric::Goodput, "nan", "bound 'nan' of goodput_bps is out of range"),
+        ];
+        for (metric, text, message) in refused {
+            assert_eq!(read(metric, text), Err(message.into()));
+        }
+    }
+
+    #[test]
+    fn figures_are_short_enough_to_compare() {
+        let words = [
+            Metric::Goodput.display(359_511_771.0),
+            Metric::Goodput.display(12_345_678.0),
+            Metric::GoodputSecondHalf.number(584_321.0),
+            Metric::RttMean.display(140.04),
+            Metric::Utilisation.display(0.8865),
+            Metric::Retransmits.display(31.4),
+        ];
+        assert_eq!(words, ["360 Mbit/s", "12.3 Mbit/s", "0.58", "140.0 ms", "0.8865", "31"]);
+    }
+
+    #[test]
+    fn repeats_become_one_figure() {
+        let of = |over: &str, values: &[f64]| {
+            let values: Vec<_> = values.iter().copied().map(Some).collect();
+            over.parse::<Over>().expect("known").of(&values)
+        };
+        let values = [8.0, 1.0, 3.0, 4.0];
+        let all = ["mean", "median", "min", "max"].map(|over| of(over, &values));
+        assert_eq!(all, [Some(4.0), Some(3.5), Some(1.0), Some(8.0)]);
+        assert_eq!((of("median", &values[..3]), of("median", &[])), (Some(3.0), None));
+    }
+}
