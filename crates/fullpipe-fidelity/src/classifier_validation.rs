@@ -2,10 +2,10 @@
 //!
 //! A kernel keeps no record of what stopped its senders, so nothing that it says can be compared with what
 //! [`classify`] says. But an experiment can be built so that one thing limits it, and say so: each
-//! of its points begins with the name of a limit. A run is right when that limit is named for the longest time.
+//! of its points has a `limit`. A run is right when that limit is named for the longest time.
 //!
 //! ```text
-//!   point "rwnd: 256 KiB set by hand" ──► expected: rwnd ──────────────────────┐
+//!   point { limit = "rwnd", ... } ──► expected: rwnd ──────────────────────────┐
 //!       └─► a kernel's run ──► rows ──► classify ──► the limit of most time ───┴─► right or wrong
 //! ```
 
@@ -31,9 +31,9 @@ pub struct Named {
     pub share: f64,
 }
 
-/// The limit in the name of a point, which is what stands before a colon.
+/// The limit that a point is built to have; `None` where it gives none, or none that there is.
 pub fn expected(point: &Point) -> Option<Limit> {
-    let (name, _) = point.label.split_once(':')?;
+    let name = point.limit.as_deref()?;
     Limit::ALL.into_iter().find(|limit| limit.name() == name)
 }
 
@@ -135,7 +135,7 @@ mod tests {
 
     fn experiment() -> Experiment {
         let text = "name = 'x'\nduration = '4s'\n[path]\nrate = '50mbit'\nrtt = '40ms'\n[[flow]]\ncc = 'cubic'\n\
-                    [[point]]\nname = 'rwnd: set by hand'\nhost = { rcvbuf = { fixed = '128KiB' } }\n\
+                    [[point]]\nname = 'rwnd: set by hand'\nlimit = 'rwnd'\nhost = { rcvbuf = { fixed = '128KiB' } }\n\
                     [[point]]\nname = 'no limit'\nflow = { count = 2 }";
         Experiment::from_toml(text).expect("valid")
     }

@@ -28,8 +28,8 @@ pub(crate) fn expected(point: &Point) -> Result<Limit, Error> {
     classifier_validation::expected(point).ok_or_else(|| {
         let names: Vec<&str> = Limit::ALL.iter().map(|limit| limit.name()).collect();
         Error::new(
-            format!("the name of point '{}' does not begin with a limit", point.label),
-            format!("write it as in 'rwnd: 256 KiB set by hand'; limits: {}", names.join(", ")),
+            format!("point '{}' does not give the limit that it is built to have", point.label),
+            format!("write it as limit = \"rwnd\" in its [[point]]; limits: {}", names.join(", ")),
         )
     })
 }

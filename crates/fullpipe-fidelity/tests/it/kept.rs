@@ -202,7 +202,7 @@ fn what_cannot_be_used_is_said() {
 
     let situations = ["--situations", &file, "--out", &name];
     let (error, hint) = refusal(1, fullpipe(&situations));
-    assert_eq!(error, "the name of point 'small' does not begin with a limit");
+    assert_eq!(error, "point 'small' does not give the limit that it is built to have");
     assert!(
         hint.ends_with("limits: app, receiver_app, rwnd, sndbuf, cwnd, slow_start, pacing, policer, link"),
         "{hint}"

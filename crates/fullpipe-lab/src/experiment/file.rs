@@ -151,6 +151,7 @@ impl PathFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct PointFile {
     pub(super) name: Option<String>,
+    pub(super) limit: Option<String>,
     #[serde(default)]
     pub(super) path: PathFile,
     #[serde(default)]

@@ -11,6 +11,7 @@
 //! ```toml
 //! [[point]]
 //! name = "4 MiB"                                 # optional; stands in the label and in `where`
+//! limit = "rwnd"                                 # optional; what the point is built to be limited by
 //! host = { sndbuf = "4MiB", rcvbuf = "4MiB" }
 //! ```
 //!
@@ -104,6 +105,8 @@ pub struct Point {
     /// Every field that the file gives, as written (`forward.` and `backward.` before a direction's,
     /// `flow2.` before those of the second `[[flow]]`), and `point` for the name of its `[[point]]`.
     pub parameters: BTreeMap<String, String>,
+    /// The limit that the point is built to have, as the file names it.
+    pub limit: Option<String>,
     /// The run; its seed is zero and comes from the repeat.
     pub scenario: Scenario,
 }

@@ -24,6 +24,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// The three tables that make a point, with the overrides of one `[[point]]` applied.
 struct Tables<'f> {
     name: Option<&'f str>,
+    limit: Option<&'f str>,
     path: PathFile,
     host: HostFile,
     flows: Vec<FlowFile>,
@@ -31,12 +32,19 @@ struct Tables<'f> {
 
 impl<'f> Tables<'f> {
     fn plain(file: &ExperimentFile) -> Self {
-        Self { name: None, path: file.path.clone(), host: file.host.clone(), flows: file.flow.clone() }
+        Self {
+            name: None,
+            limit: None,
+            path: file.path.clone(),
+            host: file.host.clone(),
+            flows: file.flow.clone(),
+        }
     }
 
     fn overlaid(file: &ExperimentFile, point: &'f PointFile) -> Self {
         Self {
             name: point.name.as_deref(),
+            limit: point.limit.as_deref(),
             path: file.path.overlaid(&point.path),
             host: file.host.overlaid(&point.host),
             flows: file.flow.iter().map(|flow| flow.overlaid(&point.flow)).collect(),
@@ -92,7 +100,8 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
                     "give each [[point]] its own name, and list no value twice",
                 ));
             }
-            points.push(Point { label, parameters, scenario });
+            let limit = tables.limit.map(str::to_owned);
+            points.push(Point { label, parameters, limit, scenario });
         }
     }
     Ok(points)
