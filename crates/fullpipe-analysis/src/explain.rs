@@ -14,6 +14,7 @@
 //! each finding says what it could not tell. A JSON log has RTT and receiver's window in each report;
 //! `told` has the rules that use them. A UDP log knows no windows at all: `udp`.
 
+mod assumption;
 mod candidates;
 mod facts;
 mod findings;
@@ -31,6 +32,11 @@ use crate::input::InputError;
 use crate::measurement::Protocol;
 use crate::segment::DEFAULT_MSS;
 use crate::stats::LossEstimate;
+use crate::thresholds::{
+    link, queue, rate,
+    window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
+};
+use assumption::{Assumption, sentences};
 use received::Received;
 use series::Series;
 
@@ -40,20 +46,12 @@ pub(crate) use facts::Facts;
 pub use facts::{HostFacts, SettingsSource};
 pub use findings::{BufferSource, Buffers, Excluded, Findings, Measured, RttSource, Sender};
 
-/// In flight over Cwnd above this: bound by the congestion window.
-const CWND_BOUND: f64 = 0.8;
-/// Below this: bound by something else.
-const NOT_CWND_BOUND: f64 = 0.7;
-/// A ratio that no grain of write blocks explains.
+/// Goodput over the rate of the link: more cannot be, whatever the log rounds.
+const MORE_THAN_THE_LINK: f64 = 1.05;
+/// In flight over Cwnd: a ratio that no grain of write blocks explains.
 const IMPOSSIBLE: f64 = 3.0;
-/// A ratio that deserves a remark.
-const SUSPICIOUS: f64 = 1.3;
-/// A ratio so low that an RTT in the wrong unit is likelier than a flow that uses so little of its window.
-const BARELY_USED: f64 = 0.1;
 /// Longer round trips than by three geostationary hops are a slip of the unit.
 const LONGEST_RTT: Duration = Duration::from_secs(10);
-/// A sender this close to what the line can carry as payload fills it.
-const FULL: f64 = 0.93;
 /// A ramp shorter than this share of the test is not worth a finding.
 const NOTABLE_RAMP: f64 = 0.05;
 /// Fewer intervals than this after the ramp carry no conclusion.
@@ -133,10 +131,12 @@ fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
     }
     let mean = facts.transfer.mean_rate();
     match facts.path.link {
-        Some(link) if mean.as_bps() as f64 > 1.05 * link.as_bps() as f64 => Err(InputError::new(
-            format!("the log's {mean} are more than the line's {link}"),
-            "check --link: gbit and mbit are bits, GB/s and MB/s are bytes",
-        )),
+        Some(link) if mean.as_bps() as f64 > MORE_THAN_THE_LINK * link.as_bps() as f64 => {
+            Err(InputError::new(
+                format!("the log's {mean} are more than the line's {link}"),
+                "check --link: gbit and mbit are bits, GB/s and MB/s are bytes",
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -177,7 +177,7 @@ struct Explainer<'a> {
     buffers: Buffers,
     cap: Option<Rate>,
     excluded: Vec<Excluded>,
-    assumptions: Vec<String>,
+    assumptions: Vec<Assumption>,
     notes: Vec<String>,
 }
 
@@ -237,7 +237,7 @@ impl<'a> Explainer<'a> {
             buffers: self.buffers,
             cap: self.cap,
             limits: Vec::new(),
-            assumptions: self.assumptions,
+            assumptions: sentences(&self.assumptions),
             notes: self.notes,
         }
     }
@@ -252,8 +252,8 @@ impl<'a> Explainer<'a> {
             (None, _) => self.without_cwnd(),
             (Some(ratio), _) if self.window_is_full(ratio) => self.told_window(ratio),
             (Some(_), _) if self.series.still_growing() => return vec![self.growing()],
-            (Some(ratio), _) if ratio > CWND_BOUND || self.moves_with_cwnd(ratio) => vec![self.cwnd(ratio)],
-            (Some(ratio), _) if ratio < NOT_CWND_BOUND => {
+            (Some(ratio), _) if ratio > FULL || self.moves_with_cwnd(ratio) => vec![self.cwnd(ratio)],
+            (Some(ratio), _) if ratio < FREE => {
                 self.exclude_cwnd(ratio);
                 self.exclude_window();
                 self.candidates()
@@ -262,7 +262,7 @@ impl<'a> Explainer<'a> {
                 let mut unclear = self.cwnd(ratio);
                 unclear.confidence = Confidence::Low;
                 unclear.could_not_tell.push(format!(
-                    "a ratio of {ratio:.2} lies between the marks of {NOT_CWND_BOUND} and {CWND_BOUND}: a window or \
+                    "a ratio of {ratio:.2} lies between the marks of {FREE} and {FULL}: a window or \
                      buffer close to Cwnd fits as well"
                 ));
                 let mut all = vec![unclear];
@@ -281,13 +281,13 @@ impl<'a> Explainer<'a> {
     fn fills(&self, link: Rate) -> bool {
         let mss = self.measured.mss.get() as f64;
         // IP and TCP headers with time stamps.
-        self.measured.steady.as_bps() as f64 >= FULL * link.as_bps() as f64 * mss / (mss + 52.0)
+        self.measured.steady.as_bps() as f64 >= link::FULL_IN_LOG * link.as_bps() as f64 * mss / (mss + 52.0)
     }
 
     /// Whether rate and Cwnd move in proportion. Where the log has its own RTT, that shows little of Cwnd in
     /// flight or much, whatever moves with what.
     fn moves_with_cwnd(&self, ratio: f64) -> bool {
-        self.series.follows_cwnd() && (self.measured.mean_rtt.is_none() || ratio >= NOT_CWND_BOUND)
+        self.series.follows_cwnd() && (self.measured.mean_rtt.is_none() || ratio >= FREE)
     }
 
     fn ramp_share(&self) -> f64 {
@@ -330,9 +330,9 @@ impl<'a> Explainer<'a> {
         let follows = self.series.follows_cwnd();
         let by_cwnd = self.series.rtt_by_cwnd().unwrap_or_default();
         let mut evidence = Vec::new();
-        if measured.rtt_source != RttSource::Bound && ratio >= NOT_CWND_BOUND {
+        if measured.rtt_source != RttSource::Bound && ratio >= FREE {
             evidence.push(format!(
-                "in flight (rate x RTT) is {ratio:.2} of Cwnd, median after the ramp: {} of {} (above {CWND_BOUND}: cwnd \
+                "in flight (rate x RTT) is {ratio:.2} of Cwnd, median after the ramp: {} of {} (above {FULL}: cwnd \
                  limits)",
                 measured.inflight,
                 measured.cwnd.unwrap_or_default()
@@ -356,7 +356,7 @@ impl<'a> Explainer<'a> {
             }
             match measured.mean_rtt {
                 Some(mean) => {
-                    let short = mean.as_secs_f64() < told::QUEUED * measured.rtt.as_secs_f64();
+                    let short = mean.as_secs_f64() < queue::STANDS * measured.rtt.as_secs_f64();
                     let whose =
                         if short { "hardly those of a long queue" } else { "perhaps those of a queue" };
                     evidence
@@ -368,7 +368,7 @@ impl<'a> Explainer<'a> {
                 )),
             }
         }
-        if measured.mean_rtt.is_none() && (ratio > SUSPICIOUS || (follows && ratio < NOT_CWND_BOUND)) {
+        if measured.mean_rtt.is_none() && (ratio > window::SUSPICIOUS_IN_LOG || (follows && ratio < FREE)) {
             self.notes.push(format!(
                 "rate and Cwnd move together as with an RTT of {by_cwnd}, not {}: a standing queue, or check --rtt",
                 measured.rtt
@@ -376,7 +376,9 @@ impl<'a> Explainer<'a> {
         }
         let confidence = match (measured.rtt_source, follows || self.window_has_room()) {
             _ if ratio > IMPOSSIBLE => Confidence::Low,
-            (RttSource::Given | RttSource::Log, true) if (CWND_BOUND..=SUSPICIOUS).contains(&ratio) => {
+            (RttSource::Given | RttSource::Log, true)
+                if (FULL..=window::SUSPICIOUS_IN_LOG).contains(&ratio) =>
+            {
                 Confidence::Certain
             }
             // Without an RTT, a ratio near one is no finding but how the bound was made.
@@ -439,7 +441,7 @@ impl<'a> Explainer<'a> {
     /// The sentence that every candidate of a flow with room in its window begins with.
     fn not_cwnd(&self, ratio: f64) -> String {
         format!(
-            "not cwnd, certain: in flight {} is {ratio:.2} of Cwnd {}, median after the ramp (below {NOT_CWND_BOUND})",
+            "not cwnd, certain: in flight {} is {ratio:.2} of Cwnd {}, median after the ramp (below {FREE})",
             self.measured.inflight,
             self.measured.cwnd.unwrap_or_default()
         )
@@ -448,14 +450,15 @@ impl<'a> Explainer<'a> {
     /// The control measurement as a ceiling; `None` when it does not lie below the line.
     fn control_cap(&mut self) -> Option<Rate> {
         let control = self.facts.hosts.control?;
-        if (control.as_bps() as f64) < 0.9 * self.measured.mean.as_bps() as f64 {
+        if (control.as_bps() as f64) < rate::CONTROL_TOO_LOW * self.measured.mean.as_bps() as f64 {
             self.notes.push(format!(
                 "the control measurement of {control} is below this log's {}, so it is no cap; it is left out",
                 self.measured.mean
             ));
             return None;
         }
-        let reaches_line = |link: &Rate| control.as_bps() as f64 >= 0.93 * link.as_bps() as f64;
+        let reaches_line =
+            |link: &Rate| control.as_bps() as f64 >= link::FULL_BY_CONTROL * link.as_bps() as f64;
         (!self.facts.path.link.is_some_and(|link| reaches_line(&link))).then_some(control)
     }
 }

@@ -35,6 +35,7 @@ pub mod segment;
 pub mod side_by_side;
 pub mod sockets;
 pub mod stats;
+mod thresholds;
 pub mod tune;
 pub mod whatif;
 

@@ -3,14 +3,13 @@
 //! A test over UDP sends at the rate it was told, whatever becomes of it. It shows what the path carries, and hides what TCP
 //! makes of the path: windows, buffers and the answer to loss are TCP's alone. So neither is read without the other.
 
+use crate::thresholds::loss;
 use fullpipe_units::{Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Of the rate, by which the two must differ to differ.
 const APART: f64 = 1.1;
-/// Of the datagrams, what may be lost where a rate still counts as carried.
-const CARRIED: f64 = 0.01;
 
 /// A test over TCP and one over UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -66,14 +65,14 @@ impl SideBySide {
                 self.tcp
             );
         }
-        if tcp > APART * udp && self.lost > CARRIED {
+        if tcp > APART * udp && self.lost > loss::CARRIED {
             return format!(
                 "UDP lost {lost:.2} % of {} and carried less than TCP ({} against {}): bursts overflow a queue, or \
                  something on the way treats UDP worse.",
                 self.offered, self.udp, self.tcp
             );
         }
-        if self.lost > CARRIED {
+        if self.lost > loss::CARRIED {
             return format!(
                 "UDP lost {lost:.2} % at {}: this is about what the path carries, and TCP gets it.",
                 self.offered

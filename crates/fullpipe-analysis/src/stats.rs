@@ -81,7 +81,12 @@ impl fmt::Display for LossEstimate {
 }
 
 /// Probability left out on each side of a 95 % interval.
+/// Source: what 95 % means.
 const TAIL: f64 = 0.025;
+/// Standard deviations on each side of the same interval, where the normal distribution is near enough.
+/// Source: the normal distribution.
+/// Unit: standard deviations
+const DEVIATIONS: f64 = 1.96;
 /// From here on the normal approximation is exact to more digits than anyone reads.
 const MANY: u64 = 100_000;
 
@@ -90,7 +95,7 @@ const MANY: u64 = 100_000;
 pub fn poisson_interval(events: u64) -> (f64, f64) {
     let n = events as f64;
     if events > MANY {
-        let half_width = 1.96 * n.sqrt();
+        let half_width = DEVIATIONS * n.sqrt();
         return (n - half_width, n + half_width);
     }
     let ln_factorial: f64 = (1..=events).map(|i| (i as f64).ln()).sum();

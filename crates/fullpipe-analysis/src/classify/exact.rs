@@ -29,6 +29,7 @@ use fullpipe_units::Duration;
 
 use super::spans::{self, Verdict, around};
 use super::{Basis, Classified, Confidence, Limit};
+use crate::thresholds::{pacing, time};
 
 /// Round trips on either side over which the stops of the sender are counted.
 const STOPS: u64 = 1;
@@ -39,10 +40,6 @@ const CYCLE: u64 = 4;
 /// Share of the time from which the path counts as never resting: BBR keeps a link busy so long while it
 /// drains, and while it makes up for a few percent of loss.
 const BUSY: f64 = 0.8;
-/// Percent of the most that a socket may be paced at: BBR paces one percent below what it measured there.
-const MARGIN: u64 = 98;
-/// Share of the time from which a window or buffer is what BBR's pacer follows.
-const FOLLOWED: f64 = 0.2;
 
 /// The limits of the flow of `rows`; `None` where the rows lack path or truth. The rows are in order of
 /// time and of one flow.
@@ -69,8 +66,9 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let (window, slow_start) =
         (spent(SendLimit::Cwnd) + spent(SendLimit::Recovery), spent(SendLimit::SlowStart));
     let pacing = spent(SendLimit::Pacing);
-    let capped =
-        sender.max_pacing_rate.is_some_and(|most| sender.pacing_rate >= Some(most.mul_div(MARGIN, 100)));
+    let capped = sender
+        .max_pacing_rate
+        .is_some_and(|most| sender.pacing_rate >= Some(most.mul_div(pacing::AT_MOST, 100)));
     // BBR has no threshold: below it, which is always, says nothing.
     let (control, starting) = match (by_rate, truth.status.phase) {
         (true, "Startup") => (0.0, slow_start + window + if capped { 0.0 } else { pacing }),
@@ -120,7 +118,7 @@ impl Stops {
         let all: f64 = self.0.iter().sum();
         let most = |a: SendLimit, b| if self.0[a as usize] >= self.0[b as usize] { a } else { b };
         let fuller = most(SendLimit::Rwnd, SendLimit::Sndbuf);
-        (self.0[fuller as usize] >= FOLLOWED * all).then_some(fuller)
+        (self.0[fuller as usize] >= time::FOLLOWED * all).then_some(fuller)
     }
 }
 

@@ -21,8 +21,12 @@ use crate::stats::LossEstimate;
 const FEWEST: usize = 3;
 /// How often chance may pass for a fixed rate.
 const MISTAKE: f64 = 0.001;
-/// Standard deviation of one even rank, and how many of them the mean of many exceeds so rarely.
+/// Standard deviation of a rank that is evenly spread over 0 to 1.
+/// Source: the square root of 1/12.
 const EVEN: f64 = 0.289;
+/// Standard deviations that the mean of many ranks exceeds as rarely as [`MISTAKE`].
+/// Source: the normal distribution.
+/// Unit: standard deviations
 const DEVIATIONS: f64 = 3.09;
 /// Up to so many losses the tail of their mean is a corner of a cube, above it is nearly a bell's.
 const FEW: usize = 6;

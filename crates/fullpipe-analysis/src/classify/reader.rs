@@ -20,18 +20,19 @@ use super::rules::{LONG, WIDE_ROWS, by_path, receive_window_is_full};
 use super::spans::around;
 use super::window::{Flow, Window};
 use super::{Confidence, Limit};
+use crate::thresholds::reader;
 
-/// Of what arrived and what is still offered, the part that waits to be read from which on its reader is behind.
-const UNREAD: f64 = 0.25;
 /// Of the largest window, the usual one of a reader that is behind.
 const SMALLER: f64 = 0.8;
 /// Of the largest window, what is not offered on the average of a reader that reads by the bufferful. A tenth and not a quarter, for an
-/// opening is told at once, and a closing with an ACK that is delayed. Measured: 26 % for such a reader; 0 to 6 % for readers that keep
+/// opening is told at once, and a closing with an ACK that is delayed.
+/// Source: `docs/LIVE.md`: 26 % for such a reader; 0 to 6 % for readers that keep
 /// up, and 14 % for one of them on a busy host.
 const CLOSED: f64 = 0.1;
 /// Of the largest window, what a smallest round trip carries if the reader costs more than the buffer. A buffer that is too small lets
-/// nearly all of it pass (measured: 0.8 to 0.98). One that grows by itself is twice of what its reader takes in a round trip, so a reader
+/// nearly all of it pass. One that grows by itself is twice of what its reader takes in a round trip, so a reader
 /// that is the limit stays below a half.
+/// Source: a small buffer was measured to let 0.8 to 0.98 pass; half of twice the buffer is the rest.
 const CARRIED: f64 = 0.5;
 /// Share of the rows in which the window is full that makes it the end of each cycle, and no accident.
 const BY_TURNS: f64 = 0.05;
@@ -41,7 +42,9 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
     let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
     let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);
     match unread {
-        Some(unread) if unread > UNREAD * (unread + window) => (Limit::ReceiverApp, Confidence::Certain),
+        Some(unread) if unread > reader::BEHIND * (unread + window) => {
+            (Limit::ReceiverApp, Confidence::Certain)
+        }
         Some(_) => (Limit::Rwnd, Confidence::Certain),
         None if shrank(flow, at, near) || costs_more_than_the_buffer(flow, at, CLOSED) => {
             (Limit::ReceiverApp, Confidence::Low)
@@ -58,7 +61,7 @@ pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidenc
     let by_turns = || flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS;
     match by_path(flow, at) {
         line @ (Limit::Link, Certain) => line,
-        _ if costs_more_than_the_buffer(flow, at, UNREAD) && by_turns() => (Limit::ReceiverApp, Low),
+        _ if costs_more_than_the_buffer(flow, at, reader::BEHIND) && by_turns() => (Limit::ReceiverApp, Low),
         // ACKs that come late while a window is closed stretch round trips as a queue does, and a window that opens at once lets
         // out what a short queue loses.
         (limit @ (Limit::Link | Limit::Policer), High) if by_turns() => (limit, Low),

@@ -25,6 +25,7 @@ use super::reader::{by_reader_or_path, whose_window};
 use super::spans::{Verdict, round_trip};
 use super::window::{Flow, Window, bps, over, stretch};
 use super::{Confidence, Limit};
+use crate::thresholds::{link, pacing, queue, send_buffer, window};
 
 /// Round trips on either side of a row over which its state is judged.
 const NEAR: u64 = 1;
@@ -35,17 +36,12 @@ pub(super) const WIDE_ROWS: usize = 8;
 /// Round trips on either side over which a share of losses is judged that comes in bursts.
 pub(super) const LONG: u64 = 32;
 /// Times the smoothed round trip that data is in flight where ACKs are withheld. Half of it may be chance: rows are few.
+/// Unit: round trips
 const LATE: f64 = 2.0;
 /// Round trips that a limit lasts at least between two spans of another.
 const BLIP: u64 = 2;
 /// Rows that it lasts at most without being one, where they are further apart.
 const BLIP_ROWS: usize = 2;
-/// In flight over a window from which on that window is full: what is left is less than what is sent at once.
-const FULL: f64 = 0.9;
-/// Taken over allowed memory of a send buffer: a blocked writer wakes when a third is free.
-const BLOCKED: f64 = 0.62;
-/// Percent of the most that a socket may be paced at from which on it is: BBR stays one percent below.
-const AT_MOST: u64 = 98;
 /// Share of the rows in which a sender waits for its buffer from which on that is no accident: a buffer about as large as
 /// cwnd and written in bursts is full of unsent data by turns. Path and window then decide nothing.
 const WAITS: f64 = 0.25;
@@ -53,14 +49,6 @@ const WAITS: f64 = 0.25;
 const WAITS_ROWS: usize = 3;
 /// Of the most that a socket may be paced at, what arrives when that is the limit.
 const AT_THE_CAP: f64 = 0.85;
-/// Of the line's payload rate, what arrives when the line is the limit.
-const AT_THE_LINE: f64 = 0.85;
-/// Below this share of the line's payload rate the line has room.
-const ROOM: f64 = 0.8;
-/// Smoothed over smallest RTT from which on a queue stands.
-pub(super) const QUEUE: f64 = 1.25;
-/// The same for a sender that keeps the queue empty but for its probes: the most of a few cycles.
-pub(super) const PROBED: f64 = 1.05;
 /// Of the typical rate, what is delivered while BBR itself holds back: it drains its queue at three quarters.
 const BELOW: f64 = 0.7;
 /// A rate whose round trips differ by less is steady.
@@ -69,6 +57,7 @@ const STEADY: f64 = 0.12;
 /// there are in a round trip that is worth counting.
 const CLOCK: f64 = 0.06;
 /// Segments in a round trip from which on a rate by round trips is more than small numbers.
+/// Unit: segments
 const COUNTED: f64 = 10.0;
 /// Share of the segments that is sent again from which on BBR's rate is the path's only if it is like a clock.
 const BEARABLE: f64 = 0.12;
@@ -162,7 +151,7 @@ fn data_waits(row: &Row) -> bool {
 }
 
 fn buffer_is_full(row: &Row) -> bool {
-    over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= BLOCKED)
+    over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= send_buffer::BLOCKED_IN_ROWS)
 }
 
 /// A kernel that fills the buffer of a woken writer takes more than it allows, and the writer comes back late:
@@ -178,14 +167,15 @@ fn waits_for_buffer(row: &Row) -> bool {
 
 pub(super) fn congestion_window_is_full(row: &Row) -> bool {
     let sender = &row.sender;
-    over(sender.inflight, sender.cwnd).is_some_and(|share| share >= FULL)
+    over(sender.inflight, sender.cwnd).is_some_and(|share| share >= window::FULL_IN_ROWS)
 }
 
 /// A closed window is full whatever is in flight, and so is one with less room than a segment.
 pub(super) fn receive_window_is_full(row: &Row) -> bool {
     let sender = &row.sender;
     let room = sender.rwnd.saturating_sub(sender.flight_size);
-    room < sender.mss || over(sender.flight_size, sender.rwnd).is_none_or(|share| share >= FULL)
+    room < sender.mss
+        || over(sender.flight_size, sender.rwnd).is_none_or(|share| share >= window::FULL_IN_ROWS)
 }
 
 fn in_slow_start(row: &Row) -> bool {
@@ -202,7 +192,9 @@ fn at_the_pacing_cap(near: &Window<'_>) -> bool {
     let capped = |row: &Row| {
         let sender = &row.sender;
         sender.max_pacing_rate.is_some_and(|most| {
-            sender.pacing_rate.is_some_and(|rate| rate.as_bps() >= most.mul_div(AT_MOST, 100).as_bps())
+            sender
+                .pacing_rate
+                .is_some_and(|rate| rate.as_bps() >= most.mul_div(pacing::AT_MOST, 100).as_bps())
         })
     };
     let most = near.least(|row| bps(row.sender.max_pacing_rate));
@@ -225,12 +217,12 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     let rates = wide.rates(|row| flow.by_rate && looks_for_min_rtt(row));
     let typical = rates.map_or_else(|| wide.rate(), |rates| rates.median);
     let full = flow.line_payload(flow.rows[at].sender.mss).map(|line| typical / line);
-    if full.is_some_and(|full| full >= AT_THE_LINE) {
+    if full.is_some_and(|full| full >= link::FULL_IN_ROWS) {
         return (Limit::Link, Certain);
     }
     // Below the line's rate, a fixed rate is somebody else's: that of a shaper or a policer.
     let (fixed, confidence) = match full {
-        Some(full) if full < ROOM => (Limit::Policer, High),
+        Some(full) if full < link::ROOM => (Limit::Policer, High),
         _ => (Limit::Link, if full.is_some() { High } else { Low }),
     };
     let steady = rates.is_some_and(|rates| rates.spread() < STEADY);
@@ -249,12 +241,12 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         }
         // The queue answers its probes, or it loses what it sends beyond the rate.
         return match wide.most(stretch) {
-            Some(most) if most >= PROBED => (fixed, confidence),
+            Some(most) if most >= queue::PROBED => (fixed, confidence),
             _ if full.is_none() => (Limit::Policer, Low),
             _ => (fixed, confidence),
         };
     }
-    if steady && wide.median(stretch).is_some_and(|stretch| stretch >= QUEUE) {
+    if steady && wide.median(stretch).is_some_and(|stretch| stretch >= queue::STANDS) {
         return (fixed, confidence.max(High));
     }
     if flow.losses().at_fixed_rate() {
@@ -262,7 +254,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         if answers_late(&wide) {
             return (Limit::Cwnd, Low);
         }
-        return (Limit::Policer, if full.is_some_and(|full| full < ROOM) { High } else { Low });
+        return (Limit::Policer, if full.is_some_and(|full| full < link::ROOM) { High } else { Low });
     }
     (Limit::Cwnd, High)
 }

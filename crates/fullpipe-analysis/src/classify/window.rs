@@ -15,6 +15,8 @@ use crate::segment::HEADERS;
 /// The kernel computes a pacing rate for a loss-based sender too: 1.2 windows a round trip, 2 in slow start.
 /// BBR's is half a window, a whole one in Startup.
 const PACED_BY_WINDOW: f64 = 1.1;
+/// Share of the rows: from this on, something holds for most of them.
+const MOSTLY: f64 = 0.5;
 
 /// One flow, and what is known of it as a whole.
 pub(super) struct Flow<'a> {
@@ -103,6 +105,7 @@ impl<'a> Flow<'a> {
     /// Whether the receive window goes on to be larger than it ever was, by a quarter within two round trips: one that a slow reader
     /// opens again does not, nor one whose buffer is at its end.
     pub(super) fn window_still_grows(&self, at: usize) -> bool {
+        /// Largest window two round trips later over that so far: above, it still grows.
         const LARGER: f64 = 1.25;
         let later = around(self.rows, at, 2, 1).end - 1;
         self.largest_window(later) >= LARGER * self.largest_window(at)
@@ -151,6 +154,8 @@ fn goes_by_rate(rows: &[Row]) -> bool {
 /// In Startup BBR paces at 2.89 times what was delivered. It leaves it once, when the rate stops
 /// growing; losses later can widen the gap again, so only the beginning counts.
 fn startup(rows: &[Row]) -> usize {
+    /// Pacing rate over what was delivered: above, BBR is in Startup.
+    /// Source: its gains are 2.89 there and 1.25 at most later; between them is chosen.
     const GAIN: f64 = 2.0;
     const GAIN_PERCENT: u32 = 200;
     let starting = |row: &&Row| {
@@ -197,7 +202,7 @@ impl Window<'_> {
 
     /// Whether `holds` for most rows.
     pub(super) fn mostly(&self, holds: impl Fn(&Row) -> bool) -> bool {
-        self.share(holds) >= 0.5
+        self.share(holds) >= MOSTLY
     }
 
     /// The median of a value, over the rows that have it.

@@ -11,6 +11,8 @@ use super::{Confidence, Finding, Judged, Limit};
 
 /// Rows further apart than this miss what happens between them.
 const COARSE: Duration = Duration::from_millis(150);
+/// Of the rows, those in which Cwnd is full: below, it is what BBR measures that holds the flow, not its window.
+const RARELY_FULL: f64 = 0.5;
 
 /// One finding a limit, the longest first, from the time since `from`; each is made when it is asked for.
 pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> impl Iterator<Item = Finding> {
@@ -106,7 +108,7 @@ impl Time<'_> {
     }
 
     fn queued(&self) -> bool {
-        self.median(stretch).is_some_and(|stretch| stretch >= super::rules::QUEUE)
+        self.median(stretch).is_some_and(|stretch| stretch >= crate::thresholds::queue::STANDS)
     }
 
     /// What speaks for it, and what is left open.
@@ -259,7 +261,7 @@ impl Time<'_> {
         if flow.by_rate {
             let repeated = Window { rows: flow.rows }.repeated();
             evidence.push(format!("{:.1} % of the segments were sent again", 100.0 * repeated));
-            if full < 0.5 && self.model().is_none() {
+            if full < RARELY_FULL && self.model().is_none() {
                 open.push("what BBR measures: its own estimates are not in the rows".into());
             }
             return;

@@ -8,16 +8,17 @@ use fullpipe_units::{Bytes, Duration, Rate};
 
 use super::series::Series;
 use super::{
-    BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, NOT_CWND_BOUND,
-    Sender,
+    BufferSource, Buffers, Confidence, Excluded, Explainer, Facts, Finding, Limit, Measured, Sender,
 };
 use crate::measurement::Role;
+use crate::thresholds::{queue, rate, send_buffer, window};
 
-/// Of a send buffer, at least this share is in flight: a blocked writer wakes when a third is free.
-const LEAST_USABLE: f64 = 0.67;
-/// What a transfer was measured to keep in flight: 3.93 of 4.19 MB.
+/// Of a send buffer, what is in flight on average while it limits.
+/// Source: 3.93 of 4.19 MB, measured.
 const TYPICAL_USABLE: f64 = 0.94;
 
+/// Of what is in flight, what a buffer must have held: rate x RTT has its grain.
+const SURELY_HELD: (u64, u64) = (9, 10);
 /// A prediction up to this factor above the measured rate still explains it: windows are not always full.
 const FIT: f64 = 1.4;
 /// A prediction may lie this far below the measured rate, for the log is coarse.
@@ -27,11 +28,10 @@ const SAME: f64 = 1.25;
 /// From this factor on it excludes a cap of the host.
 const EXCLUDES: f64 = 1.5;
 
-/// BBR that probes past a policer sends 7 % of its segments again, past a shaper with a queue of 1 BDP 1 %
-/// (`experiments/flow-cap.toml`). A tenth of the lesser is neither.
+/// Of the segments, what is retransmitted at a cap that drops: below, nothing was dropped there. BBR that probes past a policer
+/// retransmits 7 % of its segments, past a shaper with a queue of 1 BDP 1 %; a tenth of the lesser is neither.
+/// Source: `experiments/flow-cap.toml`.
 const DROPPED_AT_A_CAP: f64 = 0.001;
-/// The same shaper lets the RTT rise to twice that of the path; samples that stay within this show no queue.
-const NO_QUEUE: f64 = 1.1;
 
 /// The buffers to assume: the dump's, the kernel's defaults where it is silent, and never less than the log
 /// proves.
@@ -54,8 +54,8 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
         _ if default >= least => (default, BufferSource::KernelDefault),
         _ => (least, BufferSource::Log),
     };
-    let held = per_flow(measured.inflight, measured).mul_div(9, 10);
-    let full = measured.inflight_per_wnd.is_some_and(|ratio| ratio >= NOT_CWND_BOUND);
+    let held = per_flow(measured.inflight, measured).mul_div(SURELY_HELD.0, SURELY_HELD.1);
+    let full = measured.inflight_per_wnd.is_some_and(|ratio| ratio >= window::FREE_IN_LOG);
     let told = measured.snd_wnd.filter(|_| full).map(|wnd| rule.space(per_flow(wnd, measured)));
     let seen = series.largest_wnd().map_or(Bytes::ZERO, |wnd| per_flow(wnd, measured));
     let (rcvbuf, rcvbuf_source) = match (told, facts.measurement.hosts.set_buffers) {
@@ -87,7 +87,8 @@ impl Explainer<'_> {
         let window = self.ceiling(self.buffers.window());
         let sndbuf = self.ceiling(self.buffers.sndbuf);
         let rwnd_fits = fits(window.as_bps() as f64, window.as_bps() as f64, steady);
-        let sndbuf_fits = fits(LEAST_USABLE * sndbuf.as_bps() as f64, sndbuf.as_bps() as f64, steady);
+        let sndbuf_fits =
+            fits(send_buffer::LEAST_USABLE * sndbuf.as_bps() as f64, sndbuf.as_bps() as f64, steady);
         let control = self.control_verdict();
         let cap_excluded = control == Control::Excludes;
 
@@ -198,7 +199,7 @@ impl Explainer<'_> {
         let (control, steady) = (control.as_bps() as f64, self.measured.steady.as_bps() as f64);
         match control / steady {
             // `Explainer::control_cap` has said why it is left out.
-            ratio if ratio < 0.9 => Control::Unknown,
+            ratio if ratio < rate::CONTROL_TOO_LOW => Control::Unknown,
             ratio if ratio <= SAME => Control::Same,
             ratio if ratio >= EXCLUDES => Control::Excludes,
             _ => Control::Unknown,
@@ -298,7 +299,7 @@ impl Explainer<'_> {
 
     fn sndbuf(&self, ceiling: Rate, fits: bool, flat: bool) -> Finding {
         let Buffers { sndbuf, sndbuf_source, .. } = self.buffers;
-        let least = Rate::from_bps((LEAST_USABLE * ceiling.as_bps() as f64) as u64);
+        let least = Rate::from_bps((send_buffer::LEAST_USABLE * ceiling.as_bps() as f64) as u64);
         let mut evidence = self.common_evidence(flat);
         evidence.push(format!(
             "a send buffer of {sndbuf} holds data until it is acknowledged; with 0.67 to 1.0 of it in flight that is {least} \
@@ -349,7 +350,8 @@ impl Explainer<'_> {
             return (Cap::Any, 2.5);
         }
         let base = self.least_rtt().as_secs_f64();
-        let level = self.facts.transfer.rtt.is_some_and(|rtt| rtt.max.as_secs_f64() < NO_QUEUE * base);
+        let level =
+            self.facts.transfer.rtt.is_some_and(|rtt| rtt.max.as_secs_f64() < queue::NONE_IN_LOG * base);
         if level { (Cap::Host, 3.95) } else { (Cap::WithoutDrops, 2.8) }
     }
 

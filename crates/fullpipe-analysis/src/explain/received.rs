@@ -14,9 +14,7 @@ use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit};
 use crate::measurement::Measurement;
-
-/// Of what a receive buffer holds and may hold, what is unread while its reader falls behind.
-const BEHIND: f64 = 0.25;
+use crate::thresholds::reader;
 
 /// Of the samples, those in which the reader must have been behind for that to be what holds the transfer.
 const MOSTLY: f64 = 0.5;
@@ -46,7 +44,7 @@ impl Received {
         all().next()?;
         let behind = all().filter(|sample| {
             let unread = sample.receiver.unread.get() as f64;
-            unread > BEHIND * (unread + sample.window.get() as f64)
+            unread > reader::BEHIND * (unread + sample.window.get() as f64)
         });
         let ends = || streams.iter().filter_map(|samples| Some((samples.first()?, samples.last()?)));
         let arrived = |(first, last): (&Sample, &Sample)| {

@@ -3,36 +3,30 @@
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
 
-use super::{BARELY_USED, Explainer, RttSource, SUSPICIOUS, Sender};
+use super::assumption::Assumption;
+use super::{Explainer, RttSource, Sender};
 use crate::input::sysctl::HostSettings;
 use crate::measurement::Format;
 use crate::segment::DEFAULT_MSS;
+use crate::thresholds::window;
+
+/// In flight over Cwnd: so low that an RTT in the wrong unit is likelier than a flow that uses so little of its window.
+const BARELY_USED: f64 = 0.1;
 
 impl Explainer<'_> {
     pub(super) fn state_assumptions(&mut self) {
-        let how = match self.sender {
-            Sender::Named(a) => format!("congestion control {a}, as the log says"),
-            Sender::Inferred(Algorithm::Bbr1) => {
-                "congestion control BBR: Cwnd stays at two to three times what is in flight, and does not shrink at losses"
-                    .into()
-            }
-            Sender::Inferred(a) => format!(
-                "congestion control {a}: Cwnd falls at losses and climbs back, as loss-based controls do"
-            ),
-            Sender::Assumed(a) => format!("congestion control {a}, the kernel's default; the log does not tell"),
-        };
-        self.assumptions.push(how);
-        self.assumptions.extend(self.buffers.assumed());
-        self.assumptions.extend(self.facts.whose_dumps());
+        self.assumptions.push(self.sender.into());
+        self.assumptions.extend(self.buffers.assumed().map(Assumption::from));
+        self.assumptions.extend(self.facts.whose_dumps().into_iter().map(Assumption::from));
         if self.measured.rtt_source == RttSource::Bound {
-            self.assumptions.push(format!(
+            self.assume(format!(
                 "RTT {}: not given; more cannot be, as a window at most doubles each round trip and holds rate x RTT",
                 self.measured.rtt
             ));
         }
         if let (RttSource::Log, Some(own)) = (self.measured.rtt_source, self.facts.transfer.rtt) {
             let of_trace = self.facts.is_traced();
-            self.assumptions.push(if of_trace {
+            self.assume(if of_trace {
                 format!(
                     "the path's RTT is the connection's smallest, {}; a queue that stood from its first packet on would \
                      be taken for path (--rtt, by ping before the test, tells)",
@@ -47,17 +41,23 @@ impl Explainer<'_> {
             });
         }
         if let (Some(kernel), None) = (self.facts.measurement.hosts.kernel, self.known_kernel()) {
-            self.assumptions.push(format!("kernel {kernel} on both hosts, as on the one that wrote the log"));
+            self.assume(format!("kernel {kernel} on both hosts, as on the one that wrote the log"));
         }
         if self.facts.transfer.mss.is_none() {
-            self.assumptions.push(format!("segments of {} bytes", DEFAULT_MSS.get()));
+            self.assume(format!("segments of {} bytes", DEFAULT_MSS.get()));
         }
+    }
+
+    fn assume(&mut self, sentence: String) {
+        self.assumptions.push(sentence.into());
     }
 
     pub(super) fn state_notes(&mut self) {
         let (log, origin) = (self.facts.transfer, &self.facts.measurement.origin);
         let ratio = self.measured.inflight_per_cwnd;
-        if let Some(ratio) = ratio.filter(|ratio| *ratio > SUSPICIOUS && self.measured.mean_rtt.is_some()) {
+        if let Some(ratio) =
+            ratio.filter(|ratio| *ratio > window::SUSPICIOUS_IN_LOG && self.measured.mean_rtt.is_some())
+        {
             self.notes.push(format!(
                 "rate x RTT is {ratio:.1} times Cwnd: the samples at the ends of the intervals do not stand for the whole of them"
             ));

@@ -5,12 +5,47 @@ use std::fmt;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-use super::{Measured, NOT_CWND_BOUND, Sender};
+use super::{Measured, Sender};
 use crate::measurement::Transfer;
+use crate::thresholds::window;
 
 /// The rate has levelled off where it first reaches this share of the later median.
 const LEVEL: f64 = 0.7;
-/// Initial window of a connection: ten segments (RFC 6928).
+/// Length of an interval over the usual one: a shorter one, as the last often is, has a rate that means nothing.
+const WHOLE: f64 = 0.5;
+/// Difference of the receiver's window from its median, over the median: within, the window is constant.
+const CONSTANT_WINDOW: f64 = 0.125;
+/// Cwnd at the end of an interval over that before: above, the interval bounds the RTT by the doublings that it may hold.
+const RAMPS: f64 = 1.5;
+/// Largest Cwnd over smallest: below, the window varies too little for the rate to follow it.
+const VARIES: f64 = 1.3;
+/// Slope of log rate over log Cwnd, least and most: within, the rate goes with the window.
+const FOLLOWS: (f64, f64) = (0.6, 1.6);
+/// Correlation of the two: above, that is no coincidence.
+const CORRELATED: f64 = 0.7;
+/// Range between the quartiles of the rate, over its median: within, the rate is flat.
+const FLAT: f64 = 0.25;
+/// Cwnd at the end over Cwnd in the middle of a log without a loss: above, the window still grows.
+const WINDOW_GROWS: f64 = 1.5;
+/// The same of the rate, which must grow too.
+const RATE_GROWS: f64 = 1.3;
+/// Of the largest Cwnd: above, the window is still that of BBR's start.
+const START_WINDOW: f64 = 0.99;
+/// Round trips for which BBR must have kept that window. Its start ends after three without growth.
+/// Unit: round trips
+const START_KEPT: f64 = 10.0;
+/// Cwnd over in flight in BBR's start, least and most.
+/// Source: its gain of 2.89 (`BBRHighGain`); the range is chosen.
+const START_GAIN: (f64, f64) = (2.5, 3.4);
+/// Cwnd after losses over that before: below, the window has collapsed.
+const COLLAPSED: f64 = 0.9;
+/// Cwnd in and after a loss over that before: above, the sender keeps its window, as BBR does.
+const KEPT: f64 = 0.95;
+/// In flight over Cwnd of BBR: above. Its window is 2 BDP when steady and 2.89 in its start.
+const LEAST_OF_BBR: f64 = 0.25;
+/// Initial window of a connection: ten segments.
+/// Source: RFC 6928.
+/// Unit: bytes
 const INITIAL_WINDOW: f64 = 14_480.0;
 
 /// The intervals of a log, in seconds, bits and bytes.
@@ -44,7 +79,7 @@ impl Series {
         let usual = median(lengths);
         let has_cwnd = log.intervals.iter().all(|i| i.cwnd.is_some_and(|cwnd| !cwnd.is_zero()));
         // The last report often covers a few milliseconds, whose rate means nothing.
-        let whole = log.intervals.iter().filter(|i| i.length().as_secs_f64() >= 0.5 * usual);
+        let whole = log.intervals.iter().filter(|i| i.length().as_secs_f64() >= WHOLE * usual);
         let points: Vec<Point> = whole
             .map(|i| Point {
                 start: i.start.as_secs_f64(),
@@ -138,7 +173,7 @@ impl Series {
     /// end. The window of a receiver that reads slowly comes and goes.
     pub(super) fn wnd_is_constant(&self) -> bool {
         let middle = median(self.after().iter().map(|p| p.wnd).collect());
-        self.has_wnd && self.after().iter().all(|p| (p.wnd - middle).abs() <= middle / 8.0)
+        self.has_wnd && self.after().iter().all(|p| (p.wnd - middle).abs() <= CONSTANT_WINDOW * middle)
     }
 
     /// Median of in flight over the receiver's window after the ramp.
@@ -180,7 +215,7 @@ impl Series {
         let by_growth = before
             .zip(&self.points)
             .map(|(before, p)| (p.cwnd / before, p.length))
-            .filter(|(growth, _)| *growth > 1.5)
+            .filter(|(growth, _)| *growth > RAMPS)
             .map(|(growth, length)| length / growth.log2());
         Some(Duration::from_secs_f64(by_growth.fold(by_cwnd, f64::min)))
     }
@@ -190,12 +225,12 @@ impl Series {
         let cwnd = smoothed(self.after(), |p| p.cwnd);
         let rates = self.smooth_rates();
         let extremes = cwnd.iter().fold((f64::MAX, 0f64), |(low, high), c| (low.min(*c), high.max(*c)));
-        if !self.has_cwnd || extremes.1 < 1.3 * extremes.0 || rates.iter().any(|rate| *rate <= 0.0) {
+        if !self.has_cwnd || extremes.1 < VARIES * extremes.0 || rates.iter().any(|rate| *rate <= 0.0) {
             return false;
         }
         let ln = |values: &[f64]| values.iter().map(|v| v.ln()).collect::<Vec<_>>();
         let (slope, correlation) = regression(&ln(&cwnd), &ln(&rates));
-        (0.6..=1.6).contains(&slope) && correlation > 0.7
+        (FOLLOWS.0..=FOLLOWS.1).contains(&slope) && correlation > CORRELATED
     }
 
     /// Whether the rate after the ramp varies by no more than a quarter, between its quartiles.
@@ -203,7 +238,7 @@ impl Series {
         let mut rates = self.smooth_rates();
         rates.sort_by(f64::total_cmp);
         let at = |share: f64| rates[((rates.len() - 1) as f64 * share).round() as usize];
-        at(0.75) - at(0.25) <= 0.25 * at(0.5)
+        at(0.75) - at(0.25) <= FLAT * at(0.5)
     }
 
     /// Whether the window was still growing at the end, untouched by any loss.
@@ -212,7 +247,10 @@ impl Series {
         let (Some(last), Some(middle)) = (self.points.last(), self.points.get(self.points.len() / 2)) else {
             return false;
         };
-        self.has_cwnd && lossless && last.cwnd > 1.5 * middle.cwnd && last.rate > 1.3 * middle.rate
+        self.has_cwnd
+            && lossless
+            && last.cwnd > WINDOW_GROWS * middle.cwnd
+            && last.rate > RATE_GROWS * middle.rate
     }
 
     /// How long a BBR sender kept the window of its start, 2.89 times what is in flight, after the rate had
@@ -220,9 +258,10 @@ impl Series {
     pub(super) fn stays_in_startup(&self, rtt: Duration) -> Option<Duration> {
         let cwnd = self.after().iter().map(|p| p.cwnd).fold(0.0, f64::max);
         let inflight = self.inflight(rtt).get() as f64;
-        let held: f64 = self.after().iter().filter(|p| p.cwnd > 0.99 * cwnd).map(|p| p.length).sum();
-        let long = held > 10.0 * rtt.as_secs_f64();
-        (long && (2.5..=3.4).contains(&(cwnd / inflight))).then(|| Duration::from_secs_f64(held))
+        let held: f64 = self.after().iter().filter(|p| p.cwnd > START_WINDOW * cwnd).map(|p| p.length).sum();
+        let long = held > START_KEPT * rtt.as_secs_f64();
+        (long && (START_GAIN.0..=START_GAIN.1).contains(&(cwnd / inflight)))
+            .then(|| Duration::from_secs_f64(held))
     }
 
     /// The interval with the most retransmissions, and what the window did around it.
@@ -235,7 +274,7 @@ impl Series {
         // Repair may end after the last retransmission was sent.
         let after = self.points[last..].iter().take(2).map(|p| p.cwnd).fold(f64::MAX, f64::min);
         let episode = &self.points[first..=last];
-        (self.has_cwnd && after < 0.9 * before).then(|| Collapse {
+        (self.has_cwnd && after < COLLAPSED * before).then(|| Collapse {
             before: Bytes::new(before as u64),
             after: Bytes::new(after as u64),
             retransmits: episode.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits)),
@@ -259,10 +298,10 @@ impl Series {
             .filter(|w| w[1].retransmits > 0)
             .map(|w| (w[0].cwnd, w[1].cwnd, w[2].cwnd))
             .collect();
-        let kept = |(before, during, after): &(f64, f64, f64)| during.min(*after) > 0.95 * before;
+        let kept = |(before, during, after): &(f64, f64, f64)| during.min(*after) > KEPT * before;
         let ratio = measured.inflight_per_cwnd.unwrap_or(1.0);
         // A BBR window is 2 x BDP when steady and 2.89 x when the start never filled the path.
-        if ratio < NOT_CWND_BOUND && ratio > 0.25 && around.iter().any(kept) {
+        if ratio < window::FREE_IN_LOG && ratio > LEAST_OF_BBR && around.iter().any(kept) {
             return Sender::Inferred(Algorithm::Bbr1);
         }
         if around.iter().any(|w| !kept(w)) && self.collapse().is_some() {

@@ -11,16 +11,16 @@
 
 use fullpipe_units::{Duration, Rate};
 
-use super::{CWND_BOUND, Confidence, Excluded, Explainer, Finding, Limit, NOT_CWND_BOUND, SUSPICIOUS};
+use super::{Confidence, Excluded, Explainer, Finding, Limit};
+use crate::thresholds::{
+    link, queue,
+    window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
+};
 
-/// A mean RTT above this multiple of the least is a standing queue.
-pub(super) const QUEUED: f64 = 1.25;
 /// Below this the hosts' own scheduling is as long.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
 /// From this share of what iperf3 was told to send on, it sent what it was told.
 const AS_ORDERED: f64 = 0.97;
-/// Of the line: a queue at less than this stands somewhere else.
-const NEAR_THE_LINE: f64 = 0.8;
 
 /// What stands before the bottleneck.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl Explainer<'_> {
     pub(super) fn queue(&self) -> Option<Queue> {
         let mean = self.measured.mean_rtt?;
         let base = self.least_rtt();
-        let stands = mean.as_secs_f64() > QUEUED * base.as_secs_f64() && mean - base >= LEAST_QUEUE;
+        let stands = mean.as_secs_f64() > queue::STANDS * base.as_secs_f64() && mean - base >= LEAST_QUEUE;
         (stands && self.series.is_flat()).then_some(Queue { base, mean })
     }
 
@@ -57,9 +57,9 @@ impl Explainer<'_> {
             return self.candidates();
         };
         let steady = self.measured.steady;
-        let below_line = |link: &Rate| (steady.as_bps() as f64) < NEAR_THE_LINE * link.as_bps() as f64;
+        let below_line = |link: &Rate| (steady.as_bps() as f64) < link::ROOM * link.as_bps() as f64;
         let elsewhere = self.facts.path.link.filter(below_line);
-        let full = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio > CWND_BOUND);
+        let full = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio > FULL);
         let own = full(per_cwnd) || full(self.measured.inflight_per_wnd);
         let mut evidence = vec![format!(
             "{} while the rate is level at {steady}: a queue of {} stands",
@@ -136,7 +136,7 @@ impl Explainer<'_> {
 
     /// Whether the receiver's window is known to be the one that is full.
     pub(super) fn window_is_full(&self, per_cwnd: f64) -> bool {
-        self.measured.inflight_per_wnd.is_some_and(|ratio| ratio > CWND_BOUND && ratio > per_cwnd)
+        self.measured.inflight_per_wnd.is_some_and(|ratio| ratio > FULL && ratio > per_cwnd)
     }
 
     /// The receiver's window, where the log shows it full.
@@ -144,14 +144,14 @@ impl Explainer<'_> {
         let (Some(wnd), Some(ratio)) = (self.measured.snd_wnd, self.measured.inflight_per_wnd) else {
             return self.candidates();
         };
-        if self.measured.cwnd.is_some() && per_cwnd < NOT_CWND_BOUND {
+        if self.measured.cwnd.is_some() && per_cwnd < FREE {
             self.exclude_cwnd(per_cwnd);
         }
         let window = wnd.mul_div(1, self.measured.streams.max(1));
         let constant = self.series.wnd_is_constant();
         let mut evidence = vec![format!(
             "in flight (rate x RTT) is {ratio:.2} of the receiver's window, median after the ramp: {} of {wnd} (snd_wnd, \
-             above {CWND_BOUND}: it limits)",
+             above {FULL}: it limits)",
             self.measured.inflight
         )];
         evidence.extend(self.measured.cwnd.map(|cwnd| format!("Cwnd of {cwnd} would allow more")));
@@ -163,7 +163,7 @@ impl Explainer<'_> {
         } else {
             "the window comes and goes, as that of an application that reads in bursts, or of a buffer that still grows".into()
         });
-        let plain = constant && per_cwnd < NOT_CWND_BOUND && ratio <= SUSPICIOUS;
+        let plain = constant && per_cwnd < FREE && ratio <= window::SUSPICIOUS_IN_LOG;
         let rwnd = Finding {
             limit: Limit::Rwnd,
             what: format!("a receive window of {window} holds it"),
@@ -194,7 +194,7 @@ impl Explainer<'_> {
 
     /// Whether the log shows room in the receiver's window.
     pub(super) fn window_has_room(&self) -> bool {
-        self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < NOT_CWND_BOUND)
+        self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < FREE)
     }
 
     pub(super) fn exclude_window(&mut self) {
@@ -204,7 +204,7 @@ impl Explainer<'_> {
                 confidence: Confidence::Certain,
                 evidence: format!(
                     "not the receiver's window, certain: in flight {} is {ratio:.2} of snd_wnd {}, median after the ramp \
-                     (below {NOT_CWND_BOUND})",
+                     (below {FREE})",
                     self.measured.inflight,
                     self.measured.snd_wnd.unwrap_or_default()
                 ),

@@ -5,15 +5,14 @@ use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Rate};
 
+use super::assumption::{Assumption, CongestionControlBasis, sentences};
 use super::series::Series;
 use super::{
     BufferSource, Buffers, Confidence, Explainer, Facts, Finding, Findings, Limit, Measured, Sender,
 };
 use crate::classify::{Classification, agreement, classify, classify_capture, classify_streams, exact};
 use crate::measurement::packets::Packets;
-
-/// Of the time, what a buffer must have held the flow to be known by it.
-const HELD: f64 = 0.05;
+use crate::thresholds::time;
 
 /// Explains the flow of a trace.
 pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured) -> Findings {
@@ -62,14 +61,9 @@ pub(super) fn explain_capture(
     notes.extend(classification.notes.iter().cloned());
     if !classification.goes_by_rate {
         // What the log's own reader says of it is of logs without packets.
-        assumptions.retain(|assumed| !assumed.starts_with("congestion control "));
-        assumptions.insert(
-            0,
-            format!(
-                "congestion control {}: packets do not name it, and what is in flight does not show BBR",
-                Algorithm::Cubic
-            ),
-        );
+        assumptions.retain(|assumed| !matches!(assumed, Assumption::CongestionControl(..)));
+        let of_packets = Assumption::CongestionControl(Algorithm::Cubic, CongestionControlBasis::Packets);
+        assumptions.insert(0, of_packets);
     }
     findings(facts, measured, classification, Told { buffers, cap, assumptions, notes })
 }
@@ -78,7 +72,7 @@ pub(super) fn explain_capture(
 struct Told {
     buffers: Buffers,
     cap: Option<Rate>,
-    assumptions: Vec<String>,
+    assumptions: Vec<Assumption>,
     notes: Vec<String>,
 }
 
@@ -97,7 +91,7 @@ fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: 
         sender: named.map_or(Sender::Inferred(inferred), Sender::Named),
         buffers,
         limits: found.intervals,
-        assumptions,
+        assumptions: sentences(&assumptions),
         notes,
     }
 }
@@ -159,7 +153,10 @@ fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
 /// What the rows say of the buffers, in place of `base` where that says less.
 pub(super) fn buffers(base: Buffers, streams: &[&[Row]], classification: &Classification) -> Buffers {
     let held = |limit: Limit| {
-        classification.findings.iter().any(|finding| finding.limit == limit && finding.share >= HELD)
+        classification
+            .findings
+            .iter()
+            .any(|finding| finding.limit == limit && finding.share >= time::SHOWS_A_BUFFER)
     };
     let rows = || streams.iter().copied().flatten();
     let largest = |of: fn(&Row) -> Option<Bytes>| rows().filter_map(of).max().unwrap_or_default();

@@ -14,11 +14,12 @@ use crate::laws::{loss_based_rate, loss_to_fill};
 use crate::measurement::{Datagrams, Transfer};
 use crate::segment::DEFAULT_MSS;
 use crate::stats::LossEstimate;
+use crate::thresholds::{link, loss};
 
-/// Less lost than this is no limit of a test at its present rate, though TCP may starve on it.
-const CLEAN: f64 = 0.01;
-/// Above this no TCP gets through.
-const MOST_LOSS: f64 = 0.5;
+/// Upper end of the 95 % interval of a count of which none was seen.
+/// Source: the Poisson distribution.
+/// Unit: losses
+const NONE_SEEN: f64 = 3.7;
 /// Of a packet of 1500 bytes, what IP leaves to UDP; larger datagrams travel in several packets.
 const FRAGMENT: u64 = 1480;
 /// IP and UDP headers.
@@ -33,7 +34,7 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let unheard = || "what arrived is not in the log, so the path's loss is not known".to_owned();
     let datagrams = log.datagrams.ok_or_else(unheard)?;
     let lost = datagrams.lost.ok_or_else(unheard)?;
-    if datagrams.lost_share().is_some_and(|share| share > MOST_LOSS) {
+    if datagrams.lost_share().is_some_and(|share| share > loss::MOST.as_f64()) {
         return Err("more than half was lost: the test overran something, and TCP would not send so".into());
     }
     let (sent, size) = sent_as(log, datagrams);
@@ -150,8 +151,7 @@ fn on_paper(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
 fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
     let (rtt, link, loss) = (facts.path.rtt?, facts.path.link?, path_loss(facts).ok()?);
     let fill = loss_to_fill(rtt, link, measured.mss);
-    // Of a count of zero the upper end of the 95 % interval is 3.7.
-    let enough = (3.7 / fill).ceil();
+    let enough = (NONE_SEEN / fill).ceil();
     (loss.low.as_f64() < fill && loss.high.as_f64() > fill).then(|| {
         format!(
             "whether the path loses less than the {} at which a loss-based sender fills this line: that takes {enough:.2e} \
@@ -178,7 +178,7 @@ fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec
             "{lost} of {} datagrams were lost: {} (95 %: {} to {})",
             datagrams.total, loss.rate, loss.low, loss.high
         ));
-        if lost > 0 && share < CLEAN {
+        if lost > 0 && share < loss::CARRIED {
             evidence.push(
                 "little for UDP and much for TCP: a loss-based sender on a long path is held down by a few losses in a million"
                     .into(),
@@ -220,7 +220,7 @@ fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec
             next_test: Some(format!("take the receiver's log, or let the test end; then {tcp}")),
             ..base
         }],
-        Some(share) if share < CLEAN => vec![Finding {
+        Some(share) if share < loss::CARRIED => vec![Finding {
             what: match datagrams.lost {
                 Some(0) => "a UDP test: all arrived, which says nothing of TCP".into(),
                 _ => format!("a UDP test: {:.2} % arrived, which says nothing of TCP", 100.0 * (1.0 - share)),
@@ -235,7 +235,7 @@ fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec
 /// More was sent than arrived: something on the way is full, or the receiver.
 fn lossy(facts: &Facts<'_>, measured: &Measured, base: Finding) -> Vec<Finding> {
     let arrived = measured.mean;
-    let near_line = |link: Rate| arrived.as_bps() as f64 >= 0.9 * link.as_bps() as f64;
+    let near_line = |link: Rate| arrived.as_bps() as f64 >= link::FULL_OVER_UDP * link.as_bps() as f64;
     let mut path = Finding {
         limit: Limit::Link,
         what: "the path drops part of a UDP stream".into(),

@@ -155,6 +155,7 @@ pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
 }
 
 /// The longest test that iperf3 can be asked for is a day; ten years leaves room.
+/// Unit: seconds
 const LONGEST_SECONDS: f64 = 3.2e8;
 
 /// A point in time within a test; `None` for what cannot be.

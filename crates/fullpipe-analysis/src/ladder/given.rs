@@ -4,9 +4,8 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Duration, Probability};
 
 use super::model::{Effort, Model};
+pub(crate) use crate::thresholds::loss::MOST as MOST_LOSS;
 
-/// At a greater loss no TCP gets through.
-pub(crate) const MOST_LOSS: Probability = Probability::from_ratio(1, 2);
 /// Above this a simulation is no longer an answer while one waits.
 const TOO_MANY_PACKETS: u64 = 100_000_000;
 /// Seeds of each state.

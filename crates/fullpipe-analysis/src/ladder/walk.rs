@@ -10,16 +10,7 @@ use super::rung::{Rung, Source};
 use crate::advice;
 use crate::classify::Limit;
 use crate::remedy::{State, catalogue};
-
-/// Of the line: what is above counts as having reached it.
-const AT_THE_LINE: f64 = 0.93;
-/// Of a window's or buffer's ceiling: what is above counts as held by it.
-const AT_THE_CEILING: f64 = 0.7;
-/// Of a run's time spent stopped by a window or buffer: above this it counts as held by it.
-const HELD: f64 = 0.2;
-
-/// A remedy may seem to cost this much, for runs and log have their chances.
-const SETBACK: (u64, u64) = (20, 19);
+use crate::thresholds::{link, rate, time, window};
 
 /// What the simulation says of one state.
 #[derive(Clone, Debug)]
@@ -95,7 +86,8 @@ pub(super) fn walk(
     while let Some(last) = rungs.last() {
         // A remedy that alone makes it worse is no step, but all together may be one.
         let all = model.all_changed();
-        let better = |next: &&Predicted| next.steady.mul_div(SETBACK.0, SETBACK.1) >= last.lasting();
+        let better =
+            |next: &&Predicted| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= last.lasting();
         let steps = next_states(state, last.limit).flat_map(|next| [next, all]);
         let mut possible = steps.filter_map(|next| predicted.iter().find(|p| p.state == next));
         let Some(next) = possible.find(better) else { break };
@@ -135,7 +127,7 @@ fn next_states(state: State, limit: Limit) -> impl Iterator<Item = State> {
 fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
     let Predicted { state, steady, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
-    if fraction(model.ceiling()) >= AT_THE_LINE {
+    if fraction(model.ceiling()) >= link::FULL_SIMULATED {
         return if model.path.cap.is_some() { Limit::Policer } else { Limit::Link };
     }
     let share = |limit: SendLimit| shares[limit as usize];
@@ -147,8 +139,8 @@ fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
     };
     let by_cwnd = share(SendLimit::Cwnd) + share(SendLimit::Recovery) + share(SendLimit::SlowStart);
     let paces = state.cc.goes_by_rate();
-    let stopped = held > HELD.max(by_cwnd);
-    if stopped || (paces && fraction(ceiling) >= AT_THE_CEILING) {
+    let stopped = held > time::HELD_SIMULATED.max(by_cwnd);
+    if stopped || (paces && fraction(ceiling) >= window::FULL_SIMULATED) {
         held_by
     } else if paces {
         Limit::Pacing

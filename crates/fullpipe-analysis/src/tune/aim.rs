@@ -148,8 +148,11 @@ impl Stated {
         };
         let Envelope { schema, end, .. } = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
-            // JSON, and none of our documents.
-            Err(error) if error.is_data() => Envelope::default(),
+            // JSON, but no object, so none of our documents.
+            Err(error) if error.is_data() && !text.trim_start().starts_with('{') => Envelope::default(),
+            Err(error) if error.is_data() => {
+                return Err(refuse(format!("it is no report of diagnose: {error}")));
+            }
             Err(error) => {
                 let mut events = text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
                 // Events, of which the last is the end.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::thresholds::rate;
 use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -28,9 +29,6 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A gain below this share is not worth a setting.
-const WORTH: (u64, u64) = (21, 20);
-
 /// Judges by rank, for few runs have no distribution: where nothing changed, n runs are all above n others with
 /// a chance of 1 in 20 for n = 3, and 1 in 70 for n = 4.
 pub fn judge(before: &[Rate], after: &[Rate]) -> Verdict {
@@ -39,7 +37,7 @@ pub fn judge(before: &[Rate], after: &[Rate]) -> Verdict {
     let (Some(best_before), Some(worst_after)) = (before.iter().max(), after.iter().min()) else {
         return Verdict::Unclear;
     };
-    let worth = mean(after) > Rate::from_bps(mean(before)).mul_div(WORTH.0, WORTH.1).as_bps();
+    let worth = mean(after) > Rate::from_bps(mean(before)).mul_div(rate::WORTH.0, rate::WORTH.1).as_bps();
     match (worth, worst_after > best_before) {
         (true, true) => Verdict::Gain,
         (true, false) => Verdict::Unclear,

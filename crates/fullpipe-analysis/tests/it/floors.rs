@@ -32,7 +32,7 @@ const CRATES: [Tested; 2] = [
 
 const ANALYSIS: [(&str, &[&str]); 7] = [
     // Measurements as values; formulas and constants that every module uses.
-    ("input", &["input", "json", "laws", "measurement", "path_facts", "segment", "stats"]),
+    ("input", &["input", "json", "laws", "measurement", "path_facts", "segment", "stats", "thresholds"]),
     // Limits over time: of a recorded flow, of a running flow, of all sockets of a host.
     ("classify", &["classify", "demand", "latency", "live", "sockets"]),
     // Findings: what limits a run, and why.

@@ -13,6 +13,7 @@ mod packets;
 mod situation;
 mod situations;
 mod tapped;
+mod thresholds;
 mod told;
 mod tune;
 mod udp;

@@ -213,7 +213,7 @@ fn a_report_gives_the_path_and_says_what_is_out_of_reach() {
     let stated = Stated::parse(&report("app")).unwrap();
     let plan = planned(&host(&[]), &Aim { stated, ..aim("0.1%") });
     assert!(plan.items.is_empty(), "{:?}", plan.items);
-    for text in ["", "[]", "{}", r#"{"schema": "fullpipe.whatif/1"}"#, "null"] {
+    for text in ["", "[]", "{}", r#"{"schema": "fullpipe.whatif/1"}"#, "null", r#"{"schema": 1}"#] {
         assert!(Stated::parse(text).is_err(), "{text}");
     }
 }

@@ -26,11 +26,12 @@ use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Instant, Rate};
 
 use super::reader::{by_reader_or_path, whose_window};
-use super::rules::{PROBED, WIDE, WIDE_ROWS, by_path, without_blips};
+use super::rules::{WIDE, WIDE_ROWS, by_path, without_blips};
 use super::spans::{self, Verdict, around, round_trip};
 use super::window::{Flow, Window, median, stretch};
 use super::{Basis, Classification, Confidence, Limit, Past, SocketFacts, losses};
 use crate::measurement::packets::{self, Sample, Side};
+use crate::thresholds::queue;
 
 /// Round trips on either side over which packets are counted.
 const NEAR: u64 = 1;
@@ -48,12 +49,15 @@ const PATIENCE: u64 = 2;
 const SHORT: u64 = 16;
 /// Share of the packets that leave at once after an ACK from which on ACKs release them.
 const CLOCKED: f64 = 0.6;
-/// Seconds between ACKs from which on that is no chance: it is three times what "at once" means.
+/// Time between ACKs from which on that is no chance: it is three times what "at once" means.
+/// Unit: seconds
 const CLOSEST: f64 = 150e-6;
 /// In flight after losses over before: above this the sender bears them, as BBR does.
 const BEARS: f64 = 0.9;
 /// What is in flight stays the same if it differs by less than this part of itself.
 const FLAT: f64 = 0.08;
+/// The quantiles between which that is measured.
+const MIDDLE: (f64, f64) = (0.1, 0.9);
 
 /// The limits over time of the connection that a capture explains, by what its packets show; `line` is the rate of
 /// the line, where it is known.
@@ -207,7 +211,7 @@ impl<'a> Packets<'a> {
             told if short => (Limit::App, if told.is_some() { High } else { Low }),
             // BBR's probes show in the round trip where the path holds it.
             told => match flow.window(at, WIDE, WIDE_ROWS).most(stretch) {
-                Some(most) if most >= PROBED => by_path(rated, at),
+                Some(most) if most >= queue::PROBED => by_path(rated, at),
                 _ if told.is_some() => (Limit::Pacing, Low),
                 _ if flat => (Limit::Sndbuf, Low),
                 _ => (Limit::Cwnd, Low),
@@ -337,7 +341,7 @@ fn is_flat(window: Window<'_>, mss: u64) -> bool {
     let mut values: Vec<f64> = window.rows.iter().map(|row| row.sender.cwnd.get() as f64).collect();
     values.sort_by(f64::total_cmp);
     let at = |share: f64| values[((values.len() - 1) as f64 * share) as usize];
-    !values.is_empty() && at(0.9) - at(0.1) <= (FLAT * at(0.5)).max((2 * mss) as f64)
+    !values.is_empty() && at(MIDDLE.1) - at(MIDDLE.0) <= (FLAT * at(0.5)).max((2 * mss) as f64)
 }
 
 #[cfg(test)]

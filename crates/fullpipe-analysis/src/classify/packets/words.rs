@@ -4,11 +4,11 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::Packets;
 use crate::classify::losses::Losses;
-use crate::classify::rules::QUEUE;
 use crate::classify::tally::{self, Tally};
 use crate::classify::window::payload;
 use crate::classify::{Classified, Finding, Limit};
 use crate::measurement::packets::{Sample, Side};
+use crate::thresholds::queue;
 
 /// One finding a limit, the longest first.
 pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: &Losses) -> Vec<Finding> {
@@ -89,7 +89,8 @@ impl Time<'_> {
     }
 
     fn queued(&self) -> bool {
-        self.round_trips().is_some_and(|(usual, least)| usual.as_secs_f64() >= QUEUE * least.as_secs_f64())
+        self.round_trips()
+            .is_some_and(|(usual, least)| usual.as_secs_f64() >= queue::STANDS * least.as_secs_f64())
     }
 
     fn round_trip(&self) -> Option<String> {

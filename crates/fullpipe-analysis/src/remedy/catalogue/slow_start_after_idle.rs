@@ -10,6 +10,7 @@ use crate::remedy::{
     Change, Command, Commands, Cost, Decision, Gain, Host, HostCase, Part, Proposal, Remedy, Scope, Usage,
     Way, What,
 };
+use crate::thresholds::rate;
 
 pub(super) static REMEDY: Remedy = Remedy {
     name: "slow_start_after_idle",
@@ -37,8 +38,6 @@ const COST: Cost = Cost::Words("a whole window at once after a pause, if the pat
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
 /// A burst that is looked at is a BDP, which takes the whole window, and no more than this.
 const LARGEST_BURST: Bytes = Bytes::from_mib(8);
-/// A time that becomes shorter by less than this share is no gain.
-const WORTH: (u64, u64) = (19, 20);
 
 fn switch_off() -> Command {
     Command::set(Host::Sender, KEY, "0", "1", None)
@@ -65,11 +64,13 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let burst = host.case.bdp.min(LARGEST_BURST);
     let took = |state| host.trials.burst_after_pause(state, burst);
     let gain = match took(reached).zip(took(reached.with(REMEDY.change))) {
-        Some((before, after)) if after < before.mul_div(WORTH.0, WORTH.1) => Gain::time(
-            format!("a burst of {burst} after a pause takes {after} instead of {before} (simulated)"),
-            before,
-            after,
-        ),
+        Some((before, after)) if after < before.mul_div(rate::TIME_WORTH.0, rate::TIME_WORTH.1) => {
+            Gain::time(
+                format!("a burst of {burst} after a pause takes {after} instead of {before} (simulated)"),
+                before,
+                after,
+            )
+        }
         Some((before, _)) => {
             return left(format!("a burst of {burst} after a pause takes {before} either way (simulated)"));
         }

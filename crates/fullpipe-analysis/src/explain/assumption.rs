@@ -1,0 +1,77 @@
+//! What a diagnosis takes for granted, typed where a rule has to recognise it.
+
+use std::fmt;
+
+use fullpipe_tcp::cc::Algorithm;
+
+use super::Sender;
+
+/// Something that is taken for granted.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Assumption {
+    /// The sender's congestion control.
+    CongestionControl(Algorithm, CongestionControlBasis),
+    /// Anything else, as a sentence: no rule asks for it.
+    Other(String),
+}
+
+/// Why a sender is taken to have its congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CongestionControlBasis {
+    /// The log names it.
+    Named,
+    /// Its window over time shows it.
+    Window,
+    /// Nothing shows it: it is the kernel's default.
+    Default,
+    /// Packets do not name it, and what is in flight does not show BBR.
+    Packets,
+}
+
+impl From<Sender> for Assumption {
+    fn from(sender: Sender) -> Self {
+        let basis = match sender {
+            Sender::Named(_) => CongestionControlBasis::Named,
+            Sender::Inferred(_) => CongestionControlBasis::Window,
+            Sender::Assumed(_) => CongestionControlBasis::Default,
+        };
+        Self::CongestionControl(sender.algorithm(), basis)
+    }
+}
+
+impl From<String> for Assumption {
+    fn from(sentence: String) -> Self {
+        Self::Other(sentence)
+    }
+}
+
+impl fmt::Display for Assumption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (algorithm, basis) = match self {
+            Self::CongestionControl(algorithm, basis) => (*algorithm, *basis),
+            Self::Other(sentence) => return f.write_str(sentence),
+        };
+        match (basis, algorithm) {
+            (CongestionControlBasis::Named, _) => write!(f, "congestion control {algorithm}, as the log says"),
+            (CongestionControlBasis::Window, Algorithm::Bbr1) => f.write_str(
+                "congestion control BBR: Cwnd stays at two to three times what is in flight, and does not shrink at losses",
+            ),
+            (CongestionControlBasis::Window, _) => write!(
+                f,
+                "congestion control {algorithm}: Cwnd falls at losses and climbs back, as loss-based controls do"
+            ),
+            (CongestionControlBasis::Default, _) => {
+                write!(f, "congestion control {algorithm}, the kernel's default; the log does not tell")
+            }
+            (CongestionControlBasis::Packets, _) => write!(
+                f,
+                "congestion control {algorithm}: packets do not name it, and what is in flight does not show BBR"
+            ),
+        }
+    }
+}
+
+/// The sentences of a document.
+pub(super) fn sentences(assumptions: &[Assumption]) -> Vec<String> {
+    assumptions.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,258 @@
+//! `docs/THRESHOLDS.md` is what the sources say: every ratio by which a rule decides, with its meaning and measurement.
+//!
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-analysis --test it thresholds::` writes it anew.
+//!
+//! Listed are all constants in `src/thresholds.rs`, and elsewhere those of type `f64`, `(f64, f64)` and `(u64, u64)`, which are
+//! ratios unless `Unit:` in their comment says otherwise.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+
+/// The file of the shared thresholds.
+const SHARED: &str = "thresholds.rs";
+/// Modules that draw and print, whose numbers decide nothing, and unit tests with what they are made from.
+const LEFT_OUT: [&str; 4] = ["report/html", "tests.rs", "made.rs", "samples.rs"];
+
+/// A constant.
+#[derive(Debug, PartialEq)]
+struct Threshold {
+    file: String,
+    /// The module within the file, of a shared one.
+    group: String,
+    name: String,
+    value: String,
+    unit: String,
+    meaning: String,
+    source: String,
+}
+
+/// The comment of an item, from the attributes before it.
+#[derive(Default)]
+struct Comment {
+    lines: Vec<String>,
+    is_test: bool,
+}
+
+impl Comment {
+    fn read(&mut self, attribute: &Group) {
+        let tokens: Vec<TokenTree> = attribute.stream().into_iter().collect();
+        match tokens.as_slice() {
+            [TokenTree::Ident(word), _, TokenTree::Literal(text)] if word == "doc" => {
+                let text = text.to_string();
+                let text = text.trim_start_matches('r').trim_matches('#').trim_matches('"').trim();
+                self.lines.push(text.replace("\\\"", "\"").replace("\\'", "'"));
+            }
+            [TokenTree::Ident(word), TokenTree::Group(of)] if word == "cfg" => {
+                self.is_test |= of.stream().to_string() == "test";
+            }
+            _ => {}
+        }
+    }
+
+    /// Meaning, source and unit. A part goes from its word to the next.
+    fn parts(&self) -> [String; 3] {
+        let mut parts = [const { String::new() }; 3];
+        let mut part = 0;
+        for line in &self.lines {
+            let line = if let Some(source) = line.strip_prefix("Source: ") {
+                part = 1;
+                source
+            } else if let Some(unit) = line.strip_prefix("Unit: ") {
+                part = 2;
+                unit
+            } else {
+                line
+            };
+            parts[part] += if parts[part].is_empty() || line.is_empty() { "" } else { " " };
+            parts[part] += line;
+        }
+        parts.map(|text| text.replace("[`", "`").replace("`]", "`").replace('|', "\\|"))
+    }
+}
+
+/// Adds the thresholds among `tokens`, which stand in `file` and there in module `group`.
+fn read(tokens: TokenStream, file: &str, group: &str, found: &mut Vec<Threshold>) {
+    let tokens: Vec<TokenTree> = tokens.into_iter().collect();
+    let mut comment = Comment::default();
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        at += 1;
+        match token {
+            TokenTree::Punct(mark) if mark.as_char() == '#' => {
+                if let Some(TokenTree::Group(attribute)) = tokens.get(at) {
+                    comment.read(attribute);
+                    at += 1;
+                }
+            }
+            TokenTree::Ident(word) if word == "mod" && !comment.is_test => {
+                if let (Some(TokenTree::Ident(_)), Some(TokenTree::Group(body))) =
+                    (tokens.get(at), tokens.get(at + 1))
+                {
+                    let title = comment.parts()[0].trim_end_matches('.').to_owned();
+                    read(body.stream(), file, &title, found);
+                    at += 2;
+                }
+                comment = Comment::default();
+            }
+            TokenTree::Ident(word) if word == "const" => {
+                let end =
+                    tokens[at..].iter().position(|token| is(token, ';')).map_or(tokens.len(), |end| at + end);
+                if let Some(threshold) = constant(&tokens[at..end], &comment, file, group) {
+                    found.push(threshold);
+                    at = end;
+                }
+                comment = Comment::default();
+            }
+            // `pub` and its scope stand between a comment and its item.
+            TokenTree::Ident(word) if word == "pub" => {}
+            TokenTree::Group(scope) if scope.delimiter() == Delimiter::Parenthesis => {
+                read(scope.stream(), file, group, found);
+            }
+            TokenTree::Group(body) => {
+                if !comment.is_test {
+                    read(body.stream(), file, group, found);
+                }
+                comment = Comment::default();
+            }
+            TokenTree::Punct(mark) if mark.as_char() == ';' => comment = Comment::default(),
+            _ => {}
+        }
+    }
+}
+
+fn is(token: &TokenTree, mark: char) -> bool {
+    matches!(token, TokenTree::Punct(found) if found.as_char() == mark)
+}
+
+/// `NAME: f64 = 0.5` as a threshold.
+fn constant(tokens: &[TokenTree], comment: &Comment, file: &str, group: &str) -> Option<Threshold> {
+    let [TokenTree::Ident(name), colon, rest @ ..] = tokens else { return None };
+    let equals = rest.iter().position(|token| is(token, '=')).filter(|_| is(colon, ':'))?;
+    let text = |tokens: &[TokenTree]| {
+        let text = tokens.iter().cloned().collect::<TokenStream>().to_string();
+        text.replace(" :: ", "::").replace(" (", "(").replace(" , ", ", ")
+    };
+    let (kind, value) = (text(&rest[..equals]), text(&rest[equals + 1..]));
+    let is_ratio = ["f64", "(f64, f64)", "(u64, u64)"].contains(&kind.as_str());
+    if !is_ratio && file != SHARED {
+        return None;
+    }
+    let [meaning, source, unit] = comment.parts();
+    Some(Threshold {
+        file: file.into(),
+        group: group.into(),
+        name: name.to_string(),
+        value: match value.trim_start_matches("Probability::from_ratio").trim_matches(['(', ')']) {
+            pair if kind != "f64" && kind != "(f64, f64)" => pair.replace(", ", "/"),
+            pair if kind == "(f64, f64)" => pair.replace(", ", " to "),
+            value => value.to_owned(),
+        },
+        unit: if unit.is_empty() { "ratio".into() } else { unit },
+        meaning,
+        source,
+    })
+}
+
+fn thresholds() -> Vec<Threshold> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    list(&src, &mut files);
+    files.sort();
+    let mut found = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(&src).expect("below").to_str().expect("text").replace('\\', "/");
+        if LEFT_OUT.iter().any(|part| name.contains(part)) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("a source");
+        read(text.parse().expect("Rust"), &name, "", &mut found);
+    }
+    found
+}
+
+fn list(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            list(&path, files);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn page(thresholds: &[Threshold]) -> String {
+    let mut text = String::from(
+        "# Thresholds\n\n\
+         Every ratio by which the explainer, the classifier, the ladder and the plan decide. This page is written from the\n\
+         sources by a test:\n\n    \
+         FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-analysis --test it thresholds::\n\n\
+         Ratios that two modules use stand in `crates/fullpipe-analysis/src/thresholds.rs`, by physical effect. A rule's own stand\n\
+         beside the rule. Where the measurement of a rule's own value is not known, it was chosen.\n",
+    );
+    let (shared, own): (Vec<_>, Vec<_>) = thresholds.iter().partition(|threshold| threshold.file == SHARED);
+    let mut section = |level: &str, titles: &dyn Fn(&Threshold) -> String, thresholds: &[&Threshold]| {
+        let mut last = String::new();
+        for threshold in thresholds {
+            let Threshold { name, value, unit, meaning, source, .. } = threshold;
+            let title = titles(threshold);
+            if title != last {
+                // Writing to a string does not fail.
+                let _ = writeln!(
+                    text,
+                    "\n{level} {title}\n\n| name | value | unit | meaning | measurement |\n|---|---|---|---|---|"
+                );
+                last = title;
+            }
+            let source =
+                if source.is_empty() { "chosen, not measured" } else { source.trim_end_matches('.') };
+            let _ = writeln!(text, "| `{name}` | {value} | {unit} | {meaning} | {source} |");
+        }
+    };
+    section("##", &|threshold| threshold.group.clone(), &shared);
+    section("##", &|threshold| format!("Of `{}` alone", threshold.file), &own);
+    text
+}
+
+#[test]
+fn the_page_is_current() {
+    let page = page(&thresholds());
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/THRESHOLDS.md");
+    if std::env::var_os("FULLPIPE_UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&file, &page).expect("a page");
+    }
+    assert!(fs::read_to_string(&file).unwrap_or_default() == page, "docs/THRESHOLDS.md is not current");
+}
+
+#[test]
+fn each_threshold_says_what_it_is() {
+    for Threshold { file, name, meaning, source, group, .. } in thresholds() {
+        assert!(!meaning.is_empty(), "{file}: {name} has no comment");
+        let is_shared = file == SHARED;
+        assert!(!is_shared || !source.is_empty(), "{file}: {name} does not say where its value comes from");
+        assert!(
+            !is_shared || !group.is_empty(),
+            "{file}: the module of {name} does not say which effect it is"
+        );
+    }
+}
+
+#[test]
+fn constants_are_found_where_they_stand() {
+    let text = "/// A `|`.\n/// Source: of\n/// two lines.\npub(crate) const A: f64 = 0.5;\nconst COUNT: u64 = 3;\n\
+                fn f() { /// Inner.\n/// Unit: segments\nconst B: (u64, u64) = (4, 5); }\n\
+                #[cfg(test)] mod tests { const C: f64 = 1.0; }";
+    let mut found = Vec::new();
+    read(text.parse().expect("Rust"), "x.rs", "", &mut found);
+    let found: Vec<_> = found
+        .iter()
+        .map(|t| [&t.name, &t.value, &t.unit, &t.meaning, &t.source].map(String::as_str))
+        .collect();
+    assert_eq!(
+        found,
+        [["A", "0.5", "ratio", "A `\\|`.", "of two lines."], ["B", "4/5", "segments", "Inner.", ""]]
+    );
+}
