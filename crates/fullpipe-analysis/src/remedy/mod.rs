@@ -141,9 +141,9 @@ impl Remedy {
         matches!(self.usage, Usage::Ladder { by_rule } if by_rule(case))
     }
 
-    /// Whether it was taken between these states.
+    /// Whether it was taken between these states: what it sets differs.
     pub fn is_between(&self, before: State, after: State) -> bool {
-        !before.has(self.change) && after.has(self.change)
+        after.without(self.change, before) != after
     }
 }
 

@@ -23,9 +23,7 @@ pub(super) struct Items {
 /// A defect of the simulator.
 pub(super) fn items(host: &HostCase<'_>, aim: &Aim) -> Result<Items, RunPanicked> {
     let (mut proposals, mut left) = (Vec::new(), Vec::new());
-    for (remedy, part) in
-        catalogue::ALL.into_iter().flat_map(|remedy| remedy.parts.iter().map(move |part| (remedy, part)))
-    {
+    for (remedy, part) in catalogue::parts() {
         let Some(plan) = part.plan else { continue };
         match plan(host)? {
             Decision::Propose(proposal) => proposals.push(PlannedItem::new(remedy, part, *proposal)),

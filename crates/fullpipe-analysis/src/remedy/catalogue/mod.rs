@@ -12,7 +12,7 @@ mod notsent_lowat;
 mod qdisc;
 mod slow_start_after_idle;
 
-use super::{Remedy, What};
+use super::{Part, Remedy, What};
 use crate::classify::Limit;
 
 /// All.
@@ -30,6 +30,11 @@ pub static ALL: [&Remedy; 12] = [
     &application::BUFFERS,
     &application::PACING,
 ];
+
+/// The parts of all, each with its remedy.
+pub fn parts() -> impl Iterator<Item = (&'static Remedy, &'static Part)> {
+    ALL.into_iter().flat_map(|remedy| remedy.parts.iter().map(move |part| (remedy, part)))
+}
 
 /// Those that the ladder climbs with.
 pub fn of_ladder() -> impl DoubleEndedIterator<Item = &'static Remedy> {
@@ -57,8 +62,8 @@ pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
 
 /// What is applied if it is asked for by name, narrowest scope first.
 pub fn on_request() -> Vec<What> {
-    let parts = ALL.into_iter().filter(|remedy| remedy.is_on_request()).flat_map(|remedy| remedy.parts);
-    let mut parts: Vec<_> = parts.collect();
+    let mut parts: Vec<_> =
+        parts().filter(|(remedy, _)| remedy.is_on_request()).map(|(_, part)| part).collect();
     parts.sort_by_key(|part| part.scope);
     parts.into_iter().map(|part| part.what).collect()
 }
@@ -72,7 +77,7 @@ mod tests {
     use super::*;
     use crate::input::sysctl::HostSettings;
     use crate::remedy::made::case;
-    use crate::remedy::{Change, Command, Commands, Mechanism, Part, State};
+    use crate::remedy::{Change, Command, Commands, Mechanism, State};
 
     /// What a part runs on hosts of which nothing is known but that every switch is off.
     fn commands(remedy: &Remedy, part: &Part) -> Vec<Command> {
@@ -91,9 +96,7 @@ mod tests {
 
     #[test]
     fn every_part_has_commands_with_an_undo_or_says_why_it_has_none() {
-        for (remedy, part) in
-            ALL.into_iter().flat_map(|remedy| remedy.parts.iter().map(move |part| (remedy, part)))
-        {
+        for (remedy, part) in parts() {
             let (commands, what) = (commands(remedy, part), part.what);
             let state = State::present(Algorithm::Cubic).with(remedy.change);
             assert!(!(part.cost)(&case(), state).to_string().is_empty(), "{what}");
@@ -126,8 +129,8 @@ mod tests {
     fn names_are_unique_and_every_remedy_has_a_part_and_a_title() {
         let names: BTreeSet<_> = ALL.iter().map(|remedy| remedy.name).collect();
         assert_eq!(names.len(), ALL.len());
-        let planned = || ALL.iter().flat_map(|remedy| remedy.parts).filter(|part| part.plan.is_some());
-        let whats: BTreeSet<_> = planned().map(|part| part.what).collect();
+        let planned = || parts().filter(|(_, part)| part.plan.is_some());
+        let whats: BTreeSet<_> = planned().map(|(_, part)| part.what).collect();
         assert_eq!(whats.len(), planned().count(), "an item of a plan has one remedy");
         for remedy in ALL {
             assert!(!remedy.parts.is_empty(), "{}", remedy.name);
