@@ -27,8 +27,8 @@ const BLACK_HOLE_FLOOR: u64 = 48;
 pub(super) const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
 impl Sender {
-    /// A packet of this connection, over which data may flow, exceeds the `mtu` of a link, in bytes with the IP header. True if segments become smaller: a message can
-    /// make them nothing else, and no smaller than a floor.
+    /// A packet exceeds the `mtu` of a link, in bytes with the IP header, while data may flow. True if segments become smaller: a
+    /// message can make them nothing else, and no smaller than a floor.
     pub(in crate::conn) fn narrow_path(&mut self, now: Instant, mtu: u64) -> bool {
         let mtu = match self.config.ip {
             IpVersion::V4 => mtu.max(LEAST_IPV4),
