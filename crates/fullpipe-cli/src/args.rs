@@ -30,46 +30,46 @@ Examples:
 
 Exit codes:
   0  done
-  1  the input cannot be used, or the run went wrong
+  1  unusable input, or a failed run
   2  wrong usage
-  3  the other end of a measurement cannot be reached, refuses or breaks off
-  4  this process may not make network namespaces or TUN devices, look at another's sockets, or change this host
-  5  done, and with --check an expectation is not met
-  6  tune: a change did not succeed, and is taken back
+  3  the other end of a measurement is unreachable, refuses, or disconnects
+  4  missing permission: namespaces, TUN devices, sockets of other processes, or changes to this host
+  5  done, but an expectation of --check is not met
+  6  tune: a change failed and was reverted
 
-emu exits as its command does.";
+emu exits with the exit code of its command.";
 
-/// Finds out which limit holds a TCP transfer back, and what lies behind it.
+/// Find the limit that holds a TCP transfer back, and the limits behind it
 #[derive(Debug, Parser)]
 #[command(name = "fullpipe", version, max_term_width = 100, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    /// Colour the text; auto is on a terminal, unless NO_COLOR is set or TERM is dumb
+    /// Colour the output; auto colours on a terminal unless NO_COLOR is set or TERM is dumb
     #[arg(long, global = true, display_order = 100, value_name = "WHEN", value_enum, default_value_t)]
     pub(crate) color: Color,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Name what holds a transfer back, and simulate what lies behind it
+    /// Name the limit of a transfer and simulate the limits behind it
     Diagnose(DiagnoseArgs),
-    /// Calculate what a path lets a transfer reach, and simulate the remedies
+    /// Calculate what a transfer can reach on a given path, and simulate the remedies
     Whatif(WhatifArgs),
     /// Run an experiment and print its results
     Run(RunArgs),
     /// Run a command behind an emulated path
     Emu(EmuArgs),
-    /// Serve what holds the connections of this host to Prometheus
+    /// Export per-connection TCP limits of this host as Prometheus metrics
     Exporter(ExporterArgs),
-    /// Measure to or as an iperf3 server, and name what holds the transfer back
+    /// Run an iperf3 test or server, and name the limit of the transfer
     Iperf3(Box<Iperf3Args>),
-    /// Plan what to change on a host, try it, and take it back
+    /// Plan, try, confirm and roll back TCP tuning of a host
     Tune(TuneArgs),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions(CompletionsArgs),
-    /// Print a manual page, as troff
+    /// Print a manual page as troff
     Man(ManArgs),
 }
 
@@ -82,23 +82,23 @@ Examples:
   while sleep 0.1; do ss -tmi dst 192.0.2.7; done > ss.txt
   fullpipe diagnose ss.txt
 
-HOST[:PORT] is an iperf3 server, to which one stream of TCP is measured for 10 to 30 s. What is there as a file, or
-has a / or the ending of a log in its name, is a file and no host.
+HOST[:PORT] is an iperf3 server; fullpipe measures one TCP stream to it for 10 to 30 s. A name is taken
+as a file if that file exists, or if the name contains a / or ends like a log.
 
-With --pid, --dst or --watch the sockets of running applications are looked at, which are not touched;
-Ctrl-C ends the sampling, and what was sampled is diagnosed.
+With --pid, --dst or --watch, fullpipe samples the sockets of running applications without touching
+them. Ctrl-C ends the sampling; the samples are then diagnosed.
 
 Exit codes:
   0  done
-  1  the input cannot be used, or there is nothing to look at
+  1  unusable input, or no connection to sample
   2  wrong usage
-  3  the iperf3 server cannot be reached, refuses or breaks off
-  4  the process may not look at that process's files";
+  3  the iperf3 server is unreachable, refuses, or disconnects
+  4  missing permission to read that process's files";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = DIAGNOSE_EXAMPLE)]
 pub(crate) struct DiagnoseArgs {
-    /// The output of iperf3 on the sending host, of ss -ti or ss -tmi, a capture (pcap, pcapng), a trace of fullpipe run,
+    /// Output of iperf3 (from the sending host) or of ss -tmi, a capture (pcap, pcapng), a trace of fullpipe run,
     /// - for standard input, or HOST[:PORT] of an iperf3 server to measure to
     #[arg(required_unless_present_any = ["pid", "dst", "watch"], conflicts_with_all = ["pid", "dst", "watch"])]
     file: Option<String>,
@@ -106,51 +106,51 @@ pub(crate) struct DiagnoseArgs {
     #[command(flatten)]
     pub(crate) sockets: SocketArgs,
 
-    /// Rate of the line, as 1gbit
+    /// Rate of the link, for example 1gbit
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Round-trip time of the idle path, as 210ms; bounded from the log when left out
+    /// Round-trip time of the idle path, for example 210ms [default: bounded from the log]
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Option<Duration>,
 
-    /// Kernel settings of the host on which the log was made: a file with the output of sysctl -a, or local
-    /// for this host's; they stand for both hosts without --peer-sysctl
+    /// Kernel settings of the host that made the log: a file with the output of sysctl -a, or local for this
+    /// host. Without --peer-sysctl they are assumed for both hosts
     #[arg(long, value_name = "FILE|local")]
     pub(crate) sysctl: Option<String>,
 
-    /// Kernel settings of the other host: the receiver's of a sender's log, the sender's of a receiver's (-R)
+    /// Kernel settings of the other host: the receiver for a sender's log, the sender for a receiver's log (-R)
     #[arg(long, value_name = "FILE|local")]
     pub(crate) peer_sysctl: Option<String>,
 
-    /// Kernel of the hosts, as 6.8
+    /// Kernel version of the hosts, for example 6.8
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
-    /// What one flow of the same host reaches on a local network, as 940mbit; or, with a HOST to measure to, a near
-    /// iperf3 server to measure that with
+    /// Rate that one flow of the same host reaches on a local network, for example 940mbit; when measuring to a
+    /// HOST, a nearby iperf3 server to measure that rate
     #[arg(long, value_name = "RATE|HOST", value_parser = control)]
     pub(crate) control: Option<Control>,
 
-    /// Of a trace with several points, the one with this label; the first when left out
+    /// Label of the point to read from a trace with several points [default: the first]
     #[arg(long, value_name = "LABEL")]
     pub(crate) point: Option<String>,
 
-    /// Of a point with several runs, the one with this seed; the first when left out
+    /// Seed of the run to read from a trace with several runs [default: the first]
     #[arg(long, value_name = "SEED")]
     pub(crate) seed: Option<u64>,
 
-    /// Of a run with several flows, or of several connections, the one with this number; the first flow when left
-    /// out, and the largest connection
+    /// Number of the flow or connection to diagnose [default: the first flow of a trace, otherwise the largest
+    /// connection]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) flow: Option<u32>,
 
-    /// With --watch, or to play a trace back: rate, windows and buffers as bars, and what holds the flow at each moment; q
-    /// quits, f or space freezes
+    /// Show rate, windows, buffers and the current limit as a live view, with --watch or for a trace; q quits, f or
+    /// space freezes
     #[arg(long)]
     pub(crate) tui: bool,
 
-    /// Also write a report to FILE: one HTML page with charts that needs no network
+    /// Also write an HTML report with charts to FILE; it needs no network
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
@@ -203,28 +203,28 @@ impl DiagnoseArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SocketArgs {
-    /// Instead of an input, look at the connections of the process with this number
-    #[arg(long, value_name = "NUMBER")]
+    /// Sample the connections of the process with this ID instead of reading an input
+    #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
-    /// Look at the connections to this address or name, with a port or to any; may be given several times
+    /// Sample the connections to this host, on any port or on the given one; repeatable
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) dst: Vec<String>,
 
-    /// Go on and print a line an interval for each connection that moves, instead of diagnosing the largest; without --pid
-    /// and --dst those of all connections
+    /// Print one line per interval for each connection that moves data, instead of diagnosing the largest one;
+    /// without --pid and --dst, watch all connections
     #[arg(long)]
     pub(crate) watch: bool,
 
-    /// How long to look; 10s when left out, and with --watch until Ctrl-C
+    /// Duration of the sampling [default: 10s; with --watch until Ctrl-C]
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) length: Option<Duration>,
 
-    /// Length of an interval of --watch
+    /// Length of the intervals of --watch
     #[arg(long, short, value_name = "TIME", default_value = "1s", requires = "watch")]
     pub(crate) interval: Duration,
 
-    /// With --watch, an object a line and connection
+    /// With --watch, print one JSON object per connection and interval
     #[arg(long, requires = "watch")]
     pub(crate) jsonl: bool,
 }
@@ -238,7 +238,7 @@ impl SocketArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct OutputArgs {
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 
@@ -255,11 +255,12 @@ impl OutputArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DemandArgs {
-    /// What the application wants to send, as 150mbit: tells on which rung its queue grows, and how fast
+    /// Rate that the application offers, for example 150mbit: report on which rung its queue grows, and how fast
     #[arg(long, value_name = "RATE")]
     pub(crate) offered: Option<Rate>,
 
-    /// Memory that the application's queue may take, as 2GiB; with --sysctl local on the sender what it has left
+    /// Memory available to the application's queue, for example 2GiB [default with --sysctl local on the sender:
+    /// its free memory]
     #[arg(long, value_name = "SIZE", requires = "offered")]
     pub(crate) memory: Option<Bytes>,
 }
@@ -285,29 +286,29 @@ Example:
 
 Exit codes:
   0  done
-  1  no path has such values
+  1  values that no path can have
   2  wrong usage";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = WHATIF_EXAMPLE)]
 pub(crate) struct WhatifArgs {
-    /// Rate of the line, as 1gbit
+    /// Rate of the link, for example 1gbit
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Rate,
 
-    /// Round-trip time of the idle path, as 210ms
+    /// Round-trip time of the idle path, for example 210ms
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Duration,
 
-    /// Share of the packets that is lost, as 20ppm or 1.5%
+    /// Packet loss probability, for example 20ppm or 1.5%
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, as 4MiB; the kernel's defaults when left out
+    /// tcp_wmem[2] of the sender and tcp_rmem[2] of the receiver, for example 4MiB [default: the kernel's]
     #[arg(long, value_name = "SIZE")]
     pub(crate) buffers: Option<Bytes>,
 
-    /// Kernel of both hosts, as 6.8
+    /// Kernel version of both hosts, for example 6.8
     #[arg(long, value_name = "VERSION")]
     pub(crate) kernel: Option<KernelVersion>,
 
@@ -326,36 +327,36 @@ const RUN_EXAMPLE: &str = "\
 Example:
   fullpipe run experiments/weak-network.toml --repeat 3 --out results
 
-Ctrl-C lets the runs under way finish, then prints and writes what there is; again, it ends at once.
-In the file, duration and every field of path, host and flow may be a list or a range.
+The first Ctrl-C waits for the current runs and prints the results so far; the second exits at once.
+In FILE, duration and every field of path, host and flow may be a list or a range.
 
 Exit codes:
   0  done
-  1  the input cannot be used, or the run went wrong
+  1  unusable input, or a failed run
   2  wrong usage
-  4  emu: this process may not make network namespaces or TUN devices
-  5  done, and with --check an expectation is not met or a run of emu is not valid
+  4  emu: missing permission to create network namespaces or TUN devices
+  5  done, but with --check an expectation is not met or a run of emu is not valid
   130  interrupted";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = RUN_EXAMPLE)]
 pub(crate) struct RunArgs {
-    /// The experiment, a TOML file
+    /// Experiment to run (TOML)
     pub(crate) file: PathBuf,
 
-    /// Where to run it: the simulator, or kernel TCP on an emulated path; live is not built yet
+    /// World to run in: the simulator, or kernel TCP on an emulated path; live is not available yet
     #[arg(long, value_enum, default_value_t)]
     pub(crate) world: World,
 
-    /// How packets leave the kernel in emu: one by one, or as super-packets, which reaches higher rates
+    /// In emu, pass packets one by one (plain), or as super-packets for higher rates (offload)
     #[arg(long, value_enum)]
     pub(crate) datapath: Option<DatapathName>,
 
-    /// Fail with exit code 5 unless every expectation of the file is met
+    /// Exit with code 5 unless every [[expect]] of the file is met
     #[arg(long)]
     pub(crate) check: bool,
 
-    /// What to print; jsonl is one object a run, each as soon as the run has finished
+    /// Output format; jsonl prints one JSON object per run as soon as the run ends
     #[arg(long, value_enum, default_value_t)]
     format: RunFormat,
 
@@ -363,23 +364,24 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
-    /// Also write result.json, results.csv (a row a flow and run), results.jsonl (an object a run) and trace.csv to DIR
+    /// Also write result.json, results.csv (one row per flow and run), results.jsonl (one object per run) and
+    /// trace.csv to DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Also write a report to FILE: one HTML page with charts that needs no network
+    /// Also write an HTML report with charts to FILE; it needs no network
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Also write the packets of the first run (first point, first seed) to FILE, as a capture at the sender; sim and emu
+    /// Also write the packets of the first run (first point, first seed) to FILE, as captured at the sender
     #[arg(long, value_name = "FILE")]
     pub(crate) pcapng: Option<PathBuf>,
 
-    /// First seed, instead of the file's
+    /// First seed, overrides the file
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 
-    /// Seeds per point, instead of the file's
+    /// Number of seeds per point, overrides the file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) repeat: Option<u64>,
 }
@@ -397,52 +399,52 @@ Examples:
   fullpipe emu --rate 10mbit --rtt 50ms --serve 'python3 -m http.server 80' -- \\
       sh -c 'curl -o page http://$FULLPIPE_PEER/'
 
-The command runs in a network namespace of its own with the address 198.18.0.1
-(FULLPIPE_ADDR). All it sends crosses the path to a second namespace, 198.18.0.2
-(FULLPIPE_PEER), where --serve runs; nothing else can be reached from there. Loss and
-the queue are those of the direction to the peer. Under sudo both commands run as the
-user who called it. What they leave running ends with them, and with fullpipe however it
-ends: each has a PID namespace, in which it is process 2 and sees no others.
+The command runs in a private network namespace with the address 198.18.0.1
+(FULLPIPE_ADDR). Its traffic crosses the emulated path to a second namespace with the
+address 198.18.0.2 (FULLPIPE_PEER), where --serve runs; no other host is reachable.
+--loss and --queue apply to the direction towards the peer. Under sudo, both commands
+run as the user who called sudo. Each command has a private PID namespace: its child
+processes are killed when it ends, and when fullpipe ends for any reason.
 
 Exit codes:
-  that of the command, 128 + N when signal N ended it, or
-  1    the path or the server could not be started
+  the exit code of the command; 128 + N if signal N ended it; or
+  1    the path or the server failed to start
   2    wrong usage
-  4    this process may not make network namespaces or TUN devices
-  127  there is no such command";
+  4    missing permission to create network namespaces or TUN devices
+  127  command not found";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EMU_EXAMPLE)]
 pub(crate) struct EmuArgs {
-    /// Rate of the link in both directions, as 340mbit
+    /// Rate of the link in both directions, for example 340mbit
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Rate,
 
-    /// Round-trip time of the idle path, as 140ms
+    /// Round-trip time of the idle path, for example 140ms
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Duration,
 
-    /// Share of the packets to the peer that is lost, as 20ppm or 1.5%
+    /// Packet loss probability towards the peer, for example 20ppm or 1.5%
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// What may wait before the link to the peer, as 1bdp or 4MiB
+    /// Queue before the link towards the peer, for example 1bdp or 4MiB
     #[arg(long, value_name = "SIZE", default_value = "1bdp")]
     pub(crate) queue: Amount,
 
-    /// What the losses derive from
+    /// Seed for random packet loss
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// How packets leave the kernel: one by one, or as super-packets, which reaches higher rates
+    /// Pass packets one by one (plain), or as super-packets for higher rates (offload)
     #[arg(long, value_enum, default_value_t)]
     pub(crate) datapath: DatapathName,
 
-    /// A shell command that runs at the peer as long as the command does
+    /// Run this shell command at the peer until the command ends
     #[arg(long, value_name = "COMMAND")]
     pub(crate) serve: Option<String>,
 
-    /// The command and its arguments
+    /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -451,32 +453,32 @@ const EXPORTER_EXAMPLE: &str = "\
 Example:
   fullpipe exporter --dst 192.0.2.7:443 --dst backup.example.com
 
-It runs until it is ended. /metrics has, for each --dst, the time that connections were held by
-each limit (fullpipe_limit_seconds_total), bytes, connections, round-trip times and what waits unsent.
-/probe?target=HOST[:PORT] runs a short test to an iperf3 server, one at a time.
+/metrics reports for each --dst: the time per limit (fullpipe_limit_seconds_total), bytes,
+connections, round-trip times and unsent data. /probe?target=HOST[:PORT] runs a short test to an
+iperf3 server, one at a time. The exporter runs until it is stopped.
 
 Exit codes:
-  1  it cannot listen there, or the kernel does not tell of its sockets
+  1  cannot listen on that address, or the kernel does not report its sockets
   2  wrong usage
-  4  the process may not look at that process's files";
+  4  missing permission to read that process's files";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = EXPORTER_EXAMPLE)]
 pub(crate) struct ExporterArgs {
-    /// Where to listen; beyond this host whoever reaches it may read the metrics and have it probe
+    /// Address to listen on; any client that reaches it can read the metrics and start probes
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9579")]
     pub(crate) listen: SocketAddr,
 
-    /// Connections to this address or name, with a port or to any, as one group; may be given several times; all
-    /// connections are one group when left out
+    /// Report the connections to this host, on any port or on the given one, as one group; repeatable [default:
+    /// all connections as one group]
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) dst: Vec<String>,
 
-    /// Only connections of the process with this number
-    #[arg(long, value_name = "NUMBER")]
+    /// Report only the connections of the process with this ID
+    #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 
-    /// Rate of the line, as 1gbit: tells the line from a limit of a flow
+    /// Rate of the link, for example 1gbit; distinguishes a full link from a limit of one flow
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 }
@@ -492,7 +494,7 @@ Exit codes:
 #[derive(Debug, ClapArgs)]
 #[command(after_help = COMPLETIONS_EXAMPLE)]
 pub(crate) struct CompletionsArgs {
-    /// The shell
+    /// Shell to print completions for
     pub(crate) shell: Shell,
 }
 
@@ -503,17 +505,17 @@ Examples:
 
 Exit codes:
   0  done
-  1  there is no such page, or it cannot be written
+  1  unknown page, or the page cannot be written
   2  wrong usage";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = MAN_EXAMPLE)]
 pub(crate) struct ManArgs {
-    /// The command it is about; fullpipe itself when left out
+    /// Command to print the page of [default: fullpipe itself]
     #[arg(conflicts_with = "out")]
     pub(crate) command: Option<String>,
 
-    /// Write the pages of all commands to DIR instead
+    /// Write the pages of all commands to DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }

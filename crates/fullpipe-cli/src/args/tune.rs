@@ -18,19 +18,19 @@ Examples:
   fullpipe tune rollback
   fullpipe tune show --rtt 210ms
 
-Without --apply nothing is changed. What is applied is taken back by itself after --revert-after,
-unless fullpipe tune confirm comes before; also when this process is killed, and after a restart.
-Where systemd runs the host, it is told to as well, for a logout may end all processes of a session.
-Settings on trial stand in /etc/sysctl.d/90-fullpipe.conf as comments, confirmed ones as settings;
-what was before is kept in /var/lib/fullpipe.
+Without --apply nothing changes. Applied changes are on trial: they are reverted after --revert-after
+unless you run fullpipe tune confirm, even if this process is killed or the host restarts. On hosts with
+systemd a timer backs this up, because a logout can kill all processes of a session.
+/etc/sysctl.d/90-fullpipe.conf lists trial settings as comments and confirmed ones as settings; the
+previous values are stored in /var/lib/fullpipe.
 
 Exit codes:
   0  done
-  1  the input cannot be used, or something went wrong
+  1  unusable input, or an error
   2  wrong usage
-  4  this process may not change the host (the plan is printed all the same) or read the state
-  5  with --verify: the gain did not come
-  6  a change did not succeed, and all is as it was before";
+  4  missing permission to change the host (the plan is still printed) or to read the state
+  5  --verify measured no gain
+  6  a change failed; everything was reverted";
 
 #[derive(Debug, ClapArgs)]
 #[command(after_help = TUNE_EXAMPLE, args_conflicts_with_subcommands = true)]
@@ -44,92 +44,92 @@ pub(crate) struct TuneArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TuneAction {
-    /// Print a plan, and apply it if asked to; what tune without a word does
+    /// Print a tuning plan, or apply it with --apply (default subcommand)
     Plan(PlanArgs),
-    /// Keep what is on trial
+    /// Keep the changes that are on trial
     Confirm(StateArgs),
-    /// Take the newest changes back
+    /// Revert the newest changes
     Rollback(RollbackArgs),
-    /// Show what is changed, what has become of it, and who else sets the same
+    /// Show applied changes, drift, and other files that set the same keys
     Status(StateArgs),
-    /// Show what this kernel offers and uses, and what each limits
+    /// Show what this kernel supports and uses, and the rate that each setting allows
     Show(ShowArgs),
-    /// Take changes back when nobody confirms them
+    /// Revert changes that nobody confirms
     #[command(hide = true)]
     Guard(GuardArgs),
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PlaceArgs {
-    /// A folder that stands for /: settings are read and written below DIR/proc/sys, files below DIR
+    /// Use DIR in place of /: read and write settings below DIR/proc/sys, and files below DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 
-    /// A network namespace, by its name (ip netns) or path; with --root only files are below DIR
+    /// Network namespace to tune, by name (ip netns) or path; --root then applies to files only
     #[arg(long, value_name = "NAME")]
     pub(crate) netns: Option<String>,
 }
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct PlanArgs {
-    /// Rate of the line, as 1gbit
+    /// Rate of the link, for example 1gbit
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<Rate>,
 
-    /// Round-trip time of the idle path, as 210ms
+    /// Round-trip time of the idle path, for example 210ms
     #[arg(long, value_name = "TIME")]
     pub(crate) rtt: Option<Duration>,
 
-    /// Share of the packets that is lost, as 20ppm or 1.5%
+    /// Packet loss probability, for example 20ppm or 1.5%
     #[arg(long, value_name = "SHARE")]
     pub(crate) loss: Option<Probability>,
 
-    /// Take the path from a report of fullpipe diagnose --json or fullpipe iperf3 -J, or - for standard input; the options above
-    /// outrank it
+    /// Take the path from a report of fullpipe diagnose --json or fullpipe iperf3 -J (- for standard input);
+    /// --link, --rtt and --loss override it
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<String>,
 
-    /// The other host, by name or address: what can be, is changed for connections to it alone
+    /// Peer, by name or address; limit changes to connections to this peer where the kernel allows it
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
 
-    /// This host's part in the transfer; sender when neither this nor --from says
+    /// Role of this host in the transfer [default: from the report, otherwise sender]
     #[arg(long, value_enum)]
     pub(crate) role: Option<RoleName>,
 
-    /// Flows at a time that the host's memory has to do for
+    /// Number of concurrent flows that share the host's memory
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) flows: Option<u64>,
 
-    /// Kernel settings of the other host: a file with the output of sysctl -a
+    /// Kernel settings of the peer: a file with the output of sysctl -a
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_sysctl: Option<String>,
 
-    /// Also apply what is for some applications only: notsent_lowat, initcwnd, slow_start_after_idle
+    /// Also apply settings that suit only some applications: notsent_lowat, initcwnd, slow_start_after_idle
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) with: Vec<What>,
 
-    /// Apply it
+    /// Apply the plan
     #[arg(long)]
     pub(crate) apply: bool,
 
-    /// Take it back after so long unless it is confirmed, or never
+    /// Revert the changes after TIME unless they are confirmed
     #[arg(long, value_name = "TIME|never", default_value = "120s")]
     pub(crate) revert_after: RevertAfter,
 
-    /// Apply it, and measure before and after in turns against iperf3 -s on the host of --to
+    /// Apply the plan, and compare measurements with and without it against iperf3 -s on the peer
     #[arg(long, requires = "to")]
     pub(crate) verify: bool,
 
-    /// With --verify: measurements before and after, each
+    /// With --verify, number of measurements with the plan and without it
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) rounds: u32,
 
-    /// With --verify: length of each measurement
+    /// With --verify, length of each measurement
     #[arg(long, value_name = "TIME", default_value = "20s")]
     pub(crate) time: Duration,
 
-    /// With --verify: port of iperf3 -s
+    /// With --verify, port of iperf3 -s
     #[arg(long, value_name = "PORT", default_value_t = 5201)]
     pub(crate) port: u16,
 
@@ -163,11 +163,11 @@ pub(crate) struct StateArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RollbackArgs {
-    /// Take all changes back, and not the newest only
+    /// Revert all changes, not only the newest
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Also where somebody else has changed the same since
+    /// Also restore values that were modified since they were applied
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -177,15 +177,15 @@ pub(crate) struct RollbackArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ShowArgs {
-    /// Round-trip times at which to say what each limits, as 10ms,210ms
+    /// Round-trip times to calculate rates for, for example 10ms,210ms
     #[arg(long, value_name = "TIME", value_delimiter = ',', default_value = "10ms,50ms,210ms")]
     pub(crate) rtt: Vec<Duration>,
 
-    /// A loss for which to say what it leaves of a loss-based sender
+    /// Packet loss probability to calculate the rate of a loss-based sender for
     #[arg(long, value_name = "SHARE", default_value = "0")]
     pub(crate) loss: Probability,
 
-    /// Also show the route to this host, given by name or address
+    /// Also show the route to this host (name or address)
     #[arg(long, value_name = "HOST")]
     pub(crate) to: Option<String>,
 
@@ -201,7 +201,7 @@ pub(crate) struct GuardArgs {
     #[command(flatten)]
     pub(crate) place: PlaceArgs,
 
-    /// Do not watch: end what is overdue
+    /// Revert overdue trials and exit, without watching
     #[arg(long)]
     pub(crate) overdue: bool,
 

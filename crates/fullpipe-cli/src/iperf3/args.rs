@@ -17,13 +17,13 @@ Examples:
   fullpipe iperf3 -c HOST --tcp-and-udp -b 100M
   fullpipe iperf3 -c HOST -J | fullpipe diagnose -
 
-Flags are iperf3's, and so are their units: K, M and G are powers of 1000 in rates and of 1024 in
-amounts. The other end may be iperf3. Behind the bar of a line stand what this end's socket tells,
-and the limit that held.
+Flags and units are those of iperf3: K, M and G are powers of 1000 in rates and of 1024 in amounts.
+The other end may run iperf3. The columns after the bar show values of the local socket and the
+limit of the interval.
 
 Exit codes:
   0  done
-  1  anything else, as of iperf3";
+  1  any error, as in iperf3";
 
 /// What is measured, and how it is shown.
 #[derive(Debug, ClapArgs)]
@@ -33,23 +33,23 @@ pub(crate) struct Iperf3Args {
     #[arg(short = 'c', long, value_name = "HOST")]
     pub(crate) client: Option<String>,
 
-    /// Be a server
+    /// Run as a server
     #[arg(short, long)]
     pub(crate) server: bool,
 
-    /// Port of the server
+    /// Port of the server to listen on or connect to
     #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
     pub(crate) port: u16,
 
-    /// Address of this end
+    /// Local address to bind to
     #[arg(short = 'B', long, value_name = "ADDRESS")]
     pub(crate) bind: Option<IpAddr>,
 
-    /// Rates in k, m, g or t bits, or K, M, G or T bytes
+    /// Unit of printed rates: k, m, g or t for bits, K, M, G or T for bytes
     #[arg(short, long, value_name = "LETTER", default_value = "a", value_parser = rate_format, hide_default_value = true)]
     pub(crate) format: RateFormat,
 
-    /// Seconds between two reports; 0 for none
+    /// Seconds between reports; 0 disables them
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub(crate) interval: Duration,
 
@@ -57,11 +57,11 @@ pub(crate) struct Iperf3Args {
     #[arg(short = 'J', long)]
     pub(crate) json: bool,
 
-    /// Print an event of JSON a line, as the test goes
+    /// Print one JSON event per line while the test runs
     #[arg(long, conflicts_with = "json")]
     pub(crate) json_stream: bool,
 
-    /// Print more
+    /// Print more details
     #[arg(short = 'V', long)]
     pub(crate) verbose: bool,
 
@@ -79,96 +79,96 @@ pub(crate) struct Iperf3Args {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Client")]
 pub(crate) struct TestArgs {
-    /// Seconds of the test
+    /// Duration of the test in seconds
     #[arg(short, long, value_name = "SECONDS", default_value = "10", value_parser = whole_seconds, conflicts_with_all = ["server"])]
     time: Duration,
 
-    /// Bytes to send instead, all streams together
+    /// Send this number of bytes in total, instead of for --time
     #[arg(short = 'n', long, value_name = "AMOUNT", value_parser = parse_amount, conflicts_with_all = ["time", "blockcount", "server"])]
     bytes: Option<Bytes>,
 
-    /// Blocks to send instead, all streams together
+    /// Send this number of blocks in total, instead of for --time
     #[arg(short = 'k', long, value_name = "COUNT", value_parser = count, conflicts_with_all = ["time", "server"])]
     blockcount: Option<u64>,
 
-    /// Datagrams instead of TCP
+    /// Use UDP instead of TCP
     #[arg(short, long, conflicts_with = "server")]
     udp: bool,
 
-    /// Rate of each stream, bit/s; 0 for no limit [default: no limit, over UDP 1M]
+    /// Rate limit of each stream in bit/s; 0 for none [default: none for TCP, 1M for UDP]
     #[arg(short, long, visible_alias = "bandwidth", value_name = "RATE[/BURST]", value_parser = bitrate, conflicts_with = "server")]
     bitrate: Option<(Rate, Option<u32>)>,
 
-    /// Rate of each stream that the kernel paces at (SO_MAX_PACING_RATE)
+    /// Pacing rate of each stream, enforced by the kernel (SO_MAX_PACING_RATE)
     #[arg(long, value_name = "RATE", value_parser = parse_rate, conflicts_with = "server")]
     fq_rate: Option<Rate>,
 
-    /// Streams at once
+    /// Number of parallel streams
     #[arg(short = 'P', long, value_name = "COUNT", default_value_t = 1, conflicts_with = "server",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(params::STREAMS_MOST)))]
     parallel: u32,
 
-    /// The server sends
+    /// Reverse the direction: the server sends
     #[arg(short = 'R', long, conflicts_with = "server")]
     reverse: bool,
 
-    /// Both send at once
+    /// Test both directions at once
     #[arg(long, conflicts_with_all = ["reverse", "server"])]
     bidir: bool,
 
-    /// First seconds that do not count
+    /// Omit the first seconds from the result
     #[arg(short = 'O', long, value_name = "SECONDS", default_value = "0", value_parser = whole_seconds, conflicts_with = "server")]
     omit: Duration,
 
-    /// Bytes of a write or datagram [default: 128K, over UDP what fits a packet]
+    /// Size of each write or datagram [default: 128K for TCP, one packet for UDP]
     #[arg(short, long, value_name = "SIZE", value_parser = parse_amount, conflicts_with = "server")]
     length: Option<Bytes>,
 
-    /// Socket buffers of a fixed size, at both ends
+    /// Set a fixed socket buffer size on both ends
     #[arg(short, long, value_name = "SIZE", value_parser = parse_amount, conflicts_with = "server")]
     window: Option<Bytes>,
 
-    /// Segment size
+    /// Set the maximum segment size (MSS)
     #[arg(short = 'M', long, value_name = "BYTES", value_parser = parse_amount, conflicts_with = "server")]
     set_mss: Option<Bytes>,
 
-    /// Without Nagle's algorithm
+    /// Disable Nagle's algorithm
     #[arg(short = 'N', long, conflicts_with = "server")]
     no_delay: bool,
 
-    /// Congestion control
+    /// Set the congestion control algorithm
     #[arg(short = 'C', long, value_name = "NAME", conflicts_with = "server")]
     congestion: Option<String>,
 
-    /// Type of service, the byte of the IP header
+    /// Set the type-of-service byte of the IP header
     #[arg(short = 'S', long, value_name = "BYTE", value_parser = tos, conflicts_with = "server")]
     tos: Option<u8>,
 
-    /// IPv4 only
+    /// Use IPv4 only
     #[arg(short = '4', long = "version4", conflicts_with = "version6")]
     pub(crate) version4: bool,
 
-    /// IPv6 only
+    /// Use IPv6 only
     #[arg(short = '6', long = "version6")]
     pub(crate) version6: bool,
 
-    /// Milliseconds that a connection may take to be made
+    /// Connection timeout in milliseconds
     #[arg(long, value_name = "MS", value_parser = milliseconds, conflicts_with = "server")]
     pub(crate) connect_timeout: Option<Duration>,
 
-    /// Also print what the server printed
+    /// Also print the output of the server
     #[arg(long, conflicts_with = "server")]
     get_server_output: bool,
 
-    /// Number datagrams with 64 bits
+    /// Use 64-bit counters in datagrams
     #[arg(long = "udp-counters-64bit", conflicts_with = "server")]
     udp_counters_64bit: bool,
 
-    /// Begin each line with TEXT
+    /// Prefix each output line with TEXT
     #[arg(short = 'T', long, value_name = "TEXT", conflicts_with = "server")]
     title: Option<String>,
 
-    /// For the document
+    /// Add TEXT to the JSON document
     #[arg(long, value_name = "TEXT", conflicts_with = "server")]
     extra_data: Option<String>,
 }
@@ -177,27 +177,27 @@ pub(crate) struct TestArgs {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Diagnosis")]
 pub(crate) struct ExplainArgs {
-    /// Rate of the line, as 1gbit
+    /// Rate of the link, for example 1gbit
     #[arg(long, value_name = "RATE", conflicts_with = "server")]
     pub(crate) link: Option<Rate>,
 
-    /// Round-trip time of the idle path, as 210ms; measured when left out
+    /// Round-trip time of the idle path, for example 210ms [default: measured]
     #[arg(long, value_name = "TIME", conflicts_with = "server")]
     pub(crate) rtt: Option<Duration>,
 
-    /// Kernel settings of the server's host: a file with the output of sysctl -a, or local if it is this one
+    /// Kernel settings of the server's host: a file with the output of sysctl -a, or local for this host
     #[arg(long, value_name = "FILE|local", conflicts_with = "server")]
     pub(crate) peer_sysctl: Option<String>,
 
-    /// Leave out the diagnosis and the columns behind the bar: what is left is iperf3's
+    /// Print only what iperf3 prints: no diagnosis, no columns after the bar
     #[arg(long, conflicts_with = "server")]
     pub(crate) no_diagnosis: bool,
 
-    /// Show rate, windows and buffers and what holds the test as bars while it runs; lines without a terminal
+    /// Show rate, windows, buffers and the current limit as a live view; without a terminal, print lines
     #[arg(long, conflicts_with_all = ["server", "udp", "json", "json_stream", "tcp_and_udp"])]
     pub(crate) tui: bool,
 
-    /// Measure over TCP, then over UDP at -b or at the rate that TCP reached, and compare
+    /// Measure over TCP, then over UDP at the rate of -b or at the rate that TCP reached, and compare
     #[arg(long, conflicts_with_all = ["udp", "server", "bidir", "json_stream", "bytes", "blockcount"])]
     pub(crate) tcp_and_udp: bool,
 }
@@ -253,38 +253,38 @@ fn rate_format(text: &str) -> Result<RateFormat, String> {
 }
 
 fn whole_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: u64 = text.parse().map_err(|_| format!("'{text}' is no number of whole seconds"))?;
+    let seconds: u64 = text.parse().map_err(|_| format!("'{text}' is not a whole number of seconds"))?;
     let most = params::TIME_MOST.as_millis() / 1_000;
     if seconds > most {
-        Err(format!("{seconds} s are more than a day"))
+        Err(format!("{seconds} s is more than a day"))
     } else {
         Ok(Duration::from_secs(seconds))
     }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is no number of seconds"))?;
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
     if seconds == 0.0 || (0.1..=60.0).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {
-        Err(format!("reports come each 0.1 to 60 seconds, or not at all (0), and not each {text}"))
+        Err(format!("the interval must be 0 or from 0.1 to 60 seconds, not {text}"))
     }
 }
 
 fn milliseconds(text: &str) -> Result<Duration, String> {
     let millis = text.parse().ok().filter(|&millis: &u64| (1..=600_000).contains(&millis));
-    millis.map(Duration::from_millis).ok_or_else(|| format!("'{text}' is no time from 1 to 600000 ms"))
+    millis.map(Duration::from_millis).ok_or_else(|| format!("'{text}' is not a time from 1 to 600000 ms"))
 }
 
 fn count(text: &str) -> Result<u64, String> {
-    parse_amount(text).map(Bytes::get).map_err(|_| format!("'{text}' is no number of blocks"))
+    parse_amount(text).map(Bytes::get).map_err(|_| format!("'{text}' is not a number of blocks"))
 }
 
 fn bitrate(text: &str) -> Result<(Rate, Option<u32>), String> {
     let Some((rate, burst)) = text.split_once('/') else { return Ok((parse_rate(text)?, None)) };
     let blocks = burst.parse().ok().filter(|blocks| (1..=params::BURST_MOST).contains(blocks));
     let blocks =
-        blocks.ok_or_else(|| format!("a burst is 1 to {} blocks, not '{burst}'", params::BURST_MOST))?;
+        blocks.ok_or_else(|| format!("a burst must be from 1 to {} blocks, not '{burst}'", params::BURST_MOST))?;
     Ok((parse_rate(rate)?, Some(blocks)))
 }
 
@@ -294,43 +294,43 @@ fn tos(text: &str) -> Result<u8, String> {
         None if text.len() > 1 && text.starts_with('0') => u8::from_str_radix(text, 8),
         None => text.parse(),
     };
-    value.map_err(|_| format!("'{text}' is no byte: as 184, 0xb8 or 0270"))
+    value.map_err(|_| format!("'{text}' is not a byte; write it as 184, 0xb8 or 0270"))
 }
 
 /// Flags of iperf3 that are not here, and why.
 const UNSUPPORTED: [(&str, &str, &str); 32] = [
-    ("", "--sctp", "only TCP and UDP are measured"),
-    ("-X", "--xbind", "it belongs to SCTP"),
-    ("", "--nstreams", "it belongs to SCTP"),
-    ("-m", "--mptcp", "its subflows have limits of their own that nothing here tells apart"),
-    ("-Z", "--zerocopy", "it saves the processor's time, and paths are measured here"),
-    ("", "--skip-rx-copy", "what arrives is never copied here: leave it out"),
-    ("-A", "--affinity", "taskset does it"),
-    ("-F", "--file", "what is sent comes from memory"),
-    ("-L", "--flowlabel", "the label is the kernel's"),
+    ("", "--sctp", "fullpipe measures TCP and UDP only"),
+    ("-X", "--xbind", "SCTP only"),
+    ("", "--nstreams", "SCTP only"),
+    ("-m", "--mptcp", "fullpipe cannot separate the limits of subflows"),
+    ("-Z", "--zerocopy", "it saves CPU time only, and fullpipe measures paths"),
+    ("", "--skip-rx-copy", "received data is never copied: remove this flag"),
+    ("-A", "--affinity", "use taskset"),
+    ("-F", "--file", "data always comes from memory"),
+    ("-L", "--flowlabel", "the kernel chooses the flow label"),
     ("", "--cport", "the kernel chooses the port; -B chooses the address"),
-    ("", "--bind-dev", "-B chooses the address, and with it the way out"),
-    ("", "--dscp", "-S takes the whole byte: four times the code point"),
-    ("-D", "--daemon", "systemd or nohup do it"),
-    ("-I", "--pidfile", "systemd does it"),
+    ("", "--bind-dev", "use -B; the address selects the interface"),
+    ("", "--dscp", "use -S with four times the code point"),
+    ("-D", "--daemon", "use systemd or nohup"),
+    ("-I", "--pidfile", "use systemd"),
     ("", "--logfile", "redirect the output"),
-    ("", "--forceflush", "every line is written at once: leave it out"),
-    ("", "--timestamps", "ts of moreutils does it, and -J has times"),
-    ("-d", "--debug", "-V prints more"),
-    ("", "--rsa-private-key-path", "there is no authentication"),
-    ("", "--authorized-users-path", "there is no authentication"),
-    ("", "--username", "there is no authentication"),
-    ("", "--rsa-public-key-path", "there is no authentication"),
-    ("", "--pacing-timer", "each block has its own time here"),
-    ("", "--repeating-payload", "data is random"),
-    ("", "--dont-fragment", "the kernel finds the size that fits"),
-    ("", "--snd-timeout", "a stalled path is a result"),
-    ("", "--rcv-timeout", "a stalled path is a result"),
-    ("", "--cntl-ka", "the control connection speaks while data flows"),
-    ("", "--gsro", "datagrams leave one by one"),
-    ("", "--json-stream-full-output", "events hold all that the document does"),
-    ("", "--use-pkcs1-padding", "there is no authentication"),
-    ("", "--idle-timeout", "an idle server costs nothing"),
+    ("", "--forceflush", "every line is flushed: remove this flag"),
+    ("", "--timestamps", "use ts of moreutils, or -J, which has times"),
+    ("-d", "--debug", "use -V"),
+    ("", "--rsa-private-key-path", "authentication is not supported"),
+    ("", "--authorized-users-path", "authentication is not supported"),
+    ("", "--username", "authentication is not supported"),
+    ("", "--rsa-public-key-path", "authentication is not supported"),
+    ("", "--pacing-timer", "fullpipe schedules each block separately"),
+    ("", "--repeating-payload", "data is always random"),
+    ("", "--dont-fragment", "the kernel discovers the path MTU"),
+    ("", "--snd-timeout", "a stalled path is a valid result"),
+    ("", "--rcv-timeout", "a stalled path is a valid result"),
+    ("", "--cntl-ka", "the control connection is active during the test"),
+    ("", "--gsro", "datagrams are sent one by one"),
+    ("", "--json-stream-full-output", "the events contain the whole document"),
+    ("", "--use-pkcs1-padding", "authentication is not supported"),
+    ("", "--idle-timeout", "an idle server uses no resources"),
 ];
 
 /// What to say of `argument`, if it is a flag of iperf3 that is not here.

@@ -9,25 +9,25 @@ use fullpipe::units::{Duration, Rate};
 #[derive(Clone, Copy, Debug, ClapArgs)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct ServerArgs {
-    /// End after one test
+    /// Exit after one test
     #[arg(short = '1', long, conflicts_with = "client")]
     pub(crate) one_off: bool,
 
-    /// Tests at a time; iperf3's own server runs one
+    /// Maximum number of concurrent tests; the stock iperf3 server runs one
     #[arg(long, value_name = "COUNT", default_value_t = 16, conflicts_with = "client",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) max_tests: u16,
 
-    /// Tests at a time from one address
+    /// Maximum number of concurrent tests from one address
     #[arg(long, value_name = "COUNT", default_value_t = 8, conflicts_with = "client",
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) max_per_address: u16,
 
-    /// Longest test, in seconds
+    /// Maximum duration of a test in seconds
     #[arg(long, visible_alias = "max-duration", value_name = "SECONDS", value_parser = seconds, conflicts_with = "client")]
     pub(crate) server_max_duration: Option<Duration>,
 
-    /// Largest rate of a test, bit/s, all its streams together, as a mean over so many seconds [default: 5]
+    /// Maximum total rate of a test in bit/s, averaged over SECONDS [default: 5]
     #[arg(long, visible_alias = "max-rate", value_name = "RATE[/SECONDS]", value_parser = limit, conflicts_with = "client")]
     pub(crate) server_bitrate_limit: Option<(Rate, Option<Duration>)>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct ServerArgs {
 fn seconds(text: &str) -> Result<Duration, String> {
     let most = TIME_MOST.as_millis() / 1_000;
     let seconds = text.parse().ok().filter(|seconds| (1..=most).contains(seconds));
-    seconds.map(Duration::from_secs).ok_or_else(|| format!("'{text}' is no time from 1 to {most} seconds"))
+    seconds.map(Duration::from_secs).ok_or_else(|| format!("'{text}' is not a time from 1 to {most} seconds"))
 }
 
 fn limit(text: &str) -> Result<(Rate, Option<Duration>), String> {
@@ -44,7 +44,7 @@ fn limit(text: &str) -> Result<(Rate, Option<Duration>), String> {
         None => (parse_rate(text)?, None),
     };
     if rate.is_zero() {
-        Err("a limit of 0 lets nothing through: leave it out for none".into())
+        Err("a limit of 0 blocks all traffic; remove the flag for no limit".into())
     } else {
         Ok((rate, over))
     }
