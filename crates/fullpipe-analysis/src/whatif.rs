@@ -149,12 +149,12 @@ pub(crate) fn check(question: &Question) -> Result<(), InputError> {
     let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
     if !(RTTS.0..=RTTS.1).contains(&rtt) {
         return refuse(
-            format!("a round-trip time of {rtt} is no path's"),
+            format!("an RTT of {rtt} is not plausible"),
             "give it as ping prints it: --rtt 210ms",
         );
     }
     if !(RATES.0..=RATES.1).contains(&link) {
-        return refuse(format!("a line of {link} is out of range"), "give its rate as --link 1gbit");
+        return refuse(format!("a link of {link} is out of range"), "give its rate as --link 1gbit");
     }
     if loss > MOST_LOSS {
         return refuse(
@@ -163,7 +163,7 @@ pub(crate) fn check(question: &Question) -> Result<(), InputError> {
         );
     }
     if buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
-        return refuse("no kernel has socket buffers below 4 KiB".into(), "give them as --buffers 4MiB");
+        return refuse("socket buffers below 4 KiB do not exist on any kernel".into(), "give them as --buffers 4MiB");
     }
     Ok(())
 }

@@ -189,8 +189,8 @@ impl DiagnoseArgs {
             None => Ok(None),
             Some(Control::Rate(rate)) => Ok(Some(*rate)),
             Some(Control::Host(host)) => Err(Failure::usage(
-                format!("a control measurement to {host} goes with a measurement, and there is a log here"),
-                "give --control the rate that was measured, as 940mbit",
+                format!("--control {host} needs a host to measure to, but the input is a log"),
+                "pass the measured rate, for example --control 940mbit",
             )),
         }
     }

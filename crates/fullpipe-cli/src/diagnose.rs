@@ -88,10 +88,10 @@ fn play(
 ) -> Result<ExitCode, Failure> {
     let streams = measurement.rows();
     let Some(rows) = streams.first() else {
-        let message = format!("{name}: --tui plays a trace back, and this is none");
+        let message = format!("{name}: --tui replays traces, and this file is not a trace");
         return Err(Failure::new(
             message,
-            "make one: fullpipe run EXPERIMENT --out DIR writes DIR/trace.csv",
+            "create one: fullpipe run EXPERIMENT --out DIR writes DIR/trace.csv",
         ));
     };
     tui::replay(rows, hosts.of_sockets(measurement, path), look)?;

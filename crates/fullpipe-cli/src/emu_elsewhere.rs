@@ -11,7 +11,7 @@ pub(crate) fn emu(_: &EmuArgs) -> Result<ExitCode, Failure> {
 
 pub(crate) fn no_kernel() -> Failure {
     Failure::new(
-        "tune changes a Linux host, and this is none",
-        "fullpipe whatif prints what to change on one",
+        "tune needs Linux",
+        "use fullpipe whatif to print the settings for a Linux host",
     )
 }

@@ -71,7 +71,7 @@ pub(crate) fn diagnose(_: &DiagnoseArgs, _: Look) -> Option<Result<ExitCode, Fai
 #[cfg(not(target_os = "linux"))]
 fn no_linux() -> Failure {
     Failure::new(
-        "measuring needs Linux: what its sockets tell is half of the answer",
+        "measuring needs Linux, whose sockets report their state",
         "use iperf3 here, and fullpipe diagnose on its log",
     )
 }

@@ -22,17 +22,17 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         World::Sim | World::Emu => {}
         World::Live => {
             return Err(Failure::new(
-                "the world 'live' is not built yet",
-                "run it in the simulator: --world sim",
+                "the world 'live' is not available yet",
+                "use the simulator: --world sim",
             ));
         }
     }
     if args.datapath.is_some() && args.world != World::Emu {
-        return Err(Failure::usage("--datapath is for kernel packets", "add --world emu, or leave it out"));
+        return Err(Failure::usage("--datapath applies to --world emu only", "add --world emu or remove --datapath"));
     }
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
-        return Err(Failure::new("there is nothing to check", "add an [[expect]] or leave --check out")
+        return Err(Failure::new("the experiment has no [[expect]] to check", "add an [[expect]] or remove --check")
             .about(args.file.display()));
     }
 

@@ -28,10 +28,10 @@ const MOST_SHOWN: usize = 256;
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
     let which = &args.sockets;
     if args.point.is_some() || args.seed.is_some() {
-        return Err(Failure::usage("--point and --seed choose in a trace", "leave them out"));
+        return Err(Failure::usage("--point and --seed apply to traces only", "remove them"));
     }
     if which.interval < SHORTEST_INTERVAL {
-        return Err(Failure::usage("an interval has several samples", "allowed: 500ms and more"));
+        return Err(Failure::usage("the interval is too short for several samples", "allowed: 500ms and more"));
     }
     let watch = Watch::begin(&Selection { dst: which.dst.clone(), process: which.pid })?;
     // Settings belong to a network namespace.
@@ -41,7 +41,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     let host = SocketFacts { link: args.link, ..host };
     let looking = Looking { watch, until: Until(interrupt::noted(|| ())?) };
     if args.tui && !which.watch {
-        return Err(Failure::usage("--tui shows what goes on", "give --watch too"));
+        return Err(Failure::usage("--tui needs --watch for running sockets", "add --watch"));
     }
     if which.watch && args.tui && tui::has_terminal() {
         return show(args, looking, host, look);

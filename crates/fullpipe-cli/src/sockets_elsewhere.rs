@@ -8,5 +8,5 @@ use crate::args::DiagnoseArgs;
 use crate::failure::Failure;
 
 pub(crate) fn diagnose(_: &DiagnoseArgs, _: Look) -> Result<ExitCode, Failure> {
-    Err(Failure::new("looking at sockets needs Linux", "give the log of a test, or a capture"))
+    Err(Failure::new("sampling sockets needs Linux", "give the log of a test, or a capture"))
 }

@@ -67,7 +67,7 @@ impl To {
         }
         if host.contains('/') {
             let message = format!("{host} is a network, and a plan is for one host");
-            return Err(Failure::usage(message, "give the address of a host in it"));
+            return Err(Failure::usage(message, "pass the address of a host in that namespace"));
         }
         let hint = "give its address";
         let found = (host, 0)
@@ -98,7 +98,7 @@ impl To {
 
 fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
     if args.rtt.iter().any(|rtt| rtt.is_zero()) {
-        return Err(Failure::usage("a round-trip time of zero is no path's", "give it as --rtt 210ms"));
+        return Err(Failure::usage("an RTT of zero is not plausible", "give it as --rtt 210ms"));
     }
     let to = args.to.as_deref().map(To::find).transpose()?.map(|to| to.address);
     let place = settled(&args.place)?;
@@ -169,7 +169,7 @@ impl Doing<'_> {
 
     fn verify(&self) -> Result<(Option<Applied>, Option<Verified>), Failure> {
         let args = self.args;
-        let to = self.to.ok_or_else(|| Failure::usage("--verify needs --to", "give --to HOST"))?;
+        let to = self.to.ok_or_else(|| Failure::usage("--verify needs --to", "add --to HOST"))?;
         let how = Verification {
             to,
             port: args.port,
@@ -186,7 +186,7 @@ impl Doing<'_> {
 /// This program as the process that takes changes back.
 fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
     let program = std::env::current_exe()
-        .map_err(|error| Failure::new(format!("cannot find this program: {error}"), "give it by its path"))?;
+        .map_err(|error| Failure::new(format!("cannot find this program: {error}"), "run it by its path"))?;
     let mut arguments: Vec<OsString> = vec!["tune".into(), "guard".into()];
     if let Some(root) = &place.root {
         // It works elsewhere.

@@ -134,7 +134,7 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<Kept, Error> {
     let ended = command::run(&behind, &["sh".into(), "-c".into(), OsString::from(command)], Some(&serve))?;
     if ended.status != 0 {
         let message = format!("'{}', seed {seed}: the client ended with {}", point.label, ended.status);
-        return Err(Error::new(message, "see what it said above; iperf3 has to be installed"));
+        return Err(Error::new(message, "see its message above; iperf3 must be installed"));
     }
     let text = fs::read_to_string(&path).map_err(|error| cannot("read", &path, &error))?;
     let document: Value = serde_json::from_str(&text)
@@ -162,7 +162,7 @@ fn named(document: &Value) -> Option<Named> {
 /// What the sender's host is and does, as a shell has it.
 fn client(scenario: &Scenario, own: &Path, document: &Path) -> Result<String, Error> {
     let [flow] = &scenario.flows[..] else {
-        return Err(Error::new("a situation has one flow", "leave count out"));
+        return Err(Error::new("a situation must have one flow", "remove count"));
     };
     let mut flags = vec![
         format!("-C {}", kernel_name(flow.cc)),

@@ -16,8 +16,8 @@ pub(crate) fn write(page: &Path, title: &str, table: &str) -> Result<(), Error> 
     let parts = old.split_once(begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
     let Some((before, after)) = parts else {
         return Err(Error::new(
-            format!("{} has no place for the table", page.display()),
-            "give a page that does not exist yet, or one that this command has made",
+            format!("{} has no marker for the table", page.display()),
+            "use a new file, or a page that this command wrote",
         ));
     };
     let name = page.file_name().and_then(|name| name.to_str()).unwrap_or("FIDELITY.md");

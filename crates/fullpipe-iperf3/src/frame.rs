@@ -48,7 +48,7 @@ impl Reader {
         let length = u32::from_be_bytes(*length) as usize;
         if length > self.most {
             return Err(WireError::new(format!(
-                "JSON of {length} bytes announced, and at most {} are taken",
+                "the peer announced {length} bytes of JSON; the limit is {}",
                 self.most
             )));
         }

@@ -32,10 +32,10 @@ impl FromStr for RateFormat {
                 Some(power) if letter.is_ascii_lowercase() => Ok(Self::Bits(power)),
                 Some(power) => Ok(Self::Bytes(power)),
                 None => Err(format!(
-                    "'{text}' is no format of rates: k, m, g or t for bits, K, M, G or T for bytes"
+                    "'{text}' is not a rate unit: use k, m, g or t for bits, K, M, G or T for bytes"
                 )),
             },
-            _ => Err(format!("'{text}' is no format of rates: one letter of kmgtKMGT")),
+            _ => Err(format!("'{text}' is not a rate unit: use one letter of kmgtKMGT")),
         }
     }
 }

@@ -377,7 +377,7 @@ impl FromStr for Over {
             "min" => Ok(Self::Min),
             "max" => Ok(Self::Max),
             _ => Err(MetricError::new(
-                format!("cannot take '{text}' over the repeats"),
+                format!("cannot aggregate repeats by '{text}'"),
                 "known: mean, median, min, max",
             )),
         }

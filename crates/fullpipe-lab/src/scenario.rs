@@ -145,7 +145,7 @@ pub struct LimiterSpec {
     pub rate: Rate,
     /// What may pass at once.
     pub burst: Bytes,
-    /// Most bytes that may wait; a policer has no queue.
+    /// Most bytes that may wait; a policer does not queue.
     pub queue: Bytes,
     /// Whether flows are counted together.
     pub scope: Scope,

@@ -57,7 +57,7 @@ impl AtomicFile {
     /// # Errors
     /// There may be no such file, or it is none.
     pub fn create(target: &Path) -> io::Result<Self> {
-        let no_file = || io::Error::new(ErrorKind::InvalidInput, "it is no regular file");
+        let no_file = || io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
         let name = target.file_name().ok_or_else(no_file)?;
         // A device or a pipe would be replaced.
         if fs::metadata(target).is_ok_and(|found| !found.is_file()) {

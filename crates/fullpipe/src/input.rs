@@ -46,8 +46,8 @@ impl Input {
         let beginning = source.fill_buf().map_err(|e| unreadable(file, &e))?;
         let measurement = if is_capture(beginning) {
             if choice.point.is_some() || choice.seed.is_some() {
-                let message = format!("{name}: --point and --seed choose in a trace, and this is a capture");
-                return Err(Error::new(message, "leave them out; --flow chooses a connection"));
+                let message = format!("{name}: --point and --seed apply to traces, and this file is a capture");
+                return Err(Error::new(message, "remove them; --flow selects a connection"));
             }
             capture::read(source, choice.flow.map(|flow| flow as usize))
         } else {
@@ -56,14 +56,14 @@ impl Input {
                 Kind::Trace => trace::parse(&text, choice),
                 Kind::Ss if choice.point.is_some() || choice.seed.is_some() => {
                     let message =
-                        format!("{name}: --point and --seed choose in a trace, and this is output of ss");
-                    return Err(Error::new(message, "leave them out; --flow chooses a connection"));
+                        format!("{name}: --point and --seed apply to traces, and this file is output of ss");
+                    return Err(Error::new(message, "remove them; --flow selects a connection"));
                 }
                 Kind::Ss => ss::parse(&text, choice.flow),
                 _ if *choice != Choice::default() => {
                     let message =
-                        format!("{name}: --point, --seed and --flow choose in a trace, and this is none");
-                    return Err(Error::new(message, "leave them out"));
+                        format!("{name}: --point, --seed and --flow apply to traces, and this file is not a trace");
+                    return Err(Error::new(message, "remove them"));
                 }
                 _ => iperf3::parse(&text),
             }
@@ -82,7 +82,7 @@ fn open(file: &str) -> Result<Box<dyn BufRead>, Error> {
 }
 
 fn unreadable(file: &str, error: &io::Error) -> Error {
-    Error::new(format!("cannot read {file}: {error}"), "give a file, or - to read standard input")
+    Error::new(format!("cannot read {file}: {error}"), "pass a file, or - for standard input")
 }
 
 /// The text of `file`, or of standard input for `-`.
@@ -99,7 +99,7 @@ fn whole(file: &str, source: impl Read) -> Result<String, Error> {
     if bytes.len() as u64 > LARGEST_INPUT {
         return Err(Error::new(
             format!("{file} is larger than 64 MiB"),
-            "give the log of one test, not an archive",
+            "use the log of one test, not an archive",
         ));
     }
     Ok(decode(&bytes))

@@ -261,7 +261,7 @@ pub fn read(path: &Path) -> Result<Experiment, Error> {
     let text = fs::read_to_string(path).map_err(|e| {
         Error::new(
             format!("cannot read {file}: {e}"),
-            "give an experiment file, as in fullpipe run experiments/window-rtt.toml",
+            "pass an experiment file: fullpipe run experiments/window-rtt.toml",
         )
     })?;
     let beside = path.parent().unwrap_or(Path::new("."));

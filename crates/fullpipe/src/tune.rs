@@ -39,7 +39,7 @@ const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 /// Its settings cannot be read, or it has no routes.
 pub fn local_host(place: &Place, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
     if peer.is_some() && place.is_imitated() {
-        return Err(Error::usage("--root has no routes", "leave --to out, or give --netns as well"));
+        return Err(Error::usage("--root has no routes", "remove --to or add --netns"));
     }
     let facts = host::facts(place, &KEYS, peer)?;
     LocalHost::new(facts).map_err(|error| Error::from(error).about("this host"))
@@ -308,7 +308,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
     let told = end.sum_received.is_some() || end.sum_sent.is_some();
     told.then(|| end.arrived())
-        .ok_or_else(|| Error::new("the server has not told what arrived", "is it an iperf3 -s?"))
+        .ok_or_else(|| Error::new("the server did not report what arrived", "check that iperf3 -s runs on the peer"))
 }
 
 /// The first part of a measurement, one in this many, is left out.

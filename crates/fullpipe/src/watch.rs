@@ -155,12 +155,12 @@ impl Watch {
                         "{what} only receives: {} from {}, and {unread}",
                         receiver.received, receiver.remote
                     ),
-                    "the limit of a download shows at its sender: run this there, or give a capture",
+                    "the limit of a download is visible at its sender: run this there, or use a capture",
                 ))
             }
             None => Err(Error::new(
                 format!("{what}: nothing moved in {length} on {open} connections"),
-                "look while a transfer runs, or longer with --for",
+                "sample during a transfer, or longer with --for",
             )),
         }
     }
@@ -259,7 +259,7 @@ pub(crate) fn peers(text: &str) -> Result<Vec<Peer>, Error> {
     let resolved = resolved.map_err(|e| {
         Error::new(
             format!("--dst {text}: {e}"),
-            "write an address or a name, as 192.0.2.7 or example.com:443",
+            "write an address or a name, for example 192.0.2.7 or example.com:443",
         )
     })?;
     let mut addresses: Vec<IpAddr> = resolved.map(|address| address.ip()).collect();
@@ -269,7 +269,7 @@ pub(crate) fn peers(text: &str) -> Result<Vec<Peer>, Error> {
 
 fn no_port(text: &str) -> Error {
     Error::usage(
-        format!("--dst {text}: what stands behind the colon is no port"),
-        "write an address or a name, as 192.0.2.7, [2001:db8::7]:443, example.com:443 or :443",
+        format!("--dst {text}: the text after the colon is not a port"),
+        "write an address or a name, for example 192.0.2.7, [2001:db8::7]:443, example.com:443 or :443",
     )
 }

@@ -22,25 +22,25 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
         Kind::Iperf3Text => return iperf3_text::parse(text),
         Kind::Iperf3Json => return iperf3_json::parse(text),
         Kind::Iperf3JsonStream => return iperf3_json::parse_stream(text),
-        Kind::Empty => ("the input is empty", "give what iperf3 -c HOST -t 30 (or with -J) printed"),
+        Kind::Empty => ("the input is empty", "use the output of iperf3 -c HOST -t 30 (or with -J)"),
         Kind::Json => {
-            ("this is JSON, but not of iperf3", "give what iperf3 -c HOST -t 30 -J printed, unedited")
+            ("this JSON is not from iperf3", "use the unedited output of iperf3 -c HOST -t 30 -J")
         }
         Kind::Iperf2Text => (
-            "this is a log of iperf 2, which shows no congestion window",
+            "this is an iperf 2 log, which has no congestion window",
             "repeat the measurement with iperf3",
         ),
         Kind::Trace => ("this is a trace, not a log", "read it with input::trace::parse"),
         Kind::Ss => ("this is the output of ss, not a log", "read it with input::ss::parse"),
         Kind::Sysctl => {
-            ("this is a sysctl dump, not a log", "give it with --sysctl FILE beside an iperf3 log")
+            ("this is a sysctl dump, not a log", "pass it with --sysctl FILE, together with an iperf3 log")
         }
         Kind::Unknown if text.contains('\0') => {
-            ("this is not text", "give what iperf3 -c HOST -t 30 (or with -J) printed, not a capture")
+            ("this is not text", "use the output of iperf3 -c HOST -t 30 (or with -J), not a capture")
         }
         Kind::Unknown => (
             "this is not an iperf3 log",
-            "give what iperf3 -c HOST -t 30 (or with -J) printed on the sending host",
+            "use the output of iperf3 -c HOST -t 30 (or with -J) from the sending host",
         ),
     };
     Err(InputError::new(message, hint))
@@ -119,12 +119,12 @@ pub(super) fn finished(mut measurement: Measurement) -> Result<Measurement, Inpu
         )),
         (None, false) => Err(InputError::new(
             match intervals.len() {
-                0 if origin.omitted > 0 => "the iperf3 log holds warm-up intervals (-O) only".into(),
-                0 => "the iperf3 log holds no interval".into(),
+                0 if origin.omitted > 0 => "the iperf3 log contains only warm-up intervals (-O)".into(),
+                0 => "the iperf3 log contains no interval".into(),
                 1 => "the iperf3 log breaks off after 1 interval".into(),
                 n => format!("the iperf3 log breaks off after {n} intervals"),
             },
-            "give a complete log of iperf3 -c HOST -t 30 with reports every second",
+            "use a complete log of iperf3 -c HOST -t 30 with one report per second",
         )),
         (_, true) => Ok(measurement),
     }
@@ -142,7 +142,7 @@ fn sampled_rtt(intervals: &[Interval]) -> Option<RttRange> {
 }
 
 pub(super) fn several_runs(message: &str) -> InputError {
-    InputError::new(message, "give one run alone, from its first line to its last")
+    InputError::new(message, "use one complete run, from its first line to its last")
 }
 
 /// Refuses reports that step back in time, which is where another run begins.

@@ -101,13 +101,13 @@ fn damaged(error: &serde_json::Error) -> InputError {
     } else {
         InputError::new(
             format!("the JSON is damaged at line {line}, column {column}"),
-            "give what iperf3 -J printed, unedited",
+            "use the unedited output of iperf3 -J",
         )
     }
 }
 
 fn odd(what: impl std::fmt::Display) -> InputError {
-    InputError::new(format!("the JSON has no usable {what}"), "give what iperf3 -J printed, unedited")
+    InputError::new(format!("the JSON lacks a usable {what}"), "use the unedited output of iperf3 -J")
 }
 
 /// A count or size; `None` for -1 in either spelling, and for what is no number.
@@ -183,7 +183,7 @@ impl<'a> Document<'a> {
             Some("UDP") => Protocol::Udp,
             Some("SCTP") => {
                 return Err(InputError::new(
-                    "this is an SCTP log, which is not read",
+                    "SCTP logs are not supported",
                     "repeat the measurement over TCP: without --sctp",
                 ));
             }

@@ -65,7 +65,7 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let dumps = dumps(&super::clean(text));
     let connections = connections(&dumps);
     if connections.is_empty() {
-        return Err(InputError::new("this output of ss shows no connection from inside", HINT));
+        return Err(InputError::new("this output of ss has no details of a connection (ss -ti)", HINT));
     }
     let sent = |rows: &Vec<(Instant, &Sample)>| {
         let acked = |row: Option<&(Instant, &Sample)>| row.map_or(0, |(_, sample)| sample.acked());
@@ -78,7 +78,7 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let Some((name, samples)) = chosen else {
         let list: Vec<&str> = connections.iter().take(LISTED).map(|(name, _)| name.as_str()).collect();
         let hint = format!("numbers 1 to {} are {}", connections.len(), list.join(", "));
-        return Err(InputError::new(format!("ss shows no connection {}", flow.unwrap_or(0)), hint));
+        return Err(InputError::new(format!("ss shows no connection number {}", flow.unwrap_or(0)), hint));
     };
     let mut notes = Vec::new();
     if connections.len() > 1 {
@@ -121,8 +121,8 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
 /// What one row shows, as if it went on: at the rate of its last sample.
 fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
     let still = InputError::new(
-        "this one dump is of a connection that has sent nothing of late",
-        "give dumps of a transfer, ten a second: while sleep 0.1; do ss -tmi; done",
+        "this single dump is of a connection that sent nothing recently",
+        "take ten dumps per second during a transfer: while sleep 0.1; do ss -tmi; done",
     );
     let rate = row.sender.delivery_rate.filter(|rate| !rate.is_zero()).ok_or(still)?;
     let trip = row.sender.srtt.filter(|rtt| !rtt.is_zero()).unwrap_or(UNKNOWN_TIME);

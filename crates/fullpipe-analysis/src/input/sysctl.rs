@@ -83,8 +83,8 @@ impl HostSettings {
     fn set(&mut self, key: &str, value: &str) -> Result<bool, InputError> {
         let bad = || {
             InputError::new(
-                format!("{key} = '{}' in the sysctl dump makes no sense", quote(value)),
-                "give the unedited output of sysctl -a",
+                format!("{key} = '{}' in the sysctl dump is not valid", quote(value)),
+                "use the unedited output of sysctl -a",
             )
         };
         let words = || value.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

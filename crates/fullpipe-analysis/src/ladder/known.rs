@@ -62,20 +62,20 @@ fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
     let refuse = |message: &str, hint: &str| Err(InputError::new(message, hint));
     let (first, host) = (&scenario.flows[0], &scenario.host);
     if scenario.flows.iter().any(|flow| flow != first) {
-        return refuse("the ladder is climbed by flows of one kind", "leave one [[flow]], with a count");
+        return refuse("the ladder needs flows of one kind", "keep one [[flow]] with a count");
     }
     if first.bytes.is_some() || first.start > Duration::ZERO || first.workload != Workload::default() {
         return refuse(
-            "the ladder is climbed by flows that always have more to send",
-            "leave bytes, start and app out of [[flow]]",
+            "the ladder needs flows that always have data to send",
+            "remove bytes, start and app from [[flow]]",
         );
     }
     let fixed = |buffer: &Buffer| matches!(buffer, Buffer::Fixed(_));
     let pinned = host.window_clamp.is_some() || fixed(&host.sndbuf) || fixed(&host.rcvbuf);
     if pinned || first.max_pacing_rate.is_some() {
         return refuse(
-            "an application's own bounds are not the ladder's to lift",
-            "leave window, max_pacing and fixed buffers out",
+            "the ladder cannot lift limits that the application sets",
+            "remove window, max_pacing and fixed buffers",
         );
     }
     Ok(first.cc)

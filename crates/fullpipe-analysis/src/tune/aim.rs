@@ -157,7 +157,7 @@ impl Stated {
                 let mut events = text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
                 // Events, of which the last is the end.
                 let end = events.rfind(|event| event.event == "end");
-                let end = end.ok_or_else(|| refuse(format!("it is no JSON: {error}")))?.data;
+                let end = end.ok_or_else(|| refuse(format!("this is not JSON: {error}")))?.data;
                 Envelope { end: Some(end), ..Envelope::default() }
             }
         };
@@ -165,7 +165,7 @@ impl Stated {
             None => (schema, None),
             Some(TestEnd { fullpipe: Some(Added { no_diagnosis: Some(why), .. }) }) => {
                 let hint = "measure again as it says, or give --link and --rtt to fullpipe tune instead";
-                return Err(InputError::new(format!("the test has no diagnosis: {why}"), hint));
+                return Err(InputError::new(format!("the report has no diagnosis: {why}"), hint));
             }
             Some(TestEnd { fullpipe: Some(Added { diagnosis: Some(diagnosis), .. }) }) => {
                 (diagnosis.schema.clone(), Some(*diagnosis))
@@ -173,12 +173,12 @@ impl Stated {
             Some(_) => {
                 return Err(InputError::new(
                     "the test has no diagnosis",
-                    "diagnose it first: fullpipe diagnose FILE --json | fullpipe tune --from -",
+                    "run: fullpipe diagnose FILE --json | fullpipe tune --from -",
                 ));
             }
         };
         if schema != diagnosis::SCHEMA {
-            return Err(refuse(format!("it is no report of diagnose: its schema is '{schema}'")));
+            return Err(refuse(format!("this is not a report of diagnose: its schema is '{schema}'")));
         }
         let diagnosis = diagnosis.map_or_else(|| serde_json::from_str(text), Ok);
         let diagnosis = diagnosis.map_err(|error| refuse(format!("it is no report of diagnose: {error}")))?;

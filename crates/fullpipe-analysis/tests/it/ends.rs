@@ -137,7 +137,7 @@ fn what_a_receiving_end_cannot_know_is_said() {
 #[test]
 fn too_little_is_no_measurement() {
     let nothing = rows::of_streams(vec![Vec::new(); 3], Format::Trace, Vec::new(), "").expect_err("nothing");
-    assert!(nothing.message.contains("no measurement"), "{nothing}");
+    assert!(nothing.message.contains("for a measurement"), "{nothing}");
     assert!(received::of_streams(&[], None).is_err());
     // One of two streams never got through: the other is explained, and that is said.
     let mut two = streams(2, RWND);

@@ -111,7 +111,7 @@ fn a_capture_of_one_direction() {
         assert!((0.97..1.03).contains(&ratio), "{ratio}");
         let acks = file.without(|_, _, of_sender| of_sender);
         let refused = capture::read(&acks.0[..], None).expect_err("nothing to explain");
-        assert!(refused.message.contains("the ACKs of a transfer and not its data"), "{}", refused.message);
+        assert!(refused.message.contains("the ACKs of a transfer but not its data"), "{}", refused.message);
     }
 }
 

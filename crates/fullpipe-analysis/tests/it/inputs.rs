@@ -317,9 +317,9 @@ fn malformed_json_is_one_line_and_a_hint() {
         (good[..good.len() - 3].to_owned(), "breaks off at line"),
         (format!("{good}{good}"), "several JSON documents"),
         (format!("{good}{}", &good[..300]), "several JSON documents"),
-        (format!("[\n{good},\n{good}]"), "JSON, but not of iperf3"),
-        ("{}".into(), "JSON, but not of iperf3"),
-        ("{\"a\":[1,2,{\"b\":null}]}".into(), "JSON, but not of iperf3"),
+        (format!("[\n{good},\n{good}]"), "this JSON is not from iperf3"),
+        ("{}".into(), "this JSON is not from iperf3"),
+        ("{\"a\":[1,2,{\"b\":null}]}".into(), "this JSON is not from iperf3"),
         ("{\"start\":{}}".into(), "no interval"),
         ("{\"start\":1,\"intervals\":2}".into(), "no usable 'start'"),
         ("{\"start\":{},\"intervals\":{}}".into(), "no usable 'intervals'"),
@@ -351,7 +351,7 @@ fn malformed_json_is_one_line_and_a_hint() {
         ("{\"event\":\"start\",\"data\":{}}\n{broken\n{\"event\":\"end\",\"data\":{}}".into(), "damaged"),
         (example("made-stream.jsonl").repeat(2), "events of several runs"),
         (good.replace("{\n", "{\0\n"), "damaged at line"),
-        (good.encode_utf16().flat_map(u16::to_le_bytes).map(char::from).collect(), "JSON, but not of iperf3"),
+        (good.encode_utf16().flat_map(u16::to_le_bytes).map(char::from).collect(), "this JSON is not from iperf3"),
         (example("tcp.txt").encode_utf16().flat_map(u16::to_be_bytes).map(char::from).collect(), "not text"),
     ];
     for (text, part) in cases {

@@ -21,7 +21,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCod
 fn measured(args: &DiagnoseArgs, look: Look, place: &Place) -> Result<ExitCode, Failure> {
     if args.point.is_some() || args.seed.is_some() || args.flow.is_some() {
         let message = format!("--point, --seed and --flow choose in a file, and {} is none", args.file());
-        return Err(Failure::usage(message, "leave them out"));
+        return Err(Failure::usage(message, "remove them"));
     }
     let control = args.control.as_ref().map(|control| match control {
         Control::Rate(rate) => To::Rate(*rate),

@@ -229,7 +229,7 @@ impl Drop for Screen {
 fn cannot(what: &str, error: &io::Error) -> Failure {
     Failure::new(
         format!("cannot {what}: {error}"),
-        "leave --tui out, or send the output to a file for plain lines",
+        "remove --tui, or redirect the output for plain lines",
     )
 }
 

@@ -159,7 +159,7 @@ fn only_files_are_replaced() {
     };
     let place = socket.to_str().expect("UTF-8");
     let (error, _) = refusal(1, fullpipe(&["run", &file, "--pcapng", place]));
-    assert_eq!(error, format!("cannot write {place}: it is no regular file"));
+    assert_eq!(error, format!("cannot write {place}: it is not a regular file"));
 }
 
 /// The frames of a capture that match a filter, checksums included in what is looked at.

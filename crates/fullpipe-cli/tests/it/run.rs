@@ -243,11 +243,11 @@ fn what_cannot_be_run_gets_one_line_and_a_hint() {
     );
     assert_eq!(
         said("live", EXPERIMENT, &["--world", "live"]),
-        "error: the world 'live' is not built yet\nhint: run it in the simulator: --world sim\n"
+        "error: the world 'live' is not available yet\nhint: use the simulator: --world sim\n"
     );
     assert_eq!(
         said("nothing", EXPERIMENT, &["--check"]),
-        "error: FILE: there is nothing to check\nhint: add an [[expect]] or leave --check out\n"
+        "error: FILE: the experiment has no [[expect]] to check\nhint: add an [[expect]] or remove --check\n"
     );
     let file = experiment("out", EXPERIMENT);
     let (code, stdout, stderr) = run(&file, &["--out", file.to_str().expect("UTF-8")]);

@@ -113,7 +113,7 @@ fn what_cannot_be_gets_one_line_and_a_hint() {
         (
             1,
             &["--link", "1gbit", "--rtt", "1ms", "--buffers", "100B"],
-            "no kernel has socket buffers below 4 KiB",
+            "socket buffers below 4 KiB do not exist on any kernel",
         ),
         (2, &["--link", "1gbit", "--rtt", "1ms", "--buffers", "4M"], "size '4M' has an ambiguous unit"),
         (2, &["--link", "1gbit", "--rtt", "1ms", "--cc", "warp"], "--cc <NAME>: "),

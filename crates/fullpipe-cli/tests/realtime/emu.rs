@@ -84,7 +84,7 @@ fn an_experiment_runs_with_kernel_flows() {
     fs::write(file, other).expect("an experiment file");
     let (error, hint) = refusal(1, run(&[]));
     assert!(error.starts_with("point 'cc=cubic' wants kernel 4.14, and this is "), "{error}");
-    assert_eq!(hint, "leave kernel out, or run it in the simulator: --world sim");
+    assert_eq!(hint, "leave kernel out, or use the simulator: --world sim");
 }
 
 /// A user without rights gets them by a user namespace, which the kernel gives to single-threaded processes only: the command has

@@ -193,7 +193,7 @@ fn what_cannot_be_used_is_said() {
 
     let (_, name) = out(&dir, "no run\n");
     let (error, hint) = refused(&[&file, "--out", &name]);
-    assert!(error.contains("kernel.jsonl has no runs") && hint == "give another --out", "{error}: {hint}");
+    assert!(error.contains("kernel.jsonl has no runs") && hint == "choose another --out", "{error}: {hint}");
 
     let fixed = write(&dir, "fixed.toml", &CELLS.replace("sndbuf = '64KiB'", "sndbuf = { fixed = '64KiB' }"));
     let (error, hint) = refused(&[&fixed, "--out", &name]);

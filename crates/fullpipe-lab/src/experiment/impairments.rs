@@ -95,7 +95,7 @@ fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     }
     let period = Duration::from_millis(before);
     Opportunities::new(times, period, OPPORTUNITY)
-        .ok_or_else(|| ExperimentError::new("it lets nothing through", FORM))
+        .ok_or_else(|| ExperimentError::new("it blocks all packets", FORM))
 }
 
 /// A share of packets.
@@ -296,7 +296,7 @@ mod tests {
         for (path, message) in [
             ("rate = { trace = 'none.trace' }", "cannot read none.trace: there is none"),
             ("rate = { trace = 'backwards.trace' }", "trace backwards.trace: line 3: '2'"),
-            ("rate = { trace = 'zero.trace' }", "trace zero.trace: it lets nothing through"),
+            ("rate = { trace = 'zero.trace' }", "trace zero.trace: it blocks all packets"),
             ("rate = { trace = 'words.trace' }", "trace words.trace: line 1: '12 Mbit/s'"),
             ("rate = { tace = 'x' }", "unknown key 'tace'"),
             ("rate = '1mbit'\njitter = { spread = 'normal' }", "jitter has no up_to"),

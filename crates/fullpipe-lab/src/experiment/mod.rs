@@ -147,8 +147,8 @@ impl Experiment {
         match self.points.iter().find(kernels) {
             None => Ok(()),
             Some(point) => Err(ExperimentError::new(
-                format!("point '{}' wants a kernel's TCP, which the simulator has not", point.label),
-                "leave stack out: each world then takes its own; or run it with --world emu",
+                format!("point '{}' wants a kernel's TCP, which the simulator does not have", point.label),
+                "remove stack (each world then uses its own), or add --world emu",
             )),
         }
     }
@@ -158,7 +158,7 @@ impl Experiment {
     /// # Errors
     /// One line on what is wrong and where, and a hint on what to write instead.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
-        Self::from_toml_with(text, &|name| Err(format!("the trace '{name}' cannot be read from here")))
+        Self::from_toml_with(text, &|name| Err(format!("cannot read the trace '{name}' without the experiment's folder")))
     }
 
     /// Reads an experiment; `load` gives the text of a file that it names, relative to its own, or says in a line why it
@@ -240,7 +240,7 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
     match (min, max) {
         (None, None) => {
             return Err(ExperimentError::new(
-                format!("nothing is expected of {metric}"),
+                format!("[[expect]] of {metric} has no bound"),
                 "add min, max or both",
             ));
         }

@@ -96,7 +96,7 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
             let (label, parameters) = named(tables.name, picker.chosen);
             if !labels.insert(label.clone()) {
                 return Err(ExperimentError::new(
-                    format!("point '{label}' comes up twice"),
+                    format!("point '{label}' is defined twice"),
                     "give each [[point]] its own name, and list no value twice",
                 ));
             }
@@ -152,8 +152,8 @@ fn scenario(
     }
     if flows.len() > MOST_FLOWS {
         return Err(ExperimentError::new(
-            format!("{} flows are too many", flows.len()),
-            format!("allowed: {MOST_FLOWS} in one point"),
+            format!("{} flows exceed the limit", flows.len()),
+            format!("allowed: up to {MOST_FLOWS} per point"),
         ));
     }
     if let Some(late) = flows.iter().find(|flow| flow.start >= duration) {
@@ -279,7 +279,7 @@ impl Limiter {
             ));
         };
         if name == "policer" && self.queue.is_some() {
-            return Err(ExperimentError::new("a policer has no queue", "leave queue out, or write a shaper"));
+            return Err(ExperimentError::new("a policer does not queue", "remove queue, or use a shaper"));
         }
         let own_bdp = (rate * rtt).min(bdp);
         Ok(LimiterSpec {
@@ -339,7 +339,7 @@ fn delays(
     if let Some(rtt) = rtt.filter(|rtt| *rtt != forward + backward) {
         return Err(ExperimentError::new(
             format!("the delays of the directions do not add up to the rtt of {rtt}"),
-            "leave one of the three out",
+            "remove one of the three",
         ));
     }
     if forward + backward < Duration::from_micros(1) {
@@ -411,8 +411,8 @@ fn flows(
     let slow_start = picker.pick(&key("slow_start"), file.slow_start.as_ref());
     if slow_start.is_some() && cc.slow_start().is_none() {
         return Err(ExperimentError::new(
-            format!("slow_start is for reno and cubic; {cc} has its own"),
-            "leave slow_start out for the others",
+            format!("slow_start applies to reno and cubic; {cc} has its own"),
+            "remove slow_start for the others",
         ));
     }
     let stack = picker.pick(&key("stack"), file.stack.as_ref());

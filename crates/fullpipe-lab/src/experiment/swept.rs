@@ -241,7 +241,7 @@ impl Form {
     fn pieces(&self, said: Said) -> Result<Vec<Piece>, ExperimentError> {
         let elements = match said {
             Said::List(elements) if elements.is_empty() => {
-                return Err(ExperimentError::new("an empty list leaves no point", self.example));
+                return Err(ExperimentError::new("an empty list defines no point", self.example));
             }
             Said::List(elements) => elements,
             other => vec![other],
@@ -249,7 +249,7 @@ impl Form {
         let piece = |element| match element {
             Said::One(written) => Ok(Piece::One(written)),
             Said::Table(entries) => self.of_table(entries),
-            Said::List(_) => Err(ExperimentError::new("a list within a list", self.example)),
+            Said::List(_) => Err(ExperimentError::new("lists cannot be nested", self.example)),
         };
         elements.into_iter().map(piece).collect()
     }
@@ -288,7 +288,7 @@ impl Form {
         let range = "a range is { from = …, to = …, steps = … }";
         let other = self.fixed || self.table.is_some();
         let hint = if other { format!("{range}; {}", self.example) } else { range.into() };
-        Err(ExperimentError::new("a table that is no range", hint))
+        Err(ExperimentError::new("this table is not a range", hint))
     }
 }
 
@@ -324,7 +324,7 @@ fn range<T: Value>(
     let last = count - 1;
     let step = |step: u64| {
         T::between(&from.1, &to.1, step, last).ok_or_else(|| {
-            ExperimentError::new("a range of what has no in-between", "write a list of values")
+            ExperimentError::new("a range needs values with steps in between", "write a list of values")
         })
     };
     step(0)?;

@@ -284,7 +284,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(&format!("{PATH}\nloss = '100%'"), "", FLOW, ""),
-            "line 6, column 8: loss '100%' lets nothing through",
+            "line 6, column 8: loss '100%' blocks all packets",
             "allowed: from 0% to less than 100%",
         ),
         (
@@ -294,7 +294,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(&format!("{PATH}\nloss = []"), "", FLOW, ""),
-            "line 6, column 8: an empty list leaves no point",
+            "line 6, column 8: an empty list defines no point",
             "write 1.5% or 20ppm, { rate = \"1%\", burst = 5 } or { rate = \"1%\", of = \"super_packets\" }",
         ),
         (
@@ -304,12 +304,12 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(&format!("{PATH}\nqueue = {{ from = '1bdp', to = '2bdp' }}"), "", FLOW, ""),
-            "line 6, column 9: a table that is no range",
+            "line 6, column 9: this table is not a range",
             "a range is { from = …, to = …, steps = … }",
         ),
         (
             f(PATH, "", "cc = { from = 'reno', to = 'bbr1', steps = 2 }", ""),
-            "line 9, column 6: a range of what has no in-between",
+            "line 9, column 6: a range needs values with steps in between",
             "write a list of values",
         ),
         (
@@ -350,7 +350,7 @@ fn mistakes_are_named_in_one_line() {
         (
             f(PATH, "", "cc = ['cubic', 'bbr1']\nslow_start = 'hystart++'", ""),
             "point 'cc=bbr1': slow_start is for reno and cubic; bbr1 has its own",
-            "leave slow_start out for the others",
+            "remove slow_start for the others",
         ),
         (
             f(PATH, "", "cc = 'reno'\nstack = 'windows'", ""),
@@ -510,9 +510,9 @@ fn bursts_and_limiters_are_read() {
     for (path, message) in [
         ("loss = { rate = '1%', burst = 0 }", "burst of loss '0' is out of range"),
         ("loss = { rate = '1%', of = 'bits' }", "loss '1%:of=bits' is not understood"),
-        ("loss = { rate = '1%' }", "a table that is no range"),
+        ("loss = { rate = '1%' }", "this table is not a range"),
         ("policer = { burst = '1MiB' }", "the policer has no rate"),
-        ("policer = { rate = '1mbit', queue = '1MiB' }", "a policer has no queue"),
+        ("policer = { rate = '1mbit', queue = '1MiB' }", "a policer does not queue"),
     ] {
         let error = Experiment::from_toml(&file(&format!("{PATH}\n{path}"), "", FLOW, "")).unwrap_err();
         assert!(error.message.contains(message), "{path}: {}", error.message);
@@ -579,5 +579,5 @@ fn a_kernels_tcp_is_not_simulated() {
     let stacks: Vec<_> = experiment.points().iter().map(|point| point.scenario.flows[0].stack).collect();
     assert_eq!(stacks, [Some(Stack::Fullpipe), Some(Stack::Kernel)]);
     let error = experiment.check_simulated().expect_err("a kernel's");
-    assert_eq!(error.message, "point 'stack=kernel' wants a kernel's TCP, which the simulator has not");
+    assert_eq!(error.message, "point 'stack=kernel' wants a kernel's TCP, which the simulator does not have");
 }

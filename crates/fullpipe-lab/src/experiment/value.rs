@@ -184,7 +184,7 @@ impl Value for Loss {
         let rate: Probability = rate.parse().map_err(|e| of_unit(&e, "write 1.5% or 20ppm"))?;
         if rate == Probability::ONE {
             return Err(ExperimentError::new(
-                format!("loss '{text}' lets nothing through"),
+                format!("loss '{text}' blocks all packets"),
                 "allowed: from 0% to less than 100%",
             ));
         }
@@ -236,7 +236,7 @@ impl Value for Amount {
         if let Some(number) = text.trim().to_ascii_lowercase().strip_suffix("bdp") {
             let number = number.trim_end();
             let multiple: f64 = number.parse().map_err(|_| {
-                ExperimentError::new(format!("'{number}' is no multiple of the BDP"), Self::EXAMPLE)
+                ExperimentError::new(format!("'{number}' is not a multiple of the BDP"), Self::EXAMPLE)
             })?;
             if !(0.0..=1000.0).contains(&multiple) {
                 return Err(out_of_range("size", text, "0bdp to 1000bdp"));
@@ -573,7 +573,7 @@ pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError>
         "fair_queue" | "ecn" | "sack" | "slow_start_after_idle" => equal::<bool>(a, b),
         "point" => Ok(a == b),
         _ => Err(ExperimentError::new(
-            format!("'{key}' is no field of a point"),
+            format!("'{key}' is not a field of a point"),
             "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc, or point for its name",
         )),
     }

@@ -42,7 +42,7 @@ pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     {
         return Err(Error::settings(
             format!("point '{}' wants kernel {wanted}, and this is {running}", point.label),
-            "leave kernel out, or run it in the simulator: --world sim",
+            "leave kernel out, or use the simulator: --world sim",
         ));
     }
     let ends = ends(&point.scenario)

@@ -57,7 +57,7 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
     if flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start() {
         return Err(Error::settings(
             format!("the kernel's {} has a slow start of its own", flow.cc),
-            "leave slow_start out, or run it in the simulator: --world sim",
+            "leave slow_start out, or use the simulator: --world sim",
         ));
     }
     let socket = tcp()?;
@@ -69,7 +69,7 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
         };
         Error::settings(
             format!("this kernel has no congestion control '{name}'"),
-            format!("{load}; or run it in the simulator: --world sim"),
+            format!("{load}; or use the simulator: --world sim"),
         )
     })?;
     if let Buffer::Fixed(size) = host.sndbuf {

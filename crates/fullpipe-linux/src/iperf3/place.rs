@@ -45,7 +45,7 @@ impl Place {
     /// # Errors
     /// Why it means none, in a few words.
     pub fn named(text: &str) -> Result<Self, &'static str> {
-        let number = |port: &str| port.parse::<u16>().map_err(|_| "what stands behind the colon is no port");
+        let number = |port: &str| port.parse::<u16>().map_err(|_| "the text after the colon is not a port");
         let (host, port) = match (text.strip_prefix('['), text.rsplit_once(':')) {
             (Some(bracketed), _) => match bracketed.split_once(']').ok_or("a bracket is open")? {
                 (host, "") => (host, PORT),

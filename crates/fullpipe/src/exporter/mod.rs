@@ -81,7 +81,7 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     let listener = TcpListener::bind(exporter.listen).map_err(|e| {
         Error::new(
             format!("cannot listen on {}: {e}", exporter.listen),
-            "give another with --listen ADDRESS:PORT",
+            "choose another address with --listen ADDRESS:PORT",
         )
     })?;
     let groups: Groups = Arc::new(Mutex::new(groups));

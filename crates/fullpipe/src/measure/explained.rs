@@ -156,7 +156,7 @@ fn over_udp(
     if is_this_host(document) && known.path.link.is_none() {
         let message =
             "both ends are this host, and between them is no path on which a ladder could be climbed";
-        return Err(DiagnoseError::Input(InputError::new(message, "give --link to have one all the same")));
+        return Err(DiagnoseError::Input(InputError::new(message, "add --link to simulate one anyway")));
     }
     let json = serde_json::to_value(document).unwrap_or_default();
     let log = iperf3::of_document(&json).map_err(DiagnoseError::Input)?;

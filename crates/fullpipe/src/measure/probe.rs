@@ -78,7 +78,7 @@ impl Probe {
                 let near = Place::named(name).map_err(|why| {
                     Error::usage(
                         format!("--control {name}: {why}"),
-                        "write a rate, as 940mbit, or HOST[:PORT]",
+                        "write a rate such as 940mbit, or HOST[:PORT]",
                     )
                 })?;
                 observer.status(&format!(
@@ -131,7 +131,7 @@ fn run(
     let mut recorder = Recorder::new(false, ROWS, None, None);
     let finished = client::run(&client, &mut recorder, stop)?;
     if finished.interrupted {
-        return Err(Error::new("the measurement was interrupted", "let it end: it takes 10 to 30 s"));
+        return Err(Error::new("the measurement was interrupted", "let it finish; it takes 10 to 30 s"));
     }
     recorder.document.end = finished.end;
     let latency = format!("latency: {}", recorder.latency(finished.idle_rtt));

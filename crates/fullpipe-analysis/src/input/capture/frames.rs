@@ -71,8 +71,8 @@ const TOO_LONG: &str = "a block is longer than any packet";
 
 fn broken(what: &str) -> InputError {
     InputError::new(
-        format!("no capture that can be read: {what}"),
-        "write it again, as tcpdump -w F or dumpcap do",
+        format!("cannot read this capture: {what}"),
+        "capture again with tcpdump -w F or dumpcap",
     )
 }
 

@@ -93,7 +93,7 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
     if connection.counts.data_segments < FEWEST_SEGMENTS {
         return Err(InputError::new(
             format!(
-                "connection {chosen} has {} data segments: that is no measurement",
+                "connection {chosen} has {} data segments, too few for a measurement",
                 connection.counts.data_segments
             ),
             "capture a transfer of a second or more",
@@ -240,18 +240,18 @@ fn flow(chosen: usize, connection: &Connection, tracked: &Tracked) -> Flow {
 fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
     if table.packets == 0 && ending.timeless > 0 {
         return InputError::new(
-            format!("the {} packets of this capture have no times", ending.timeless),
-            "capture with times: tcpdump -w F and dumpcap write them",
+            format!("the {} packets of this capture have no timestamps", ending.timeless),
+            "capture with timestamps: tcpdump -w F and dumpcap write them",
         );
     }
     if table.order.iter().any(|(_, tracked)| tracked.acks_alone()) {
         return InputError::new(
-            format!("this capture of {} packets has the ACKs of a transfer and not its data", table.packets),
+            format!("this capture of {} packets contains the ACKs of a transfer but not its data", table.packets),
             "capture both directions: tcpdump -s 96 -w F tcp port 5201, on one of the two hosts",
         );
     }
     InputError::new(
-        format!("no TCP connection with data is in this capture of {} packets", table.packets),
+        format!("this capture of {} packets contains no TCP connection with data", table.packets),
         "capture while the transfer runs: tcpdump -s 96 -w F tcp port 5201",
     )
 }

@@ -152,7 +152,7 @@ fn what_is_no_log_of_one_run_is_refused_with_a_reason() {
         reason("iperf3: error - unable to connect to server: Connection refused"),
         "the iperf3 run failed: unable to connect to server: Connection refused"
     );
-    assert!(reason("{\"colour\":{}}").contains("JSON, but not of iperf3"));
+    assert!(reason("{\"colour\":{}}").contains("this JSON is not from iperf3"));
     assert!(reason("net.ipv4.tcp_wmem = 1 2 3").contains("sysctl"));
     assert!(reason("Client connecting to h, TCP port 5001\nTCP window size: 85 KByte").contains("iperf 2"));
     assert!(reason("PING h (10.0.0.2): 56 data bytes").contains("not an iperf3 log"));

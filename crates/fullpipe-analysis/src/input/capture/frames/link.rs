@@ -38,7 +38,7 @@ impl Link {
             113 => Ok(Self::LinuxSll),
             276 => Ok(Self::LinuxSll2),
             other => Err(InputError::new(
-                format!("link type {other} of this capture is not known"),
+                format!("this capture has the unknown link type {other}"),
                 "capture on an Ethernet, loopback or TUN device, or on 'any'",
             )),
         }
