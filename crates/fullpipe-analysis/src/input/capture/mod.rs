@@ -240,7 +240,7 @@ fn flow(chosen: usize, connection: &Connection, tracked: &Tracked) -> Flow {
 fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
     if table.packets == 0 && ending.timeless > 0 {
         return InputError::new(
-            format!("the {} packets of this capture have no timestampstampstampstamps", ending.timeless),
+            format!("the {} packets of this capture have no timestamps", ending.timeless),
             "capture with timestamps: tcpdump -w F and dumpcap write them",
         );
     }
