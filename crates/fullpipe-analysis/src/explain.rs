@@ -65,8 +65,8 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     let log = facts.transfer;
     let series = Series::of(log).ok_or_else(|| {
         InputError::new(
-            "nothing was transferred in this log",
-            "repeat the measurement and look at iperf3's own messages",
+            "this log shows no transfer",
+            "repeat the measurement and read iperf3's messages",
         )
     })?;
     check_rates(facts)?;
@@ -78,7 +78,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     // The log's own samples may be odd, but nobody can mend them.
     if let Some(ratio) = ratio.filter(|ratio| *ratio > IMPOSSIBLE && series.mean_rtt().is_none()) {
         return Err(InputError::new(
-            format!("an RTT of {rtt} puts {ratio:.1} times Cwnd in flight, which cannot be"),
+            format!("an RTT of {rtt} puts {ratio:.1} times Cwnd in flight, which is not possible"),
             format!(
                 "this log needs an RTT of at most {}; check --rtt",
                 series.rtt_by_cwnd().unwrap_or(Duration::ZERO)
@@ -133,7 +133,7 @@ fn check_rates(facts: &Facts<'_>) -> Result<(), InputError> {
     match facts.path.link {
         Some(link) if mean.as_bps() as f64 > MORE_THAN_THE_LINK * link.as_bps() as f64 => {
             Err(InputError::new(
-                format!("the log's {mean} are more than the line's {link}"),
+                format!("the log's {mean} exceeds the link rate of {link}"),
                 "check --link: gbit and mbit are bits, GB/s and MB/s are bytes",
             ))
         }
@@ -145,19 +145,19 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
     const HINT: &str = "give it as ping prints it: --rtt 210ms";
     let own = facts.transfer.rtt;
     match (facts.path.rtt, own) {
-        (Some(rtt), _) if rtt.is_zero() => Err(InputError::new("a round-trip time of zero cannot be", HINT)),
+        (Some(rtt), _) if rtt.is_zero() => Err(InputError::new("an RTT of zero is not possible", HINT)),
         (Some(rtt), _) if rtt > LONGEST_RTT => {
-            Err(InputError::new(format!("a round-trip time of {rtt} is no path's"), HINT))
+            Err(InputError::new(format!("an RTT of {rtt} is not plausible"), HINT))
         }
         (Some(rtt), Some(own)) if rtt > own.max * 2 => Err(InputError::new(
-            format!("an RTT of {rtt} contradicts the log, whose own samples reach {} at most", own.max),
-            "leave --rtt out: the log has it",
+            format!("an RTT of {rtt} contradicts the log, whose samples reach at most {}", own.max),
+            "remove --rtt: the log contains it",
         )),
         (Some(rtt), _) => Ok((rtt, RttSource::Given)),
         (None, Some(own)) => Ok((own.min, RttSource::Log)),
         (None, None) => {
             series.rtt_bound().filter(|rtt| !rtt.is_zero()).map(|rtt| (rtt, RttSource::Bound)).ok_or_else(
-                || InputError::new("the round-trip time is missing and this log does not bound it", HINT),
+                || InputError::new("the RTT is missing, and this log does not bound it", HINT),
             )
         }
     }
