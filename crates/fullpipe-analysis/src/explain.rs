@@ -189,7 +189,7 @@ impl<'a> Explainer<'a> {
         classified: Option<&Classification>,
     ) -> Self {
         let sender = series.sender(facts.transfer, &measured);
-        let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm().goes_by_rate();
+        let inferred_bbr = !matches!(sender, Sender::Assumed(_)) && sender.algorithm().is_rate_based();
         let older_dump =
             inferred_bbr && facts.sender().is_some_and(|(host, _)| host.lacks_congestion_control("bbr"));
         let buffers = candidates::buffers(facts, series, &measured, older_dump);
@@ -347,7 +347,7 @@ impl<'a> Explainer<'a> {
         let mut could_not_tell = Vec::new();
         if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
             evidence.push(loss.to_string());
-            if !self.sender.algorithm().goes_by_rate() && measured.streams == 1 {
+            if !self.sender.algorithm().is_rate_based() && measured.streams == 1 {
                 let model = crate::laws::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
                 evidence.push(format!(
                     "the model of a loss-based sender gives {model} at this loss and RTT; measured {}",
@@ -397,7 +397,7 @@ impl<'a> Explainer<'a> {
             ceiling: None,
             evidence,
             could_not_tell,
-            next_test: (!self.sender.algorithm().goes_by_rate())
+            next_test: (!self.sender.algorithm().is_rate_based())
                 .then(|| "repeat with iperf3 -C bbr: a higher rate shows that loss held cwnd down".into()),
         }
     }

@@ -17,7 +17,7 @@ pub struct SideBySide {
     /// Payload that arrived over TCP.
     #[serde(rename = "tcp_bps", with = "crate::json::Bps")]
     pub tcp: Rate,
-    /// Segments that TCP sent again; `None` where its sender did not tell.
+    /// Segments that TCP retransmitted; `None` where its sender did not tell.
     #[serde(rename = "tcp_retransmits")]
     pub retransmits: Option<u64>,
     /// Payload that was sent over UDP.
@@ -42,7 +42,7 @@ impl SideBySide {
             format!("{name:<5} {sent:>14} {arrived:>14} {lost:>9}  {more}").trim_end().to_owned() + "\n"
         };
         let resent = match self.retransmits {
-            Some(count) => format!("{count} segments sent again"),
+            Some(count) => format!("{count} segments retransmitted"),
             None => "its sender is at the other end".into(),
         };
         let lost = format!("{:.2} %", 100.0 * self.lost);
@@ -121,7 +121,7 @@ mod tests {
     fn the_table_has_both_rows() {
         let table = tests(70, 900, 895).table();
         let rows: Vec<&str> = table.lines().collect();
-        assert!(rows[1].starts_with("TCP") && rows[1].ends_with("3 segments sent again"), "{table}");
+        assert!(rows[1].starts_with("TCP") && rows[1].ends_with("3 segments retransmitted"), "{table}");
         assert!(rows[2].starts_with("UDP") && rows[2].contains("0.56 %"), "{table}");
     }
 }

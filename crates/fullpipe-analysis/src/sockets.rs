@@ -90,7 +90,7 @@ pub struct SocketReport {
     pub notsent_bytes: u64,
     /// Received and not read.
     pub unread_bytes: u64,
-    /// Segments sent again in the interval.
+    /// Retransmitted segments in the interval.
     pub retransmits: u64,
     /// Pacing rate where it is in force: key `pacing_bps`.
     #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
@@ -166,7 +166,7 @@ pub struct Totals {
     pub sent: Bytes,
     /// Payload received.
     pub received: Bytes,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
     /// The time of each limit.
     pub limits: BTreeMap<Limit, Duration>,

@@ -1,4 +1,4 @@
-//! The simulator held against the kernel, cell by cell.
+//! The simulator compared with the kernel, cell by cell.
 //!
 //! A cell is a point of an experiment that both worlds have run. What counts as agreement depends on what
 //! makes the runs of a cell differ:
@@ -40,7 +40,7 @@ pub struct Figures {
     pub goodput_second_half: Spread,
     /// Mean round-trip time in milliseconds, over flows and runs that have one.
     pub rtt_mean_ms: Option<f64>,
-    /// Mean number of segments sent again, all flows.
+    /// Mean number of retransmitted segments, all flows.
     pub retransmits: f64,
     /// Runs.
     pub runs: usize,
@@ -68,7 +68,7 @@ pub fn varies(point: &Point) -> bool {
 impl Criterion {
     /// What is asked of `point`.
     pub fn of(point: &Point) -> Self {
-        let by_rate = point.scenario.flows.iter().all(|flow| flow.cc.goes_by_rate());
+        let by_rate = point.scenario.flows.iter().all(|flow| flow.cc.is_rate_based());
         match (varies(point), by_rate) {
             (false, _) => Self::Within(LOSSLESS),
             (true, true) => Self::Within(LOSSY),

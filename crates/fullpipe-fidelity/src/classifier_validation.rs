@@ -1,4 +1,4 @@
-//! The classifier held against runs whose limit is known, because they were built to have it.
+//! The classifier compared with runs whose limit is known, because they were built to have it.
 //!
 //! A kernel keeps no record of what stopped its senders, so nothing that it says can be compared with what
 //! [`classify`] says. But an experiment can be built so that one thing limits it, and say so: each

@@ -1,4 +1,4 @@
-//! The ladder held against a kernel: what each rung foretells, beside what a kernel made of the same run.
+//! The ladder compared with a kernel: what each rung predicts, beside what a kernel made of the same run.
 //!
 //! ```text
 //!   scenario ──► climb_known ──► rungs ──► each rung's scenario, on a kernel ──► goodput of the second half
@@ -82,7 +82,7 @@ impl Held<'_> {
         mean(&self.kernel)
     }
 
-    /// The least and the most that the rung foretells, in bit/s.
+    /// The least and the most that the rung predicts, in bit/s.
     pub fn range(&self) -> (f64, f64) {
         let bps = |rate: fullpipe::units::Rate| rate.as_bps() as f64;
         let lasting = self.rung.lasting();
@@ -141,7 +141,7 @@ impl Tally {
 /// The rungs as a table in Markdown, and how many hold.
 pub fn table(held: &[Held<'_>]) -> String {
     let mut text = String::from(
-        "| cell | limit | remedy | foretold (low-high) | kernel (each run) | same losses, simulated | asked | |\n\
+        "| cell | limit | remedy | predicted (low-high) | kernel (each run) | same losses, simulated | asked | |\n\
          |---|---|---|---|---|---|---|---|\n",
     );
     let mut before = None;
@@ -156,7 +156,7 @@ pub fn table(held: &[Held<'_>]) -> String {
             rung.rung.limit,
             rung.rung.what,
             rung.rung.remedy.as_deref().unwrap_or("as it stands"),
-            foretold(rung),
+            predicted(rung),
             measured(rung),
             paired(rung),
             rung.asked(),
@@ -187,7 +187,7 @@ pub fn is_proven(held: &[Held<'_>]) -> bool {
     near.holding == near.all && ranged.share() >= MOST
 }
 
-fn foretold(held: &Held<'_>) -> String {
+fn predicted(held: &Held<'_>) -> String {
     let lasting = mbit(held.rung.lasting().as_bps() as f64);
     match held.asked() {
         Asked::Near => lasting,

@@ -291,7 +291,7 @@ pub struct StreamInterval {
 /// What the kernel tells of a sending TCP socket at the end of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpInterval {
-    /// Segments sent again in the interval.
+    /// Retransmitted segments in the interval.
     pub retransmits: u64,
     /// Congestion window.
     #[serde(serialize_with = "bytes")]
@@ -379,7 +379,7 @@ pub struct SumInterval {
     /// What was written or read.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Over TCP, of a sender: segments sent again.
+    /// Over TCP, of a sender: retransmitted segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
     /// Over UDP.
@@ -523,7 +523,7 @@ pub struct EndSender {
     /// What was written.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Segments sent again; left out by an end that cannot tell.
+    /// Retransmitted segments; left out by an end that cannot tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
     /// What this end's socket told at the ends of intervals.
@@ -591,7 +591,7 @@ pub struct Sum {
     /// Payload.
     #[serde(flatten)]
     pub amount: Amount,
-    /// Over TCP, of the sending end: segments sent again.
+    /// Over TCP, of the sending end: retransmitted segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmits: Option<u64>,
     /// Over UDP.

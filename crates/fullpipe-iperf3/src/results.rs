@@ -51,7 +51,7 @@ pub struct StreamResult {
     pub id: u32,
     /// Sent or received, without what was omitted.
     pub bytes: Bytes,
-    /// Segments sent again; `None` from a receiver or where the system does not tell.
+    /// Retransmitted segments; `None` from a receiver or where the system does not tell.
     pub retransmits: Option<u64>,
     /// Jitter of datagrams (RFC 1889).
     pub jitter: Duration,

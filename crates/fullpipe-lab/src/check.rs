@@ -4,7 +4,7 @@ use crate::experiment::{Expectation, Experiment};
 use crate::metric::RunFigures;
 use crate::outcome::Outcome;
 
-/// An expectation held against one of its points.
+/// An expectation compared with one of its points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict<'e> {
     /// What was expected.

@@ -37,7 +37,7 @@ pub struct Ended {
     pub last: Moment,
     /// When it ended by itself, for a flow of limited size.
     pub finished: Option<Instant>,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
     /// Its round-trip times.
     pub rtt: Option<RttOutcome>,

@@ -84,7 +84,7 @@ pub enum Metric {
     Utilisation,
     /// The same over the second half.
     UtilisationSecondHalf,
-    /// Segments sent again.
+    /// Retransmitted segments.
     Retransmits,
     /// The same over all data segments that were sent.
     RetransmitShare,

@@ -32,7 +32,7 @@ pub struct FlowOutcome {
     pub goodput: Rate,
     /// The same over the second half of that lifetime.
     pub goodput_second_half: Rate,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
     /// RTT as the sender's segments saw it; `None` when nothing was acknowledged.
     pub rtt: Option<RttOutcome>,

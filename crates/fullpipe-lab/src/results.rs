@@ -84,7 +84,7 @@ pub struct RunValidity {
     pub lateness_ms: LatenessMs,
     /// Packets dropped between the kernel and the path.
     pub tun_drops: u64,
-    /// Segments sent again, the time after the run included until all was acknowledged.
+    /// Retransmitted segments, the time after the run included until all was acknowledged.
     pub retransmits: Option<u64>,
     /// Data packets that the path dropped in the same time.
     pub drops: u64,
@@ -125,7 +125,7 @@ pub struct Flow {
     pub goodput_bps: u64,
     /// The same over the second half.
     pub goodput_second_half_bps: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
     /// Round-trip times; null when nothing was acknowledged.
     pub rtt_ms: Option<RttMs>,
@@ -170,13 +170,13 @@ pub struct WorkCounts {
     pub records_visited: u64,
 }
 
-/// An expectation held against one point.
+/// An expectation compared with one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Expect {
     /// The conditions as the file has them.
     #[serde(rename = "where")]
     pub conditions: BTreeMap<String, String>,
-    /// The point it was held against.
+    /// The point it was compared with.
     pub point: String,
     /// The metric's name.
     pub metric: String,
@@ -222,7 +222,7 @@ impl Expect {
 
 impl Report {
     /// The document of a campaign of `experiment` in `world`. Runs may be missing, where it was ended early:
-    /// a point is held against what is expected of it once all its seeds are there.
+    /// a point is compared with what is expected of it once all its seeds are there.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
         let seeds = experiment.seeds().len();
         let interrupted = runs.len() < experiment.points().len() * seeds;
@@ -512,7 +512,7 @@ pub struct Summary {
     pub goodput: Option<Spread>,
     /// Goodput of the second half.
     pub goodput_second_half: Option<Spread>,
-    /// Mean number of segments sent again.
+    /// Mean number of retransmitted segments.
     pub retransmits: Option<f64>,
     /// Mean RTT in milliseconds, over the runs that have one.
     pub rtt_mean_ms: Option<f64>,

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | lateness, time of writing less the time at which a packet was due: 99th percentile | at most 1 ms or 1 % of the RTT, whichever is more |
 //! | packets that a device dropped beside the path | none |
-//! | segments sent again against data packets dropped on the path, and segments that arrived twice | within 5 or 3 %, whichever is more |
+//! | retransmitted segments against data packets dropped on the path, and segments that arrived twice | within 5 or 3 %, whichever is more |
 //!
 //! The greatest lateness is shown and not judged: one pause of the machine in a minute says little. Neither are the stalls
 //! of the hosts themselves ([`Stalls`]): a receiver has reasons of its own to answer late, such as a window that has not
@@ -91,12 +91,12 @@ pub struct Validity {
     pub lateness: LatenessQuantiles,
     /// Packets dropped at the devices, in neither direction by the path.
     pub tun_drops: u64,
-    /// Segments that the senders sent again, until all they had sent was acknowledged; `None` when the senders are
+    /// Segments that the senders retransmitted, until all they had sent was acknowledged; `None` when the senders are
     /// not ours to ask.
     pub retransmits: Option<u64>,
     /// Data packets that the path dropped in the same time.
     pub drops: u64,
-    /// Segments that the receivers reported to have got twice (RFC 2883): sent again without need. A reader that is late to
+    /// Segments that the receivers reported to have got twice (RFC 2883): retransmitted without need. A reader that is late to
     /// open its window holds back ACKs until a tail loss probe asks for them.
     pub duplicates: u64,
     /// Processor time of the two loops over real time: 1 is a whole core.
@@ -154,7 +154,7 @@ impl fmt::Display for Problem {
             Self::TunDrops(n) => write!(f, "{n} packets dropped between the kernel and the path"),
             Self::Unexplained(retransmits, drops, duplicates) => write!(
                 f,
-                "{retransmits} segments sent again, {drops} dropped by the path and {duplicates} that arrived twice"
+                "{retransmits} retransmitted segments, {drops} dropped by the path and {duplicates} that arrived twice"
             ),
         }
     }

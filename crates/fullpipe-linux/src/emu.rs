@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The outcome is that of the scenario's duration. Afterwards the senders stop writing and the path goes on until what they
-//! had sent is acknowledged, so that every drop can be held against a retransmission.
+//! had sent is acknowledged, so that every drop can be compared with a retransmission.
 
 mod settings;
 

@@ -105,7 +105,7 @@ impl Half {
                 Ok((info, Some(truth)))
             }
             Self::Kernel(socket) => {
-                let paced = spec.cc.goes_by_rate() || host.fair_queue || spec.max_pacing_rate.is_some();
+                let paced = spec.cc.is_rate_based() || host.fair_queue || spec.max_pacing_rate.is_some();
                 let socket = socket.get().ok_or(io::ErrorKind::NotConnected)?;
                 let told = tcp_info::sender(socket.as_fd(), paced)?;
                 let bbr = if spec.cc == Algorithm::Bbr1 { tcp_info::bbr(socket.as_fd())? } else { None };
@@ -132,7 +132,7 @@ impl Half {
         }
     }
 
-    /// Segments that the sending end has sent again, and those that its peer got twice.
+    /// Segments that the sending end has retransmitted, and those that its peer got twice.
     pub(crate) fn repeats(&self) -> io::Result<(u64, u64)> {
         match self {
             Self::Ours(ours) => Ok(ours.repeats()),

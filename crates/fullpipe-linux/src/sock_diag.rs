@@ -378,7 +378,7 @@ fn parse(bytes: &[u8]) -> Option<Seen> {
     let (raw, memory) = (raw?, memory.unwrap_or_default());
     let known = cc.algorithm();
     // The kernel computes a pacing rate for everybody; who goes by it is paced, and who was given a limit.
-    let paced = known.is_some_and(Algorithm::goes_by_rate) || raw.has_pacing_limit();
+    let paced = known.is_some_and(Algorithm::is_rate_based) || raw.has_pacing_limit();
     Some(Seen {
         id,
         inode,

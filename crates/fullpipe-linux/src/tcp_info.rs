@@ -227,7 +227,7 @@ pub(crate) fn details(fd: BorrowedFd<'_>) -> io::Result<Details> {
     })
 }
 
-/// Segments that the sending socket has sent again, and those that its peer reported to have got twice (D-SACK, RFC 2883).
+/// Segments that the sending socket has retransmitted, and those that its peer reported to have got twice (D-SACK, RFC 2883).
 pub(crate) fn repeats(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let raw = raw(fd)?;
     Ok((raw.total_retrans.into(), raw.dsack_dups.into()))

@@ -2,7 +2,7 @@
 //!
 //! The one place that knows: used by the receive window, the send buffer, the explainer and the
 //! advisor. A socket buffer counts *memory*, the window counts *payload*; between them stands the
-//! overhead of the packet buffers:
+//! overhead of the skbs:
 //!
 //! ```text
 //!   tcp_rmem[2] ──(window rule)──► largest window the receiver can offer
@@ -94,7 +94,7 @@ impl WindowRule {
         }
     }
 
-    /// This rule where the largest segments carry `len` bytes of payload and not `mss`: their packet buffers are no smaller,
+    /// This rule where the largest segments carry `len` bytes of payload and not `mss`: their skbs are no smaller,
     /// so less of the memory is window. `mss` is not zero.
     pub const fn with_segments(self, len: u64, mss: u64) -> Self {
         match self {
@@ -163,13 +163,13 @@ impl fmt::Display for WindowRule {
     }
 }
 
-/// Payload over memory of a 1448-byte segment in its own 2304-byte packet buffer, in 256ths: 0.625,
+/// Payload over memory of a 1448-byte segment in its own 2304-byte skb, in 256ths: 0.625,
 /// measured on 6.18. A network card that fills pages reaches 219/256; it is measured, not known.
 pub const MEASURED_RATIO: u16 = 160;
 
 /// What a new connection counts on (`TCP_DEFAULT_SCALING_RATIO`).
 const UNMEASURED_RATIO: u16 = 128;
-/// Packet buffers come in multiples of this.
+/// Skbs come in multiples of this.
 const MEMORY_STEP: u64 = 256;
 
 const fn clamp_shift(bits: u8) -> u8 {
@@ -207,16 +207,16 @@ impl Buffer {
 const AUTOTUNE_SEGMENT_MEMORY: u64 = 4_352;
 
 /// What autotuning makes of a send buffer for a window of `cwnd` bytes: `factor` windows' worth of
-/// packet buffers (2; BBR asks for 3), before `tcp_wmem[2]` limits it.
+/// skbs (2; BBR asks for 3), before `tcp_wmem[2]` limits it.
 pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
     Bytes::new(cwnd.div_ceil(mss).saturating_mul(AUTOTUNE_SEGMENT_MEMORY).saturating_mul(factor))
 }
 
-/// Memory of a packet buffer in the send queue beside its payload: the descriptor with what it shares, and the
-/// head for the headers. Measured on 6.18 (x86-64): 65 160 bytes in one packet buffer take 65 992.
+/// Memory of an skb in the send queue beside its payload: the descriptor with what it shares, and the
+/// head for the headers. Measured on 6.18 (x86-64): 65 160 bytes in one skb take 65 992.
 pub(crate) const PACKET_BUFFER_MEMORY: u64 = 832;
 
-/// Payload that a send buffer of `sndbuf` bytes holds. Queued data sits in packet buffers of up to
+/// Payload that a send buffer of `sndbuf` bytes holds. Queued data sits in skbs of up to
 /// 64 KiB, whose overhead is small: 3.93 MB of payload were measured to take 3.99 MB.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)

@@ -62,7 +62,7 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     if truth.status.phase == "ProbeRTT" {
         return Some(Limit::Cwnd);
     }
-    let by_rate = sender.cc.is_some_and(Algorithm::goes_by_rate);
+    let by_rate = sender.cc.is_some_and(Algorithm::is_rate_based);
     let (window, slow_start) =
         (spent(SendLimit::Cwnd) + spent(SendLimit::Recovery), spent(SendLimit::SlowStart));
     let pacing = spent(SendLimit::Pacing);

@@ -40,7 +40,7 @@ const MOST_ROWS: usize = 64;
 /// The episodes of a flow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Losses {
-    /// Everything sent again within two round trips is of one.
+    /// Everything retransmitted within two round trips is of one.
     pub(super) episodes: usize,
     /// Standard deviation of the windows at loss over their mean.
     pub(super) spread: f64,

@@ -8,7 +8,7 @@
 //! [`classify`] sees what a kernel tells of its sockets (`TCP_INFO`, `SO_MEMINFO`, the receiver's `Recv-Q`)
 //! and what is known of the hosts. [`exact`] sees what only a world of our own knows: what stopped each
 //! transmission, and how busy the path was. Both answer in intervals of the same [`Limit`]s, so that one
-//! can be held against the other ([`agreement`]).
+//! can be compared with the other ([`agreement`]).
 //!
 //! A limit belongs to a span of round trips, never to a moment: within one round trip an ACK-clocked sender
 //! waits by turns for its window, its application and its pacer. The kernel's own counters of
@@ -114,7 +114,7 @@ pub struct Classification {
     /// One a limit, the longest first, with evidence from all of its time.
     pub findings: Vec<Finding>,
     /// The sender paces at a rate that it measures, as BBR does: named or, where nothing names it, inferred.
-    pub goes_by_rate: bool,
+    pub is_rate_based: bool,
     /// Losses that the path is thought to have of its own: those of a queue that the flow fills itself, or of a
     /// policer, are none. For a loss-based sender episodes count, for one that bears losses segments.
     pub loss: LossEstimate,
@@ -170,8 +170,8 @@ pub(crate) fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from
     let findings: Vec<Finding> = words::findings(&flow, &judged, from).collect();
     let intervals = spans::merged(judged.rows, &judged.verdicts, Basis::Inferred);
     let loss = losses::of_path(&flow, findings.first().map(|finding| finding.limit));
-    let (goes_by_rate, notes) = (flow.by_rate, words::notes(&flow));
-    Classification { intervals, findings, goes_by_rate, loss, notes }
+    let (is_rate_based, notes) = (flow.by_rate, words::notes(&flow));
+    Classification { intervals, findings, is_rate_based, loss, notes }
 }
 
 /// The first finding of the same alone: of a thousand flows a second, the other findings and what stands beside them are most of the work.

@@ -59,7 +59,7 @@ const CLOCK: f64 = 0.06;
 /// Segments in a round trip from which on a rate by round trips is more than small numbers.
 /// Unit: segments
 const COUNTED: f64 = 10.0;
-/// Share of the segments that is sent again from which on BBR's rate is the path's only if it is like a clock.
+/// Share of the segments that is retransmitted from which on BBR's rate is the path's only if it is like a clock.
 const BEARABLE: f64 = 0.12;
 /// The same from which on it is not the path's in any case: five quarters of a rate then bring no more than
 /// that rate, so BBR's measure shrinks.

@@ -52,7 +52,7 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
     Classification {
         intervals: spans::merged(together.rows, &together.verdicts, Basis::Inferred),
         findings,
-        goes_by_rate: flows.iter().any(|flow| flow.by_rate),
+        is_rate_based: flows.iter().any(|flow| flow.by_rate),
         loss: LossEstimate::new(events, segments),
         notes: flows.first().map(words::notes).unwrap_or_default(),
     }

@@ -30,7 +30,7 @@ pub(super) struct Flow<'a> {
     losses: OnceCell<Losses>,
     /// Of the receive windows up to each row.
     offered: OnceCell<Vec<Offered>>,
-    /// The row up to which a sender that goes by rate was in its Startup.
+    /// The row up to which a sender that is rate-based was in its Startup.
     startup_until: OnceCell<usize>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Flow<'a> {
     /// Of `rows` that come after `past`.
     pub(super) fn after(past: &'a Past, rows: &'a [Row], host: &'a SocketFacts) -> Self {
         let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
-        let by_rate = named.map_or_else(|| goes_by_rate(rows), Algorithm::goes_by_rate);
+        let by_rate = named.map_or_else(|| is_rate_based(rows), Algorithm::is_rate_based);
         Self {
             rows,
             host,
@@ -59,7 +59,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Whether it goes by rate, and was in its Startup at row `at`.
+    /// Whether it is rate-based, and was in its Startup at row `at`.
     pub(super) fn in_startup(&self, at: usize) -> bool {
         let is = self.by_rate && !self.past.started;
         is && at < *self.startup_until.get_or_init(|| startup(self.rows))
@@ -135,8 +135,8 @@ pub(super) fn payload(line: Rate, mss: Bytes) -> f64 {
     line.as_bps() as f64 * mss / (mss + HEADERS as f64)
 }
 
-/// Whether a sender whose congestion control nothing names goes by rate.
-fn goes_by_rate(rows: &[Row]) -> bool {
+/// Whether a sender whose congestion control nothing names is rate-based.
+fn is_rate_based(rows: &[Row]) -> bool {
     let per_round_trip = |row: &Row| {
         let sender = &row.sender;
         let pacing =
@@ -254,7 +254,7 @@ impl Window<'_> {
         (rates.len() >= 4).then(|| Rates { median: at(0.5), middle_half: at(0.75) - at(0.25) })
     }
 
-    /// Of the segments sent between first and last row, the share that was sent again, 0 to 1.
+    /// Of the segments sent between first and last row, the share that was retransmitted, 0 to 1.
     pub(super) fn repeated(&self) -> f64 {
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
         let (first, last) = (&first.sender, &last.sender);

@@ -260,7 +260,7 @@ impl Time<'_> {
         evidence.push(format!("in flight is {ratio:.2} of a Cwnd of {cwnd}, and more waits to be sent"));
         if flow.by_rate {
             let repeated = Window { rows: flow.rows }.repeated();
-            evidence.push(format!("{:.1} % of the segments were sent again", 100.0 * repeated));
+            evidence.push(format!("{:.1} % of the segments were retransmitted", 100.0 * repeated));
             if full < RARELY_FULL && self.model().is_none() {
                 open.push("what BBR measures: its own estimates are not in the rows".into());
             }

@@ -182,7 +182,7 @@ impl Explainer<'_> {
 
     /// How long BBR stayed in its start although the rate was level; `None` for other senders.
     fn startup(&self) -> Option<Duration> {
-        let bbr = self.sender.algorithm().goes_by_rate();
+        let bbr = self.sender.algorithm().is_rate_based();
         self.series.stays_in_startup(self.measured.rtt).filter(|_| bbr)
     }
 
@@ -214,7 +214,7 @@ impl Explainer<'_> {
         } else {
             evidence.push(format!("the rate varies around {} after the ramp", self.measured.steady));
         }
-        if let (true, Some(ratio)) = (self.sender.algorithm().goes_by_rate(), self.measured.inflight_per_cwnd)
+        if let (true, Some(ratio)) = (self.sender.algorithm().is_rate_based(), self.measured.inflight_per_cwnd)
         {
             let gain = 1.0 / ratio;
             evidence.push(format!(
@@ -345,7 +345,7 @@ impl Explainer<'_> {
             .loss
             .zip(self.measured.retransmits)
             .map(|(loss, retransmits)| (retransmits.max(loss.events) as f64) / loss.segments.max(1) as f64);
-        let bbr = self.sender.algorithm().goes_by_rate() && !matches!(self.sender, Sender::Assumed(_));
+        let bbr = self.sender.algorithm().is_rate_based() && !matches!(self.sender, Sender::Assumed(_));
         if !bbr || share.is_none_or(|share| share > DROPPED_AT_A_CAP) {
             return (Cap::Any, 2.5);
         }
@@ -370,13 +370,13 @@ impl Explainer<'_> {
         let again = self.measured.retransmits.unwrap_or(0);
         if let (true, Some(loss)) = (cap != Cap::Any, self.loss) {
             evidence.push(format!(
-                "only {again} of {} segments were sent again: behind a policer BBR repeats some 7 %, behind a shaper with a \
+                "only {again} of {} segments were retransmitted: behind a policer BBR repeats some 7 %, behind a shaper with a \
                  queue of 1 BDP 1 % (simulated, experiments/flow-cap.toml); so hardly a policer",
                 loss.segments
             ));
         } else if self.loss.is_some_and(|loss| loss.rate.as_f64() < 1e-4) {
             evidence.push(format!(
-                "only {again} segments were sent again: a policer drops more, a shaper or a slow host does not"
+                "only {again} segments were retransmitted: a policer drops more, a shaper or a slow host does not"
             ));
         }
         if let (Cap::Host, Some(rtt)) = (cap, self.facts.transfer.rtt) {

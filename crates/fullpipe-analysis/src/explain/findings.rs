@@ -77,7 +77,7 @@ pub struct Measured {
     pub mss: Bytes,
     /// Parallel streams.
     pub streams: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: Option<u64>,
 }
 

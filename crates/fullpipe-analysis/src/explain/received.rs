@@ -107,7 +107,7 @@ impl Explainer<'_> {
     pub(super) fn gaps(&self) -> Option<(String, Confidence)> {
         let Received { out_of_order: late, segments, .. } = self.received?;
         let yields =
-            self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().goes_by_rate();
+            self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().is_rate_based();
         // A standing queue overflows, and that is the line's doing.
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };

@@ -325,9 +325,9 @@ impl fmt::Display for Collapse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cwnd collapses from {} to {} as ", self.before, self.after)?;
         if self.worst < self.retransmits {
-            write!(f, "{} segments are sent again, {} of them at ", self.retransmits, self.worst)?;
+            write!(f, "{} segments are retransmitted, {} of them at ", self.retransmits, self.worst)?;
         } else {
-            write!(f, "{} segments are sent again at ", self.worst)?;
+            write!(f, "{} segments are retransmitted at ", self.worst)?;
         }
         write!(f, "{:.0}-{:.0} s", self.worst_at, self.worst_until)
     }

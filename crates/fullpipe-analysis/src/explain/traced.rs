@@ -59,7 +59,7 @@ pub(super) fn explain_capture(
     let explainer = Explainer::new(facts, series, measured, None);
     let Explainer { buffers, mut assumptions, mut notes, cap, .. } = explainer;
     notes.extend(classification.notes.iter().cloned());
-    if !classification.goes_by_rate {
+    if !classification.is_rate_based {
         // What the log's own reader says of it is of logs without packets.
         assumptions.retain(|assumed| !matches!(assumed, Assumption::CongestionControl(..)));
         let of_packets = Assumption::CongestionControl(Algorithm::Cubic, CongestionControlBasis::Packets);
@@ -79,7 +79,7 @@ struct Told {
 fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: Told) -> Findings {
     let Told { buffers, cap, assumptions, notes } = told;
     let named = facts.transfer.congestion_control.as_deref().and_then(|name| name.parse().ok());
-    let inferred = if found.goes_by_rate { Algorithm::Bbr1 } else { Algorithm::Cubic };
+    let inferred = if found.is_rate_based { Algorithm::Bbr1 } else { Algorithm::Cubic };
     let first = found.findings.first();
     let policed = first.filter(|finding| finding.limit == Limit::Policer).and_then(|finding| finding.ceiling);
     Findings {

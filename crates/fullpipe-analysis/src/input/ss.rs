@@ -345,7 +345,7 @@ impl Sample {
             None => (None, None),
         };
         // The kernel computes a pacing rate for everybody; who goes by it is paced, and who was given a limit.
-        let paced = cc.is_some_and(Algorithm::goes_by_rate) || max_pacing.is_some();
+        let paced = cc.is_some_and(Algorithm::is_rate_based) || max_pacing.is_some();
         let window = if shows_window { Bytes::new(count("snd_wnd")) } else { UNKNOWN_WINDOW };
         // `bbr:(bw:92Mbps,mrtt:40.1,pacing_gain:1.25,cwnd_gain:2)`
         let model: BTreeMap<&str, &str> = self

@@ -87,7 +87,7 @@ pub(crate) struct Effort {
 
 impl Effort {
     fn duration(&self, cc: Algorithm) -> Duration {
-        if cc.goes_by_rate() { self.duration_by_rate } else { self.duration }
+        if cc.is_rate_based() { self.duration_by_rate } else { self.duration }
     }
 }
 

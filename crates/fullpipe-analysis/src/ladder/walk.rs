@@ -138,7 +138,7 @@ fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
         (Limit::Sndbuf, sndbuf, share(SendLimit::Sndbuf))
     };
     let by_cwnd = share(SendLimit::Cwnd) + share(SendLimit::Recovery) + share(SendLimit::SlowStart);
-    let paces = state.cc.goes_by_rate();
+    let paces = state.cc.is_rate_based();
     let stopped = held > time::HELD_SIMULATED.max(by_cwnd);
     if stopped || (paces && fraction(ceiling) >= window::FULL_SIMULATED) {
         held_by

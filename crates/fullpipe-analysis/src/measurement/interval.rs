@@ -39,7 +39,7 @@ pub struct Interval {
     pub bytes: Bytes,
     /// The rate as printed.
     pub rate: Rate,
-    /// Segments sent again; `None` in a receiver's log.
+    /// Retransmitted segments; `None` in a receiver's log.
     pub retransmits: Option<u64>,
     /// Streams that sent something again; one stream counts once.
     pub lossy_streams: u64,
@@ -123,7 +123,7 @@ pub struct Total {
     pub bytes: Bytes,
     /// The mean rate as printed.
     pub rate: Rate,
-    /// Segments sent again; `None` on the receiver's side.
+    /// Retransmitted segments; `None` on the receiver's side.
     pub retransmits: Option<u64>,
 }
 

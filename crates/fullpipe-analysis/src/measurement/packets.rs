@@ -36,7 +36,7 @@ pub struct Counts {
     pub data_segments: u64,
     /// Payload octets in them.
     pub data_bytes: u64,
-    /// Segments that were sent again.
+    /// Segments that were retransmitted.
     pub retransmits: u64,
     /// Of these, those whose octets had been acknowledged already.
     pub needless: u64,
@@ -69,7 +69,7 @@ pub struct Sample {
     pub rtt: Option<Duration>,
     /// Octets that arrived so far.
     pub delivered: Bytes,
-    /// Segments sent again so far.
+    /// Retransmitted segments so far.
     pub retransmits: u64,
     /// Packets with new data.
     pub sent: u32,

@@ -84,7 +84,7 @@ impl State {
     #[must_use]
     pub fn with(self, change: Change) -> Self {
         match change {
-            Change::CongestionControl(_) if self.cc.goes_by_rate() => self,
+            Change::CongestionControl(_) if self.cc.is_rate_based() => self,
             Change::CongestionControl(cc) => Self { cc, ..self },
             Change::Buffers { bdps } => Self { buffers: self.buffers.max(Some(bdps)), ..self },
             Change::Connections(many) => Self { connections: self.connections.max(Some(many)), ..self },

@@ -80,7 +80,7 @@ pub fn show(host: &LocalHost, rtts: &[Duration], loss: Probability) -> Show {
     let by_loss = host
         .congestion_control()
         .and_then(|name| name.parse::<fullpipe_tcp::cc::Algorithm>().ok())
-        .is_none_or(|cc| !cc.goes_by_rate());
+        .is_none_or(|cc| !cc.is_rate_based());
     let limits = |&rtt: &Duration| {
         let per_round_trip = |bytes: Bytes| Rate::of(bytes, rtt);
         let set = |most: Bytes| most.mul_div(DOUBLED, 1);

@@ -41,7 +41,7 @@ fn sending(streams: Vec<Vec<Row>>, link: Option<Rate>) -> Findings {
     Case::of(&trace.expect("a measurement")).link(link).explain().expect("explained")
 }
 
-/// The same as the receiving sockets tell it; segments that were sent again left a gap.
+/// The same as the receiving sockets tell it; segments that were retransmitted left a gap.
 fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>) -> Findings {
     let sample = |row: &Row| {
         let receiver = row.receiver.expect("it is watched");

@@ -89,7 +89,7 @@ fn the_size_of_a_segment_without_the_handshake() {
     assert_ne!(findings(&capture)[0].limit, Limit::App, "{:?}", findings(&capture));
 }
 
-/// Data without ACKs has a rate, and what was sent again is counted; everything else is not known. ACKs without data are
+/// Data without ACKs has a rate, and what was retransmitted is counted; everything else is not known. ACKs without data are
 /// no transfer that could be explained, which is said.
 #[test]
 fn a_capture_of_one_direction() {

@@ -139,7 +139,7 @@ fn what_packets_cannot_tell_is_said() {
 
 /// Ten percent of the packets are lost, with a window of 1040 octets at 2 ms. An analyser that splits them into
 /// retransmissions and packets out of order, and takes them of the packets of both directions, reports 1.9 % and 3.0 %; of
-/// the data segments 9.8 % were sent again.
+/// the data segments 9.8 % were retransmitted.
 #[test]
 fn a_tenth_lost_is_a_tenth_sent_again() {
     let text = "name = 'x'\nduration = '60s'\n[path]\nrate = '1gbit'\nrtt = '2ms'\nloss = '10%'\nqueue = '1MiB'\n\

@@ -108,7 +108,7 @@ fn optional_items_say_what_time_they_save() {
     let burst = gain(What::SLOW_START_AFTER_IDLE);
     let (with, without) = (burst.with_ms.unwrap(), burst.without_ms.unwrap());
     assert!((195.0..230.0).contains(&with) && without > 450.0, "{with} and {without}");
-    // 128 KiB and a packet buffer at 20 Mbit/s.
+    // 128 KiB and an skb at 20 Mbit/s.
     let waiting = gain(What::NOTSENT_LOWAT);
     let (with, without) = (waiting.with_ms.unwrap(), waiting.without_ms.unwrap());
     assert!(with < 80.0 && without > 2.0 * with, "{with} and {without}");

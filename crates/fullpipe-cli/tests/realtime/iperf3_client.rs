@@ -288,7 +288,7 @@ fn tcp_and_udp_stand_side_by_side() {
     let text = server.text(&["-t", "1", "--tcp-and-udp", "-b", "10M"]);
     assert_eq!(text.matches("iperf Done.").count(), 2, "{text}");
     let table = text.split("iperf Done.\n").nth(2).expect("a table");
-    assert!(table.contains("segments sent again") && table.contains("\nUDP "), "{table}");
+    assert!(table.contains("segments retransmitted") && table.contains("\nUDP "), "{table}");
     let (code, stdout, _) =
         server.measure(&["-t", "3", "--tcp-and-udp", "-b", "10M", "-J", "--no-diagnosis"]);
     let both: Value = serde_json::from_str(&stdout).expect("JSON");

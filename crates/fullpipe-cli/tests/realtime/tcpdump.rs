@@ -1,4 +1,4 @@
-//! Captures that tcpdump makes on both hosts of the emulator, held against the emulator's own drops. What they protect: packets
+//! Captures that tcpdump makes on both hosts of the emulator, compared with the emulator's own drops. What they protect: packets
 //! that were cut (`-s`), both link types of a host without Ethernet, packets longer than the MTU, and that a lost segment
 //! counts once, whoever watches.
 //!
@@ -141,7 +141,7 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     assert_eq!(count(&sender, "out_of_order"), 0, "{sender}");
     // Every loss is mended by one segment more. Those that were sent for nothing (a probe of the tail) mend none.
     let again = count(&sender, "retransmits") - count(&sender, "needless");
-    agree("sent again, at the sender", again, drops);
+    agree("retransmitted, at the sender", again, drops);
     let (sent, arrived) = (count(&sender, "data_segments"), count(&receiver, "data_segments"));
     agree("lost between the two", sent - arrived, drops);
     // One segment that is lost twice arrives late once.

@@ -72,7 +72,7 @@ pub struct TcpInfo {
     pub min_rtt: Option<Duration>,
     /// Bytes delivered so far.
     pub delivered: Bytes,
-    /// Segments sent again so far.
+    /// Retransmitted segments so far.
     pub retransmits: u64,
     /// In fast recovery, or repairing after a timeout.
     pub recovering: bool,

@@ -553,7 +553,7 @@ fn inv_1_window_floors() {
         for row in &run.rows {
             assert!(row.sender.cwnd.get() >= MSS, "{cc} at {}", row.at.as_nanos());
             assert!(row.sender.cwnd.get() < 1 << 26);
-            if !cc.goes_by_rate() {
+            if !cc.is_rate_based() {
                 assert!(row.sender.ssthresh.is_none_or(|ssthresh| ssthresh.get() >= 2 * MSS));
             }
         }

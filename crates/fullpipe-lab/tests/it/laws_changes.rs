@@ -121,7 +121,7 @@ fn a_37_a_longer_way() {
     }
 }
 
-/// marks give the windows that drops give, and nothing is sent again: CoDel with either.
+/// marks give the windows that drops give, and nothing is retransmitted: CoDel with either.
 #[test]
 fn a_39_marks_are_as_good_as_drops() {
     for cc in [Reno, Cubic] {

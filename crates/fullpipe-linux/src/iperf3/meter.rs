@@ -81,7 +81,7 @@ impl Meter {
             (Protocol::Udp, false) => Stream::receive_datagrams(socket, wide, clock, stop),
         }?;
         let cc = congestion_control(stream.socket()).and_then(|name| name.parse().ok());
-        let paced = params.fq_rate.is_some() || cc.is_some_and(Algorithm::goes_by_rate);
+        let paced = params.fq_rate.is_some() || cc.is_some_and(Algorithm::is_rate_based);
         let (protocol, base) = (params.protocol, Reading { at: clock.now(), ..Reading::default() });
         Ok(Self { id, number, sends, stream, protocol, cc, paced, base, last: base, seen: Seen::default() })
     }

@@ -204,7 +204,7 @@ fn cpu(ours: Cpu, theirs: Option<Cpu>) -> CpuUtilization {
     }
 }
 
-/// What all streams of this end have counted together: what an amount (`-n`) is held against.
+/// What all streams of this end have counted together: what an amount (`-n`) is compared with.
 pub(crate) fn bytes_so_far(meters: &[Meter]) -> Bytes {
     meters.iter().fold(Bytes::ZERO, |sum, meter| sum + meter.stream.bytes())
 }

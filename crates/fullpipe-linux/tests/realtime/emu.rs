@@ -139,7 +139,7 @@ fn a_transfer_of_limited_size_arrives_whole() {
         };
         let resent = ran.validity.retransmits.expect("our sockets");
         assert!(data(Verdict::Accepted) >= 300_000, "{datapath:?}");
-        // Every byte that crossed more than once was sent again.
+        // Every byte that crossed more than once was retransmitted.
         assert!(data(Verdict::Accepted) <= 300_000 + resent * 1_448, "{datapath:?}");
         assert_eq!(ran.validity.tun_drops, 0);
     }
@@ -247,7 +247,7 @@ fn little_waits_unsent_where_the_experiment_says_so() {
         assert!(free > 1_000_000, "{free}");
         let as_fast = (0..attempts).any(|_| {
             let (bounded, slower) = world(&limited);
-            // Below the limit a packet buffer of 64 KiB may be begun.
+            // Below the limit an skb of 64 KiB may be begun.
             assert!(bounded < 2 * 65_536, "{bounded}");
             slower * 20 > rate * 19
         });
@@ -256,7 +256,7 @@ fn little_waits_unsent_where_the_experiment_says_so() {
 }
 
 /// A limit that is the machine's own must not pass for the experiment's. How much payload a send buffer holds is left to
-/// the kernel: it looks at the limit when it begins a packet buffer and not when it adds to one.
+/// the kernel: it looks at the limit when it begins an skb and not when it adds to one.
 #[test]
 fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
     let Some(_alone) = rights::alone() else { return };

@@ -438,7 +438,7 @@ fn goodput_is_that_of_the_kernels_tcp() {
         let ran = run(&scenario, options, &mut NoTrace).unwrap_or_else(|error| panic!("{error}"));
         let flow = &ran.outcome.flows[0];
         eprintln!(
-            "{label}, seed {seed}: {}, {} sent again, {:?}",
+            "{label}, seed {seed}: {}, {} retransmitted, {:?}",
             flow.goodput,
             flow.retransmits,
             ran.validity.problems()

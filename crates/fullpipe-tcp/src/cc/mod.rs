@@ -487,14 +487,14 @@ impl Algorithm {
 
     /// It paces at a rate that it measures, and its window is a reserve above what that rate puts in flight: BBR.
     /// The others go by their window.
-    pub const fn goes_by_rate(self) -> bool {
+    pub const fn is_rate_based(self) -> bool {
         matches!(self, Self::Bbr1 | Self::Bbr3)
     }
 
     /// How many congestion windows' worth of memory an autotuned send buffer gets. BBR asks for one more, as
     /// its window is its target and not a limit that data waits behind.
     pub const fn sndbuf_windows(self) -> u64 {
-        if self.goes_by_rate() { 3 } else { 2 }
+        if self.is_rate_based() { 3 } else { 2 }
     }
 
     /// A controller for a new connection.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Segments are delivered in order, one ACK each; what a later ACK passes over was lost. What was lost
-//! is not sent again: the next segment stands for it, which makes no difference to a controller.
+//! is not retransmitted: the next segment stands for it, which makes no difference to a controller.
 
 use std::collections::VecDeque;
 

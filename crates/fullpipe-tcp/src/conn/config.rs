@@ -55,7 +55,7 @@ pub struct Config {
     /// Initial window in segments, as a route sets it (`ip route ... initcwnd`); RFC 6928's ten when `None`.
     pub initcwnd: Option<u32>,
     /// A pause shrinks the window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681 section 4.1): by half for each RTO of it, down
-    /// to the initial window. Algorithms that go by rate do not ask.
+    /// to the initial window. Algorithms that are rate-based do not ask.
     pub slow_start_after_idle: bool,
     /// Unsent data above which the socket takes no more (`TCP_NOTSENT_LOWAT`, `net.ipv4.tcp_notsent_lowat`); only the send
     /// buffer bounds it when `None`.

@@ -99,7 +99,7 @@ impl Handshake {
         false
     }
 
-    /// The RTT when the answer comes; none if a SYN was sent again (Karn's rule).
+    /// The RTT when the answer comes; none if a SYN was retransmitted (Karn's rule).
     fn rtt(&self, now: Instant) -> Option<Duration> {
         (self.transmissions == 1 && self.retries == 0).then(|| now.saturating_since(self.sent_at))
     }

@@ -140,7 +140,7 @@ impl Connection {
         self.sender.write(len)
     }
 
-    /// The send buffer is full: only a packet buffer that has been begun still takes data. Who writes on finds
+    /// The send buffer is full: only an skb that has been begun still takes data. Who writes on finds
     /// out by the time that writing takes.
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())

@@ -72,7 +72,7 @@ impl Receiver {
         } else {
             window.before_timestamps(config.mtu.saturating_sub(config.ip.headers()).max(48))
         };
-        // What arrives out of order takes a packet buffer in a kernel, which bounds how much of it there can be; so here.
+        // What arrives out of order takes an skb in a kernel, which bounds how much of it there can be; so here.
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
             .unwrap_or(usize::MAX)
             .max(LEAST_RANGES);

@@ -15,7 +15,7 @@ pub struct Stats {
     pub segments_sent: u64,
     /// Bytes sent, retransmissions included.
     pub bytes_sent: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,

@@ -90,7 +90,7 @@ impl LossRecovery {
         }
     }
 
-    /// Record `number` was sent again.
+    /// Record `number` was retransmitted.
     pub(crate) fn on_retransmission(
         &mut self,
         now: Instant,
@@ -164,7 +164,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::Rto, lost_before, false)
     }
 
-    /// Takes back what was marked and not sent again: it was only late.
+    /// Takes back what was marked and not retransmitted: it was only late.
     pub(crate) fn unmark_all(&mut self) {
         self.board.unmark_all_lost();
         self.newreno.forget(&mut self.board);

@@ -67,14 +67,14 @@ impl NewReno {
         counted
     }
 
-    /// Forgets what is held: all of it is to be sent again.
+    /// Forgets what is held: all of it is to be retransmitted.
     pub fn forget(&mut self, board: &mut Scoreboard) {
         self.held = 0;
         board.presume_delivered(0);
     }
 
     /// Marks the oldest, if the duplicates are enough, or if it was `uncovered` by a partial ACK in recovery (RFC 6582 section
-    /// 3.2 step 3). What was sent again already waits for the timeout.
+    /// 3.2 step 3). What was retransmitted already waits for the timeout.
     pub(super) fn detect(
         &self,
         board: &mut Scoreboard,

@@ -70,7 +70,7 @@ pub struct ReoWndInputs {
 }
 
 impl Rack {
-    /// A record was sent again.
+    /// A record was retransmitted.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant) {
         self.resent.push_back((number, sent_at));
     }

@@ -105,7 +105,7 @@ impl Rto {
         }
     }
 
-    /// What is marked lost is not sent again yet: new data is on its way to find out whether it is.
+    /// What is marked lost is not retransmitted yet: new data is on its way to find out whether it is.
     pub fn asks_with_new_data(&self) -> bool {
         self.asked_at.is_some()
     }

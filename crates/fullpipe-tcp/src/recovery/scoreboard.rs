@@ -65,14 +65,14 @@ pub struct Run<'a> {
 /// Where a record is believed to be.
 ///
 /// ```text
-///   InFlight ──marked──► Lost ──sent again──► Resent ──marked──► Lost …
+///   InFlight ──marked──► Lost ──retransmitted──► Resent ──marked──► Lost …
 ///      └────────────────── delivered ──────────┴──► Sacked or gone
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordState {
     /// Sent once (or copied), in the network.
     InFlight,
-    /// Marked lost, not yet sent again.
+    /// Marked lost, not yet retransmitted.
     Lost,
     /// Sent again after being marked lost; in the network.
     Resent,
@@ -132,7 +132,7 @@ impl Scoreboard {
         self.presumed = octets;
     }
 
-    /// Octets marked lost and not yet sent again.
+    /// Octets marked lost and not yet retransmitted.
     pub fn lost_pending(&self) -> u64 {
         self.lost_pending
     }
@@ -202,7 +202,7 @@ impl Scoreboard {
         });
     }
 
-    /// The lowest record marked lost and not yet sent again.
+    /// The lowest record marked lost and not yet retransmitted.
     #[inline]
     pub fn next_lost(&mut self) -> Option<RecordNo> {
         if self.lost_queue.is_empty() { None } else { self.first_still_lost() }
@@ -214,14 +214,14 @@ impl Scoreboard {
             if self.get(number).is_some_and(|record| record.state == RecordState::Lost) {
                 return Some(number);
             }
-            // Delivered after all, or sent again by the timeout.
+            // Delivered after all, or retransmitted by the timeout.
             self.visited += 1;
             self.lost_queue.pop();
         }
         None
     }
 
-    /// Records that `number` was sent again.
+    /// Records that `number` was retransmitted.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant, snapshot: RateSnapshot, is_copy: bool) {
         let Some(record) = self.get_mut(number) else { return };
         let before = record.resent();
@@ -565,7 +565,7 @@ mod tests {
         assert_eq!(board.highest_sacked(), Some(900));
     }
 
-    /// SK-3: `pipe` is what was sent, less what arrived, less what is lost, plus what was sent again.
+    /// SK-3: `pipe` is what was sent, less what arrived, less what is lost, plus what was retransmitted.
     #[test]
     fn counters_follow_every_transition() {
         let mut board = board(10);

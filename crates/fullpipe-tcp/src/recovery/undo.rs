@@ -13,7 +13,7 @@ pub struct Undo {
     sent: u64,
     /// Timestamp of the first retransmission.
     first_sent: Option<u32>,
-    /// Segments sent again since the start, and reported as duplicates.
+    /// Retransmitted segments since the start, and reported as duplicates.
     sent_in_all: u64,
     reported_in_all: u64,
 }
@@ -26,7 +26,7 @@ impl Undo {
         *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent, ..*self };
     }
 
-    /// A segment was sent again with this timestamp.
+    /// A segment was retransmitted with this timestamp.
     pub fn on_retransmission(&mut self, timestamp: u32) {
         self.sent_in_all += 1;
         self.first_sent.get_or_insert(timestamp);
@@ -104,7 +104,7 @@ mod tests {
         let mut undo = Undo::default();
         assert!(!undo.is_late_original(5));
         undo.begin(0, 0);
-        assert!(!undo.is_late_original(5), "nothing was sent again");
+        assert!(!undo.is_late_original(5), "nothing was retransmitted");
         undo.on_retransmission(10);
         undo.on_retransmission(20);
         assert!(undo.is_late_original(9) && !undo.is_late_original(10));

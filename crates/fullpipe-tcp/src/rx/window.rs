@@ -355,7 +355,7 @@ mod tests {
         }
     }
 
-    /// A buffer of 4096 bytes offers 1448, so the sender sends half of that at a time; such a segment fills a packet buffer
+    /// A buffer of 4096 bytes offers 1448, so the sender sends half of that at a time; such a segment fills an skb
     /// worse than a full one, and the window becomes 1280 (measured on 6.18).
     #[test]
     fn small_segments_make_a_small_window() {

@@ -53,7 +53,7 @@ use stream::Ring;
 
 /// Answers without a connection that wait to be sent; further ones are not given.
 pub const MOST_REPLIES: usize = 256;
-/// Room in a send ring beyond the send buffer: a packet buffer that has been begun is filled whatever the buffer allows.
+/// Room in a send ring beyond the send buffer: an skb that has been begun is filled whatever the buffer allows.
 const BEGUN: u64 = 64 << 10;
 
 /// Both ends of a connection.

@@ -1,4 +1,4 @@
-//! SipHash-2-4: a keyed hash that nobody without the key can foretell (Aumasson, Bernstein: "SipHash: a fast short-input PRF",
+//! SipHash-2-4: a keyed hash that nobody without the key can predict (Aumasson, Bernstein: "SipHash: a fast short-input PRF",
 //! 2012).
 //!
 //! ```text

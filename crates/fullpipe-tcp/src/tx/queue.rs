@@ -8,11 +8,11 @@
 //!   begin a packet   when what is queued takes less than the buffer; adding to one is always free
 //! ```
 //!
-//! A packet buffer takes up to 64 KiB. A full one at the front is sent while the application goes on writing, a
+//! An skb takes up to 64 KiB. A full one at the front is sent while the application goes on writing, a
 //! transmission at a time, and what is left of it can be added to: one write puts in whatever the windows let out,
 //! and 64 KiB more. A rest shorter than a segment that waits for an ACK (Minshall) lets the next write begin
 //! in the same way. So a buffer of a few packets holds back much less than its size says, unless
-//! whole packet buffers leave at once (fast paths) or the pacer keeps them (`docs/decisions/0011`).
+//! whole skbs leave at once (fast paths) or the pacer keeps them (`docs/decisions/0011`).
 //!
 //! `TCP_NOTSENT_LOWAT` bounds what is queued and not sent in the same two places: less than it to begin a packet, less
 //! than half of it to wake a writer (`tcp_stream_memory_free`).
@@ -33,9 +33,9 @@ pub(crate) struct SendQueue {
     written: u64,
     /// Offset of the first byte not acknowledged.
     una: u64,
-    /// Offset at which the packet buffer at the back begins.
+    /// Offset at which the skb at the back begins.
     back: u64,
-    /// Payload of a packet buffer before it is sent, and of one that has been: a transmission.
+    /// Payload of an skb before it is sent, and of one that has been: a transmission.
     packet: [u64; 2],
     /// The application closed its side: nothing is written any more.
     closed: bool,
@@ -52,7 +52,7 @@ pub(crate) struct Outlet {
     pub(crate) room: u64,
     /// A transmission.
     pub(crate) quantum: u64,
-    /// What a packet buffer is filled with: up to 64 KiB of whole segments.
+    /// What an skb is filled with: up to 64 KiB of whole segments.
     pub(crate) goal: u64,
     /// After so much in one write, everything that may leave is sent: half of the peer's window.
     pub(crate) push_after: u64,
@@ -155,7 +155,7 @@ impl SendQueue {
         self.written.saturating_sub(nxt)
     }
 
-    /// No packet buffer can be begun: what is written now goes into one that has been begun, if at all.
+    /// No skb can be begun: what is written now goes into one that has been begun, if at all.
     pub(crate) fn is_full(&self, nxt: u64) -> bool {
         self.memory(nxt) >= self.sndbuf || self.unsent(nxt) >= self.lowat
     }
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     const MSS: u64 = 1_448;
-    /// A packet buffer of whole segments.
+    /// An skb of whole segments.
     const GOAL: u64 = 45 * MSS;
     /// More than there is room for.
     const PLENTY: u64 = 1 << 30;
@@ -230,13 +230,13 @@ mod tests {
         let written = queue.write(PLENTY, outlet(0, 0, GOAL));
         assert_eq!(written, 10 * GOAL, "nine leave room for one more to begin");
         assert!(queue.is_blocked() && queue.is_full(0));
-        // Six packet buffers and a part of a seventh: 394 176 bytes take 400 000.
+        // Six skbs and a part of a seventh: 394 176 bytes take 400 000.
         assert!(!queue.on_acked(written - 394_177, written));
         assert!(queue.on_acked(written - 394_176, written));
         assert!(!queue.is_blocked());
     }
 
-    /// The limit is overshot by at most one packet buffer while nothing leaves, or while whole ones do.
+    /// The limit is overshot by at most one skb while nothing leaves, or while whole ones do.
     #[test]
     fn the_smallest_buffer_sends_a_packet_buffer_at_a_time() {
         for room in [0, PLENTY] {
@@ -246,8 +246,8 @@ mod tests {
         }
     }
 
-    /// What is left of a packet buffer that is sent piece by piece takes on what leaves, whatever the buffer
-    /// allows: all that the window lets out, and one packet buffer.
+    /// What is left of an skb that is sent piece by piece takes on what leaves, whatever the buffer
+    /// allows: all that the window lets out, and one skb.
     #[test]
     fn a_packet_that_is_being_sent_goes_on_taking_data() {
         let taken = queue(16_384).write(PLENTY, outlet(0, 100 * MSS, 2 * MSS));
@@ -295,7 +295,7 @@ mod tests {
         );
         assert!(queue.is_blocked() && queue.is_full(0));
         assert!(!queue.is_full(GOAL), "whoever writes all the same can begin one more");
-        assert!(!queue.on_acked(1, 2 * GOAL - 1), "a packet buffer and a byte are more than half");
+        assert!(!queue.on_acked(1, 2 * GOAL - 1), "an skb and a byte are more than half");
         assert!(queue.on_acked(2, 2 * GOAL), "half of it, rounded up, is not reached");
         assert!(!queue.wait_for_room(2 * GOAL - 1));
     }

@@ -34,7 +34,7 @@ const FRAGMENT: u8 = 44;
 const FRAGMENT_BITS: u16 = 0x3fff;
 pub(super) const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// Whether checksums are held against what they cover. What a host has still to send through a network card that fills
+/// Whether checksums are compared with what they cover. What a host has still to send through a network card that fills
 /// them in has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {

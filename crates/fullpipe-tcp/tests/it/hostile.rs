@@ -382,7 +382,7 @@ impl World {
         if segment.flags.has(Flags::SYN) || !self.peer.keeps() {
             return;
         }
-        // What was sent again in vain and reported so was delivered as well (UN-5); without SACK a copy's ACK looks like
+        // What was retransmitted in vain and reported so was delivered as well (UN-5); without SACK a copy's ACK looks like
         // that of a segment behind a hole, to the kernel too.
         let again = after.stats.retransmits * after.mss;
         if self.peer.sack {
@@ -392,7 +392,7 @@ impl World {
             self.grown += after.cwnd.saturating_sub(before.cwnd);
         }
         // Windows grow by what is delivered, however many ACKs tell of it; a few short segments and the FIN count whole.
-        if !self.peer.cc.goes_by_rate() && self.peer.moody_window.is_none() {
+        if !self.peer.cc.is_rate_based() && self.peer.moody_window.is_none() {
             let most = self.got + again + 4 * after.mss;
             assert!(self.grown <= most, "{} bytes grow the window by {}", self.got, self.grown);
         }

@@ -62,7 +62,7 @@ pub(super) fn page(groups: &[Group]) -> String {
     registry.register("limit_seconds", "Time that connections were held by a limit, of all together", limits);
     registry.register("sent_bytes", "Payload that peers have acknowledged", sent);
     registry.register("received_bytes", "Payload received", received);
-    registry.register("retransmits", "Segments sent again", retransmits);
+    registry.register("retransmits", "Retransmitted segments", retransmits);
     registry.register("connections", "Connections that are open", connections);
     registry.register("unsent_bytes", "Written and not sent: what waits in the kernel", unsent);
     registry.register("unread_bytes", "Received and not read by the application", unread);
@@ -85,7 +85,7 @@ pub(super) fn of_probe(probed: &Probed) -> String {
     gauge("iperf3_sent_seconds", "Time in which it was sent", probed.sent_in);
     gauge("iperf3_received_bytes", "Payload received", probed.received.get() as f64);
     gauge("iperf3_received_seconds", "Time in which it was received", probed.received_in);
-    gauge("iperf3_retransmits", "Segments sent again", probed.retransmits as f64);
+    gauge("iperf3_retransmits", "Retransmitted segments", probed.retransmits as f64);
     gauge("fullpipe_probe_duration_seconds", "How long the probe took", probed.took.as_secs_f64());
     let min_rtt = probed.live.last().and_then(|row| row.sender.min_rtt);
     if let Some(min_rtt) = min_rtt {

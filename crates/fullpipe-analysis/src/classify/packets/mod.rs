@@ -90,7 +90,7 @@ impl<'a> Packets<'a> {
 
     /// The limits over time, with their evidence.
     fn classify(&self) -> Classification {
-        let goes_by_rate = bears_loss(&self.rows);
+        let is_rate_based = bears_loss(&self.rows);
         let host = |by_rate: bool| SocketFacts {
             link: self.line,
             cc: by_rate.then_some(Algorithm::Bbr1),
@@ -98,7 +98,7 @@ impl<'a> Packets<'a> {
         };
         let (window, rate, past) = (host(false), host(true), Past::default());
         let flows = [Flow::after(&past, &self.rows, &window), Flow::after(&past, &self.rows, &rate)];
-        let flow = &flows[usize::from(goes_by_rate)];
+        let flow = &flows[usize::from(is_rate_based)];
         let start = self.start(flow);
         let end = self.end();
         let verdict = |at: usize| match at {
@@ -116,11 +116,11 @@ impl<'a> Packets<'a> {
         let intervals = spans::merged(&self.rows, &verdicts, Basis::Inferred);
         let findings = words::findings(self, &intervals, flow.losses());
         let loss = losses::of_path(flow, findings.first().map(|finding| finding.limit));
-        let notes = Vec::from_iter(goes_by_rate.then(|| {
-            "what is in flight does not fall when segments are lost, as with BBR: the sender goes by rate"
+        let notes = Vec::from_iter(is_rate_based.then(|| {
+            "what is in flight does not fall when segments are lost, as with BBR: the sender is rate-based"
                 .to_owned()
         }));
-        Classification { intervals, findings, goes_by_rate, loss, notes }
+        Classification { intervals, findings, is_rate_based, loss, notes }
     }
 
     /// The samples within so many round trips of one.

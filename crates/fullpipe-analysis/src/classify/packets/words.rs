@@ -226,7 +226,7 @@ impl Time<'_> {
         let resent = self.packets.samples.last().map_or(0, |last| last.retransmits);
         let room = if self.window().is_some() { ", with room in the receiver's window" } else { "" };
         evidence.push(format!(
-            "in flight are {}{room}; {resent} segments were sent again, in {} episodes",
+            "in flight are {}{room}; {resent} segments were retransmitted, in {} episodes",
             self.in_flight(),
             self.losses.episodes
         ));

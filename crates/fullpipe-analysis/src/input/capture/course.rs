@@ -26,7 +26,7 @@ pub(super) struct Span {
     pub(super) sent_to: u64,
     /// Octets that were said to have arrived and that the capture does not have.
     pub(super) missed: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub(super) retransmits: u64,
     /// Most octets sent and not acknowledged, and of these not said to have arrived.
     pub(super) flight_size: u64,

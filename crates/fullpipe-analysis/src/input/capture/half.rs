@@ -20,7 +20,7 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::measurement::packets::Counts;
 
-/// Of the RTT, the age of a gap from which on what fills it was sent again.
+/// Of the RTT, the age of a gap from which on what fills it was retransmitted.
 const A_TRIP: (u64, u64) = (4, 5);
 /// The same while no RTT is known: what tshark takes.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
@@ -40,8 +40,8 @@ pub(super) struct Gap {
 
 impl Gap {
     /// Whether what comes `after` so long with `stamp` had left before what came instead, and was overtaken by it. Its timestamp
-    /// tells (RFC 7323): what is sent again bears a later one. Where the sender's clock has not ticked between the two, or there
-    /// are none, time does: what is sent again comes no sooner than most of a round `trip`.
+    /// tells (RFC 7323): what is retransmitted bears a later one. Where the sender's clock has not ticked between the two, or there
+    /// are none, time does: what is retransmitted comes no sooner than most of a round `trip`.
     fn was_overtaken(&self, stamp: Option<u32>, after: Duration, trip: Duration) -> bool {
         match (stamp, self.stamp) {
             (Some(own), Some(instead)) if own != instead => own.wrapping_sub(instead).cast_signed() < 0,
@@ -68,7 +68,7 @@ pub(super) struct Half {
     gaps: Vec<Gap>,
     /// Ends of new segments with the time when they passed.
     timed: VecDeque<Timed>,
-    /// What ends here or below was sent again: its ACK does not say for which.
+    /// What ends here or below was retransmitted: its ACK does not say for which.
     ambiguous: u64,
     /// Least time from a segment to its ACK.
     pub(super) least_loop: Option<Duration>,
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(half.counts.data_segments, 7);
     }
 
-    /// On a busy receiver what was sent again is seen shortly after the gap, and a detour can take longer than a round trip. Their
+    /// On a busy receiver what was retransmitted is seen shortly after the gap, and a detour can take longer than a round trip. Their
     /// timestamps tell; the clock wraps, and says nothing where it has not ticked.
     #[test]
     fn timestamps_tell_what_left_first() {

@@ -299,7 +299,7 @@ fn notes(connection: &Connection, tracked: &Tracked, table: &Table, ending: &End
     }
     if tracked.forgotten() > 0 {
         notes.push(format!(
-            "{} gaps were forgotten, for more were open at once than are remembered: what filled them counts as sent again",
+            "{} gaps were forgotten, for more were open at once than are remembered: what filled them counts as retransmitted",
             tracked.forgotten()
         ));
     }

@@ -129,8 +129,8 @@ fn fair_queue(case: &Case<'_>, _: State) -> Vec<Command> {
 
 fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let now = host.present.cc;
-    if now.goes_by_rate() {
-        return Ok(Decision::Leave(format!("{now} goes by rate already, and loss does not hold it down")));
+    if now.is_rate_based() {
+        return Ok(Decision::Leave(format!("{now} is rate-based already, and loss does not hold it down")));
     }
     if !host.reached.has(CHANGE) {
         let rate = |state| host.trials.rate(state);

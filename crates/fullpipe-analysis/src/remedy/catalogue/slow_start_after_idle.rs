@@ -52,7 +52,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         return left("it is off already, or this kernel has none".into());
     }
     let reached = host.reached;
-    if reached.cc.goes_by_rate() {
+    if reached.cc.is_rate_based() {
         return left(
             "BBR keeps its model of the path while it idles: the kernel does not ask this setting then"
                 .into(),

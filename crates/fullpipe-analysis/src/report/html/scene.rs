@@ -46,7 +46,7 @@ pub struct Scene {
     rwnd_bytes: Option<Curve>,
     rtt_ms: Option<Curve>,
     queue_bytes: Option<Curve>,
-    /// Segments sent again, where there were any.
+    /// Retransmitted segments, where there were any.
     retransmits: Option<Curve>,
     band: Vec<Held>,
     phase: Option<Phase>,
@@ -361,7 +361,7 @@ fn watched(scenario: &Scenario, each: usize) -> Vec<Watch> {
     watches.0
 }
 
-/// When segments were sent again, and how many.
+/// When segments were retransmitted, and how many.
 fn resent(moments: &[Moment]) -> Vec<(f64, f64)> {
     let more = |pair: &[Moment]| {
         let more = pair[1].retransmits - pair[0].retransmits;

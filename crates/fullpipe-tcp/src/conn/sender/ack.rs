@@ -243,7 +243,7 @@ impl Sender {
         changed
     }
 
-    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate of what was sent again.
+    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate of what was retransmitted.
     fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
         if segment.sack.is_empty() || !self.agreed.sack {
             return None;

@@ -17,14 +17,14 @@ pub(super) struct Delivery {
     pub(super) segments: u64,
     /// Snapshot of the newest delivered record, which dates the rate sample.
     pub(super) newest: Option<Newest>,
-    /// Departures of the first and last record acknowledged cumulatively, if none was sent again.
+    /// Departures of the first and last record acknowledged cumulatively, if none was retransmitted.
     acked: Option<(Instant, Instant)>,
     /// Karn: what is acknowledged includes a retransmission, so the delay may be that of its original.
     pub(super) ambiguous: bool,
-    /// The same of what was newly reported selectively and never sent again.
+    /// The same of what was newly reported selectively and never retransmitted.
     reported: Option<(Instant, Instant)>,
     pub(super) spurious_timeout: bool,
-    /// Segments that the peer has twice, because they were sent again in vain. They crossed the path too, and count as delivered
+    /// Segments that the peer has twice, because they were retransmitted in vain. They crossed the path too, and count as delivered
     /// (draft-ietf-ccwg-bbr section 2, `C.delivered`), though they bring nothing.
     pub(super) repeated: u64,
 }

@@ -17,7 +17,7 @@ pub(super) const MAX_TIMEOUTS: u32 = 15;
 const ORPHAN_TIMEOUTS: u32 = 8;
 
 impl Sender {
-    /// Eifel (RFC 3522): it was the original that arrived, not what was sent again. True if the episode
+    /// Eifel (RFC 3522): it was the original that arrived, not what was retransmitted. True if the episode
     /// is spurious as a whole: while retransmissions for other holes are under way, it may not be.
     pub(super) fn on_late_original(&mut self) -> bool {
         let recovery = &mut self.recovery;
@@ -86,7 +86,7 @@ impl Sender {
     }
 
     /// What was lost before recovery began is repaired. What was lost since is a new event, and begins the next
-    /// recovery at once, whether or not it has been sent again by now: so it is in Linux, where a path that loses
+    /// recovery at once, whether or not it has been retransmitted by now: so it is in Linux, where a path that loses
     /// something in every round trip keeps its senders in recovery all the time, and loss-based ones pay for
     /// every round trip. True if there is such a loss.
     fn end_recovery(&mut self, now: Instant) -> bool {
@@ -135,7 +135,7 @@ impl Sender {
         let begins = match self.recovery.phase {
             Phase::Open => true,
             Phase::Recovery { .. } => again && self.config.tunables.lost_retransmission_reduces,
-            // What the timeout sent again is lost too: fast recovery is there for it, and a reduction of its own.
+            // What the timeout retransmitted is lost too: fast recovery is there for it, and a reduction of its own.
             Phase::Loss => again,
         };
         if begins {

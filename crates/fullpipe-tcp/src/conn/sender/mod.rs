@@ -229,7 +229,7 @@ impl Sender {
     fn outlet(&self) -> Outlet {
         let window = self.peer.wnd.max(self.mss);
         let quantum = self.release().quantum;
-        // The kernel fills a packet buffer with 64 KiB of whole segments, but no more than half of the peer's window.
+        // The kernel fills an skb with 64 KiB of whole segments, but no more than half of the peer's window.
         let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, window);
         let cwnd = self.effective_cwnd().saturating_sub(self.recovery.board.inflight());
         let room = cwnd.min(self.window_left());

@@ -1,7 +1,7 @@
 //! The largest packet that the path takes (RFC 1191, RFC 8201).
 //!
 //! ```text
-//!   ICMP "too big" ──`icmp.rs`: quotes what is outstanding──► smaller segments; what was larger is sent again, and no window pays for it
+//!   ICMP "too big" ──`icmp.rs`: quotes what is outstanding──► smaller segments; what was larger is retransmitted, and no window pays for it
 //!   no answer to three timeouts ──if asked for──► smaller segments, in case a router swallows what is too big and says nothing
 //! ```
 //!
@@ -53,7 +53,7 @@ impl Sender {
         }
     }
 
-    /// What is larger than `mss` and outstanding is sent again, in pieces. It was not lost to congestion: the windows stay, in
+    /// What is larger than `mss` and outstanding is retransmitted, in pieces. It was not lost to congestion: the windows stay, in
     /// segments as in Linux.
     fn cut_segments_to(&mut self, now: Instant, mss: u64) {
         self.path_mss = mss;

@@ -27,7 +27,7 @@ fn fin_is_delivered() {
     assert!(pair.client.poll_timeout().is_never() && pair.server.poll_timeout().is_never());
 }
 
-/// A FIN that is lost is sent again.
+/// A FIN that is lost is retransmitted.
 #[test]
 fn a_lost_fin_is_repaired() {
     for times in [1, 2, 4] {

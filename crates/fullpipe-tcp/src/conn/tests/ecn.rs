@@ -111,7 +111,7 @@ fn marks_mean_nothing_without_agreement() {
     assert_eq!(script.conn.stats().ecn_reductions, 0);
 }
 
-/// Section 6.1.2, ECN-1 and ECN-2: however many echoes of one window of data, one reduction; nothing is sent again, and the
+/// Section 6.1.2, ECN-1 and ECN-2: however many echoes of one window of data, one reduction; nothing is retransmitted, and the
 /// first new data says CWR. An echo of the next window reduces again.
 #[test]
 fn ecn_2_one_reduction_for_a_window() {
@@ -185,7 +185,7 @@ fn a_loss_behind_a_mark_is_paid_for() {
 }
 
 /// Section 6.1.2: a loss and a mark in one window are one congestion, and CWR is said for it too. Section 6.1.5: what is
-/// sent again is not ECN-capable.
+/// retransmitted is not ECN-capable.
 #[test]
 fn a_loss_and_a_mark_are_one_reduction() {
     let mut script = agreed();

@@ -93,7 +93,7 @@ fn a_lost_syn_ack_is_repeated_when_asked_for() {
     script.sent(&["0 ms syn-ack", "500 ms syn-ack"]);
 }
 
-/// TCP-10: a SYN that had to be sent again once says nothing; twice, and one segment is the start.
+/// TCP-10: a SYN that had to be retransmitted once says nothing; twice, and one segment is the start.
 #[test]
 fn tcp_10_initial_window_after_lost_syns() {
     for (retries, segments) in [(0, 10), (1, 10), (2, 1), (3, 1)] {

@@ -125,7 +125,7 @@ fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     script.ack(start + 602, at(1), &[]);
     script.ack(start + 702, at(2), &[]);
     assert_eq!((script.conn.sender.recovery.phase, script.windows().1), (Phase::Loss, 10));
-    // Of those that are sent again now the first is lost, and those behind it arrive.
+    // Of those that are retransmitted now the first is lost, and those behind it arrive.
     let sent = script.conn.sender.recovery.board.inflight() / MSS;
     assert!(sent >= 2, "{sent}");
     script.write(100 * MSS);
@@ -137,7 +137,7 @@ fn a_retransmission_lost_after_a_timeout_begins_recovery() {
 }
 
 /// SK-2, SK-4, profile linux: RACK alone decides what is lost. What it has marked goes first, the lowest before the others, then new data;
-/// nothing is sent again for a hole that nothing condemns, not even for want of anything else.
+/// nothing is retransmitted for a hole that nothing condemns, not even for want of anything else.
 #[test]
 fn sk_4_what_is_sent_next() {
     let mut script = Script::warm(Algorithm::Cubic, 20);
@@ -181,7 +181,7 @@ fn a_loss_within_recovery_begins_the_next() {
         (script.conn.stats().recoveries, script.conn.sender.decision.control.ssthresh / MSS)
     };
     assert_eq!(state(&script), (1, 10));
-    // So is 22; three segments above it tell, and it is sent again.
+    // So is 22; three segments above it tell, and it is retransmitted.
     script.ack(start + 205, una, &[(at(23), at(26)), (at(1), at(22))]);
     script.ack(start + 230, at(22), &[(at(23), at(26))]);
     assert_eq!(state(&script), (2, 5));

@@ -107,7 +107,7 @@ fn un_1_and_3_all_duplicates() {
 }
 
 /// UN-5: a D-SACK below the cumulative ACK and one above it, inside the block that follows, are both read: the segment that was
-/// sent again in vain has crossed the path too and counts as delivered. A copy that the network made does not.
+/// retransmitted in vain has crossed the path too and counts as delivered. A copy that the network made does not.
 #[test]
 fn un_5_spurious_retransmissions_are_delivered() {
     for above in [false, true] {
