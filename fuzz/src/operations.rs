@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_tcp::wire::{Complaint, Flags, SackBlocks, Segment, SeqNum, Timestamps};
+use fullpipe_tcp::wire::{Flags, IcmpError, SackBlocks, Segment, SeqNum, Timestamps};
 use fullpipe_tcp::{Config, Connection, Event, IpVersion, KeepAlive, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -157,12 +157,12 @@ impl World {
     fn complain(&mut self, side: usize, input: &mut Input<'_>) {
         let Some(last) = &self.last[side] else { return };
         let quoted = last.seq.plus(u64::from(input.next()));
-        let complaint = match input.word() {
-            0 => Complaint::Unreachable,
-            1 => Complaint::Refused,
-            mtu => Complaint::TooBig(mtu.into()),
+        let error = match input.word() {
+            0 => IcmpError::Unreachable,
+            1 => IcmpError::Refused,
+            mtu => IcmpError::TooBig(mtu.into()),
         };
-        self.conns[side].on_icmp(self.now, complaint, quoted);
+        self.conns[side].on_icmp(self.now, error, quoted);
         self.conns[side].check();
     }
 

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use fullpipe_tcp::buffers::Buffer;
-use fullpipe_tcp::wire::{Checksums, Flags, Headers, IcmpError, Packet, SackBlocks, Segment, SeqNum};
+use fullpipe_tcp::wire::{Checksums, Flags, Headers, IcmpMessage, Packet, SackBlocks, Segment, SeqNum};
 use fullpipe_tcp::{Config, Connection};
 use fullpipe_units::{Bytes, Instant};
 
@@ -11,8 +11,8 @@ const FROM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 1);
 const TO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 2), 2);
 
 pub fn run(data: &[u8]) {
-    let complaint = IcmpError::parse(data, Checksums::Verify);
-    assert!(complaint.is_err() || complaint == IcmpError::parse(data, Checksums::Skip));
+    let error = IcmpMessage::parse(data, Checksums::Verify);
+    assert!(error.is_err() || error == IcmpMessage::parse(data, Checksums::Skip));
     let verified = Packet::parse(data, Checksums::Verify);
     let Ok(packet) = Packet::parse(data, Checksums::Skip) else {
         assert!(verified.is_err(), "checksums make nothing right");

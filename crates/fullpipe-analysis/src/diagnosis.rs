@@ -21,9 +21,9 @@ use crate::latency::Latency;
 use crate::measurement::packets::Connection;
 use crate::measurement::{Format, Protocol};
 use crate::offered::Offered;
-use crate::side_by_side::SideBySide;
 use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
+use crate::tcp_vs_udp::TcpVsUdp;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.diagnose/1";
@@ -66,7 +66,7 @@ pub struct Diagnosis {
 /// What fullpipe adds to the end of an iperf3 document: the key `fullpipe` of its `end`. `Document` is the document of the test
 /// over UDP, where there was one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Added<Document = IgnoredAny> {
+pub struct Iperf3Additions<Document = IgnoredAny> {
     /// Round trips before and during the test.
     #[serde(default)]
     pub latency: Latency,
@@ -86,7 +86,7 @@ pub struct Added<Document = IgnoredAny> {
     pub no_diagnosis_reverse: Option<String>,
     /// The test beside the one over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tcp_and_udp: Option<SideBySide>,
+    pub tcp_and_udp: Option<TcpVsUdp>,
     /// The document of the test over UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Document>,

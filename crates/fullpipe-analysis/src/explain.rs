@@ -12,16 +12,16 @@
 //! blocks. Which of the others it is, a text log cannot prove: it prints neither the receiver's window
 //! nor the send buffer. The candidates are ranked by how well the host's settings predict the rate, and
 //! each finding says what it could not tell. A JSON log has RTT and receiver's window in each report;
-//! `told` has the rules that use them. A UDP log knows no windows at all: `udp`.
+//! `json_rules` has the rules that use them. A UDP log knows no windows at all: `udp`.
 
 mod assumption;
 mod candidates;
 mod facts;
 mod findings;
+mod json_rules;
 mod received;
 mod remarks;
 mod series;
-mod told;
 mod traced;
 mod udp;
 
@@ -37,7 +37,7 @@ use crate::thresholds::{
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
 };
 use assumption::{Assumption, sentences};
-use received::Received;
+use received::ReceiverView;
 use series::Series;
 
 pub(crate) use udp::{path_loss, summary as udp_summary};
@@ -64,10 +64,7 @@ const FEWEST_STEADY: usize = 3;
 pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     let log = facts.transfer;
     let series = Series::of(log).ok_or_else(|| {
-        InputError::new(
-            "this log shows no transfer",
-            "repeat the measurement and read iperf3's messages",
-        )
+        InputError::new("this log shows no transfer", "repeat the measurement and read iperf3's messages")
     })?;
     check_rates(facts)?;
     if log.protocol == Protocol::Udp {
@@ -155,11 +152,11 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
         )),
         (Some(rtt), _) => Ok((rtt, RttSource::Given)),
         (None, Some(own)) => Ok((own.min, RttSource::Log)),
-        (None, None) => {
-            series.rtt_bound().filter(|rtt| !rtt.is_zero()).map(|rtt| (rtt, RttSource::Bound)).ok_or_else(
-                || InputError::new("the RTT is missing, and this log does not bound it", HINT),
-            )
-        }
+        (None, None) => series
+            .rtt_bound()
+            .filter(|rtt| !rtt.is_zero())
+            .map(|rtt| (rtt, RttSource::Bound))
+            .ok_or_else(|| InputError::new("the RTT is missing, and this log does not bound it", HINT)),
     }
 }
 
@@ -169,7 +166,7 @@ struct Explainer<'a> {
     series: &'a Series,
     measured: Measured,
     /// What receiving sockets showed, where the sending ones were not watched.
-    received: Option<Received>,
+    received: Option<ReceiverView>,
     loss: Option<LossEstimate>,
     sender: Sender,
     /// The sender's dump lists congestion controls, and not the one that the log shows.
@@ -199,7 +196,7 @@ impl<'a> Explainer<'a> {
             facts,
             series,
             measured,
-            received: Received::of(facts.measurement),
+            received: ReceiverView::of(facts.measurement),
             loss: LossEstimate::of_transfer(facts.transfer),
             sender,
             older_dump,
@@ -348,7 +345,8 @@ impl<'a> Explainer<'a> {
         if let Some(loss) = self.loss.filter(|loss| loss.events > 0) {
             evidence.push(loss.to_string());
             if !self.sender.algorithm().is_rate_based() && measured.streams == 1 {
-                let model = crate::laws::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
+                let model =
+                    crate::throughput_models::loss_based_rate(measured.rtt, loss.rate.as_f64(), measured.mss);
                 evidence.push(format!(
                     "the model of a loss-based sender gives {model} at this loss and RTT; measured {}",
                     measured.mean

@@ -30,9 +30,9 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use crate::classify::Limit;
 use crate::explain::{Facts, Findings, path_loss};
 use crate::input::InputError;
-use crate::laws::loss_based_rate;
 use crate::measurement::Protocol;
 use crate::remedy::State;
+use crate::throughput_models::loss_based_rate;
 pub(crate) use given::{MOST_LOSS, effort, lengths};
 pub use known::{Repeats, climb_known};
 pub(crate) use model::{Effort, Hosts, Model, PathModel};
@@ -164,7 +164,7 @@ pub(crate) struct Simulated {
 }
 
 /// A ladder, with the states that it was made of.
-pub(crate) struct Climbed {
+pub(crate) struct Climb {
     pub(crate) ladder: Ladder,
     pub(crate) simulated: Vec<Simulated>,
     /// Where its last remedy leads; the present if there is none.
@@ -185,7 +185,7 @@ pub(crate) fn climb_states(
     model: &Model<'_>,
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
-) -> Result<Climbed, RunPanicked> {
+) -> Result<Climb, RunPanicked> {
     // Where an application holds the transfer, or the rate that it allowed its socket, no host or path remedy
     // follows: nothing to simulate.
     let first = measured.map(measured_rung);
@@ -216,7 +216,7 @@ pub(crate) fn climb_states(
     ];
     let simulated = predicted.iter().map(|p| Simulated { state: p.state, steady: p.steady }).collect();
     let ladder = Ladder { rungs, assumptions, notes: check.into_iter().chain(others).collect() };
-    Ok(Climbed { ladder, simulated, reached })
+    Ok(Climb { ladder, simulated, reached })
 }
 
 /// The path that a log lets one conclude.

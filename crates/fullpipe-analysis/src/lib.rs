@@ -24,7 +24,6 @@ pub mod input;
 mod json;
 pub mod ladder;
 pub mod latency;
-pub mod laws;
 pub mod live;
 pub mod measurement;
 pub mod offered;
@@ -32,10 +31,11 @@ mod path_facts;
 pub mod remedy;
 pub mod report;
 pub mod segment;
-pub mod side_by_side;
 pub mod sockets;
 pub mod stats;
+pub mod tcp_vs_udp;
 mod thresholds;
+pub mod throughput_models;
 pub mod tune;
 pub mod whatif;
 
@@ -47,17 +47,17 @@ pub use input::sysctl::HostSettings;
 pub use input::{InputError, Kind};
 pub use ladder::{DiagnoseError, Ladder, Rung};
 pub use latency::Latency;
-pub use live::{Held, Live};
+pub use live::{CurrentLimit, Live};
 pub use measurement::Measurement;
 pub use offered::Offered;
 pub use path_facts::PathFacts;
 pub use remedy::{Command, Remedy};
 pub use report::{
-    Look, render_latency, render_plan, render_show, render_side_by_side, render_text, render_whatif,
+    Look, render_latency, render_plan, render_show, render_tcp_vs_udp, render_text, render_whatif,
 };
-pub use side_by_side::SideBySide;
 pub use sockets::{SocketReport, Sockets};
 pub use stats::LossEstimate;
+pub use tcp_vs_udp::TcpVsUdp;
 pub use whatif::{Question, WhatIf, whatif};
 
 use explain::Facts;

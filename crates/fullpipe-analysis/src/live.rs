@@ -59,7 +59,7 @@ pub struct Live {
 
 /// The limit that holds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
+pub struct CurrentLimit {
     /// The limit.
     pub limit: Limit,
     /// How sure it is.
@@ -146,16 +146,16 @@ impl Live {
     }
 
     /// What holds the flow now; `None` before anything was sent, and where it rests.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<CurrentLimit> {
         let last = self.rows.last()?;
         let span = (last.sender.srtt.unwrap_or_default() * NOW_ROUND_TRIPS).max(NOW);
         self.held_since(last.at.saturating_sub(span))
     }
 
     /// What held the flow for most of the time since `from`, as far as rows are kept.
-    pub fn held_since(&self, from: Instant) -> Option<Held> {
+    pub fn held_since(&self, from: Instant) -> Option<CurrentLimit> {
         let finding = longest_since(&self.rows, &self.host, &self.past, from)?;
-        Some(Held {
+        Some(CurrentLimit {
             limit: finding.limit,
             confidence: finding.confidence,
             share: finding.share,

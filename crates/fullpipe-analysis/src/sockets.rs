@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
-use crate::live::{Held, Live};
+use crate::live::{CurrentLimit, Live};
 
 /// Rows that are kept for a diagnosis, of all sockets together: some hundred megabytes.
 const MOST_ROWS: usize = 200_000;
@@ -119,7 +119,7 @@ pub enum OfferedSource {
 
 /// One socket.
 #[derive(Clone, Debug)]
-struct Watched {
+struct WatchedSocket {
     number: u32,
     local: SocketAddr,
     remote: SocketAddr,
@@ -151,7 +151,7 @@ pub struct Sockets {
     host: SocketFacts,
     keeps_rows: bool,
     without_words: bool,
-    sockets: BTreeMap<u64, Watched>,
+    sockets: BTreeMap<u64, WatchedSocket>,
     met: u32,
     /// Of those that are gone.
     gone: Totals,
@@ -188,7 +188,7 @@ pub struct Present {
 }
 
 impl Totals {
-    fn add(&mut self, watched: &Watched) {
+    fn add(&mut self, watched: &WatchedSocket) {
         let (first, last) = (&watched.first, &watched.last);
         self.sent += last.acked.saturating_sub(first.acked);
         self.received += last.received.saturating_sub(first.received);
@@ -238,7 +238,7 @@ impl Sockets {
         };
         let watched = self.sockets.entry(sample.id).or_insert_with(|| {
             self.met += 1;
-            Watched {
+            WatchedSocket {
                 number: self.met,
                 local: sample.local,
                 remote: sample.remote,
@@ -291,7 +291,8 @@ impl Sockets {
 
     /// A report of each socket since it was met, the largest first.
     pub fn whole(&self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
-        let report = |watched: &Watched| watched.report(watched.first, demand, memory, !self.without_words);
+        let report =
+            |watched: &WatchedSocket| watched.report(watched.first, demand, memory, !self.without_words);
         let mut reports: Vec<SocketReport> = self.sockets.values().map(report).collect();
         largest_first(&mut reports);
         reports
@@ -373,7 +374,7 @@ impl Sockets {
     }
 }
 
-impl Watched {
+impl WatchedSocket {
     fn time(&self) -> Duration {
         self.last.at.saturating_since(self.begin.at)
     }
@@ -405,7 +406,7 @@ impl Watched {
         let is_held = self.moved() || acked > Bytes::ZERO;
         let held = (is_held && words).then(|| self.live.held_since(from.at)).flatten();
         let (held, why) = match held {
-            Some(Held { limit, confidence, what, evidence, .. }) => {
+            Some(CurrentLimit { limit, confidence, what, evidence, .. }) => {
                 (Some((limit, confidence)), Some((what, evidence)))
             }
             None if is_held && !words => (self.live.limit_since(from.at), None),

@@ -22,10 +22,10 @@ use crate::input::InputError;
 use crate::ladder::{
     DiagnoseError, Hosts, Ladder, MOST_LOSS, Model, PathModel, Rung, climb_model, effort, lengths,
 };
-use crate::laws::{loss_based_rate, loss_to_fill};
 use crate::offered::Offered;
 use crate::remedy::LARGER_BUFFERS;
 use crate::segment::DEFAULT_MSS;
+use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.whatif/1";
@@ -54,7 +54,7 @@ pub struct WhatIf {
     #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
     /// What was asked, with every default filled in.
-    pub path: Asked,
+    pub path: Inputs,
     /// What has to be in flight to fill the line.
     pub bdp_bytes: u64,
     /// The closed forms.
@@ -73,7 +73,7 @@ pub struct WhatIf {
 
 /// The question with every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Asked {
+pub struct Inputs {
     /// Rate of the line: key `link_bps`.
     #[serde(rename = "link_bps", with = "crate::json::Bps")]
     pub link: Rate,
@@ -148,10 +148,7 @@ pub(crate) fn check(question: &Question) -> Result<(), InputError> {
     let Question { link, rtt, loss, buffers, .. } = *question;
     let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
     if !(RTTS.0..=RTTS.1).contains(&rtt) {
-        return refuse(
-            format!("an RTT of {rtt} is not plausible"),
-            "give it as ping prints it: --rtt 210ms",
-        );
+        return refuse(format!("an RTT of {rtt} is not plausible"), "give it as ping prints it: --rtt 210ms");
     }
     if !(RATES.0..=RATES.1).contains(&link) {
         return refuse(format!("a link of {link} is out of range"), "give its rate as --link 1gbit");
@@ -163,7 +160,10 @@ pub(crate) fn check(question: &Question) -> Result<(), InputError> {
         );
     }
     if buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
-        return refuse("socket buffers below 4 KiB do not exist on any kernel".into(), "give them as --buffers 4MiB");
+        return refuse(
+            "socket buffers below 4 KiB do not exist on any kernel".into(),
+            "give them as --buffers 4MiB",
+        );
     }
     Ok(())
 }
@@ -215,7 +215,7 @@ fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<Wha
     let ((window, send), (wmem, rmem)) = (model.ceilings(present), model.buffers(larger));
     Ok(WhatIf {
         schema: SCHEMA,
-        path: Asked {
+        path: Inputs {
             link,
             rtt_ms: rtt.as_millis_f64(),
             loss: loss.as_f64(),

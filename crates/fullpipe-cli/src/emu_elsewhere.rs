@@ -10,8 +10,5 @@ pub(crate) fn emu(_: &EmuArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(crate) fn no_kernel() -> Failure {
-    Failure::new(
-        "tune needs Linux",
-        "use fullpipe whatif to print the settings for a Linux host",
-    )
+    Failure::new("tune needs Linux", "use fullpipe whatif to print the settings for a Linux host")
 }

@@ -7,7 +7,7 @@ use fullpipe::files::{write_atomically, write_to};
 use fullpipe::lab::campaign::Progress;
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::results::{Expect, LatenessMs, Report, RunValidity, Spread, Summary};
-use fullpipe::report::html::Made;
+use fullpipe::report::html::Provenance;
 use fullpipe::units::Rate;
 use fullpipe::{Look, Observer, json};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -104,12 +104,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes the page that `render` makes to `path`.
 pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     path: &Path,
-    render: impl FnOnce(Made<'_>) -> Result<String, E>,
+    render: impl FnOnce(Provenance<'_>) -> Result<String, E>,
 ) -> Result<(), Failure> {
     let Some(name) = path.file_name() else {
         return Err(Failure::new(format!("{} is not a file", path.display()), "give --html report.html"));
     };
-    let made = Made { command: &command_line(), version: env!("CARGO_PKG_VERSION") };
+    let made = Provenance { command: &command_line(), version: env!("CARGO_PKG_VERSION") };
     let page = render(made).map_err(Into::into)?;
     Ok(write_atomically(path.parent().unwrap_or(Path::new("")), &name.to_string_lossy(), page)?)
 }

@@ -28,12 +28,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
     }
     if args.datapath.is_some() && args.world != World::Emu {
-        return Err(Failure::usage("--datapath applies to --world emu only", "add --world emu or remove --datapath"));
+        return Err(Failure::usage(
+            "--datapath applies to --world emu only",
+            "add --world emu or remove --datapath",
+        ));
     }
     let experiment = read(args)?;
     if args.check && experiment.expectations().is_empty() {
-        return Err(Failure::new("the experiment has no [[expect]] to check", "add an [[expect]] or remove --check")
-            .about(args.file.display()));
+        return Err(Failure::new(
+            "the experiment has no [[expect]] to check",
+            "add an [[expect]] or remove --check",
+        )
+        .about(args.file.display()));
     }
 
     let world = world(args);
@@ -94,10 +100,10 @@ fn world(args: &RunArgs) -> fullpipe::World {
 fn attended(
     experiment: &Experiment,
     args: &RunArgs,
-    make: impl FnOnce(&Attended) -> Result<Report, fullpipe::Error>,
+    make: impl FnOnce(&ProgressDisplay) -> Result<Report, fullpipe::Error>,
 ) -> Result<Report, Failure> {
     let bar = progress_bar(experiment.points().len() * experiment.seeds().len());
-    let observer = Attended {
+    let observer = ProgressDisplay {
         bar: bar.clone(),
         interrupted: interruptible(&bar)?,
         lines: args.format() == RunFormat::Jsonl,
@@ -108,13 +114,13 @@ fn attended(
 }
 
 /// Someone watches: shows how far it is, prints what is finished, and may be told to stop.
-struct Attended {
+struct ProgressDisplay {
     bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
     lines: bool,
 }
 
-impl Observer for Attended {
+impl Observer for ProgressDisplay {
     fn goes_on(&self) -> bool {
         !self.interrupted.load(Ordering::Relaxed)
     }

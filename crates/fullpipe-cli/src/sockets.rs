@@ -31,7 +31,10 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
         return Err(Failure::usage("--point and --seed apply to traces only", "remove them"));
     }
     if which.interval < SHORTEST_INTERVAL {
-        return Err(Failure::usage("the interval is too short for several samples", "allowed: 500ms and more"));
+        return Err(Failure::usage(
+            "the interval is too short for several samples",
+            "allowed: 500ms and more",
+        ));
     }
     let watch = Watch::begin(&Selection { dst: which.dst.clone(), process: which.pid })?;
     // Settings belong to a network namespace.
@@ -39,7 +42,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     let sysctl = args.sysctl.as_deref().or(own);
     let host = sysctl.map(settings).transpose()?.as_ref().map_or_else(SocketFacts::default, socket_facts);
     let host = SocketFacts { link: args.link, ..host };
-    let looking = Looking { watch, until: Until(interrupt::noted(|| ())?) };
+    let looking = WatchSession { watch, until: Until(interrupt::noted(|| ())?) };
     if args.tui && !which.watch {
         return Err(Failure::usage("--tui needs --watch for running sockets", "add --watch"));
     }
@@ -54,7 +57,7 @@ fn socket_facts(settings: &HostSettings) -> SocketFacts {
 }
 
 /// A watch that somebody may end.
-struct Looking {
+struct WatchSession {
     watch: Watch,
     until: Until,
 }
@@ -76,7 +79,7 @@ impl Observer for Until {
 fn one_shot(
     args: &DiagnoseArgs,
     look: Look,
-    mut looking: Looking,
+    mut looking: WatchSession,
     host: SocketFacts,
     sysctl: Option<&str>,
 ) -> Result<ExitCode, Failure> {
@@ -100,14 +103,14 @@ fn memory(args: &DiagnoseArgs) -> Memory {
 /// Goes on, as the live view.
 fn show(
     args: &DiagnoseArgs,
-    mut looking: Looking,
+    mut looking: WatchSession,
     host: SocketFacts,
     look: Look,
 ) -> Result<ExitCode, Failure> {
     let mut sockets = Sockets::new(host);
     let mut screen = Screen::open(host, look)?;
     let stop = Arc::clone(&looking.until.0);
-    let Looking { watch, until } = &mut looking;
+    let WatchSession { watch, until } = &mut looking;
     watch.sample(&mut sockets, COARSE, args.sockets.length, until, |at, sockets, _| {
         for (number, name, row) in sockets.senders().take(MOST_SHOWN) {
             screen.push(number.into(), name, row);
@@ -121,14 +124,14 @@ fn show(
 }
 
 /// Goes on, a line an interval and socket that moved.
-fn follow(args: &DiagnoseArgs, mut looking: Looking, host: SocketFacts) -> Result<ExitCode, Failure> {
+fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> Result<ExitCode, Failure> {
     let which = &args.sockets;
     let json = which.jsonl || args.output.format() == Format::Json;
     let demand = args.demand.demand(memory_left)?.map(|demand| demand.rate);
     let sockets = Sockets::new(host);
     let mut sockets = if json { sockets } else { sockets.without_words() };
     let (mut end, mut told) = (Instant::ZERO + which.interval, false);
-    let Looking { watch, until } = &mut looking;
+    let WatchSession { watch, until } = &mut looking;
     let what = watch.what().to_owned();
     let mut quiet = false;
     let mut crowded = false;

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use fullpipe::input::read;
 use fullpipe::lab::host::Change;
 use fullpipe::tune::{
-    self, Aim, Applied, Guard, Outcome, Place, Role, Stated, Verification, Verified, Wanted, local_host,
+    self, Aim, AppliedChanges, FromReport, Guard, Outcome, PlanRequest, Role, Target, Verification,
+    VerifyResult, local_host,
 };
 use fullpipe::units::Duration;
 use fullpipe::{HostSettings, Look, render_plan, render_show};
@@ -34,18 +35,18 @@ pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
                 return Ok(ExitCode::SUCCESS);
             }
             let PlaceArgs { root, netns } = &args.place;
-            tune::watch(&Place::inherited(root.as_deref(), netns.as_deref())?, args.number)?;
+            tune::watch(&Target::inherited(root.as_deref(), netns.as_deref())?, args.number)?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn place(args: &PlaceArgs) -> Result<Place, Failure> {
-    Ok(Place::new(args.root.as_deref(), args.netns.as_deref())?)
+fn place(args: &PlaceArgs) -> Result<Target, Failure> {
+    Ok(Target::new(args.root.as_deref(), args.netns.as_deref())?)
 }
 
 /// The place, after what others have left there is finished.
-fn settled(args: &PlaceArgs) -> Result<Place, Failure> {
+fn settled(args: &PlaceArgs) -> Result<Target, Failure> {
     let place = place(args)?;
     for line in tune::settle(&place)? {
         eprintln!("{line}");
@@ -154,7 +155,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
 
 /// What to do to this host, and how.
 struct Doing<'a> {
-    place: &'a Place,
+    place: &'a Target,
     changes: &'a [Change],
     guard: Guard,
     args: &'a PlanArgs,
@@ -163,11 +164,11 @@ struct Doing<'a> {
 }
 
 impl Doing<'_> {
-    fn apply(&self, revert_after: Option<Duration>) -> Result<Option<Applied>, Failure> {
+    fn apply(&self, revert_after: Option<Duration>) -> Result<Option<AppliedChanges>, Failure> {
         Ok(tune::apply(self.place, self.changes, revert_after, &self.guard)?)
     }
 
-    fn verify(&self) -> Result<(Option<Applied>, Option<Verified>), Failure> {
+    fn verify(&self) -> Result<(Option<AppliedChanges>, Option<VerifyResult>), Failure> {
         let args = self.args;
         let to = self.to.ok_or_else(|| Failure::usage("--verify needs --to", "add --to HOST"))?;
         let how = Verification {
@@ -202,13 +203,13 @@ fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
 fn aim(args: &PlanArgs, to: Option<IpAddr>) -> Result<Aim, Failure> {
     let stated = args.from.as_ref().map(|file| {
         let name = if file == "-" { "standard input" } else { file };
-        Stated::parse(&read(file)?).map_err(|error| Failure::from(error).about(name))
+        FromReport::parse(&read(file)?).map_err(|error| Failure::from(error).about(name))
     });
     let peer = args
         .peer_sysctl
         .as_ref()
         .map(|file| HostSettings::parse(&read(file)?).map_err(|error| Failure::from(error).about(file)));
-    let wanted = Wanted {
+    let wanted = PlanRequest {
         link: args.link,
         rtt: args.rtt,
         loss: args.loss,

@@ -24,7 +24,7 @@ pub const ASKED: f64 = 0.95;
 
 /// The limit that was named for the longest time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Named {
+pub struct NamedLimit {
     /// The limit.
     pub limit: Limit,
     /// Share of the time, 0 to 1.
@@ -39,12 +39,12 @@ pub fn expected(point: &Point) -> Option<Limit> {
 
 /// What the classifier names for the longest time in the rows of a run's first flow; `None` when nothing was sent.
 /// It sees what sockets tell, and is told the rate of the line.
-pub fn named(rows: &[Row], scenario: &Scenario) -> Option<Named> {
+pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     let seen: Vec<Row> = rows.iter().filter(|row| row.flow == 0).map(Row::observed).collect();
     let host = SocketFacts { link: Some(scenario.path.forward.rate), ..SocketFacts::default() };
     let intervals = classify(&seen, &host).intervals;
     let shares = intervals.iter().map(|interval| interval.limit);
-    let named = shares.map(|limit| Named { limit, share: share(&intervals, limit) });
+    let named = shares.map(|limit| NamedLimit { limit, share: share(&intervals, limit) });
     named.max_by(|a, b| a.share.total_cmp(&b.share))
 }
 
@@ -56,7 +56,7 @@ pub struct Situation<'p> {
     /// What has to be named.
     pub expected: Limit,
     /// What was, run by run.
-    pub named: Vec<Named>,
+    pub named: Vec<NamedLimit>,
 }
 
 impl Situation<'_> {
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn nineteen_of_twenty_are_enough() {
         let experiment = experiment();
-        let named = |limit, share| Named { limit, share };
+        let named = |limit, share| NamedLimit { limit, share };
         let of = |right: usize, wrong: usize| {
             let runs = [vec![named(Limit::Rwnd, 0.75); right], vec![named(Limit::App, 0.9); wrong]].concat();
             [Situation { point: &experiment.points()[0], expected: Limit::Rwnd, named: runs }]

@@ -11,12 +11,12 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use fullpipe::lab::experiment::Point;
-use fullpipe::lab::results::{Run, Timed};
+use fullpipe::lab::results::{Run, TimedOutcome};
 use fullpipe::lab::scenario::{LossPattern, Scenario};
 use fullpipe::lab::trace::Row;
 use fullpipe::run::{Datapath, emulate, prepare};
 use fullpipe::{Error, files, json};
-use fullpipe_fidelity::classifier_validation::{self, Named};
+use fullpipe_fidelity::classifier_validation::{self, NamedLimit};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -28,12 +28,12 @@ const ATTEMPTS: usize = 5;
 const KEPT: &str = "kernel.jsonl";
 
 /// One run that is wanted.
-pub(crate) struct Wanted {
+pub(crate) struct RunRequest {
     /// Its scenario has the seed.
     point: Point,
 }
 
-impl Wanted {
+impl RunRequest {
     pub(crate) fn new(point: &Point, seed: u64) -> Self {
         let scenario = Scenario { seed, ..point.scenario.clone() };
         Self { point: Point { scenario, ..point.clone() } }
@@ -61,51 +61,51 @@ impl Wanted {
     }
 
     /// What came of it, as a line says it.
-    pub(crate) fn run(&self, timed: &Timed) -> Run {
+    pub(crate) fn run(&self, timed: &TimedOutcome) -> Run {
         Run::of(self.point.label.clone(), self.seed(), timed)
     }
 }
 
 /// A line of the file.
 #[derive(Clone, Serialize, Deserialize)]
-struct Kept {
+struct RunRecord {
     /// [`Scenario::identity`]; a line of before there was one is known by point and seed.
     #[serde(default)]
     scenario: Option<String>,
     /// What the classifier says of it, where it was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    named: Option<Named>,
+    named: Option<NamedLimit>,
     #[serde(flatten)]
     run: Run,
 }
 
 /// What is asked of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RunDetail {
     /// Its figures.
     Figures,
     /// Also what the classifier names as its limit.
     Limit,
 }
 
-impl Kept {
-    fn is(&self, wanted: &Wanted) -> bool {
+impl RunRecord {
+    fn is(&self, wanted: &RunRequest) -> bool {
         match &self.scenario {
             Some(scenario) => *scenario == wanted.scenario().identity(),
             None => self.run.point == wanted.label() && self.run.seed == wanted.seed(),
         }
     }
 
-    fn answers(&self, asked: Asked) -> bool {
-        is_valid(&self.run) && (asked == Asked::Figures || self.named.is_some())
+    fn answers(&self, asked: RunDetail) -> bool {
+        is_valid(&self.run) && (asked == RunDetail::Figures || self.named.is_some())
     }
 }
 
 /// The wanted runs, those that there are.
 pub(crate) struct Runs<'w> {
-    wanted: &'w [Wanted],
+    wanted: &'w [RunRequest],
     /// One for each that is wanted; `None` where every attempt was disturbed.
-    made: Vec<Option<Kept>>,
+    made: Vec<Option<RunRecord>>,
 }
 
 impl Runs<'_> {
@@ -119,7 +119,7 @@ impl Runs<'_> {
     }
 
     /// What the classifier names in the valid runs of the point called `label`.
-    pub(crate) fn named(&self, label: &str) -> Vec<Named> {
+    pub(crate) fn named(&self, label: &str) -> Vec<NamedLimit> {
         let of_point = self.wanted.iter().zip(&self.made).filter(|(wanted, _)| wanted.label() == label);
         of_point.filter_map(|(_, made)| made.as_ref()?.named).collect()
     }
@@ -150,12 +150,12 @@ impl Runs<'_> {
 }
 
 /// The runs of `wanted`: those kept in `dir` from earlier, and those still to be made, which it then keeps.
-pub(crate) fn runs<'w>(wanted: &'w [Wanted], dir: &Path, asked: Asked) -> Result<Runs<'w>, Error> {
+pub(crate) fn runs<'w>(wanted: &'w [RunRequest], dir: &Path, asked: RunDetail) -> Result<Runs<'w>, Error> {
     let file = dir.join(KEPT);
-    let kept: Vec<Kept> = kept(&file)?;
+    let kept: Vec<RunRecord> = kept(&file)?;
     let known =
-        |wanted: &Wanted| kept.iter().rev().find(|kept| kept.answers(asked) && kept.is(wanted)).cloned();
-    let mut made: Vec<Option<Kept>> = wanted.iter().map(known).collect();
+        |wanted: &RunRequest| kept.iter().rev().find(|kept| kept.answers(asked) && kept.is(wanted)).cloned();
+    let mut made: Vec<Option<RunRecord>> = wanted.iter().map(known).collect();
     let missing = made.iter().filter(|run| run.is_none()).count();
     if missing == 0 {
         return Ok(Runs { wanted, made });
@@ -176,10 +176,10 @@ pub(crate) fn runs<'w>(wanted: &'w [Wanted], dir: &Path, asked: Asked) -> Result
                 continue;
             }
             let named = match asked {
-                Asked::Figures => None,
-                Asked::Limit => classifier_validation::named(&rows, wanted.scenario()),
+                RunDetail::Figures => None,
+                RunDetail::Limit => classifier_validation::named(&rows, wanted.scenario()),
             };
-            let kept = Kept { scenario: Some(wanted.scenario().identity()), named, run };
+            let kept = RunRecord { scenario: Some(wanted.scenario().identity()), named, run };
             keep(&file, &kept)?;
             *made = Some(kept);
             bar.inc(1);

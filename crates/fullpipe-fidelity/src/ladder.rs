@@ -5,10 +5,10 @@ use fullpipe::lab::results::Run;
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::ladder::{Repeats, climb_known};
 use fullpipe::{DiagnoseError, Rung};
-use fullpipe_fidelity::ladder_validation::{self, Held};
+use fullpipe_fidelity::ladder_validation::{self, RungComparison};
 
 use crate::args::FidelityArgs;
-use crate::kernel::{self, Asked};
+use crate::kernel::{self, RunDetail};
 use crate::progress::with_ladder;
 use fullpipe::Error;
 
@@ -19,20 +19,21 @@ const MEASUREMENTS: u64 = 9;
 
 /// The rungs beside what the kernel makes of them, and whether all were run and enough hold.
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
-    let climbed: Vec<Climbed<'_>> =
+    let climbed: Vec<PointLadder<'_>> =
         experiment.points().iter().map(|point| climb(experiment, point)).collect::<Result<_, _>>()?;
     let steps: Vec<Point> = climbed.iter().flat_map(|climbed| climbed.steps.clone()).collect();
     let wanted = crate::wanted(&steps, &experiment.seeds());
-    let kernel = kernel::runs(&wanted, &args.out, Asked::Figures)?;
+    let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
     let (valid, sim) = (kernel.valid(), crate::simulated(&wanted)?);
-    let held: Vec<Held<'_>> = climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();
+    let held: Vec<RungComparison<'_>> =
+        climbed.iter().flat_map(|climbed| climbed.held(&valid, &sim)).collect();
     let command = crate::command("--ladder ", args);
     let holds = held.len() == steps.len() && ladder_validation::is_proven(&held);
     Ok((kernel.heading(&command) + &ladder_validation::table(&held) + &kernel.missing(), holds))
 }
 
 /// A point, its ladder, and the runs that its rungs stand for.
-struct Climbed<'e> {
+struct PointLadder<'e> {
     cell: &'e Point,
     /// The simulated ones: the line at the end is nobody's run.
     rungs: Vec<Rung>,
@@ -41,7 +42,7 @@ struct Climbed<'e> {
 }
 
 /// The ladder of one point. Its seeds follow the kernel's: a forecast that saw the same packets lost would be none.
-fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<Climbed<'e>, Error> {
+fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<PointLadder<'e>, Error> {
     let seeds = experiment.seeds();
     let seed = seeds.last().map_or(0, |last| last.wrapping_add(1));
     let repeats = Repeats { measurements: MEASUREMENTS, runs: seeds.len() as u64 };
@@ -59,16 +60,16 @@ fn climb<'e>(experiment: &Experiment, cell: &'e Point) -> Result<Climbed<'e>, Er
         Some(Point { label: format!("{}{done}", cell.label), scenario, ..cell.clone() })
     });
     let steps = steps.collect();
-    Ok(Climbed { cell, rungs, steps })
+    Ok(PointLadder { cell, rungs, steps })
 }
 
-impl Climbed<'_> {
+impl PointLadder<'_> {
     /// The rungs that the kernel has run.
-    fn held(&self, kernel: &[Run], sim: &[Run]) -> Vec<Held<'_>> {
+    fn held(&self, kernel: &[Run], sim: &[Run]) -> Vec<RungComparison<'_>> {
         let held = self.rungs.iter().zip(&self.steps).map(|(rung, step)| {
             let of_step =
                 |runs: &[Run]| runs.iter().filter(|run| run.point == step.label).map(steady).collect();
-            Held { cell: &self.cell.label, rung, kernel: of_step(kernel), paired: of_step(sim) }
+            RungComparison { cell: &self.cell.label, rung, kernel: of_step(kernel), paired: of_step(sim) }
         });
         held.filter(|held| !held.kernel.is_empty()).collect()
     }

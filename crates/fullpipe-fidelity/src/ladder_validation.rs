@@ -31,14 +31,14 @@ const MOST: f64 = 0.8;
 
 /// What is asked of a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Criterion {
     /// The kernel's mean deviates by so little.
     Near,
     /// It lies within the range.
     InRange,
 }
 
-impl Asked {
+impl Criterion {
     /// What is asked of a rung with this limit.
     pub const fn of(limit: Limit) -> Self {
         match limit {
@@ -48,7 +48,7 @@ impl Asked {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for Criterion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Near => write!(f, "{:.0} %", 100.0 * WITHIN),
@@ -59,7 +59,7 @@ impl fmt::Display for Asked {
 
 /// A rung and what the kernel made of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held<'l> {
+pub struct RungComparison<'l> {
     /// Name of the run that the ladder begins with.
     pub cell: &'l str,
     /// The rung.
@@ -71,10 +71,10 @@ pub struct Held<'l> {
     pub paired: Vec<f64>,
 }
 
-impl Held<'_> {
+impl RungComparison<'_> {
     /// What is asked.
-    pub const fn asked(&self) -> Asked {
-        Asked::of(self.rung.limit)
+    pub const fn asked(&self) -> Criterion {
+        Criterion::of(self.rung.limit)
     }
 
     /// The mean of the kernel's runs, in bit/s.
@@ -106,8 +106,8 @@ impl Held<'_> {
     pub fn holds(&self) -> bool {
         let (low, high) = self.range();
         match self.asked() {
-            Asked::Near => self.deviation().abs() <= WITHIN,
-            Asked::InRange => self.width() <= WIDEST && (low..=high).contains(&self.mean()),
+            Criterion::Near => self.deviation().abs() <= WITHIN,
+            Criterion::InRange => self.width() <= WIDEST && (low..=high).contains(&self.mean()),
         }
     }
 }
@@ -127,7 +127,7 @@ pub struct Tally {
 
 impl Tally {
     /// Of the rungs of which `asked` is asked.
-    pub fn of(held: &[Held<'_>], asked: Asked) -> Self {
+    pub fn of(held: &[RungComparison<'_>], asked: Criterion) -> Self {
         let kind = || held.iter().filter(|held| held.asked() == asked);
         Self { all: kind().count(), holding: kind().filter(|held| held.holds()).count() }
     }
@@ -139,7 +139,7 @@ impl Tally {
 }
 
 /// The rungs as a table in Markdown, and how many hold.
-pub fn table(held: &[Held<'_>]) -> String {
+pub fn table(held: &[RungComparison<'_>]) -> String {
     let mut text = String::from(
         "| cell | limit | remedy | predicted (low-high) | kernel (each run) | same losses, simulated | asked | |\n\
          |---|---|---|---|---|---|---|---|\n",
@@ -165,9 +165,9 @@ pub fn table(held: &[Held<'_>]) -> String {
     text + "\n" + &summary(held)
 }
 
-fn summary(held: &[Held<'_>]) -> String {
-    let (near, ranged) = (Tally::of(held, Asked::Near), Tally::of(held, Asked::InRange));
-    let widths = held.iter().filter(|held| held.asked() == Asked::InRange).map(Held::width);
+fn summary(held: &[RungComparison<'_>]) -> String {
+    let (near, ranged) = (Tally::of(held, Criterion::Near), Tally::of(held, Criterion::InRange));
+    let widths = held.iter().filter(|held| held.asked() == Criterion::InRange).map(RungComparison::width);
     let widest = widths.fold(1.0, f64::max);
     let of = |tally: Tally| format!("{} of {} ({:.0} %)", tally.holding, tally.all, 100.0 * tally.share());
     format!(
@@ -182,30 +182,30 @@ fn summary(held: &[Held<'_>]) -> String {
 }
 
 /// Whether the kernel bears the ladder out: every rung that a window or the line holds, and most of the others.
-pub fn is_proven(held: &[Held<'_>]) -> bool {
-    let (near, ranged) = (Tally::of(held, Asked::Near), Tally::of(held, Asked::InRange));
+pub fn is_proven(held: &[RungComparison<'_>]) -> bool {
+    let (near, ranged) = (Tally::of(held, Criterion::Near), Tally::of(held, Criterion::InRange));
     near.holding == near.all && ranged.share() >= MOST
 }
 
-fn predicted(held: &Held<'_>) -> String {
+fn predicted(held: &RungComparison<'_>) -> String {
     let lasting = mbit(held.rung.lasting().as_bps() as f64);
     match held.asked() {
-        Asked::Near => lasting,
-        Asked::InRange => {
+        Criterion::Near => lasting,
+        Criterion::InRange => {
             let (low, high) = held.range();
             format!("{lasting} ({}-{})", mbit(low), mbit(high))
         }
     }
 }
 
-fn measured(held: &Held<'_>) -> String {
+fn measured(held: &RungComparison<'_>) -> String {
     let each: Vec<_> = held.kernel.iter().copied().map(mbit).collect();
     let mean = format!("{} ({:+.1} %)", mbit(held.mean()), 100.0 * held.deviation());
     if each.len() > 1 { format!("{mean}: {}", each.join(", ")) } else { mean }
 }
 
 /// One run where nothing is lost is the forecast itself.
-fn paired(held: &Held<'_>) -> String {
+fn paired(held: &RungComparison<'_>) -> String {
     if held.kernel.len() > 1 { mbit(mean(&held.paired)) } else { "-".into() }
 }
 
@@ -239,9 +239,9 @@ mod tests {
         }
     }
 
-    fn held<'l>(rung: &'l Rung, kernel: &[f64]) -> Held<'l> {
+    fn held<'l>(rung: &'l Rung, kernel: &[f64]) -> RungComparison<'l> {
         let kernel: Vec<f64> = kernel.iter().map(|mbit| mbit * 1e6).collect();
-        Held { cell: "a cell", rung, paired: kernel.iter().map(|bps| 2.0 * bps).collect(), kernel }
+        RungComparison { cell: "a cell", rung, paired: kernel.iter().map(|bps| 2.0 * bps).collect(), kernel }
     }
 
     /// What binds decides what is asked: a window's range does not excuse it, and loss is not asked for 15 %.
@@ -281,8 +281,8 @@ mod tests {
         let (window, cwnd) = (rung(Limit::Rwnd, 100.0, 100.0, 100.0), rung(Limit::Cwnd, 8.0, 6.0, 10.0));
         let rungs = |kernel: f64| vec![held(&window, &[99.0]), held(&cwnd, &[kernel, 9.0])];
         let (good, bad) = (rungs(7.0), rungs(1.0));
-        assert_eq!(Tally::of(&good, Asked::InRange), Tally { all: 1, holding: 1 });
-        assert_eq!(Tally::of(&bad, Asked::InRange), Tally { all: 1, holding: 0 });
+        assert_eq!(Tally::of(&good, Criterion::InRange), Tally { all: 1, holding: 1 });
+        assert_eq!(Tally::of(&bad, Criterion::InRange), Tally { all: 1, holding: 0 });
         assert!(is_proven(&good) && !is_proven(&bad));
         let text = table(&bad);
         assert!(

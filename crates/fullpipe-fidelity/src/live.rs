@@ -19,7 +19,7 @@ use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::workload::{Reading, Writing};
 use fullpipe::linux::command::{self, Behind};
 use fullpipe::linux::{Datapath, kernel_name, rights};
-use fullpipe_fidelity::classifier_validation::{self, Named, Situation};
+use fullpipe_fidelity::classifier_validation::{self, NamedLimit, Situation};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,10 +35,10 @@ const KEPT: &str = "live.jsonl";
 
 /// A run that is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Kept {
+struct LiveRecord {
     point: String,
     seed: u64,
-    named: Option<Named>,
+    named: Option<NamedLimit>,
     /// What disturbed it, if the path did not keep its times.
     disturbed: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
     fs::create_dir_all(&args.out).map_err(|error| cannot("make", &args.out, &error))?;
     rights::acquire()?;
-    let mut made: Vec<Kept> = kept(&args.out.join(KEPT))?;
+    let mut made: Vec<LiveRecord> = kept(&args.out.join(KEPT))?;
     for &seed in &experiment.seeds() {
         for point in points {
             if made.iter().any(|run| run.point == point.label && run.seed == seed) {
@@ -66,13 +66,13 @@ pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(Str
             made.iter().filter(|run| run.point == point.label && experiment.seeds().contains(&run.seed));
         runs.cloned().collect::<Vec<_>>()
     };
-    let runs: Vec<Vec<Kept>> = points.iter().map(of).collect();
-    let situation = |((point, &expected), runs): ((_, _), &Vec<Kept>)| {
+    let runs: Vec<Vec<LiveRecord>> = points.iter().map(of).collect();
+    let situation = |((point, &expected), runs): ((_, _), &Vec<LiveRecord>)| {
         let named = runs.iter().filter_map(|run| run.named).collect();
         Situation { point, expected, named }
     };
     let situations: Vec<_> = points.iter().zip(&expected).zip(&runs).map(situation).collect();
-    let all: Vec<&Kept> = runs.iter().flatten().collect();
+    let all: Vec<&LiveRecord> = runs.iter().flatten().collect();
     let right: usize = situations.iter().map(Situation::right).sum();
     let either = |of: &Situation<'_>| {
         let other = other_of_one_end(of.expected);
@@ -113,11 +113,11 @@ fn other_of_one_end(limit: Limit) -> Option<Limit> {
     }
 }
 
-fn said(named: Option<Named>) -> String {
+fn said(named: Option<NamedLimit>) -> String {
     named.map_or("nothing named".into(), |named| format!("{} {:.0} %", named.limit, 100.0 * named.share))
 }
 
-fn measured(point: &Point, seed: u64, dir: &Path) -> Result<Kept, Error> {
+fn measured(point: &Point, seed: u64, dir: &Path) -> Result<LiveRecord, Error> {
     let scenario = &point.scenario;
     let path = dir.join("document.json");
     let fifo = dir.join("slow-reader");
@@ -144,11 +144,11 @@ fn measured(point: &Point, seed: u64, dir: &Path) -> Result<Kept, Error> {
         let _ = fs::remove_file(file);
     }
     let disturbed = !ended.validity.is_valid();
-    Ok(Kept { point: point.label.clone(), seed, named: named(&document), disturbed })
+    Ok(LiveRecord { point: point.label.clone(), seed, named: named(&document), disturbed })
 }
 
 /// The limit of most time in the client's document.
-fn named(document: &Value) -> Option<Named> {
+fn named(document: &Value) -> Option<NamedLimit> {
     let seconds = document.pointer("/end/fullpipe/limit_seconds")?.as_object()?;
     let all: f64 = seconds.values().filter_map(Value::as_f64).sum();
     let (name, most) = seconds
@@ -156,7 +156,7 @@ fn named(document: &Value) -> Option<Named> {
         .filter_map(|(name, time)| Some((name, time.as_f64()?)))
         .max_by(|a, b| a.1.total_cmp(&b.1))?;
     let limit = Limit::ALL.into_iter().find(|limit| limit.name() == name)?;
-    Some(Named { limit, share: most / all })
+    Some(NamedLimit { limit, share: most / all })
 }
 
 /// What the sender's host is and does, as a shell has it.

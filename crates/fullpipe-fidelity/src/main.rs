@@ -31,13 +31,13 @@ use clap::Parser as _;
 use fullpipe::files::write_to;
 use fullpipe::lab::campaign::{self, Job};
 use fullpipe::lab::experiment::{Experiment, Point};
-use fullpipe::lab::results::{Run, Timed};
+use fullpipe::lab::results::{Run, TimedOutcome};
 use fullpipe::lab::sim;
 use fullpipe::{Error, ErrorKind};
 use fullpipe_fidelity::cells::{self, Cell};
 
 use crate::args::FidelityArgs;
-use crate::kernel::{Asked, Wanted};
+use crate::kernel::{RunDetail, RunRequest};
 
 /// With `--check`: the table is not what is asked for.
 const EXPECTATION: u8 = 5;
@@ -101,7 +101,7 @@ fn command(mode: &str, args: &FidelityArgs) -> String {
 /// The simulator beside the kernel, and whether all agree.
 fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let wanted = wanted(experiment.points(), &experiment.seeds());
-    let kernel = kernel::runs(&wanted, &args.out, Asked::Figures)?;
+    let kernel = kernel::runs(&wanted, &args.out, RunDetail::Figures)?;
     let sim = simulated(&wanted)?;
     let valid = kernel.valid();
     let cells = cells::cells(experiment, &sim, &valid);
@@ -114,20 +114,22 @@ fn cells(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool),
 }
 
 /// The runs to make of `points`, by seed. Where nothing but timing differs between runs, one tells as much as many.
-fn wanted(points: &[Point], seeds: &[u64]) -> Vec<Wanted> {
+fn wanted(points: &[Point], seeds: &[u64]) -> Vec<RunRequest> {
     let of_seed = |(nth, &seed): (usize, &u64)| {
         let told = points.iter().filter(move |point| nth == 0 || cells::varies(point));
-        told.map(move |point| Wanted::new(point, seed))
+        told.map(move |point| RunRequest::new(point, seed))
     };
     seeds.iter().enumerate().flat_map(of_seed).collect()
 }
 
 /// The simulator's runs, on all cores.
-fn simulated(wanted: &[Wanted]) -> Result<Vec<Run>, Error> {
-    let job = |wanted: &Wanted| Job { label: wanted.label().into(), scenario: wanted.scenario().clone() };
+fn simulated(wanted: &[RunRequest]) -> Result<Vec<Run>, Error> {
+    let job = |wanted: &RunRequest| Job { label: wanted.label().into(), scenario: wanted.scenario().clone() };
     let jobs: Vec<Job> = wanted.iter().map(job).collect();
     let threads = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let outcomes = campaign::run_jobs(threads, &jobs, sim::run, |_| ())?;
-    let run = |(wanted, outcome): (&Wanted, _)| wanted.run(&Timed { outcome, wall_s: 0.0, validity: None });
+    let run = |(wanted, outcome): (&RunRequest, _)| {
+        wanted.run(&TimedOutcome { outcome, wall_s: 0.0, validity: None })
+    };
     Ok(wanted.iter().zip(outcomes).map(run).collect())
 }

@@ -5,7 +5,7 @@ use fullpipe::lab::experiment::{Experiment, Point};
 use fullpipe_fidelity::classifier_validation::{self, Situation};
 
 use crate::args::FidelityArgs;
-use crate::kernel::{self, Asked, Wanted};
+use crate::kernel::{self, RunDetail, RunRequest};
 use fullpipe::Error;
 
 /// The situations, and whether the right limit is named often enough. Every seed is run, whatever is left to chance on the
@@ -13,9 +13,9 @@ use fullpipe::Error;
 pub(crate) fn table(experiment: &Experiment, args: &FidelityArgs) -> Result<(String, bool), Error> {
     let points = experiment.points();
     let expected = points.iter().map(expected).collect::<Result<Vec<_>, _>>()?;
-    let of_seed = |seed: u64| points.iter().map(move |point| Wanted::new(point, seed));
-    let wanted: Vec<Wanted> = experiment.seeds().into_iter().flat_map(of_seed).collect();
-    let kernel = kernel::runs(&wanted, &args.out, Asked::Limit)?;
+    let of_seed = |seed: u64| points.iter().map(move |point| RunRequest::new(point, seed));
+    let wanted: Vec<RunRequest> = experiment.seeds().into_iter().flat_map(of_seed).collect();
+    let kernel = kernel::runs(&wanted, &args.out, RunDetail::Limit)?;
     let situation = |(point, expected)| Situation { point, expected, named: kernel.named(&point.label) };
     let situations: Vec<_> = points.iter().zip(expected).map(situation).collect();
     let command = crate::command("--situations ", args);

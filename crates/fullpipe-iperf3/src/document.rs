@@ -53,7 +53,7 @@ pub struct Event<'a, T> {
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Start {
     /// The data connections, in the order of the streams.
-    pub connected: Vec<Connected>,
+    pub connected: Vec<DataConnection>,
     /// The program.
     pub version: String,
     /// The system, as `uname -a` prints it.
@@ -78,12 +78,12 @@ pub struct Start {
     pub tcp_mss_default: Option<Bytes>,
     /// What was asked for, and what came of it; left out by a test that reached no server.
     #[serde(flatten)]
-    pub asked: Option<Asked>,
+    pub asked: Option<TestSettings>,
 }
 
 /// What was asked of a test, and the sockets that it got.
 #[derive(Clone, Debug, Serialize)]
-pub struct Asked {
+pub struct TestSettings {
     /// `-b`, of each stream; 0 is no limit.
     #[serde(serialize_with = "bps")]
     pub target_bitrate: Rate,
@@ -105,7 +105,7 @@ pub struct Asked {
 
 /// A data connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Connected {
+pub struct DataConnection {
     /// Its number in this document.
     pub socket: i32,
     /// Address of this end.
@@ -268,7 +268,7 @@ pub struct Interval {
 /// One report of one stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct StreamInterval {
-    /// The number in [`Connected`].
+    /// The number in [`DataConnection`].
     pub socket: i32,
     /// What was written or read.
     #[serde(flatten)]
@@ -285,7 +285,7 @@ pub struct StreamInterval {
     pub sender: bool,
     /// What iperf3 does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub fullpipe: Option<Told>,
+    pub fullpipe: Option<SocketReading>,
 }
 
 /// What the kernel tells of a sending TCP socket at the end of an interval.
@@ -418,7 +418,7 @@ impl Interval {
 
 /// What fullpipe adds to an interval of a sending TCP stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct SocketReading {
     /// Smallest RTT so far.
     #[serde(rename = "min_rtt_us", serialize_with = "micros_if")]
     pub min_rtt: Option<Duration>,
@@ -518,7 +518,7 @@ pub enum EndStream {
 /// What the sending end of a TCP stream has counted.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndSender {
-    /// The number in [`Connected`].
+    /// The number in [`DataConnection`].
     pub socket: i32,
     /// What was written.
     #[serde(flatten)]
@@ -558,7 +558,7 @@ pub struct Extremes {
 /// What the receiving end of a TCP stream has counted.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndReceiver {
-    /// The number in [`Connected`].
+    /// The number in [`DataConnection`].
     pub socket: i32,
     /// What was read.
     #[serde(flatten)]
@@ -570,7 +570,7 @@ pub struct EndReceiver {
 /// What both ends of a UDP stream have counted: bytes of the sender, losses of the receiver.
 #[derive(Clone, Debug, Serialize)]
 pub struct EndUdp {
-    /// The number in [`Connected`].
+    /// The number in [`DataConnection`].
     pub socket: i32,
     /// What was sent.
     #[serde(flatten)]

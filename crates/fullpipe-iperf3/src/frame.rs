@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn hostile_frames_are_refused_before_they_cost_anything() {
         let huge = read(&u32::MAX.to_be_bytes(), PARAMS_MOST).expect_err("too long");
-        assert_eq!(huge.to_string(), "JSON of 4294967295 bytes announced, and at most 8192 are taken");
+        assert_eq!(huge.to_string(), "the peer announced 4294967295 bytes of JSON; the limit is 8192");
         let one_more = read(&(PARAMS_MOST as u32 + 1).to_be_bytes(), PARAMS_MOST);
         assert!(one_more.is_err());
         for text in ["", "{", "{\"a\":}", "\u{0}\u{0}", "{\"a\":1e999}", &"[".repeat(5_000)] {

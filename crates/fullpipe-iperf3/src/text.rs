@@ -12,7 +12,8 @@
 use fullpipe_units::{Bytes, Duration, Rate};
 
 use crate::document::{
-    Amount, Asked, Datagrams, End, EndStream, Interval, Start, StreamInterval, Sum, SumInterval, Told,
+    Amount, Datagrams, End, EndStream, Interval, SocketReading, Start, StreamInterval, Sum, SumInterval,
+    TestSettings,
 };
 use crate::params::{Mode, Params, Protocol};
 use crate::unit::{self, RateFormat};
@@ -333,7 +334,7 @@ impl Text {
     }
 }
 
-fn starting(asked: &Asked) -> String {
+fn starting(asked: &TestSettings) -> String {
     let test = &asked.test_start;
     let length = match (test.bytes.get(), test.blocks) {
         (0, 0) => format!("{} second test", test.duration.as_millis() / 1_000),
@@ -371,7 +372,7 @@ const WIDTH: usize = 70;
 
 const TOLD_HEADER: &str = "|       RTT          Rwnd      Delivered         Unsent  Limit";
 
-fn told_columns(told: &Told, rates: RateFormat) -> String {
+fn told_columns(told: &SocketReading, rates: RateFormat) -> String {
     let rtt = told.srtt.map_or_else(|| "-".into(), millis);
     let delivered = told.delivery_rate.map_or_else(|| "-".into(), |rate: Rate| unit::rate(rate, rates));
     let amount = |bytes: Bytes| unit::amount(bytes);
@@ -481,8 +482,11 @@ mod tests {
     /// What is added never stands among the columns of iperf3.
     #[test]
     fn what_is_told_stands_behind_a_bar() {
-        let told =
-            Told { srtt: Some(Duration::from_millis(210)), limit: Some("rwnd".into()), ..Told::default() };
+        let told = SocketReading {
+            srtt: Some(Duration::from_millis(210)),
+            limit: Some("rwnd".into()),
+            ..SocketReading::default()
+        };
         let plain = StreamInterval { tcp: tcp(0, Bytes::from_mib(2)), ..stream(second(1 << 20), true) };
         let more = StreamInterval { fullpipe: Some(told), ..plain.clone() };
         let (plain, more) = (Interval::of(vec![plain]), Interval::of(vec![more]));

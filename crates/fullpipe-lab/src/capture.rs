@@ -31,7 +31,7 @@ pub const SNAPLEN: usize = 96;
 
 /// A packet that passed the sending host's wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Captured<'a> {
+pub struct CapturedPacket<'a> {
     /// When, on the clock of the trace.
     pub at: Instant,
     /// It leaves the host.
@@ -47,7 +47,7 @@ pub struct Captured<'a> {
 /// Where captured packets go.
 pub trait Capture {
     /// Takes the next packet.
-    fn packet(&mut self, packet: &Captured<'_>);
+    fn packet(&mut self, packet: &CapturedPacket<'_>);
 }
 
 /// Sees segments pass the hosts. A type parameter of the simulator's loop, so that an unused tap costs nothing.
@@ -91,7 +91,7 @@ impl<C: Capture> Wire<'_, C> {
         let (from, to) = if outbound { (near, far) } else { (far, near) };
         let headers = Headers::of(segment, from, to);
         let len = segment.header_len() + segment.len;
-        self.0.packet(&Captured { at, outbound, headers: headers.as_bytes(), len, verdict });
+        self.0.packet(&CapturedPacket { at, outbound, headers: headers.as_bytes(), len, verdict });
     }
 }
 

@@ -20,7 +20,7 @@ pub const SCHEMA: &str = "fullpipe.run/1";
 
 /// The outcome of a run and how long it took to make.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Timed {
+pub struct TimedOutcome {
     /// The result.
     pub outcome: Outcome,
     /// Seconds of real time.
@@ -223,7 +223,7 @@ impl Expect {
 impl Report {
     /// The document of a campaign of `experiment` in `world`. Runs may be missing, where it was ended early:
     /// a point is compared with what is expected of it once all its seeds are there.
-    pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<Timed>]) -> Self {
+    pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<TimedOutcome>]) -> Self {
         let seeds = experiment.seeds().len();
         let interrupted = runs.len() < experiment.points().len() * seeds;
         let complete = runs.chunk_by(|a, b| a.point == b.point).filter(|runs| runs.len() == seeds).flatten();
@@ -299,12 +299,12 @@ impl From<&Validity> for RunValidity {
 
 impl Run {
     /// What the document says of `run`, one of `experiment`'s.
-    pub fn new(experiment: &Experiment, run: &RunResult<Timed>) -> Self {
+    pub fn new(experiment: &Experiment, run: &RunResult<TimedOutcome>) -> Self {
         Self::of(experiment.points()[run.point].label.clone(), run.seed, &run.value)
     }
 
     /// The same of a run that is called `point`.
-    pub fn of(point: String, seed: u64, Timed { outcome, wall_s, validity }: &Timed) -> Self {
+    pub fn of(point: String, seed: u64, TimedOutcome { outcome, wall_s, validity }: &TimedOutcome) -> Self {
         Self {
             point,
             seed,
@@ -528,8 +528,8 @@ impl Summary {
 }
 
 /// One summary a point, from the runs of a campaign in its order.
-pub fn summaries(experiment: &Experiment, runs: &[RunResult<Timed>]) -> Vec<Summary> {
-    let summary = |runs: &[RunResult<Timed>]| {
+pub fn summaries(experiment: &Experiment, runs: &[RunResult<TimedOutcome>]) -> Vec<Summary> {
+    let summary = |runs: &[RunResult<TimedOutcome>]| {
         let point = &experiment.points()[runs[0].point];
         let runs: Vec<_> = runs.iter().map(|run| RunFigures::from(&run.value.outcome)).collect();
         let figures = |metric: Metric| {
@@ -563,7 +563,7 @@ mod tests {
     use super::*;
     use crate::outcome::{RttOutcome, Work};
 
-    fn runs() -> Vec<RunResult<Timed>> {
+    fn runs() -> Vec<RunResult<TimedOutcome>> {
         let ms = Duration::from_millis;
         let flow = |mbit: u64| FlowOutcome {
             cc: Algorithm::Bbr1,
@@ -582,7 +582,7 @@ mod tests {
         let run = |seed, mbit| RunResult {
             point: 0,
             seed,
-            value: Timed {
+            value: TimedOutcome {
                 outcome: Outcome {
                     flows: vec![flow(mbit)],
                     path: PathOutcome {

@@ -24,9 +24,9 @@ use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use crate::Datapath;
 use crate::clock::Clock;
-use crate::contained::contain;
 use crate::error::{Doing, Error, Kind};
 use crate::namespace::Namespace;
+use crate::pid_namespace::contain;
 use crate::rights::Caller;
 use crate::wan::{RECEIVER, SENDER, Wan, WanConfig, WanReport};
 

@@ -28,7 +28,7 @@ use crate::Datapath;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 use crate::flows::{FIRST_PORT, Flow, Receivers, Senders, impose, listening, receive, send, stack};
-use crate::link::{FlowNumbers, LinkReport, Log, Noted, Sampling, WAITING};
+use crate::link::{FlowNumbers, LinkReport, Log, PacketNote, Sampling, WAITING};
 use crate::poll::Stop;
 use crate::stack_loop::{self, Port, locked};
 use crate::wan::{End, Wan, WanConfig, set_initcwnd};
@@ -87,7 +87,7 @@ pub fn run_captured(
     sink: &mut impl Sink,
     capture: &mut (impl Capture + Send),
 ) -> Result<EmuRun, Error> {
-    let (note, noted) = sync_channel::<Noted>(WAITING);
+    let (note, noted) = sync_channel::<PacketNote>(WAITING);
     thread::scope(|scope| {
         // Ends when both directions have, whichever way.
         scope.spawn(move || noted.iter().for_each(|packet| capture.packet(&packet.captured())));
@@ -99,7 +99,7 @@ fn make(
     scenario: &Scenario,
     options: Options,
     sink: &mut impl Sink,
-    noted: Option<SyncSender<Noted>>,
+    noted: Option<SyncSender<PacketNote>>,
 ) -> Result<EmuRun, Error> {
     let flows = scenario.flows.len();
     allow_files(flows as u64);

@@ -53,10 +53,10 @@ pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
 
 /// What the receiving host has not answered yet. Shared by the two directions: one writes to the host, the other reads from it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answers(Arc<Mutex<Waiting>>);
+pub(crate) struct Answers(Arc<Mutex<PendingPackets>>);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingPackets {
     packets: u32,
     /// When there were enough of them that an answer was due at once.
     since: Instant,
@@ -88,7 +88,7 @@ impl Answers {
         Stalls { woken: woken.quantiles(), answered: self.waiting().answered.quantiles() }
     }
 
-    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> std::sync::MutexGuard<'_, PendingPackets> {
         // Nobody panics while he holds it; if so, the figures are as good as they were.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -24,7 +24,7 @@ mod sums;
 mod udp;
 mod wait;
 
-pub use place::{Family, Place};
+pub use place::{Family, ServerAddress};
 
 use fullpipe_iperf3::document::Start;
 

@@ -32,7 +32,6 @@
 mod arena;
 mod clock;
 pub mod command;
-mod contained;
 pub mod emu;
 mod error;
 mod flows;
@@ -42,6 +41,7 @@ pub mod link;
 pub mod namespace;
 mod netlink;
 mod packet;
+mod pid_namespace;
 mod poll;
 pub mod rights;
 pub mod sock_diag;

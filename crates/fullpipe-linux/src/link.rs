@@ -16,7 +16,7 @@ mod tap;
 
 pub use log::{Arrival, Departure, Log};
 pub(crate) use run::{Link, LinkConfig};
-pub(crate) use tap::{Noted, Tap, WAITING};
+pub(crate) use tap::{PacketNote, Tap, WAITING};
 
 use std::collections::BTreeMap;
 

@@ -30,7 +30,7 @@ pub(crate) const MOST_HEADERS: usize = 60 + 60;
 
 /// An IP packet, as far as the path cares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parsed {
+pub(crate) struct ParsedPacket {
     pub(crate) ip_header: usize,
     /// IP and transport headers.
     pub(crate) headers: usize,
@@ -49,10 +49,11 @@ pub(crate) struct FlowKey {
 }
 
 /// Reads the headers of an IP packet; what is no IP packet is a control packet of no flow.
-pub(crate) fn parse(packet: &[u8]) -> Parsed {
+pub(crate) fn parse(packet: &[u8]) -> ParsedPacket {
     let mut flow = FlowKey::default();
     let ecn = ecn_of(packet);
-    let other = |flow, headers| Parsed { ip_header: headers, headers, flow, kind: PacketKind::Control, ecn };
+    let other =
+        |flow, headers| ParsedPacket { ip_header: headers, headers, flow, kind: PacketKind::Control, ecn };
     let ip_header = match packet.first().map(|byte| byte >> 4) {
         Some(4) if packet.len() >= 20 => {
             flow.protocol = packet[9];
@@ -82,7 +83,7 @@ pub(crate) fn parse(packet: &[u8]) -> Parsed {
         false if pure_ack => PacketKind::Ack,
         false => PacketKind::Control,
     };
-    Parsed { ip_header, headers, flow, kind, ecn }
+    ParsedPacket { ip_header, headers, flow, kind, ecn }
 }
 
 /// The ECN field: the lowest bits of the second byte in IPv4, and in IPv6 of the traffic class that lies across the first two.
@@ -120,7 +121,7 @@ pub(crate) struct Segments {
 
 impl Segments {
     /// One segment for a plain packet; as many as the header says for a super-packet.
-    pub(crate) fn of(virtio: &[u8], packet: &[u8], parsed: &Parsed) -> Self {
+    pub(crate) fn of(virtio: &[u8], packet: &[u8], parsed: &ParsedPacket) -> Self {
         let payload = packet.len() - parsed.headers;
         let whole = Self { size: payload, payload, count: 1 };
         if virtio.is_empty() || virtio[1] == GSO_NONE || parsed.flow.protocol != TCP {
@@ -143,7 +144,7 @@ impl Segments {
 /// their length.
 pub(crate) fn merged_headers(
     read: &[u8],
-    parsed: &Parsed,
+    parsed: &ParsedPacket,
     segments: &Segments,
     first: u32,
     last: u32,
@@ -194,7 +195,7 @@ pub(crate) fn merged_headers(
 /// kernel left to a network card is made good, as a capture behind the card shows it.
 pub(crate) fn wire_headers(
     (virtio, packet): (&[u8], &[u8]),
-    parsed: &Parsed,
+    parsed: &ParsedPacket,
     segments: &Segments,
     index: u32,
     to: &mut [u8],

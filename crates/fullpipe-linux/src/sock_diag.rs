@@ -78,7 +78,7 @@ pub struct Id {
 
 /// What a socket tells.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct SocketState {
     /// Which it is.
     pub id: Id,
     /// The file it is, as `/proc/PID/fd` has it; 0 once no process has it.
@@ -168,7 +168,7 @@ impl SockDiag {
     ///
     /// # Errors
     /// As [`SockDiag::open`].
-    pub fn dump(&mut self, which: &Which, seen: &mut Vec<Seen>) -> Result<(), Error> {
+    pub fn dump(&mut self, which: &Which, seen: &mut Vec<SocketState>) -> Result<(), Error> {
         seen.clear();
         let asked = self.socket.send(&request_for_all(&bytecode::of(&which.peers)), 0);
         asked.map_err(refused)?;
@@ -183,7 +183,7 @@ impl SockDiag {
     ///
     /// # Errors
     /// As [`SockDiag::open`].
-    pub fn ask(&mut self, ids: &[Id], seen: &mut Vec<Seen>) -> Result<(), Error> {
+    pub fn ask(&mut self, ids: &[Id], seen: &mut Vec<SocketState>) -> Result<(), Error> {
         seen.clear();
         for ids in ids.chunks(AT_ONCE) {
             self.requests.clear();
@@ -195,7 +195,7 @@ impl SockDiag {
     }
 
     /// Reads until so many requests are answered: by one socket, by an error (one that is gone), or by the end of a dump.
-    fn answers(&mut self, requests: usize, seen: &mut Vec<Seen>) -> io::Result<()> {
+    fn answers(&mut self, requests: usize, seen: &mut Vec<SocketState>) -> io::Result<()> {
         let mut open = requests;
         while open > 0 {
             let mut lengths = [0; AT_ONCE];
@@ -218,7 +218,7 @@ impl SockDiag {
 }
 
 /// Puts the sockets of an answer into `seen`, and says how many requests it answers.
-fn answered(answer: &[u8], seen: &mut Vec<Seen>) -> io::Result<usize> {
+fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
     let (mut rest, mut requests) = (answer, 0);
     while let Some((message, after)) = message(rest) {
         rest = after;
@@ -339,7 +339,7 @@ fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
 }
 
 /// A socket from its `struct inet_diag_msg` and the attributes after it; `None` where the kernel left out what it is about.
-fn parse(bytes: &[u8]) -> Option<Seen> {
+fn parse(bytes: &[u8]) -> Option<SocketState> {
     let fixed = bytes.get(..MESSAGE)?;
     let ipv6 = fixed[0] == libc::AF_INET6 as u8;
     let port = |at: usize| Some(u16::from_be_bytes(fixed.get(at..at + 2)?.try_into().ok()?));
@@ -379,7 +379,7 @@ fn parse(bytes: &[u8]) -> Option<Seen> {
     let known = cc.algorithm();
     // The kernel computes a pacing rate for everybody; who goes by it is paced, and who was given a limit.
     let paced = known.is_some_and(Algorithm::is_rate_based) || raw.has_pacing_limit();
-    Some(Seen {
+    Some(SocketState {
         id,
         inode,
         user,

@@ -11,7 +11,7 @@ use fullpipe_units::Duration;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::hosts::{Answers, wakes};
-use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, Noted, Sampling, Tap};
+use crate::link::{FlowNumbers, Link, LinkConfig, LinkReport, PacketNote, Sampling, Tap};
 use crate::namespace::{Namespace, set_sysctl};
 use crate::netlink::{DeviceCounts, Netlink};
 use crate::poll::Stop;
@@ -101,7 +101,7 @@ impl Wan {
         config: &WanConfig<'_>,
         [forward_flows, backward_flows]: [FlowNumbers; 2],
         sampling: Option<Sampling>,
-        noted: Option<SyncSender<Noted>>,
+        noted: Option<SyncSender<PacketNote>>,
     ) -> Result<Self, Error> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
         let end_of = |namespace: &Namespace, address, end| match end {

@@ -18,7 +18,7 @@ use fullpipe_units::{Bytes, Duration, Instant};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::namespace::Namespace;
-use crate::sock_diag::{Id, Seen, SockDiag, Which, inodes_of};
+use crate::sock_diag::{Id, SockDiag, SocketState, Which, inodes_of};
 
 /// How often everybody is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -42,22 +42,22 @@ pub struct Watch {
     /// Whether the sockets are in another network namespace than the caller.
     elsewhere: bool,
     /// What each had moved when everybody was last looked at, by its cookie and in their order.
-    known: Vec<(u64, Moved)>,
+    known: Vec<(u64, ByteCounts)>,
     /// The room of the look before.
-    spare: Vec<(u64, Moved)>,
+    spare: Vec<(u64, ByteCounts)>,
     busy: Vec<Id>,
     /// Those that move and are not among them.
     rarely: usize,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Moved {
+struct ByteCounts {
     acked: Bytes,
     received: Bytes,
     queued: Bytes,
 }
 
-impl Moved {
+impl ByteCounts {
     /// Octets of either direction since then, and those that wait.
     fn since(self, before: Self) -> u64 {
         let moved = self.acked.saturating_sub(before.acked) + self.received.saturating_sub(before.received);
@@ -123,7 +123,7 @@ impl Watch {
     ///
     /// # Errors
     /// When the process has ended, or the kernel does not answer.
-    pub fn round(&mut self, seen: &mut Vec<Seen>) -> Result<Round, Error> {
+    pub fn round(&mut self, seen: &mut Vec<SocketState>) -> Result<Round, Error> {
         let at = self.clock.now();
         let all = self.looked.is_none_or(|looked| at.saturating_since(looked) >= LOOK);
         if all {
@@ -147,13 +147,13 @@ impl Watch {
 
     /// Who is new, moved since everybody was last looked at or has something waiting, will be looked at each time until the
     /// next look, or the most of them.
-    fn remember(&mut self, seen: &[Seen]) {
+    fn remember(&mut self, seen: &[SocketState]) {
         std::mem::swap(&mut self.known, &mut self.spare);
         self.known.clear();
         let mut busy: Vec<(u64, Id)> = Vec::new();
         for socket in seen {
             let now =
-                Moved { acked: socket.acked, received: socket.receiver.received, queued: socket.queued };
+                ByteCounts { acked: socket.acked, received: socket.receiver.received, queued: socket.queued };
             let known = self.spare.binary_search_by_key(&socket.id.cookie, |(cookie, _)| *cookie);
             let known = known.ok().map(|at| self.spare[at].1);
             if !now.queued.is_zero() || known.is_none_or(|before| before != now) {

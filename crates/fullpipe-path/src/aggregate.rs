@@ -9,7 +9,7 @@
 use fullpipe_units::{Duration, Instant};
 
 use crate::packet::PacketInfo;
-use crate::waiting::Waiting;
+use crate::waiting::ExitQueue;
 
 /// The parameters of an [`Aggregator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct AggregatorConfig {
 #[derive(Clone, Debug)]
 pub struct Aggregator<T> {
     config: AggregatorConfig,
-    held: Waiting<T>,
+    held: ExitQueue<T>,
     /// The newest of those held that are still being joined by others, and when they all go.
     open: usize,
     due: Instant,
@@ -33,7 +33,7 @@ pub struct Aggregator<T> {
 impl<T> Aggregator<T> {
     /// Nothing gathered yet.
     pub fn new(config: AggregatorConfig) -> Self {
-        Self { config, held: Waiting::new(), open: 0, due: Instant::ZERO }
+        Self { config, held: ExitQueue::new(), open: 0, due: Instant::ZERO }
     }
 
     pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {

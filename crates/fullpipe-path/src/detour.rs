@@ -11,7 +11,7 @@
 use fullpipe_units::{Duration, Instant};
 
 use crate::packet::PacketInfo;
-use crate::waiting::Waiting;
+use crate::waiting::ExitQueue;
 
 /// The parameters of a [`Detour`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub struct Detour<T> {
     by: Duration,
     from: Instant,
     until: Instant,
-    held: Waiting<T>,
+    held: ExitQueue<T>,
 }
 
 impl<T> Detour<T> {
     /// Nobody on the way yet.
     pub fn new(config: DetourConfig) -> Self {
         let at = |time: Duration| Instant::from_nanos(time.as_nanos());
-        Self { by: config.by, from: at(config.from), until: at(config.until), held: Waiting::new() }
+        Self { by: config.by, from: at(config.from), until: at(config.until), held: ExitQueue::new() }
     }
 
     pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {

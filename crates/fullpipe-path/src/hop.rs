@@ -30,7 +30,7 @@ pub struct HopConfig {
 #[derive(Clone, Debug)]
 pub struct Hop<T> {
     config: HopConfig,
-    held: VecDeque<Held<T>>,
+    held: VecDeque<DepartingPacket<T>>,
     /// When the link has sent everything that was accepted.
     free_at: Instant,
     /// The part of a nanosecond by which `free_at` is early, in units of 1/rate ns: kept so that a
@@ -40,7 +40,7 @@ pub struct Hop<T> {
     service: Duration,
     service_of: ServiceOf,
     /// The newest packets, as far as they had not begun service when last looked, and their bytes.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<ServiceSlot>,
     waiting_bytes: u64,
     /// When the first of them begins: as soon as the packet before it has been served.
     next_start: Instant,
@@ -48,7 +48,7 @@ pub struct Hop<T> {
 
 /// A packet and when it leaves.
 #[derive(Clone, Debug)]
-struct Held<T> {
+struct DepartingPacket<T> {
     exit: Instant,
     packet: PacketInfo,
     payload: T,
@@ -57,7 +57,7 @@ struct Held<T> {
 /// What the queue needs to know of a packet. Apart from it, for the boundary between waiting and served moves
 /// with each packet, and packets are large: in their midst it would hardly ever be in the cache.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct ServiceSlot {
     /// When it will have been served, which is when the next one begins.
     served: Instant,
     len: u32,
@@ -120,10 +120,10 @@ impl<T> Hop<T> {
         self.free_at += service;
         self.service += service;
         if waits {
-            self.waiting.push_back(Waiting { served: self.free_at, len });
+            self.waiting.push_back(ServiceSlot { served: self.free_at, len });
         }
         let exit = self.free_at + self.config.delay;
-        self.held.push_back(Held { exit, packet, payload: payload() });
+        self.held.push_back(DepartingPacket { exit, packet, payload: payload() });
         Some(exit)
     }
 
@@ -161,7 +161,7 @@ impl<T> Hop<T> {
         if self.next_exit() > now {
             return None;
         }
-        let Held { exit, packet, payload } = self.held.pop_front()?;
+        let DepartingPacket { exit, packet, payload } = self.held.pop_front()?;
         self.on_exit();
         Some((exit, packet, payload))
     }
@@ -187,7 +187,7 @@ impl<T> Hop<T> {
     /// The first packet waiting is in service.
     #[inline]
     fn begin_next(&mut self) {
-        if let Some(Waiting { served, len }) = self.waiting.pop_front() {
+        if let Some(ServiceSlot { served, len }) = self.waiting.pop_front() {
             self.waiting_bytes -= u64::from(len);
             self.next_start = if self.waiting.is_empty() { Instant::FAR_FUTURE } else { served };
         }

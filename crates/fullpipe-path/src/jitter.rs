@@ -44,21 +44,21 @@ pub struct Jitter<T> {
     chance: Streams<()>,
     /// Whether a packet is delayed is a draw of its own.
     choice: Streams<()>,
-    held: Held<T>,
+    held: DelayLine<T>,
     /// Packets so far, and of each flow the newest that has left.
     entered: u64,
     newest: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
-enum Held<T> {
-    InOrder(VecDeque<Delayed<T>>),
+enum DelayLine<T> {
+    InOrder(VecDeque<DelayedPacket<T>>),
     /// The earliest first, of equals the one that came first.
-    Overtaking(BinaryHeap<Reverse<Delayed<T>>>),
+    Overtaking(BinaryHeap<Reverse<DelayedPacket<T>>>),
 }
 
 #[derive(Clone, Debug)]
-struct Delayed<T> {
+struct DelayedPacket<T> {
     exit: Instant,
     number: u64,
     packet: PacketInfo,
@@ -69,9 +69,9 @@ impl<T> Jitter<T> {
     /// Jitter by chance; `element` tells its draws from those of others.
     pub fn new(config: JitterConfig, seed: u64, element: u64) -> Self {
         let held = if config.in_order {
-            Held::InOrder(VecDeque::new())
+            DelayLine::InOrder(VecDeque::new())
         } else {
-            Held::Overtaking(BinaryHeap::new())
+            DelayLine::Overtaking(BinaryHeap::new())
         };
         Self {
             config,
@@ -87,14 +87,14 @@ impl<T> Jitter<T> {
         let (draw, ()) = self.chance.next(packet);
         let (choice, ()) = self.choice.next(packet);
         let extra = if self.config.share.hits(choice) { self.extra(draw) } else { Duration::ZERO };
-        let delayed = Delayed { exit: now + extra, number: self.entered, packet, payload };
+        let delayed = DelayedPacket { exit: now + extra, number: self.entered, packet, payload };
         self.entered += 1;
         match &mut self.held {
-            Held::InOrder(held) => {
+            DelayLine::InOrder(held) => {
                 let exit = held.back().map_or(delayed.exit, |before| delayed.exit.max(before.exit));
-                held.push_back(Delayed { exit, ..delayed });
+                held.push_back(DelayedPacket { exit, ..delayed });
             }
-            Held::Overtaking(held) => held.push(Reverse(delayed)),
+            DelayLine::Overtaking(held) => held.push(Reverse(delayed)),
         }
     }
 
@@ -114,8 +114,8 @@ impl<T> Jitter<T> {
     /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
     pub fn next_exit(&self) -> Instant {
         let next = match &self.held {
-            Held::InOrder(held) => held.front(),
-            Held::Overtaking(held) => held.peek().map(|Reverse(delayed)| delayed),
+            DelayLine::InOrder(held) => held.front(),
+            DelayLine::Overtaking(held) => held.peek().map(|Reverse(delayed)| delayed),
         };
         next.map_or(Instant::FAR_FUTURE, |delayed| delayed.exit)
     }
@@ -126,8 +126,8 @@ impl<T> Jitter<T> {
             return None;
         }
         let delayed = match &mut self.held {
-            Held::InOrder(held) => held.pop_front()?,
-            Held::Overtaking(held) => held.pop()?.0,
+            DelayLine::InOrder(held) => held.pop_front()?,
+            DelayLine::Overtaking(held) => held.pop()?.0,
         };
         let flow = delayed.packet.flow as usize;
         if self.newest.len() <= flow {
@@ -142,8 +142,8 @@ impl<T> Jitter<T> {
     /// Packets inside.
     pub fn len(&self) -> usize {
         match &self.held {
-            Held::InOrder(held) => held.len(),
-            Held::Overtaking(held) => held.len(),
+            DelayLine::InOrder(held) => held.len(),
+            DelayLine::Overtaking(held) => held.len(),
         }
     }
 
@@ -153,27 +153,27 @@ impl<T> Jitter<T> {
     }
 }
 
-impl<T> Delayed<T> {
+impl<T> DelayedPacket<T> {
     fn key(&self) -> (Instant, u64) {
         (self.exit, self.number)
     }
 }
 
-impl<T> PartialEq for Delayed<T> {
+impl<T> PartialEq for DelayedPacket<T> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<T> Eq for Delayed<T> {}
+impl<T> Eq for DelayedPacket<T> {}
 
-impl<T> PartialOrd for Delayed<T> {
+impl<T> PartialOrd for DelayedPacket<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Delayed<T> {
+impl<T> Ord for DelayedPacket<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }

@@ -63,7 +63,7 @@ impl Opportunities {
 #[derive(Clone, Debug)]
 pub(crate) enum Link {
     Constant(Constant),
-    Traced(Traced),
+    TraceDriven(TraceDriven),
 }
 
 impl Link {
@@ -74,14 +74,14 @@ impl Link {
 
     pub(crate) fn traced(opportunities: Opportunities) -> Self {
         let left = opportunities.bytes.get();
-        Self::Traced(Traced { opportunities, next: 0, left, free_at: Instant::ZERO })
+        Self::TraceDriven(TraceDriven { opportunities, next: 0, left, free_at: Instant::ZERO })
     }
 
     /// When the link has sent everything that it was given.
     pub(crate) fn free_at(&self) -> Instant {
         match self {
             Self::Constant(link) => link.free_at,
-            Self::Traced(link) => link.free_at,
+            Self::TraceDriven(link) => link.free_at,
         }
     }
 
@@ -89,7 +89,7 @@ impl Link {
     pub(crate) fn start(&self, ready: Instant) -> Instant {
         match self {
             Self::Constant(link) => link.free_at.max(ready),
-            Self::Traced(link) => link.cursor(ready).2,
+            Self::TraceDriven(link) => link.cursor(ready).2,
         }
     }
 
@@ -97,7 +97,7 @@ impl Link {
     pub(crate) fn send(&mut self, start: Instant, len: u32) -> Instant {
         match self {
             Self::Constant(link) => link.send(start, len),
-            Self::Traced(link) => link.send(start, len),
+            Self::TraceDriven(link) => link.send(start, len),
         }
     }
 
@@ -105,7 +105,7 @@ impl Link {
     pub(crate) fn mean_service(&self, len: u32) -> Duration {
         let rate = match self {
             Self::Constant(link) => link.rate,
-            Self::Traced(link) => link.opportunities.mean_rate(),
+            Self::TraceDriven(link) => link.opportunities.mean_rate(),
         };
         rate.time_for(Bytes::new(len.into()))
     }
@@ -138,7 +138,7 @@ impl Constant {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Traced {
+pub(crate) struct TraceDriven {
     opportunities: Opportunities,
     /// The opportunity that is being used up, and what is left of it.
     next: u64,
@@ -146,7 +146,7 @@ pub(crate) struct Traced {
     free_at: Instant,
 }
 
-impl Traced {
+impl TraceDriven {
     /// The opportunity with which a packet that is ready then begins, what is left of it, and its time.
     fn cursor(&self, ready: Instant) -> (u64, u64, Instant) {
         let (next, left) = match self.left {

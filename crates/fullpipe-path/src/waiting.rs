@@ -8,9 +8,9 @@ use crate::packet::PacketInfo;
 
 /// A line of packets, each with the time of its exit, which no later one precedes.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting<T>(VecDeque<(Instant, PacketInfo, T)>);
+pub(crate) struct ExitQueue<T>(VecDeque<(Instant, PacketInfo, T)>);
 
-impl<T> Waiting<T> {
+impl<T> ExitQueue<T> {
     pub(crate) const fn new() -> Self {
         Self(VecDeque::new())
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fullpipe_lab::capture::{Capture, Captured, SNAPLEN, Verdict, Wire};
+use fullpipe_lab::capture::{Capture, CapturedPacket, SNAPLEN, Verdict, Wire};
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
@@ -88,7 +88,7 @@ impl PcapNg {
         }
     }
 
-    fn write(&mut self, packet: &Captured<'_>) -> Result<(), PcapError> {
+    fn write(&mut self, packet: &CapturedPacket<'_>) -> Result<(), PcapError> {
         let direction = if packet.outbound { OUTBOUND } else { INBOUND };
         let fate = fate(packet.verdict).map(|fate| EnhancedPacketOption::Comment(fate.into()));
         self.writer.write_pcapng_block(EnhancedPacketBlock {
@@ -104,7 +104,7 @@ impl PcapNg {
 }
 
 impl Capture for PcapNg {
-    fn packet(&mut self, packet: &Captured<'_>) {
+    fn packet(&mut self, packet: &CapturedPacket<'_>) {
         if self.failed.is_none() {
             self.failed = self.write(packet).err();
         }

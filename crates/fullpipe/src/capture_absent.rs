@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fullpipe_lab::capture::{Capture, Captured};
+use fullpipe_lab::capture::{Capture, CapturedPacket};
 use fullpipe_lab::experiment::Experiment;
 
 use crate::Error;
@@ -27,7 +27,7 @@ impl PcapNg {
 }
 
 impl Capture for PcapNg {
-    fn packet(&mut self, _: &Captured<'_>) {
+    fn packet(&mut self, _: &CapturedPacket<'_>) {
         match *self {}
     }
 }

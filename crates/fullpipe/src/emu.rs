@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fullpipe_lab::campaign::{Progress, RunResult, Watch as _};
 use fullpipe_lab::experiment::Point;
-use fullpipe_lab::results::Timed;
+use fullpipe_lab::results::TimedOutcome;
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::trace::{Csv, NoTrace, Sink};
 use fullpipe_linux::emu::{self, Options};
@@ -12,7 +12,7 @@ use fullpipe_linux::rights;
 
 use crate::Error;
 use crate::capture::PcapNg;
-use crate::run::{Datapath, EmuOptions, Kept, Observed, Observer, now};
+use crate::run::{Datapath, EmuOptions, Observer, ObserverRelay, TracedRun, now};
 
 impl From<Datapath> for fullpipe_linux::Datapath {
     fn from(datapath: Datapath) -> Self {
@@ -38,8 +38,8 @@ pub(crate) fn prepare<'p>(
 pub(crate) fn runs(
     options: &EmuOptions,
     mut capture: Option<&mut PcapNg>,
-    observed: &Observed<'_, impl Observer>,
-) -> Result<Vec<RunResult<Kept>>, Error> {
+    observed: &ObserverRelay<'_, impl Observer>,
+) -> Result<Vec<RunResult<TracedRun>>, Error> {
     let points = observed.experiment.points();
     let seeds = observed.experiment.seeds();
     let total = points.len() * seeds.len();
@@ -71,7 +71,7 @@ pub(crate) fn one(
     datapath: Datapath,
     sink: &mut impl Sink,
     capture: Option<&mut PcapNg>,
-) -> Result<Timed, Error> {
+) -> Result<TimedOutcome, Error> {
     let scenario = Scenario { seed, ..point.scenario.clone() };
     let options = Options { datapath: datapath.into(), ..Options::default() };
     let start = now();
@@ -81,5 +81,5 @@ pub(crate) fn one(
     };
     let run = run.map_err(|error| Error::from(error).about(format_args!("run '{}'", point.label)))?;
     let wall_s = start.elapsed().as_secs_f64();
-    Ok(Timed { outcome: run.outcome, wall_s, validity: Some(run.validity) })
+    Ok(TimedOutcome { outcome: run.outcome, wall_s, validity: Some(run.validity) })
 }

@@ -2,12 +2,12 @@
 
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Point;
-use fullpipe_lab::results::Timed;
+use fullpipe_lab::results::TimedOutcome;
 use fullpipe_lab::trace::Sink;
 
 use crate::Error;
 use crate::capture::PcapNg;
-use crate::run::{Datapath, EmuOptions, Kept, Observed, Observer};
+use crate::run::{Datapath, EmuOptions, Observer, ObserverRelay, TracedRun};
 
 pub(crate) fn prepare<'p>(
     _: impl Iterator<Item = (&'p Point, Datapath)>,
@@ -19,8 +19,8 @@ pub(crate) fn prepare<'p>(
 pub(crate) fn runs(
     _: &EmuOptions,
     _: Option<&mut PcapNg>,
-    _: &Observed<'_, impl Observer>,
-) -> Result<Vec<RunResult<Kept>>, Error> {
+    _: &ObserverRelay<'_, impl Observer>,
+) -> Result<Vec<RunResult<TracedRun>>, Error> {
     Err(no_linux())
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn one(
     _: Datapath,
     _: &mut impl Sink,
     _: Option<&mut PcapNg>,
-) -> Result<Timed, Error> {
+) -> Result<TimedOutcome, Error> {
     Err(no_linux())
 }
 

@@ -46,7 +46,8 @@ impl Input {
         let beginning = source.fill_buf().map_err(|e| unreadable(file, &e))?;
         let measurement = if is_capture(beginning) {
             if choice.point.is_some() || choice.seed.is_some() {
-                let message = format!("{name}: --point and --seed apply to traces, and this file is a capture");
+                let message =
+                    format!("{name}: --point and --seed apply to traces, and this file is a capture");
                 return Err(Error::new(message, "remove them; --flow selects a connection"));
             }
             capture::read(source, choice.flow.map(|flow| flow as usize))
@@ -61,8 +62,9 @@ impl Input {
                 }
                 Kind::Ss => ss::parse(&text, choice.flow),
                 _ if *choice != Choice::default() => {
-                    let message =
-                        format!("{name}: --point, --seed and --flow apply to traces, and this file is not a trace");
+                    let message = format!(
+                        "{name}: --point, --seed and --flow apply to traces, and this file is not a trace"
+                    );
                     return Err(Error::new(message, "remove them"));
                 }
                 _ => iperf3::parse(&text),

@@ -56,7 +56,7 @@ pub use fullpipe_linux as linux;
 pub use fullpipe_tcp as tcp;
 pub use fullpipe_units as units;
 pub use input::Input;
-pub use run::{Datapath, EmuOptions, Observer, Prepared, Report, SimOptions, World, run};
+pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
 
 /// What holds a transfer back, before anything has been simulated.
 #[derive(Clone, Debug)]

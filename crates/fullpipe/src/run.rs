@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use fullpipe_lab::campaign::{self, Progress, RunResult, Watch};
 use fullpipe_lab::experiment::{Experiment, Point};
-use fullpipe_lab::results::{self, ResultTable, Run, Summary, Timed, TraceTable, summaries};
+use fullpipe_lab::results::{self, ResultTable, Run, Summary, TimedOutcome, TraceTable, summaries};
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::{Csv, Sink};
@@ -50,7 +50,7 @@ impl World {
         &'a self,
         experiment: &'a Experiment,
         observer: &impl Observer,
-    ) -> Result<Prepared<'a>, Error> {
+    ) -> Result<PreparedRun<'a>, Error> {
         let capture = match self {
             Self::Sim(SimOptions { capture, .. }) | Self::Emu(EmuOptions { capture, .. }) => capture,
         };
@@ -62,25 +62,25 @@ impl World {
                 emu::prepare(points.map(|point| (point, options.datapath)), observer)?;
             }
         }
-        Ok(Prepared { experiment, world: self, capture })
+        Ok(PreparedRun { experiment, world: self, capture })
     }
 }
 
 /// An experiment that can run: see [`World::prepare`].
-pub struct Prepared<'a> {
+pub struct PreparedRun<'a> {
     experiment: &'a Experiment,
     world: &'a World,
     capture: Option<PcapNg>,
 }
 
-impl Prepared<'_> {
+impl PreparedRun<'_> {
     /// Runs every point with every seed, or as many as `observer` has patience for.
     ///
     /// # Errors
     /// A run failed or, which is a defect, panicked; or the capture cannot be written.
     pub fn run(self, observer: &impl Observer) -> Result<Report, Error> {
         let Self { experiment, world, mut capture } = self;
-        let observed = Observed { experiment, observer };
+        let observed = ObserverRelay { experiment, observer };
         let made = match world {
             World::Sim(options) => {
                 let timed = |scenario: &Scenario| simulated(scenario, options.traced);
@@ -164,20 +164,20 @@ pub trait Observer: Sync {
 impl Observer for () {}
 
 /// A run, and its trace as lines of comma-separated values if one is wanted.
-pub(crate) type Kept = (Timed, String);
+pub(crate) type TracedRun = (TimedOutcome, String);
 
 /// What the lab tells, as an [`Observer`] hears it.
-pub(crate) struct Observed<'a, O> {
+pub(crate) struct ObserverRelay<'a, O> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) observer: &'a O,
 }
 
-impl<O: Observer> Watch<Kept> for &Observed<'_, O> {
+impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
     fn goes_on(&self) -> bool {
         self.observer.goes_on()
     }
 
-    fn finished(&self, progress: Progress, run: &RunResult<Kept>) {
+    fn finished(&self, progress: Progress, run: &RunResult<TracedRun>) {
         self.observer.progress(progress);
         let label = self.experiment.points()[run.point].label.clone();
         self.observer.finished(&Run::of(label, run.seed, &run.value.0));
@@ -221,7 +221,7 @@ impl Report {
     pub fn html(
         &self,
         experiment: &Experiment,
-        made: fullpipe_analysis::report::html::Made<'_>,
+        made: fullpipe_analysis::report::html::Provenance<'_>,
     ) -> Result<String, Error> {
         let render = fullpipe_analysis::report::html::render_experiment;
         Ok(render(experiment, &self.summaries, &self.document, made)?)
@@ -244,7 +244,7 @@ impl Report {
 /// # Ok::<(), fullpipe::Error>(())
 /// ```
 ///
-/// [`World::prepare`] and [`Prepared::run`] in one.
+/// [`World::prepare`] and [`PreparedRun::run`] in one.
 ///
 /// # Errors
 /// As those.
@@ -272,18 +272,23 @@ pub fn read(path: &Path) -> Result<Experiment, Error> {
     Experiment::from_toml_with(&text, &load).map_err(|e| Error::from(e).about(file))
 }
 
-fn simulated(scenario: &Scenario, traced: bool) -> Kept {
+fn simulated(scenario: &Scenario, traced: bool) -> TracedRun {
     let start = now();
     let mut trace = Csv::default();
     let outcome = if traced { sim::run_traced(scenario, &mut trace) } else { sim::run(scenario) };
-    (Timed { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
+    (TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
 }
 
 /// Makes one run of `point` on the emulator, and hands its trace rows to `sink`.
 ///
 /// # Errors
 /// This system is not Linux, or the machine does not let the process do it: see [`prepare`].
-pub fn emulate(point: &Point, seed: u64, datapath: Datapath, sink: &mut impl Sink) -> Result<Timed, Error> {
+pub fn emulate(
+    point: &Point,
+    seed: u64,
+    datapath: Datapath,
+    sink: &mut impl Sink,
+) -> Result<TimedOutcome, Error> {
     emu::one(point, seed, datapath, sink, None)
 }
 

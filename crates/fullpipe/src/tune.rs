@@ -18,10 +18,10 @@ use fullpipe_lab::host::Change;
 use fullpipe_lab::trace::Row;
 use fullpipe_linux::Stop;
 use fullpipe_linux::iperf3::client::{self, Client, Watch};
-use fullpipe_linux::iperf3::{Family, Place as Server};
+use fullpipe_linux::iperf3::{Family, ServerAddress as Server};
 use fullpipe_linux::tune::{self as host, Status};
 pub use fullpipe_linux::tune::{
-    Applied, Drift, Guard, Phase, Place, RouteChange, SettingChange, State, TakenBack, settle, watch,
+    AppliedChanges, Drift, Guard, Phase, RouteChange, SettingChange, State, TakenBack, Target, settle, watch,
 };
 use fullpipe_units::{Duration, Probability, Rate};
 use schemars::JsonSchema;
@@ -37,7 +37,7 @@ const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 ///
 /// # Errors
 /// Its settings cannot be read, or it has no routes.
-pub fn local_host(place: &Place, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
+pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Error> {
     if peer.is_some() && place.is_imitated() {
         return Err(Error::usage("--root has no routes", "remove --to or add --netns"));
     }
@@ -47,7 +47,7 @@ pub fn local_host(place: &Place, peer: Option<IpAddr>) -> Result<LocalHost, Erro
 
 /// What is known of the path and of what is wanted; a figure that is left out is taken from the report.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct PlanRequest {
     /// Rate of the bottleneck link.
     pub link: Option<Rate>,
     /// RTT of the path without load.
@@ -65,13 +65,13 @@ pub struct Wanted {
     /// Settings of the other host.
     pub peer: HostSettings,
     /// What a report says.
-    pub stated: Option<Stated>,
+    pub stated: Option<FromReport>,
 }
 
-impl Wanted {
+impl PlanRequest {
     /// What `diagnosis` says of the path.
     pub fn of(diagnosis: &Diagnosis) -> Self {
-        Self { stated: Some(Stated::of(diagnosis)), ..Self::default() }
+        Self { stated: Some(FromReport::of(diagnosis)), ..Self::default() }
     }
 }
 
@@ -79,7 +79,7 @@ impl Wanted {
 ///
 /// # Errors
 /// The rate of the link or the RTT is not known.
-pub fn aim(wanted: Wanted) -> Result<Aim, Error> {
+pub fn aim(wanted: PlanRequest) -> Result<Aim, Error> {
     let has_report = wanted.stated.is_some();
     let missing = |what: &str, example: &str| {
         let message = if has_report {
@@ -130,9 +130,9 @@ pub struct Outcome<'a> {
     #[serde(flatten)]
     pub plan: &'a Plan,
     /// Null unless the plan was applied.
-    pub applied: Option<Applied>,
+    pub applied: Option<AppliedChanges>,
     /// Null unless it was verified.
-    pub verified: Option<Verified>,
+    pub verified: Option<VerifyResult>,
 }
 
 /// Applies `changes` ([`Plan::changes`]) on trial for `revert_after`, or until they are rolled back. `None`: the host has them
@@ -141,11 +141,11 @@ pub struct Outcome<'a> {
 /// # Errors
 /// This process may not, another holds the lock, or a change did not succeed; then nothing is changed.
 pub fn apply(
-    place: &Place,
+    place: &Target,
     changes: &[Change],
     revert_after: Option<Duration>,
     guard: &Guard,
-) -> Result<Option<Applied>, Error> {
+) -> Result<Option<AppliedChanges>, Error> {
     Ok(host::apply(place, changes, revert_after, guard, &mut |_| ())?)
 }
 
@@ -161,7 +161,7 @@ pub struct Confirmed {
 ///
 /// # Errors
 /// Nothing is on trial, this process may not, or another holds the lock.
-pub fn confirm(place: &Place) -> Result<Confirmed, Error> {
+pub fn confirm(place: &Target) -> Result<Confirmed, Error> {
     Ok(Confirmed { changes: host::confirm(place, &mut |_| ())? })
 }
 
@@ -169,7 +169,7 @@ pub fn confirm(place: &Place) -> Result<Confirmed, Error> {
 ///
 /// # Errors
 /// This process may not, or another holds the lock.
-pub fn rollback(place: &Place, force: bool) -> Result<Option<TakenBack>, Error> {
+pub fn rollback(place: &Target, force: bool) -> Result<Option<TakenBack>, Error> {
     Ok(host::rollback(place, force, &mut |_| ())?)
 }
 
@@ -191,7 +191,7 @@ pub struct StatusReport {
 ///
 /// # Errors
 /// The journal cannot be read.
-pub fn status(place: &Place) -> Result<StatusReport, Error> {
+pub fn status(place: &Target) -> Result<StatusReport, Error> {
     let status = host::status(place)?;
     let overrides = overridden(place, &status);
     let Status { states, managers, .. } = status;
@@ -199,7 +199,7 @@ pub fn status(place: &Place) -> Result<StatusReport, Error> {
 }
 
 /// Files that would set something else at the next boot.
-fn overridden(place: &Place, status: &Status) -> Vec<Override> {
+fn overridden(place: &Target, status: &Status) -> Vec<Override> {
     let mut set: BTreeMap<String, String> = BTreeMap::new();
     // What was set last is what our file has.
     for change in status.states.iter().flat_map(|state| &state.changes) {
@@ -228,7 +228,7 @@ pub struct Verification {
 
 /// What the measurements say.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct Verified {
+pub struct VerifyResult {
     /// Whether the gain came.
     pub verdict: Verdict,
     /// What was measured without the changes, in bit/s.
@@ -246,12 +246,12 @@ pub struct Verified {
 /// # Errors
 /// As [`apply`]; or the server does not answer, and then the changes are rolled back.
 pub fn verify(
-    place: &Place,
+    place: &Target,
     changes: &[Change],
     guard: &Guard,
     how: &Verification,
     observer: &impl Observer,
-) -> Result<(Option<Applied>, Option<Verified>), Error> {
+) -> Result<(Option<AppliedChanges>, Option<VerifyResult>), Error> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for round in 1..=how.rounds {
         let last = round == how.rounds;
@@ -273,14 +273,14 @@ pub fn verify(
         }
         let verdict = judge(&before, &after);
         let bps = |rates: &[Rate]| rates.iter().map(|rate| rate.as_bps()).collect();
-        let verified = Verified { verdict, before_bps: bps(&before), after_bps: bps(&after) };
+        let verified = VerifyResult { verdict, before_bps: bps(&before), after_bps: bps(&after) };
         if how.revert_after.is_none() && verdict == Verdict::Gain {
             confirm(place)?;
-            return Ok((Some(Applied { revert_after: None, ..applied }), Some(verified)));
+            return Ok((Some(AppliedChanges { revert_after: None, ..applied }), Some(verified)));
         }
         // Of the trial the time of the measurement is gone.
         let left = host::status(place)?.states.pop().and_then(|state| state.left);
-        return Ok((Some(Applied { revert_after: left, ..applied }), Some(verified)));
+        return Ok((Some(AppliedChanges { revert_after: left, ..applied }), Some(verified)));
     }
     Ok((None, None))
 }
@@ -307,8 +307,9 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     let client = Client { place, params, interval: Duration::ZERO, length: None };
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
     let told = end.sum_received.is_some() || end.sum_sent.is_some();
-    told.then(|| end.arrived())
-        .ok_or_else(|| Error::new("the server did not report what arrived", "check that iperf3 -s runs on the peer"))
+    told.then(|| end.arrived()).ok_or_else(|| {
+        Error::new("the server did not report what arrived", "check that iperf3 -s runs on the peer")
+    })
 }
 
 /// The first part of a measurement, one in this many, is left out.

@@ -6,7 +6,7 @@ use fullpipe_analysis::input;
 use fullpipe_analysis::measurement::Format;
 use fullpipe_analysis::sockets::Sample;
 use fullpipe_analysis::{Measurement, SocketReport, Sockets};
-use fullpipe_linux::sock_diag::{Peer, Seen, Which};
+use fullpipe_linux::sock_diag::{Peer, SocketState, Which};
 use fullpipe_linux::watch::{self, Round};
 use fullpipe_units::{Duration, Instant};
 use schemars::JsonSchema;
@@ -69,7 +69,7 @@ impl Watch {
         observer: &impl Observer,
         mut each: impl FnMut(Instant, &mut Sockets, usize) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut seen: Vec<Seen> = Vec::new();
+        let mut seen: Vec<SocketState> = Vec::new();
         let clock = *self.watch.clock();
         let begin = clock.now();
         let mut next = begin;
@@ -217,7 +217,7 @@ pub fn line(report: &SocketReport) -> Result<String, Error> {
 }
 
 /// Takes the samples of a round; with `forget` without those that are gone.
-pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &[Seen], forget: bool) {
+pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &[SocketState], forget: bool) {
     for socket in seen {
         sockets.take(round.at, &sample(socket));
     }
@@ -226,7 +226,7 @@ pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &[Seen], forget: b
     }
 }
 
-fn sample(seen: &Seen) -> Sample<'_> {
+fn sample(seen: &SocketState) -> Sample<'_> {
     Sample {
         id: seen.id.cookie,
         local: seen.id.local,

@@ -26,11 +26,12 @@
 //! | `streams` | parallel streams together: what each has of its own, and what they share |
 //! | `tally` | the time of one limit, of rows and of packets alike |
 //! | `finding` | a limit, how sure it is, and what speaks for it |
-//! | `words` | findings: evidence, what could not be told, and why |
+//! | `evidence` | findings: evidence, what could not be told, and why |
 //! | `exact` | the truth |
 //! | `packets` | the same from what a capture shows, which is less |
 
 mod buffers;
+mod evidence;
 mod exact;
 mod finding;
 mod losses;
@@ -43,7 +44,6 @@ mod spans;
 mod streams;
 mod tally;
 mod window;
-mod words;
 
 pub use exact::exact;
 pub use finding::{Confidence, Finding, Limit};
@@ -166,18 +166,18 @@ impl Past {
 pub(crate) fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Classification {
     let rows = spans::lifetime(rows);
     let flow = Flow::after(past, rows, host);
-    let judged = Judged::of(&flow, from, Instant::FAR_FUTURE);
-    let findings: Vec<Finding> = words::findings(&flow, &judged, from).collect();
+    let judged = JudgedRows::of(&flow, from, Instant::FAR_FUTURE);
+    let findings: Vec<Finding> = evidence::findings(&flow, &judged, from).collect();
     let intervals = spans::merged(judged.rows, &judged.verdicts, Basis::Inferred);
     let loss = losses::of_path(&flow, findings.first().map(|finding| finding.limit));
-    let (is_rate_based, notes) = (flow.by_rate, words::notes(&flow));
+    let (is_rate_based, notes) = (flow.by_rate, evidence::notes(&flow));
     Classification { intervals, findings, is_rate_based, loss, notes }
 }
 
 /// The first finding of the same alone: of a thousand flows a second, the other findings and what stands beside them are most of the work.
 pub(crate) fn longest_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Option<Finding> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
-    words::findings(&flow, &Judged::since(&flow, from), from).next()
+    evidence::findings(&flow, &JudgedRows::since(&flow, from), from).next()
 }
 
 /// The limit of that finding and how sure it is, without a word on why: for a line of text the words are most of the work.
@@ -188,7 +188,7 @@ pub(crate) fn limit_since(
     from: Instant,
 ) -> Option<(Limit, Confidence)> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
-    words::longest(&flow, &Judged::since(&flow, from), from)
+    evidence::longest(&flow, &JudgedRows::since(&flow, from), from)
 }
 
 /// The intervals of the same alone, between two times at least.
@@ -200,17 +200,17 @@ pub(crate) fn intervals_between(
     to: Instant,
 ) -> Vec<Classified> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
-    let judged = Judged::of(&flow, from, to);
+    let judged = JudgedRows::of(&flow, from, to);
     spans::merged(judged.rows, &judged.verdicts, Basis::Inferred)
 }
 
 /// Rows and the verdicts on the times between them.
-struct Judged<'a> {
+struct JudgedRows<'a> {
     rows: &'a [Row],
     verdicts: Vec<spans::Verdict>,
 }
 
-impl<'a> Judged<'a> {
+impl<'a> JudgedRows<'a> {
     /// Those between two times, and some more on either side: what surrounds a moment decides whether it is noise.
     fn of(flow: &Flow<'a>, from: Instant, to: Instant) -> Self {
         const MORE: usize = 16;

@@ -17,7 +17,9 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use super::rules::by_path;
 use super::spans::{self, Verdict};
 use super::window::Flow;
-use super::{Basis, Classification, Confidence, Finding, Judged, Limit, Past, SocketFacts, losses, words};
+use super::{
+    Basis, Classification, Confidence, Finding, JudgedRows, Limit, Past, SocketFacts, evidence, losses,
+};
 use crate::stats::LossEstimate;
 
 /// Names what limits streams that were sampled at the same moments, taken together.
@@ -27,10 +29,10 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
     let path: Vec<(Limit, Confidence)> = (0..whole.rows.len()).map(|at| by_path(&whole, at)).collect();
     let flows: Vec<Flow<'_>> =
         streams.iter().map(|rows| Flow::after(&past, spans::lifetime(rows), host)).collect();
-    let judged: Vec<Judged<'_>> = flows
+    let judged: Vec<JudgedRows<'_>> = flows
         .iter()
         .map(|flow| {
-            let mut judged = Judged::of(flow, Instant::ZERO, Instant::FAR_FUTURE);
+            let mut judged = JudgedRows::of(flow, Instant::ZERO, Instant::FAR_FUTURE);
             for (row, verdict) in judged.rows.iter().skip(1).zip(&mut judged.verdicts) {
                 let at = whole.rows.partition_point(|of_sum| of_sum.at < row.at);
                 *verdict = on_shared_path(*verdict, path.get(at).copied());
@@ -40,9 +42,9 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
         .collect();
     let (verdicts, of_each) = (most_common(&whole, &judged), flows.iter().zip(&judged));
     let findings: Vec<Vec<Finding>> =
-        of_each.map(|(flow, judged)| words::findings(flow, judged, Instant::ZERO).collect()).collect();
-    let together = Judged { rows: whole.rows, verdicts };
-    let of_sum: Vec<Finding> = words::findings(&whole, &together, Instant::ZERO).collect();
+        of_each.map(|(flow, judged)| evidence::findings(flow, judged, Instant::ZERO).collect()).collect();
+    let together = JudgedRows { rows: whole.rows, verdicts };
+    let of_sum: Vec<Finding> = evidence::findings(&whole, &together, Instant::ZERO).collect();
     let findings = merged(&findings, &judged, &of_sum);
     let first = findings.first().map(|finding| finding.limit);
     let losses = flows.iter().map(|flow| losses::of_path(flow, first));
@@ -54,7 +56,7 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
         findings,
         is_rate_based: flows.iter().any(|flow| flow.by_rate),
         loss: LossEstimate::new(events, segments),
-        notes: flows.first().map(words::notes).unwrap_or_default(),
+        notes: flows.first().map(evidence::notes).unwrap_or_default(),
     }
 }
 
@@ -80,7 +82,7 @@ fn on_shared_path(own: Verdict, path: Option<(Limit, Confidence)>) -> Verdict {
 }
 
 /// For each moment of the sum the limit of most streams, as sure as the least sure of them.
-fn most_common(whole: &Flow<'_>, judged: &[Judged<'_>]) -> Vec<Verdict> {
+fn most_common(whole: &Flow<'_>, judged: &[JudgedRows<'_>]) -> Vec<Verdict> {
     let at = |row: &Row| {
         let mut counted: Vec<(usize, Verdict)> = Vec::new();
         for judged in judged {
@@ -103,7 +105,7 @@ fn most_common(whole: &Flow<'_>, judged: &[Judged<'_>]) -> Vec<Verdict> {
 
 /// One finding a limit, the one of most time first. Its words are those of the stream that it held longest, and of a limit that they
 /// share those of the sum.
-fn merged(of_each: &[Vec<Finding>], judged: &[Judged<'_>], of_sum: &[Finding]) -> Vec<Finding> {
+fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding]) -> Vec<Finding> {
     let lives: Vec<f64> = judged.iter().map(|judged| life(judged).as_secs_f64()).collect();
     let all: f64 = lives.iter().sum();
     let mut merged = Vec::new();
@@ -143,7 +145,7 @@ fn merged(of_each: &[Vec<Finding>], judged: &[Judged<'_>], of_sum: &[Finding]) -
     merged
 }
 
-fn life(judged: &Judged<'_>) -> Duration {
+fn life(judged: &JudgedRows<'_>) -> Duration {
     let ends = judged.rows.first().zip(judged.rows.last());
     ends.map_or(Duration::ZERO, |(first, last)| last.at.saturating_since(first.at))
 }

@@ -29,14 +29,14 @@ pub(super) struct Flow<'a> {
     /// Made when a rule asks for them: an application that writes little needs none.
     losses: OnceCell<Losses>,
     /// Of the receive windows up to each row.
-    offered: OnceCell<Vec<Offered>>,
+    offered: OnceCell<Vec<WindowHistory>>,
     /// The row up to which a sender that is rate-based was in its Startup.
     startup_until: OnceCell<usize>,
 }
 
 /// The receive windows up to a row.
 #[derive(Clone, Copy)]
-struct Offered {
+struct WindowHistory {
     /// The largest, in bytes.
     largest: f64,
     /// The sum over the rows of the part of the largest window, up to then, that was not offered.
@@ -82,9 +82,9 @@ impl<'a> Flow<'a> {
         (up_to(range.end) - up_to(range.start)) / count
     }
 
-    fn offered(&self) -> &[Offered] {
-        let before = Offered { largest: self.past.largest_window.get() as f64, not_offered: 0.0 };
-        let next = |so_far: &mut Offered, row: &Row| {
+    fn offered(&self) -> &[WindowHistory] {
+        let before = WindowHistory { largest: self.past.largest_window.get() as f64, not_offered: 0.0 };
+        let next = |so_far: &mut WindowHistory, row: &Row| {
             let window = row.sender.rwnd.get() as f64;
             so_far.largest = so_far.largest.max(window);
             if so_far.largest > 0.0 {

@@ -214,7 +214,8 @@ impl Explainer<'_> {
         } else {
             evidence.push(format!("the rate varies around {} after the ramp", self.measured.steady));
         }
-        if let (true, Some(ratio)) = (self.sender.algorithm().is_rate_based(), self.measured.inflight_per_cwnd)
+        if let (true, Some(ratio)) =
+            (self.sender.algorithm().is_rate_based(), self.measured.inflight_per_cwnd)
         {
             let gain = 1.0 / ratio;
             evidence.push(format!(

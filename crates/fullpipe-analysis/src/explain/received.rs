@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   unread data fills the buffer                     receiver_app
-//!   rate x RTT / window > 0.8                        rwnd: the rule of `told`
-//!   round trips longer than the idle path's          link: the rule of `told`
+//!   rate x RTT / window > 0.8                        rwnd: the rule of `json_rules`
+//!   round trips longer than the idle path's          link: the rule of `json_rules`
 //!   gaps, and a sender that yields to loss           cwnd
 //!   else                                             the sender, of which nothing is seen
 //! ```
@@ -23,7 +23,7 @@ const FEWEST_GAPS: u64 = 3;
 
 /// What receiving sockets showed during a test.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Received {
+pub(super) struct ReceiverView {
     /// Of the samples, the share in which the receiving application had fallen behind, 0 to 1.
     behind: f64,
     /// What usually waited to be read (`Recv-Q`).
@@ -36,7 +36,7 @@ pub(super) struct Received {
     segments: u64,
 }
 
-impl Received {
+impl ReceiverView {
     /// `None` where the sending socket was watched, or none.
     pub(super) fn of(measurement: &Measurement) -> Option<Self> {
         let streams = measurement.receiver_samples();
@@ -105,7 +105,7 @@ impl Explainer<'_> {
 
     /// What the gaps in what arrives say of the congestion window, in a sentence, and how sure that is.
     pub(super) fn gaps(&self) -> Option<(String, Confidence)> {
-        let Received { out_of_order: late, segments, .. } = self.received?;
+        let ReceiverView { out_of_order: late, segments, .. } = self.received?;
         let yields =
             self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().is_rate_based();
         // A standing queue overflows, and that is the line's doing.

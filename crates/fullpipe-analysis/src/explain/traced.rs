@@ -45,7 +45,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured) ->
             100.0 * agreed
         ));
     }
-    findings(facts, measured, classification, Told { buffers, cap, assumptions, notes })
+    findings(facts, measured, classification, Background { buffers, cap, assumptions, notes })
 }
 
 /// Explains the connection of a capture.
@@ -65,19 +65,19 @@ pub(super) fn explain_capture(
         let of_packets = Assumption::CongestionControl(Algorithm::Cubic, CongestionControlBasis::Packets);
         assumptions.insert(0, of_packets);
     }
-    findings(facts, measured, classification, Told { buffers, cap, assumptions, notes })
+    findings(facts, measured, classification, Background { buffers, cap, assumptions, notes })
 }
 
 /// What is known beside the classification.
-struct Told {
+struct Background {
     buffers: Buffers,
     cap: Option<Rate>,
     assumptions: Vec<Assumption>,
     notes: Vec<String>,
 }
 
-fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: Told) -> Findings {
-    let Told { buffers, cap, assumptions, notes } = told;
+fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: Background) -> Findings {
+    let Background { buffers, cap, assumptions, notes } = told;
     let named = facts.transfer.congestion_control.as_deref().and_then(|name| name.parse().ok());
     let inferred = if found.is_rate_based { Algorithm::Bbr1 } else { Algorithm::Cubic };
     let first = found.findings.first();

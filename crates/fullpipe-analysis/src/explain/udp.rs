@@ -10,11 +10,11 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::series::Series;
 use super::{Confidence, Excluded, Facts, Finding, Findings, Limit, Measured, RttSource, Sender, candidates};
-use crate::laws::{loss_based_rate, loss_to_fill};
 use crate::measurement::{Datagrams, Transfer};
 use crate::segment::DEFAULT_MSS;
 use crate::stats::LossEstimate;
 use crate::thresholds::{link, loss};
+use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
 /// Upper end of the 95 % interval of a count of which none was seen.
 /// Source: the Poisson distribution.

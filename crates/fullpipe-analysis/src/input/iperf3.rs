@@ -23,13 +23,10 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
         Kind::Iperf3Json => return iperf3_json::parse(text),
         Kind::Iperf3JsonStream => return iperf3_json::parse_stream(text),
         Kind::Empty => ("the input is empty", "use the output of iperf3 -c HOST -t 30 (or with -J)"),
-        Kind::Json => {
-            ("this JSON is not from iperf3", "use the unedited output of iperf3 -c HOST -t 30 -J")
+        Kind::Json => ("this JSON is not from iperf3", "use the unedited output of iperf3 -c HOST -t 30 -J"),
+        Kind::Iperf2Text => {
+            ("this is an iperf 2 log, which has no congestion window", "repeat the measurement with iperf3")
         }
-        Kind::Iperf2Text => (
-            "this is an iperf 2 log, which has no congestion window",
-            "repeat the measurement with iperf3",
-        ),
         Kind::Trace => ("this is a trace, not a log", "read it with input::trace::parse"),
         Kind::Ss => ("this is the output of ss, not a log", "read it with input::ss::parse"),
         Kind::Sysctl => {

@@ -14,7 +14,7 @@ use crate::thresholds::{link, rate, time, window};
 
 /// What the simulation says of one state.
 #[derive(Clone, Debug)]
-pub(super) struct Predicted {
+pub(super) struct Prediction {
     pub(super) state: State,
     /// Mean over the first half of the run.
     pub(super) rate: Rate,
@@ -28,7 +28,7 @@ pub(super) struct Predicted {
     shares: [f64; SendLimit::ALL.len()],
 }
 
-impl Predicted {
+impl Prediction {
     /// One of the runs at the estimated loss.
     pub(super) fn example(&self, model: &Model<'_>) -> Scenario {
         model.scenario(self.state, model.path.loss, model.first_seed())
@@ -36,7 +36,7 @@ impl Predicted {
 }
 
 /// What each state's runs come to; `outcomes` as [`Model::jobs`] orders them.
-pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outcome]) -> Vec<Predicted> {
+pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outcome]) -> Vec<Prediction> {
     let (seeds, at_ends) = model.seeds();
     let runs = outcomes.chunks(model.runs_per_state());
     let predict = |(&state, outcomes): (&State, &[Outcome])| {
@@ -47,7 +47,7 @@ pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outco
         let steady = steady(at_loss);
         // What the first half carried is the rest of the whole.
         let whole = mean(at_loss, |flow| flow.goodput.as_bps() as f64);
-        Predicted {
+        Prediction {
             state,
             rate: Rate::from_bps((2.0 * whole - steady.as_bps() as f64).max(0.0) as u64),
             steady,
@@ -74,7 +74,7 @@ fn mean(outcomes: &[Outcome], of: impl Fn(&FlowOutcome) -> f64) -> f64 {
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
-    predicted: &[Predicted],
+    predicted: &[Prediction],
 ) -> (Vec<Rung>, Vec<String>, State) {
     let now = model.present();
     let simulated = || {
@@ -87,7 +87,7 @@ pub(super) fn walk(
         // A remedy that alone makes it worse is no step, but all together may be one.
         let all = model.all_changed();
         let better =
-            |next: &&Predicted| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= last.lasting();
+            |next: &&Prediction| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= last.lasting();
         let steps = next_states(state, last.limit).flat_map(|next| [next, all]);
         let mut possible = steps.filter_map(|next| predicted.iter().find(|p| p.state == next));
         let Some(next) = possible.find(better) else { break };
@@ -110,7 +110,7 @@ pub(super) fn walk(
 }
 
 /// The hosts as they are, if they were simulated.
-pub(super) fn present<'p>(model: &Model<'_>, predicted: &'p [Predicted]) -> Option<&'p Predicted> {
+pub(super) fn present<'p>(model: &Model<'_>, predicted: &'p [Prediction]) -> Option<&'p Prediction> {
     predicted.iter().find(|p| p.state == model.present())
 }
 
@@ -124,8 +124,8 @@ fn next_states(state: State, limit: Limit) -> impl Iterator<Item = State> {
 ///
 /// The sender's own record says what stopped each transmission, but BBR paces at what a window let it
 /// measure: its "pacing" below a window's ceiling is that window.
-fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
-    let Predicted { state, steady, shares, .. } = predicted;
+fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
+    let Prediction { state, steady, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
     if fraction(model.ceiling()) >= link::FULL_SIMULATED {
         return if model.path.cap.is_some() { Limit::Policer } else { Limit::Link };
@@ -150,7 +150,7 @@ fn binding(model: &Model<'_>, predicted: &Predicted) -> Limit {
 }
 
 /// A simulated rung, and how to get there from the state `before`.
-fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Predicted) -> Rung {
+fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Prediction) -> Rung {
     Rung {
         limit,
         what: noun(model, limit, predicted.state),
@@ -219,7 +219,7 @@ mod tests {
         shares[SendLimit::Cwnd as usize] = 1.0;
         let predicted = |(state, mbit): (State, u64)| {
             let rate = Rate::from_bps(mbit * 1_000_000);
-            Predicted { state, rate, steady: rate, low: rate, high: rate, shares }
+            Prediction { state, rate, steady: rate, low: rate, high: rate, shares }
         };
         let predicted: Vec<_> = model.states().into_iter().zip(rates).map(predicted).collect();
         let (rungs, notes, _) = walk(&model, None, &predicted);

@@ -20,11 +20,11 @@ use serde::Serialize;
 
 pub use diagnosis::render_diagnosis;
 pub use experiment::render_experiment;
-pub use scene::{Held, Scene};
+pub use scene::{LimitSpan, Scene};
 
 /// How a page came to be: its last lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made<'a> {
+pub struct Provenance<'a> {
     /// The command line that made it.
     pub command: &'a str,
     /// The version of what made it.
@@ -33,14 +33,14 @@ pub struct Made<'a> {
 
 /// What every page is given besides its facts.
 struct Frame<'a> {
-    made: Made<'a>,
+    made: Provenance<'a>,
     scenes: Vec<Scene>,
     style: &'static str,
     script: &'static str,
 }
 
 impl<'a> Frame<'a> {
-    fn new(made: Made<'a>, scenes: Vec<Scene>) -> Self {
+    fn new(made: Provenance<'a>, scenes: Vec<Scene>) -> Self {
         Self {
             made,
             scenes,

@@ -3,7 +3,7 @@
 use super::Look;
 use super::page::Page;
 use crate::latency::Latency;
-use crate::side_by_side::SideBySide;
+use crate::tcp_vs_udp::TcpVsUdp;
 
 /// Round trips before and during a test, whole words within the width of `look`.
 pub fn render_latency(latency: &Latency, look: impl Into<Look>) -> String {
@@ -13,7 +13,7 @@ pub fn render_latency(latency: &Latency, look: impl Into<Look>) -> String {
 }
 
 /// TCP and UDP over the same path: a table and what it says.
-pub fn render_side_by_side(both: &SideBySide, look: impl Into<Look>) -> String {
+pub fn render_tcp_vs_udp(both: &TcpVsUdp, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     both.table().lines().for_each(|line| page.line(line));
     page.paragraph(0, &both.verdict());
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn lines_stay_within_the_width() {
-        let both = SideBySide {
+        let both = TcpVsUdp {
             tcp: Rate::from_bps(3_740_000),
             retransmits: Some(10),
             offered: Rate::from_bps(45_000_000),
@@ -37,7 +37,7 @@ mod tests {
         };
         let idle = Some(Duration::from_millis(100));
         let latency = Latency { idle, loaded: idle, longest: idle, samples: 100 };
-        let text = render_side_by_side(&both, 80) + &render_latency(&latency, 80);
+        let text = render_tcp_vs_udp(&both, 80) + &render_latency(&latency, 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("\nTCP ") && text.contains("grade A+"), "{text}");
     }

@@ -12,7 +12,7 @@ mod tune;
 mod whatif;
 
 pub use look::Look;
-pub use measured::{render_latency, render_side_by_side};
+pub use measured::{render_latency, render_tcp_vs_udp};
 pub use text::render_text;
 pub use tune::{render_plan, render_show};
 pub use whatif::render_whatif;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::item::What;
 use crate::advice::Host;
 use crate::classify::Limit;
-use crate::diagnosis::{self, Added, Diagnosis, HostSummary};
+use crate::diagnosis::{self, Diagnosis, HostSummary, Iperf3Additions};
 use crate::explain::RttSource;
 use crate::input::InputError;
 use crate::measurement::Protocol;
@@ -67,7 +67,7 @@ pub struct Aim {
     /// The other host.
     pub peer: Peer,
     /// What a report says beside.
-    pub stated: Stated,
+    pub stated: FromReport,
 }
 
 /// What is known of the other host.
@@ -83,7 +83,7 @@ pub struct Peer {
 
 /// What a report of `fullpipe diagnose` says of the path.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Stated {
+pub struct FromReport {
     /// Rate of the line.
     pub link: Option<Rate>,
     /// Round-trip time.
@@ -109,7 +109,7 @@ pub struct Stated {
 /// What no setting of a host lifts.
 const OUT_OF_REACH: [Limit; 4] = [Limit::App, Limit::ReceiverApp, Limit::Pacing, Limit::Policer];
 
-impl Stated {
+impl FromReport {
     /// What `diagnosis` says. A document that was read may lack keys: what is empty or zero there is not known.
     pub fn of(diagnosis: &Diagnosis) -> Self {
         let Diagnosis { input, path, hosts, findings, .. } = diagnosis;
@@ -163,11 +163,11 @@ impl Stated {
         };
         let (schema, diagnosis) = match end {
             None => (schema, None),
-            Some(TestEnd { fullpipe: Some(Added { no_diagnosis: Some(why), .. }) }) => {
+            Some(TestEnd { fullpipe: Some(Iperf3Additions { no_diagnosis: Some(why), .. }) }) => {
                 let hint = "measure again as it says, or give --link and --rtt to fullpipe tune instead";
                 return Err(InputError::new(format!("the report has no diagnosis: {why}"), hint));
             }
-            Some(TestEnd { fullpipe: Some(Added { diagnosis: Some(diagnosis), .. }) }) => {
+            Some(TestEnd { fullpipe: Some(Iperf3Additions { diagnosis: Some(diagnosis), .. }) }) => {
                 (diagnosis.schema.clone(), Some(*diagnosis))
             }
             Some(_) => {
@@ -205,5 +205,5 @@ struct Event {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TestEnd {
-    fullpipe: Option<Added>,
+    fullpipe: Option<Iperf3Additions>,
 }

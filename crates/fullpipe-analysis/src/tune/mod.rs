@@ -19,7 +19,7 @@ mod plan;
 mod show;
 mod verdict;
 
-pub use aim::{Aim, Peer, Role, Stated};
+pub use aim::{Aim, FromReport, Peer, Role};
 pub use drift::{Override, overrides};
 pub use item::{Gain, Item, Way, What};
 pub use plan::{Left, Plan, SCHEMA, plan};

@@ -13,7 +13,7 @@ use super::apps;
 use super::item::{Item, What};
 use super::items::{Items, items};
 use crate::ladder::{
-    Climbed, DiagnoseError, Hosts, Model, PathModel, Rung, Simulated, climb_states, effort, lengths,
+    Climb, DiagnoseError, Hosts, Model, PathModel, Rung, Simulated, climb_states, effort, lengths,
 };
 use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
 use crate::whatif::{self, ASSUMED_KERNEL, Question};
@@ -224,7 +224,7 @@ impl Forecast {
             });
         }
         let climbed = climb_states(model, None, progress).map_err(DiagnoseError::Defect)?;
-        let Climbed { ladder, simulated, reached } = climbed;
+        let Climb { ladder, simulated, reached } = climbed;
         let mut assumptions = ladder.assumptions;
         assumptions.push(lengths(model, "their range is that of the seeds"));
         // Rungs of a plan have no commands: the items have.

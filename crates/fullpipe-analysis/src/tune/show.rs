@@ -6,9 +6,9 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::laws::loss_based_rate;
 use crate::remedy::LocalHost;
 use crate::segment::DEFAULT_MSS;
+use crate::throughput_models::loss_based_rate;
 use crate::whatif::ASSUMED_KERNEL;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.

@@ -32,11 +32,23 @@ const CRATES: [Tested; 2] = [
 
 const ANALYSIS: [(&str, &[&str]); 7] = [
     // Measurements as values; formulas and constants that every module uses.
-    ("input", &["input", "json", "laws", "measurement", "path_facts", "segment", "stats", "thresholds"]),
+    (
+        "input",
+        &[
+            "input",
+            "json",
+            "measurement",
+            "path_facts",
+            "segment",
+            "stats",
+            "throughput_models",
+            "thresholds",
+        ],
+    ),
     // Limits over time: of a recorded flow, of a running flow, of all sockets of a host.
     ("classify", &["classify", "demand", "latency", "live", "sockets"]),
     // Findings: what limits a run, and why.
-    ("explain", &["explain", "side_by_side"]),
+    ("explain", &["explain", "tcp_vs_udp"]),
     // What may be changed, where, at what cost, and how to undo it.
     ("remedy", &["remedy"]),
     // The rate that each remedy brings, simulated.
@@ -444,7 +456,7 @@ fn paths_are_found_wherever_they_stand() {
 use crate::{input::{self, Kind}, stats::LossEstimate as Loss, ladder};
 use super::super::tune::{plan, aim::Aim};
 fn body<'a>(of: crate::explain::Facts<'a>) -> Vec<crate::report::Rung> {
-    let text = format!("{}", crate::laws::rate(1));
+    let text = format!("{}", crate::throughput_models::rate(1));
     <crate::live::Live as Default>::default(); self.x(); 'a'
 }
 #[derive(Serialize)]
@@ -464,7 +476,7 @@ macro_rules! m { () => { $crate::report::Held } }
         "2 input: crate::input\n2 stats: crate::stats::LossEstimate\n2 ladder: crate::ladder\n\
          3 tune: super::super::tune\n\
          4 explain: crate::explain::Facts\n4 report: crate::report::Rung\n\
-         5 laws: crate::laws::rate\n6 live: crate::live::Live\n\
+         5 throughput_models: crate::throughput_models::rate\n6 live: crate::live::Live\n\
          10 json: crate::json::bps\n\
          15 advice: super::super::super::advice::Host\n16 offered: crate::offered::Offered\n\
          18 report: crate::report::Held\n"

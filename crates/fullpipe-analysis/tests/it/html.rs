@@ -4,16 +4,16 @@ use std::sync::OnceLock;
 
 use crate::case::Case;
 use fullpipe_analysis::input::iperf3;
-use fullpipe_analysis::report::html::{Made, render_diagnosis, render_experiment};
+use fullpipe_analysis::report::html::{Provenance, render_diagnosis, render_experiment};
 use fullpipe_analysis::{Demand, Diagnosis, HostFacts, HostSettings, Memory};
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Experiment;
-use fullpipe_lab::results::{Report, Timed, summaries};
+use fullpipe_lab::results::{Report, TimedOutcome, summaries};
 use fullpipe_lab::sim;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-const MADE: Made<'static> =
-    Made { command: "fullpipe diagnose 'a <b>.txt' --html \"r\".html", version: "9.8.7" };
+const MADE: Provenance<'static> =
+    Provenance { command: "fullpipe diagnose 'a <b>.txt' --html \"r\".html", version: "9.8.7" };
 
 /// The library that draws, once, and what a page may have beside it.
 const PLOTLY: usize = 4_800_000;
@@ -263,7 +263,7 @@ min = "50mbit"
 fn an_experiment_shows_every_point_and_expectation() {
     let experiment = Experiment::from_toml(EXPERIMENT).expect("an experiment");
     let seeds = experiment.seeds();
-    let runs: Vec<RunResult<Timed>> = experiment
+    let runs: Vec<RunResult<TimedOutcome>> = experiment
         .points()
         .iter()
         .enumerate()
@@ -273,7 +273,7 @@ fn an_experiment_shows_every_point_and_expectation() {
             RunResult {
                 point,
                 seed,
-                value: Timed { outcome: sim::run(&scenario), wall_s: 0.0, validity: None },
+                value: TimedOutcome { outcome: sim::run(&scenario), wall_s: 0.0, validity: None },
             }
         })
         .collect();

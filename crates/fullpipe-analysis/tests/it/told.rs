@@ -209,7 +209,7 @@ fn kernels_that_do_not_tell_the_window_leave_it_open() {
 fn what_contradicts_the_log_is_refused() {
     let log = log_of((0..30).map(|_| Second { mbps: 115.0, ..IDLE }), "cubic");
     let error = Case::of(&log).rtt("2.1s".parse().ok()).explain().unwrap_err();
-    assert!(error.message.contains("contradicts the log") && error.hint.contains("leave --rtt out"));
+    assert!(error.message.contains("contradicts the log") && error.hint.contains("remove --rtt"));
 }
 
 #[test]

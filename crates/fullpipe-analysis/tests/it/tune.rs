@@ -1,7 +1,7 @@
 //! Plans for hosts: what is planned, what is left alone, and that a host's memory bounds it.
 
 use fullpipe_analysis::remedy::{Host, Scope};
-use fullpipe_analysis::tune::{Aim, Item, LocalHost, Peer, Plan, Role, Stated, What, plan, show};
+use fullpipe_analysis::tune::{Aim, FromReport, Item, LocalHost, Peer, Plan, Role, What, plan, show};
 use fullpipe_lab::host::{Change, HostFacts, Route};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
@@ -37,7 +37,7 @@ fn aim(loss: &str) -> Aim {
         to: None,
         with: Vec::new(),
         peer: Peer { buffer: Some(Bytes::from_mib(8)), ..Peer::default() },
-        stated: Stated::default(),
+        stated: FromReport::default(),
     }
 }
 
@@ -205,16 +205,16 @@ fn a_report_gives_the_path_and_says_what_is_out_of_reach() {
             "findings": [{{"limit": "{limit}", "what": "the sending application"}}]}}"#
         )
     };
-    let stated = Stated::parse(&report("cwnd")).unwrap();
+    let stated = FromReport::parse(&report("cwnd")).unwrap();
     assert_eq!(stated.link, Some(Rate::from_bps(20_000_000)));
     assert_eq!(stated.rtt, Some(Duration::from_millis(100)));
     assert_eq!((stated.loss, stated.role), (Some(Probability::from_f64(0.001)), Some(Role::Sender)));
     assert_eq!((stated.streams, stated.out_of_reach), (Some(2), None));
-    let stated = Stated::parse(&report("app")).unwrap();
+    let stated = FromReport::parse(&report("app")).unwrap();
     let plan = planned(&host(&[]), &Aim { stated, ..aim("0.1%") });
     assert!(plan.items.is_empty(), "{:?}", plan.items);
     for text in ["", "[]", "{}", r#"{"schema": "fullpipe.whatif/1"}"#, "null", r#"{"schema": 1}"#] {
-        assert!(Stated::parse(text).is_err(), "{text}");
+        assert!(FromReport::parse(text).is_err(), "{text}");
     }
 }
 

@@ -7,8 +7,8 @@ use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
 use fullpipe_analysis::input::iperf3;
 use fullpipe_analysis::ladder::Source;
-use fullpipe_analysis::laws::loss_based_rate;
 use fullpipe_analysis::segment::DEFAULT_MSS;
+use fullpipe_analysis::throughput_models::loss_based_rate;
 use fullpipe_analysis::{Diagnosis, HostFacts, HostSettings, Limit, Measurement, render_text};
 use fullpipe_units::{Duration, Rate};
 

@@ -283,8 +283,8 @@ fn count(text: &str) -> Result<u64, String> {
 fn bitrate(text: &str) -> Result<(Rate, Option<u32>), String> {
     let Some((rate, burst)) = text.split_once('/') else { return Ok((parse_rate(text)?, None)) };
     let blocks = burst.parse().ok().filter(|blocks| (1..=params::BURST_MOST).contains(blocks));
-    let blocks =
-        blocks.ok_or_else(|| format!("a burst must be from 1 to {} blocks, not '{burst}'", params::BURST_MOST))?;
+    let blocks = blocks
+        .ok_or_else(|| format!("a burst must be from 1 to {} blocks, not '{burst}'", params::BURST_MOST))?;
     Ok((parse_rate(rate)?, Some(blocks)))
 }
 

@@ -9,12 +9,12 @@ use fullpipe::iperf3::results::ServerOutput;
 use fullpipe::iperf3::text::{Side, Text};
 use fullpipe::iperf3::{Mode, Params, Protocol};
 use fullpipe::linux::iperf3::client::{self, Client, Finished};
-use fullpipe::linux::iperf3::{Family, Place};
+use fullpipe::linux::iperf3::{Family, ServerAddress};
 use fullpipe::linux::{Clock, Stop};
-use fullpipe::measure::{Explained, Explanations, Known, ROWS, Recorder, ending, explain};
+use fullpipe::measure::{Explained, Explanations, ROWS, Recorder, TestContext, ending, explain};
 use fullpipe::units::{Duration, Rate};
 use fullpipe::{
-    HostSettings, Latency, Look, PathFacts, SideBySide, render_latency, render_side_by_side, render_text,
+    HostSettings, Latency, Look, PathFacts, TcpVsUdp, render_latency, render_tcp_vs_udp, render_text,
 };
 
 use super::args::Iperf3Args;
@@ -88,7 +88,7 @@ fn over_udp(
     tcp: &End,
     rate: Option<Rate>,
     stop: &Stop,
-) -> Result<(Document, SideBySide), (Box<Show>, Failure)> {
+) -> Result<(Document, TcpVsUdp), (Box<Show>, Failure)> {
     let reached = tcp.arrived();
     let each = rate.unwrap_or(reached.mul_div(1, client.params.parallel.max(1).into()));
     let params = Params {
@@ -121,7 +121,7 @@ fn over_udp(
     }
     let end = finished.end;
     let udp = end.sum_received.as_ref().and_then(|sum| sum.udp.as_ref());
-    let side_by_side = SideBySide {
+    let tcp_vs_udp = TcpVsUdp {
         tcp: reached,
         retransmits: tcp.sum_sent.as_ref().and_then(|sum| sum.retransmits),
         offered: end.sum_sent.as_ref().map_or(Rate::ZERO, |sum| sum.amount.rate()),
@@ -130,11 +130,11 @@ fn over_udp(
         jitter: udp.and_then(|udp| udp.heard).map_or(Duration::ZERO, |heard| heard.jitter),
     };
     show.recorder.document.end = end;
-    Ok((show.recorder.document, side_by_side))
+    Ok((show.recorder.document, tcp_vs_udp))
 }
 
-pub(super) fn place(args: &Iperf3Args) -> Place {
-    Place {
+pub(super) fn place(args: &Iperf3Args) -> ServerAddress {
+    ServerAddress {
         host: args.client.clone().unwrap_or_default(),
         port: args.port,
         family: family(args),
@@ -186,7 +186,7 @@ fn conclude(
     finished: Finished,
     own: Option<&HostSettings>,
     look: Look,
-    udp: Option<(Document, SideBySide)>,
+    udp: Option<(Document, TcpVsUdp)>,
 ) -> Result<(), Failure> {
     let latency = show.recorder.latency(finished.idle_rtt);
     if udp.is_none() {
@@ -202,7 +202,7 @@ fn conclude(
         None
     } else {
         let peer = args.explain.peer_sysctl.as_deref().map(settings).transpose()?;
-        let known = Known {
+        let known = TestContext {
             path: PathFacts { link: args.explain.link, rtt: args.explain.rtt, ..PathFacts::default() },
             idle_rtt: finished.idle_rtt,
             own,
@@ -211,14 +211,14 @@ fn conclude(
         };
         Some(output::with_progress(|observer| explain(&show.recorder, &known, observer))?)
     };
-    let side_by_side = udp.as_ref().map(|(_, side_by_side)| *side_by_side);
+    let tcp_vs_udp = udp.as_ref().map(|(_, tcp_vs_udp)| *tcp_vs_udp);
     if explained.is_some() || udp.is_some() {
         show.recorder.document.end.fullpipe =
             Some(ending(&show.recorder, latency, explained.as_ref(), udp.as_ref())?);
     }
     let (form, document) = (&show.form, &show.recorder.document);
     match form {
-        Form::Text(_) => output::print(&told(latency, explained.as_ref(), side_by_side, look))?,
+        Form::Text(_) => output::print(&told(latency, explained.as_ref(), tcp_vs_udp, look))?,
         Form::Document => output::print(&output::json(document)?)?,
         Form::Events => {
             let end = document.end.clone();
@@ -235,12 +235,12 @@ fn conclude(
 fn told(
     latency: Latency,
     explained: Option<&Explanations>,
-    side_by_side: Option<SideBySide>,
+    tcp_vs_udp: Option<TcpVsUdp>,
     look: Look,
 ) -> String {
-    let side_by_side =
-        side_by_side.map(|both| format!("\n{}", render_side_by_side(&both, look))).unwrap_or_default();
-    let Some(explained) = explained else { return side_by_side };
+    let tcp_vs_udp =
+        tcp_vs_udp.map(|both| format!("\n{}", render_tcp_vs_udp(&both, look))).unwrap_or_default();
+    let Some(explained) = explained else { return tcp_vs_udp };
     let render = |explained: &Explained| match explained {
         Ok(diagnosis) => render_text(diagnosis, look),
         Err(why) => format!("No diagnosis: {why}.\n"),
@@ -253,7 +253,7 @@ fn told(
         }
     };
     let latency = render_latency(&latency, look);
-    format!("{side_by_side}\n{latency}\n{diagnosis}")
+    format!("{tcp_vs_udp}\n{latency}\n{diagnosis}")
 }
 
 /// A test that failed: what it has shown stays, and where that is JSON the failure is part of it.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use fullpipe::Look;
 use fullpipe::host::LOCAL;
-use fullpipe::linux::iperf3::Place;
+use fullpipe::linux::iperf3::ServerAddress;
 use fullpipe::measure::{Control as To, Probe, server};
 
 use super::client::stop_on_signal;
@@ -18,7 +18,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCod
     server(args.file()).map(|place| measured(args, look, &place))
 }
 
-fn measured(args: &DiagnoseArgs, look: Look, place: &Place) -> Result<ExitCode, Failure> {
+fn measured(args: &DiagnoseArgs, look: Look, place: &ServerAddress) -> Result<ExitCode, Failure> {
     if args.point.is_some() || args.seed.is_some() || args.flow.is_some() {
         let message = format!("--point, --seed and --flow choose in a file, and {} is none", args.file());
         return Err(Failure::usage(message, "remove them"));

@@ -11,7 +11,7 @@ use fullpipe::iperf3::unit::RateFormat;
 use fullpipe::json::Serialize;
 use fullpipe::lab::trace::{Csv, Sink as _};
 use fullpipe::linux::iperf3::client::Watch;
-use fullpipe::linux::iperf3::server::{self, Audience, Limits, Said, Settings, Tag, Told};
+use fullpipe::linux::iperf3::server::{self, Audience, Limits, Said, ServerEvent, Settings, Tag};
 use fullpipe::measure::{Recorder, numbered_event};
 
 use super::args::Iperf3Args;
@@ -32,7 +32,7 @@ const REPORTS_MOST: usize = 90_000;
 
 /// What is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shown {
+enum OutputMode {
     /// iperf3's lines.
     Text,
     /// A document for each test (`-J`).
@@ -63,9 +63,9 @@ pub(super) fn serve(args: &Iperf3Args) -> Result<ExitCode, Failure> {
     };
     let stop = stop_on_signal()?;
     let shown = match (args.json, args.json_stream) {
-        (true, _) => Shown::Documents,
-        (_, true) => Shown::Events,
-        _ => Shown::Text,
+        (true, _) => OutputMode::Documents,
+        (_, true) => OutputMode::Events,
+        _ => OutputMode::Text,
     };
     let printer = Printer { shown, rates: args.format, verbose: args.verbose, tests: Mutex::default() };
     server::serve(&settings, &stop, &printer)?;
@@ -73,7 +73,7 @@ pub(super) fn serve(args: &Iperf3Args) -> Result<ExitCode, Failure> {
 }
 
 struct Printer {
-    shown: Shown,
+    shown: OutputMode,
     rates: RateFormat,
     verbose: bool,
     tests: Mutex<BTreeMap<u64, Test>>,
@@ -95,7 +95,7 @@ impl Audience for Printer {
     fn hear(&self, said: Said) {
         match said {
             Said::Listening { port, number } => {
-                if self.shown == Shown::Text {
+                if self.shown == OutputMode::Text {
                     let line = "-".repeat(59);
                     print(&format!("{line}\nServer listening on {port} (test #{number})\n{line}\n"));
                 }
@@ -109,8 +109,8 @@ impl Audience for Printer {
         let mut tests = self.lock();
         let test = tests.get_mut(&of.number)?;
         match self.shown {
-            Shown::Text => Some(ServerOutput::Text(std::mem::take(&mut test.printed))),
-            Shown::Documents | Shown::Events => {
+            OutputMode::Text => Some(ServerOutput::Text(std::mem::take(&mut test.printed))),
+            OutputMode::Documents | OutputMode::Events => {
                 serde_json::to_value(&test.show.recorder.document).ok().map(ServerOutput::Json)
             }
         }
@@ -125,11 +125,11 @@ impl Audience for Printer {
 }
 
 impl Printer {
-    fn of_test(&self, tag: Tag, told: Told) {
+    fn of_test(&self, tag: Tag, told: ServerEvent) {
         let mut tests = self.lock();
         let number = tag.number;
         match (tests.get_mut(&number), told) {
-            (_, Told::Accepted(params)) => {
+            (_, ServerEvent::Accepted(params)) => {
                 let text = Text::new(Side::Server, &params, self.rates, self.verbose);
                 let own = text.clone();
                 let text = if tag.running > 1 { text.tagged(format!("#{number} ")) } else { text };
@@ -140,63 +140,63 @@ impl Printer {
                 let keeps = params.get_server_output;
                 tests.insert(number, Test { show, reports: 0, text, own, printed: String::new(), keeps });
             }
-            (_, Told::Failed(why)) => {
+            (_, ServerEvent::Failed(why)) => {
                 let document =
                     tests.remove(&number).map(|test| test.show.recorder.document).unwrap_or_default();
                 self.failed(tag, why, document);
             }
-            (_, Told::Left) => drop(tests.remove(&number)),
+            (_, ServerEvent::Left) => drop(tests.remove(&number)),
             (Some(test), told) => self.told(test, number, told),
             (None, _) => {}
         }
     }
 
-    fn told(&self, test: &mut Test, number: u64, told: Told) {
+    fn told(&self, test: &mut Test, number: u64, told: ServerEvent) {
         match told {
-            Told::Started(start) => {
+            ServerEvent::Started(start) => {
                 test.print(self, |text| text.start(&start));
                 self.event(number, "start", &start);
                 test.show.start(&start);
             }
-            Told::Row { socket, row, omitted } => {
+            ServerEvent::Row { socket, row, omitted } => {
                 test.show.row(socket, &row, omitted);
             }
-            Told::Interval(interval) => {
+            ServerEvent::Interval(interval) => {
                 test.reports += 1;
                 test.show.interval(*interval);
                 let Some(interval) = test.show.recorder.document.intervals.pop() else { return };
                 test.print(self, |text| text.interval(&interval));
                 self.event(number, "interval", &interval);
-                let documents = self.shown == Shown::Documents;
+                let documents = self.shown == OutputMode::Documents;
                 if documents
                     && test.show.recorder.document.intervals.len() * interval.streams.len() < REPORTS_MOST
                 {
                     test.show.recorder.document.intervals.push(interval);
                 }
             }
-            Told::Ended(end) => {
+            ServerEvent::Ended(end) => {
                 let several = test.reports > 1;
                 test.print(self, |text| text.end(&end, several));
                 self.event(number, "end", &end);
                 test.show.recorder.document.end = *end;
-                if self.shown == Shown::Documents {
+                if self.shown == OutputMode::Documents {
                     print_json(output::json(&test.show.recorder.document));
                 }
             }
-            Told::Accepted(_) | Told::Failed(_) | Told::Left => {}
+            ServerEvent::Accepted(_) | ServerEvent::Failed(_) | ServerEvent::Left => {}
         }
     }
 
     fn failed(&self, tag: Tag, why: String, document: Document) {
         match self.shown {
-            Shown::Text => eprintln!("error: test {} of {}: {why}", tag.number, tag.peer),
-            Shown::Documents => print_json(output::json(&Document { error: Some(why), ..document })),
-            Shown::Events => self.event(tag.number, "error", &why),
+            OutputMode::Text => eprintln!("error: test {} of {}: {why}", tag.number, tag.peer),
+            OutputMode::Documents => print_json(output::json(&Document { error: Some(why), ..document })),
+            OutputMode::Events => self.event(tag.number, "error", &why),
         }
     }
 
     fn event(&self, number: u64, event: &str, data: &impl Serialize) {
-        if self.shown == Shown::Events {
+        if self.shown == OutputMode::Events {
             print_json(numbered_event(number, event, data).map_err(Failure::from));
         }
     }
@@ -208,7 +208,7 @@ impl Printer {
 
 impl Test {
     fn print(&mut self, printer: &Printer, lines: impl Fn(&mut Text) -> String) {
-        if printer.shown != Shown::Text {
+        if printer.shown != OutputMode::Text {
             return;
         }
         print(&lines(&mut self.text));

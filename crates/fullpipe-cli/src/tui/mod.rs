@@ -28,7 +28,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use crate::failure::Failure;
 use crate::output;
 use draw::{View, draw};
-use picture::{Picture, Watched};
+use picture::{Picture, SocketView};
 
 /// Time between two pictures, and between two lines.
 const FRAME: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ const LINE: Duration = Duration::from_secs(1);
 /// All that is watched, and what of it is looked at.
 struct Model {
     host: SocketFacts,
-    sockets: BTreeMap<i64, Watched>,
+    sockets: BTreeMap<i64, SocketView>,
     chosen: usize,
     frozen: Option<Option<Picture>>,
 }
@@ -51,7 +51,7 @@ impl Model {
         let host = self.host;
         self.sockets
             .entry(socket)
-            .or_insert_with(|| Watched::new(name.to_owned(), Live::new(host)))
+            .or_insert_with(|| SocketView::new(name.to_owned(), Live::new(host)))
             .push(row);
     }
 
@@ -209,7 +209,7 @@ impl Screen {
                     return Ok(());
                 }
                 *last = Some(now);
-                for picture in self.model.sockets.values().filter_map(Watched::picture) {
+                for picture in self.model.sockets.values().filter_map(SocketView::picture) {
                     output::print(&format!("{}\n", picture.line()))?;
                 }
             }
@@ -227,10 +227,7 @@ impl Drop for Screen {
 }
 
 fn cannot(what: &str, error: &io::Error) -> Failure {
-    Failure::new(
-        format!("cannot {what}: {error}"),
-        "remove --tui, or redirect the output for plain lines",
-    )
+    Failure::new(format!("cannot {what}: {error}"), "remove --tui, or redirect the output for plain lines")
 }
 
 /// What asks a process to end asks the view to leave first.

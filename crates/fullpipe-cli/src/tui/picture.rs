@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use fullpipe::Limit;
 use fullpipe::lab::trace::Row;
-use fullpipe::live::{Held, Live};
+use fullpipe::live::{CurrentLimit, Live};
 use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
 /// Rates that are remembered: as many as a wide terminal has columns.
@@ -77,7 +77,7 @@ impl Bar {
 }
 
 /// A socket that is watched.
-pub(crate) struct Watched {
+pub(crate) struct SocketView {
     name: String,
     live: Live,
     rates: VecDeque<Rate>,
@@ -85,7 +85,7 @@ pub(crate) struct Watched {
     since: Option<(Instant, Bytes)>,
 }
 
-impl Watched {
+impl SocketView {
     pub(crate) fn new(name: String, live: Live) -> Self {
         Self { name, live, rates: VecDeque::new(), since: None }
     }
@@ -153,7 +153,7 @@ pub(crate) struct Picture {
     pub(crate) min_rtt: Option<Duration>,
     pub(crate) notsent: Bytes,
     pub(crate) retransmits: u64,
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<CurrentLimit>,
 }
 
 impl Picture {

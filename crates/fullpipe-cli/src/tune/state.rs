@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use fullpipe::tune::{
-    self, Applied, Drift, Override, Phase, RouteChange, SettingChange, StatusReport, TakenBack,
+    self, AppliedChanges, Drift, Override, Phase, RouteChange, SettingChange, StatusReport, TakenBack,
 };
 
 use super::{place, settled};
@@ -24,7 +24,7 @@ pub(super) fn options(place: &PlaceArgs) -> String {
     text
 }
 
-pub(super) fn applied_text(applied: &Applied, place: &PlaceArgs) -> String {
+pub(super) fn applied_text(applied: &AppliedChanges, place: &PlaceArgs) -> String {
     let mut text = "\nApplied, and read back:\n".to_owned();
     for SettingChange { key, former, value } in &applied.settings {
         let _ = writeln!(text, "  {key} = {value} (was {former})");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use fullpipe::tune::{Applied, Verdict, Verified, rollback};
+use fullpipe::tune::{AppliedChanges, Verdict, VerifyResult, rollback};
 use fullpipe::units::Rate;
 
 use super::Doing;
@@ -12,15 +12,15 @@ use super::state::{options, taken_back_text};
 use crate::failure::{EXPECTATION, Failure};
 use crate::output;
 
-pub(super) fn code(verified: &Verified) -> ExitCode {
+pub(super) fn code(verified: &VerifyResult) -> ExitCode {
     if is_gain(verified) { ExitCode::SUCCESS } else { ExitCode::from(EXPECTATION) }
 }
 
-pub(super) fn is_gain(verified: &Verified) -> bool {
+pub(super) fn is_gain(verified: &VerifyResult) -> bool {
     verified.verdict == Verdict::Gain
 }
 
-pub(super) fn text(verified: &Verified) -> String {
+pub(super) fn text(verified: &VerifyResult) -> String {
     let list = |rates: &[u64]| {
         rates.iter().map(|rate| Rate::from_bps(*rate).to_string()).collect::<Vec<_>>().join(", ")
     };
@@ -31,7 +31,7 @@ pub(super) fn text(verified: &Verified) -> String {
 }
 /// Without a gain there is no reason to keep what was applied. Somebody at a terminal is asked whether to take it back now; else, and without
 /// an answer, it ends as every trial does.
-pub(super) fn offer(doing: &Doing<'_>, applied: Option<&Applied>) -> Result<(), Failure> {
+pub(super) fn offer(doing: &Doing<'_>, applied: Option<&AppliedChanges>) -> Result<(), Failure> {
     let options = options(&doing.args.place);
     let left = applied.and_then(|applied| applied.revert_after);
     let by_itself = left.map(|left| format!("; by itself that happens in {left}")).unwrap_or_default();

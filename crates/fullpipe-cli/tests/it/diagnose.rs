@@ -182,7 +182,7 @@ fn what_cannot_be_used_gets_one_line_and_a_hint() {
             "a line slower than the log",
             log.as_bytes(),
             &["--rtt", "100ms", "--link", "1mbit"],
-            "line's 1 Mbit/s",
+            "link rate of 1 Mbit/s",
         ),
         (
             "a log for a dump",

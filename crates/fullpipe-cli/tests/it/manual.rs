@@ -21,7 +21,7 @@ fn every_help_has_an_example_and_the_exit_codes() {
         assert!(help.contains("Example") && help.contains(&example), "{help}");
         let codes = match command {
             // emu passes on what the command behind the path says.
-            "emu" => "\nExit codes:\n  that of ",
+            "emu" => "\nExit codes:\n  the exit code of ",
             // It is never done.
             "exporter" => "\nExit codes:\n  1  ",
             _ => "\nExit codes:\n  0  done\n",

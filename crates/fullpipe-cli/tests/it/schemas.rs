@@ -21,7 +21,7 @@ fn schemas() -> Vec<(&'static str, String)> {
         ("whatif", schema::<fullpipe::WhatIf>()),
         ("run", schema::<fullpipe::lab::results::Report>()),
         ("run-line", schema::<fullpipe::lab::results::Run>()),
-        ("iperf3-added", schema::<fullpipe::diagnosis::Added<Value>>()),
+        ("iperf3-added", schema::<fullpipe::diagnosis::Iperf3Additions<Value>>()),
     ];
     #[cfg(target_os = "linux")]
     schemas.extend([

@@ -101,7 +101,7 @@ fn point_seed_and_flow_are_chosen() {
     assert!(error.contains("no flow 1"), "{error}");
     let log = example("cross-border/cubic.iperf3.txt");
     let (error, _) = refusal(1, fullpipe(&["diagnose", &log, "--rtt", "210ms", "--flow", "1"]));
-    assert!(error.contains("choose in a trace"), "{error}");
+    assert!(error.contains("apply to traces"), "{error}");
 }
 
 /// What a tool that samples kernel sockets can write: nothing of path, truth or runs.
@@ -142,7 +142,7 @@ fn a_trace_that_cannot_be_used_is_refused() {
     let missing = columns(&text, |name| name != "sndbuf_bytes");
     let cases: [(&str, String, &str); 13] = [
         ("names only", names.clone(), "no rows"),
-        ("four rows", short, "no measurement"),
+        ("four rows", short, "too few for a measurement"),
         ("a column missing", missing, "the column sndbuf_bytes is missing"),
         ("time goes back", back, "does not advance"),
         ("a word for a number", field("cwnd_bytes", "large"), "line 32: cwnd_bytes does not read"),
@@ -156,7 +156,7 @@ fn a_trace_that_cannot_be_used_is_refused() {
         (
             "nothing moves",
             with(&idle.iter().map(String::as_str).take(3).collect::<Vec<_>>()),
-            "no measurement",
+            "too few for a measurement",
         ),
     ];
     for (name, input, part) in cases {

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::process::{folder, fullpipe, refusal};
 use fullpipe::lab::experiment::Experiment;
-use fullpipe::lab::results::{Run, Timed};
+use fullpipe::lab::results::{Run, TimedOutcome};
 use fullpipe::lab::scenario::Scenario;
 use fullpipe::lab::sim;
 use fullpipe::lab::validity::{LatenessQuantiles, Stalls, Validity};
@@ -38,7 +38,7 @@ fn line(label: &str, scenario: &Scenario, identified: bool, late: Duration) -> S
         cpu: 0.1,
         stalls: Stalls::default(),
     };
-    let timed = Timed { outcome: sim::run(scenario), wall_s: 0.0, validity: Some(validity) };
+    let timed = TimedOutcome { outcome: sim::run(scenario), wall_s: 0.0, validity: Some(validity) };
     let mut run = serde_json::to_value(Run::of(label.into(), scenario.seed, &timed)).expect("JSON");
     if identified {
         run["scenario"] = scenario.identity().into();
@@ -156,7 +156,7 @@ fn a_reader_may_leave() {
 fn situations_are_told_by_kept_runs() {
     let dir = folder("situations-kept");
     let text = CELLS
-        .replace("'small'", "'rwnd: a small one'")
+        .replace("'small'", "'rwnd: a small one'\nlimit = 'rwnd'")
         .replace("duration = '2s'", "duration = '2s'\nrepeat = 2");
     let file = write(&dir, "situations.toml", &text);
     let experiment = Experiment::from_toml(&text).expect("valid");
@@ -197,7 +197,7 @@ fn what_cannot_be_used_is_said() {
 
     let fixed = write(&dir, "fixed.toml", &CELLS.replace("sndbuf = '64KiB'", "sndbuf = { fixed = '64KiB' }"));
     let (error, hint) = refused(&[&fixed, "--out", &name]);
-    assert!(error.contains("'small'") && error.contains("own bounds"), "{error}");
+    assert!(error.contains("'small'") && error.contains("the application sets"), "{error}");
     assert!(hint.contains("fixed"), "{hint}");
 
     let situations = ["--situations", &file, "--out", &name];
@@ -212,6 +212,6 @@ fn what_cannot_be_used_is_said() {
     let (_, name) = out(&dir, &whole);
     let page = write(&dir, "page.md", "# No place\n");
     let (code, _, stderr) = fullpipe(&["--ladder", &file, "--out", &name, "--page", &page]);
-    assert!(code == 1 && stderr.contains("has no place for the table"), "{stderr}");
+    assert!(code == 1 && stderr.contains("has no marker for the table"), "{stderr}");
     refusal(2, fullpipe(&["--ladder", &file]));
 }

@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning};
 use super::queue::Queue;
-use super::swept::{Swept, Written, refuse};
+use super::swept::{Scalar, Sweep, refuse};
 use super::value::{
     Amount, App, BufferSize, Count, Delay, Loss, Mtu, Positive, Ratio, Segments, Value, WinScale,
 };
@@ -23,7 +23,7 @@ pub(super) struct ExperimentFile {
     pub(super) name: String,
     #[serde(default)]
     pub(super) description: String,
-    pub(super) duration: Swept<Duration>,
+    pub(super) duration: Sweep<Duration>,
     #[serde(default = "one")]
     pub(super) repeat: u64,
     #[serde(default = "one")]
@@ -50,7 +50,7 @@ pub(super) struct Single<T>(pub(super) T);
 
 impl<'de, T: Value> Deserialize<'de> for Single<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Written::deserialize(deserializer)?;
+        let written = Scalar::deserialize(deserializer)?;
         T::read(&written.text).map(Self).map_err(|problem| refuse(&problem))
     }
 }
@@ -63,7 +63,7 @@ macro_rules! swept_table {
         #[derive(Clone, Debug, Default, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(super) struct $name {
-            $(pub(super) $field: Option<Swept<$value>>,)*
+            $(pub(super) $field: Option<Sweep<$value>>,)*
             $($(#[serde(default)] pub(super) $own: $own_type,)*)?
         }
 
@@ -71,7 +71,7 @@ macro_rules! swept_table {
             /// This table with what `over` sets instead.
             pub(super) fn overlaid(&self, over: &Self) -> Self {
                 Self {
-                    $($field: over.$field.as_ref().map(Swept::varied).or_else(|| self.$field.clone()),)*
+                    $($field: over.$field.as_ref().map(Sweep::varied).or_else(|| self.$field.clone()),)*
                     $($($own: self.$own.overlaid(&over.$own),)*)?
                 }
             }
@@ -139,7 +139,7 @@ impl PathFile {
     /// The traces that it names.
     pub(super) fn traces(&self) -> impl Iterator<Item = &str> {
         let rates = [&self.rate, &self.forward.rate, &self.backward.rate];
-        rates.into_iter().flatten().flat_map(Swept::values).filter_map(|rate| match rate {
+        rates.into_iter().flatten().flat_map(Sweep::values).filter_map(|rate| match rate {
             LinkRate::Trace(name) => Some(name.as_str()),
             LinkRate::Constant(_) => None,
         })
@@ -170,21 +170,21 @@ pub(super) struct SampleFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectFile {
     #[serde(default, rename = "where")]
-    pub(super) conditions: BTreeMap<String, Written>,
-    pub(super) metric: Named<Metric>,
-    pub(super) min: Option<Written>,
-    pub(super) max: Option<Written>,
+    pub(super) conditions: BTreeMap<String, Scalar>,
+    pub(super) metric: Keyword<Metric>,
+    pub(super) min: Option<Scalar>,
+    pub(super) max: Option<Scalar>,
     #[serde(default)]
-    pub(super) over: Named<Over>,
-    pub(super) kernel: Option<Written>,
-    pub(super) published: Option<Written>,
+    pub(super) over: Keyword<Over>,
+    pub(super) kernel: Option<Scalar>,
+    pub(super) published: Option<Scalar>,
 }
 
 /// A word from a fixed list.
 #[derive(Debug, Default)]
-pub(super) struct Named<T>(pub(super) T);
+pub(super) struct Keyword<T>(pub(super) T);
 
-impl<'de, T: std::str::FromStr<Err = MetricError>> Deserialize<'de> for Named<T> {
+impl<'de, T: std::str::FromStr<Err = MetricError>> Deserialize<'de> for Keyword<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?
             .parse()

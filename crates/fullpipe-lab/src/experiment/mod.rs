@@ -158,7 +158,9 @@ impl Experiment {
     /// # Errors
     /// One line on what is wrong and where, and a hint on what to write instead.
     pub fn from_toml(text: &str) -> Result<Self, ExperimentError> {
-        Self::from_toml_with(text, &|name| Err(format!("cannot read the trace '{name}' without the experiment's folder")))
+        Self::from_toml_with(text, &|name| {
+            Err(format!("cannot read the trace '{name}' without the experiment's folder"))
+        })
     }
 
     /// Reads an experiment; `load` gives the text of a file that it names, relative to its own, or says in a line why it
@@ -235,7 +237,7 @@ impl Experiment {
 
 fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, ExperimentError> {
     let metric = file.metric.0;
-    let bound = |written: Option<swept::Written>| written.map(|w| metric.read_bound(&w.text)).transpose();
+    let bound = |written: Option<swept::Scalar>| written.map(|w| metric.read_bound(&w.text)).transpose();
     let (min, max) = (bound(file.min)?, bound(file.max)?);
     match (min, max) {
         (None, None) => {
@@ -264,7 +266,7 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
             format!("points are {}{}", labels.join(", "), if points.len() > 4 { ", …" } else { "" }),
         ));
     }
-    let text = |written: Option<swept::Written>| written.map(|written| written.text);
+    let text = |written: Option<swept::Scalar>| written.map(|written| written.text);
     let (kernel, published) = (text(file.kernel), text(file.published));
     Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points: matching })
 }

@@ -9,7 +9,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use super::file::{DirectionFile, ExperimentFile, FlowFile, HostFile, LimiterFile, PathFile, PointFile};
 use super::impairments::{Aggregation, Detour, JitterSpec, LinkRate, Share, Thinning, Traces};
 use super::queue::Queue;
-use super::swept::{Choice, Picker, Swept};
+use super::swept::{Choice, Picker, Sweep};
 use super::value::{Amount, App, BufferSize, Loss, Value};
 use super::{ExperimentError, Point};
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
@@ -131,7 +131,7 @@ fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, S
 fn scenario(
     tables: &Tables<'_>,
     traces: &Traces,
-    duration: &Swept<Duration>,
+    duration: &Sweep<Duration>,
     sample_every: Duration,
     picker: &mut Picker,
 ) -> Result<Scenario, ExperimentError> {
@@ -305,7 +305,7 @@ fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker) -> Option<Limi
 }
 
 fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction {
-    fn pick<T: Clone>(picker: &mut Picker, name: &str, key: &str, field: Option<&Swept<T>>) -> Option<T> {
+    fn pick<T: Clone>(picker: &mut Picker, name: &str, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
         picker.pick(&format!("{name}.{key}"), field)
     }
     Direction {

@@ -18,20 +18,20 @@ pub(super) fn refuse<E: de::Error>(problem: &ExperimentError) -> E {
 
 /// All values of one field, as written and as read.
 #[derive(Clone, Debug)]
-pub(super) struct Swept<T> {
+pub(super) struct Sweep<T> {
     values: Vec<(String, T)>,
     /// Differs between points, so that it belongs into their label.
     varied: bool,
 }
 
-impl<T> Swept<T> {
+impl<T> Sweep<T> {
     /// All values, in the order of the file.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.values.iter().map(|(_, value)| value)
     }
 }
 
-impl<T: Clone> Swept<T> {
+impl<T: Clone> Sweep<T> {
     /// The same values, set by a `[[point]]`.
     pub(super) fn varied(&self) -> Self {
         Self { values: self.values.clone(), varied: true }
@@ -77,7 +77,7 @@ impl Picker {
     }
 
     /// The value of `field` at this point; `None` for a field that was not given.
-    pub(super) fn pick<T: Clone>(&mut self, key: &str, field: Option<&Swept<T>>) -> Option<T> {
+    pub(super) fn pick<T: Clone>(&mut self, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
         let field = field?;
         let len = field.values.len() as u64;
         let digit = match &mut self.position {
@@ -101,12 +101,12 @@ impl Picker {
 
 /// A scalar of any type as the text it was written as.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct Scalar {
     pub(super) text: String,
     is_text: bool,
 }
 
-impl Written {
+impl Scalar {
     fn text(text: String) -> Self {
         Self { text, is_text: true }
     }
@@ -121,30 +121,30 @@ impl Written {
     }
 }
 
-impl<'de> Deserialize<'de> for Written {
+impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct WrittenVisitor;
         impl<'de> Visitor<'de> for WrittenVisitor {
-            type Value = Written;
+            type Value = Scalar;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a text or a number")
             }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Written, E> {
-                Ok(Written { text: text.trim().into(), is_text: true })
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Scalar, E> {
+                Ok(Scalar { text: text.trim().into(), is_text: true })
             }
-            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Written, E> {
-                Ok(Written { text: value.to_string(), is_text: false })
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<Scalar, E> {
+                Ok(Scalar { text: value.to_string(), is_text: false })
             }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Written, E> {
-                Ok(Written { text: value.to_string(), is_text: false })
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Scalar, E> {
+                Ok(Scalar { text: value.to_string(), is_text: false })
             }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Written, E> {
-                Ok(Written { text: value.to_string(), is_text: false })
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Scalar, E> {
+                Ok(Scalar { text: value.to_string(), is_text: false })
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Written, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar, A::Error> {
                 match map.next_entry::<String, Self::Value>()? {
                     Some((key, written)) if key == "fixed" && written.is_text => {
-                        Ok(Written { text: format!("fixed:{}", written.text), is_text: true })
+                        Ok(Scalar { text: format!("fixed:{}", written.text), is_text: true })
                     }
                     _ => Err(de::Error::invalid_type(de::Unexpected::Map, &self)),
                 }
@@ -156,30 +156,30 @@ impl<'de> Deserialize<'de> for Written {
 
 /// What a file says of a field, whatever the field's type. (A visitor for each of two dozen types was half of this crate to compile.)
 enum Said {
-    One(Written),
+    One(Scalar),
     List(Vec<Self>),
-    Table(BTreeMap<String, Written>),
+    Table(BTreeMap<String, Scalar>),
 }
 
 /// Reads what a file says, and has each value checked where it stands, so that the message points there.
 #[derive(Clone, Copy)]
-struct Checked(fn(&Written) -> Result<(), ExperimentError>);
+struct ValueReader(fn(&Scalar) -> Result<(), ExperimentError>);
 
-impl Checked {
-    fn one<E: de::Error>(self, written: Written) -> Result<Said, E> {
+impl ValueReader {
+    fn one<E: de::Error>(self, written: Scalar) -> Result<Said, E> {
         (self.0)(&written).map_err(|problem| refuse(&problem))?;
         Ok(Said::One(written))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Checked {
+impl<'de> DeserializeSeed<'de> for ValueReader {
     type Value = Said;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Said, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Checked {
+impl<'de> Visitor<'de> for ValueReader {
     type Value = Said;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,19 +187,19 @@ impl<'de> Visitor<'de> for Checked {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Said, E> {
-        self.one(Written::text(text.trim().into()))
+        self.one(Scalar::text(text.trim().into()))
     }
 
     fn visit_bool<E: de::Error>(self, value: bool) -> Result<Said, E> {
-        self.one(Written { text: value.to_string(), is_text: false })
+        self.one(Scalar { text: value.to_string(), is_text: false })
     }
 
     fn visit_i64<E: de::Error>(self, value: i64) -> Result<Said, E> {
-        self.one(Written { text: value.to_string(), is_text: false })
+        self.one(Scalar { text: value.to_string(), is_text: false })
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Said, E> {
-        self.one(Written { text: value.to_string(), is_text: false })
+        self.one(Scalar { text: value.to_string(), is_text: false })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Said, A::Error> {
@@ -212,7 +212,7 @@ impl<'de> Visitor<'de> for Checked {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Said, A::Error> {
         let mut entries = BTreeMap::new();
-        while let Some((key, written)) = map.next_entry::<String, Written>()? {
+        while let Some((key, written)) = map.next_entry::<String, Scalar>()? {
             entries.insert(key, written);
         }
         Ok(Said::Table(entries))
@@ -221,8 +221,8 @@ impl<'de> Visitor<'de> for Checked {
 
 /// What of that is a value of its own.
 enum Piece {
-    One(Written),
-    Range { from: Written, to: Written, steps: String },
+    One(Scalar),
+    Range { from: Scalar, to: Scalar, steps: String },
 }
 
 /// How the values of a type may be written: the constants of [`Value`].
@@ -254,12 +254,12 @@ impl Form {
         elements.into_iter().map(piece).collect()
     }
 
-    fn of_table(&self, mut entries: BTreeMap<String, Written>) -> Result<Piece, ExperimentError> {
+    fn of_table(&self, mut entries: BTreeMap<String, Scalar>) -> Result<Piece, ExperimentError> {
         if self.fixed
             && entries.len() == 1
             && let Some(size) = entries.remove("fixed")
         {
-            return Ok(Piece::One(Written { text: format!("fixed:{}", size.text), ..size }));
+            return Ok(Piece::One(Scalar { text: format!("fixed:{}", size.text), ..size }));
         }
         let ranged = entries.keys().any(|key| ["from", "steps", "to"].contains(&key.as_str()));
         if !self.keys.is_empty() && !ranged {
@@ -270,7 +270,7 @@ impl Form {
                 let hint = format!("allowed here: {}", self.keys.join(", "));
                 return Err(ExperimentError::new(format!("unknown key '{key}'"), hint));
             }
-            return Ok(Piece::One(Written::text(text)));
+            return Ok(Piece::One(Scalar::text(text)));
         }
         let keys: Vec<_> = entries.keys().map(String::as_str).collect();
         if let Some(others) = self.table
@@ -278,7 +278,7 @@ impl Form {
             && let Some(rate) = entries.get("rate")
         {
             let words = entries.get(other).map_or("", |written| &written.text);
-            return Ok(Piece::One(Written::text(format!("{}:{other}={words}", rate.text))));
+            return Ok(Piece::One(Scalar::text(format!("{}:{other}={words}", rate.text))));
         }
         if let (3, Some(from), Some(to), Some(steps)) =
             (entries.len(), entries.remove("from"), entries.remove("to"), entries.remove("steps"))
@@ -292,7 +292,7 @@ impl Form {
     }
 }
 
-impl<T: Value> Swept<T> {
+impl<T: Value> Sweep<T> {
     fn of(said: Said) -> Result<Self, ExperimentError> {
         let mut values = Vec::new();
         for piece in Form::of::<T>().pieces(said)? {
@@ -305,9 +305,9 @@ impl<T: Value> Swept<T> {
     }
 }
 
-impl<'de, T: Value> Deserialize<'de> for Swept<T> {
+impl<'de, T: Value> Deserialize<'de> for Sweep<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let said = Checked(|written| written.clone().read::<T>().map(drop)).deserialize(deserializer)?;
+        let said = ValueReader(|written| written.clone().read::<T>().map(drop)).deserialize(deserializer)?;
         Self::of(said).map_err(|problem| refuse(&problem))
     }
 }

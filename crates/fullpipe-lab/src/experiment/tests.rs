@@ -349,7 +349,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             f(PATH, "", "cc = ['cubic', 'bbr1']\nslow_start = 'hystart++'", ""),
-            "point 'cc=bbr1': slow_start is for reno and cubic; bbr1 has its own",
+            "point 'cc=bbr1': slow_start applies to reno and cubic; bbr1 has its own",
             "remove slow_start for the others",
         ),
         (
@@ -385,7 +385,7 @@ fn mistakes_are_named_in_one_line() {
         (f(PATH, "", "count = 2", ""), "a [[flow]] has no cc", "add cc = \"cubic\""),
         (
             f(PATH, "", "cc = ['reno', 'reno']", ""),
-            "point 'cc=reno' comes up twice",
+            "point 'cc=reno' is defined twice",
             "give each [[point]] its own name, and list no value twice",
         ),
         (
@@ -429,7 +429,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             expect("metric = 'goodput_bps'"),
-            "line 10, column 1: nothing is expected of goodput_bps",
+            "line 10, column 1: [[expect]] of goodput_bps has no bound",
             "add min, max or both",
         ),
         (
@@ -439,7 +439,7 @@ fn mistakes_are_named_in_one_line() {
         ),
         (
             expect("metric = 'utilisation'\nmin = 0.9\nwhere = { speed = 'high' }"),
-            "line 10, column 1: 'speed' is no field of a point",
+            "line 10, column 1: 'speed' is not a field of a point",
             "use a field of path, host or flow, such as loss, forward.rate, sndbuf or cc, or point for its name",
         ),
         (

@@ -16,7 +16,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
-use fullpipe_iperf3::document::{Asked, Connected, End, Endpoint, Interval, Start, TestStart, Timestamp};
+use fullpipe_iperf3::document::{
+    DataConnection, End, Endpoint, Interval, Start, TestSettings, TestStart, Timestamp,
+};
 use fullpipe_iperf3::params::UDP_BLOCK_MOST;
 use fullpipe_iperf3::results::{Cpu, ServerOutput};
 use fullpipe_iperf3::streams::{self, Direction};
@@ -30,7 +32,7 @@ use self::dialog::{Dialog, Fault};
 use super::control::Broken;
 use super::meter::Meter;
 use super::options;
-use super::place::Place;
+use super::place::ServerAddress;
 use super::stream::{Budget, Sending};
 use super::sums;
 use super::wait::{Waited, wait};
@@ -56,7 +58,7 @@ const HELLOS: u32 = 10;
 #[derive(Clone, Debug)]
 pub struct Client {
     /// The server.
-    pub place: Place,
+    pub place: ServerAddress,
     /// The test.
     pub params: Params,
     /// Time between two reports; zero for none but that of the whole.
@@ -252,7 +254,7 @@ impl<'a> Test<'a> {
     /// What is known before data flows.
     fn started(&self) -> Result<Start, Fault> {
         let sockets: Vec<&Socket> = self.sockets.iter().map(|(_, _, socket)| socket).collect();
-        let Place { host, port, .. } = &self.client.place;
+        let ServerAddress { host, port, .. } = &self.client.place;
         let start = known(&self.params, &sockets, self.control.socket(), self.client.interval)?;
         Ok(Start {
             connecting_to: Some(Endpoint { host: host.clone(), port: *port }),
@@ -394,7 +396,7 @@ pub(super) fn known(
         timestamp: Some(Timestamp::new(crate::clock::since_1970())),
         tcp_mss: params.mss.filter(|_| tcp),
         tcp_mss_default: mss.filter(|_| tcp && params.mss.is_none()),
-        asked: Some(Asked {
+        asked: Some(TestSettings {
             target_bitrate: params.rate.unwrap_or(Rate::ZERO),
             fq_rate: params.fq_rate.unwrap_or(Rate::ZERO),
             sock_bufsize: params.window.unwrap_or_default(),
@@ -509,14 +511,14 @@ fn shortest_rtt(socket: &Socket) -> Option<Duration> {
     told.min_rtt.into_iter().chain(told.srtt).min()
 }
 
-fn connected(socket: &Socket) -> Result<Connected, Error> {
+fn connected(socket: &Socket) -> Result<DataConnection, Error> {
     let own = socket.local_addr().doing("read a socket's address")?.as_socket();
     let peer = socket.peer_addr().doing("read a socket's peer")?.as_socket();
     // On a socket of both families an IPv4 address is one of IPv6 that holds it.
     let host =
         |address: Option<SocketAddr>| address.map_or_else(String::new, |a| a.ip().to_canonical().to_string());
     let port = |address: Option<SocketAddr>| address.map_or(0, |a| a.port());
-    Ok(Connected {
+    Ok(DataConnection {
         socket: socket.as_raw_fd(),
         local_host: host(own),
         local_port: port(own),

@@ -41,7 +41,7 @@ pub(crate) struct Meter {
     /// Where the present part of the test, the warm-up or what counts, has begun.
     base: Reading,
     last: Reading,
-    seen: Seen,
+    seen: SocketExtremes,
 }
 
 /// The counters at one moment.
@@ -56,7 +56,7 @@ struct Reading {
 
 /// What the socket told at the ends of reports.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct SocketExtremes {
     extremes: Extremes,
     rtt_sum: Duration,
     reports: u64,
@@ -83,7 +83,18 @@ impl Meter {
         let cc = congestion_control(stream.socket()).and_then(|name| name.parse().ok());
         let paced = params.fq_rate.is_some() || cc.is_some_and(Algorithm::is_rate_based);
         let (protocol, base) = (params.protocol, Reading { at: clock.now(), ..Reading::default() });
-        Ok(Self { id, number, sends, stream, protocol, cc, paced, base, last: base, seen: Seen::default() })
+        Ok(Self {
+            id,
+            number,
+            sends,
+            stream,
+            protocol,
+            cc,
+            paced,
+            base,
+            last: base,
+            seen: SocketExtremes::default(),
+        })
     }
 
     /// What the socket tells now as a row of flow `flow`; nothing of a stream that only reads, or of datagrams.
@@ -110,7 +121,7 @@ impl Meter {
     pub(crate) fn restart(&mut self, now: Instant) {
         self.base = self.read(now);
         self.last = self.base;
-        self.seen = Seen::default();
+        self.seen = SocketExtremes::default();
         self.stream.omitted();
     }
 
@@ -183,7 +194,7 @@ impl Meter {
         let info = tcp_info::sender(fd, self.paced).ok()?;
         let details = tcp_info::details(fd).unwrap_or_default();
         let rtt = info.srtt.unwrap_or_default();
-        let Seen { extremes, rtt_sum, reports } = &mut self.seen;
+        let SocketExtremes { extremes, rtt_sum, reports } = &mut self.seen;
         extremes.cwnd = extremes.cwnd.max(info.cwnd);
         extremes.wnd = extremes.wnd.max(info.rwnd);
         extremes.max_rtt = extremes.max_rtt.max(rtt);

@@ -26,7 +26,7 @@ pub enum Family {
 
 /// Where a server is, and how to get there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServerAddress {
     /// Name or address.
     pub host: String,
     /// Port.
@@ -39,7 +39,7 @@ pub struct Place {
     pub connect_timeout: Option<Duration>,
 }
 
-impl Place {
+impl ServerAddress {
     /// The server that `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT` means, on iperf3's port where none is named.
     ///
     /// # Errors

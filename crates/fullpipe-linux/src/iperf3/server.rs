@@ -13,16 +13,16 @@
 //!
 //! | file | concept |
 //! |---|---|
-//! | `strangers` | connections that have not said which test they belong to |
+//! | `pending` | connections that have not said which test they belong to |
 //! | `register` | which tests run, and who may begin another |
 //! | `hello` | the UDP port, and a connected socket for each stream |
 //! | `session` | the conversation of one test |
 //! | `control` | its control connection, each read within its time |
 
 mod hello;
+mod pending;
 mod register;
 mod session;
-mod strangers;
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -45,8 +45,8 @@ use crate::poll::{Alarm, Bell, Poll, Stop};
 
 use super::Family;
 use hello::Hello;
+use pending::Pending;
 use register::Register;
-use strangers::Strangers;
 
 /// What a server is told.
 #[derive(Clone, Debug)]
@@ -115,12 +115,12 @@ pub enum Said {
         why: String,
     },
     /// Of a test.
-    Test(Tag, Told),
+    Test(Tag, ServerEvent),
 }
 
 /// What is told of a test, in this order.
 #[derive(Debug)]
-pub enum Told {
+pub enum ServerEvent {
     /// A client has come, and asks for this.
     Accepted(Box<Params>),
     /// Its streams are connected, and data flows.
@@ -232,21 +232,21 @@ impl<'a> Server<'a> {
         poll.watch(self.hello.as_fd(), UDP)?;
         poll.watch(self.bell.as_fd(), BELL)?;
         let port = bound_port(&self.listener)?;
-        let mut strangers: Strangers<Socket> = Strangers::new();
+        let mut pending: Pending<Socket> = Pending::new();
         let (mut next, mut number) = (FIRST_STRANGER, 1);
         let mut happened = Vec::new();
         self.audience.hear(Said::Listening { port, number });
         loop {
-            alarm.set(&self.clock, strangers.next_due())?;
+            alarm.set(&self.clock, pending.next_due())?;
             poll.wait(&mut happened)?;
             for &event in &happened {
                 match event {
                     STOPPING => return Ok(()),
                     TIMER => {
                         // Closed without a word: there is nobody to tell.
-                        while strangers.overdue(self.clock.now()).is_some() {}
+                        while pending.overdue(self.clock.now()).is_some() {}
                     }
-                    TCP => self.accept(&poll, &mut strangers, &mut next)?,
+                    TCP => self.accept(&poll, &mut pending, &mut next)?,
                     UDP => self.answer_hellos(),
                     BELL => {
                         self.bell.quiet();
@@ -258,7 +258,7 @@ impl<'a> Server<'a> {
                         }
                     }
                     stranger => {
-                        let Some((socket, peer, cookie)) = self.listen_to(&mut strangers, stranger) else {
+                        let Some((socket, peer, cookie)) = self.listen_to(&mut pending, stranger) else {
                             continue;
                         };
                         poll.forget(socket.as_fd())?;
@@ -274,7 +274,7 @@ impl<'a> Server<'a> {
     }
 
     /// Takes in all connections that wait.
-    fn accept(&self, poll: &Poll, strangers: &mut Strangers<Socket>, next: &mut u64) -> Result<(), Error> {
+    fn accept(&self, poll: &Poll, pending: &mut Pending<Socket>, next: &mut u64) -> Result<(), Error> {
         loop {
             let (socket, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
@@ -289,33 +289,29 @@ impl<'a> Server<'a> {
             }
             poll.watch(socket.as_fd(), *next)?;
             // Closing a descriptor takes it out of the epoll too.
-            drop(strangers.came(*next, socket, peer, self.clock.now()));
+            drop(pending.came(*next, socket, peer, self.clock.now()));
             *next += 1;
         }
     }
 
     /// Reads from a stranger; its socket, once its cookie is whole.
-    fn listen_to(
-        &self,
-        strangers: &mut Strangers<Socket>,
-        number: u64,
-    ) -> Option<(Socket, SocketAddr, Cookie)> {
-        let stranger = strangers.get(number)?;
+    fn listen_to(&self, pending: &mut Pending<Socket>, number: u64) -> Option<(Socket, SocketAddr, Cookie)> {
+        let stranger = pending.get(number)?;
         let (mut socket, unsaid) = stranger.unsaid();
         let said = match socket.read(unsaid) {
             Ok(0) => {
-                strangers.remove(number);
+                pending.remove(number);
                 return None;
             }
             Ok(read) => stranger.said(read).map(Cookie::from_wire),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
             Err(_) => {
-                strangers.remove(number);
+                pending.remove(number);
                 return None;
             }
         };
         let cookie = said?;
-        let stranger = strangers.remove(number)?;
+        let stranger = pending.remove(number)?;
         match cookie {
             Ok(cookie) => {
                 let peer = stranger.connection.peer_addr().ok()?.as_socket()?;
@@ -362,7 +358,7 @@ impl<'a> Server<'a> {
         drop(tests);
         let session = move || {
             session::run(self, socket, cookie, tag);
-            self.audience.hear(Said::Test(tag, Told::Left));
+            self.audience.hear(Said::Test(tag, ServerEvent::Left));
             self.bell.ring();
         };
         let spawned = thread::Builder::new().name(format!("test {number}")).spawn_scoped(scope, session);
@@ -461,7 +457,7 @@ fn room_for_streams(tests: usize) -> Result<usize, Error> {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
     }
     let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
-    let aside = DESCRIPTORS_ASIDE + strangers::MOST + DESCRIPTORS_A_TEST.saturating_mul(tests);
+    let aside = DESCRIPTORS_ASIDE + pending::MOST + DESCRIPTORS_A_TEST.saturating_mul(tests);
     match descriptors.saturating_sub(aside).min(STREAMS_MOST) {
         0 => Err(Error::settings(
             format!("{descriptors} open files are too few for {tests} tests"),

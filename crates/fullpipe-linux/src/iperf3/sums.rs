@@ -14,15 +14,15 @@ struct Both {
     socket: i32,
     sender: bool,
     /// What the sending and the receiving end have counted, where they told.
-    sent: Option<Counted>,
-    received: Option<Counted>,
+    sent: Option<StreamSums>,
+    received: Option<StreamSums>,
     extremes: Extremes,
     /// Datagrams that came after a later one, as far as this end sees them arrive.
     out_of_order: u64,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Counted {
+struct StreamSums {
     amount: Amount,
     retransmits: Option<u64>,
     packets: u64,
@@ -30,7 +30,7 @@ struct Counted {
     jitter: Duration,
 }
 
-impl Counted {
+impl StreamSums {
     fn of(result: &StreamResult, length: Duration) -> Self {
         let Omitted { errors, packets } = result.omitted.unwrap_or_default();
         // Versions before 3.7 say no times: this end's are as good.
@@ -114,9 +114,9 @@ pub(crate) fn end(
 fn both(meter: &Meter, theirs: Option<&Results>) -> Both {
     let own = meter.result();
     let length = own.end.saturating_sub(own.start);
-    let ours = Some(Counted::of(&own, length));
+    let ours = Some(StreamSums::of(&own, length));
     let theirs = theirs.and_then(|theirs| theirs.streams.iter().find(|stream| stream.id == meter.id));
-    let theirs = theirs.map(|result| Counted::of(result, length));
+    let theirs = theirs.map(|result| StreamSums::of(result, length));
     let (sent, received) = if meter.sends { (ours, theirs) } else { (theirs, ours) };
     Both {
         socket: meter.number,
@@ -145,14 +145,14 @@ impl Both {
         }
         let extremes = Some(extremes);
         EndStream::Tcp {
-            sender: sent.map(|Counted { amount, retransmits, .. }| EndSender {
+            sender: sent.map(|StreamSums { amount, retransmits, .. }| EndSender {
                 socket,
                 amount,
                 retransmits,
                 extremes,
                 sender,
             }),
-            receiver: received.map(|Counted { amount, .. }| EndReceiver { socket, amount, sender }),
+            receiver: received.map(|StreamSums { amount, .. }| EndReceiver { socket, amount, sender }),
         }
     }
 }
@@ -168,18 +168,19 @@ struct Sums {
 impl Sums {
     fn of(streams: &[&Both], protocol: Protocol) -> Self {
         let sender = streams.iter().any(|both| both.sender);
-        let sent = Counted::sum(streams.iter().filter_map(|both| both.sent));
-        let received = Counted::sum(streams.iter().filter_map(|both| both.received));
-        let sum = |Counted { amount, retransmits, .. }, udp, sender| Sum { amount, retransmits, udp, sender };
+        let sent = StreamSums::sum(streams.iter().filter_map(|both| both.sent));
+        let received = StreamSums::sum(streams.iter().filter_map(|both| both.received));
+        let sum =
+            |StreamSums { amount, retransmits, .. }, udp, sender| Sum { amount, retransmits, udp, sender };
         if protocol == Protocol::Tcp {
             let received =
-                received.map(|received| sum(Counted { retransmits: None, ..received }, None, sender));
+                received.map(|received| sum(StreamSums { retransmits: None, ..received }, None, sender));
             return Self { udp: None, sent: sent.map(|sent| sum(sent, None, sender)), received };
         }
         // What a sender says of losses is that it knows of none.
-        let unheard = |sent: Counted| Datagrams::received(sent.packets, Heard::default());
-        let heard = |of: Counted, received: Counted| Datagrams::received(of.packets, received.heard());
-        let bare = |of: Counted| Counted { retransmits: None, ..of };
+        let unheard = |sent: StreamSums| Datagrams::received(sent.packets, Heard::default());
+        let heard = |of: StreamSums, received: StreamSums| Datagrams::received(of.packets, received.heard());
+        let bare = |of: StreamSums| StreamSums { retransmits: None, ..of };
         let whole = sent.or(received).map(|of| match received {
             Some(received) => sum(bare(of), Some(heard(of, received)), sender),
             None => sum(bare(of), Some(unheard(of)), sender),

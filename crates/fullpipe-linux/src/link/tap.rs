@@ -5,18 +5,18 @@
 
 use std::sync::mpsc::SyncSender;
 
-use fullpipe_lab::capture::{Captured, SNAPLEN};
+use fullpipe_lab::capture::{CapturedPacket, SNAPLEN};
 use fullpipe_path::Verdict;
 use fullpipe_units::Instant;
 
-use crate::packet::{Parsed, Segments, wire_headers};
+use crate::packet::{ParsedPacket, Segments, wire_headers};
 
 /// Packets that may wait to be written: about 16 MB, and more than a second of a gigabit.
 pub(crate) const WAITING: usize = 100_000;
 
 /// A packet on its way to the capture.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Noted {
+pub(crate) struct PacketNote {
     at: Instant,
     outbound: bool,
     headers: [u8; SNAPLEN],
@@ -25,17 +25,17 @@ pub(crate) struct Noted {
     verdict: Verdict,
 }
 
-impl Noted {
-    pub(crate) fn captured(&self) -> Captured<'_> {
+impl PacketNote {
+    pub(crate) fn captured(&self) -> CapturedPacket<'_> {
         let Self { at, outbound, len, verdict, .. } = *self;
-        Captured { at, outbound, headers: &self.headers[..self.kept], len, verdict }
+        CapturedPacket { at, outbound, headers: &self.headers[..self.kept], len, verdict }
     }
 }
 
 /// Notes packets of one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Tap {
-    pub(crate) to: SyncSender<Noted>,
+    pub(crate) to: SyncSender<PacketNote>,
     /// The direction leads away from the sending host.
     pub(crate) outbound: bool,
 }
@@ -46,7 +46,7 @@ impl Tap {
         &self,
         at: Instant,
         (virtio, packet): (&[u8], &[u8]),
-        parsed: &Parsed,
+        parsed: &ParsedPacket,
         segments: &Segments,
         index: u32,
         verdict: Verdict,
@@ -55,6 +55,6 @@ impl Tap {
         let kept = wire_headers((virtio, packet), parsed, segments, index, &mut headers);
         let len = (parsed.headers + segments.payload(index).1) as u32;
         // Nobody receives any more when the run has failed, which is told elsewhere.
-        let _ = self.to.send(Noted { at, outbound: self.outbound, headers, kept, len, verdict });
+        let _ = self.to.send(PacketNote { at, outbound: self.outbound, headers, kept, len, verdict });
     }
 }

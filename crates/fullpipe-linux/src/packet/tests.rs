@@ -24,7 +24,7 @@ fn super_packet(payload: usize, size: u16, flags: u8) -> Vec<u8> {
     read
 }
 
-fn cut(read: &[u8]) -> (Parsed, Segments) {
+fn cut(read: &[u8]) -> (ParsedPacket, Segments) {
     let (virtio, packet) = read.split_at(VIRTIO_HEADER);
     let parsed = parse(packet);
     (parsed, Segments::of(virtio, packet, &parsed))

@@ -22,7 +22,7 @@ fn peer_of(stream: &TcpStream) -> Peer {
     Peer { address: Some(address.ip()), port: Some(address.port()) }
 }
 
-fn dump(peers: Vec<Peer>) -> Vec<Seen> {
+fn dump(peers: Vec<Peer>) -> Vec<SocketState> {
     let mut seen = Vec::new();
     let which = Which { peers, inodes: None };
     SockDiag::open().expect("sock_diag").dump(&which, &mut seen).expect("an answer");
@@ -96,7 +96,7 @@ fn the_kernel_filters() {
     let (a, _a) = connection("127.0.0.1");
     let (b, _b) = connection("127.0.0.1");
     let (c, _c) = connection("::1");
-    let ports = |seen: &[Seen]| {
+    let ports = |seen: &[SocketState]| {
         let mut ports: Vec<u16> = seen.iter().map(|socket| socket.id.remote.port()).collect();
         ports.sort_unstable();
         ports
@@ -216,7 +216,7 @@ fn a_thousand_sockets_at_ten_samples_a_second() {
     diag.dump(&which, &mut seen).expect("an answer");
     let ids: Vec<Id> = seen.iter().map(|socket| socket.id).collect();
     assert_eq!(ids.len(), ends.len());
-    let mut figure = |what: &str, work: &mut dyn FnMut(&mut SockDiag, &mut Vec<Seen>)| {
+    let mut figure = |what: &str, work: &mut dyn FnMut(&mut SockDiag, &mut Vec<SocketState>)| {
         let before = crate::clock::thread_cpu();
         for _ in 0..100 {
             work(&mut diag, &mut seen);

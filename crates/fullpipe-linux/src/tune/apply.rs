@@ -14,8 +14,8 @@ use super::files;
 use super::guard::{Attempt, Guard, attempt};
 use super::journal::{Generation, Phase, Setting, generations};
 use super::lock::{LOCK_WAIT, Lock, OVERDUE_WAIT, close_folder};
-use super::place::Place;
-use super::route::{Found, Metrics};
+use super::place::Target;
+use super::route::{Metrics, PeerRoute};
 use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
@@ -43,7 +43,7 @@ pub enum Step {
 
 /// What [`apply`] changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Applied {
+pub struct AppliedChanges {
     /// Settings.
     pub settings: Vec<SettingChange>,
     /// Routes to a peer alone.
@@ -96,12 +96,12 @@ pub(super) fn plain(value: &str) -> String {
 /// [`Kind::Rights`] before anything is changed when the process may not; [`Kind::Reverted`] when a change was begun
 /// and is taken back.
 pub fn apply(
-    place: &Place,
+    place: &Target,
     changes: &[Change],
     revert_after: Option<Duration>,
     guard: &Guard,
     watch: &mut dyn FnMut(Step),
-) -> Result<Option<Applied>, Error> {
+) -> Result<Option<AppliedChanges>, Error> {
     may(place, changes)?;
     let lock = lock(place)?;
     let before = generations(place)?;
@@ -153,7 +153,7 @@ pub fn apply(
             },
         });
     }
-    Ok(Some(Applied {
+    Ok(Some(AppliedChanges {
         settings: generation
             .settings
             .into_iter()
@@ -173,12 +173,12 @@ pub fn apply(
 ///
 /// # Errors
 /// Nothing is on trial, the process may not, or the trial was taken back meanwhile because it was overdue.
-pub fn confirm(place: &Place, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
+pub fn confirm(place: &Target, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
     let lock = lock(place)?;
     confirm_locked(place, &lock, watch).map_err(|error| lock.explain(error))
 }
 
-fn confirm_locked(place: &Place, lock: &Lock, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
+fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
     let mut all = generations(place)?;
     let Some(last) = all.last_mut().filter(|last| last.phase == Phase::Trial) else {
         return Err(Error::settings("nothing is on trial", "fullpipe tune status shows what there is"));
@@ -207,7 +207,11 @@ pub struct TakenBack {
 ///
 /// # Errors
 /// The process may not, or a value cannot be restored.
-pub fn rollback(place: &Place, force: bool, watch: &mut dyn FnMut(Step)) -> Result<Option<TakenBack>, Error> {
+pub fn rollback(
+    place: &Target,
+    force: bool,
+    watch: &mut dyn FnMut(Step),
+) -> Result<Option<TakenBack>, Error> {
     // Before the lock, which would create the folder.
     if generations(place)?.is_empty() && !place.state().exists() {
         return Ok(None);
@@ -224,7 +228,7 @@ pub fn rollback(place: &Place, force: bool, watch: &mut dyn FnMut(Step)) -> Resu
 ///
 /// # Errors
 /// A value cannot be restored, or the state cannot be locked.
-pub fn settle(place: &Place) -> Result<Vec<String>, Error> {
+pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     let due = |generation: &Generation| !generation.phase.is_whole() || generation.is_overdue(place);
     // An earlier version left the folder open to others. Who may not close it leaves it as it is.
     let _ = close_folder(place.state());
@@ -262,7 +266,7 @@ pub fn settle(place: &Place) -> Result<Vec<String>, Error> {
 
 /// Takes `generation` back. `earlier` are the ones before it.
 pub(super) fn revert(
-    place: &Place,
+    place: &Target,
     lock: &Lock,
     mut generation: Generation,
     earlier: &[Generation],
@@ -353,7 +357,7 @@ pub(super) fn revert(
 }
 
 /// Refuses what the process may not do, before anything is done.
-fn may(place: &Place, changes: &[Change]) -> Result<(), Error> {
+fn may(place: &Target, changes: &[Change]) -> Result<(), Error> {
     for change in changes {
         match change {
             Change::Setting { key, .. } => place.may_write(key).map_err(|error| match error.kind() {
@@ -390,12 +394,12 @@ fn may_administer() -> bool {
     set.map_or(geteuid().is_root(), |set| set >> CAP_NET_ADMIN & 1 == 1)
 }
 
-fn lock(place: &Place) -> Result<Lock, Error> {
+fn lock(place: &Target) -> Result<Lock, Error> {
     Lock::take(place, place.lock_wait()).map_err(|error| error.into_error(place))
 }
 
 /// What there is to do, and what is there now; what is as wanted is left out.
-fn collect(place: &Place, changes: &[Change], generation: &mut Generation) -> Result<(), Error> {
+fn collect(place: &Target, changes: &[Change], generation: &mut Generation) -> Result<(), Error> {
     let mut metrics: BTreeMap<IpAddr, Metrics> = BTreeMap::new();
     for change in changes {
         match change {
@@ -418,13 +422,13 @@ fn collect(place: &Place, changes: &[Change], generation: &mut Generation) -> Re
     }
     let netlink = Netlink::new()?;
     for (destination, wanted) in metrics {
-        generation.routes.extend(Found::to(&netlink, destination)?.step(&wanted));
+        generation.routes.extend(PeerRoute::to(&netlink, destination)?.step(&wanted));
     }
     Ok(())
 }
 
 /// Makes the changes of the last of `all`, and looks whether they are there.
-fn make(place: &Place, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Result<(), Error> {
+fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Result<(), Error> {
     let Some(generation) = all.last() else { return Ok(()) };
     files::write(lock, place.owned(), &file_text(all))
         .doing(format_args!("write {}", place.owned().display()))?;
@@ -466,7 +470,7 @@ fn make(place: &Place, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(St
 const HEADER: &str = "# Written by fullpipe tune. To take it back: fullpipe tune rollback";
 
 /// Our file as it is; nobody else's is taken for it.
-fn own_file(place: &Place) -> Result<Option<String>, Error> {
+fn own_file(place: &Target) -> Result<Option<String>, Error> {
     let found = files::read(place.owned()).doing(format_args!("read {}", place.owned().display()))?;
     match found {
         Some(text) if !text.starts_with(HEADER) => Err(Error::settings(

@@ -26,7 +26,7 @@ use super::apply::revert;
 use super::journal::{Generation, Phase, generations};
 use super::lock::{LOCK_WAIT, Lock, LockError, OVERDUE_WAIT};
 use super::log;
-use super::place::Place;
+use super::place::Target;
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 
@@ -90,7 +90,7 @@ impl Guard {
 ///
 /// # Errors
 /// It was started by something else, or a value cannot be restored: the journal then stays for the next command.
-pub fn watch(place: &Place, number: u64) -> Result<(), Error> {
+pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
     // An error means that it leads one already.
     let _ = setsid();
     let input = io::stdin().as_fd().try_clone_to_owned().doing("take over standard input")?;
@@ -105,7 +105,7 @@ pub fn watch(place: &Place, number: u64) -> Result<(), Error> {
 }
 
 /// Takes the generation back at its deadline unless somebody has confirmed it, and at once where it was not `done`.
-fn take_back_in_time(place: &Place, number: u64, done: bool) -> Result<(), Error> {
+fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Error> {
     let clock = Clock::starting_in(Duration::ZERO);
     while done && let Some(left) = wanted(place, number)?.map(|trial| trial.left(place).unwrap_or(LOOK)) {
         if left.is_zero() {
@@ -155,7 +155,7 @@ pub(super) enum Attempt {
 /// Waits for the lock, to take back the newest generation if that is `due`. An overdue trial waits for nobody: a `confirm` that still
 /// holds the lock is late, and fails at its next write.
 pub(super) fn attempt(
-    place: &Place,
+    place: &Target,
     wait: Duration,
     due: &dyn Fn(&Generation) -> bool,
 ) -> Result<Attempt, Error> {
@@ -181,7 +181,7 @@ pub(super) fn attempt(
 }
 
 /// The generation, while it is on trial.
-fn wanted(place: &Place, number: u64) -> Result<Option<Generation>, Error> {
+fn wanted(place: &Target, number: u64) -> Result<Option<Generation>, Error> {
     let found = generations(place)?.into_iter().find(|generation| generation.number == number);
     Ok(found.filter(|generation| generation.phase == Phase::Trial))
 }

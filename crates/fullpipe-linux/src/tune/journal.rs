@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::apply::no_rights;
 use super::files;
 use super::lock::Lock;
-use super::place::{Place, this_namespace};
+use super::place::{Target, this_namespace};
 use super::route::RouteStep;
 use crate::clock::{since_1970, since_boot};
 use crate::error::{Doing, Error};
@@ -73,7 +73,7 @@ pub(super) struct Generation {
 const SCHEMA: &str = "fullpipe.tune.state/1";
 
 impl Generation {
-    pub(super) fn new(place: &Place, number: u64, revert_after: Option<Duration>) -> Self {
+    pub(super) fn new(place: &Target, number: u64, revert_after: Option<Duration>) -> Self {
         Self {
             schema: SCHEMA.into(),
             number,
@@ -90,39 +90,39 @@ impl Generation {
 
     /// How long it still lasts; `None` without a deadline, zero when it is past. A trial does not outlive the run
     /// of the machine: a restart is what one tries when nothing else works any more.
-    pub(super) fn left(&self, place: &Place) -> Option<Duration> {
+    pub(super) fn left(&self, place: &Target) -> Option<Duration> {
         let deadline = self.deadline_boottime_ns?;
         let left = deadline.saturating_sub(since_boot().as_nanos());
         Some(if self.boot_id == place.boot() { Duration::from_nanos(left) } else { Duration::ZERO })
     }
 
     /// Whether it is on trial, and that is over.
-    pub(super) fn is_overdue(&self, place: &Place) -> bool {
+    pub(super) fn is_overdue(&self, place: &Target) -> bool {
         self.phase == Phase::Trial && self.left(place) == Some(Duration::ZERO)
     }
 
     /// Whether this kernel, in this namespace, is the one that was told.
-    pub(super) fn is_of_this_kernel(&self, place: &Place) -> bool {
+    pub(super) fn is_of_this_kernel(&self, place: &Target) -> bool {
         self.boot_id == place.boot() && self.namespace == this_namespace()
     }
 
-    pub(super) fn save(&self, place: &Place, lock: &Lock) -> Result<(), Error> {
+    pub(super) fn save(&self, place: &Target, lock: &Lock) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other);
         text.and_then(|text| files::write(lock, &path(place, self.number), &(text + "\n")))
             .doing(format_args!("keep what was before in {}", place.state().display()))
     }
 
-    pub(super) fn forget(&self, place: &Place, lock: &Lock) -> Result<(), Error> {
+    pub(super) fn forget(&self, place: &Target, lock: &Lock) -> Result<(), Error> {
         files::remove(lock, &path(place, self.number)).doing("remove the journal")
     }
 }
 
-fn path(place: &Place, number: u64) -> PathBuf {
+fn path(place: &Target, number: u64) -> PathBuf {
     place.state().join(format!("{number:04}.json"))
 }
 
 /// Every generation, the newest last.
-pub(super) fn generations(place: &Place) -> Result<Vec<Generation>, Error> {
+pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
     let mut found = Vec::new();
     let unreadable = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => {

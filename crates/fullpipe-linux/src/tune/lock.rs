@@ -27,7 +27,7 @@ use rustix::process::geteuid;
 use super::apply::no_rights;
 use super::files::{PRIVATE, UNDER_WAY, create_folder};
 use super::holder::{Holder, holders};
-use super::place::Place;
+use super::place::Target;
 use crate::clock::Clock;
 use crate::error::{Error, Kind};
 
@@ -83,7 +83,7 @@ impl From<rustix::io::Errno> for LockError {
 }
 
 impl LockError {
-    pub(super) fn into_error(self, place: &Place) -> Error {
+    pub(super) fn into_error(self, place: &Target) -> Error {
         let state = place.state().display();
         match self {
             Self::Busy(busy) => busy.into_error(),
@@ -135,14 +135,14 @@ impl Busy {
     }
 
     /// Makes a new lock possible: the one that is held is none any more. Its holder finds out before its next write.
-    pub(super) fn discard(&self, place: &Place) -> io::Result<()> {
+    pub(super) fn discard(&self, place: &Target) -> io::Result<()> {
         discard(place, &self.file)
     }
 }
 
 impl Lock {
     /// Takes the lock, and waits for it no longer than `wait`. What dead processes have left half-written is gone afterwards.
-    pub(super) fn take(place: &Place, wait: Duration) -> Result<Self, LockError> {
+    pub(super) fn take(place: &Target, wait: Duration) -> Result<Self, LockError> {
         let owner = close_folders(place)?;
         let trusted = [0, geteuid().as_raw(), owner];
         let path = place.state().join(LOCK);
@@ -205,7 +205,7 @@ impl Lock {
 
 /// Creates the folder of the state and those of ours above it, and closes to others what is there already; the owner of the
 /// innermost.
-pub(super) fn close_folders(place: &Place) -> io::Result<u32> {
+pub(super) fn close_folders(place: &Target) -> io::Result<u32> {
     let folders = place.state_folders();
     if let Some(above) = folders.first().and_then(|outermost| outermost.parent()) {
         create_folder(above)?;
@@ -262,7 +262,7 @@ fn is_named(path: &Path, file: &File) -> io::Result<bool> {
 }
 
 /// Removes the lock if it still is `file`. Whoever takes the lock next creates a new one.
-fn discard(place: &Place, file: &File) -> io::Result<()> {
+fn discard(place: &Target, file: &File) -> io::Result<()> {
     let path = place.state().join(REPLACE);
     let clock = Clock::starting_in(Duration::ZERO);
     let until = clock.now() + OVERDUE_WAIT;
@@ -288,7 +288,7 @@ fn discard(place: &Place, file: &File) -> io::Result<()> {
 
 /// Removes what dead processes have left half-written, and closes files of the state to others. Who may not leaves them as they
 /// are.
-fn clean(place: &Place) {
+fn clean(place: &Target) {
     for dir in [Some(place.state()), place.owned().parent()].into_iter().flatten() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(UNDER_WAY) {
@@ -311,11 +311,11 @@ mod tests {
 
     use super::*;
 
-    fn place(root: &Path) -> Place {
-        Place::inherited(Some(root), None).unwrap()
+    fn place(root: &Path) -> Target {
+        Target::inherited(Some(root), None).unwrap()
     }
 
-    fn take(place: &Place) -> Lock {
+    fn take(place: &Target) -> Lock {
         Lock::take(place, Duration::from_secs(60))
             .unwrap_or_else(|error| panic!("{}", error.into_error(place)))
     }

@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixDatagram;
 
-use super::place::Place;
+use super::place::Target;
 
 /// The socket of syslog and of systemd's journal.
 const SOCKET: &str = "dev/log";
@@ -10,7 +10,7 @@ const SOCKET: &str = "dev/log";
 const DAEMON_WARNING: u8 = 3 * 8 + 4;
 
 /// Sends one line. A host without syslog, or whose syslog does not take it at once, does without.
-pub(super) fn warn(place: &Place, text: &str) {
+pub(super) fn warn(place: &Target, text: &str) {
     let text = text.replace(char::is_control, " ");
     let line = format!("<{DAEMON_WARNING}>fullpipe[{}]: {text}", std::process::id());
     let Ok(socket) = UnixDatagram::unbound() else { return };

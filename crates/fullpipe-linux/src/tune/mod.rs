@@ -27,9 +27,11 @@ mod route;
 mod status;
 mod timer;
 
-pub use apply::{Applied, RouteChange, SettingChange, Step, TakenBack, apply, confirm, rollback, settle};
+pub use apply::{
+    AppliedChanges, RouteChange, SettingChange, Step, TakenBack, apply, confirm, rollback, settle,
+};
 pub use guard::{Guard, watch};
 pub use journal::Phase;
-pub use place::Place;
+pub use place::Target;
 pub use read::facts;
 pub use status::{Drift, State, Status, status};

@@ -19,7 +19,7 @@ const OWNED: &str = "90-fullpipe.conf";
 
 /// A host: this one, a network namespace of it, or a folder that looks like one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Target {
     /// What stands for `/`.
     root: PathBuf,
     /// Settings are files below `root` and no kernel's.
@@ -34,7 +34,7 @@ pub struct Place {
     lock_wait: Duration,
 }
 
-impl Place {
+impl Target {
     /// This host; with `netns` the network namespace of that name (`ip netns`) or path, which the calling thread
     /// enters for good; with `root` files are below that folder, and so are settings unless there is a namespace.
     ///

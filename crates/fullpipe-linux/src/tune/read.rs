@@ -7,8 +7,8 @@ use fullpipe_lab::host::{Device, HostFacts, Route};
 use fullpipe_units::Bytes;
 use rustix::system::uname;
 
-use super::place::Place;
-use super::route::Found;
+use super::place::Target;
+use super::route::PeerRoute;
 use crate::error::Error;
 use crate::netlink::Netlink;
 
@@ -16,7 +16,7 @@ use crate::netlink::Netlink;
 ///
 /// # Errors
 /// There is no route to `peer`.
-pub fn facts(place: &Place, keys: &[&str], peer: Option<IpAddr>) -> Result<HostFacts, Error> {
+pub fn facts(place: &Target, keys: &[&str], peer: Option<IpAddr>) -> Result<HostFacts, Error> {
     let setting = |key: &&str| Some(((*key).to_owned(), place.read(key).ok()?));
     let mut facts = HostFacts {
         memory: memory(place),
@@ -29,7 +29,7 @@ pub fn facts(place: &Place, keys: &[&str], peer: Option<IpAddr>) -> Result<HostF
     let netlink = Netlink::new()?;
     facts.devices = devices(&netlink).unwrap_or_default();
     if let Some(peer) = peer {
-        let found = Found::to(&netlink, peer)?;
+        let found = PeerRoute::to(&netlink, peer)?;
         let metrics = found.metrics();
         facts.route = Some(Route {
             destination: peer,
@@ -59,7 +59,7 @@ fn devices(netlink: &Netlink) -> Result<Vec<Device>, Error> {
     Ok(netlink.devices()?.into_iter().map(of).filter(|device| !device.qdisc.is_empty()).collect())
 }
 
-fn memory(place: &Place) -> Option<Bytes> {
+fn memory(place: &Target) -> Option<Bytes> {
     let text = fs::read_to_string(place.of_kernel("proc/meminfo")).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -67,7 +67,7 @@ fn memory(place: &Place) -> Option<Bytes> {
 }
 
 /// Modules of the running kernel that are called `tcp_` and something, as all congestion controls are.
-fn modules(place: &Place) -> Vec<String> {
+fn modules(place: &Target) -> Vec<String> {
     let release = uname();
     let Ok(release) = release.release().to_str() else { return Vec::new() };
     let list = place.of_kernel(&format!("lib/modules/{release}/modules.dep"));

@@ -38,7 +38,7 @@ pub(super) struct Metrics {
 }
 
 /// The route to a peer.
-pub(super) struct Found {
+pub(super) struct PeerRoute {
     message: RouteMessage,
     pub(super) device: String,
     destination: IpAddr,
@@ -49,7 +49,7 @@ pub(super) struct Found {
 /// What IPv6 gives a route of which nobody says how much it is preferred (`IP6_RT_PRIO_USER`).
 const METRIC_V6: u32 = 1024;
 
-impl Found {
+impl PeerRoute {
     pub(super) fn to(netlink: &Netlink, destination: IpAddr) -> Result<Self, Error> {
         let mut message = netlink.route_to(destination)?;
         message.header.flags &= RouteFlags::Onlink;
@@ -307,7 +307,7 @@ impl RouteStep {
 
     /// The route to the peer alone as it is now, for people; `None` where there is none.
     pub(super) fn present(&self, netlink: &Netlink) -> Option<String> {
-        let found = Found::to(netlink, self.destination).ok()?;
+        let found = PeerRoute::to(netlink, self.destination).ok()?;
         found.is_exact().then(|| found.text())
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::apply::{optional_seconds, plain};
 use super::journal::{Phase, generations};
-use super::place::Place;
+use super::place::Target;
 use crate::error::Error;
 use crate::netlink::Netlink;
 use fullpipe_units::Duration;
@@ -67,7 +67,7 @@ const FOLDERS: [&str; 5] =
 ///
 /// # Errors
 /// The journal cannot be understood.
-pub fn status(place: &Place) -> Result<Status, Error> {
+pub fn status(place: &Target) -> Result<Status, Error> {
     let netlink = if place.is_imitated() { None } else { Netlink::new().ok() };
     let states = generations(place)?.into_iter().map(|generation| {
         let left = generation.left(place);
@@ -90,7 +90,7 @@ pub fn status(place: &Place) -> Result<Status, Error> {
     Ok(Status { states: states.collect(), files: files(place), managers: managers(place) })
 }
 
-fn files(place: &Place) -> Vec<(String, String)> {
+fn files(place: &Target) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
     let mut files: Vec<PathBuf> = Vec::new();
     let mut add = |path: PathBuf| {
@@ -116,7 +116,7 @@ fn files(place: &Place) -> Vec<(String, String)> {
 }
 
 /// Programs that set such values, by what they are called, and files by which they would.
-fn managers(place: &Place) -> Vec<String> {
+fn managers(place: &Target) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(place.of_kernel("proc")).into_iter().flatten().flatten() {
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use fullpipe_units::Duration;
 
 use super::guard::Guard;
-use super::place::Place;
+use super::place::Target;
 
 /// The folder that is there when the service manager of a host is systemd (sd_booted(3)).
 const BOOTED: &str = "run/systemd/system";
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Has systemd end what is overdue after `after` and a little; the timer's name, or `None` where there is no systemd,
 /// or it will not. It is one more who takes back, and not the only one: nothing depends on it.
-pub(super) fn set(place: &Place, guard: &Guard, number: u64, after: Duration) -> Option<String> {
+pub(super) fn set(place: &Target, guard: &Guard, number: u64, after: Duration) -> Option<String> {
     if !place.is_lasting() || !place.below_root(BOOTED).is_dir() {
         return None;
     }

@@ -14,7 +14,9 @@ use std::time::Duration as Wait;
 use fullpipe_lab::host::Change;
 use fullpipe_linux::Error;
 use fullpipe_linux::namespace::Namespace;
-use fullpipe_linux::tune::{Guard, Phase, Place, TakenBack, apply, confirm, rollback, settle, status, watch};
+use fullpipe_linux::tune::{
+    Guard, Phase, TakenBack, Target, apply, confirm, rollback, settle, status, watch,
+};
 use fullpipe_units::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 
@@ -40,9 +42,9 @@ fn host(test: &str) -> PathBuf {
     root
 }
 
-fn place(root: &Path, in_namespace: bool) -> Place {
+fn place(root: &Path, in_namespace: bool) -> Target {
     let own = in_namespace.then_some("/proc/thread-self/ns/net");
-    Place::inherited(Some(root), own).unwrap()
+    Target::inherited(Some(root), own).unwrap()
 }
 
 fn changes(in_namespace: bool) -> Vec<Change> {

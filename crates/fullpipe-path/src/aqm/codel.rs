@@ -13,7 +13,7 @@
 use fullpipe_units::{Duration, Instant};
 
 use super::Ecn;
-use super::fifo::{Fifo, Waiting};
+use super::fifo::{Fifo, QueuedPacket};
 use crate::ledger::Ledger;
 use crate::packet::Verdict;
 
@@ -70,7 +70,7 @@ impl Codel {
         now: Instant,
         fifo: &mut Fifo<T>,
         ledger: &mut Ledger<T>,
-    ) -> Option<Waiting<T>> {
+    ) -> Option<QueuedPacket<T>> {
         let (mut head, mut ok_to_drop) = self.look(now, fifo);
         if self.dropping {
             self.dropping = ok_to_drop;
@@ -105,7 +105,7 @@ impl Codel {
     }
 
     /// The head of the queue, and whether the wait has been above the target for an interval (`dodequeue`).
-    fn look<T>(&mut self, now: Instant, fifo: &mut Fifo<T>) -> (Option<Waiting<T>>, bool) {
+    fn look<T>(&mut self, now: Instant, fifo: &mut Fifo<T>) -> (Option<QueuedPacket<T>>, bool) {
         let Some(head) = fifo.pop() else {
             self.first_above_time = None;
             return (None, false);
@@ -120,7 +120,7 @@ impl Codel {
     }
 
     /// The packet again if it was marked.
-    fn drop_or_mark<T>(&self, mut head: Waiting<T>, ledger: &mut Ledger<T>) -> Option<Waiting<T>> {
+    fn drop_or_mark<T>(&self, mut head: QueuedPacket<T>, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         if self.config.ecn && head.packet.ecn.is_capable() {
             head.packet.ecn = Ecn::Ce;
             ledger.counters.marked += 1;

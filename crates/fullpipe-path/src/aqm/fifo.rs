@@ -8,13 +8,13 @@ use crate::packet::PacketInfo;
 
 /// A packet that waits, and since when.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting<T> {
+pub(crate) struct QueuedPacket<T> {
     pub(crate) packet: PacketInfo,
     pub(crate) since: Instant,
     pub(crate) payload: T,
 }
 
-impl<T> Waiting<T> {
+impl<T> QueuedPacket<T> {
     /// How long it has waited: CoDel's sojourn time.
     pub(crate) fn sojourn(&self, now: Instant) -> Duration {
         now.saturating_since(self.since)
@@ -24,7 +24,7 @@ impl<T> Waiting<T> {
 /// First in, first out.
 #[derive(Clone, Debug)]
 pub(crate) struct Fifo<T> {
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<QueuedPacket<T>>,
     bytes: u64,
 }
 
@@ -35,12 +35,12 @@ impl<T> Default for Fifo<T> {
 }
 
 impl<T> Fifo<T> {
-    pub(crate) fn push(&mut self, waiting: Waiting<T>) {
+    pub(crate) fn push(&mut self, waiting: QueuedPacket<T>) {
         self.bytes += u64::from(waiting.packet.len);
         self.waiting.push_back(waiting);
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Waiting<T>> {
+    pub(crate) fn pop(&mut self) -> Option<QueuedPacket<T>> {
         let waiting = self.waiting.pop_front()?;
         self.bytes -= u64::from(waiting.packet.len);
         Some(waiting)

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use fullpipe_units::{Bytes, Draws, Instant};
 
 use super::codel::{Codel, CodelConfig};
-use super::fifo::{Fifo, Waiting};
+use super::fifo::{Fifo, QueuedPacket};
 use crate::ledger::Ledger;
 use crate::packet::Verdict;
 
@@ -87,7 +87,7 @@ impl<T> FqCodel<T> {
     }
 
     /// Takes a packet. When more than `limit` bytes wait, or too many packets, the longest queue loses some.
-    pub(super) fn enqueue(&mut self, waiting: Waiting<T>, limit: Bytes, ledger: &mut Ledger<T>) {
+    pub(super) fn enqueue(&mut self, waiting: QueuedPacket<T>, limit: Bytes, ledger: &mut Ledger<T>) {
         let number = (self.hash.at(waiting.packet.flow.into()) % self.lanes.len() as u64) as u32;
         let codel = self.config.codel;
         let lane = self.lanes[number as usize].get_or_insert_with(|| {
@@ -127,7 +127,7 @@ impl<T> FqCodel<T> {
     }
 
     /// Takes out the packet that is to be sent at `now`.
-    pub(super) fn dequeue(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<Waiting<T>> {
+    pub(super) fn dequeue(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         loop {
             let is_new = !self.new.is_empty();
             let list = if is_new { &mut self.new } else { &mut self.old };

@@ -18,7 +18,7 @@ mod red;
 use fullpipe_units::{Bytes, Duration, Ecn, Instant};
 
 pub use codel::CodelConfig;
-pub(crate) use fifo::Waiting;
+pub(crate) use fifo::QueuedPacket;
 pub use fq_codel::FqCodelConfig;
 pub use pie::PieConfig;
 pub use red::RedConfig;
@@ -125,7 +125,7 @@ impl<T> Queue<T> {
             Lanes::One(fifo, manager) => (fifo, manager),
             Lanes::Fair(fair) => {
                 let limit = if idle.is_some() { Bytes::MAX } else { limit };
-                fair.enqueue(Waiting { packet, since: now, payload }, limit, ledger);
+                fair.enqueue(QueuedPacket { packet, since: now, payload }, limit, ledger);
                 return Verdict::Accepted;
             }
         };
@@ -153,12 +153,12 @@ impl<T> Queue<T> {
             }
             Decision::Pass => {}
         }
-        fifo.push(Waiting { packet, since: now, payload });
+        fifo.push(QueuedPacket { packet, since: now, payload });
         Verdict::Accepted
     }
 
     /// Takes out the packet that is to be sent at `now`; `None` when there is none, or management dropped them all.
-    pub(crate) fn dequeue(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<Waiting<T>> {
+    pub(crate) fn dequeue(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         match &mut self.lanes {
             Lanes::Fair(fair) => fair.dequeue(now, ledger),
             Lanes::One(fifo, Manager::Codel(codel)) => codel.dequeue(now, fifo, ledger),

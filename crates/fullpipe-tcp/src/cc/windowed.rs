@@ -18,7 +18,7 @@
 
 /// A value and when it was seen.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen<V> {
+struct TimedValue<V> {
     at: u64,
     value: V,
 }
@@ -28,12 +28,12 @@ struct Seen<V> {
 pub(super) struct WindowedMax<V> {
     window: u64,
     /// Best, second and third, oldest first.
-    best: [Seen<V>; 3],
+    best: [TimedValue<V>; 3],
 }
 
 impl<V: Copy + Default + Ord> WindowedMax<V> {
     pub(super) fn new(window: u64) -> Self {
-        Self { window, best: [Seen::default(); 3] }
+        Self { window, best: [TimedValue::default(); 3] }
     }
 
     /// Makes the window this long from the next sample on.
@@ -48,7 +48,7 @@ impl<V: Copy + Default + Ord> WindowedMax<V> {
 
     /// Takes in a sample, not older than any before it.
     pub(super) fn update(&mut self, at: u64, value: V) {
-        let new = Seen { at, value };
+        let new = TimedValue { at, value };
         let [first, second, third] = &mut self.best;
         if value >= first.value || at - third.at > self.window {
             self.best = [new; 3];

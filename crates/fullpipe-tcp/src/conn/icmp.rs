@@ -12,35 +12,35 @@
 use fullpipe_units::Instant;
 
 use super::{Connection, Event, State};
-use crate::wire::{Complaint, SeqNum};
+use crate::wire::{IcmpError, SeqNum};
 
 impl Connection {
     /// Somebody on the way complains about the segment of this connection that begins at `quoted`. True if that is believed: only
     /// whoever sees our packets knows what is outstanding (RFC 5927 section 4.1).
-    pub fn on_icmp(&mut self, now: Instant, complaint: Complaint, quoted: SeqNum) -> bool {
+    pub fn on_icmp(&mut self, now: Instant, error: IcmpError, quoted: SeqNum) -> bool {
         if !self.is_outstanding(quoted) {
             return false;
         }
-        match complaint {
-            Complaint::TooBig(mtu) => {
+        match error {
+            IcmpError::TooBig(mtu) => {
                 self.lifecycle.state.carries_data() && self.sender.narrow_path(now, mtu)
             }
-            Complaint::Refused if self.lifecycle.state == State::SynSent => {
-                self.soft_error = Some(complaint);
+            IcmpError::Refused if self.lifecycle.state == State::SynSent => {
+                self.soft_error = Some(error);
                 self.end(now, Event::Aborted);
                 true
             }
-            Complaint::Unreachable | Complaint::Refused => {
-                self.soft_error = Some(complaint);
+            IcmpError::Unreachable | IcmpError::Refused => {
+                self.soft_error = Some(error);
                 self.events.add(Event::SoftError);
                 true
             }
         }
     }
 
-    /// The last complaint about a segment of this connection that made it no smaller: likely why it fails, if it does. Told by
+    /// The last error about a segment of this connection that made it no smaller: likely why it fails, if it does. Told by
     /// [`Event::SoftError`].
-    pub fn soft_error(&self) -> Option<Complaint> {
+    pub fn soft_error(&self) -> Option<IcmpError> {
         self.soft_error
     }
 

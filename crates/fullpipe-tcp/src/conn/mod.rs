@@ -64,7 +64,7 @@ use std::sync::Arc;
 use fullpipe_units::{Draws, Instant};
 
 use crate::tx::Transmit;
-use crate::wire::{Complaint, IpChoices};
+use crate::wire::{IcmpError, IpChoices};
 
 pub use carried::Accepted;
 use close::Lifecycle;
@@ -90,7 +90,7 @@ pub struct Connection {
     lifecycle: Lifecycle,
     events: Events,
     /// What was last heard of the path.
-    soft_error: Option<Complaint>,
+    soft_error: Option<IcmpError>,
 }
 
 impl Connection {

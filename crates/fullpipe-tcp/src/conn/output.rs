@@ -9,7 +9,7 @@ use super::{Connection, State, Transmit};
 use crate::SendLimit;
 use crate::cc::SentKind;
 use crate::recovery::scoreboard::RecordNo;
-use crate::tx::fresh::{Allowance, Held};
+use crate::tx::fresh::{Allowance, StopReason};
 
 impl Connection {
     /// There is nothing to ask [`Connection::poll_transmit`] for: a receiver between two ACKs.
@@ -138,8 +138,8 @@ impl Sender {
         let allowance = Allowance { cwnd: cwnd - inflight, at_once, rwnd, quantum, snd_una, mss };
         match self.fresh.next(&self.queue, allowance) {
             Ok(len) => Step::New { len },
-            Err(Held::Cwnd) => Step::Stop(self.window_limit()),
-            Err(Held::Limit(limit)) => Step::Stop(limit),
+            Err(StopReason::Cwnd) => Step::Stop(self.window_limit()),
+            Err(StopReason::Limit(limit)) => Step::Stop(limit),
         }
     }
 }

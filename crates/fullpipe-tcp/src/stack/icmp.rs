@@ -3,13 +3,13 @@
 use fullpipe_units::Instant;
 
 use super::{FourTuple, Stack};
-use crate::wire::{Checksums, IcmpError};
+use crate::wire::{Checksums, IcmpMessage};
 
 impl Stack {
     /// Takes a packet that is no TCP: an ICMP error message goes to the connection whose segment it quotes (RFC 9293 MUST-54).
     #[cold]
     pub(super) fn handle_icmp(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
-        match IcmpError::parse(bytes, checksums) {
+        match IcmpMessage::parse(bytes, checksums) {
             Ok(error) => {
                 let believed = error.is_some_and(|error| self.hear(now, &error));
                 let counter =
@@ -20,11 +20,11 @@ impl Stack {
         }
     }
 
-    fn hear(&mut self, now: Instant, error: &IcmpError) -> bool {
+    fn hear(&mut self, now: Instant, error: &IcmpMessage) -> bool {
         let tuple = FourTuple { local: error.from, remote: error.to };
         let Some(&slot) = self.by_tuple.get(&tuple) else { return false };
         let Some(entry) = self.slots[slot as usize].1.as_mut() else { return false };
-        let believed = entry.connection.on_icmp(now, error.complaint, error.seq);
+        let believed = entry.connection.on_icmp(now, error.error, error.seq);
         self.touched(slot);
         believed
     }

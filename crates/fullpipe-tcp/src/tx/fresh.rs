@@ -44,7 +44,7 @@ pub(crate) struct Allowance {
 
 /// Why no new data is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum StopReason {
     /// By the congestion window.
     Cwnd,
     /// By something that does not depend on congestion.
@@ -84,18 +84,18 @@ impl NewData {
 
     /// Length of the next new range, or what holds it back.
     #[inline(always)]
-    pub(crate) fn next(&self, queue: &SendQueue, allowance: Allowance) -> Result<u64, Held> {
+    pub(crate) fn next(&self, queue: &SendQueue, allowance: Allowance) -> Result<u64, StopReason> {
         let Allowance { cwnd, at_once, rwnd, quantum, snd_una, mss } = allowance;
         let unsent = self.unsent(queue);
         let short_outstanding = self.short_outstanding(snd_una);
         let last = queue.is_closed();
         let room = Room { unsent, cwnd: at_once, rwnd, quantum, short_outstanding, last };
         match build::next_length(room, mss) {
-            0 if rwnd < mss.min(unsent) => Err(Held::Limit(SendLimit::Rwnd)),
-            0 if cwnd < mss.min(unsent) => Err(Held::Cwnd),
+            0 if rwnd < mss.min(unsent) => Err(StopReason::Limit(SendLimit::Rwnd)),
+            0 if cwnd < mss.min(unsent) => Err(StopReason::Cwnd),
             // A short rest that waits for more: the writer is the limit, or the buffer it waits for.
-            0 if queue.is_blocked() => Err(Held::Limit(SendLimit::Sndbuf)),
-            0 => Err(Held::Limit(SendLimit::App)),
+            0 if queue.is_blocked() => Err(StopReason::Limit(SendLimit::Sndbuf)),
+            0 => Err(StopReason::Limit(SendLimit::App)),
             len => Ok(len),
         }
     }

@@ -24,7 +24,7 @@ const QUOTED_TCP: usize = 8;
 
 /// What is said of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Complaint {
+pub enum IcmpError {
     /// It exceeds the MTU of the next link, in bytes with the IP header.
     TooBig(u64),
     /// It cannot be delivered now: a soft error (RFC 9293 section 3.9.2.2).
@@ -35,7 +35,7 @@ pub enum Complaint {
 
 /// An ICMP error message about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IcmpError {
+pub struct IcmpMessage {
     /// The socket from which the segment was sent.
     pub from: SocketAddr,
     /// The one to which it was.
@@ -43,10 +43,10 @@ pub struct IcmpError {
     /// Its sequence number.
     pub seq: SeqNum,
     /// What is said of it.
-    pub complaint: Complaint,
+    pub error: IcmpError,
 }
 
-impl IcmpError {
+impl IcmpMessage {
     /// Reads a packet that begins with its IP header. `None` for messages that are no errors, quote no TCP, or are of a kind that
     /// means nothing to TCP (source quench: RFC 9293 MUST-55).
     ///
@@ -69,28 +69,28 @@ impl IcmpError {
             return Err(PacketError::IcmpChecksum);
         }
         let (head, quoted) = message.split_at(HEADER);
-        let complaint = if v6 { complaint_v6(head) } else { complaint_v4(head, quoted) };
-        Ok(complaint.and_then(|complaint| about(quoted, v6, complaint)))
+        let error = if v6 { complaint_v6(head) } else { complaint_v4(head, quoted) };
+        Ok(error.and_then(|error| about(quoted, v6, error)))
     }
 }
 
-fn complaint_v4(head: &[u8], quoted: &[u8]) -> Option<Complaint> {
+fn complaint_v4(head: &[u8], quoted: &[u8]) -> Option<IcmpError> {
     match (head[0], head[1]) {
-        (3, 4) => Some(Complaint::TooBig(match word(head, 6) {
+        (3, 4) => Some(IcmpError::TooBig(match word(head, 6) {
             0 => plateau_below(u64::from(word(quoted.get(..IPV4_HEADER)?, 2))),
             mtu => u64::from(mtu),
         })),
-        (3, 2 | 3) => Some(Complaint::Refused),
-        (3 | 11 | 12, _) => Some(Complaint::Unreachable),
+        (3, 2 | 3) => Some(IcmpError::Refused),
+        (3 | 11 | 12, _) => Some(IcmpError::Unreachable),
         _ => None,
     }
 }
 
-fn complaint_v6(head: &[u8]) -> Option<Complaint> {
+fn complaint_v6(head: &[u8]) -> Option<IcmpError> {
     match (head[0], head[1]) {
-        (2, _) => Some(Complaint::TooBig(number(head, 4).into())),
-        (1, 4) => Some(Complaint::Refused),
-        (1 | 3 | 4, _) => Some(Complaint::Unreachable),
+        (2, _) => Some(IcmpError::TooBig(number(head, 4).into())),
+        (1, 4) => Some(IcmpError::Refused),
+        (1 | 3 | 4, _) => Some(IcmpError::Unreachable),
         _ => None,
     }
 }
@@ -102,7 +102,7 @@ fn plateau_below(length: u64) -> u64 {
 }
 
 /// Whose segment it is. The quoted packet need not be whole, and is trusted in nothing else.
-fn about(quoted: &[u8], v6: bool, complaint: Complaint) -> Option<IcmpError> {
+fn about(quoted: &[u8], v6: bool, error: IcmpError) -> Option<IcmpMessage> {
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = if v6 {
         let header = quoted.get(..IPV6_HEADER).filter(|header| header[0] >> 4 == 6)?;
         let (next, at) = skip_extensions(quoted, quoted.len(), header[6]).ok()?;
@@ -118,10 +118,10 @@ fn about(quoted: &[u8], v6: bool, complaint: Complaint) -> Option<IcmpError> {
         (address(12).into(), address(16).into(), quoted.get(length..).filter(|_| whole)?)
     };
     let tcp = tcp.get(..QUOTED_TCP)?;
-    Some(IcmpError {
+    Some(IcmpMessage {
         from: SocketAddr::new(from, word(tcp, 0)),
         to: SocketAddr::new(to, word(tcp, 2)),
         seq: SeqNum(number(tcp, 4)),
-        complaint,
+        error,
     })
 }

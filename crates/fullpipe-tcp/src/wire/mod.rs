@@ -9,7 +9,7 @@ mod segment;
 mod seq;
 
 pub use headers::{Dscp, Headers, IpChoices};
-pub use icmp::{Complaint, IcmpError};
+pub use icmp::{IcmpError, IcmpMessage};
 pub use options::{OptionError, Options};
 pub use packet::{Checksums, Packet, PacketError};
 pub use segment::{Flags, SackBlocks, Segment, SynOptions, Timestamps};

@@ -2,7 +2,7 @@
 
 use crate::pair::Pair;
 use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
-use fullpipe_tcp::wire::{Checksums, Complaint, IcmpError, PacketError};
+use fullpipe_tcp::wire::{Checksums, IcmpError, IcmpMessage, PacketError};
 use fullpipe_tcp::{Config, Event, State};
 
 /// A router's message about `packet`, of which it quotes the IP header and eight octets more.
@@ -94,12 +94,12 @@ fn a_host_refuses_a_connection() {
         let connection = pair.ends[0].connection(id).expect("there");
         assert_eq!(
             (connection.state(), connection.soft_error()),
-            (State::SynSent, Some(Complaint::Unreachable))
+            (State::SynSent, Some(IcmpError::Unreachable))
         );
         pair.ends[0].handle_packet(pair.now, &refused(&syn), Checksums::Verify);
         assert_eq!(pair.ends[0].poll_event(), Some((id, Event::Aborted)));
         let connection = pair.ends[0].connection(id).expect("there");
-        assert_eq!((connection.state(), connection.soft_error()), (State::Closed, Some(Complaint::Refused)));
+        assert_eq!((connection.state(), connection.soft_error()), (State::Closed, Some(IcmpError::Refused)));
     }
 }
 
@@ -114,15 +114,15 @@ fn other_messages_mean_nothing() {
     for type_u8 in [4, 5, 8, 0, 13, 200] {
         let unknown = Icmpv4Type::Unknown { type_u8, code_u8: 0, bytes5to8: [0; 4] };
         let bytes = message(&syn, unknown, v6);
-        assert_eq!(IcmpError::parse(&bytes, Checksums::Verify), Ok(None), "type {type_u8}");
+        assert_eq!(IcmpMessage::parse(&bytes, Checksums::Verify), Ok(None), "type {type_u8}");
         pair.ends[0].handle_packet(pair.now, &bytes, Checksums::Verify);
     }
     assert_eq!((pair.ends[0].counters().ignored, pair.ends[0].poll_event()), (6, None));
     let whole = refused(&syn);
     for len in 0..whole.len() {
-        assert!(IcmpError::parse(&whole[..len], Checksums::Verify).is_err(), "{len} octets");
+        assert!(IcmpMessage::parse(&whole[..len], Checksums::Verify).is_err(), "{len} octets");
     }
-    assert_eq!(IcmpError::parse(&syn, Checksums::Verify), Err(PacketError::Protocol(6)));
+    assert_eq!(IcmpMessage::parse(&syn, Checksums::Verify), Err(PacketError::Protocol(6)));
 }
 
 /// RFC 1191 section 7.1: an old router names no MTU; the next smaller usual one is taken.
@@ -134,7 +134,7 @@ fn an_old_router_names_no_mtu() {
     let mut packet = pair.sent(0).remove(0);
     for (length, mtu) in [(1_500_u16, 1_492), (1_492, 1_006), (60, 68), (40_000, 32_000)] {
         packet[2..4].copy_from_slice(&length.to_be_bytes());
-        let error = IcmpError::parse(&too_big(&packet, 0), Checksums::Verify).expect("read");
-        assert_eq!(error.map(|error| error.complaint), Some(Complaint::TooBig(mtu)), "{length}");
+        let error = IcmpMessage::parse(&too_big(&packet, 0), Checksums::Verify).expect("read");
+        assert_eq!(error.map(|error| error.error), Some(IcmpError::TooBig(mtu)), "{length}");
     }
 }

@@ -73,7 +73,7 @@ pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer 
         // Full of those that are answered: they take seconds, and then there is room.
         let Some(number) = enter(&connections, kept) else { continue };
         let (answer, entered) =
-            (Arc::clone(&answer), Entered { number, connections: Arc::clone(&connections) });
+            (Arc::clone(&answer), ConnectionSlot { number, connections: Arc::clone(&connections) });
         let of_connection = move || {
             // Who asked may be gone.
             let _ = converse(stream, &entered, &*answer, clock);
@@ -103,19 +103,19 @@ fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
 }
 
 /// A connection's place, which ends with it.
-struct Entered {
+struct ConnectionSlot {
     number: u64,
     connections: Arc<Mutex<Connections>>,
 }
 
-impl Entered {
+impl ConnectionSlot {
     /// It has asked: it is not pushed out any more.
     fn has_asked(&self) {
         lock(&self.connections).waiting.remove(&self.number);
     }
 }
 
-impl Drop for Entered {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut connections = lock(&self.connections);
         connections.waiting.remove(&self.number);
@@ -125,7 +125,7 @@ impl Drop for Entered {
 
 fn converse(
     mut stream: TcpStream,
-    entered: &Entered,
+    entered: &ConnectionSlot,
     answer: &dyn Fn(&Request) -> Answer,
     clock: Clock,
 ) -> io::Result<()> {

@@ -12,7 +12,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::probe::Probed;
+use super::probe::ProbeResult;
 
 /// What the answer says it is.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -73,7 +73,7 @@ pub(super) fn page(groups: &[Group]) -> String {
 }
 
 /// The page of a probe. The `iperf3_` names are those of the exporter of that name, whose dashboards then fit.
-pub(super) fn of_probe(probed: &Probed) -> String {
+pub(super) fn of_probe(probed: &ProbeResult) -> String {
     let mut registry = Registry::default();
     let mut gauge = |name: &str, help: &str, value: f64| {
         let gauge = Seconds::default();
@@ -186,7 +186,11 @@ mod tests {
         // Nine limits and nine others a group, and one without a smallest RTT.
         assert_eq!(series.len(), 2 * (9 + 8), "{series:#?}");
         is_strict(&page(&[]));
-        let probe = is_strict(&of_probe(&Probed { success: true, sent: Bytes::new(5), ..Probed::default() }));
+        let probe = is_strict(&of_probe(&ProbeResult {
+            success: true,
+            sent: Bytes::new(5),
+            ..ProbeResult::default()
+        }));
         assert_eq!((probe["iperf3_up"], probe["iperf3_sent_bytes"]), (1.0, 5.0));
         assert_eq!(probe["fullpipe_probe_limit_seconds{limit=\"cwnd\"}"], 0.0);
     }

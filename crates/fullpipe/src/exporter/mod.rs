@@ -21,7 +21,7 @@ use fullpipe_linux::watch::Watch;
 use fullpipe_units::{Duration, Instant, Rate};
 
 use self::http::{Answer, Request};
-use self::probe::{Prober, Refused};
+use self::probe::{ProbeRefusal, Prober};
 use crate::Error;
 use crate::run::Observer;
 use crate::watch::{peers, take};
@@ -37,13 +37,13 @@ const MOST_GROUPS: usize = 100;
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Sockets that are summed up together.
-struct Sampled {
+struct SocketGroup {
     dst: String,
     sockets: Sockets,
     up: bool,
 }
 
-type Groups = Arc<Mutex<Vec<Sampled>>>;
+type Groups = Arc<Mutex<Vec<SocketGroup>>>;
 
 /// What is exported, and where.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     for dst in dsts {
         let peers = if exporter.dst.is_empty() { Vec::new() } else { peers(&dst)? };
         watches.push(Watch::begin(Which { peers, inodes: None }, exporter.process)?);
-        groups.push(Sampled { dst, sockets: Sockets::new(host), up: true });
+        groups.push(SocketGroup { dst, sockets: Sockets::new(host), up: true });
     }
     let listener = TcpListener::bind(exporter.listen).map_err(|e| {
         Error::new(
@@ -132,8 +132,10 @@ fn answer(request: &Request, groups: &Groups, prober: &Prober, host: SocketFacts
 fn probe(request: &Request, prober: &Prober, host: SocketFacts) -> Answer {
     match prober.probe(&request.url, request.scrape_timeout.as_deref(), host) {
         Ok(probed) => text(200, metrics::CONTENT_TYPE, metrics::of_probe(&probed)),
-        Err(Refused::Bad(why)) => text(400, PLAIN, why),
-        Err(Refused::Busy) => text(503, PLAIN, "another probe runs: two would measure each other\n".into()),
+        Err(ProbeRefusal::Bad(why)) => text(400, PLAIN, why),
+        Err(ProbeRefusal::Busy) => {
+            text(503, PLAIN, "another probe runs: two would measure each other\n".into())
+        }
     }
 }
 

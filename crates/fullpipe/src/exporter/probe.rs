@@ -9,7 +9,7 @@ use fullpipe_analysis::classify::SocketFacts;
 use fullpipe_iperf3::Params;
 use fullpipe_iperf3::document::{Interval, Start};
 use fullpipe_lab::trace::Row;
-use fullpipe_linux::iperf3::Place;
+use fullpipe_linux::iperf3::ServerAddress;
 use fullpipe_linux::iperf3::client::{self, Client, Finished, Watch};
 use fullpipe_linux::{Clock, Stop};
 use fullpipe_units::{Bytes, Duration};
@@ -24,7 +24,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 /// What a probe came to.
 #[derive(Default)]
-pub(super) struct Probed {
+pub(super) struct ProbeResult {
     /// Whether the test ran to its end.
     pub(super) success: bool,
     /// How long all of it took.
@@ -39,7 +39,7 @@ pub(super) struct Probed {
 }
 
 /// Why there is no probe: a line for whoever asked.
-pub(super) enum Refused {
+pub(super) enum ProbeRefusal {
     /// The address is not one.
     Bad(String),
     /// Another runs: two would measure each other.
@@ -59,9 +59,9 @@ impl Prober {
         url: &str,
         header: Option<&str>,
         host: SocketFacts,
-    ) -> Result<Probed, Refused> {
+    ) -> Result<ProbeResult, ProbeRefusal> {
         let place = place(url)?;
-        let _busy = Busy::begin(&self.busy).ok_or(Refused::Busy)?;
+        let _busy = Busy::begin(&self.busy).ok_or(ProbeRefusal::Busy)?;
         Ok(run(place, scrape(header), host))
     }
 }
@@ -96,13 +96,13 @@ fn length(scrape: Duration) -> Duration {
 }
 
 /// `target=HOST`, `HOST:PORT` or `[ADDRESS]:PORT`, with percent signs resolved.
-fn place(url: &str) -> Result<Place, Refused> {
+fn place(url: &str) -> Result<ServerAddress, ProbeRefusal> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let target = query.split('&').find_map(|pair| pair.strip_prefix("target=")).unwrap_or_default();
     let target = unescaped(target);
-    let bad = |why| Refused::Bad(format!("{why}: write /probe?target=HOST or HOST:PORT\n"));
-    let place = Place::named(&target).map_err(bad)?;
-    Ok(Place { connect_timeout: Some(RESERVE / 2), ..place })
+    let bad = |why| ProbeRefusal::Bad(format!("{why}: write /probe?target=HOST or HOST:PORT\n"));
+    let place = ServerAddress::named(&target).map_err(bad)?;
+    Ok(ServerAddress { connect_timeout: Some(RESERVE / 2), ..place })
 }
 
 fn unescaped(text: &str) -> String {
@@ -137,13 +137,13 @@ impl Watch for Following {
     fn interval(&mut self, _: Interval) {}
 }
 
-fn run(place: Place, scrape: Duration, host: SocketFacts) -> Probed {
+fn run(place: ServerAddress, scrape: Duration, host: SocketFacts) -> ProbeResult {
     let clock = Clock::starting_in(Duration::ZERO);
     let begin = clock.now();
     let params = Params { time: length(scrape), ..Params::default() };
     let client = Client { place, params, interval: Duration::ZERO, length: None };
     let mut following = Following(Live::new(host));
-    let mut probed = Probed::default();
+    let mut probed = ProbeResult::default();
     let Ok(stop) = Stop::new() else { return probed };
     let over = Arc::new(AtomicBool::new(false));
     let finished = thread::scope(|scope| {
@@ -206,8 +206,8 @@ mod tests {
     fn a_target_is_a_host_and_perhaps_a_port() {
         let of = |query: &str| match place(&format!("/probe?{query}")) {
             Ok(place) => format!("{} {}", place.host, place.port),
-            Err(Refused::Bad(why)) => why,
-            Err(Refused::Busy) => "busy".into(),
+            Err(ProbeRefusal::Bad(why)) => why,
+            Err(ProbeRefusal::Busy) => "busy".into(),
         };
         assert_eq!(of("target=example.com"), "example.com 5201");
         assert_eq!(of("x=1&target=192.0.2.7:80"), "192.0.2.7 80");

@@ -1,7 +1,7 @@
 //! What fullpipe adds to the documents and events of iperf3.
 
-use fullpipe_analysis::diagnosis::Added;
-use fullpipe_analysis::{Diagnosis, Latency, SideBySide};
+use fullpipe_analysis::diagnosis::Iperf3Additions;
+use fullpipe_analysis::{Diagnosis, Latency, TcpVsUdp};
 use fullpipe_iperf3::document::{Document, Event};
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub fn ending(
     recorder: &Recorder,
     latency: Latency,
     explained: Option<&Explanations>,
-    udp: Option<&(Document, SideBySide)>,
+    udp: Option<&(Document, TcpVsUdp)>,
 ) -> Result<Value, Error> {
     let main = explained.map(|explained| &explained.main);
     let reverse = explained.and_then(|explained| explained.reverse.as_ref());
@@ -28,14 +28,14 @@ pub fn ending(
         of.and_then(|explained| explained.clone().err())
     }
     let limit_seconds = recorder.limit_seconds().into_iter();
-    let added = Added {
+    let added = Iperf3Additions {
         latency,
         limit_seconds: limit_seconds.map(|(limit, seconds)| (limit.to_owned(), seconds)).collect(),
         diagnosis: diagnosis(main),
         no_diagnosis: none(main),
         diagnosis_reverse: diagnosis(reverse),
         no_diagnosis_reverse: none(reverse),
-        tcp_and_udp: udp.map(|(_, side_by_side)| *side_by_side),
+        tcp_and_udp: udp.map(|(_, tcp_vs_udp)| *tcp_vs_udp),
         udp: udp.map(|(document, _)| document),
     };
     serde_json::to_value(added).map_err(|e| Error::new(format!("cannot write JSON: {e}"), ""))
@@ -47,7 +47,7 @@ pub fn ending(
 /// It cannot be written as JSON.
 pub fn numbered_event(test: u64, event: &str, data: &impl Serialize) -> Result<String, Error> {
     #[derive(Serialize)]
-    struct Numbered<'a, T> {
+    struct NumberedEvent<'a, T> {
         #[serde(flatten)]
         event: Event<'a, T>,
         fullpipe: Number,
@@ -56,5 +56,5 @@ pub fn numbered_event(test: u64, event: &str, data: &impl Serialize) -> Result<S
     struct Number {
         test: u64,
     }
-    crate::json::line(&Numbered { event: Event { event, data }, fullpipe: Number { test } })
+    crate::json::line(&NumberedEvent { event: Event { event, data }, fullpipe: Number { test } })
 }

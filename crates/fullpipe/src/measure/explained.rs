@@ -23,7 +23,7 @@ use crate::{Error, diagnose};
 
 /// What is known beside the test.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Known<'a> {
+pub struct TestContext<'a> {
     /// What the user says of the path.
     pub path: PathFacts,
     /// RTT that was measured before the test.
@@ -63,7 +63,7 @@ pub struct Explanations {
 /// A defect of the simulator; that there is nothing to explain is an answer.
 pub fn explain(
     recorder: &Recorder,
-    known: &Known<'_>,
+    known: &TestContext<'_>,
     observer: &impl Observer,
 ) -> Result<Explanations, Error> {
     let asked = recorder.document.start.asked.as_ref().map(|asked| &asked.test_start);
@@ -90,7 +90,7 @@ fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<Explained, Erro
 /// What this host has sent over TCP.
 fn sent(
     recorder: &Recorder,
-    known: &Known<'_>,
+    known: &TestContext<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let measurement = rows::of_streams(recorder.rows.streams(), Format::Trace, vec![ONE_END.into()], TOO_FEW);
@@ -101,7 +101,7 @@ fn sent(
 /// What the server has sent over TCP.
 fn received(
     recorder: &Recorder,
-    known: &Known<'_>,
+    known: &TestContext<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let own = recorder.received.streams();
@@ -149,7 +149,7 @@ fn both_ends(told: &[Row], own: &[Vec<Sample>]) -> Vec<Vec<Row>> {
 
 fn over_udp(
     recorder: &Recorder,
-    known: &Known<'_>,
+    known: &TestContext<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let document = &recorder.document;
@@ -171,7 +171,7 @@ fn diagnosed(
     measurement: &Measurement,
     idle_rtt: Option<Duration>,
     document: &Document,
-    known: &Known<'_>,
+    known: &TestContext<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let here = is_this_host(document);

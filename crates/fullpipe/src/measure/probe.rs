@@ -10,7 +10,7 @@ use fullpipe_analysis::measurement::Format;
 use fullpipe_analysis::{HostFacts, Measurement};
 use fullpipe_iperf3::Params;
 use fullpipe_linux::Stop;
-use fullpipe_linux::iperf3::Place;
+use fullpipe_linux::iperf3::ServerAddress;
 use fullpipe_linux::iperf3::client::{self, Client};
 use fullpipe_units::{Duration, Rate};
 
@@ -32,7 +32,7 @@ const FILE_ENDINGS: [&str; 11] =
 
 /// The server that `name` means, if it means one. What is a file, looks like the path or the name of one, or is standard input,
 /// is none.
-pub fn server(name: &str) -> Option<Place> {
+pub fn server(name: &str) -> Option<ServerAddress> {
     let path = Path::new(name);
     let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
     let file = name.is_empty()
@@ -40,7 +40,7 @@ pub fn server(name: &str) -> Option<Place> {
         || name.contains(['/', ' '])
         || path.exists()
         || ending.is_some_and(|ending| FILE_ENDINGS.contains(&ending.as_str()));
-    if file { None } else { Place::named(name).ok() }
+    if file { None } else { ServerAddress::named(name).ok() }
 }
 
 /// What the limits of the path may be compared with: the rate of one flow where the path is short.
@@ -67,7 +67,7 @@ impl Probe {
     /// # Errors
     /// A server cannot be reached or refuses, or `stop` came before the end.
     pub fn measure(
-        place: &Place,
+        place: &ServerAddress,
         control: Option<&Control>,
         stop: &Stop,
         observer: &impl Observer,
@@ -75,7 +75,7 @@ impl Probe {
         let mut notes = Vec::new();
         let control = match control {
             Some(Control::Host(name)) => {
-                let near = Place::named(name).map_err(|why| {
+                let near = ServerAddress::named(name).map_err(|why| {
                     Error::usage(
                         format!("--control {name}: {why}"),
                         "write a rate such as 940mbit, or HOST[:PORT]",
@@ -121,7 +121,7 @@ impl Probe {
 
 /// One test; with the line that tells of its latency.
 fn run(
-    place: &Place,
+    place: &ServerAddress,
     length: Option<fn(Duration) -> Duration>,
     stop: &Stop,
 ) -> Result<(Recorder, String), Error> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fullpipe_analysis::classify::{SocketFacts, of_one_of_several};
 use fullpipe_analysis::live::Live;
 use fullpipe_analysis::{HostSettings, Latency};
-use fullpipe_iperf3::document::{Document, Interval, Start, Told};
+use fullpipe_iperf3::document::{Document, Interval, SocketReading, Start};
 use fullpipe_lab::trace::{Received, Row};
 use fullpipe_linux::iperf3::client::Watch;
 use fullpipe_units::{Duration, Instant, Rate};
@@ -27,14 +27,14 @@ pub struct Recorder {
     flows: BTreeMap<i32, Live>,
     host: SocketFacts,
     adds_limits: bool,
-    loaded: Loaded,
+    loaded: LoadedRtt,
     last_report: Instant,
     last_row: Instant,
 }
 
 /// Smoothed round trips while data flowed.
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedRtt {
     sum: f64,
     samples: u64,
     longest: Duration,
@@ -51,7 +51,7 @@ impl Recorder {
             flows: BTreeMap::new(),
             host: SocketFacts { link, wmem, ..SocketFacts::default() },
             adds_limits,
-            loaded: Loaded::default(),
+            loaded: LoadedRtt::default(),
             last_report: Instant::ZERO,
             last_row: Instant::ZERO,
         }
@@ -59,7 +59,7 @@ impl Recorder {
 
     /// Round trips before, as they were given, and during the test.
     pub fn latency(&self, idle: Option<Duration>) -> Latency {
-        let Loaded { sum, samples, longest } = self.loaded;
+        let LoadedRtt { sum, samples, longest } = self.loaded;
         let mean = (samples > 0).then(|| Duration::from_secs_f64(sum / samples as f64));
         Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
     }
@@ -75,14 +75,14 @@ impl Recorder {
         seconds
     }
 
-    fn told(&self, socket: i32) -> Option<Told> {
+    fn told(&self, socket: i32) -> Option<SocketReading> {
         let live = self.flows.get(&socket)?;
         let last = live.last()?.sender;
         let mut held = live.held_since(self.last_report);
         if let Some(held) = held.as_mut().filter(|_| self.flows.len() > 1) {
             (held.limit, held.confidence) = of_one_of_several(held.limit, held.confidence);
         }
-        Some(Told {
+        Some(SocketReading {
             min_rtt: last.min_rtt,
             srtt: last.srtt,
             rwnd: last.rwnd,

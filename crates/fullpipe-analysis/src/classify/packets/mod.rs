@@ -19,7 +19,7 @@
 //!
 //! Where the clock of the ACKs is not seen, which is so at the receiver, the last four are guesses and say so.
 
-mod words;
+mod evidence;
 
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_tcp::cc::Algorithm;
@@ -114,7 +114,7 @@ impl<'a> Packets<'a> {
         }
         without_blips(&self.rows, &mut verdicts);
         let intervals = spans::merged(&self.rows, &verdicts, Basis::Inferred);
-        let findings = words::findings(self, &intervals, flow.losses());
+        let findings = evidence::findings(self, &intervals, flow.losses());
         let loss = losses::of_path(flow, findings.first().map(|finding| finding.limit));
         let notes = Vec::from_iter(is_rate_based.then(|| {
             "what is in flight does not fall when segments are lost, as with BBR: the sender is rate-based"

@@ -6,9 +6,9 @@ use fullpipe_tcp::wire::{Flags, SackBlocks, SeqNum, SynOptions};
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::Room;
-use super::course::{Course, Loops};
-use super::half::{Ack, Data, Half, Sent};
-use super::told::{Answers, Told};
+use super::one_way::{Ack, Data, OneWay, SegmentKind};
+use super::sender_view::{AckInfo, Answers};
+use super::timeline::{Loops, Timeline};
 use crate::measurement::packets::{Connection, Sample, Side};
 
 /// Payload of a full segment while none is known: Ethernet's MTU with timestamps.
@@ -24,7 +24,7 @@ const NEAR: u64 = 8;
 
 /// The parts of one packet that matter here.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen<'a> {
+pub(super) struct PacketView<'a> {
     pub(super) at: Instant,
     /// Which end sent it: 0 or 1.
     pub(super) from: usize,
@@ -58,42 +58,42 @@ impl End {
 
 /// A connection in the making.
 #[derive(Clone, Debug)]
-pub(super) struct Tracked {
+pub(super) struct ConnectionTracker {
     ends: [End; 2],
     /// Data of end 0, and of end 1.
-    halves: [Half; 2],
+    directions: [OneWay; 2],
     /// ACKs of that data on their way to the end that sent it.
     answers: [Answers; 2],
     /// When the last of them passed.
     last_ack: [Option<Instant>; 2],
-    courses: [Course; 2],
+    timelines: [Timeline; 2],
     /// The largest window that either end was offered.
     widest: [u64; 2],
     timestamps: bool,
     handshake_done: bool,
 }
 
-impl Tracked {
+impl ConnectionTracker {
     pub(super) fn new(begin: Instant) -> Self {
         Self {
             ends: Default::default(),
-            halves: Default::default(),
+            directions: Default::default(),
             answers: Default::default(),
             last_ack: Default::default(),
-            courses: [Course::new(begin), Course::new(begin)],
+            timelines: [Timeline::new(begin), Timeline::new(begin)],
             widest: [0; 2],
             timestamps: false,
             handshake_done: false,
         }
     }
 
-    pub(super) fn see(&mut self, seen: &Seen<'_>, room: Room) {
+    pub(super) fn see(&mut self, seen: &PacketView<'_>, room: Room) {
         let (from, to) = (seen.from, 1 - seen.from);
         self.measure_loops(seen);
         if let Some(syn) = seen.syn {
             self.ends[from].syn = Some(syn);
             self.ends[from].syn_at.get_or_insert(seen.at);
-            self.halves[from].on_syn(seen.seq);
+            self.directions[from].on_syn(seen.seq);
         }
         if seen.flags.has(Flags::ACK) && !seen.flags.has(Flags::RST) {
             self.see_ack(seen, to, room);
@@ -102,27 +102,27 @@ impl Tracked {
             self.see_data(seen, from, room);
         }
         if seen.flags.has(Flags::FIN) {
-            self.halves[from].on_fin(seen.seq.plus(seen.len));
+            self.directions[from].on_fin(seen.seq.plus(seen.len));
         }
     }
 
     /// An ACK of the data of end `of`.
-    fn see_ack(&mut self, seen: &Seen<'_>, of: usize, room: Room) {
+    fn see_ack(&mut self, seen: &PacketView<'_>, of: usize, room: Room) {
         let scale = if seen.syn.is_some() { 0 } else { self.window_scale(seen.from) };
         let window = u64::from(seen.window) << scale;
-        let half = &mut self.halves[of];
+        let one_way = &mut self.directions[of];
         let bare = seen.len == 0 && !seen.flags.has(Flags::FIN) && seen.syn.is_none();
         let ack = Ack { at: seen.at, ack: seen.ack, sack: seen.sack, window, bare };
-        let acked = half.on_ack(&ack, room.memory);
-        if half.counts.data_segments == 0 {
+        let acked = one_way.on_ack(&ack, room.memory);
+        if one_way.counts.data_segments == 0 {
             return;
         }
-        let una = half.una();
-        let told = Told {
+        let una = one_way.una();
+        let told = AckInfo {
             at: seen.at,
             value: seen.timestamps.map(|(value, _)| value),
             una,
-            sacked: half.sacked(),
+            sacked: one_way.sacked(),
             edge: una + window,
         };
         self.answers[of].passes(told, room.memory.0);
@@ -130,46 +130,46 @@ impl Tracked {
         // Without the handshake nobody knows what the window is to be multiplied by.
         let known = self.ends.iter().all(|end| end.syn.is_some());
         self.widest[of] = self.widest[of].max(window);
-        let course = &mut self.courses[of];
-        let flight_size = half.flight_size();
-        let rests = (flight_size, flight_size.saturating_sub(half.sacked()));
-        let span = course.passes(seen.at, rests, room.spans);
-        span.delivered = half.delivered();
+        let timeline = &mut self.timelines[of];
+        let flight_size = one_way.flight_size();
+        let rests = (flight_size, flight_size.saturating_sub(one_way.sacked()));
+        let span = timeline.passes(seen.at, rests, room.spans);
+        span.delivered = one_way.delivered();
         span.missed += acked.missed;
         span.window = known.then_some(window);
         span.acks = span.acks.saturating_add(1);
         if let Some(took) = acked.rtt {
-            course.far_sample(seen.at, took, room.spans);
+            timeline.far_sample(seen.at, took, room.spans);
             self.ends[seen.from].took(took);
         }
     }
 
     /// Data of end `from`.
-    fn see_data(&mut self, seen: &Seen<'_>, from: usize, room: Room) {
+    fn see_data(&mut self, seen: &PacketView<'_>, from: usize, room: Room) {
         let (mss, rtt) = (self.mss(), self.least_rtt());
         let away = self.ends[from].least_loop.unwrap_or_default();
         let known = self.ends.iter().all(|end| end.syn.is_some());
-        let half = &mut self.halves[from];
-        let again = half.counts.retransmits;
+        let one_way = &mut self.directions[from];
+        let again = one_way.counts.retransmits;
         let stamp = seen.timestamps.map(|(value, _)| value);
         let data = Data { at: seen.at, seq: seen.seq, len: seen.len, mss, stamp, rtt };
-        let sent = half.on_data(data, room.memory);
+        let sent = one_way.on_data(data, room.memory);
         let echo = seen.timestamps.map(|(_, echo)| echo);
         let told = self.answers[from].known(seen.at, echo, away);
-        let full = half.look_at_window(told.filter(|_| known).map(|(told, _)| told.edge), mss);
-        let course = &mut self.courses[from];
-        let (una, sacked) = told.map_or((half.una(), 0), |(told, _)| (told.una, told.sacked));
+        let full = one_way.look_at_window(told.filter(|_| known).map(|(told, _)| told.edge), mss);
+        let timeline = &mut self.timelines[from];
+        let (una, sacked) = told.map_or((one_way.una(), 0), |(told, _)| (told.una, told.sacked));
         // ACKs that were not captured make it look larger than any window has let it be.
         let most = if known { self.widest[from].max(mss) } else { u64::MAX };
-        let flight_size = half.top().saturating_sub(una).min(most);
-        let rests = half.flight_size().min(most);
-        let rests = (rests, rests.saturating_sub(half.sacked()));
-        let span = course.passes(seen.at, rests, room.spans);
-        span.sent_to = half.sent();
+        let flight_size = one_way.top().saturating_sub(una).min(most);
+        let rests = one_way.flight_size().min(most);
+        let rests = (rests, rests.saturating_sub(one_way.sacked()));
+        let span = timeline.passes(seen.at, rests, room.spans);
+        span.sent_to = one_way.sent();
         span.flight_size = span.flight_size.max(flight_size);
         span.inflight = span.inflight.max(flight_size.saturating_sub(sacked));
         match sent {
-            Some(Sent::New) => {
+            Some(SegmentKind::New) => {
                 span.sent = span.sent.saturating_add(1);
                 span.full = span.full.saturating_add(full.into());
                 let ends = seen.flags.has(Flags::FIN) || seen.len.is_multiple_of(mss) || full;
@@ -178,21 +178,21 @@ impl Tracked {
                 span.prompt = span.prompt.saturating_add(since.is_some_and(|since| since <= PROMPT).into());
                 // Without timestamps only the least is known, which says nothing of now.
                 if let Some((told, true)) = told.filter(|_| echo.is_some()) {
-                    course.near_sample(seen.at, seen.at.saturating_since(told.at), room.spans);
+                    timeline.near_sample(seen.at, seen.at.saturating_since(told.at), room.spans);
                 }
             }
-            Some(Sent::Again) => span.retransmits += half.counts.retransmits - again,
+            Some(SegmentKind::Again) => span.retransmits += one_way.counts.retransmits - again,
             _ => {}
         }
     }
 
     /// No more room than that from now on.
     pub(super) fn shrink(&mut self, room: Room) {
-        self.courses.iter_mut().for_each(|course| course.shrink(room.spans));
+        self.timelines.iter_mut().for_each(|timeline| timeline.shrink(room.spans));
     }
 
     /// Times from the tap to an end and back: by the handshake, by timestamps, by data and its ACK.
-    fn measure_loops(&mut self, seen: &Seen<'_>) {
+    fn measure_loops(&mut self, seen: &PacketView<'_>) {
         let (from, to) = (seen.from, 1 - seen.from);
         if !self.handshake_done && seen.flags.has(Flags::ACK) {
             if let Some(asked) = self.ends[to].syn_at {
@@ -235,7 +235,7 @@ impl Tracked {
         match told {
             Some(mss) => mss.saturating_sub(if self.timestamps { TIMESTAMPS } else { 0 }).max(1),
             // A segment of a smaller size, if that is the largest that was seen.
-            None => match self.halves.iter().map(Half::largest_segment).max() {
+            None => match self.directions.iter().map(OneWay::largest_segment).max() {
                 Some(largest @ LEAST_MSS..) => largest,
                 _ => USUAL_MSS,
             },
@@ -249,46 +249,46 @@ impl Tracked {
 
     /// The end that sent more.
     pub(super) fn sender(&self) -> usize {
-        usize::from(self.halves[1].counts.data_bytes > self.halves[0].counts.data_bytes)
+        usize::from(self.directions[1].counts.data_bytes > self.directions[0].counts.data_bytes)
     }
 
-    pub(super) fn course(&self, end: usize) -> &Course {
-        &self.courses[end]
+    pub(super) fn timeline(&self, end: usize) -> &Timeline {
+        &self.timelines[end]
     }
 
     /// The least times from the tap to `sender` and to the other end.
     pub(super) fn loops(&self, sender: usize) -> Loops {
         let least = |end: usize| self.ends[end].least_loop;
-        let far = least(1 - sender).or(self.halves[sender].least_loop);
+        let far = least(1 - sender).or(self.directions[sender].least_loop);
         Loops { near: least(sender).unwrap_or_default(), far: far.unwrap_or_default() }
     }
 
     /// What its data and the ACKs of it show over time, as seen from `side`.
     pub(super) fn samples(&self, sender: usize, side: Side) -> Vec<Sample> {
         // Without ACKs there is neither a window nor anything in flight that could limit.
-        if !self.halves[sender].acknowledged() {
+        if !self.directions[sender].acknowledged() {
             return Vec::new();
         }
-        self.courses[sender].samples(side, self.loops(sender))
+        self.timelines[sender].samples(side, self.loops(sender))
     }
 
     /// All was seen.
     pub(super) fn finish(&mut self) {
-        for (half, course) in self.halves.iter().zip(&mut self.courses) {
-            if !half.acknowledged() {
-                course.take_sent_as_delivered();
+        for (one_way, timeline) in self.directions.iter().zip(&mut self.timelines) {
+            if !one_way.acknowledged() {
+                timeline.take_sent_as_delivered();
             }
         }
     }
 
     /// The ends acknowledged something of which nothing was captured.
     pub(super) fn acks_alone(&self) -> bool {
-        self.halves.iter().any(|half| half.counts.data_segments == 0 && half.acknowledged())
+        self.directions.iter().any(|one_way| one_way.counts.data_segments == 0 && one_way.acknowledged())
     }
 
     /// What was forgotten for want of room.
     pub(super) fn forgotten(&self) -> u64 {
-        self.halves.iter().map(|half| half.forgotten).sum()
+        self.directions.iter().map(|one_way| one_way.forgotten).sum()
     }
 
     /// What is known once all was seen, of the data that `sender` sent.
@@ -301,23 +301,23 @@ impl Tracked {
             (Some(_), Some(_)) => Side::Between,
             _ => Side::Unknown,
         };
-        let half = &self.halves[sender];
+        let one_way = &self.directions[sender];
         let handshake = self.ends.iter().all(|end| end.syn.is_some());
         Connection {
             from: ends[sender],
             to: ends[1 - sender],
             side,
-            counts: half.counts,
-            opposite_bytes: Bytes::new(self.halves[1 - sender].counts.data_bytes),
+            counts: one_way.counts,
+            opposite_bytes: Bytes::new(self.directions[1 - sender].counts.data_bytes),
             handshake,
             scaled: self.window_scale(0) > 0 || self.window_scale(1) > 0,
             mss: Bytes::new(self.mss()),
-            super_segments: half.largest() > self.mss(),
-            least_rtt: self.least_rtt().or(half.least_loop.filter(|_| side != Side::Unknown)),
-            length: self.courses[sender].length(),
-            most_in_flight: half.acknowledged().then(|| self.courses[sender].most_in_flight()),
-            acknowledged: half.acknowledged(),
-            last_window: half.window().filter(|_| handshake),
+            super_segments: one_way.largest() > self.mss(),
+            least_rtt: self.least_rtt().or(one_way.least_loop.filter(|_| side != Side::Unknown)),
+            length: self.timelines[sender].length(),
+            most_in_flight: one_way.acknowledged().then(|| self.timelines[sender].most_in_flight()),
+            acknowledged: one_way.acknowledged(),
+            last_window: one_way.window().filter(|_| handshake),
         }
     }
 }

@@ -70,10 +70,7 @@ const ENDS_EARLY: &str = "it ends within its header";
 const TOO_LONG: &str = "a block is longer than any packet";
 
 fn broken(what: &str) -> InputError {
-    InputError::new(
-        format!("cannot read this capture: {what}"),
-        "capture again with tcpdump -w F or dumpcap",
-    )
+    InputError::new(format!("cannot read this capture: {what}"), "capture again with tcpdump -w F or dumpcap")
 }
 
 /// In which order a file has the octets of its numbers: that of the host that wrote it.

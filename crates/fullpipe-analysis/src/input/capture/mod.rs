@@ -3,9 +3,9 @@
 //! ```text
 //!   file ──► frames ──► TCP headers ──► one connection each ──► the one that is chosen ──► a log, as iperf3's
 //!                                        │
-//!                                        ├ two halves: what each segment was, counted once
-//!                                        ├ two courses: rate, RTT, window and flight over time ──► samples
-//!                                        ├ what either end had been told when it sent (`told`)
+//!                                        ├ two directions: what each segment was, counted once
+//!                                        ├ two timelines: rate, RTT, window and flight over time ──► samples
+//!                                        ├ what either end had been told when it sent (`sender_view`)
 //!                                        └ loops from the tap to either end: on whose side it was made
 //! ```
 //!
@@ -13,12 +13,12 @@
 //! in flight under it. It is read once from front to back, in room that does not grow with its length.
 
 mod connection;
-mod course;
 mod frames;
-mod half;
 #[cfg(test)]
 pub(crate) mod made;
-mod told;
+mod one_way;
+mod sender_view;
+mod timeline;
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -33,15 +33,15 @@ use crate::measurement::{
     Detail, Direction, Flow, Format, Hosts, Measurement, Origin, Protocol, Role, RttRange, Summary, Total,
     Totals,
 };
-use connection::{Seen, Tracked};
+use connection::{ConnectionTracker, PacketView};
 use frames::Ending;
-use half::Memory;
+use one_way::Memory;
 
 pub use frames::is_capture;
 
 /// Connections that are followed; of more only the first are.
 const MOST_CONNECTIONS: usize = 4_096;
-/// Spans of the course of each connection, and what else is remembered of one, as long as there are [`AT_EASE`] of them: a few
+/// Spans of the timeline of each connection, and what else is remembered of one, as long as there are [`AT_EASE`] of them: a few
 /// hundred kilobytes each. Where there are more, each has less, so that all of them take no more than a hundred megabytes.
 const MOST_SPANS: usize = 4_096;
 const MOST_REMEMBERED: usize = 1_024;
@@ -72,7 +72,7 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
     let mut table = Table::default();
     let ending = frames::each(source, |frame| table.see(&frame))?;
     table.order.iter_mut().for_each(|(_, tracked)| tracked.finish());
-    let mut connections: Vec<(Connection, &Tracked)> = table
+    let mut connections: Vec<(Connection, &ConnectionTracker)> = table
         .order
         .iter()
         .map(|(ends, tracked)| (tracked.summary(*ends, tracked.sender()), tracked))
@@ -125,7 +125,7 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
 struct Table {
     room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
-    order: Vec<([SocketAddr; 2], Tracked)>,
+    order: Vec<([SocketAddr; 2], ConnectionTracker)>,
     /// The connection of the last packet.
     latest: usize,
     packets: u64,
@@ -170,7 +170,7 @@ impl Table {
                 return;
             }
             None => {
-                self.order.push((ends, Tracked::new(self.last)));
+                self.order.push((ends, ConnectionTracker::new(self.last)));
                 self.known.insert(ends, self.order.len() - 1);
                 self.make_room();
                 self.order.len() - 1
@@ -179,7 +179,7 @@ impl Table {
         self.latest = number;
         let segment = &packet.segment;
         self.order[number].1.see(
-            &Seen {
+            &PacketView {
                 at: self.last,
                 from: usize::from(!forward),
                 seq: segment.seq,
@@ -206,15 +206,15 @@ impl Table {
 }
 
 /// The connection as a flow: number `chosen` of the capture's.
-fn flow(chosen: usize, connection: &Connection, tracked: &Tracked) -> Flow {
-    let course = tracked.course(tracked.sender());
+fn flow(chosen: usize, connection: &Connection, tracked: &ConnectionTracker) -> Flow {
+    let timeline = tracked.timeline(tracked.sender());
     let length = connection.length;
     let least = tracked.loops(tracked.sender());
-    let intervals = course.intervals(connection.side, least);
+    let intervals = timeline.intervals(connection.side, least);
     let bytes = Bytes::new(intervals.iter().map(|interval| interval.bytes.get()).sum());
     let rtt = connection
         .least_rtt
-        .zip(course.rtts(connection.side, least))
+        .zip(timeline.rtts(connection.side, least))
         .map(|(min, (mean, max))| RttRange { min: min.min(mean), mean, max });
     let sent = Total {
         length,
@@ -246,7 +246,10 @@ fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
     }
     if table.order.iter().any(|(_, tracked)| tracked.acks_alone()) {
         return InputError::new(
-            format!("this capture of {} packets contains the ACKs of a transfer but not its data", table.packets),
+            format!(
+                "this capture of {} packets contains the ACKs of a transfer but not its data",
+                table.packets
+            ),
             "capture both directions: tcpdump -s 96 -w F tcp port 5201, on one of the two hosts",
         );
     }
@@ -256,7 +259,12 @@ fn nothing_moved(table: &Table, ending: &Ending) -> InputError {
     )
 }
 
-fn notes(connection: &Connection, tracked: &Tracked, table: &Table, ending: &Ending) -> Vec<String> {
+fn notes(
+    connection: &Connection,
+    tracked: &ConnectionTracker,
+    table: &Table,
+    ending: &Ending,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let counts = &connection.counts;
     notes.push(match connection.side {
@@ -279,7 +287,7 @@ fn notes(connection: &Connection, tracked: &Tracked, table: &Table, ending: &End
             "the handshake is missing: without its window scale the receiver's window is not known".into(),
         );
     }
-    let away = tracked.course(tracked.sender()).away();
+    let away = tracked.timeline(tracked.sender()).away();
     if !away.is_zero() {
         notes.push(format!(
             "nothing was captured for {away} in which data moved: what held it then is not known"

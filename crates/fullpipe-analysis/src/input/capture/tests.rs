@@ -2,10 +2,10 @@
 
 use std::net::SocketAddrV4;
 
-use super::course::Span;
-use super::half::{Gap, Timed};
 use super::made::{pcap, push, spoilt, whole};
-use super::told::Told;
+use super::one_way::{Gap, TimedOffset};
+use super::sender_view::AckInfo;
+use super::timeline::Span;
 use super::*;
 
 /// Of all that is remembered in sum.
@@ -15,7 +15,8 @@ const MOST_BYTES: usize = 160 << 20;
 #[test]
 fn many_connections_share_the_room() {
     let spans = size_of::<Span>();
-    let remembered = size_of::<Told>() + size_of::<Gap>() + size_of::<Timed>() + 2 * size_of::<u64>();
+    let remembered =
+        size_of::<AckInfo>() + size_of::<Gap>() + size_of::<TimedOffset>() + 2 * size_of::<u64>();
     for connections in 1..=MOST_CONNECTIONS {
         let Room { spans: most, memory } = Room::for_each_of(connections);
         assert!(most >= 64 && memory.0 >= 16, "{connections}");

@@ -83,9 +83,12 @@ fn one_of_several_connections_is_chosen() {
     );
     assert!(parse(&two, Some(2)).expect("dumps").origin.notes[0].contains("52297"));
     let error = parse(&two, Some(3)).expect_err("two");
-    assert_eq!(error.message, "ss shows no connection 3");
+    assert_eq!(error.message, "ss shows no connection number 3");
     assert!(error.hint.contains("52297"));
-    assert_eq!(parse(&two, Some(0)).expect_err("numbers begin at 1").message, "ss shows no connection 0");
+    assert_eq!(
+        parse(&two, Some(0)).expect_err("numbers begin at 1").message,
+        "ss shows no connection number 0"
+    );
 }
 
 #[test]
@@ -112,7 +115,7 @@ fn what_a_dump_does_not_show_is_said() {
     let unknown = parse(&dump(5).replace(" snd_wnd:950272", ""), None).expect("a dump");
     assert!(unknown.origin.notes.iter().any(|note| note.contains("the receiver's window is not shown")));
     let silent = dump(5).replace("delivery_rate 8Mbps", "");
-    assert!(parse(&silent, None).expect_err("nothing to tell").message.contains("sent nothing of late"));
+    assert!(parse(&silent, None).expect_err("nothing to tell").message.contains("sent nothing recently"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use fullpipe_lab::campaign::{Job, RunPanicked};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use super::scene::replay;
-use super::{Frame, Held, Made, Scene};
+use super::{Frame, LimitSpan, Provenance, Scene};
 use crate::advice::{Command, Host, Scope};
 use crate::classify::{Classified, Limit};
 use crate::diagnosis::Diagnosis;
@@ -26,9 +26,9 @@ use crate::report::text::{headline, measurement};
 pub fn render_diagnosis(
     measurement: &Measurement,
     diagnosis: &Diagnosis,
-    made: Made<'_>,
+    made: Provenance<'_>,
 ) -> Result<String, RunPanicked> {
-    let held = |limit: &Classified| Held {
+    let held = |limit: &Classified| LimitSpan {
         from_s: limit.from.as_secs_f64(),
         to_s: limit.to.as_secs_f64(),
         limit: limit.limit.name(),

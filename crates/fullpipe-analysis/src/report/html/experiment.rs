@@ -8,7 +8,7 @@ use fullpipe_lab::results::{Report, Spread, Summary};
 use fullpipe_lab::scenario::Scenario;
 
 use super::scene::replay;
-use super::{Frame, Made, Scene};
+use super::{Frame, Provenance, Scene};
 use crate::report::page::percent;
 
 /// Points that get charts; tables have all. More would make the file too large to open at once.
@@ -25,7 +25,7 @@ pub fn render_experiment(
     experiment: &Experiment,
     summaries: &[Summary],
     report: &Report,
-    made: Made<'_>,
+    made: Provenance<'_>,
 ) -> Result<String, RunPanicked> {
     let seeds = experiment.seeds();
     let scenes = of_points(experiment, seeds.first().copied().unwrap_or_default())?;

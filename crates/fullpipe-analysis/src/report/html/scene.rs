@@ -48,14 +48,14 @@ pub struct Scene {
     queue_bytes: Option<Curve>,
     /// Retransmitted segments, where there were any.
     retransmits: Option<Curve>,
-    band: Vec<Held>,
+    band: Vec<LimitSpan>,
     phase: Option<Phase>,
     path: Lines,
 }
 
 /// One limit that held for a time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Held {
+pub struct LimitSpan {
     /// Its beginning, in seconds from the start.
     pub from_s: f64,
     /// Its end.
@@ -213,7 +213,7 @@ impl Scene {
 
     /// The same with another band, for whoever concludes limits in another way.
     #[must_use]
-    pub fn with_band(self, band: Vec<Held>) -> Self {
+    pub fn with_band(self, band: Vec<LimitSpan>) -> Self {
         Self { band, ..self }
     }
 }
@@ -419,8 +419,8 @@ fn means(moments: &[Moment]) -> Vec<(f64, f64)> {
 }
 
 /// Which limit stopped the sender for most of each slice.
-fn band(moments: &[Moment]) -> Vec<Held> {
-    let mut band: Vec<Held> = Vec::new();
+fn band(moments: &[Moment]) -> Vec<LimitSpan> {
+    let mut band: Vec<LimitSpan> = Vec::new();
     let step = moments.len().div_ceil(BAND_SLICES).max(1);
     let marks: Vec<&Moment> = moments.iter().step_by(step).chain(moments.last()).collect();
     for pair in marks.windows(2) {
@@ -431,7 +431,7 @@ fn band(moments: &[Moment]) -> Vec<Held> {
         let (from, to) = (short(pair[0].t, 6), short(pair[1].t, 6));
         match band.last_mut() {
             Some(held) if held.limit == limit.name() && held.to_s == from => held.to_s = to,
-            _ => band.push(Held { from_s: from, to_s: to, limit: limit.name() }),
+            _ => band.push(LimitSpan { from_s: from, to_s: to, limit: limit.name() }),
         }
     }
     band

@@ -24,7 +24,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use socket2::{Socket, TcpKeepalive};
 
 use super::register::Full;
-use super::{Arrived, Limits, Said, Server, Tag, Told};
+use super::{Arrived, Limits, Said, Server, ServerEvent, Tag};
 use crate::iperf3::client::{Part, ProcessTime, Watch, known, sample_all, time_between_samples};
 use crate::iperf3::control::{Broken, Control};
 use crate::iperf3::meter::Meter;
@@ -74,12 +74,12 @@ impl From<Refusal> for Failed {
 
 /// Runs the test to whatever end it has, and tells.
 pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag) {
-    let tell = |told: Told| server.audience.hear(Said::Test(tag, told));
+    let tell = |told: ServerEvent| server.audience.hear(Said::Test(tag, told));
     let control = match control(server, socket) {
         Ok(control) => control,
         Err(error) => {
             server.lock().leave(cookie);
-            return tell(Told::Failed(format!("control connection: {error}")));
+            return tell(ServerEvent::Failed(format!("control connection: {error}")));
         }
     };
     let mut session = Session { server, control: &control, cookie, tag, left: false };
@@ -100,7 +100,7 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
         Failed::Broken(broken @ Broken::Silent) => (Ok(()), broken.to_string()),
         Failed::Broken(broken) => (control.refuse(Refusal::MESSAGE), broken.to_string()),
     };
-    tell(Told::Failed(why));
+    tell(ServerEvent::Failed(why));
 }
 
 fn control(server: &Server<'_>, socket: Socket) -> io::Result<Control> {
@@ -132,7 +132,7 @@ impl Session<'_, '_> {
         }
     }
 
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: ServerEvent) {
         self.server.audience.hear(Said::Test(self.tag, told));
     }
 
@@ -141,7 +141,7 @@ impl Session<'_, '_> {
         control.say(State::ParamExchange)?;
         let params = Params::from_json(&control.frame(PARAMS_MOST)?)?;
         self.check(&params)?;
-        self.tell(Told::Accepted(Box::new(params.clone())));
+        self.tell(ServerEvent::Accepted(Box::new(params.clone())));
         let wanted = streams::of(&params);
         self.server.lock().reserve(self.cookie, wanted.len()).map_err(Failed::Full)?;
         let sockets = self.connect(&params, wanted.len())?;
@@ -352,7 +352,7 @@ impl Session<'_, '_> {
         let main = |meter: &Meter| !meter.sends || params.mode != Mode::Bidirectional;
         let end = sums::end(&meters, params.protocol, &ours, Some(&theirs), main);
         // Before the results go out: what is printed of them may go along.
-        self.tell(Told::Ended(Box::new(end)));
+        self.tell(ServerEvent::Ended(Box::new(end)));
         let printed = params.get_server_output.then(|| self.server.audience.printed(&self.tag));
         let trace = params.wants_trace.then(|| self.server.audience.trace(&self.tag)).flatten();
         control.send(&Results { server_output: printed.flatten(), trace, ..ours }.to_json())?;
@@ -373,20 +373,20 @@ struct Watcher<'a> {
 
 impl Watch for Watcher<'_> {
     fn start(&mut self, start: &Start) {
-        self.tell(Told::Started(Box::new(start.clone())));
+        self.tell(ServerEvent::Started(Box::new(start.clone())));
     }
 
     fn row(&mut self, socket: i32, row: &Row, omitted: bool) {
-        self.tell(Told::Row { socket, row: Box::new(row.clone()), omitted });
+        self.tell(ServerEvent::Row { socket, row: Box::new(row.clone()), omitted });
     }
 
     fn interval(&mut self, interval: Interval) {
-        self.tell(Told::Interval(Box::new(interval)));
+        self.tell(ServerEvent::Interval(Box::new(interval)));
     }
 }
 
 impl Watcher<'_> {
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: ServerEvent) {
         self.server.audience.hear(Said::Test(self.tag, told));
     }
 }

@@ -33,7 +33,7 @@ impl Standing {
             for _ in 0..40 {
                 // Time begins before there is a queue.
                 let since = Instant::from_nanos((at(ms).as_nanos()).saturating_sub(sojourn.as_nanos()));
-                fifo.push(Waiting { packet: packet(self.ecn), since, payload: () });
+                fifo.push(QueuedPacket { packet: packet(self.ecn), since, payload: () });
             }
             let before = self.signals();
             assert!(self.codel.dequeue(at(ms), &mut fifo, &mut self.ledger).is_some());
@@ -104,7 +104,7 @@ fn a_single_packet_may_wait_for_ever() {
     for ms in 1_000..3_000 {
         let mut fifo = Fifo::default();
         for _ in 0..2 {
-            fifo.push(Waiting { packet: packet(Ecn::NotEct), since: Instant::ZERO, payload: () });
+            fifo.push(QueuedPacket { packet: packet(Ecn::NotEct), since: Instant::ZERO, payload: () });
         }
         assert!(codel.dequeue(at(ms), &mut fifo, &mut ledger).is_some());
     }

@@ -23,7 +23,7 @@ impl Rig {
     }
 
     fn push(&mut self, flow: u32, len: u32, limit: u64) {
-        let waiting = Waiting { packet: packet(flow, len), since: self.now, payload: self.next };
+        let waiting = QueuedPacket { packet: packet(flow, len), since: self.now, payload: self.next };
         self.next += 1;
         self.queue.enqueue(waiting, Bytes::new(limit), &mut self.ledger);
     }

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_tcp::wire::{Complaint, Flags};
+use fullpipe_tcp::wire::{Flags, IcmpError};
 use fullpipe_tcp::{Config, IpVersion, KeepAlive, Tunables};
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -63,7 +63,7 @@ pub(crate) enum Statement {
     Detach,
     Abort,
     /// An ICMP message, and the sequence number that it quotes.
-    Icmp(Complaint, i64),
+    Icmp(IcmpError, i64),
     /// Names of what can be seen, and the values wanted.
     Expect(Vec<(String, String)>),
     Events(Vec<String>),
@@ -262,9 +262,9 @@ fn statement_of(text: &str) -> Parsed<Statement> {
         ("close", []) => Statement::Close,
         ("detach", []) => Statement::Detach,
         ("abort", []) => Statement::Abort,
-        ("too-big", [mtu, "quotes", seq]) => Statement::Icmp(Complaint::TooBig(number(mtu)?), number(seq)?),
-        ("unreachable", ["quotes", seq]) => Statement::Icmp(Complaint::Unreachable, number(seq)?),
-        ("refused", ["quotes", seq]) => Statement::Icmp(Complaint::Refused, number(seq)?),
+        ("too-big", [mtu, "quotes", seq]) => Statement::Icmp(IcmpError::TooBig(number(mtu)?), number(seq)?),
+        ("unreachable", ["quotes", seq]) => Statement::Icmp(IcmpError::Unreachable, number(seq)?),
+        ("refused", ["quotes", seq]) => Statement::Icmp(IcmpError::Refused, number(seq)?),
         ("nothing", []) => Statement::Nothing,
         ("write", [len]) => Statement::Write(number(len)?, number(len)?),
         ("write", [len, "takes", taken]) => Statement::Write(number(len)?, number(taken)?),

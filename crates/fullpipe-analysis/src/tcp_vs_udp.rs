@@ -13,7 +13,7 @@ const APART: f64 = 1.1;
 
 /// A test over TCP and one over UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SideBySide {
+pub struct TcpVsUdp {
     /// Payload that arrived over TCP.
     #[serde(rename = "tcp_bps", with = "crate::json::Bps")]
     pub tcp: Rate,
@@ -34,7 +34,7 @@ pub struct SideBySide {
     pub jitter: Duration,
 }
 
-impl SideBySide {
+impl TcpVsUdp {
     /// A row each, under a line of their names.
     pub fn table(&self) -> String {
         let row = |cells: [&str; 5]| {
@@ -90,9 +90,9 @@ impl SideBySide {
 mod tests {
     use super::*;
 
-    fn tests(tcp: u64, offered: u64, udp: u64) -> SideBySide {
+    fn tests(tcp: u64, offered: u64, udp: u64) -> TcpVsUdp {
         let mbit = |rate| Rate::from_bps(rate * 1_000_000);
-        SideBySide {
+        TcpVsUdp {
             tcp: mbit(tcp),
             retransmits: Some(3),
             offered: mbit(offered),

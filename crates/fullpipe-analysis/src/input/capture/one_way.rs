@@ -51,12 +51,12 @@ impl Gap {
 }
 
 /// The end of a segment, and when it passed.
-pub(super) type Timed = (u64, Instant);
+pub(super) type TimedOffset = (u64, Instant);
 
 /// One direction of a connection. Positions are offsets that never wrap, the first octet seen being at 2^32: what was sent
 /// before the capture began lies below.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Half {
+pub(super) struct OneWay {
     pub(super) counts: Counts,
     /// Highest octet sent and its number; `None` before any.
     top: Option<(u64, SeqNum)>,
@@ -67,7 +67,7 @@ pub(super) struct Half {
     acknowledged: bool,
     gaps: Vec<Gap>,
     /// Ends of new segments with the time when they passed.
-    timed: VecDeque<Timed>,
+    timed: VecDeque<TimedOffset>,
     /// What ends here or below was retransmitted: its ACK does not say for which.
     ambiguous: u64,
     /// Least time from a segment to its ACK.
@@ -119,7 +119,7 @@ const ORIGIN: u64 = 1 << 32;
 
 /// What a data segment turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SegmentKind {
     New,
     Again,
     Overtaken,
@@ -128,7 +128,7 @@ pub(super) enum Sent {
 
 /// What an ACK brought.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Acked {
+pub(super) struct AckEffect {
     /// Octets acknowledged for the first time.
     pub(super) bytes: u64,
     /// Time since the newest of them passed.
@@ -137,7 +137,7 @@ pub(super) struct Acked {
     pub(super) missed: u64,
 }
 
-impl Half {
+impl OneWay {
     /// A SYN takes a sequence number.
     pub(super) fn on_syn(&mut self, seq: SeqNum) {
         self.begin(seq.plus(1));
@@ -163,7 +163,7 @@ impl Half {
     }
 
     /// A data segment passes.
-    pub(super) fn on_data(&mut self, data: Data, memory: Memory) -> Option<Sent> {
+    pub(super) fn on_data(&mut self, data: Data, memory: Memory) -> Option<SegmentKind> {
         let Data { at: now, seq, len, mss, stamp, rtt } = data;
         let from = self.offset(seq)?;
         let (to, (top, number)) = (from + len, self.top?);
@@ -188,25 +188,25 @@ impl Half {
             if self.timed.len() < memory.0 {
                 self.timed.push_back((to, now));
             }
-            return Some(Sent::New);
+            return Some(SegmentKind::New);
         }
         if len <= 1 && to <= self.una {
             self.counts.probes += segments;
-            return Some(Sent::Probe);
+            return Some(SegmentKind::Probe);
         }
         let opened = self.fill(from, to.min(top));
         self.rise(to, number, top);
         let trip = rtt.map_or(UNKNOWN_TRIP, |rtt| rtt.mul_div(A_TRIP.0, A_TRIP.1));
         if opened.is_some_and(|gap| gap.was_overtaken(stamp, now.saturating_since(gap.since), trip)) {
             self.counts.out_of_order += segments;
-            return Some(Sent::Overtaken);
+            return Some(SegmentKind::Overtaken);
         }
         self.counts.retransmits += segments;
         if opened.is_none() && to <= self.una {
             self.counts.needless += segments;
         }
         self.ambiguous = self.ambiguous.max(to);
-        Some(Sent::Again)
+        Some(SegmentKind::Again)
     }
 
     fn rise(&mut self, to: u64, number: SeqNum, top: u64) {
@@ -230,7 +230,7 @@ impl Half {
     }
 
     /// An ACK of this direction's data passes.
-    pub(super) fn on_ack(&mut self, seen: &Ack<'_>, memory: Memory) -> Acked {
+    pub(super) fn on_ack(&mut self, seen: &Ack<'_>, memory: Memory) -> AckEffect {
         let Ack { at: now, ack, sack, window, bare } = *seen;
         let before = self.window.replace(window);
         if window == 0 && before != Some(0) {
@@ -239,14 +239,14 @@ impl Half {
         if !sack.is_empty() {
             self.take_blocks(sack, memory);
         }
-        let Some(to) = self.offset(ack) else { return Acked::default() };
+        let Some(to) = self.offset(ack) else { return AckEffect::default() };
         let to = self.fin.map_or(to, |fin| to.min(fin));
-        let Some((top, number)) = self.top else { return Acked::default() };
+        let Some((top, number)) = self.top else { return AckEffect::default() };
         if to <= self.una {
             if bare && to == self.una && before == Some(window) && top > self.una {
                 self.counts.duplicate_acks += 1;
             }
-            return Acked::default();
+            return AckEffect::default();
         }
         let bytes = to - self.una;
         self.una = to;
@@ -274,7 +274,7 @@ impl Half {
         if let Some(rtt) = rtt {
             self.least_loop = Some(self.least_loop.map_or(rtt, |least| least.min(rtt)));
         }
-        Acked { bytes, rtt, missed: self.counts.missed_bytes - missed }
+        AckEffect { bytes, rtt, missed: self.counts.missed_bytes - missed }
     }
 
     /// Notes whether the sender, who was told `edge`, has filled the receiver's window; `mss` is the payload of a full segment.
@@ -364,132 +364,136 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn send(half: &mut Half, millis: u64, segment: u32) -> Option<Sent> {
-        data(half, millis, SeqNum(u32::MAX - 1_499).plus(u64::from(segment) * MSS), MSS)
+    fn send(one_way: &mut OneWay, millis: u64, segment: u32) -> Option<SegmentKind> {
+        data(one_way, millis, SeqNum(u32::MAX - 1_499).plus(u64::from(segment) * MSS), MSS)
     }
 
-    fn data(half: &mut Half, millis: u64, seq: SeqNum, len: u64) -> Option<Sent> {
-        half.on_data(Data { at: at(millis), seq, len, mss: MSS, stamp: None, rtt: RTT }, ROOM)
+    fn data(one_way: &mut OneWay, millis: u64, seq: SeqNum, len: u64) -> Option<SegmentKind> {
+        one_way.on_data(Data { at: at(millis), seq, len, mss: MSS, stamp: None, rtt: RTT }, ROOM)
     }
 
-    fn ack(half: &mut Half, millis: u64, segments: u64) -> Acked {
-        offers(half, millis, segments, 10_000)
+    fn ack(one_way: &mut OneWay, millis: u64, segments: u64) -> AckEffect {
+        offers(one_way, millis, segments, 10_000)
     }
 
-    fn offers(half: &mut Half, millis: u64, segments: u64, window: u64) -> Acked {
+    fn offers(one_way: &mut OneWay, millis: u64, segments: u64, window: u64) -> AckEffect {
         let ack = SeqNum(u32::MAX - 1_499).plus(segments * MSS);
-        half.on_ack(&Ack { at: at(millis), ack, sack: &SackBlocks::default(), window, bare: true }, ROOM)
+        one_way.on_ack(&Ack { at: at(millis), ack, sack: &SackBlocks::default(), window, bare: true }, ROOM)
     }
 
     /// At the receiver: what was lost before the tap comes a round trip later, what was overtaken sooner. The numbers
     /// wrap on the way.
     #[test]
     fn gaps_are_filled_late_or_soon() {
-        let mut half = Half::default();
+        let mut one_way = OneWay::default();
         for (millis, segment) in [(0, 0), (1, 1), (3, 3), (4, 5), (5, 6)] {
-            assert_eq!(send(&mut half, millis, segment), Some(Sent::New));
+            assert_eq!(send(&mut one_way, millis, segment), Some(SegmentKind::New));
         }
-        assert_eq!(send(&mut half, 6, 4), Some(Sent::Overtaken));
-        assert_eq!(send(&mut half, 104, 2), Some(Sent::Again));
-        assert_eq!(half.gaps, []);
-        assert_eq!((half.counts.retransmits, half.counts.out_of_order, half.counts.needless), (1, 1, 0));
-        assert_eq!(half.counts.data_segments, 7);
+        assert_eq!(send(&mut one_way, 6, 4), Some(SegmentKind::Overtaken));
+        assert_eq!(send(&mut one_way, 104, 2), Some(SegmentKind::Again));
+        assert_eq!(one_way.gaps, []);
+        assert_eq!(
+            (one_way.counts.retransmits, one_way.counts.out_of_order, one_way.counts.needless),
+            (1, 1, 0)
+        );
+        assert_eq!(one_way.counts.data_segments, 7);
     }
 
     /// On a busy receiver what was retransmitted is seen shortly after the gap, and a detour can take longer than a round trip. Their
     /// timestamps tell; the clock wraps, and says nothing where it has not ticked.
     #[test]
     fn timestamps_tell_what_left_first() {
-        let mut half = Half::default();
+        let mut one_way = OneWay::default();
         let mut stamped = |millis, segment: u64, stamp| {
             let seq = SeqNum(u32::MAX - 1_499).plus(segment * MSS);
             let data = Data { at: at(millis), seq, len: MSS, mss: MSS, stamp: Some(stamp), rtt: RTT };
-            half.on_data(data, ROOM)
+            one_way.on_data(data, ROOM)
         };
         for segment in [0, 2, 4, 6] {
-            assert_eq!(stamped(segment, segment, u32::MAX), Some(Sent::New));
+            assert_eq!(stamped(segment, segment, u32::MAX), Some(SegmentKind::New));
         }
-        assert_eq!(stamped(7, 1, 0), Some(Sent::Again));
-        assert_eq!(stamped(200, 3, u32::MAX - 1), Some(Sent::Overtaken));
-        assert_eq!(stamped(12, 5, u32::MAX), Some(Sent::Overtaken));
+        assert_eq!(stamped(7, 1, 0), Some(SegmentKind::Again));
+        assert_eq!(stamped(200, 3, u32::MAX - 1), Some(SegmentKind::Overtaken));
+        assert_eq!(stamped(12, 5, u32::MAX), Some(SegmentKind::Overtaken));
     }
 
     /// At the sender every original was seen: what comes again is a retransmission, and needless once it was acknowledged.
     #[test]
     fn what_was_seen_before_is_sent_again() {
-        let mut half = Half::default();
+        let mut one_way = OneWay::default();
         for segment in 0..4 {
-            send(&mut half, segment.into(), segment);
+            send(&mut one_way, segment.into(), segment);
         }
         assert_eq!(
-            ack(&mut half, 50, 1),
-            Acked { bytes: MSS, rtt: Some(Duration::from_millis(50)), missed: 0 }
+            ack(&mut one_way, 50, 1),
+            AckEffect { bytes: MSS, rtt: Some(Duration::from_millis(50)), missed: 0 }
         );
-        assert_eq!(ack(&mut half, 51, 1), Acked::default());
-        assert_eq!(send(&mut half, 60, 1), Some(Sent::Again));
+        assert_eq!(ack(&mut one_way, 51, 1), AckEffect::default());
+        assert_eq!(send(&mut one_way, 60, 1), Some(SegmentKind::Again));
         // Nobody knows which of the two is meant.
-        assert_eq!(ack(&mut half, 110, 2), Acked { bytes: MSS, rtt: None, missed: 0 });
-        assert_eq!(send(&mut half, 111, 1), Some(Sent::Again));
-        let counts = half.counts;
+        assert_eq!(ack(&mut one_way, 110, 2), AckEffect { bytes: MSS, rtt: None, missed: 0 });
+        assert_eq!(send(&mut one_way, 111, 1), Some(SegmentKind::Again));
+        let counts = one_way.counts;
         assert_eq!((counts.retransmits, counts.needless, counts.duplicate_acks), (2, 1, 1));
     }
 
     /// The ACK of a FIN acknowledges one number more than there are octets.
     #[test]
     fn a_fin_is_no_octet() {
-        let mut half = Half::default();
-        send(&mut half, 0, 0);
-        half.on_fin(SeqNum(u32::MAX - 1_499).plus(MSS));
+        let mut one_way = OneWay::default();
+        send(&mut one_way, 0, 0);
+        one_way.on_fin(SeqNum(u32::MAX - 1_499).plus(MSS));
         let end = SeqNum(u32::MAX - 1_499).plus(MSS + 1);
         let last = Ack { at: at(50), ack: end, sack: &SackBlocks::default(), window: 10_000, bare: true };
-        assert_eq!(half.on_ack(&last, ROOM).bytes, MSS);
-        assert_eq!((half.counts.missed_bytes, half.delivered()), (0, MSS));
+        assert_eq!(one_way.on_ack(&last, ROOM).bytes, MSS);
+        assert_eq!((one_way.counts.missed_bytes, one_way.delivered()), (0, MSS));
     }
 
     #[test]
     fn what_was_never_seen_and_is_acknowledged_was_not_captured() {
-        let mut half = Half::default();
-        send(&mut half, 0, 0);
-        send(&mut half, 1, 2);
-        assert_eq!(ack(&mut half, 50, 4).bytes, 4 * MSS);
-        assert_eq!(half.counts.missed_bytes, 2 * MSS);
-        assert_eq!(half.flight_size(), 0);
+        let mut one_way = OneWay::default();
+        send(&mut one_way, 0, 0);
+        send(&mut one_way, 1, 2);
+        assert_eq!(ack(&mut one_way, 50, 4).bytes, 4 * MSS);
+        assert_eq!(one_way.counts.missed_bytes, 2 * MSS);
+        assert_eq!(one_way.flight_size(), 0);
     }
 
     /// What is said to have arrived counts once, and no longer when it is acknowledged.
     #[test]
     fn blocks_are_delivered_once() {
-        let mut half = Half::default();
+        let mut one_way = OneWay::default();
         for segment in 0..5 {
-            send(&mut half, segment.into(), segment);
+            send(&mut one_way, segment.into(), segment);
         }
         let seq = |segments: u64| SeqNum(u32::MAX - 1_499).plus(segments * MSS);
         let mut sack = SackBlocks::default();
         sack.push(seq(2), seq(4));
         for millis in [50, 51] {
-            half.on_ack(&Ack { at: at(millis), ack: seq(1), sack: &sack, window: 10_000, bare: true }, ROOM);
-            assert_eq!((half.delivered(), half.sacked()), (3 * MSS, 2 * MSS));
+            one_way
+                .on_ack(&Ack { at: at(millis), ack: seq(1), sack: &sack, window: 10_000, bare: true }, ROOM);
+            assert_eq!((one_way.delivered(), one_way.sacked()), (3 * MSS, 2 * MSS));
         }
-        ack(&mut half, 60, 5);
-        assert_eq!((half.delivered(), half.sacked()), (5 * MSS, 0));
+        ack(&mut one_way, 60, 5);
+        assert_eq!((one_way.delivered(), one_way.sacked()), (5 * MSS, 0));
     }
 
     #[test]
     fn windows_are_counted_when_they_fill_and_when_they_close() {
-        let mut half = Half::default();
-        send(&mut half, 0, 0);
-        offers(&mut half, 1, 1, 2 * MSS);
-        let edge = Some(half.una() + 2 * MSS);
+        let mut one_way = OneWay::default();
+        send(&mut one_way, 0, 0);
+        offers(&mut one_way, 1, 1, 2 * MSS);
+        let edge = Some(one_way.una() + 2 * MSS);
         for (segment, full) in [(1, false), (2, true), (2, true)] {
-            send(&mut half, 2, segment);
-            assert_eq!(half.look_at_window(edge, MSS), full);
+            send(&mut one_way, 2, segment);
+            assert_eq!(one_way.look_at_window(edge, MSS), full);
         }
         for millis in [3, 4] {
-            offers(&mut half, millis, 3, 0);
+            offers(&mut one_way, millis, 3, 0);
         }
-        assert_eq!((half.counts.window_full, half.counts.zero_windows), (1, 1));
+        assert_eq!((one_way.counts.window_full, one_way.counts.zero_windows), (1, 1));
         // One octet before what is acknowledged asks whether it is still closed.
         let before = SeqNum(u32::MAX - 1_499).plus(3 * MSS - 1);
-        assert_eq!(data(&mut half, 500, before, 1), Some(Sent::Probe));
+        assert_eq!(data(&mut one_way, 500, before, 1), Some(SegmentKind::Probe));
     }
 }

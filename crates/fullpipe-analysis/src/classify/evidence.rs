@@ -7,7 +7,7 @@ use super::buffers::BufferState;
 use super::rules::congestion_window_is_full;
 use super::tally::{self, Tally};
 use super::window::{Flow, Window, bps, median, over, stretch};
-use super::{Confidence, Finding, Judged, Limit};
+use super::{Confidence, Finding, JudgedRows, Limit};
 
 /// Rows further apart than this miss what happens between them.
 const COARSE: Duration = Duration::from_millis(150);
@@ -15,20 +15,28 @@ const COARSE: Duration = Duration::from_millis(150);
 const RARELY_FULL: f64 = 0.5;
 
 /// One finding a limit, the longest first, from the time since `from`; each is made when it is asked for.
-pub(super) fn findings(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> impl Iterator<Item = Finding> {
+pub(super) fn findings(
+    flow: &Flow<'_>,
+    judged: &JudgedRows<'_>,
+    from: Instant,
+) -> impl Iterator<Item = Finding> {
     let mut tallies = tallies(judged, from);
     let all = Tally::longest_first(&mut tallies);
     tallies.into_iter().map(move |tally| Time { tally }.finding(flow, all))
 }
 
 /// Limit and confidence of the first of them.
-pub(super) fn longest(flow: &Flow<'_>, judged: &Judged<'_>, from: Instant) -> Option<(Limit, Confidence)> {
+pub(super) fn longest(
+    flow: &Flow<'_>,
+    judged: &JudgedRows<'_>,
+    from: Instant,
+) -> Option<(Limit, Confidence)> {
     let mut tallies = tallies(judged, from);
     Tally::longest_first(&mut tallies);
     tallies.first().map(|tally| (tally.limit, sure(flow, tally)))
 }
 
-fn tallies<'a>(judged: &Judged<'a>, from: Instant) -> Vec<Tally<'a, Row>> {
+fn tallies<'a>(judged: &JudgedRows<'a>, from: Instant) -> Vec<Tally<'a, Row>> {
     let mut tallies: Vec<Tally<'_, Row>> = Vec::new();
     let judged = judged.rows.windows(2).zip(&judged.verdicts);
     for (pair, verdict) in judged.filter(|(pair, _)| pair[1].at > from) {

@@ -16,7 +16,7 @@ use fullpipe_units::{Duration, Instant};
 
 /// What an ACK says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct AckInfo {
     /// When it passed.
     pub(super) at: Instant,
     /// Its timestamp.
@@ -32,13 +32,13 @@ pub(super) struct Told {
 /// ACKs on their way to the sender, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
-    passed: VecDeque<Told>,
-    known: Option<Told>,
+    passed: VecDeque<AckInfo>,
+    known: Option<AckInfo>,
 }
 
 impl Answers {
     /// An ACK passes; of more than `most` every other one is forgotten.
-    pub(super) fn passes(&mut self, told: Told, most: usize) {
+    pub(super) fn passes(&mut self, told: AckInfo, most: usize) {
         if self.passed.len() >= most.max(2) {
             let mut number = 0;
             self.passed.retain(|_| {
@@ -51,7 +51,12 @@ impl Answers {
 
     /// What the sender knew of whose data passes at `now`, and whether it learned more since its last; `away` is the time from
     /// the tap to it and back at least.
-    pub(super) fn known(&mut self, now: Instant, echo: Option<u32>, away: Duration) -> Option<(Told, bool)> {
+    pub(super) fn known(
+        &mut self,
+        now: Instant,
+        echo: Option<u32>,
+        away: Duration,
+    ) -> Option<(AckInfo, bool)> {
         let mut fresh = false;
         while let Some(next) = self.passed.front() {
             let arrived = now.saturating_since(next.at) >= away;
@@ -74,9 +79,9 @@ impl Answers {
 mod tests {
     use super::*;
 
-    fn told(millis: u64, una: u64) -> Told {
+    fn told(millis: u64, una: u64) -> AckInfo {
         let at = Instant::from_nanos(millis * 1_000_000);
-        Told { at, value: Some(millis as u32), una, ..Told::default() }
+        AckInfo { at, value: Some(millis as u32), una, ..AckInfo::default() }
     }
 
     /// At the receiver an ACK is known to the sender a round trip later, and not before its timestamp comes back.

@@ -16,14 +16,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Connections by their numbers; `C` is the connection.
 #[derive(Debug)]
-pub(super) struct Strangers<C> {
+pub(super) struct Pending<C> {
     /// In the order in which they came.
-    of: BTreeMap<u64, Stranger<C>>,
+    of: BTreeMap<u64, PendingClient<C>>,
 }
 
 /// One of them.
 #[derive(Debug)]
-pub(super) struct Stranger<C> {
+pub(super) struct PendingClient<C> {
     pub(super) connection: C,
     pub(super) peer: IpAddr,
     until: Instant,
@@ -31,7 +31,7 @@ pub(super) struct Stranger<C> {
     len: usize,
 }
 
-impl<C> Stranger<C> {
+impl<C> PendingClient<C> {
     /// Room for what it has not said yet.
     pub(super) fn unsaid(&mut self) -> (&C, &mut [u8]) {
         (&self.connection, &mut self.said[self.len..])
@@ -44,7 +44,7 @@ impl<C> Stranger<C> {
     }
 }
 
-impl<C> Strangers<C> {
+impl<C> Pending<C> {
     pub(super) fn new() -> Self {
         Self { of: BTreeMap::new() }
     }
@@ -56,8 +56,8 @@ impl<C> Strangers<C> {
         connection: C,
         peer: IpAddr,
         now: Instant,
-    ) -> Option<Stranger<C>> {
-        let stranger = Stranger { connection, peer, until: now + PATIENCE, said: [0; LENGTH], len: 0 };
+    ) -> Option<PendingClient<C>> {
+        let stranger = PendingClient { connection, peer, until: now + PATIENCE, said: [0; LENGTH], len: 0 };
         self.of.insert(number, stranger);
         if self.of.len() <= MOST {
             return None;
@@ -71,16 +71,16 @@ impl<C> Strangers<C> {
         self.of.remove(&oldest)
     }
 
-    pub(super) fn get(&mut self, number: u64) -> Option<&mut Stranger<C>> {
+    pub(super) fn get(&mut self, number: u64) -> Option<&mut PendingClient<C>> {
         self.of.get_mut(&number)
     }
 
-    pub(super) fn remove(&mut self, number: u64) -> Option<Stranger<C>> {
+    pub(super) fn remove(&mut self, number: u64) -> Option<PendingClient<C>> {
         self.of.remove(&number)
     }
 
     /// Takes out one whose time is over.
-    pub(super) fn overdue(&mut self, now: Instant) -> Option<Stranger<C>> {
+    pub(super) fn overdue(&mut self, now: Instant) -> Option<PendingClient<C>> {
         // All have the same time to speak: who came first is due first.
         let entry = self.of.first_entry().filter(|entry| entry.get().until <= now)?;
         Some(entry.remove())
@@ -102,37 +102,37 @@ mod tests {
 
     #[test]
     fn the_address_that_holds_the_most_makes_room() {
-        let mut strangers = Strangers::new();
-        assert!(strangers.came(0, 'a', address(1), Instant::ZERO).is_none());
+        let mut pending = Pending::new();
+        assert!(pending.came(0, 'a', address(1), Instant::ZERO).is_none());
         for number in 1..MOST as u64 {
-            assert!(strangers.came(number, 'b', address(2), Instant::ZERO).is_none());
+            assert!(pending.came(number, 'b', address(2), Instant::ZERO).is_none());
         }
         for number in 0..10_000 {
-            let gone = strangers.came(MOST as u64 + number, 'b', address(2), Instant::ZERO).expect("no room");
-            assert_eq!((gone.connection, strangers.of.len()), ('b', MOST));
+            let gone = pending.came(MOST as u64 + number, 'b', address(2), Instant::ZERO).expect("no room");
+            assert_eq!((gone.connection, pending.of.len()), ('b', MOST));
         }
-        assert!(strangers.get(0).is_some(), "the first, of another address, is still there");
+        assert!(pending.get(0).is_some(), "the first, of another address, is still there");
         let last = MOST as u64 + 9_999;
         let kept = MOST as u64 - 1;
-        assert!(strangers.get(last).is_some() && strangers.get(last + 1 - kept).is_some());
-        assert!(strangers.get(last - kept).is_none(), "of the others the oldest went");
+        assert!(pending.get(last).is_some() && pending.get(last + 1 - kept).is_some());
+        assert!(pending.get(last - kept).is_none(), "of the others the oldest went");
     }
 
     #[test]
     fn a_cookie_may_come_in_pieces_and_has_its_time() {
-        let mut strangers = Strangers::new();
-        strangers.came(1, (), address(1), Instant::ZERO);
-        strangers.came(2, (), address(1), Instant::ZERO + Duration::from_secs(1));
-        let stranger = strangers.get(1).expect("there");
+        let mut pending = Pending::new();
+        pending.came(1, (), address(1), Instant::ZERO);
+        pending.came(2, (), address(1), Instant::ZERO + Duration::from_secs(1));
+        let stranger = pending.get(1).expect("there");
         stranger.unsaid().1[..3].copy_from_slice(b"abc");
         assert!(stranger.said(3).is_none());
         assert_eq!(stranger.unsaid().1.len(), LENGTH - 3);
         assert!(stranger.said(LENGTH - 3).is_some_and(|cookie| cookie.starts_with(b"abc")));
         let due = Instant::ZERO + PATIENCE;
-        assert_eq!(strangers.next_due(), due);
-        assert!(strangers.overdue(due.saturating_sub(Duration::from_nanos(1))).is_none());
-        assert!(strangers.overdue(due).is_some() && strangers.overdue(due).is_none());
-        assert!(strangers.remove(2).is_some());
-        assert!(strangers.next_due().is_never());
+        assert_eq!(pending.next_due(), due);
+        assert!(pending.overdue(due.saturating_sub(Duration::from_nanos(1))).is_none());
+        assert!(pending.overdue(due).is_some() && pending.overdue(due).is_none());
+        assert!(pending.remove(2).is_some());
+        assert!(pending.next_due().is_never());
     }
 }

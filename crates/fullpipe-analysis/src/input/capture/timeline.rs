@@ -93,7 +93,7 @@ pub(super) struct Loops {
 
 /// The spans of one direction.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
+pub(super) struct Timeline {
     begin: Instant,
     width: Duration,
     spans: Vec<Span>,
@@ -101,7 +101,7 @@ pub(super) struct Course {
     rests: (u64, u64),
 }
 
-impl Course {
+impl Timeline {
     pub(super) fn new(begin: Instant) -> Self {
         Self { begin, width: SPAN, spans: Vec::new(), rests: (0, 0) }
     }
@@ -295,14 +295,14 @@ mod tests {
     /// Whatever the length of a capture, its sums stay and its room is bounded.
     #[test]
     fn a_day_takes_no_more_room_than_a_minute() {
-        let mut course = Course::new(Instant::ZERO);
+        let mut timeline = Timeline::new(Instant::ZERO);
         for second in 0..86_400 {
-            course.at(Instant::from_nanos(second * 1_000_000_000), 1_024).delivered = 1_000 * (second + 1);
+            timeline.at(Instant::from_nanos(second * 1_000_000_000), 1_024).delivered = 1_000 * (second + 1);
         }
-        assert!(course.spans.len() <= 1_024);
-        course.shrink(64);
-        assert!(course.spans.len() <= 64 && course.spans.capacity() < 128);
-        let intervals = course.intervals(Side::Sender, Loops::default());
+        assert!(timeline.spans.len() <= 1_024);
+        timeline.shrink(64);
+        assert!(timeline.spans.len() <= 64 && timeline.spans.capacity() < 128);
+        let intervals = timeline.intervals(Side::Sender, Loops::default());
         assert_eq!(intervals.iter().map(|interval| interval.bytes.get()).sum::<u64>(), 86_400_000);
         assert!(intervals.windows(2).all(|pair| pair[0].end == pair[1].start));
     }
