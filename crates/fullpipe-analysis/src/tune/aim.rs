@@ -151,7 +151,7 @@ impl FromReport {
             // JSON, but no object, so none of our documents.
             Err(error) if error.is_data() && !text.trim_start().starts_with('{') => Envelope::default(),
             Err(error) if error.is_data() => {
-                return Err(refuse(format!("it is no report of diagnose: {error}")));
+                return Err(refuse(format!("this is not a report of diagnose: {error}")));
             }
             Err(error) => {
                 let mut events = text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
@@ -181,7 +181,7 @@ impl FromReport {
             return Err(refuse(format!("this is not a report of diagnose: its schema is '{schema}'")));
         }
         let diagnosis = diagnosis.map_or_else(|| serde_json::from_str(text), Ok);
-        let diagnosis = diagnosis.map_err(|error| refuse(format!("it is no report of diagnose: {error}")))?;
+        let diagnosis = diagnosis.map_err(|error| refuse(format!("this is not a report of diagnose: {error}")))?;
         Ok(Self::of(&diagnosis))
     }
 }

@@ -132,7 +132,7 @@ fn what_is_not_there_is_said() {
     let (error, _) = refusal(1, fullpipe(&["diagnose", "--dst", "127.0.0.1:9", "--for", "100ms"]));
     assert_eq!(error, "connections to 127.0.0.1:9: no TCP connection is open");
     let (error, _) = refusal(2, fullpipe(&["diagnose", "--dst", "127.0.0.1:http"]));
-    assert!(error.contains("no port"), "{error}");
+    assert!(error.contains("not a port"), "{error}");
     let (error, _) = refusal(1, fullpipe(&["diagnose", "--dst", "no.such.host.invalid"]));
     assert!(error.starts_with("--dst no.such.host.invalid: "), "{error}");
     refusal(2, fullpipe(&["diagnose"]));

@@ -76,5 +76,5 @@ fn without_a_terminal_there_are_lines() {
     assert!(!stdout.contains('\u{1b}'), "{stdout}");
     let log = process::example("cross-border/cubic.iperf3.txt");
     let (error, _) = refusal(1, fullpipe(&["diagnose", &log, "--tui", "--rtt", "210ms"]));
-    assert!(error.contains("--tui plays a trace back"), "{error}");
+    assert!(error.contains("--tui replays traces"), "{error}");
 }
