@@ -181,7 +181,8 @@ impl FromReport {
             return Err(refuse(format!("this is not a report of diagnose: its schema is '{schema}'")));
         }
         let diagnosis = diagnosis.map_or_else(|| serde_json::from_str(text), Ok);
-        let diagnosis = diagnosis.map_err(|error| refuse(format!("this is not a report of diagnose: {error}")))?;
+        let diagnosis =
+            diagnosis.map_err(|error| refuse(format!("this is not a report of diagnose: {error}")))?;
         Ok(Self::of(&diagnosis))
     }
 }
