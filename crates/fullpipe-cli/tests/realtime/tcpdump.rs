@@ -144,12 +144,15 @@ fn counts_agree(test: &str, device: &str, datapath: &str) {
     agree("retransmitted, at the sender", again, drops);
     let (sent, arrived) = (count(&sender, "data_segments"), count(&receiver, "data_segments"));
     agree("lost between the two", sent - arrived, drops);
-    // One segment that is lost twice arrives late once.
+    // One segment that is lost twice arrives late once; how many are depends on how busy the machine is. Where each packet is
+    // one segment the two files give the exact number.
     let arrived_late = count(&receiver, "retransmits");
     if datapath == "plain" {
         agree("late, at the receiver", arrived_late, late(&files[0], &files[1]));
+        assert!(arrived_late <= drops, "{arrived_late} of {drops}");
+    } else {
+        assert!((8 * drops / 10..=drops).contains(&arrived_late), "{arrived_late} of {drops}");
     }
-    assert!((8 * drops / 10..=drops).contains(&arrived_late), "{arrived_late} of {drops}");
     assert!(count(&sender, "duplicate_acks") > drops && count(&receiver, "duplicate_acks") > drops);
     let super_segments = datapath == "offload";
     assert_eq!(sender["super_segments"], super_segments, "{sender}");
