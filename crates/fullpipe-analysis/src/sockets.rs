@@ -395,7 +395,7 @@ impl WatchedSocket {
 
     fn report(&self, from: Mark, demand: Option<Rate>, memory: Memory, words: bool) -> SocketReport {
         let (last, time) = (&self.last, self.last.at.saturating_since(from.at));
-        let rate = |bytes: Bytes| if time.is_zero() { Rate::ZERO } else { Rate::of(bytes, time) };
+        let rate = |bytes: Bytes| Rate::mean(bytes, time);
         let acked = last.acked.saturating_sub(from.acked);
         let written = (last.acked + last.queued).saturating_sub(from.acked + from.queued);
         let (achieved, measured) = (rate(acked), rate(written));

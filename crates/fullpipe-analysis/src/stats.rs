@@ -12,6 +12,12 @@ use fullpipe_units::Probability;
 use crate::measurement::{Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
+/// The value in the middle of `values`, the upper one of two; the default of none.
+pub(crate) fn middle<T: Ord + Copy + Default>(mut values: Vec<T>) -> T {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
 /// Loss events per data segment with the exact 95 % interval of a Poisson count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossEstimate {

@@ -230,7 +230,7 @@ impl Amount {
     /// Payload over time; zero where no time has passed.
     pub fn rate(&self) -> Rate {
         let length = self.length();
-        if length.is_zero() { Rate::ZERO } else { Rate::of(self.bytes, length) }
+        Rate::mean(self.bytes, length)
     }
 }
 

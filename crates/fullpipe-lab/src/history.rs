@@ -81,9 +81,7 @@ impl History {
         let Ended { cc, last, finished, retransmits, rtt } = ended;
         let lifetime = last.at.saturating_since(self.starts_at);
         let half = self.at(self.starts_at + lifetime / 2, last);
-        let rate = |from: Bytes, span: Duration| {
-            if span.is_zero() { Rate::ZERO } else { Rate::of(last.read.saturating_sub(from), span) }
-        };
+        let rate = |from: Bytes, span: Duration| Rate::mean(last.read.saturating_sub(from), span);
         let spent = |since: &Moment| {
             SendLimit::ALL
                 .into_iter()

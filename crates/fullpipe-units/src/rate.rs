@@ -42,6 +42,11 @@ impl Rate {
         Self(if bits > u64::MAX as u128 { u64::MAX } else { bits as u64 })
     }
 
+    /// The mean rate of `amount` in `span`; [`Rate::ZERO`] for an empty span, in which nothing can be measured.
+    pub const fn mean(amount: Bytes, span: Duration) -> Self {
+        if span.is_zero() { Self::ZERO } else { Self::of(amount, span) }
+    }
+
     /// bit/s.
     pub const fn as_bps(self) -> u64 {
         self.0

@@ -14,6 +14,7 @@ use fullpipe_units::Bytes;
 
 use super::{Confidence, Explainer, Finding, Limit};
 use crate::measurement::Measurement;
+use crate::stats::middle;
 use crate::thresholds::reader;
 
 /// Of the samples, those in which the reader must have been behind for that to be what holds the transfer.
@@ -53,11 +54,9 @@ impl ReceiverView {
         let late = |(first, last): (&Sample, &Sample)| last.out_of_order.saturating_sub(first.out_of_order);
         let bytes = ends().map(arrived).fold(Bytes::ZERO, |sum, bytes| sum + bytes);
         let mss = all().map(|sample| sample.mss).max().filter(|mss| !mss.is_zero());
-        let mut unread: Vec<Bytes> = all().map(|sample| sample.receiver.unread).collect();
-        unread.sort_unstable();
         Some(Self {
-            behind: behind.count() as f64 / unread.len().max(1) as f64,
-            unread: unread.get(unread.len() / 2).copied().unwrap_or_default(),
+            behind: behind.count() as f64 / all().count() as f64,
+            unread: middle(all().map(|sample| sample.receiver.unread).collect()),
             rcvbuf: all().map(|sample| sample.receiver.rcvbuf).max().unwrap_or_default(),
             out_of_order: ends().map(late).fold(0, u64::saturating_add),
             segments: bytes.get() / mss.map_or(1, Bytes::get),

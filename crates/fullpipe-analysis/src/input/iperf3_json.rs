@@ -326,7 +326,7 @@ impl<'a> Document<'a> {
         let total = |sum: &str, side: &str| {
             let sum = self.end.get(sum).and_then(summary).filter(|_| !both_ways);
             let streams = || self.of_streams(side, sending).filter_map(summary).reduce(Interval::added);
-            sum.or_else(streams).as_ref().and_then(Total::of)
+            Total::of(sum.or_else(streams))
         };
         // What a receiver's socket measures is not the way of the data.
         let senders = self.of_streams("sender", sending).filter(|_| sending);
@@ -366,8 +366,7 @@ impl<'a> Document<'a> {
         // Only `sum_received` is an amount that arrived; `sum` and the streams have what was sent.
         let arrived = sum("sum_received").and_then(summary);
         let received = arrived.or_else(|| Some(arrived_of(of_streams()?, all?)));
-        let (sent, received) = (sent.as_ref().and_then(Total::of), received.as_ref().and_then(Total::of));
-        (Summary { sent, received, rtt: None }, all)
+        (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, all)
     }
 
     /// What the end says of one stream: the one with this socket, or else the `nth` of its direction.
@@ -381,10 +380,9 @@ impl<'a> Document<'a> {
             let Some(stream) = side("udp") else { return (Summary::default(), None) };
             let (sent, all) = (summary(stream), datagrams(stream));
             let received = sent.map(|sent| arrived_of(sent, all));
-            let (sent, received) = (sent.as_ref().and_then(Total::of), received.as_ref().and_then(Total::of));
-            return (Summary { sent, received, rtt: None }, Some(all));
+            return (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, Some(all));
         }
-        let total = |key: &str| side(key).and_then(summary).as_ref().and_then(Total::of);
+        let total = |key: &str| Total::of(side(key).and_then(summary));
         let rtt = side("sender").filter(|_| sending).and_then(|sender| rtt_range(&[sender]));
         (Summary { sent: total("sender"), received: total("receiver"), rtt }, None)
     }

@@ -335,8 +335,7 @@ impl Rows {
         // The sender's summary says "0 lost", for it does not know.
         let told = received.and_then(|total| total.datagrams);
         let datagrams = told.or(sent.and_then(|total| total.datagrams).map(Datagrams::unheard));
-        let (sent, received) = (sent.as_ref().and_then(Total::of), received.as_ref().and_then(Total::of));
-        (Summary { sent, received, rtt: None }, datagrams)
+        (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, datagrams)
     }
 
     /// Over UDP a lone number counts datagrams. The summary of old versions names no side: it has what the

@@ -9,6 +9,7 @@ pub mod iperf3;
 mod iperf3_json;
 pub mod iperf3_text;
 pub mod received;
+mod spans;
 pub mod ss;
 pub mod sysctl;
 pub mod trace;

@@ -7,17 +7,13 @@
 use fullpipe_lab::trace::Received as Sample;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-use super::InputError;
 use super::iperf3::FEWEST_INTERVALS;
+use super::{InputError, spans};
 use crate::measurement::{
     Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange, Summary,
     Total, Totals,
 };
-
-/// Length of an interval, unless the test is so short that it would have few.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// A test has at least so many intervals, if it has as many samples.
-const FEWEST: u64 = 10;
+use crate::stats::middle;
 
 /// Samples of each stream, in order of time; `congestion` names the sender's congestion control, if it told.
 ///
@@ -35,18 +31,8 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
     let (begin, end) =
         longest.first().zip(longest.last()).map_or_else(Default::default, |(a, b)| (a.at, b.at));
     let length = end.saturating_since(begin);
-    let width = INTERVAL.min(length / FEWEST).max(Duration::from_millis(1));
-    let mut of_each = vec![Vec::new(); streams.len()];
-    let mut from = begin;
-    for (nth, sample) in longest.iter().enumerate().skip(1) {
-        if sample.at.saturating_since(from) >= width || nth + 1 == longest.len() {
-            for (samples, intervals) in streams.iter().zip(&mut of_each) {
-                intervals.push(interval(begin, from, sample.at, samples));
-            }
-            from = sample.at;
-        }
-    }
-    let flows = streams.iter().zip(of_each).map(|(samples, intervals)| Flow {
+    let spans = spans::of_samples(begin, end, longest.iter().map(|sample| sample.at));
+    let flows = streams.iter().map(|samples| Flow {
         id: samples.first().map_or(0, |sample| sample.flow),
         direction: Direction::Reverse,
         role: Role::Receiver,
@@ -54,7 +40,7 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
         congestion_control: congestion.map(str::to_owned),
         mss: samples.iter().map(|sample| sample.mss).max().filter(|mss| !mss.is_zero()),
         offered: None,
-        intervals,
+        intervals: spans.iter().map(|&(from, to)| interval(begin, from, to, samples)).collect(),
         summary: summary(&[samples], length),
         detail: Some(Detail::ReceiverSamples((*samples).clone())),
     });
@@ -80,8 +66,7 @@ fn summary(streams: &[&[Sample]], length: Duration) -> Summary {
         mean: Duration::from_secs_f64(mean),
         max: *max,
     });
-    let rate = if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) };
-    Summary { sent: None, received: Some(Total { length, bytes, rate, retransmits: None }), rtt }
+    Summary { sent: None, received: Some(Total::mean(bytes, length, None)), rtt }
 }
 
 /// What arrived on a stream between two moments. The window is that of the middle sample: one of them may be of a moment at which
@@ -97,21 +82,16 @@ fn interval(origin: Instant, from: Instant, to: Instant, samples: &[Sample]) -> 
         start: at(from),
         end: at(to),
         bytes,
-        rate: if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) },
+        rate: Rate::mean(bytes, length),
         retransmits: None,
         lossy_streams: 0,
         cwnd: None,
-        snd_wnd: Some(median(within.iter().map(|sample| sample.window).collect())),
-        rtt: (!rtts.is_empty()).then(|| median(rtts)),
+        snd_wnd: Some(middle(within.iter().map(|sample| sample.window).collect())),
+        rtt: (!rtts.is_empty()).then(|| middle(rtts)),
         datagrams: None,
     }
 }
 
 fn arrived(first: &Sample, last: &Sample) -> Bytes {
     last.receiver.received.saturating_sub(first.receiver.received)
-}
-
-fn median<T: Ord + Copy + Default>(mut values: Vec<T>) -> T {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or_default()
 }

@@ -7,16 +7,12 @@ use fullpipe_lab::trace::{self, Recorded, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::iperf3::FEWEST_INTERVALS;
-use super::{InputError, quote};
+use super::{InputError, quote, spans};
 use crate::measurement::{
     Detail, Direction, Flow, Format, Hosts, Interval, Measurement, Origin, Protocol, Role, RttRange, Summary,
     Total, Totals,
 };
 
-/// Length of an interval, unless the trace is so short that it would have few.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// A trace has at least so many intervals, if it has as many rows.
-const FEWEST: u64 = 10;
 /// Points that a message lists.
 const LISTED: usize = 4;
 
@@ -96,9 +92,13 @@ pub fn of_streams(
         ));
     }
     let origin = Origin { format, notes, ..Origin::default() };
-    let totals =
-        Totals { direction: Direction::Forward, summary: summary(&transfers(&streams)), datagrams: None };
-    Ok(Measurement { origin, hosts: Hosts::default(), flows: flows(streams), totals: vec![totals] })
+    let transfers: Vec<&[Row]> = streams.iter().map(|rows| of_transfer(rows)).collect();
+    let totals = Totals { direction: Direction::Forward, summary: summary(&transfers), datagrams: None };
+    let mut flows = flows(&transfers);
+    for (flow, rows) in flows.iter_mut().zip(streams) {
+        flow.detail = Some(Detail::Rows(rows));
+    }
+    Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals] })
 }
 
 /// Rows that continue the only one that there is.
@@ -198,16 +198,14 @@ fn pick<T: Copy + PartialEq>(
     }
 }
 
-/// Of each stream, the rows of its transfer.
-fn transfers(streams: &[Vec<Row>]) -> Vec<&[Row]> {
-    streams.iter().map(|rows| of_transfer(rows)).collect()
-}
-
-/// The streams as flows, with their rows summed up in intervals that end at the same moments.
-fn flows(streams: Vec<Vec<Row>>) -> Vec<Flow> {
-    let of_each = intervals(&transfers(&streams));
-    let flow = |(rows, intervals): (Vec<Row>, Vec<Interval>)| {
-        let last = of_transfer(&rows).last().map(|row| &row.sender);
+/// The streams as flows whose intervals end at the same moments, without their rows.
+fn flows(streams: &[&[Row]]) -> Vec<Flow> {
+    let (begin, end) = span(streams);
+    // Streams are sampled at the same moments; those of the longest are moments of all.
+    let longest = streams.iter().max_by_key(|rows| rows.len()).copied().unwrap_or_default();
+    let spans = spans::of_samples(begin, end, longest.iter().map(|row| row.at));
+    let flow = |rows: &&[Row]| {
+        let last = rows.last().map(|row| &row.sender);
         Flow {
             id: rows.first().map_or(0, |row| row.flow),
             direction: Direction::Forward,
@@ -216,12 +214,12 @@ fn flows(streams: Vec<Vec<Row>>) -> Vec<Flow> {
             congestion_control: last.and_then(|sender| sender.cc).map(|cc| cc.name().into()),
             mss: last.map(|sender| sender.mss),
             offered: None,
-            intervals,
-            summary: summary(&[of_transfer(&rows)]),
-            detail: Some(Detail::Rows(rows)),
+            intervals: spans.iter().map(|&(from, to)| interval(begin, from, to, rows)).collect(),
+            summary: summary(&[*rows]),
+            detail: None,
         }
     };
-    streams.into_iter().zip(of_each).map(flow).collect()
+    streams.iter().map(flow).collect()
 }
 
 /// When the first of the streams begins, and when the last one ends.
@@ -229,26 +227,6 @@ fn span(streams: &[&[Row]]) -> (Instant, Instant) {
     let begin = streams.iter().filter_map(|rows| rows.first()).map(|row| row.at).min().unwrap_or_default();
     let end = streams.iter().filter_map(|rows| rows.last()).map(|row| row.at).max().unwrap_or_default();
     (begin, end)
-}
-
-/// The intervals of each stream.
-fn intervals(streams: &[&[Row]]) -> Vec<Vec<Interval>> {
-    let (begin, end) = span(streams);
-    let length = end.saturating_since(begin);
-    let width = INTERVAL.min(length / FEWEST).max(Duration::from_millis(1));
-    // Streams are sampled at the same moments; those of the longest are moments of all.
-    let longest = streams.iter().max_by_key(|rows| rows.len()).copied().unwrap_or_default();
-    let mut of_each = vec![Vec::new(); streams.len()];
-    let mut from = begin;
-    for (nth, row) in longest.iter().enumerate().skip(1) {
-        if row.at.saturating_since(from) >= width || nth + 1 == longest.len() {
-            for (rows, intervals) in streams.iter().zip(&mut of_each) {
-                intervals.push(interval(begin, from, row.at, rows));
-            }
-            from = row.at;
-        }
-    }
-    of_each
 }
 
 /// What the streams did in their whole time.
@@ -260,8 +238,7 @@ fn summary(streams: &[&[Row]]) -> Summary {
     let again =
         |(first, last): (&Row, &Row)| last.sender.retransmits.saturating_sub(first.sender.retransmits);
     let retransmits = Some(ends.map(again).fold(0, u64::saturating_add));
-    let sent = Total { length, bytes, rate: rate(bytes, length), retransmits };
-    Summary { sent: Some(sent), received: None, rtt: round_trips(streams) }
+    Summary { sent: Some(Total::mean(bytes, length, retransmits)), received: None, rtt: round_trips(streams) }
 }
 
 /// The rows between which there was something to deliver.
@@ -286,7 +263,7 @@ fn interval(origin: Instant, from: Instant, to: Instant, rows: &[Row]) -> Interv
         start: at(from),
         end: at(to),
         bytes,
-        rate: rate(bytes, length),
+        rate: Rate::mean(bytes, length),
         retransmits: Some(retransmits),
         lossy_streams: u64::from(retransmits > 0),
         cwnd: Some(last.sender.cwnd),
@@ -298,10 +275,6 @@ fn interval(origin: Instant, from: Instant, to: Instant, rows: &[Row]) -> Interv
 
 fn delivered(first: &Row, last: &Row) -> Bytes {
     last.sender.delivered.saturating_sub(first.sender.delivered)
-}
-
-fn rate(bytes: Bytes, length: Duration) -> Rate {
-    if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) }
 }
 
 fn round_trips(streams: &[&[Row]]) -> Option<RttRange> {

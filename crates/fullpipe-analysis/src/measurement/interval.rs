@@ -128,9 +128,15 @@ pub struct Total {
 }
 
 impl Total {
-    /// `None` for nothing: older servers print a sender's summary of zero, for they do not know it.
-    pub(crate) fn of(total: &Interval) -> Option<Self> {
-        let Interval { bytes, rate, retransmits, .. } = *total;
-        (!bytes.is_zero()).then(|| Self { length: total.length(), bytes, rate, retransmits })
+    /// A report over the whole test. `None` for nothing: older servers print a sender's summary of zero, for they do not know it.
+    pub(crate) fn of(report: Option<Interval>) -> Option<Self> {
+        let report = report.filter(|report| !report.bytes.is_zero())?;
+        let Interval { bytes, rate, retransmits, .. } = report;
+        Some(Self { length: report.length(), bytes, rate, retransmits })
+    }
+
+    /// What is counted of `bytes` in `length`, at the mean rate.
+    pub(crate) fn mean(bytes: Bytes, length: Duration, retransmits: Option<u64>) -> Self {
+        Self { length, bytes, rate: Rate::mean(bytes, length), retransmits }
     }
 }

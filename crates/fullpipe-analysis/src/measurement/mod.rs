@@ -121,7 +121,7 @@ pub struct Summary {
 
 /// The sums over all flows of one direction, as the tool gives them. They are finer than the sum over the flows, which
 /// a log prints rounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// The direction.
     pub direction: Direction,
@@ -252,16 +252,12 @@ pub struct Transfer {
 impl Measurement {
     /// The flows of the explained direction, added.
     pub fn transfer(&self) -> Transfer {
-        self.transfers().swap_remove(0)
+        Transfer::of(&self.flows, &self.totals.first().copied().unwrap_or_default())
     }
 
     /// The other direction of a test that ran both at once.
     pub fn opposite(&self) -> Option<Transfer> {
-        self.transfers().into_iter().nth(1)
-    }
-
-    fn transfers(&self) -> Vec<Transfer> {
-        self.totals.iter().map(|totals| Transfer::of(&self.flows, totals)).collect()
+        self.totals.get(1).map(|totals| Transfer::of(&self.flows, totals))
     }
 
     /// The flows of the explained direction.

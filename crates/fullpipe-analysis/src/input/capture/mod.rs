@@ -25,7 +25,7 @@ use std::io::Read;
 use std::net::SocketAddr;
 
 use fullpipe_tcp::wire::Packet;
-use fullpipe_units::{Bytes, Instant, Rate};
+use fullpipe_units::{Bytes, Instant};
 
 use super::InputError;
 use crate::measurement::packets::{Connection, Packets, Side};
@@ -216,12 +216,7 @@ fn flow(chosen: usize, connection: &Connection, tracked: &ConnectionTracker) -> 
         .least_rtt
         .zip(timeline.rtts(connection.side, least))
         .map(|(min, (mean, max))| RttRange { min: min.min(mean), mean, max });
-    let sent = Total {
-        length,
-        bytes,
-        rate: if length.is_zero() { Rate::ZERO } else { Rate::of(bytes, length) },
-        retransmits: Some(connection.counts.retransmits),
-    };
+    let sent = Total::mean(bytes, length, Some(connection.counts.retransmits));
     let samples = tracked.samples(tracked.sender(), connection.side);
     Flow {
         id: chosen as u32,
