@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The ladder walks through them: it lifts what limits now, looks at what limits then, and so on until
-//! the link. Where the remedies that are not walked lead is said in a note, as their failure is what
+//! the link. A note says where the remedies lead that the walk did not take, because their failure
 //! usually sends people the wrong way ("buffers changed nothing, so it is not the buffers").
 
 mod given;

@@ -23,10 +23,10 @@
 //! | [`watch`] | samples of them, again and again |
 //! | [`command`] | any command behind a path |
 //! | [`tune`] | settings and routes of a host: read, changed for a time, confirmed, taken back |
-//! | `contained` | that command, with all that descends from it |
+//! | `pid_namespace` | that command, with all that descends from it |
 //!
 //! Nothing needs `netem`, `fq`, a kernel module or a command of the system. Unsafe code is in `sys.rs` and
-//! `tcp_info.rs`, a call each, and in `contained.rs`, which forks.
+//! `tcp_info.rs`, a call each, and in `pid_namespace.rs`, which forks.
 #![cfg(target_os = "linux")]
 
 mod arena;

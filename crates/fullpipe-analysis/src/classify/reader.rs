@@ -24,8 +24,8 @@ use crate::thresholds::reader;
 
 /// Of the largest window, the usual one of a reader that is behind.
 const SMALLER: f64 = 0.8;
-/// Of the largest window, what is not offered on the average of a reader that reads by the bufferful. A tenth and not a quarter, for an
-/// opening is told at once, and a closing with an ACK that is delayed.
+/// Of the largest window, what is not offered on the average of a reader that reads by the bufferful. A tenth and not a quarter:
+/// the receiver reports an opening at once, and a closing only with a delayed ACK.
 /// Source: `docs/LIVE.md`: 26 % for such a reader; 0 to 6 % for readers that keep
 /// up, and 14 % for one of them on a busy host.
 const CLOSED: f64 = 0.1;

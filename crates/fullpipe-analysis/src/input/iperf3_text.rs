@@ -62,7 +62,7 @@ fn is_header(line: &str) -> bool {
     line.contains("[ ID] Interval") || line.contains("[ ID][Role] Interval")
 }
 
-/// What stands beside the table.
+/// The lines outside the table.
 #[derive(Default)]
 struct Remarks {
     version: Option<String>,
@@ -112,7 +112,7 @@ impl Remarks {
 
     fn complete(self, mut sent: Option<OneWay>, mut received: Option<OneWay>) -> Measurement {
         let both = sent.is_some() && received.is_some();
-        // What stands beside the table is about the direction that comes first.
+        // The lines outside the table describe the direction that comes first.
         if let Some(main) = sent.as_mut().or(received.as_mut()) {
             for flow in &mut main.flows {
                 flow.mss = self.mss;

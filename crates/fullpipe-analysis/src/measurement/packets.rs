@@ -44,7 +44,7 @@ pub struct Counts {
     pub out_of_order: u64,
     /// Keep-alives and window probes.
     pub probes: u64,
-    /// Octets that were acknowledged though the capture never saw them: dropped by whoever captured.
+    /// Octets that were acknowledged and are not in the capture: the capturing tool dropped them.
     pub missed_bytes: u64,
     /// ACKs that repeat the one before while data is outstanding.
     pub duplicate_acks: u64,
@@ -81,7 +81,7 @@ pub struct Sample {
     pub prompt: u32,
     /// ACKs that passed.
     pub acks: u32,
-    /// Nothing was captured though data moved: whoever captured was away.
+    /// The capture has a hole here: data moved and no packet was captured.
     pub unseen: bool,
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Ending {
     pub(super) truncated: bool,
     /// Packets without a time (pcapng's simple packets), which are not shown.
     pub(super) timeless: u64,
-    /// Packets that whoever captured lost, by its own count.
+    /// Packets that the capturing tool lost, by its own count.
     pub(super) dropped: u64,
 }
 

@@ -14,7 +14,7 @@ const FEWEST: usize = 10;
 
 /// On an unknown side, the time to the receiver and back from which on it is a part of the path, and no host that answers.
 const TELLING: Duration = Duration::from_millis(1);
-/// So long nothing passes, and then ACKs of what was never seen: whoever captured was away.
+/// Nothing passes for this long, and then come ACKs of data that was never seen: the capture has a hole.
 const AWAY: Duration = Duration::from_millis(100);
 
 /// What happened in a span of time.

@@ -73,7 +73,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     };
     let (command, change) = match host.route() {
         Some(route) => {
-            // Whoever runs these by hand has run the one for the congestion control before.
+            // A user who runs these commands by hand has already run the one for the congestion control.
             let changes = host.makes(congestion_control::CHANGE);
             let congctl = if changes { Some(BBR) } else { route.congctl.as_deref() };
             let (run, undo) = host.route_commands(congctl, Some(new));
