@@ -3,7 +3,7 @@
 //!     cargo run --release -p fullpipe --example measure_explain_tune -- HOST 1gbit
 
 use fullpipe::measure::{Probe, server};
-use fullpipe::tune::{PlanRequest, Target, aim, local_host, plan};
+use fullpipe::tune::{PlanRequest, Target, local_host, plan, plan_inputs};
 use fullpipe::{Error, Look, PathFacts, explain, render_plan, render_text};
 
 fn main() -> Result<(), Error> {
@@ -18,7 +18,7 @@ fn main() -> Result<(), Error> {
     print!("{}", render_text(&diagnosis, Look { width: 80, colour: false }));
 
     let host = local_host(&Target::new(None, None)?, None)?;
-    let plan = plan(&host, &aim(PlanRequest { link: Some(link), ..PlanRequest::of(&diagnosis) })?, &())?;
+    let plan = plan(&host, &plan_inputs(PlanRequest { path, ..PlanRequest::of(&diagnosis) })?, &())?;
     print!("{}", render_plan(&plan, Look { width: 80, colour: false }));
     Ok(())
 }

@@ -1,9 +1,9 @@
-//! What is known of a path besides what was measured on it.
+//! Facts about a path that the measurement itself does not contain.
 
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
-/// What the user or an earlier measurement says of a path; `None` is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Facts about a path, from the user or an earlier measurement; `None` is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathFacts {
     /// Rate of the link, in bits of IP packets per second.
     pub link: Option<Rate>,
@@ -15,4 +15,18 @@ pub struct PathFacts {
     pub flows: Option<u64>,
     /// Bytes that the queue at the bottleneck holds.
     pub queue: Option<Bytes>,
+}
+
+impl PathFacts {
+    /// These facts, with those of `other` where one is unknown.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            link: self.link.or(other.link),
+            rtt: self.rtt.or(other.rtt),
+            loss: self.loss.or(other.loss),
+            flows: self.flows.or(other.flows),
+            queue: self.queue.or(other.queue),
+        }
+    }
 }

@@ -12,17 +12,16 @@
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, KernelVersion, WindowRule, default_rmem};
 use fullpipe_tcp::cc::Algorithm;
-use fullpipe_units::{Bytes, Duration, Probability, Rate};
+use fullpipe_units::{Bytes, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::advice::{self, Command};
 use crate::demand::Demand;
 use crate::input::InputError;
-use crate::ladder::{
-    DiagnoseError, Hosts, Ladder, MOST_LOSS, Model, PathModel, Rung, climb_model, effort, lengths,
-};
+use crate::ladder::{DiagnoseError, Hosts, Ladder, Model, PathModel, Rung, climb_model, effort, lengths};
 use crate::offered::Offered;
+use crate::path_facts::PathFacts;
 use crate::remedy::LARGER_BUFFERS;
 use crate::segment::DEFAULT_MSS;
 use crate::throughput_models::{loss_based_rate, loss_to_fill};
@@ -33,12 +32,8 @@ pub const SCHEMA: &str = "fullpipe.whatif/1";
 /// The path and the hosts in question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Rate of the line, in bits of IP packets.
-    pub link: Rate,
-    /// Round-trip time of the idle path.
-    pub rtt: Duration,
-    /// Share of the packets that the path loses.
-    pub loss: Probability,
+    /// The path. The rate of its link and its RTT are required; a loss that is not given is zero.
+    pub path: PathFacts,
     /// `tcp_wmem[2]` of the sender and `tcp_rmem[2]` of the receiver; the kernel's defaults when `None`.
     pub buffers: Option<Bytes>,
     /// Kernel of both hosts; [`ASSUMED_KERNEL`] when `None`.
@@ -129,9 +124,6 @@ pub struct Plan {
 /// The kernel where none is given: a long-term release that many servers run.
 pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 
-/// What can be asked: beyond it a slip of the unit is likelier than a path.
-const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
-const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
 const LEAST_BUFFER: Bytes = Bytes::new(4096);
 
 /// Answers a question. `progress` is called as simulated runs finish, from any thread.
@@ -139,41 +131,32 @@ const LEAST_BUFFER: Bytes = Bytes::new(4096);
 /// # Errors
 /// A path that cannot be, or a defect of the simulator.
 pub fn whatif(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<WhatIf, DiagnoseError> {
-    check(question).map_err(DiagnoseError::Input)?;
-    answer(question, progress).map_err(DiagnoseError::Defect)
+    let path = check(question).map_err(DiagnoseError::Input)?;
+    answer(question, path, progress).map_err(DiagnoseError::Defect)
 }
 
-/// Refuses what is no path's.
-pub(crate) fn check(question: &Question) -> Result<(), InputError> {
-    let Question { link, rtt, loss, buffers, .. } = *question;
-    let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
-    if !(RTTS.0..=RTTS.1).contains(&rtt) {
-        return refuse(format!("an RTT of {rtt} is not plausible"), "give it as ping prints it: --rtt 210ms");
-    }
-    if !(RATES.0..=RATES.1).contains(&link) {
-        return refuse(format!("a link of {link} is out of range"), "give its rate as --link 1gbit");
-    }
-    if loss > MOST_LOSS {
-        return refuse(
-            format!("at a loss of {loss} no TCP gets through"),
-            "give it as --loss 20ppm or --loss 1.5%",
-        );
-    }
-    if buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
-        return refuse(
-            "socket buffers below 4 KiB do not exist on any kernel".into(),
+/// The path of a question that can be simulated.
+fn check(question: &Question) -> Result<PathModel, InputError> {
+    let path = PathModel::of_figures(&question.path)?;
+    if question.buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
+        return Err(InputError::new(
+            "socket buffers below 4 KiB do not exist on any kernel",
             "give them as --buffers 4MiB",
-        );
+        ));
     }
-    Ok(())
+    Ok(path)
 }
 
-fn answer(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<WhatIf, RunPanicked> {
-    let Question { link, rtt, loss, buffers, cc, .. } = *question;
+fn answer(
+    question: &Question,
+    path: PathModel,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<WhatIf, RunPanicked> {
+    let Question { buffers, cc, .. } = *question;
+    let PathModel { at_least: link, rtt, loss, .. } = path;
     let kernel = question.kernel.unwrap_or(ASSUMED_KERNEL);
     let rule = WindowRule::of(kernel, None);
     let (sndbuf, rcvbuf) = (buffers.unwrap_or(DEFAULT_WMEM), buffers.unwrap_or(default_rmem(kernel)));
-    let path = PathModel { link: Some(link), cap: None, at_least: link, rtt, loss, loss_interval: None };
     let hosts = Hosts {
         cc,
         flows: 1,
@@ -260,6 +243,8 @@ impl WhatIf {
 
 #[cfg(test)]
 mod tests {
+    use fullpipe_units::Duration;
+
     use super::*;
 
     fn ms(n: u64) -> Duration {

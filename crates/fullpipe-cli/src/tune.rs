@@ -10,11 +10,11 @@ use std::process::ExitCode;
 use fullpipe::input::read;
 use fullpipe::lab::host::Change;
 use fullpipe::tune::{
-    self, Aim, AppliedChanges, FromReport, Guard, Outcome, PlanRequest, Role, Target, Verification,
+    self, AppliedChanges, FromReport, Guard, Outcome, PlanInputs, PlanRequest, Role, Target, Verification,
     VerifyResult, local_host,
 };
 use fullpipe::units::Duration;
-use fullpipe::{HostSettings, Look, render_plan, render_show};
+use fullpipe::{HostSettings, Look, PathFacts, render_plan, render_show};
 
 use crate::args::{Format, PlaceArgs, PlanArgs, RoleName, ShowArgs, TuneAction, TuneArgs};
 use crate::failure::Failure;
@@ -114,10 +114,10 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
 fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     // A name is looked up where the command was given, not in the namespace that is tuned.
     let to = args.to.as_deref().map(To::find).transpose()?;
-    let aim = aim(args, to.as_ref().map(|to| to.address))?;
+    let inputs = plan_inputs(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
-    let host = local_host(&place, aim.to)?;
-    let mut plan = output::with_progress(|observer| tune::plan(&host, &aim, observer))?;
+    let host = local_host(&place, inputs.to)?;
+    let mut plan = output::with_progress(|observer| tune::plan(&host, &inputs, observer))?;
     plan.notes.extend(to.as_ref().and_then(To::note));
     let text = args.output.format() == Format::Text;
     if text {
@@ -133,7 +133,7 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let doing = Doing { place: &place, changes: &changes, guard: guard(&args.place)?, args, to: aim.to };
+    let doing = Doing { place: &place, changes: &changes, guard: guard(&args.place)?, args, to: inputs.to };
     let (applied, verified) =
         if args.verify { doing.verify()? } else { (doing.apply(args.revert_after.0)?, None) };
     let code = verified.as_ref().map_or(ExitCode::SUCCESS, verify::code);
@@ -200,8 +200,8 @@ fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
     Ok(Guard { program, arguments })
 }
 
-fn aim(args: &PlanArgs, to: Option<IpAddr>) -> Result<Aim, Failure> {
-    let stated = args.from.as_ref().map(|file| {
+fn plan_inputs(args: &PlanArgs, to: Option<IpAddr>) -> Result<PlanInputs, Failure> {
+    let report = args.from.as_ref().map(|file| {
         let name = if file == "-" { "standard input" } else { file };
         FromReport::parse(&read(file)?).map_err(|error| Failure::from(error).about(name))
     });
@@ -209,11 +209,14 @@ fn aim(args: &PlanArgs, to: Option<IpAddr>) -> Result<Aim, Failure> {
         .peer_sysctl
         .as_ref()
         .map(|file| HostSettings::parse(&read(file)?).map_err(|error| Failure::from(error).about(file)));
-    let wanted = PlanRequest {
-        link: args.link,
-        rtt: args.rtt,
-        loss: args.loss,
-        flows: args.flows,
+    let request = PlanRequest {
+        path: PathFacts {
+            link: args.link,
+            rtt: args.rtt,
+            loss: args.loss,
+            flows: args.flows,
+            ..PathFacts::default()
+        },
         role: args.role.map(|role| match role {
             RoleName::Sender => Role::Sender,
             RoleName::Receiver => Role::Receiver,
@@ -222,9 +225,9 @@ fn aim(args: &PlanArgs, to: Option<IpAddr>) -> Result<Aim, Failure> {
         to,
         with: args.with.clone(),
         peer: peer.transpose()?.unwrap_or_default(),
-        stated: stated.transpose()?,
+        report: report.transpose()?,
     };
-    Ok(tune::aim(wanted)?)
+    Ok(tune::plan_inputs(request)?)
 }
 
 fn closing(args: &PlanArgs, changes: usize, wanted: bool) -> String {

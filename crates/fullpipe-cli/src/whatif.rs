@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use fullpipe::{Look, Question, render_whatif};
+use fullpipe::{Look, PathFacts, Question, render_whatif};
 
 use crate::args::{Format, WhatifArgs};
 use crate::failure::Failure;
@@ -10,9 +10,12 @@ use crate::output;
 
 pub(crate) fn whatif(args: &WhatifArgs, look: Look) -> Result<ExitCode, Failure> {
     let question = Question {
-        link: args.link,
-        rtt: args.rtt,
-        loss: args.loss,
+        path: PathFacts {
+            link: Some(args.link),
+            rtt: Some(args.rtt),
+            loss: Some(args.loss),
+            ..PathFacts::default()
+        },
         buffers: args.buffers,
         kernel: args.kernel,
         cc: args.cc,

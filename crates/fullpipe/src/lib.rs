@@ -138,12 +138,10 @@ pub fn diagnose(
 /// Climbs the ladder of a path that is given instead of measured.
 ///
 /// ```
-/// use fullpipe::{Look, Question, render_whatif, whatif};
+/// use fullpipe::{Look, PathFacts, Question, render_whatif, whatif};
 ///
 /// let question = Question {
-///     link: "10mbit".parse()?,
-///     rtt: "50ms".parse()?,
-///     loss: "0%".parse()?,
+///     path: PathFacts { link: "10mbit".parse().ok(), rtt: "50ms".parse().ok(), ..PathFacts::default() },
 ///     buffers: None,
 ///     kernel: None,
 ///     cc: fullpipe::tcp::cc::Algorithm::Cubic,

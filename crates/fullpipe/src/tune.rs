@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 pub use fullpipe_analysis::tune::*;
-use fullpipe_analysis::{Diagnosis, HostSettings};
+use fullpipe_analysis::{Diagnosis, HostSettings, PathFacts};
 use fullpipe_iperf3::document::{Interval, Start};
 use fullpipe_iperf3::{Mode, Params};
 use fullpipe_lab::host::Change;
@@ -23,7 +23,7 @@ use fullpipe_linux::tune::{self as host, Status};
 pub use fullpipe_linux::tune::{
     AppliedChanges, Drift, Guard, Phase, RouteChange, SettingChange, State, TakenBack, Target, settle, watch,
 };
-use fullpipe_units::{Duration, Probability, Rate};
+use fullpipe_units::{Duration, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -48,14 +48,8 @@ pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Err
 /// What is known of the path and of what is wanted; a figure that is left out is taken from the report.
 #[derive(Clone, Debug, Default)]
 pub struct PlanRequest {
-    /// Rate of the bottleneck link.
-    pub link: Option<Rate>,
-    /// RTT of the path without load.
-    pub rtt: Option<Duration>,
-    /// Share of the packets that is lost.
-    pub loss: Option<Probability>,
-    /// Flows at a time, among which the host's memory is divided.
-    pub flows: Option<u64>,
+    /// The path. The host's memory is divided among its flows.
+    pub path: PathFacts,
     /// This host's part.
     pub role: Option<Role>,
     /// The peer, where the plan is for connections to one.
@@ -64,23 +58,23 @@ pub struct PlanRequest {
     pub with: Vec<What>,
     /// Settings of the other host.
     pub peer: HostSettings,
-    /// What a report says.
-    pub stated: Option<FromReport>,
+    /// Facts from a report.
+    pub report: Option<FromReport>,
 }
 
 impl PlanRequest {
-    /// What `diagnosis` says of the path.
+    /// A request with the facts of `diagnosis`.
     pub fn of(diagnosis: &Diagnosis) -> Self {
-        Self { stated: Some(FromReport::of(diagnosis)), ..Self::default() }
+        Self { report: Some(FromReport::of(diagnosis)), ..Self::default() }
     }
 }
 
-/// The aim of a plan.
+/// The inputs of the plan that `request` asks for.
 ///
 /// # Errors
 /// The rate of the link or the RTT is not known.
-pub fn aim(wanted: PlanRequest) -> Result<Aim, Error> {
-    let has_report = wanted.stated.is_some();
+pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
+    let has_report = request.report.is_some();
     let missing = |what: &str, example: &str| {
         let message = if has_report {
             format!("the report does not know {what}")
@@ -89,38 +83,29 @@ pub fn aim(wanted: PlanRequest) -> Result<Aim, Error> {
         };
         Error::usage(message, format!("give {example}, or a report of fullpipe diagnose --json with --from"))
     };
-    let stated = wanted.stated.unwrap_or_default();
-    let link = wanted.link.or(stated.link).ok_or_else(|| missing("the rate of the line", "--link 1gbit"))?;
-    let rtt = wanted.rtt.or(stated.rtt).ok_or_else(|| missing("the round-trip time", "--rtt 210ms"))?;
-    let role = wanted.role.or(stated.role).unwrap_or_default();
-    let settings = wanted.peer;
+    let report = request.report.unwrap_or_default();
+    let path = request.path.or(report.path);
+    path.link.ok_or_else(|| missing("the rate of the line", "--link 1gbit"))?;
+    path.rtt.ok_or_else(|| missing("the round-trip time", "--rtt 210ms"))?;
+    let role = request.role.or(report.role).unwrap_or_default();
+    let settings = request.peer;
     let sending = role == Role::Receiver;
     let buffer = if sending { settings.tcp_wmem } else { settings.tcp_rmem }.map(|triple| triple[2]);
     let other = usize::from(!sending);
     let peer = Peer {
-        buffer: buffer.or(stated.buffers[other]),
-        congestion_control: settings.congestion_control.or(stated.congestion_control.clone()),
-        kernel: settings.kernel.or(stated.kernels[other]),
+        buffer: buffer.or(report.buffers[other]),
+        congestion_control: settings.congestion_control.or(report.congestion_control.clone()),
+        kernel: settings.kernel.or(report.kernels[other]),
     };
-    Ok(Aim {
-        link,
-        rtt,
-        loss: wanted.loss.or(stated.loss).unwrap_or(Probability::ZERO),
-        flows: wanted.flows.or(stated.streams.filter(|streams| *streams > 0)).unwrap_or(1),
-        role,
-        to: wanted.to,
-        with: wanted.with,
-        peer,
-        stated,
-    })
+    Ok(PlanInputs { path, role, to: request.to, with: request.with, peer, report })
 }
 
 /// Makes the plan.
 ///
 /// # Errors
 /// A path that cannot exist, or a defect of the simulator.
-pub fn plan(host: &LocalHost, aim: &Aim, observer: &impl Observer) -> Result<Plan, Error> {
-    Ok(fullpipe_analysis::tune::plan(host, aim, |progress| observer.progress(progress))?)
+pub fn plan(host: &LocalHost, inputs: &PlanInputs, observer: &impl Observer) -> Result<Plan, Error> {
+    Ok(fullpipe_analysis::tune::plan(host, inputs, |progress| observer.progress(progress))?)
 }
 
 /// A plan, and what became of it.

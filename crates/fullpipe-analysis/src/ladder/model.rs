@@ -7,7 +7,10 @@ use fullpipe_tcp::buffers::{self, Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
+use super::given::MOST_LOSS;
+use crate::input::InputError;
 use crate::input::sysctl::HostSettings;
+use crate::path_facts::PathFacts;
 use crate::remedy::{Case, Change, State, catalogue, rcvbuf_for, sndbuf_for};
 use crate::segment::{HEADERS, MTU};
 
@@ -15,6 +18,10 @@ use crate::segment::{HEADERS, MTU};
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
 /// The rate of the simulated path where the line is not known: far above any window on the ladder.
 const AMPLE: Rate = Rate::from_bps(10_000_000_000);
+
+/// Figures of a path beyond these bounds are more likely in the wrong unit than right.
+const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
+const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
 
 /// The seeds of a state count from here where no run is known.
 const FIRST_SEED: u64 = 1;
@@ -34,6 +41,34 @@ pub(crate) struct PathModel {
     pub(crate) loss: Probability,
     /// The ends of its interval, where it is an estimate.
     pub(crate) loss_interval: Option<(Probability, Probability)>,
+}
+
+impl PathModel {
+    /// The path that given figures describe. A loss that is not given is zero.
+    ///
+    /// # Errors
+    /// The link or the RTT is missing, or a figure is so far out of range that its unit is likely wrong.
+    pub(crate) fn of_figures(path: &PathFacts) -> Result<Self, InputError> {
+        let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
+        let (rtt_hint, link_hint) =
+            ("give it as ping prints it: --rtt 210ms", "give its rate as --link 1gbit");
+        let Some(rtt) = path.rtt else { return refuse("the RTT is missing".into(), rtt_hint) };
+        let Some(link) = path.link else {
+            return refuse("the rate of the link is missing".into(), link_hint);
+        };
+        if !(RTTS.0..=RTTS.1).contains(&rtt) {
+            return refuse(format!("an RTT of {rtt} is not plausible"), rtt_hint);
+        }
+        if !(RATES.0..=RATES.1).contains(&link) {
+            return refuse(format!("a link of {link} is out of range"), link_hint);
+        }
+        let loss = path.loss.unwrap_or(Probability::ZERO);
+        if loss > MOST_LOSS {
+            let hint = "give it as --loss 20ppm or --loss 1.5%";
+            return refuse(format!("at a loss of {loss} no TCP gets through"), hint);
+        }
+        Ok(Self { link: Some(link), cap: None, at_least: link, rtt, loss, loss_interval: None })
+    }
 }
 
 /// Both end hosts as they are now.

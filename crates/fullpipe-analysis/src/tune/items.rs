@@ -2,7 +2,7 @@
 
 use fullpipe_lab::campaign::RunPanicked;
 
-use super::aim::Aim;
+use super::inputs::PlanInputs;
 use super::item::Item;
 use super::plan::Left;
 use crate::advice;
@@ -21,7 +21,7 @@ pub(super) struct Items {
 ///
 /// # Errors
 /// A defect of the simulator.
-pub(super) fn items(host: &HostCase<'_>, aim: &Aim) -> Result<Items, RunPanicked> {
+pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, RunPanicked> {
     let (mut proposals, mut left) = (Vec::new(), Vec::new());
     for (remedy, part) in catalogue::parts() {
         let Some(plan) = part.plan else { continue };
@@ -31,14 +31,14 @@ pub(super) fn items(host: &HostCase<'_>, aim: &Aim) -> Result<Items, RunPanicked
             Decision::Skip => {}
         }
     }
-    if let Some(what) = &aim.stated.out_of_reach {
+    if let Some(what) = &inputs.report.out_of_reach {
         let why = format!("the report says that {what} holds the transfer, which no setting of a host lifts");
         left.extend(proposals.drain(..).map(|one| Left { what: one.item.what, why: why.clone() }));
     }
     // This host's items first, and among them the narrowest scope.
     let scope = |item: &Item| item.applied().map_or(Scope::System, |way| way.command.scope);
     proposals.sort_by_key(|PlannedItem { item, .. }| (!item.here, item.optional, scope(item)));
-    let notes = notes(host, aim, &proposals);
+    let notes = notes(host, inputs, &proposals);
     let items = proposals.into_iter().map(|one| one.item).collect();
     Ok(Items { items, left, notes })
 }
@@ -70,11 +70,11 @@ impl PlannedItem {
     }
 }
 
-fn notes(host: &HostCase<'_>, aim: &Aim, proposals: &[PlannedItem]) -> Vec<String> {
+fn notes(host: &HostCase<'_>, inputs: &PlanInputs, proposals: &[PlannedItem]) -> Vec<String> {
     let of_the_other = proposals.iter().filter(|one| !one.item.here && !one.item.optional);
     let mut notes: Vec<String> = of_the_other.filter_map(|one| one.until_then.clone()).collect();
     let mut ways = proposals.iter().flat_map(|one| &one.item.ways);
-    if aim.to.is_some_and(|to| to.is_ipv6())
+    if inputs.to.is_some_and(|to| to.is_ipv6())
         && ways.any(|way| way.command.sets.is_some_and(Mechanism::is_ipv4_setting))
     {
         notes.push("settings net.ipv4.tcp_* hold for TCP over IPv6 too: there are no others".into());

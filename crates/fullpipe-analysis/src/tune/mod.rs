@@ -1,26 +1,28 @@
 //! The remedy for one host: what to change on it, what that brings, and how to take it back.
 //!
 //! ```text
-//!   facts of the host ──┐
-//!   a path, or a report ┴─► aim ─► plan ─► items: ways to do it, narrowest first; of which some can be applied
-//!                                   │
-//!                                 ladder (simulated): what each item brings
+//!   facts of the host ───┐
+//!   inputs: path, report ┴─► plan ─► items: the ways to do each, narrowest scope first; some can be applied
+//!                             │
+//!                           ladder (simulated): the gain of each item
 //! ```
 //!
-//! All of it is a pure function of values: reading a host and changing it is fullpipe-linux's part. What changes
-//! nothing is not planned, and is said with its reason ([`Left`]); nothing is ever lowered.
+//! A plan is a pure function of values; fullpipe-linux reads the host and changes it. A change without effect is not
+//! planned but listed with the reason ([`Left`]). No value is ever lowered.
 
-mod aim;
 mod apps;
 mod drift;
+mod from_report;
+mod inputs;
 mod item;
 mod items;
 mod plan;
 mod show;
 mod verdict;
 
-pub use aim::{Aim, FromReport, Peer, Role};
 pub use drift::{Override, overrides};
+pub use from_report::FromReport;
+pub use inputs::{Peer, PlanInputs, Role};
 pub use item::{Gain, Item, Way, What};
 pub use plan::{Left, Plan, SCHEMA, plan};
 pub use show::{Limits, SHOW_SCHEMA, Show, show};

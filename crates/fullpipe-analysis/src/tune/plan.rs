@@ -1,4 +1,4 @@
-//! From a host and an aim to the plan: what the ladder recommends, as items for this host and the other.
+//! Makes the plan: the remedies of the ladder as items for this host and the other.
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_lab::host::Change;
@@ -8,15 +8,15 @@ use fullpipe_units::{Bytes, Duration, Rate};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::aim::{Aim, Role};
 use super::apps;
+use super::inputs::{PlanInputs, Role};
 use super::item::{Item, What};
 use super::items::{Items, items};
 use crate::ladder::{
     Climb, DiagnoseError, Hosts, Model, PathModel, Rung, Simulated, climb_states, effort, lengths,
 };
 use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
-use crate::whatif::{self, ASSUMED_KERNEL, Question};
+use crate::whatif::ASSUMED_KERNEL;
 
 /// Version of the JSON document; keys are added under the same number, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.tune/1";
@@ -95,22 +95,26 @@ const MEMORY_SHARE: u64 = 4;
 ///
 /// # Errors
 /// A path that cannot be, or a defect of the simulator.
-pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> Result<Plan, DiagnoseError> {
-    let kernel = host.settings.kernel.or(aim.peer.kernel).unwrap_or(ASSUMED_KERNEL);
+pub fn plan(
+    host: &LocalHost,
+    inputs: &PlanInputs,
+    progress: impl Fn(Progress) + Sync,
+) -> Result<Plan, DiagnoseError> {
+    let kernel = host.settings.kernel.or(inputs.peer.kernel).unwrap_or(ASSUMED_KERNEL);
     let mut assumptions = Vec::new();
-    let cc = algorithm(host, aim, &mut assumptions);
-    let Aim { link, rtt, loss, flows, role, .. } = *aim;
-    whatif::check(&Question { link, rtt, loss, buffers: None, kernel: Some(kernel), cc })
-        .map_err(DiagnoseError::Input)?;
+    let cc = algorithm(host, inputs, &mut assumptions);
+    let path = PathModel::of_figures(&inputs.path).map_err(DiagnoseError::Input)?;
+    let PathModel { at_least: link, rtt, loss, .. } = path;
+    let (flows, role) = (inputs.path.flows.unwrap_or(1), inputs.role);
 
     let here = |end| role.is(end);
-    let receiving = if here(Host::Receiver) { Some(kernel) } else { aim.peer.kernel };
+    let receiving = if here(Host::Receiver) { Some(kernel) } else { inputs.peer.kernel };
     let receiver_kernel = receiving.unwrap_or(kernel);
     let scale = host.settings.adv_win_scale.filter(|_| here(Host::Receiver));
     let rule = WindowRule::of(receiver_kernel, scale);
     let mut end = |which: Host, of_host: Option<[Bytes; 3]>, default: Bytes| {
         let own = here(which).then_some(of_host).flatten().map(|triple| triple[2]);
-        let buffer = own.or(aim.peer.buffer.filter(|_| !here(which))).unwrap_or_else(|| {
+        let buffer = own.or(inputs.peer.buffer.filter(|_| !here(which))).unwrap_or_else(|| {
             let whose = if here(which) { "this host" } else { "the other host" };
             assumptions.push(format!("{default} as the largest buffer of the {which}, {whose}: the default"));
             default
@@ -120,7 +124,6 @@ pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
     let sender = end(Host::Sender, host.settings.tcp_wmem, DEFAULT_WMEM);
     let receiver = end(Host::Receiver, host.settings.tcp_rmem, default_rmem(receiver_kernel));
 
-    let path = PathModel { link: Some(link), cap: None, at_least: link, rtt, loss, loss_interval: None };
     let hosts = Hosts {
         cc,
         flows,
@@ -134,7 +137,7 @@ pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
         room: (sender.room, receiver.room),
     };
     let model = Model::new(path, hosts, effort(rtt, loss));
-    let mut forecast = Forecast::of(&model, aim, progress)?;
+    let mut forecast = Forecast::of(&model, inputs, progress)?;
     assumptions.append(&mut forecast.assumptions);
 
     let host_case = HostCase {
@@ -147,10 +150,10 @@ pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
         receiver,
         present: model.present(),
         reached: forecast.reached,
-        with: &aim.with,
+        with: &inputs.with,
         trials: &SimulatedTrials { model: &model, forecast: &forecast },
     };
-    let Items { items, left, notes } = items(&host_case, aim).map_err(DiagnoseError::Defect)?;
+    let Items { items, left, notes } = items(&host_case, inputs).map_err(DiagnoseError::Defect)?;
     let present = forecast.rate(model.present());
     let planned = forecast.rate(forecast.reached).or(present);
     Ok(Plan {
@@ -161,12 +164,12 @@ pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
         flows,
         bdp_bytes: model.bdp().get(),
         role: role.to_string(),
-        to: aim.to.map(|to| to.to_string()),
+        to: inputs.to.map(|to| to.to_string()),
         kernel: host.settings.kernel.map(|kernel| kernel.to_string()),
         memory_bytes: host.facts.memory.map(Bytes::get),
         present,
         planned,
-        measured: aim.stated.measured,
+        measured: inputs.report.measured,
         items,
         left,
         ladder: forecast.ladder,
@@ -177,9 +180,9 @@ pub fn plan(host: &LocalHost, aim: &Aim, progress: impl Fn(Progress) + Sync) -> 
 
 /// The sender's congestion control. One that the simulator does not have stands for CUBIC, the default of all
 /// kernels, and is said to.
-fn algorithm(host: &LocalHost, aim: &Aim, assumptions: &mut Vec<String>) -> Algorithm {
-    let own = aim.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
-    let Some(name) = own.or(aim.peer.congestion_control.as_deref()) else {
+fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String>) -> Algorithm {
+    let own = inputs.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
+    let Some(name) = own.or(inputs.peer.congestion_control.as_deref()) else {
         assumptions.push("cubic as the sender's congestion control: the default".into());
         return Algorithm::Cubic;
     };
@@ -210,7 +213,11 @@ struct Forecast {
 }
 
 impl Forecast {
-    fn of(model: &Model<'_>, aim: &Aim, progress: impl Fn(Progress) + Sync) -> Result<Self, DiagnoseError> {
+    fn of(
+        model: &Model<'_>,
+        inputs: &PlanInputs,
+        progress: impl Fn(Progress) + Sync,
+    ) -> Result<Self, DiagnoseError> {
         if let Some(why) = model.too_fast() {
             let needed = catalogue::of_ladder().filter(|remedy| remedy.is_needed_by_rule(&model.case()));
             let changes = needed.map(|remedy| remedy.change).filter(|change| model.can_make(*change));
@@ -229,7 +236,7 @@ impl Forecast {
         assumptions.push(lengths(model, "their range is that of the seeds"));
         // Rungs of a plan have no commands: the items have.
         let rungs = ladder.rungs.into_iter().map(|rung| Rung { commands: Vec::new(), ..rung }).collect();
-        let reached = if aim.stated.out_of_reach.is_some() { model.present() } else { reached };
+        let reached = if inputs.report.out_of_reach.is_some() { model.present() } else { reached };
         Ok(Self { ladder: rungs, simulated, reached, assumptions, notes: ladder.notes })
     }
 

@@ -454,7 +454,7 @@ fn paths(module: &[&str], text: &str) -> String {
 fn paths_are_found_wherever_they_stand() {
     let text = r##"
 use crate::{input::{self, Kind}, stats::LossEstimate as Loss, ladder};
-use super::super::tune::{plan, aim::Aim};
+use super::super::tune::{plan, inputs::PlanInputs};
 fn body<'a>(of: crate::explain::Facts<'a>) -> Vec<crate::report::Rung> {
     let text = format!("{}", crate::throughput_models::rate(1));
     <crate::live::Live as Default>::default(); self.x(); 'a'

@@ -1,7 +1,8 @@
 //! Plans for hosts: what is planned, what is left alone, and that a host's memory bounds it.
 
+use fullpipe_analysis::PathFacts;
 use fullpipe_analysis::remedy::{Host, Scope};
-use fullpipe_analysis::tune::{Aim, FromReport, Item, LocalHost, Peer, Plan, Role, What, plan, show};
+use fullpipe_analysis::tune::{FromReport, Item, LocalHost, Peer, Plan, PlanInputs, Role, What, plan, show};
 use fullpipe_lab::host::{Change, HostFacts, Route};
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
@@ -27,22 +28,21 @@ fn host(changes: &[(&str, &str)]) -> LocalHost {
 }
 
 /// 20 Mbit/s, 100 ms: its BDP is 250 kB, and 256 KiB of buffer keep less than that in flight.
-fn aim(loss: &str) -> Aim {
-    Aim {
-        link: "20mbit".parse().unwrap(),
-        rtt: Duration::from_millis(100),
-        loss: loss.parse().unwrap(),
-        flows: 1,
-        role: Role::Sender,
-        to: None,
-        with: Vec::new(),
+fn inputs(loss: &str) -> PlanInputs {
+    PlanInputs {
+        path: PathFacts {
+            link: "20mbit".parse().ok(),
+            rtt: Some(Duration::from_millis(100)),
+            loss: loss.parse().ok(),
+            ..PathFacts::default()
+        },
         peer: Peer { buffer: Some(Bytes::from_mib(8)), ..Peer::default() },
-        stated: FromReport::default(),
+        ..PlanInputs::default()
     }
 }
 
-fn planned(host: &LocalHost, aim: &Aim) -> Plan {
-    plan(host, aim, |_| ()).unwrap()
+fn planned(host: &LocalHost, inputs: &PlanInputs) -> Plan {
+    plan(host, inputs, |_| ()).unwrap()
 }
 
 fn item(plan: &Plan, what: What) -> Option<&Item> {
@@ -64,7 +64,7 @@ fn setting(item: &Item) -> &str {
 /// Loss and buffers hold this host one behind the other: both are planned, each with what it brings.
 #[test]
 fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
-    let plan = planned(&host(&[]), &aim("0.1%"));
+    let plan = planned(&host(&[]), &inputs("0.1%"));
     let cc = item(&plan, What::CONGESTION_CONTROL).expect("loss holds CUBIC down");
     let scopes: Vec<Scope> = cc.ways.iter().map(|way| way.command.scope).collect();
     assert_eq!(scopes, [Scope::Socket, Scope::Route, Scope::System]);
@@ -85,15 +85,15 @@ fn what_holds_a_lossy_path_is_planned_and_the_narrowest_scope_comes_first() {
 /// Without loss CUBIC fills the line once the buffers do: BBR would change nothing and is not planned.
 #[test]
 fn what_changes_nothing_is_not_planned() {
-    let lossless = planned(&host(&[]), &aim("0%"));
+    let lossless = planned(&host(&[]), &inputs("0%"));
     assert!(item(&lossless, What::CONGESTION_CONTROL).is_none());
     assert!(!left(&lossless, What::CONGESTION_CONTROL).is_empty());
     assert!(item(&lossless, What::TCP_WMEM).is_some());
     assert!(item(&lossless, What::SLOW_START_AFTER_IDLE).is_some(), "CUBIC asks it");
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
-    let already = planned(&host(&large), &aim("0%"));
+    let already = planned(&host(&large), &inputs("0%"));
     assert!(already.items.iter().all(|item| item.optional), "{:?}", already.items);
-    let asked = Aim { with: vec![What::NOTSENT_LOWAT], ..aim("0%") };
+    let asked = PlanInputs { with: vec![What::NOTSENT_LOWAT], ..inputs("0%") };
     let applied: Vec<What> = planned(&host(&large), &asked).applied().map(|item| item.what).collect();
     assert_eq!(applied, [What::NOTSENT_LOWAT]);
 }
@@ -102,7 +102,7 @@ fn what_changes_nothing_is_not_planned() {
 #[test]
 fn optional_items_say_what_time_they_save() {
     let large = [("net/ipv4/tcp_wmem", "4096 16384 8388608")];
-    let plan = planned(&host(&large), &aim("0%"));
+    let plan = planned(&host(&large), &inputs("0%"));
     let gain = |what| &item(&plan, what).unwrap_or_else(|| panic!("{}", left(&plan, what))).gain;
     // A BDP takes 100 ms to send and a round trip to be acknowledged; from ten segments it takes five rounds.
     let burst = gain(What::SLOW_START_AFTER_IDLE);
@@ -115,7 +115,7 @@ fn optional_items_say_what_time_they_save() {
     assert!(waiting.with_bytes.unwrap() < waiting.without_bytes.unwrap());
     assert!(waiting.with.unwrap() > waiting.without.unwrap().mul_div(19, 20), "CUBIC loses nothing by it");
     // A burst that is lost in part takes its time either way, and BBR never asks.
-    assert!(left(&planned(&host(&large), &aim("0.1%")), What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
+    assert!(left(&planned(&host(&large), &inputs("0.1%")), What::SLOW_START_AFTER_IDLE).starts_with("BBR"));
 }
 
 /// A quarter of the memory and `tcp_mem[1]` are what all flows together may have: the rule of 2 x BDP yields.
@@ -123,14 +123,16 @@ fn optional_items_say_what_time_they_save() {
 fn memory_bounds_the_buffers() {
     let mut small = host(&[]);
     small.facts.memory = Some(Bytes::from_kib(1640));
-    let plan = planned(&small, &aim("0%"));
+    let plan = planned(&small, &inputs("0%"));
     let wmem = item(&plan, What::TCP_WMEM).expect("there is a little room");
     assert_eq!(setting(wmem), "4096 16384 417792", "a quarter of it, in whole pages");
     assert!(wmem.why.contains("memory admits no more"), "{}", wmem.why);
-    let none = planned(&small, &Aim { flows: 2, ..aim("0%") });
+    let one_flow = inputs("0%");
+    let two_flows = PlanInputs { path: PathFacts { flows: Some(2), ..one_flow.path }, ..one_flow };
+    let none = planned(&small, &two_flows);
     assert!(left(&none, What::TCP_WMEM).contains("memory admits"), "nothing is ever lowered");
     let pressed = host(&[("net/ipv4/tcp_mem", "60 80 120")]);
-    let plan = planned(&pressed, &aim("0%"));
+    let plan = planned(&pressed, &inputs("0%"));
     assert_eq!(setting(item(&plan, What::TCP_WMEM).unwrap()), "4096 16384 327680", "80 pages");
 }
 
@@ -149,7 +151,7 @@ fn with_a_peer_congestion_control_is_its_routes() {
     };
     let mut routed = host(&[]);
     routed.facts.route = Some(route.clone());
-    let with = Aim { with: vec![What::INITCWND], ..aim("0.1%") };
+    let with = PlanInputs { with: vec![What::INITCWND], ..inputs("0.1%") };
     let plan = planned(&routed, &with);
     let cc = item(&plan, What::CONGESTION_CONTROL).unwrap().applied().unwrap();
     assert_eq!(cc.command.run, "ip route replace 203.0.113.7 via 192.0.2.1 dev eth0 congctl bbr");
@@ -159,7 +161,7 @@ fn with_a_peer_congestion_control_is_its_routes() {
     // What the route says outranks the host's default.
     let mut bbr = host(&[("net/ipv4/tcp_congestion_control", "bbr")]);
     bbr.facts.route = Some(Route { congctl: Some("cubic".into()), exact: true, ..route });
-    let plan = planned(&bbr, &aim("0.1%"));
+    let plan = planned(&bbr, &inputs("0.1%"));
     let cc = item(&plan, What::CONGESTION_CONTROL).expect("the route has CUBIC");
     assert_eq!((cc.present.as_deref(), cc.applied().unwrap().command.scope), (Some("cubic"), Scope::Route));
     assert!(cc.ways.iter().all(|way| way.command.scope != Scope::System), "the host has BBR already");
@@ -168,26 +170,28 @@ fn with_a_peer_congestion_control_is_its_routes() {
 #[test]
 fn a_kernel_without_bbr_is_told_so_and_one_of_4_10_gets_fq() {
     let none = host(&[("net/ipv4/tcp_available_congestion_control", "reno cubic")]);
-    assert!(left(&planned(&none, &aim("0.1%")), What::CONGESTION_CONTROL).contains("this kernel has none"));
+    assert!(
+        left(&planned(&none, &inputs("0.1%")), What::CONGESTION_CONTROL).contains("this kernel has none")
+    );
     let mut module = none;
     module.facts.loadable = vec!["bbr".into()];
-    assert!(item(&planned(&module, &aim("0.1%")), What::CONGESTION_CONTROL).is_some());
+    assert!(item(&planned(&module, &inputs("0.1%")), What::CONGESTION_CONTROL).is_some());
     let mut old = host(&[("kernel/osrelease", "4.10.0-19")]);
     old.settings.default_qdisc = Some("pfifo_fast".into());
-    let plan = planned(&old, &aim("0.1%"));
+    let plan = planned(&old, &inputs("0.1%"));
     assert_eq!(setting(item(&plan, What::QUEUEING_DISCIPLINE).expect("4.10 does not pace")), "fq");
-    assert!(item(&planned(&host(&[]), &aim("0.1%")), What::QUEUEING_DISCIPLINE).is_none());
+    assert!(item(&planned(&host(&[]), &inputs("0.1%")), What::QUEUEING_DISCIPLINE).is_none());
 }
 
 /// The receiver's part is its own: a sender's plan has it for the other host, and never applies it.
 #[test]
 fn each_host_gets_its_own_part() {
     let small = Peer { buffer: Some(Bytes::from_kib(256)), ..Peer::default() };
-    let sender = planned(&host(&[]), &Aim { peer: small.clone(), ..aim("0%") });
+    let sender = planned(&host(&[]), &PlanInputs { peer: small.clone(), ..inputs("0%") });
     let rmem = item(&sender, What::TCP_RMEM).expect("the other host's window is too small");
     assert!(!rmem.here && rmem.applied().is_none() && rmem.host == Host::Receiver);
     assert!(sender.notes.iter().any(|note| note.starts_with("until the receiver has its part")));
-    let receiver = planned(&host(&[]), &Aim { role: Role::Receiver, peer: small, ..aim("0%") });
+    let receiver = planned(&host(&[]), &PlanInputs { role: Role::Receiver, peer: small, ..inputs("0%") });
     assert!(setting(item(&receiver, What::TCP_RMEM).unwrap()).starts_with("4096 131072 "));
     assert!(!item(&receiver, What::TCP_WMEM).unwrap().here);
 }
@@ -205,13 +209,16 @@ fn a_report_gives_the_path_and_says_what_is_out_of_reach() {
             "findings": [{{"limit": "{limit}", "what": "the sending application"}}]}}"#
         )
     };
-    let stated = FromReport::parse(&report("cwnd")).unwrap();
-    assert_eq!(stated.link, Some(Rate::from_bps(20_000_000)));
-    assert_eq!(stated.rtt, Some(Duration::from_millis(100)));
-    assert_eq!((stated.loss, stated.role), (Some(Probability::from_f64(0.001)), Some(Role::Sender)));
-    assert_eq!((stated.streams, stated.out_of_reach), (Some(2), None));
-    let stated = FromReport::parse(&report("app")).unwrap();
-    let plan = planned(&host(&[]), &Aim { stated, ..aim("0.1%") });
+    let from_report = FromReport::parse(&report("cwnd")).unwrap();
+    assert_eq!(from_report.path.link, Some(Rate::from_bps(20_000_000)));
+    assert_eq!(from_report.path.rtt, Some(Duration::from_millis(100)));
+    assert_eq!(
+        (from_report.path.loss, from_report.role),
+        (Some(Probability::from_f64(0.001)), Some(Role::Sender))
+    );
+    assert_eq!((from_report.path.flows, from_report.out_of_reach), (Some(2), None));
+    let from_report = FromReport::parse(&report("app")).unwrap();
+    let plan = planned(&host(&[]), &PlanInputs { report: from_report, ..inputs("0.1%") });
     assert!(plan.items.is_empty(), "{:?}", plan.items);
     for text in ["", "[]", "{}", r#"{"schema": "fullpipe.whatif/1"}"#, "null", r#"{"schema": 1}"#] {
         assert!(FromReport::parse(text).is_err(), "{text}");
@@ -238,7 +245,7 @@ fn what_is_given_for_sockets_compiles_and_runs() {
         eprintln!("skipped: there is no cc here, or no Linux");
         return;
     }
-    let plan = planned(&host(&[]), &aim("0.1%"));
+    let plan = planned(&host(&[]), &inputs("0.1%"));
     let ways = plan.items.iter().flat_map(|item| &item.ways);
     let lines: Vec<&str> =
         ways.filter(|way| way.command.scope == Scope::Socket).map(|way| way.command.run.as_str()).collect();

@@ -1,101 +1,26 @@
-//! What is to be reached: the path, this host's part in it, and what is known of the other.
-
-use std::fmt;
-use std::net::IpAddr;
+//! Facts for a plan from a report of `fullpipe diagnose` or `fullpipe iperf3`.
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use serde::Deserialize;
 
-use super::item::What;
-use crate::advice::Host;
+use super::inputs::Role;
 use crate::classify::Limit;
 use crate::diagnosis::{self, Diagnosis, HostSummary, Iperf3Additions};
 use crate::explain::RttSource;
 use crate::input::InputError;
 use crate::measurement::Protocol;
-
-/// This host's part in the transfer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Role {
-    /// Data comes from it.
-    #[default]
-    Sender,
-    /// Data goes to it.
-    Receiver,
-    /// Both.
-    Both,
-}
-
-impl Role {
-    /// Whether this host is that end.
-    pub const fn is(self, host: Host) -> bool {
-        matches!(
-            (self, host),
-            (Self::Both, _) | (Self::Sender, Host::Sender) | (Self::Receiver, Host::Receiver)
-        )
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Sender => "the sender",
-            Self::Receiver => "the receiver",
-            Self::Both => "sender and receiver",
-        })
-    }
-}
-
-/// What is to be reached.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Aim {
-    /// Rate of the line.
-    pub link: Rate,
-    /// Round-trip time of the idle path.
-    pub rtt: Duration,
-    /// Share of the packets that is lost.
-    pub loss: Probability,
-    /// Flows at a time, over which the host's memory is divided.
-    pub flows: u64,
-    /// This host's part.
-    pub role: Role,
-    /// The peer, where the plan is for connections to one.
-    pub to: Option<IpAddr>,
-    /// Optional items to apply.
-    pub with: Vec<What>,
-    /// The other host.
-    pub peer: Peer,
-    /// What a report says beside.
-    pub stated: FromReport,
-}
-
-/// What is known of the other host.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Peer {
-    /// The largest buffer of its end of the transfer.
-    pub buffer: Option<Bytes>,
-    /// Its congestion control, where it is the sender.
-    pub congestion_control: Option<String>,
-    /// Its kernel.
-    pub kernel: Option<KernelVersion>,
-}
+use crate::path_facts::PathFacts;
 
 /// What a report of `fullpipe diagnose` says of the path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FromReport {
-    /// Rate of the line.
-    pub link: Option<Rate>,
-    /// Round-trip time.
-    pub rtt: Option<Duration>,
-    /// Share of the packets that is lost.
-    pub loss: Option<Probability>,
+    /// The path: link, RTT, loss and parallel streams.
+    pub path: PathFacts,
     /// The measured rate.
     pub measured: Option<Rate>,
     /// What holds it where no setting of a host lifts that, as a noun.
     pub out_of_reach: Option<String>,
-    /// Parallel streams.
-    pub streams: Option<u64>,
     /// This host's part, if the measurement was made here.
     pub role: Option<Role>,
     /// The buffer of each host: sender, receiver.
@@ -123,12 +48,15 @@ impl FromReport {
         let buffer =
             |end: &HostSummary| Some(Bytes::new(end.buffer_bytes)).filter(|size| !udp && !size.is_zero());
         Self {
-            link: path.link,
-            rtt: has_rtt.then(|| Duration::from_secs_f64(path.rtt_ms / 1e3)),
-            loss: path.loss.map(|loss| Probability::from_f64(loss.rate)),
+            path: PathFacts {
+                link: path.link,
+                rtt: has_rtt.then(|| Duration::from_secs_f64(path.rtt_ms / 1e3)),
+                loss: path.loss.map(|loss| Probability::from_f64(loss.rate)),
+                flows: Some(input.streams).filter(|streams| *streams > 0),
+                queue: None,
+            },
             measured: rate(path.mean),
             out_of_reach: first.and_then(|first| known(&first.what)),
-            streams: Some(input.streams),
             role: Some(if hosts.receiver.made_the_log { Role::Receiver } else { Role::Sender }),
             buffers: ends.map(buffer),
             kernels: ends.map(|end| end.kernel.as_ref()?.parse().ok()),
