@@ -1,12 +1,11 @@
-//! How a kernel turns buffer bytes into window and back, by kernel version.
+//! Conversion between socket buffer sizes and windows, by kernel version.
 //!
-//! The one place that knows: used by the receive window, the send buffer, the explainer and the
-//! advisor. A socket buffer counts *memory*, the window counts *payload*; between them stands the
-//! overhead of the skbs:
+//! The receive window, the send buffer, the explainer and the advisor all use this module. A socket buffer
+//! counts *memory*, the window counts *payload*; the difference is the overhead of the skbs:
 //!
 //! ```text
 //!   tcp_rmem[2] ──(window rule)──► largest window the receiver can offer
-//!   tcp_wmem[2] ──(send overhead)─► most payload the sender can hold until it is acknowledged
+//!   tcp_wmem[2] ──(send overhead)─► largest payload the sender can hold until it is acknowledged
 //! ```
 
 use core::fmt;
@@ -14,27 +13,27 @@ use core::str::FromStr;
 
 use fullpipe_units::Bytes;
 
-/// A kernel release, as far as buffer accounting differs.
+/// Kernel release, as `major.minor`; buffer accounting depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelVersion {
-    /// The first number.
+    /// Major version.
     pub major: u16,
-    /// The second number.
+    /// Minor version.
     pub minor: u16,
 }
 
 impl KernelVersion {
-    /// `major.minor`.
+    /// Returns the release `major.minor`.
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
 
-    /// From here on the window follows each socket's measured ratio of payload to memory and
+    /// First release in which the window follows each socket's measured ratio of payload to memory and
     /// `tcp_adv_win_scale` is ignored.
     pub const PER_SOCKET_RATIO: Self = Self::new(6, 6);
-    /// BBR entered the kernel.
+    /// First release with BBR.
     pub const BBR: Self = Self::new(4, 9);
-    /// TCP paces by itself; before, BBR needs the `fq` queueing discipline.
+    /// First release in which TCP paces internally; before it, BBR needs the `fq` queueing discipline.
     pub const INTERNAL_PACING: Self = Self::new(4, 13);
 }
 
@@ -44,7 +43,7 @@ impl fmt::Display for KernelVersion {
     }
 }
 
-/// The text does not begin with `major.minor`.
+/// Error for a text that does not begin with `major.minor`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseKernelError(String);
 
@@ -59,7 +58,7 @@ impl std::error::Error for ParseKernelError {}
 impl FromStr for KernelVersion {
     type Err = ParseKernelError;
 
-    /// `"6.8"`, `"4.15.0-213-generic"`.
+    /// Parses a release such as `"6.8"` or `"4.15.0-213-generic"`.
     fn from_str(text: &str) -> Result<Self, ParseKernelError> {
         let mut parts = text.trim().split(['.', '-', '+']);
         let mut number = || parts.next().and_then(|part| part.parse().ok());
@@ -70,19 +69,20 @@ impl FromStr for KernelVersion {
     }
 }
 
-/// How receive-buffer memory becomes window.
+/// Rule by which the kernel converts receive-buffer memory to window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WindowRule {
-    /// Before 6.6: `tcp_adv_win_scale` reserves `1/2^s` of the buffer for overhead when positive, and
-    /// leaves `1/2^-s` of it to the window when not.
+    /// Value of `tcp_adv_win_scale`, for kernels before 6.6. A positive `s` reserves `1/2^s` of the buffer
+    /// for overhead; otherwise `1/2^-s` of the buffer is window.
     AdvWinScale(i8),
-    /// Since 6.6: so many 256ths of the buffer, from the payload and memory of arriving packets.
+    /// Share of the buffer that is window, in 256ths, for kernels since 6.6. The kernel derives it from the
+    /// payload and memory of arriving packets.
     ScalingRatio(u16),
 }
 
 impl WindowRule {
-    /// The rule of `kernel`. `adv_win_scale` is what the host's sysctl says, the kernel's default of 1
-    /// (since 2012) when unknown.
+    /// Returns the rule of `kernel`. `adv_win_scale` is the host's sysctl; `None` means the kernel's
+    /// default of 1 (since 2012).
     pub const fn of(kernel: KernelVersion, adv_win_scale: Option<i8>) -> Self {
         if kernel.major > 6 || (kernel.major == 6 && kernel.minor >= 6) {
             Self::ScalingRatio(MEASURED_RATIO)
@@ -94,13 +94,13 @@ impl WindowRule {
         }
     }
 
-    /// This rule where the largest segments carry `len` bytes of payload and not `mss`: their skbs are no smaller,
-    /// so less of the memory is window. `mss` is not zero.
+    /// Returns this rule for a path whose largest segments carry `len` bytes of payload instead of `mss`.
+    /// Their skbs are no smaller, so a smaller share of the memory is window. `mss` must not be zero.
     pub const fn with_segments(self, len: u64, mss: u64) -> Self {
         match self {
             Self::ScalingRatio(ratio @ 1..) if len < mss => {
                 let memory = (mss << 8) / ratio as u64 / MEMORY_STEP * MEMORY_STEP;
-                // A window of nothing would never open.
+                // A ratio of zero would keep the window closed forever.
                 Self::ScalingRatio(match (len << 8).checked_div(memory) {
                     Some(part @ 1..) => part as u16,
                     Some(0) => 1,
@@ -111,7 +111,8 @@ impl WindowRule {
         }
     }
 
-    /// This rule before a segment has been weighed: half of the memory.
+    /// Returns this rule as it applies before the first segment is measured: at most half of the memory is
+    /// window.
     pub const fn unmeasured(self) -> Self {
         match self {
             Self::ScalingRatio(ratio) if ratio > UNMEASURED_RATIO => Self::ScalingRatio(UNMEASURED_RATIO),
@@ -119,18 +120,18 @@ impl WindowRule {
         }
     }
 
-    /// The window that `space` bytes of buffer allow.
+    /// Returns the window that `space` bytes of buffer allow.
     pub const fn window(self, space: Bytes) -> Bytes {
         let space = space.get();
         Bytes::new(match self {
             Self::AdvWinScale(scale) if scale > 0 => space - shifted(space, scale.unsigned_abs()),
             Self::AdvWinScale(scale) => shifted(space, scale.unsigned_abs()),
-            // Exact for every buffer below 2^48 bytes, and no wide product per packet.
+            // Exact for every buffer below 2^48 bytes, and avoids a 128-bit product per packet.
             Self::ScalingRatio(ratio) => (space >> 8) * ratio as u64 + (((space & 255) * ratio as u64) >> 8),
         })
     }
 
-    /// The least buffer that allows `window` bytes, rounded up.
+    /// Returns the smallest buffer that allows `window` bytes, rounded up.
     pub const fn space(self, window: Bytes) -> Bytes {
         if window.is_zero() {
             return Bytes::ZERO;
@@ -138,7 +139,7 @@ impl WindowRule {
         if let Self::ScalingRatio(ratio @ 1..) = self
             && window.get() >> 56 == 0
         {
-            // Asked for every segment that arrives: no wide quotient where a narrow one holds.
+            // Called for every arriving segment: avoids a 128-bit division where 64 bits suffice.
             return Bytes::new((window.get() << 8).div_ceil(ratio as u64));
         }
         let window = window.get() as u128;
@@ -163,13 +164,13 @@ impl fmt::Display for WindowRule {
     }
 }
 
-/// Payload over memory of a 1448-byte segment in its own 2304-byte skb, in 256ths: 0.625,
-/// measured on 6.18. A network card that fills pages reaches 219/256; it is measured, not known.
+/// Payload over memory of a 1448-byte segment in its own 2304-byte skb, in 256ths: 0.625, measured on Linux
+/// 6.18. A network card that fills pages reaches 219/256; the kernel measures the ratio for each socket.
 pub const MEASURED_RATIO: u16 = 160;
 
-/// What a new connection counts on (`TCP_DEFAULT_SCALING_RATIO`).
+/// Ratio that a new connection assumes (`TCP_DEFAULT_SCALING_RATIO`).
 const UNMEASURED_RATIO: u16 = 128;
-/// Skbs come in multiples of this.
+/// Step in which the memory of an skb grows, in bytes.
 const MEMORY_STEP: u64 = 256;
 
 const fn clamp_shift(bits: u8) -> u8 {
@@ -180,20 +181,20 @@ const fn shifted(space: u64, bits: u8) -> u64 {
     space >> clamp_shift(bits)
 }
 
-/// A socket buffer: its limit, and whether it grows towards it.
+/// Limit of a socket buffer, and whether the kernel autotunes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffer {
-    /// Autotuned up to `max` bytes of memory: `tcp_rmem[2]` or `tcp_wmem[2]`.
+    /// Buffer that the kernel autotunes up to `max` bytes of memory: `tcp_rmem[2]` or `tcp_wmem[2]`.
     Auto {
-        /// The most it grows to.
+        /// Upper limit of autotuning.
         max: Bytes,
     },
-    /// Set with `SO_RCVBUF` or `SO_SNDBUF`: so many bytes of memory for life, no autotuning.
+    /// Buffer set with `SO_RCVBUF` or `SO_SNDBUF`, in bytes of memory; the kernel does not autotune it.
     Fixed(Bytes),
 }
 
 impl Buffer {
-    /// The most memory this buffer ever takes.
+    /// Returns the most memory that this buffer ever takes.
     pub const fn limit(self) -> Bytes {
         match self {
             Self::Auto { max } => max,
@@ -202,32 +203,32 @@ impl Buffer {
     }
 }
 
-/// Memory that the kernel reserves per segment when it sizes an autotuned send buffer: the packet
-/// buffer of a full segment rounded up to a power of two, and its descriptor.
+/// Memory that the kernel reserves per segment when it sizes an autotuned send buffer, in bytes: the skb of
+/// a full segment rounded up to a power of two, and its descriptor.
 const AUTOTUNE_SEGMENT_MEMORY: u64 = 4_352;
 
-/// What autotuning makes of a send buffer for a window of `cwnd` bytes: `factor` windows' worth of
-/// skbs (2; BBR asks for 3), before `tcp_wmem[2]` limits it.
+/// Returns the send buffer that autotuning chooses for a congestion window of `cwnd` bytes, before
+/// `tcp_wmem[2]` limits it: the skb memory of `factor` windows (2; BBR asks for 3).
 pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
     Bytes::new(cwnd.div_ceil(mss).saturating_mul(AUTOTUNE_SEGMENT_MEMORY).saturating_mul(factor))
 }
 
-/// Memory of an skb in the send queue beside its payload: the descriptor with what it shares, and the
-/// head for the headers. Measured on 6.18 (x86-64): 65 160 bytes in one skb take 65 992.
+/// Memory of an skb in the send queue in addition to its payload, in bytes: the descriptor, its shared
+/// info, and the head for the headers. Measured on 6.18 (x86-64): 65 160 bytes in one skb take 65 992.
 pub(crate) const PACKET_BUFFER_MEMORY: u64 = 832;
 
-/// Payload that a send buffer of `sndbuf` bytes holds. Queued data sits in skbs of up to
-/// 64 KiB, whose overhead is small: 3.93 MB of payload were measured to take 3.99 MB.
+/// Returns the payload that a send buffer of `sndbuf` bytes holds. Queued data is in skbs of up to 64 KiB,
+/// whose overhead is small: 3.93 MB of payload were measured to take 3.99 MB.
 pub const fn sendable(sndbuf: Bytes) -> Bytes {
     sndbuf.mul_div(64, 65)
 }
 
-/// `tcp_wmem[2]` of all kernels, on hosts with enough memory.
+/// Default `tcp_wmem[2]` of all kernels, on hosts with enough memory.
 pub const DEFAULT_WMEM: Bytes = Bytes::from_mib(4);
-/// `tcp_rmem[2]` from 2012 until 6.15, on such hosts.
+/// Default `tcp_rmem[2]` from 2012 until 6.15, on hosts with enough memory.
 pub const OLDER_DEFAULT_RMEM: Bytes = Bytes::from_mib(6);
 
-/// `tcp_rmem[2]` of `kernel`, on hosts with enough memory: 6.16 raised it.
+/// Returns the default `tcp_rmem[2]` of `kernel` on hosts with enough memory; 6.16 raised it.
 pub fn default_rmem(kernel: KernelVersion) -> Bytes {
     if kernel >= KernelVersion::new(6, 16) { Bytes::from_mib(32) } else { OLDER_DEFAULT_RMEM }
 }

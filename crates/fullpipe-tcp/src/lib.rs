@@ -1,25 +1,26 @@
-//! TCP without I/O.
+//! TCP engine without I/O.
 //!
-//! Segments, times and offsets go in; transmissions, timers and events come out. Nothing here reads a
-//! clock, opens a socket or touches payload: the code that a simulator runs in virtual time is the
-//! code that can carry traffic.
+//! The input is segments, times and offsets; the output is transmissions, timers and events. The crate
+//! reads no clock, opens no socket and touches no payload, so the code that a simulator runs in virtual
+//! time can also carry real traffic.
 //!
 //! | folder | concept |
 //! |---|---|
-//! | [`conn`] | one connection: the parts put together |
+//! | [`conn`] | one connection, assembled from the parts below |
 //! | [`wire`] | sequence numbers and segment headers |
 //! | `tx` | packet building, send queue, pacing |
 //! | `rx` | reassembly, ACK policy, receive window |
-//! | [`recovery`] | what arrived, what is lost, how fast to repair |
-//! | [`cc`] | congestion control: facts in, decision out |
+//! | [`recovery`] | delivered and lost records, repair of losses |
+//! | [`cc`] | congestion control |
 //! | [`estimate`] | round-trip time and delivery rate |
-//! | [`stack`] | many connections behind addresses: packets in, packets out |
-//! | [`buffers`] | how a kernel turns buffer bytes into window and back |
+//! | [`stack`] | many connections behind addresses; packets in, packets out |
+//! | [`buffers`] | conversion between socket buffer sizes and windows |
 //!
-//! The profile is that of Linux 6.18 where RFCs leave room; deviations are named where they are made.
+//! Where the RFCs leave room, the crate follows Linux 6.18; comments name each deviation.
+//! `docs/CONFORMANCE.md` lists the check labels, such as RK-2 or DR-13.
 #![forbid(unsafe_code)]
 
-// Unit tests share their driver with the integration tests, which know the crate by its name.
+// Unit tests share their driver with the integration tests, which use the crate by its name.
 #[cfg(test)]
 extern crate self as fullpipe_tcp;
 

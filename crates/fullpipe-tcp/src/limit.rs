@@ -1,32 +1,32 @@
-//! What stopped the sender.
+//! Reason why the sender stopped sending.
 
 use core::fmt;
 
-/// What stopped the last transmission: the sender's own truth, recorded on each change.
+/// Reason why the sender stopped sending, recorded exactly by the sender on each change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SendLimit {
-    /// The application offered nothing more.
+    /// The application has written nothing more.
     App,
-    /// The application has more, but the send buffer is full of unacknowledged data.
+    /// The send buffer is full of unacknowledged data, while the application has more to write.
     Sndbuf,
-    /// The receiver's window.
+    /// The receiver's window is full.
     Rwnd,
-    /// The congestion window, outside slow start.
+    /// The congestion window is full, outside slow start.
     Cwnd,
-    /// The congestion window while it still doubles each round trip.
+    /// The congestion window is full in slow start, while it doubles every round trip.
     SlowStart,
-    /// The pacer.
+    /// The pacer delays the next transmission.
     Pacing,
-    /// Loss recovery: fast recovery or the repair after a timeout.
+    /// Loss recovery limits sending: fast recovery or the repair after a timeout.
     Recovery,
 }
 
 impl SendLimit {
-    /// Every value, in the order of the report.
+    /// All values, in the order of the report.
     pub const ALL: [Self; 7] =
         [Self::App, Self::Sndbuf, Self::Rwnd, Self::Cwnd, Self::SlowStart, Self::Pacing, Self::Recovery];
 
-    /// The name in traces and reports.
+    /// Returns the name used in traces and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::App => "app",

@@ -1,12 +1,12 @@
-//! A sorted set of disjoint ranges of offsets.
+//! Sorted set of disjoint ranges of offsets.
 //!
-//! Used on both sides of a connection: what arrived out of order, and what the peer says arrived. Most
-//! inserts extend the newest range, which is the fast path; the others cost a binary search and a
-//! short move. Ranges number as many as there are holes, not as many as packets.
+//! Both sides of a connection use it, for data that arrived out of order and for data that the peer reports
+//! as arrived. Most inserts extend the newest range, which is the fast path; the others cost a binary
+//! search and a short move. The number of ranges grows with the number of holes, not of packets.
 
 use std::collections::VecDeque;
 
-/// Disjoint, non-adjacent, ascending half-open ranges.
+/// Set of half-open ranges, disjoint, non-adjacent and ascending.
 #[derive(Clone, Debug, Default)]
 pub struct RangeSet {
     ranges: VecDeque<(u64, u64)>,
@@ -14,40 +14,41 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// Bytes in all ranges.
+    /// Returns the number of bytes in all ranges.
     pub fn covered(&self) -> u64 {
         self.covered
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// A range begins or ends in, or around, `start..end`: adding that makes none more.
+    /// Returns whether a range overlaps or adjoins `start..end`; adding that does not increase the number
+    /// of ranges.
     pub fn touches(&self, start: u64, end: u64) -> bool {
         let next = self.ranges.partition_point(|&(_, range_end)| range_end < start);
         self.ranges.get(next).is_some_and(|&(range_start, _)| range_start <= end)
     }
 
-    /// Nothing is in it.
+    /// Returns whether the set has no range.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The lowest range.
+    /// Returns the lowest range.
     pub fn first(&self) -> Option<(u64, u64)> {
         self.ranges.front().copied()
     }
 
-    /// The highest range.
+    /// Returns the highest range.
     pub fn last(&self) -> Option<(u64, u64)> {
         self.ranges.back().copied()
     }
 
-    /// The range that contains `offset`.
+    /// Returns the range that contains `offset`.
     pub fn containing(&self, offset: u64) -> Option<(u64, u64)> {
-        // Mostly it is the newest that is asked for, as it is the newest that grows.
+        // Most calls concern the newest range, as it is the one that grows.
         let newest = self.last()?;
         if offset >= newest.0 {
             return (offset < newest.1).then_some(newest);
@@ -56,7 +57,7 @@ impl RangeSet {
         self.ranges.get(i).copied().filter(|&(start, _)| start <= offset)
     }
 
-    /// True when all of `start..end` is in one range.
+    /// Returns whether one range contains all of `start..end`.
     pub fn covers(&self, start: u64, end: u64) -> bool {
         self.containing(start).is_some_and(|(_, covered_to)| end <= covered_to)
     }
@@ -135,7 +136,8 @@ mod tests {
     use super::*;
     use fullpipe_units::draw;
 
-    /// Against a plain bitmap: same contents, and each newly covered byte reported exactly once.
+    /// The set agrees with a plain bitmap: same contents, and each newly covered byte is reported exactly
+    /// once.
     #[test]
     fn behaves_as_a_bitmap() {
         for seed in 0..200 {

@@ -1,58 +1,61 @@
-//! BIC: binary increase (Xu, Harfoush and Rhee, INFOCOM 2004), in the integer arithmetic of Linux.
+//! BIC (binary increase congestion control; Xu, Harfoush and Rhee, INFOCOM 2004) in the integer arithmetic
+//! of Linux.
 //!
-//! After a loss at `last_max` the best window lies between what is left and there. BIC halves that
-//! distance again and again instead of walking it, so that a long path is full again after a number of
-//! round trips that grows with the logarithm of the loss, not with the loss itself:
+//! After a loss at the window `last_max`, the best window lies between the reduced window and `last_max`.
+//! BIC covers a fixed fraction of that distance per round trip instead of growing linearly. A long path is
+//! full again after a number of round trips proportional to the logarithm of the loss:
 //!
 //! ```text
-//!   cwnd                                      ╱ linear, 16 a round trip
+//!   cwnd                                      ╱ linear, 16 per round trip
 //!                                           ╱
 //!                                    ╭────╯   away from the plateau: slowly at first
 //!   last_max ─ ─ ─ ─ ─ ─ ─ ─ ╭──────╯
-//!                      ╭─────╯       at the plateau: a segment in five windows
-//!                   ╭──╯             a quarter of what is left, each round trip
-//!                  ╱                 linear, 16 a round trip: more would be a burst
+//!                      ╭─────╯       at the plateau: one segment per five windows
+//!                   ╭──╯             a quarter of the distance per round trip
+//!                  ╱                 linear, 16 per round trip: more would be a burst
 //!   0.8 last_max  ╱
 //! ```
 //!
-//! Growth is the number `count` of ACKed segments per segment, as in CUBIC, which replaced it. Up to 14
-//! segments BIC is Reno. Nothing here asks for the RTT, and so flows with a short one win.
+//! Growth is expressed as `count`, the number of ACKed segments per segment of growth, as in BIC's
+//! successor CUBIC. Up to 14 segments BIC behaves as Reno. Growth is per round trip whatever the RTT, so
+//! flows with a short RTT win.
 //!
-//! As in Linux: cuts are of the window, not of what is in flight; and `count` is divided by the segments
-//! per ACK, for windows once grew per ACK. Today they grow per segment, so that this doubles the growth
-//! wherever ACKs cover two segments. It is kept: it is what hosts do.
+//! As in Linux, a cut reduces the window, not the bytes in flight. Linux also divides `count` by the
+//! segments per ACK, because windows once grew per ACK. Windows now grow per segment, so this doubles the
+//! growth wherever ACKs cover two segments. It is kept because real hosts behave so.
 
 use fullpipe_units::Instant;
 
 use super::window::{KEEP_ONE, RECOMPUTE, Window, plateau};
 use super::{AckSample, CongestionControl, Context, Control, Hints, Signal, Status};
 
-/// What a cut leaves of the window, in 1/1024: 0.79980 for 0.8 (Linux `beta`; the paper takes an eighth away).
+/// Share of the window that a cut leaves, in 1/1024: 0.79980 for 0.8 (Linux `beta`; the paper removes an
+/// eighth).
 const BETA: u64 = 819;
 
-/// Up to this window in segments BIC grows and halves as Reno does (`low_window`).
+/// Largest window, in segments, at which BIC grows and halves as Reno does (`low_window`).
 const LOW_WINDOW: u64 = 14;
 
-/// Most segments of growth per round trip (`max_increment`; the paper's Smax is 32).
+/// Largest growth per round trip, in segments (`max_increment`; the paper's Smax is 32).
 const MAX_INCREMENT: u64 = 16;
 
-/// A quarter of the distance to `last_max` is walked in a round trip: the `B` of the search.
+/// Divisor of the distance to `last_max` that one round trip covers: a quarter (the `B` of the search).
 const SEARCH_DIVISOR: u64 = 4;
 
-/// At the plateau `cwnd` grows by a segment in so many quarter windows: five windows (`smooth_part`).
+/// Growth at the plateau: one segment per 20 quarter windows, or five windows (`smooth_part`).
 const SMOOTH_PART: u64 = 20;
 
-/// ACKed segments per segment of growth before the first loss, at most: 5 % per round trip, as nothing
-/// says that the plateau is near.
+/// Largest `count` before the first loss: growth is at least 5 % per round trip, as nothing indicates that
+/// the plateau is near.
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
-/// Binary digits of the estimate of segments per ACK, and its gain: 1/16.
+/// Fractional bits of the estimate of segments per ACK; its gain is 1/16.
 const PER_ACK_SHIFT: u32 = 4;
 
-/// The estimate before anything is known: two segments per ACK.
+/// Estimate of segments per ACK before the first ACK: two.
 const PER_ACK_AT_START: u64 = 2 << PER_ACK_SHIFT;
 
-/// BIC on one connection.
+/// BIC state of one connection.
 #[derive(Debug)]
 pub struct Bic {
     window: Window,
@@ -60,7 +63,7 @@ pub struct Bic {
 }
 
 impl Bic {
-    /// A controller for a new connection.
+    /// Returns a controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         Self { window: Window::new(cx, hints), search: Search::default() }
     }
@@ -71,7 +74,7 @@ impl CongestionControl for Bic {
         let Self { window, search } = self;
         window.on_signal(cx, signal, |cwnd| search.cut(cwnd));
         if let Signal::Timeout { .. } = signal {
-            // What the search knew is out of date: slow start up to ssthresh, then as before the first loss.
+            // The search is out of date: slow start up to ssthresh, then growth as before the first loss.
             *search = Search::default();
         }
     }
@@ -105,12 +108,12 @@ impl CongestionControl for Bic {
     }
 }
 
-/// The search for the window that the path holds. Windows are in segments.
+/// Search for the window that fills the path; windows are in segments.
 #[derive(Debug)]
 struct Search {
-    /// The window at the last cut (less, by fast convergence); zero before the first.
+    /// Window at the last cut (less, by fast convergence); zero before the first.
     last_max: u64,
-    /// Segments to be acknowledged per segment of growth, and what it was computed for.
+    /// Number of ACKed segments per segment of growth, with the window and time for which it was computed.
     count: u64,
     count_cwnd: u64,
     count_time: Instant,
@@ -125,19 +128,19 @@ impl Default for Search {
 }
 
 impl Search {
-    /// A moving average in whole sixteenths. It is rounded so that with one segment per ACK it comes down
-    /// from 32 to 31 and stays there.
+    /// Updates the moving average of segments per ACK, in whole sixteenths. The rounding makes it stop at
+    /// 31 instead of 16 when it starts at 32 and every ACK covers one segment.
     fn note_ack(&mut self, segments: u64) {
         self.per_ack = self.per_ack + segments - (self.per_ack >> PER_ACK_SHIFT);
     }
 
-    /// A reason to reduce: returns the new threshold.
+    /// Reacts to congestion; returns the new ssthresh.
     fn cut(&mut self, cwnd: u64) -> u64 {
         self.last_max = plateau(cwnd, self.last_max, BETA);
         if cwnd <= LOW_WINDOW { cwnd / 2 } else { cwnd * BETA / KEEP_ONE }
     }
 
-    /// Segments to be acknowledged per segment of growth.
+    /// Returns the number of ACKed segments per segment of growth.
     fn count(&mut self, now: Instant, cwnd: u64) -> u64 {
         if self.count_cwnd != cwnd || now.saturating_since(self.count_time) > RECOMPUTE {
             self.count_cwnd = cwnd;

@@ -1,34 +1,34 @@
-//! What both versions of BBR compute with: gains, and products of rates and times, in integers.
+//! Integer arithmetic of both versions of BBR: gains, and products of rates and times.
 //!
-//! Exact to a byte over the whole range, 8 kbit/s to 1 Tbit/s and 10 us to 10 s. Nearly all products
-//! fit 64 bits, where a division is ten times cheaper than in 128; the few others take the long way.
+//! Results are exact to a byte over the whole range, 8 kbit/s to 1 Tbit/s and 10 us to 10 s. Nearly all
+//! products fit 64 bits, where a division is ten times cheaper than in 128; the others use 128 bits.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// Pacing stays this many percent below the bandwidth, so that a queue that exists drains, slowly
+/// Percentage by which pacing stays below the bandwidth, so that an existing queue drains slowly
 /// (`BBR.PacingMarginPercent`).
 const PACING_MARGIN_PERCENT: u64 = 1;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// A factor in parts of `ONE`.
+/// Factor in units of 1/`ONE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Gain<const ONE: u64>(u64);
 
 impl<const ONE: u64> Gain<ONE> {
     pub(super) const UNIT: Self = Self(ONE);
 
-    /// `num / den` rounded down to whole parts, plus `extra` of these.
+    /// Returns `num / den`, rounded down to whole units, plus `extra` units.
     pub(super) const fn of(num: u64, den: u64, extra: u64) -> Self {
         Self(ONE * num / den + extra)
     }
 
-    /// This times `bytes`.
+    /// Returns this gain times `bytes`.
     pub(super) fn times(self, bytes: u64) -> u64 {
         bytes.saturating_mul(self.0) / ONE
     }
 
-    /// This times `rate`, less the margin.
+    /// Returns this gain times `rate`, less the pacing margin.
     pub(super) fn pacing(self, rate: Rate) -> Rate {
         let denominator = ONE * 100;
         let numerator = self.0 * (100 - PACING_MARGIN_PERCENT);
@@ -38,7 +38,7 @@ impl<const ONE: u64> Gain<ONE> {
         }
     }
 
-    /// This times `rate`.
+    /// Returns this gain times `rate`.
     pub(super) fn of_rate(self, rate: Rate) -> Rate {
         match rate.as_bps().checked_mul(self.0) {
             Some(product) => Rate::from_bps(product / ONE),
@@ -46,13 +46,13 @@ impl<const ONE: u64> Gain<ONE> {
         }
     }
 
-    /// For traces.
+    /// Returns the gain as a floating-point number, for traces.
     pub(super) fn as_f64(self) -> f64 {
         self.0 as f64 / ONE as f64
     }
 }
 
-/// The bytes that flow at `rate` in `span`.
+/// Returns the bytes that flow at `rate` in `span`.
 pub(super) fn amount(rate: Rate, span: Duration) -> u64 {
     match rate.as_bps().checked_mul(span.as_nanos()) {
         Some(bit_nanos) => bit_nanos / (8 * NANOS_PER_SEC),
@@ -60,7 +60,7 @@ pub(super) fn amount(rate: Rate, span: Duration) -> u64 {
     }
 }
 
-/// The rate at which `bytes` flow in `span`, which is not empty.
+/// Returns the rate at which `bytes` flow in `span`, which must not be zero.
 pub(super) fn rate_of(bytes: u64, span: Duration) -> Rate {
     match bytes.checked_mul(8 * NANOS_PER_SEC) {
         Some(bit_nanos) => Rate::from_bps(bit_nanos / span.as_nanos()),

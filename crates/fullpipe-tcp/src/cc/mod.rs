@@ -1,16 +1,16 @@
-//! Congestion control: facts in, decision out.
+//! Congestion control: algorithms that turn send, delivery and loss events into a window and a pacing rate.
 //!
 //! ```text
-//!   recovery/ ──facts──►  CongestionControl  ──decision──►  tx/
+//!   recovery/ ──events─►  CongestionControl  ──decision──►  tx/
 //!   (what was sent,       (one algorithm       (cwnd, pacing,
-//!    delivered, lost)      a file)              quantum)
+//!    delivered, lost)      per file)              quantum)
 //! ```
 //!
-//! A controller sees only [`Context`], samples and signals, and says only [`Control`]. It marks nothing
-//! lost, sends nothing and reads no clock. `control()` is read after every callback.
+//! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. It marks no
+//! record lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
 //!
-//! Amounts are in bytes. Kernel algorithms count segments; they keep whole segments inside and
-//! multiply by [`Context::mss`] at the edge, because their rounding is part of their behaviour.
+//! Amounts are in bytes. Kernel algorithms count segments: they keep whole segments inside and multiply by
+//! [`Context::mss`] at the interface, because rounding is part of their behaviour.
 
 use core::fmt;
 use core::str::FromStr;
@@ -38,45 +38,46 @@ pub use reno::Reno;
 pub use vegas::Vegas;
 pub use window::INITIAL_SEGMENTS;
 
-/// One congestion-control algorithm at work on one connection.
+/// Congestion-control algorithm of one connection.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// A range left, or is about to leave at `sent.departure`: the first after nothing was in flight; and each, if the
-    /// controller [follows](CongestionControl::follows_sends) them.
+    /// Handles a transmission that leaves at `sent.departure`. Called for the first one after nothing was
+    /// in flight, and for every one if the controller [follows](CongestionControl::follows_sends)
+    /// transmissions.
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         let _ = (cx, sent);
     }
 
-    /// Whether [`CongestionControl::on_send`] is to tell of every range. None of the controllers here needs that, and in
-    /// the packet loop it costs as much as sending.
+    /// Returns whether [`CongestionControl::on_send`] must be called for every transmission. No controller
+    /// here needs that, and in the packet loop it costs as much as sending.
     fn follows_sends(&self) -> bool {
         false
     }
 
-    /// A sent record was marked lost; called once per record.
+    /// Handles a sent record that was marked lost; called once per record.
     fn on_lost(&mut self, cx: &Context, lost: &Lost) {
         let _ = (cx, lost);
     }
 
-    /// The connection entered or left a phase.
+    /// Handles the start or end of a phase of the connection, and other events.
     fn on_signal(&mut self, cx: &Context, signal: Signal) {
         let _ = (cx, signal);
     }
 
-    /// An ACK delivered something or led to something being marked lost; called once per ACK, after
-    /// `on_lost` of the records it marked and after the signals it caused.
+    /// Handles an ACK that delivered data or caused a record to be marked lost. Called once per ACK, after
+    /// `on_lost` for the records it marked lost and after the signals it caused.
     fn on_ack(&mut self, cx: &Context, sample: &AckSample);
 
-    /// The decision in force.
+    /// Returns the current decision.
     fn control(&self) -> Control;
 
-    /// Phase and inner values, for traces only.
+    /// Returns phase and internal values, for traces only.
     fn status(&self) -> Status;
 }
 
-/// What a controller may know of its connection at the time of a callback.
+/// State of the connection that a controller may read in a callback.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// The time of the event being handled.
+    /// Time of the event being handled.
     pub now: Instant,
     /// Payload bytes of a full segment.
     pub mss: u64,
@@ -84,21 +85,21 @@ pub struct Context {
     pub snd_una: u64,
     /// Offset of the next byte to be sent for the first time.
     pub snd_nxt: u64,
-    /// Bytes believed to be in the network: sent, not delivered, not marked lost (RFC 6675's `pipe`).
+    /// Bytes estimated to be in the network: sent, not delivered, not marked lost (RFC 6675's `pipe`).
     pub inflight: u64,
     /// `snd_nxt - snd_una` in bytes (RFC 5681's `FlightSize`).
     pub flight_size: u64,
-    /// The congestion window held transmission back in the present round.
+    /// Whether the congestion window limited transmission in the current round.
     pub cwnd_limited: bool,
-    /// The most bytes that were outstanding at once in the present round.
+    /// Most bytes outstanding at any time in the current round.
     pub max_inflight: u64,
-    /// The connection is in a phase where the application offers less than the path would take.
+    /// Whether the connection is in a phase in which the application offers less than the path could carry.
     pub app_limited: bool,
-    /// Bytes sent for the first time, and again as retransmissions, since the start.
+    /// Bytes sent since the start, retransmissions included.
     pub sent: u64,
     /// Bytes delivered (acknowledged cumulatively or selectively) since the start.
     pub delivered: u64,
-    /// When `delivered` last grew.
+    /// Time at which `delivered` last grew.
     pub delivered_time: Instant,
     /// Bytes marked lost since the start.
     pub lost: u64,
@@ -106,26 +107,27 @@ pub struct Context {
     pub srtt: Option<Duration>,
     /// RTT variation (RFC 6298).
     pub rttvar: Duration,
-    /// Smallest RTT seen so far; `None` before the first sample.
+    /// Minimum RTT of the last five minutes; `None` before the first sample.
     pub min_rtt: Option<Duration>,
     /// The peer's receive window in bytes.
     pub rwnd: u64,
-    /// Fast recovery is under way (not the slow start after a timeout), or the round trip over which PRR reduces for a mark.
+    /// Whether fast recovery is under way (not the slow start after a timeout), or the round trip over
+    /// which PRR reduces the window for an ECN mark.
     pub in_recovery: bool,
-    /// A retransmission timeout is being recovered from.
+    /// Whether recovery from a retransmission timeout is under way.
     pub in_loss: bool,
-    /// Selective acknowledgement was agreed.
+    /// Whether selective acknowledgement was negotiated.
     pub has_sack: bool,
-    /// Timestamps were agreed.
+    /// Whether timestamps were negotiated.
     pub has_timestamps: bool,
-    /// Earliest time at which the pacer would release the next transmission.
+    /// Earliest time at which the pacer releases the next transmission.
     pub next_departure: Instant,
-    /// The connection's own random numbers.
+    /// Random numbers of this connection.
     pub rng: Draws,
 }
 
 impl Context {
-    /// A connection on which nothing has happened yet.
+    /// Returns the context of a connection on which nothing has happened yet.
     pub fn fresh(mss: u64, rng: Draws) -> Self {
         Self {
             now: Instant::ZERO,
@@ -154,42 +156,42 @@ impl Context {
         }
     }
 
-    /// `bytes` in whole segments, rounded down.
+    /// Returns `bytes` in whole segments, rounded down.
     pub fn segments(&self, bytes: u64) -> u64 {
         bytes / self.mss
     }
 }
 
-/// What is known of the path before the first byte: from the handshake or from path memory.
+/// Knowledge of the path before the first byte, from the handshake or from path memory.
 #[derive(Clone, Debug, Default)]
 pub struct Hints {
     /// RTT of the handshake.
     pub rtt: Option<Duration>,
     /// Initial window in bytes; RFC 6928's ten segments when `None`.
     pub initial_cwnd: Option<u64>,
-    /// What watches slow start, for Reno and CUBIC; their own when `None`.
+    /// Exit rule of slow start, for Reno and CUBIC; the algorithm's default when `None`.
     pub slow_start: Option<SlowStart>,
 }
 
-/// How slow start ends before something is lost.
+/// Rule by which slow start ends before the first loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SlowStart {
-    /// It does not (RFC 5681): Reno's own.
+    /// No early exit (RFC 5681); Reno's default.
     Standard,
-    /// HyStart, as in Linux: CUBIC's own.
+    /// HyStart, as in Linux; CUBIC's default.
     HyStart,
-    /// RFC 9406.
+    /// HyStart++ (RFC 9406).
     HyStartPlusPlus,
 }
 
 impl SlowStart {
-    /// Every way.
+    /// All rules.
     pub const ALL: [Self; 3] = [Self::Standard, Self::HyStart, Self::HyStartPlusPlus];
 
-    /// Their names, as hints give them.
+    /// List of the names, for hints in error messages.
     pub const KNOWN: &'static str = "known: standard, hystart, hystart++";
 
-    /// The name in experiments.
+    /// Returns the name used in experiments.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -207,7 +209,7 @@ impl FromStr for SlowStart {
     }
 }
 
-/// The name is not one of [`SlowStart::ALL`].
+/// Error for a name that is not one of [`SlowStart::ALL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownSlowStart(String);
 
@@ -219,108 +221,107 @@ impl fmt::Display for UnknownSlowStart {
 
 impl std::error::Error for UnknownSlowStart {}
 
-/// One transmission.
+/// One transmission, as reported to a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Offset of its first byte.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Why it was sent.
+    /// Reason for the transmission.
     pub kind: SentKind,
-    /// It is the first transmission after nothing was in flight.
+    /// Whether it is the first transmission after nothing was in flight.
     pub first_after_idle: bool,
-    /// How long nothing was sent before it; zero for the first of all.
+    /// Time without transmission before it; zero for the first transmission of the connection.
     pub idle: Duration,
-    /// Its scheduled departure.
+    /// Scheduled departure.
     pub departure: Instant,
 }
 
-/// Why a range was sent.
+/// Reason for a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SentKind {
-    /// For the first time.
+    /// First transmission of the range.
     New,
-    /// Again, after it was marked lost.
+    /// Retransmission after the range was marked lost.
     Retransmission,
-    /// To provoke an ACK (tail loss probe).
+    /// Tail loss probe, which provokes an ACK.
     Probe,
 }
 
-/// One sent record that was marked lost.
+/// Sent record that was marked lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
     /// Offset of its first byte.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Bytes in flight just after it was sent, itself included.
+    /// Bytes in flight just after the record was sent, itself included.
     pub tx_in_flight: u64,
-    /// Bytes marked lost between its sending and now, itself included.
+    /// Bytes marked lost since the record was sent, itself included.
     pub lost_since_sent: u64,
-    /// It was sent while the application was the limit.
+    /// Whether the application was the limit when the record was sent.
     pub app_limited: bool,
-    /// The record before it in offset order was not marked lost in the same batch.
+    /// Whether the record before it in offset order was not marked lost in the same batch.
     pub starts_new_range: bool,
-    /// What marked it.
+    /// Mechanism that marked the record lost.
     pub cause: LossCause,
 }
 
-/// What marked a record lost.
+/// Mechanism that marks a record lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
-    /// Something sent later was delivered (RFC 8985).
+    /// RACK: a record sent later was delivered (RFC 8985).
     Rack,
     /// Three duplicate ACKs without SACK (RFC 6582).
     DupAck,
-    /// A retransmission timeout (RFC 6298).
+    /// Retransmission timeout (RFC 6298).
     Rto,
 }
 
-/// A change of phase of the connection.
+/// Event or change of phase of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Loss was detected and fast recovery begins; `Context::inflight` already excludes what was marked.
+    /// Fast recovery begins after a loss; `Context::inflight` already excludes the bytes marked lost.
     EnterRecovery,
-    /// Everything outstanding at the start of recovery was acknowledged.
+    /// Recovery ends: everything outstanding at its start was acknowledged.
     ExitRecovery,
-    /// The retransmission timer expired; `Context::inflight` already excludes what was marked. `first`
-    /// is false when it expires again for the same data.
+    /// The retransmission timer expired; `Context::inflight` already excludes the bytes marked lost.
     Timeout {
-        /// First expiry for this data: the time to remember state for an undo.
+        /// Whether this is the first expiry for this data, and so the time to save state for an undo.
         first: bool,
     },
-    /// The last timeout turns out to have been spurious.
+    /// The last timeout was spurious.
     SpuriousTimeout,
-    /// The last fast recovery turns out to have been spurious.
+    /// The last fast recovery was spurious.
     SpuriousRecovery,
     /// A tail loss probe repaired a loss; the window must be reduced once although no recovery ran.
     TlpRepaired,
-    /// All records that this event marks lost have been reported.
+    /// All records that the current event marks lost have been reported.
     LossBatchEnd,
-    /// The peer echoes a congestion mark, at most once per round trip.
+    /// The peer echoed an ECN mark; reported at most once per round trip.
     EcnEcho,
     /// The segment size changed.
     MssChanged,
-    /// Transmission resumes after `idle` without anything in flight.
+    /// Transmission resumes after `idle` with nothing in flight.
     Idle {
-        /// How long nothing was in flight.
+        /// Time for which nothing was in flight.
         idle: Duration,
-        /// The retransmission timeout in force (the unit of RFC 5681 section 4.1's decay).
+        /// Current retransmission timeout (the unit of RFC 5681 section 4.1's decay).
         rto: Duration,
     },
 }
 
-/// What one ACK said.
+/// Measurements taken from one ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
-    /// Bytes newly acknowledged cumulatively, and not selectively before.
+    /// Bytes newly acknowledged cumulatively that had not been acknowledged selectively.
     pub cum_acked: u64,
     /// Bytes newly acknowledged selectively.
     pub sacked: u64,
     /// Segments newly delivered, cumulatively or selectively.
     pub acked_segments: u64,
-    /// `snd_una` moved.
+    /// Whether `snd_una` moved.
     pub una_advanced: bool,
     /// Bytes marked lost by this ACK.
     pub newly_lost: u64,
@@ -330,99 +331,99 @@ pub struct AckSample {
     pub tx_in_flight: u64,
     /// Bytes marked lost since the newest delivered record was sent.
     pub lost_since_sent: u64,
-    /// Bytes delivered in all when the newest delivered record was sent; it dates the sample.
+    /// Total bytes delivered when the newest delivered record was sent; identifies the round of the sample.
     pub prior_delivered: u64,
     /// Bytes delivered since then: the numerator of the delivery rate.
     pub delivered: u64,
-    /// The longer of the send and the ACK interval: its denominator. `None` when the ACK carries no
-    /// valid rate sample (nothing delivered, or an interval shorter than `min_rtt`).
+    /// Longer of the send and the ACK interval: the denominator of the delivery rate. `None` when the ACK
+    /// carries no valid rate sample (nothing delivered, or an interval shorter than `min_rtt`).
     pub interval: Option<Duration>,
     /// RTT of the newest delivered record; `None` if it was retransmitted.
     pub rtt: Option<Duration>,
-    /// RTT of the oldest delivered record, which a delayed ACK inflates.
+    /// RTT of the oldest delivered record, which includes the peer's ACK delay.
     pub oldest_rtt: Option<Duration>,
-    /// When the newest delivered record was sent.
+    /// Time at which the newest delivered record was sent.
     pub newest_sent_at: Instant,
-    /// The newest delivered record had been sent once only.
+    /// Whether the newest delivered record was sent only once.
     pub first_transmission: bool,
-    /// The newest delivered record was sent while the application was the limit.
+    /// Whether the application was the limit when the newest delivered record was sent.
     pub app_limited: bool,
-    /// The ACK shows that an earlier retransmission was not needed.
+    /// Whether the ACK shows that an earlier retransmission was unnecessary.
     pub spurious: bool,
-    /// This ACK begins a new packet-timed round trip.
+    /// Whether this ACK begins a new packet-timed round trip.
     pub round_start: bool,
 }
 
 impl AckSample {
-    /// The delivery rate, if the sample is valid.
+    /// Returns the delivery rate, if the sample is valid.
     pub fn delivery_rate(&self) -> Option<Rate> {
         self.interval.map(|interval| Rate::of(fullpipe_units::Bytes::new(self.delivered), interval))
     }
 }
 
-/// A controller's decision.
+/// Decision of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// The most bytes to have in flight.
+    /// Congestion window in bytes: the limit of bytes in flight.
     pub cwnd: u64,
     /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
     pub ssthresh: u64,
-    /// How releases are spaced.
+    /// Spacing of transmissions.
     pub pacing: Pacing,
-    /// How much to release at once.
+    /// Amount to release at once.
     pub send_quantum: SendQuantum,
-    /// Who sets the window during fast recovery.
+    /// Algorithm that sets the window during fast recovery.
     pub recovery: Recovery,
-    /// What is sent for now says nothing of the path's bandwidth: rate samples are marked as if the application
-    /// were the limit, until all that is in flight has been delivered.
+    /// Whether to mark rate samples application-limited although the application is not the limit, until
+    /// all data in flight is delivered. Set while the transmissions do not show the path's bandwidth.
     pub mark_app_limited: bool,
 }
 
-/// How releases are spaced.
+/// Spacing of transmissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// As the window opens.
+    /// Sends as soon as the window allows.
     Unpaced,
-    /// At a percentage of `cwnd / srtt`, enforced only where the host paces (the kernel's `fq`).
+    /// Paces at a percentage of `cwnd / srtt`, enforced only where the host paces (the kernel's `fq`).
     SrttRatio {
-        /// Percent while `cwnd < ssthresh / 2`.
+        /// Percentage while `cwnd < ssthresh / 2`.
         slow_start: u64,
-        /// Percent above that.
+        /// Percentage from there on.
         avoidance: u64,
     },
-    /// At this rate, always.
+    /// Always paces at this rate.
     Rate(Rate),
 }
 
-/// How much is released at once.
+/// Amount released at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendQuantum {
-    /// What the kernel's TSO autosizing makes of the pacing rate, at least so many segments.
+    /// Amount that the kernel's TSO autosizing derives from the pacing rate.
     FromRate {
-        /// The least number of segments.
+        /// Smallest number of segments.
         min_segments: u64,
     },
-    /// So many bytes.
+    /// Fixed amount in bytes.
     Bytes(u64),
 }
 
-/// Who sets the window during fast recovery.
+/// Algorithm that sets the window during fast recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
     /// Proportional rate reduction towards `ssthresh` (RFC 9937).
     Prr,
-    /// The controller's own `cwnd`.
+    /// Controller's own `cwnd`.
     Own,
 }
 
-/// Most bytes that a kernel hands to a network card in one piece.
+/// Largest amount that the kernel passes to a network card in one piece, in bytes.
 pub(crate) const MAX_QUANTUM: u64 = 65_536;
 
-/// How much a kernel sends at once at `rate`: TSO autosizing, in bytes of whole segments.
+/// Returns the amount that the kernel sends at once at `rate` (TSO autosizing), in bytes of whole segments.
 ///
-/// About 1 ms worth of data, so that a lump does not delay others for longer; and more on a short path
-/// (64 KiB, halved for every 512 us of the least RTT), where lumps cannot hurt anybody far away and
-/// save work. At least `min_segments`, at most 64 KiB.
+/// The amount is about 1 ms worth of data, so that a burst delays other flows no longer than that. A short
+/// path adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts on it do little harm and
+/// save work. The result is at least `min_segments` and at most 64 KiB.
 pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_segments: u64) -> u64 {
     let of_rate = rate.as_bytes_per_sec() >> 10;
     let halvings = min_rtt.map_or(63, |rtt| (rtt.as_micros() >> 9).min(63));
@@ -431,40 +432,40 @@ pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_s
     (bytes / mss).max(min_segments) * mss
 }
 
-/// Phase and inner values of a controller, for traces only.
+/// Phase and internal values of a controller, for traces only.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Status {
-    /// The algorithm's own name for its phase.
+    /// Algorithm-specific name of the phase.
     pub phase: &'static str,
-    /// Named inner values; unused places have an empty name.
+    /// Named internal values; unused entries have an empty name.
     pub values: [(&'static str, f64); 4],
 }
 
-/// The algorithms by name.
+/// Congestion-control algorithms by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// RFC 5681 and 6582, as Linux rounds it.
+    /// Reno (RFC 5681, RFC 6582), with Linux's rounding.
     Reno,
-    /// Binary increase (2004), as in Linux.
+    /// BIC: binary increase congestion control (2004), as in Linux.
     Bic,
-    /// RFC 9438 with HyStart, as Linux rounds it.
+    /// CUBIC (RFC 9438) with HyStart, with Linux's rounding.
     Cubic,
-    /// Delay-based control (1995), as in Linux.
+    /// Vegas: delay-based control (1995), as in Linux.
     Vegas,
-    /// Version 1 of BBR, as in mainline Linux.
+    /// BBR version 1, as in mainline Linux.
     Bbr1,
-    /// Version 3 of BBR, as in draft-ietf-ccwg-bbr.
+    /// BBR version 3, as in draft-ietf-ccwg-bbr.
     Bbr3,
 }
 
 impl Algorithm {
-    /// Every algorithm.
+    /// All algorithms.
     pub const ALL: [Self; 6] = [Self::Reno, Self::Bic, Self::Cubic, Self::Vegas, Self::Bbr1, Self::Bbr3];
 
-    /// Their names, as hints give them.
+    /// List of the names, for hints in error messages.
     pub const KNOWN: &'static str = "known: reno, bic, cubic, vegas, bbr1, bbr3";
 
-    /// The name in experiments and reports.
+    /// Returns the name used in experiments and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reno => "reno",
@@ -476,7 +477,7 @@ impl Algorithm {
         }
     }
 
-    /// What its slow start is watched by unless something else is asked for; `None` if that is its own affair.
+    /// Returns the default exit rule of slow start; `None` if the algorithm has none to choose.
     pub const fn slow_start(self) -> Option<SlowStart> {
         match self {
             Self::Reno => Some(SlowStart::Standard),
@@ -485,19 +486,19 @@ impl Algorithm {
         }
     }
 
-    /// It paces at a rate that it measures, and its window is a reserve above what that rate puts in flight: BBR.
-    /// The others go by their window.
+    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window is a
+    /// reserve above what that rate brings in flight. The other algorithms are window-based.
     pub const fn is_rate_based(self) -> bool {
         matches!(self, Self::Bbr1 | Self::Bbr3)
     }
 
-    /// How many congestion windows' worth of memory an autotuned send buffer gets. BBR asks for one more, as
-    /// its window is its target and not a limit that data waits behind.
+    /// Returns the number of congestion windows whose memory an autotuned send buffer gets. BBR asks for
+    /// one more than the others, as its window is a target and not a limit that data waits behind.
     pub const fn sndbuf_windows(self) -> u64 {
         if self.is_rate_based() { 3 } else { 2 }
     }
 
-    /// A controller for a new connection.
+    /// Returns a controller for a new connection.
     pub fn build(self, cx: &Context, hints: &Hints) -> Box<dyn CongestionControl> {
         match self {
             Self::Reno => Box::new(Reno::new(cx, hints)),
@@ -516,7 +517,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The name is not one of [`Algorithm::ALL`] (nor `bbr`, which means `bbr1` outside the kernel).
+/// Error for a name that is neither one of [`Algorithm::ALL`] nor `bbr`, the kernel's name of `bbr1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm(String);
 

@@ -1,17 +1,18 @@
-//! Reno: additive increase, multiplicative decrease (RFC 5681, RFC 6582), as Linux rounds it.
+//! Reno congestion control: additive increase, multiplicative decrease (RFC 5681, RFC 6582), with Linux's
+//! rounding.
 //!
-//! One more segment per round trip while nothing is lost, half the window when something is. The
-//! window is a sawtooth between `W/2` and `W`; with loss probability `p` its mean is `sqrt(1.5 / p)`
-//! segments whatever the rate of the link, which is why a long fast path with one loss in ten
-//! thousand stays empty: at 1 Gbit/s and 210 ms, one halving takes half an hour to grow back.
+//! The window grows by one segment per round trip without loss, and halves on loss. It is a sawtooth
+//! between `W/2` and `W`. With loss probability `p` its mean is `sqrt(1.5 / p)` segments whatever the rate
+//! of the link, so a long fast path with one loss in ten thousand stays nearly empty. At 1 Gbit/s and 210
+//! ms, one halving takes half an hour to grow back.
 //!
-//! Linux halves the window, not the amount in flight as RFC 5681 has it, and rounds down.
+//! Linux halves the window instead of the amount in flight (RFC 5681), and rounds down.
 
 use super::slow_start::Watch;
 use super::window::Window;
 use super::{AckSample, CongestionControl, Context, Control, Hints, Signal, SlowStart, Status};
 
-/// Reno on one connection.
+/// Reno state of one connection.
 #[derive(Debug)]
 pub struct Reno {
     window: Window,
@@ -19,7 +20,7 @@ pub struct Reno {
 }
 
 impl Reno {
-    /// A controller for a new connection.
+    /// Returns a controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         let kind = hints.slow_start.unwrap_or(SlowStart::Standard);
         Self { window: Window::new(cx, hints), slow_start: Watch::new(cx, kind) }
@@ -38,7 +39,7 @@ impl CongestionControl for Reno {
         let grant = self.slow_start.on_ack(cx, sample, cx.min_rtt, &mut self.window);
         let rest = self.window.on_watched_ack(cx, sample, grant);
         if rest > 0 {
-            // One segment per window acknowledged is one per round trip.
+            // One segment per acknowledged window is one per round trip.
             self.window.avoid_congestion(self.window.cwnd(), rest);
         }
     }

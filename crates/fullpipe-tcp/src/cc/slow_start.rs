@@ -1,20 +1,20 @@
-//! When to leave slow start before something is lost: HyStart (Ha and Rhee, 2011), as Linux has it; HyStart++ is
-//! in [`plus_plus`].
+//! Early exit from slow start: HyStart (Ha and Rhee, 2011) as in Linux; HyStart++ is in [`plus_plus`].
 //!
-//! Slow start ends by overflowing the queue with up to a whole window. Two signs tell earlier that
-//! the window has reached what the path holds, both looked for once per round trip:
+//! Without an early exit, slow start ends by overflowing the queue with up to a whole window. Two signs
+//! show earlier that the window has reached the capacity of the path; HyStart looks for both once per round
+//! trip:
 //!
 //! ```text
-//!   delay   8 samples of the round, and the least RTT still exceeds
+//!   delay   after 8 samples of the round its minimum RTT still exceeds
 //!           min_rtt + clamp(min_rtt / 8, 4 ms, 16 ms): a queue is building up
-//!   train   ACKs at most 2 ms apart, together spanning the path's RTT: the segments of one
-//!           round, sent back to back, fill the pipe from end to end
+//!   train   ACKs at most 2 ms apart, which together span the path's RTT: the segments of one
+//!           round, sent back to back, fill the path from end to end
 //! ```
 //!
-//! Either sets `ssthresh = cwnd` at once. A train is compared with *half* the least RTT while the
-//! host does not pace, since forward and backward path hold half a round trip each; a paced sender
-//! spreads a round over up to half a round trip by itself, so there the whole is taken. Whether the
-//! host paces is seen from whether the pacer ever held something back.
+//! Either sign sets `ssthresh = cwnd` at once. While the host does not pace, a train is compared with
+//! *half* the minimum RTT, since the forward and the return path each hold half a round trip. A paced
+//! sender spreads a round over up to half a round trip by itself, so there the whole RTT is the threshold.
+//! The host counts as pacing once the pacer has held a segment back.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -24,29 +24,29 @@ use super::{AckSample, Context, SlowStart};
 
 mod plus_plus;
 
-/// Below this window in segments, a round has too few ACKs to judge by.
+/// Smallest window in segments that is judged; below it, a round has too few ACKs.
 const LOW_WINDOW: u64 = 16;
 
-/// RTT samples of a round before its least is believed.
+/// Number of RTT samples of a round before their minimum is used.
 const MIN_SAMPLES: u32 = 8;
 
-/// ACKs further apart than this are not one train.
+/// Largest gap between two ACKs of a train.
 const ACK_SPACING: Duration = Duration::from_millis(2);
 
-/// Bounds of how much the RTT must grow: below, timer and scheduling noise; above, the queue of a
-/// long path would be filled for too long.
+/// Bounds of the RTT growth that counts: below the lower one it is timer and scheduling noise; above the
+/// upper one the queue of a long path would be filled for too long.
 const DELAY_MIN: Duration = Duration::from_millis(4);
 const DELAY_MAX: Duration = Duration::from_millis(16);
 
-/// How long super-segments may delay ACKs, at most, and their number and size behind it: segments
-/// leave the host in lumps of up to 64 KiB, and a few of them wait in its queue.
+/// Upper limit of the time by which super-segments delay ACKs, and the bytes from which that delay is
+/// computed: segments leave the host in bursts of up to 64 KiB, and a few bursts wait in its queue.
 const LUMP_DELAY_MAX: Duration = Duration::from_millis(1);
 const LUMP_BYTES: u64 = 4 * 65_536;
 
-/// What watches slow start on one connection.
+/// Early-exit rule of slow start on one connection.
 #[derive(Debug)]
 pub(super) enum Watch {
-    /// Nothing: it ends with a loss.
+    /// None: slow start ends with a loss.
     Nothing,
     /// HyStart.
     HyStart(HyStart),
@@ -63,8 +63,8 @@ impl Watch {
         }
     }
 
-    /// An ACK, before the window grows by it; `min_rtt` is the least RTT if this ACK's counts. Returns the segments that
-    /// slow start may grow by.
+    /// Handles an ACK before the window grows by it; returns the segments by which slow start may grow.
+    /// `min_rtt` is the minimum RTT, or `None` if this ACK's sample does not count.
     pub(super) fn on_ack(
         &mut self,
         cx: &Context,
@@ -84,14 +84,14 @@ impl Watch {
         sample.acked_segments
     }
 
-    /// A timeout: HyStart looks again in the slow start that follows.
+    /// Restarts HyStart after a timeout, for the slow start that follows.
     pub(super) fn restart(&mut self, cx: &Context) {
         if let Self::HyStart(hystart) = self {
             hystart.restart(cx);
         }
     }
 
-    /// The name of the phase, for traces, if it is not the window's.
+    /// Returns the name of the phase, for traces.
     pub(super) fn phase(&self, window: &Window) -> &'static str {
         match self {
             Self::PlusPlus(watch) if watch.is_conservative() && window.in_first_slow_start() => {
@@ -102,13 +102,13 @@ impl Watch {
     }
 }
 
-/// HyStart on one connection.
+/// HyStart state of one connection.
 #[derive(Debug)]
 pub(super) struct HyStart {
-    /// One of the signs was seen; there is nothing more to look for.
+    /// Whether a sign was found, which ends the search.
     found: bool,
     round_start: Instant,
-    /// The round ends when this offset is acknowledged.
+    /// Offset whose acknowledgement ends the round.
     round_end: u64,
     last_ack: Instant,
     lowest_rtt: Duration,
@@ -131,7 +131,7 @@ impl HyStart {
         this
     }
 
-    /// A timeout: look again in the slow start that follows.
+    /// Restarts the search after a timeout, for the slow start that follows.
     fn restart(&mut self, cx: &Context) {
         self.found = false;
         self.begin_round(cx);
@@ -145,7 +145,8 @@ impl HyStart {
         self.samples = 0;
     }
 
-    /// One RTT sample; ends slow start if it is time. `min_rtt` is the least RTT, this sample included.
+    /// Handles one RTT sample, and ends slow start if a sign is found. `min_rtt` is the minimum RTT, this
+    /// sample included.
     fn on_rtt(&mut self, cx: &Context, rtt: Duration, min_rtt: Duration, window: &mut Window) {
         if self.found || !window.in_slow_start() || window.cwnd() < LOW_WINDOW {
             return;
@@ -161,7 +162,7 @@ impl HyStart {
     }
 
     fn sees_train(&mut self, cx: &Context, min_rtt: Duration, window: &Window) -> bool {
-        // Several ACKs at one instant are a train like any other: their spacing is zero.
+        // Several ACKs at one instant form a train too: their spacing is zero.
         if cx.now.saturating_since(self.last_ack) > ACK_SPACING {
             return false;
         }
@@ -181,12 +182,12 @@ impl HyStart {
     }
 }
 
-/// By how much the RTT of a round must exceed `min_rtt`.
+/// Returns by how much the RTT of a round must exceed `min_rtt`.
 fn delay_threshold(min_rtt: Duration) -> Duration {
     (min_rtt / 8).clamp(DELAY_MIN, DELAY_MAX)
 }
 
-/// The time that [`LUMP_BYTES`] take at the pacing rate, which is a percentage of `cwnd / srtt`.
+/// Returns the time that [`LUMP_BYTES`] take at the pacing rate, which is a percentage of `cwnd / srtt`.
 fn lump_delay(cx: &Context, window: &Window) -> Duration {
     let Some(srtt) = cx.srtt else {
         return Duration::ZERO;

@@ -1,12 +1,13 @@
-//! A driver for tests of controllers: one controller, a `Context`, and either ACKs by hand or a
-//! virtual path that makes them.
+//! Driver for tests of controllers: one controller, a `Context`, and ACKs made either by hand or by a
+//! virtual path.
 //!
 //! ```text
 //!   controller ──► pacer, window ──► loss, policer ──► queue + link ──► delay ──► ACK ──► controller
 //! ```
 //!
-//! Segments are delivered in order, one ACK each; what a later ACK passes over was lost. What was lost
-//! is not retransmitted: the next segment stands for it, which makes no difference to a controller.
+//! Segments are delivered in order with one ACK each; segments that a later ACK skips were lost. Lost
+//! segments are not retransmitted: the next segment takes their place, which makes no difference to a
+//! controller.
 
 use std::collections::VecDeque;
 
@@ -31,7 +32,7 @@ pub(super) fn context() -> Context {
     Context { cwnd_limited: true, rwnd: u64::MAX, ..Context::fresh(MSS, Draws::new(1, 1)) }
 }
 
-/// What an ACK for `segments` new segments says, if nothing else is known.
+/// Returns the sample of an ACK for `segments` new segments, with no other information.
 pub(super) fn sample(segments: u64) -> AckSample {
     AckSample {
         cum_acked: segments * MSS,
@@ -55,7 +56,7 @@ pub(super) fn sample(segments: u64) -> AckSample {
     }
 }
 
-/// ACKs by hand.
+/// Controller whose ACKs the test makes by hand.
 pub(super) struct Bench<C> {
     pub(super) cx: Context,
     pub(super) cc: C,
@@ -70,12 +71,12 @@ impl<C: CongestionControl> Bench<C> {
         Self { cc: build(&cx, &hints), cx }
     }
 
-    /// In segments.
+    /// Returns the window in segments.
     pub(super) fn cwnd(&self) -> u64 {
         self.cc.control().cwnd / MSS
     }
 
-    /// In segments.
+    /// Returns the threshold in segments.
     pub(super) fn ssthresh(&self) -> u64 {
         self.cc.control().ssthresh / MSS
     }
@@ -84,7 +85,7 @@ impl<C: CongestionControl> Bench<C> {
         self.cc.on_ack(&self.cx, &sample(segments));
     }
 
-    /// `count` ACKs of one segment each, at one instant.
+    /// Makes `count` ACKs of one segment each, at one instant.
     pub(super) fn acks(&mut self, count: u64) {
         (0..count).for_each(|_| self.ack(1));
     }
@@ -93,7 +94,7 @@ impl<C: CongestionControl> Bench<C> {
         self.cc.on_signal(&self.cx, signal);
     }
 
-    /// A loss, and the whole recovery from it.
+    /// Makes a loss and the whole recovery from it.
     pub(super) fn lose(&mut self) {
         self.signal(Signal::EnterRecovery);
         self.signal(Signal::ExitRecovery);
@@ -133,18 +134,18 @@ impl<C: CongestionControl + ?Sized> CongestionControl for Box<C> {
 struct Packet {
     offset: u64,
     sent_at: Instant,
-    /// `None`: dropped.
+    /// Time of the ACK; `None` if the packet was dropped.
     acked_at: Option<Instant>,
     delivered: u64,
     delivered_time: Instant,
     first_sent: Instant,
     app_limited: bool,
     inflight: u64,
-    /// Bytes marked lost when it was sent.
+    /// Total bytes marked lost when the packet was sent.
     lost: u64,
 }
 
-/// A token bucket that drops what exceeds it.
+/// Token bucket that drops what exceeds its rate and burst.
 pub(super) struct Policer {
     pub(super) rate: Rate,
     pub(super) burst: u64,
@@ -163,7 +164,7 @@ impl Policer {
     }
 }
 
-/// A controller on a virtual path.
+/// Controller on a virtual path.
 pub(super) struct Run<C = Box<dyn CongestionControl>> {
     pub(super) cx: Context,
     pub(super) cc: C,
@@ -172,15 +173,15 @@ pub(super) struct Run<C = Box<dyn CongestionControl>> {
     /// Capacity of the queue in bytes.
     pub(super) buffer: u64,
     pub(super) policer: Option<Policer>,
-    /// So many segments in a million are lost at random.
+    /// Random loss, in segments per million.
     pub(super) loss_ppm: u64,
-    /// ACKs are released at multiples of this time, all that are due at once.
+    /// Grid of ACK release times: ACKs that are due are released together at the next multiple.
     pub(super) ack_grid: Duration,
-    /// The application writes nothing from now on.
+    /// Whether the application writes nothing.
     pub(super) silent: bool,
-    /// The application writes at this rate.
+    /// Rate at which the application writes; `None` means as fast as it can.
     app_rate: Option<Rate>,
-    /// When it wrote the next segment, or will.
+    /// Time at which the application wrote, or will write, the next segment.
     written_at: Instant,
     pub(super) rounds: u64,
     flight: VecDeque<Packet>,
@@ -188,7 +189,7 @@ pub(super) struct Run<C = Box<dyn CongestionControl>> {
     first_sent: Instant,
     app_limited_until: u64,
     round_end: u64,
-    /// The last round in which the window was full.
+    /// Last round in which the window was full.
     limited_round: u64,
     recover: u64,
 }
@@ -246,7 +247,7 @@ impl<C: CongestionControl> Run<C> {
         values.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no value {name}")).1
     }
 
-    /// The path's own bandwidth-delay product in segments, serialisation included.
+    /// Returns the path's bandwidth-delay product in segments, including serialisation.
     pub(super) fn bdp_segments(&self) -> f64 {
         let rtt = self.rtt + self.rate.time_for(Bytes::new(MSS));
         (self.rate * rtt).get() as f64 / MSS as f64
@@ -256,13 +257,13 @@ impl<C: CongestionControl> Run<C> {
         (self.rate * self.link_free.saturating_since(self.cx.now)).get()
     }
 
-    /// From now on the application writes at `rate`, or as fast as it can.
+    /// Makes the application write at `rate` from now on; `None` means as fast as it can.
     pub(super) fn write_at(&mut self, rate: Option<Rate>) {
         self.app_rate = rate;
         self.written_at = self.cx.now;
     }
 
-    /// The link is this fast from now on, for what waits in its queue too.
+    /// Sets the rate of the link from now on, including for the data in its queue.
     pub(super) fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
         let per_packet = rate.time_for(Bytes::new(MSS));
@@ -276,7 +277,7 @@ impl<C: CongestionControl> Run<C> {
         }
     }
 
-    /// When the application has the next segment ready.
+    /// Returns the time at which the application has the next segment ready.
     fn ready_at(&self) -> Instant {
         match (self.silent, self.app_rate) {
             (true, _) => Instant::FAR_FUTURE,
@@ -285,7 +286,7 @@ impl<C: CongestionControl> Run<C> {
         }
     }
 
-    /// The oldest segments in flight are taken for lost, and then turn out to have been late only.
+    /// Marks the oldest segments in flight lost, and then reports the loss as spurious.
     pub(super) fn take_back_losses(&mut self, segments: usize, timeout: bool) {
         let suspects: Vec<Packet> = self.flight.drain(..segments).collect();
         if !timeout {
@@ -308,7 +309,7 @@ impl<C: CongestionControl> Run<C> {
         self.cc.on_signal(&self.cx, spurious);
     }
 
-    /// Goes on until `until`; `watch` looks after every ACK.
+    /// Runs until the time `until`; calls `watch` after every ACK.
     pub(super) fn until(&mut self, until: Instant, mut watch: impl FnMut(&Self)) {
         loop {
             self.send();
@@ -339,7 +340,7 @@ impl<C: CongestionControl> Run<C> {
             let control = self.control();
             let full = self.cx.inflight + MSS > control.cwnd;
             self.limited_round = if full { self.rounds } else { self.limited_round };
-            // In this round or the one before it.
+            // In the current or the previous round.
             self.cx.cwnd_limited = full || self.limited_round + 1 >= self.rounds;
             if full || self.cx.next_departure > self.cx.now {
                 return;

@@ -1,7 +1,8 @@
-//! Vegas (Brakmo and Peterson, 1995), as Linux computes it: a window that keeps a few segments queued.
+//! Vegas congestion control (Brakmo and Peterson, 1995) as in Linux: a window that keeps a few segments
+//! queued.
 //!
-//! A queue shows in the RTT before anything is lost. With the least RTT ever seen for the empty path, what a
-//! window has in the queue is
+//! A queue raises the RTT before anything is lost. With the minimum RTT ever measured as the RTT of the
+//! empty path, the number of segments of a window that are queued is
 //!
 //! ```text
 //!   diff = cwnd (RTT - base_rtt) / base_rtt
@@ -9,58 +10,60 @@
 //!     0 ........ alpha = 2 ........ beta = 4 ........ diff, in segments
 //!       cwnd + 1     │      hold      │    cwnd - 1          once per round trip
 //!
-//!   slow_start ── diff > gamma = 1 ──► congestion_avoidance   cwnd = what the path holds
+//!   slow_start ── diff > gamma = 1 ──► congestion_avoidance   cwnd = capacity of the path
 //!        ▲                                   │
-//!        └───────────── timeout ─────────────┴── loss: half of it, as Reno
+//!        └───────────── timeout ─────────────┴── loss: cwnd / 2, as Reno
 //! ```
 //!
-//! Two to four segments wait on the path, whatever its length: enough to use what becomes free, too few to
-//! overflow. It believes that `base_rtt` is the empty path's and that everybody does the same. A flow that
-//! joins others never sees the path empty, takes their queue for path and more than its share; beside
-//! Reno, which fills the queue, it gives way until little is left. Both are in the nature of the measure.
+//! Two to four segments wait in the queue whatever the length of the path: enough to use capacity that
+//! becomes free, too few to overflow. Vegas assumes that `base_rtt` is the RTT of the empty path and that
+//! all flows use Vegas. A flow that joins others never measures the empty path, takes their queue for part
+//! of it, and gets more than its share. Against Reno, which fills the queue, Vegas gives way until little
+//! is left. Both follow from using delay as the signal.
 //!
-//! As in Linux: growth doubles every round trip in slow start (the paper: every other); the least RTT of a
-//! round counts, so that delayed ACKs do not; with fewer than three samples in it the window grows as
-//! Reno's; `diff` is over `base_rtt` and not over the RTT, which makes it larger than the true queue by
-//! RTT / base_rtt. Unlike in Linux a window that is not used does not grow (INV-2).
+//! As in Linux: slow start doubles the window every round trip (the paper: every other); the minimum RTT of
+//! a round counts, so that delayed ACKs do not; a round with fewer than three samples grows the window as
+//! Reno does; `diff` is relative to `base_rtt` and not to the RTT, which makes it larger than the true
+//! queue by RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
 
 use fullpipe_units::Duration;
 
 use super::window::Window;
 use super::{AckSample, CongestionControl, Context, Control, Hints, Sent, Signal, Status};
 
-/// Fewer segments in the queue than this: one more (Linux `alpha`).
+/// Lower bound of the segments in the queue; with fewer, the window grows by one (Linux `alpha`).
 const ALPHA: u64 = 2;
 
-/// More segments in the queue than this: one fewer (`beta`).
+/// Upper bound of the segments in the queue; with more, the window shrinks by one (`beta`).
 const BETA: u64 = 4;
 
-/// More segments in the queue than this end slow start (`gamma`).
+/// Number of segments in the queue above which slow start ends (`gamma`).
 const GAMMA: u64 = 1;
 
-/// RTT samples of a round that make it likely that one is not of a delayed ACK.
+/// Number of RTT samples in a round that makes it likely that one is not of a delayed ACK.
 const MIN_SAMPLES: u64 = 3;
 
-/// Vegas on one connection.
+/// Vegas state of one connection.
 #[derive(Debug)]
 pub struct Vegas {
     window: Window,
     watch: Watch,
-    /// What was in the queue at the last look, in segments.
+    /// Segments in the queue at the last evaluation.
     diff: u64,
 }
 
-/// The RTTs of the connection and of the present round.
+/// RTTs of the connection and of the current round.
 #[derive(Debug)]
 struct Watch {
-    /// The least RTT since transmission last began with nothing in flight: the empty path's, it is hoped.
+    /// Minimum RTT since transmission last began with nothing in flight; taken as the RTT of the empty
+    /// path.
     base: Option<Duration>,
-    /// The least of the round.
+    /// Minimum RTT of the round.
     least: Option<Duration>,
     samples: u64,
-    /// The round ends when more than this offset is acknowledged.
+    /// Offset beyond which an acknowledgement ends the round.
     round_end: u64,
-    /// Nothing is being repaired: RTTs say something of the window.
+    /// Whether RTTs are evaluated: no repair is under way, so they reflect the window.
     on: bool,
 }
 
@@ -70,7 +73,7 @@ impl Watch {
     }
 
     fn add(&mut self, rtt: Duration) {
-        // The least resolution of a clock stands for "none".
+        // An RTT of zero would divide by zero, so the smallest is 1 ns.
         let rtt = rtt.max(Duration::from_nanos(1));
         let less = |known: Option<Duration>| Some(known.map_or(rtt, |known| known.min(rtt)));
         self.base = less(self.base);
@@ -84,14 +87,14 @@ impl Watch {
         self.samples = 0;
     }
 
-    /// The empty path's RTT and the round's, if the round had enough samples to tell.
+    /// Returns the RTT of the empty path and of the round, if the round had enough samples.
     fn rtts(&self) -> Option<(Duration, Duration)> {
         Some((self.base?, self.least?)).filter(|_| self.samples >= MIN_SAMPLES)
     }
 }
 
 impl Vegas {
-    /// A controller for a new connection.
+    /// Returns a controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         Self { window: Window::new(cx, hints), watch: Watch::new(cx.snd_nxt), diff: 0 }
     }
@@ -103,19 +106,20 @@ impl Vegas {
         }
     }
 
-    /// Once per round trip, knowing the empty path's RTT and the round's.
+    /// Adjusts the window once per round trip, from the RTT of the empty path and of the round.
     fn adjust(&mut self, cx: &Context, sample: &AckSample, base: Duration, rtt: Duration) {
         let cwnd = self.window.cwnd();
         let (base, rtt) = (base.as_nanos(), rtt.as_nanos());
         self.diff = cwnd.saturating_mul(rtt - base) / base;
         if self.window.in_slow_start() {
             if self.diff > GAMMA {
-                // The round has shown what the path carries: as much as that, without a queue. One more for
-                // the division's rounding.
+                // The round has shown the capacity of the path: the window becomes that, without a queue.
+                // One more segment compensates for the rounding of the division.
                 let target = cwnd.saturating_mul(base) / rtt;
                 self.window.set(cwnd.min(target + 1));
             } else {
-                // What slow start leaves over at its threshold is for the next round to use.
+                // Segments left over at ssthresh are not used: avoidance adjusts the window once per round
+                // trip.
                 let _ = self.window.on_ack(cx, sample);
             }
         } else if self.diff > BETA {
@@ -129,7 +133,7 @@ impl Vegas {
 impl CongestionControl for Vegas {
     fn on_send(&mut self, _cx: &Context, sent: &Sent) {
         if sent.first_after_idle {
-            // The path may have changed meanwhile: it is measured anew.
+            // The path may have changed in the meantime: measure it again.
             self.watch = Watch::new(sent.offset);
         }
     }
@@ -138,7 +142,7 @@ impl CongestionControl for Vegas {
         self.window.on_signal(cx, signal, |cwnd| cwnd / 2);
         match signal {
             Signal::EnterRecovery => self.watch.on = false,
-            // With nothing left in flight the repair begins on a path that is measured anew.
+            // Nothing is left in flight, so the repair starts on an empty path: measure it again.
             Signal::Timeout { .. } if cx.inflight == 0 => self.watch = Watch::new(cx.snd_nxt),
             Signal::Timeout { .. } => self.watch.on = false,
             Signal::ExitRecovery

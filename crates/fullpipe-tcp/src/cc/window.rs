@@ -1,8 +1,8 @@
-//! The window of a loss-based controller: everything that Reno and CUBIC do alike.
+//! Window of a loss-based controller: the part that Reno, BIC, CUBIC and Vegas share.
 //!
-//! Kernels count the window in whole segments, and their rounding is part of their behaviour: a cut
-//! at 21 segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. So whole segments
-//! are kept here and turned into bytes at the edge, in [`Window::control`].
+//! Kernels count the window in whole segments, and their rounding is part of their behaviour: a cut at 21
+//! segments leaves 10, and an ACK of 40 segments at a window of 10 adds 4. So this module keeps whole
+//! segments and converts them to bytes in [`Window::control`].
 //!
 //! ```text
 //!              acked                            every `count` acked
@@ -13,7 +13,7 @@
 //!   timeout  ssthresh = cut(cwnd), cwnd = 1
 //! ```
 //!
-//! What differs between the algorithms is handed in: `count`, and the function `cut`.
+//! Each algorithm passes in the parts that differ: `count`, and the function `cut`.
 
 use fullpipe_units::Duration;
 
@@ -22,27 +22,27 @@ use super::{AckSample, Context, Control, Hints, Pacing, Recovery, SendQuantum, S
 /// Initial window in segments (RFC 6928; kernels do not apply its byte limit).
 pub const INITIAL_SEGMENTS: u64 = 10;
 
-/// Least slow-start threshold in segments (RFC 5681 equation 4): one segment in flight could not
+/// Smallest slow-start threshold in segments (RFC 5681 equation 4): a single segment in flight could not
 /// provoke the duplicate ACKs that repair its loss.
 const MIN_SSTHRESH: u64 = 2;
 
-/// Pacing in percent of `cwnd / srtt` while the window may still double: twice the present rate, or
-/// pacing itself would be the limit of slow start.
+/// Pacing in percent of `cwnd / srtt` while the window may still double: twice the current rate, so that
+/// pacing does not limit slow start.
 const PACING_SLOW_START: u64 = 200;
 
-/// Pacing in percent of `cwnd / srtt` otherwise: a margin to grow and to fill gaps.
+/// Pacing in percent of `cwnd / srtt` otherwise: a margin for growth and for filling gaps.
 const PACING_AVOIDANCE: u64 = 120;
 
-/// While the window stays the same, the growth that BIC and CUBIC computed for it is good for this long.
+/// Time for which BIC and CUBIC keep the growth that they computed, while the window stays the same.
 pub(super) const RECOMPUTE: Duration = Duration::from_nanos(1_000_000_000 / 32);
 
-/// What a cut by BIC or CUBIC leaves is in 1/1024.
+/// Denominator of the share that a cut by BIC or CUBIC leaves: 1024.
 pub(super) const KEEP_ONE: u64 = 1024;
 
-/// "No reduction yet", in segments.
+/// Threshold before the first reduction, in segments.
 const NO_SSTHRESH: u64 = u64::MAX;
 
-/// What a cut took away, for the case that it turns out to have been a mistake.
+/// Window and threshold before a cut, to be restored if the cut proves spurious.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     cwnd: u64,
@@ -55,9 +55,9 @@ pub(super) struct Window {
     mss: u64,
     cwnd: u64,
     ssthresh: u64,
-    /// Segments acknowledged towards the next increase during congestion avoidance.
+    /// ACKed segments that count towards the next increase in congestion avoidance.
     credit: u64,
-    /// Initial window, to which idling decays.
+    /// Initial window, to which an idle window decays.
     initial: u64,
     in_recovery: bool,
     undo: Option<Undo>,
@@ -85,28 +85,28 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
-    /// In the slow start that a connection begins with: nothing has ended one yet.
+    /// Returns whether the connection is in its first slow start.
     pub(super) fn in_first_slow_start(&self) -> bool {
         self.ssthresh == NO_SSTHRESH
     }
 
-    /// Slow start is over although nothing was lost.
+    /// Ends slow start without a loss.
     pub(super) fn leave_slow_start(&mut self) {
         self.ssthresh = self.cwnd;
     }
 
-    /// Percent of `cwnd / srtt` at which the window is paced, where the host paces.
+    /// Returns the pacing rate in percent of `cwnd / srtt`, where the host paces.
     pub(super) fn pacing_percent(&self) -> u64 {
         if self.cwnd < self.ssthresh / 2 { PACING_SLOW_START } else { PACING_AVOIDANCE }
     }
 
-    /// The first half of every ACK: notes the phase and, in slow start, grows the window. Returns the
+    /// Handles an ACK: records the phase and, in slow start, grows the window. Returns the number of
     /// segments left for congestion avoidance.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample) -> u64 {
         self.on_watched_ack(cx, sample, sample.acked_segments)
     }
 
-    /// The same, with slow start growing by no more than `grant` segments.
+    /// Like [`Window::on_ack`], but slow start grows by at most `grant` segments.
     pub(super) fn on_watched_ack(&mut self, cx: &Context, sample: &AckSample, grant: u64) -> u64 {
         if self.progresses(cx, sample) && self.is_used(cx) {
             self.slow_start(sample.acked_segments, grant)
@@ -115,20 +115,22 @@ impl Window {
         }
     }
 
-    /// Notes the phase, and says whether this ACK may change the window: only cumulative progress does (a
-    /// duplicate ACK may be the first sign of a loss), and never while fast recovery sets the window.
+    /// Records the phase, and returns whether this ACK may change the window. Only cumulative progress does
+    /// (a duplicate ACK may be the first sign of a loss), and never while fast recovery sets the window.
     pub(super) fn progresses(&mut self, cx: &Context, sample: &AckSample) -> bool {
         self.in_recovery = cx.in_recovery;
         !cx.in_recovery && sample.una_advanced
     }
 
-    /// A window that was never filled says nothing about what the path can take (RFC 7661). Slow start
-    /// is generous: with half the window outstanding, the next round could have filled it.
+    /// Returns whether the window is in use. A window that was never filled does not show the capacity of
+    /// the path (RFC 7661). In slow start half a window in flight is enough, as the next round could fill
+    /// it.
     pub(super) fn is_used(&self, cx: &Context) -> bool {
         cx.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * cx.max_inflight.div_ceil(cx.mss))
     }
 
-    /// `grant` segments, which usually are those acknowledged, up to exactly `ssthresh`. Returns what is left beyond it.
+    /// Grows the window by `grant` segments, at most to `ssthresh`; returns the number of segments left
+    /// beyond it.
     fn slow_start(&mut self, acked: u64, grant: u64) -> u64 {
         if !self.in_slow_start() {
             return acked;
@@ -138,10 +140,10 @@ impl Window {
         if grown < grant { acked - grown } else { 0 }
     }
 
-    /// One segment per `count` segments acknowledged.
+    /// Grows the window by one segment per `count` ACKed segments.
     ///
-    /// Credit that was collected under a larger `count` buys one segment, not several: it would be a
-    /// burst that the present ACKs did not make room for.
+    /// Credit that was collected under a larger `count` adds one segment, not several: they would be a
+    /// burst for which the current ACKs made no room.
     pub(super) fn avoid_congestion(&mut self, count: u64, acked: u64) {
         let count = count.max(1);
         if self.credit >= count {
@@ -156,16 +158,16 @@ impl Window {
         }
     }
 
-    /// Sets the window although nothing was lost. The threshold follows it down, and on the way up remembers
-    /// most of it.
+    /// Sets the window without a loss. The threshold follows it down; on the way up it becomes at least
+    /// three quarters of the window.
     pub(super) fn set(&mut self, segments: u64) {
         self.cwnd = segments.max(MIN_SSTHRESH);
         self.ssthresh = self.ssthresh.min(self.cwnd);
         self.ssthresh = self.remembered_ssthresh();
     }
 
-    /// Every signal. `cut` makes the new threshold of the window at hand, and is called if and only if
-    /// the signal is a reason to reduce.
+    /// Handles a signal. `cut` returns the new threshold for the current window; it is called only if the
+    /// signal reduces the window.
     pub(super) fn on_signal(&mut self, cx: &Context, signal: Signal, cut: impl FnOnce(u64) -> u64) {
         match signal {
             Signal::EnterRecovery => {
@@ -173,17 +175,17 @@ impl Window {
                 self.undo = Some(self.before_cut());
                 self.reduce(cut);
             }
-            // Neither can be undone: a mark is never spurious, and a probe that filled a hole did so
-            // because there was one.
+            // These cuts cannot be undone: an ECN mark is never spurious, and a probe that filled a hole
+            // proves that there was one.
             Signal::TlpRepaired | Signal::EcnEcho => {
-                // The window of data that fast recovery or a timeout deals with was already paid for.
+                // Fast recovery and a timeout have already reduced the window for this window of data.
                 if !cx.in_recovery && !cx.in_loss {
                     self.undo = None;
                     self.reduce(cut);
                 }
             }
             Signal::Timeout { first } => {
-                // A timeout in the middle of fast recovery is about the same window of data: one cut.
+                // A timeout during fast recovery concerns the same window of data: one cut.
                 if first && !self.in_recovery {
                     self.undo = Some(self.before_cut());
                     self.reduce(cut);
@@ -196,7 +198,7 @@ impl Window {
                 if let Some(Undo { cwnd, ssthresh }) = self.undo.take() {
                     self.cwnd = self.cwnd.max(cwnd);
                     self.ssthresh = self.ssthresh.max(ssthresh);
-                    // Nothing is paid for any more.
+                    // The reduction is undone, so the next loss may cut again.
                     self.in_recovery = false;
                 }
             }
@@ -217,21 +219,21 @@ impl Window {
         Undo { cwnd: self.cwnd, ssthresh: self.remembered_ssthresh() }
     }
 
-    /// The threshold that remembers the present window: a window of `cwnd` was fine a moment ago, so
-    /// slow start may go most of the way back.
+    /// Returns the threshold that remembers the current window: it has just been in use without loss, so
+    /// slow start may return to three quarters of it.
     fn remembered_ssthresh(&self) -> u64 {
         self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4)
     }
 
-    /// RFC 2861: the queue that the window was measured against has changed while nobody looked, so
-    /// trust in it halves every RTO, down to the initial window.
+    /// Decays the window after idling (RFC 2861). The queue may have changed while nothing was sent, so the
+    /// window halves every RTO, down to the initial window.
     fn decay(&mut self, idle: u64, rto: u64) {
         if idle <= rto || rto == 0 {
             return;
         }
         self.ssthresh = self.remembered_ssthresh();
         let floor = self.initial.min(self.cwnd);
-        // Pauses of up to one RTO are no idling, so the first halving comes just after it.
+        // Pauses of up to one RTO do not count as idle, so the first halving comes just after it.
         let halvings = (idle - 1) / rto;
         self.cwnd =
             self.cwnd.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0).max(floor);
@@ -249,7 +251,7 @@ impl Window {
         }
     }
 
-    /// The name of the phase, for traces.
+    /// Returns the name of the phase, for traces.
     pub(super) fn phase(&self) -> &'static str {
         if self.in_recovery {
             "recovery"
@@ -261,10 +263,10 @@ impl Window {
     }
 }
 
-/// The height at which growth slows down after a cut at `cwnd` that leaves `keep` 1024ths of it.
+/// Returns the window at which growth slows down, after a cut at `cwnd` that leaves `keep` 1024ths of it.
 ///
-/// Where the window was cut, usually. Below the last such height somebody else is growing: then lower than
-/// the window, to make room sooner (fast convergence).
+/// It usually is the window of the cut. A cut below the last such window means that another flow is
+/// growing; then it is lower than the window, to make room sooner (fast convergence).
 pub(super) fn plateau(cwnd: u64, last: u64, keep: u64) -> u64 {
     if cwnd < last { cwnd * (KEEP_ONE + keep) / (2 * KEEP_ONE) } else { cwnd }
 }

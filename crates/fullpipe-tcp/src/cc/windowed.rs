@@ -1,8 +1,8 @@
-//! The maximum of a sliding window, from three samples (Kathleen Nichols' filter).
+//! Maximum over a sliding window, from three samples (Kathleen Nichols' filter).
 //!
-//! A full history would cost memory per sample, and a plain maximum never forgets. Three samples are
-//! enough: the best, the best of what came after it, and the best of what came after that. When the
-//! best grows too old, the second takes its place and has been the best of the rest all along.
+//! A full history would cost memory per sample, and a plain maximum never expires. Three samples are
+//! enough: the best, the best after it, and the best after that one. When the best expires, the second
+//! replaces it, being the best of the remaining samples.
 //!
 //! ```text
 //!   value   best
@@ -12,22 +12,22 @@
 //!     ───────┴──────────┴────────┴──────► time      all three within `window`
 //! ```
 //!
-//! To keep the runners-up apart in time, the second must come from after the first quarter of the
-//! window and the third from after its half. The answer errs to the low side only: after the best
-//! expires, a better sample between the three may already be forgotten.
+//! To keep the three apart in time, the second must come from after the first quarter of the window and the
+//! third from after its half. The result can only be too low: when the best expires, a better sample
+//! between the three may already have been discarded.
 
-/// A value and when it was seen.
+/// Value and the time of its sample.
 #[derive(Clone, Copy, Debug, Default)]
 struct TimedValue<V> {
     at: u64,
     value: V,
 }
 
-/// The largest value of the last `window` units of time (rounds, in most uses).
+/// Largest value of the last `window` units of time (rounds, in most uses).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WindowedMax<V> {
     window: u64,
-    /// Best, second and third, oldest first.
+    /// Best, second and third sample, oldest first.
     best: [TimedValue<V>; 3],
 }
 
@@ -36,17 +36,17 @@ impl<V: Copy + Default + Ord> WindowedMax<V> {
         Self { window, best: [TimedValue::default(); 3] }
     }
 
-    /// Makes the window this long from the next sample on.
+    /// Sets the length of the window, from the next sample on.
     pub(super) fn set_window(&mut self, window: u64) {
         self.window = window;
     }
 
-    /// The maximum.
+    /// Returns the maximum.
     pub(super) fn get(&self) -> V {
         self.best[0].value
     }
 
-    /// Takes in a sample, not older than any before it.
+    /// Records a sample that is not older than any before it.
     pub(super) fn update(&mut self, at: u64, value: V) {
         let new = TimedValue { at, value };
         let [first, second, third] = &mut self.best;

@@ -1,14 +1,14 @@
-//! Quantiles of round-trip times in constant space.
+//! Histogram that gives quantiles of round-trip times in constant space.
 
 use fullpipe_units::Duration;
 
-/// Sub-steps per doubling: neighbouring bins differ by 1/32, about 3 %.
+/// Binary logarithm of the bins per doubling: neighbouring bins differ by 1/32, about 3 %.
 const STEPS_LOG2: u32 = 5;
 const STEPS: u64 = 1 << STEPS_LOG2;
-/// Bins for every span that 64 bits of nanoseconds can hold.
+/// Number of bins: enough for every duration in 64 bits of nanoseconds.
 const BINS: usize = (64 << STEPS_LOG2) as usize;
 
-/// Counts by logarithmic bins, with exact mean and extremes.
+/// Counts of RTT samples in logarithmic bins, with the exact mean and minimum.
 #[derive(Clone, Debug)]
 pub struct RttHistogram {
     bins: Box<[u32]>,
@@ -33,7 +33,7 @@ impl RttHistogram {
         self.min = self.min.min(rtt);
     }
 
-    /// Counts the samples of `other` too.
+    /// Adds the samples of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (bin, more) in self.bins.iter_mut().zip(&other.bins) {
             *bin += more;
@@ -43,22 +43,22 @@ impl RttHistogram {
         self.min = self.min.min(other.min);
     }
 
-    /// The smallest sample.
+    /// Returns the smallest sample.
     pub fn min(&self) -> Option<Duration> {
         (self.count > 0).then_some(self.min)
     }
 
-    /// The mean.
+    /// Returns the mean of all samples.
     pub fn mean(&self) -> Option<Duration> {
         (self.count > 0).then(|| Duration::from_nanos((self.sum / u128::from(self.count)) as u64))
     }
 
-    /// The upper edge of the bin below which `percent` of all samples lie, within 3 % of the true value.
+    /// Returns the upper edge of the bin that contains the given percentile, within 3 % of the true value.
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
         self.permille(10 * percent)
     }
 
-    /// The same in thousandths.
+    /// Like [`RttHistogram::percentile`], in thousandths.
     pub fn permille(&self, permille: u64) -> Option<Duration> {
         let wanted = (self.count * permille).div_ceil(1_000).max(1);
         let mut seen = 0;

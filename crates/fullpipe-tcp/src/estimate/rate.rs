@@ -1,50 +1,50 @@
 //! Delivery-rate sampling (draft-ietf-ccwg-bbr section 4.1).
 //!
-//! Each transmission takes a snapshot of what had been delivered when it left. When it is delivered
-//! itself, the difference over the longer of the two intervals is a rate at which the path has
-//! truly delivered:
+//! Each transmission stores a snapshot of the bytes delivered when it left. When that transmission is
+//! delivered itself, the difference in delivered bytes over the longer of two intervals is a rate at which
+//! the path has actually delivered:
 //!
 //! ```text
-//!   send_elapsed = P.sent_at - P.first_send_time      how long it took to send what was delivered
-//!   ack_elapsed  = now - P.delivered_time             how long it took to learn of it
+//!   send_elapsed = P.sent_at - P.first_send_time      time taken to send the delivered data
+//!   ack_elapsed  = now - P.delivered_time             time taken to acknowledge it
 //!   rate         = (delivered - P.delivered) / max(send_elapsed, ack_elapsed)
 //! ```
 //!
-//! The longer interval is taken because ACKs that were held up and arrive together would otherwise
-//! show a rate that the path never had.
+//! The longer interval is used because ACKs that were held up and arrive together would otherwise show a
+//! rate above that of the path.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// What had been delivered when a record was last sent.
+/// Delivery state at the time when a record was last sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSnapshot {
-    /// Bytes delivered in all.
+    /// Total bytes delivered.
     pub delivered: u64,
-    /// When that count last grew.
+    /// Time at which `delivered` last grew.
     pub delivered_time: Instant,
-    /// When the flight that this record belongs to began to be sent.
+    /// Time at which the sender began to send the flight that this record belongs to.
     pub first_send_time: Instant,
-    /// Bytes in flight just after it was sent, itself included.
+    /// Bytes in flight just after the record was sent, itself included.
     pub tx_in_flight: u64,
-    /// Bytes marked lost in all.
+    /// Total bytes marked lost.
     pub lost: u64,
-    /// The application was the limit.
+    /// Whether the application was the limit.
     pub app_limited: bool,
 }
 
-/// One sample: so much was delivered in such a time.
+/// Delivery-rate sample: bytes delivered in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateSample {
     /// Bytes delivered.
     pub delivered: u64,
-    /// In this time.
+    /// Time in which they were delivered.
     pub interval: Duration,
-    /// The application left the window unused meanwhile.
+    /// Whether the application left the window unused in that time.
     pub app_limited: bool,
 }
 
 impl RateSample {
-    /// The delivery rate.
+    /// Returns the delivery rate.
     pub fn rate(self) -> Rate {
         Rate::of(Bytes::new(self.delivered), self.interval)
     }
@@ -55,22 +55,22 @@ impl RateSample {
     }
 }
 
-/// The connection's side of the sampling.
+/// Delivery-rate estimator of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryRate {
-    /// Bytes delivered in all.
+    /// Total bytes delivered.
     pub delivered: u64,
-    /// When `delivered` last grew.
+    /// Time at which `delivered` last grew.
     pub delivered_time: Instant,
     first_send_time: Instant,
-    /// Samples are marked until `delivered` passes this; zero when the application keeps up.
+    /// Value of `delivered` up to which samples are marked application-limited; zero when they are not.
     app_limited_until: u64,
     next_round_delivered: u64,
     last: Option<RateSample>,
 }
 
 impl DeliveryRate {
-    /// The snapshot for a transmission at `departure`.
+    /// Returns the snapshot for a transmission at `departure`.
     pub fn on_send(&mut self, departure: Instant, inflight: u64, len: u64, lost: u64) -> RateSnapshot {
         if inflight == 0 {
             // A new flight: idle time must not count as time in which little was delivered.
@@ -87,7 +87,7 @@ impl DeliveryRate {
         }
     }
 
-    /// `len` bytes were delivered.
+    /// Records the delivery of `len` bytes.
     pub fn on_delivered(&mut self, now: Instant, len: u64) {
         self.delivered += len;
         self.delivered_time = now;
@@ -96,8 +96,9 @@ impl DeliveryRate {
         }
     }
 
-    /// The interval of the sample that ends with the delivery of a record sent at `sent_at` with
-    /// `snapshot`; `None` if it is shorter than `min_rtt`, which no real delivery can be.
+    /// Returns the interval of the sample that ends with the delivery of a record sent at `sent_at` with
+    /// `snapshot`; `None` if it is shorter than `min_rtt`, which no real delivery can be. The next send
+    /// interval starts at `sent_at`.
     pub fn interval(
         &mut self,
         sent_at: Instant,
@@ -111,20 +112,20 @@ impl DeliveryRate {
         (!interval.is_zero() && min_rtt.is_none_or(|min| interval >= min)).then_some(interval)
     }
 
-    /// Keeps a sample for those who look on, unless it tells of the application and an earlier one of more
-    /// (what the kernel shows as `tcpi_delivery_rate`).
+    /// Keeps a sample for reports, as the kernel does for `tcpi_delivery_rate`. An application-limited
+    /// sample does not replace an earlier one with a higher rate.
     pub fn keep(&mut self, sample: RateSample) {
         if !sample.app_limited || self.last.is_none_or(|last| sample.is_at_least(last)) {
             self.last = Some(sample);
         }
     }
 
-    /// The sample kept last.
+    /// Returns the last sample kept.
     pub fn last(&self) -> Option<RateSample> {
         self.last
     }
 
-    /// Whether a delivery with this snapshot begins a new packet-timed round trip.
+    /// Returns whether a delivery with this snapshot begins a new packet-timed round trip.
     pub fn starts_round(&mut self, snapshot: &RateSnapshot) -> bool {
         let starts = snapshot.delivered >= self.next_round_delivered;
         if starts {
@@ -133,13 +134,13 @@ impl DeliveryRate {
         starts
     }
 
-    /// The application has nothing to send although the window has room: mark samples until all that
-    /// is in flight has been delivered.
+    /// Marks samples application-limited until everything in flight is delivered; called when the
+    /// application has nothing to send although the window has room.
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }
 
-    /// Samples are being marked.
+    /// Returns whether samples are being marked application-limited.
     pub fn is_app_limited(&self) -> bool {
         self.app_limited_until != 0
     }
@@ -153,7 +154,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// DR-1 and DR-2: the longer interval counts, and an interval below `min_rtt` is void.
+    /// DR-1 and DR-2: the longer interval counts, and an interval below `min_rtt` is invalid.
     #[test]
     fn the_longer_interval_counts() {
         let snapshot = RateSnapshot {
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(rate.interval(at(110), &snapshot, Some(Duration::from_millis(25))), None);
     }
 
-    /// DR-6: flagged until everything that was in flight has been delivered.
+    /// DR-6: samples are marked until everything that was in flight has been delivered.
     #[test]
     fn app_limited_lasts_until_the_flight_is_delivered() {
         let mut rate = DeliveryRate { delivered: 50_000, ..DeliveryRate::default() };
@@ -180,7 +181,8 @@ mod tests {
         assert!(!rate.on_send(at(4), 1, 1, 0).app_limited);
     }
 
-    /// An application that pauses shows its own rate; the path's stays until it is exceeded.
+    /// A pause of the application does not lower the reported rate of the path; the next sample without a
+    /// pause does.
     #[test]
     fn a_pause_does_not_hide_the_path() {
         let sample = |delivered, app_limited| RateSample {

@@ -1,43 +1,43 @@
-//! Smoothed round-trip time and the retransmission timeout (RFC 6298, in the kernel's form).
+//! Smoothed RTT and retransmission timeout (RFC 6298, in Linux's form).
 //!
-//! The kernel's floor enters through the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`, and not as
-//! `max(200 ms, SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its round trip. A fall of
-//! the RTT moves the deviation with a quarter of the usual gain, so that a queue that drains does not
-//! look like jitter; the variance itself only decays once per round trip. [`RtoRule`] has the RFC's own form beside it.
+//! The kernel's floor applies to the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`, instead of `max(200
+//! ms, SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its RTT. A large fall of the RTT moves
+//! the deviation with an eighth of the usual gain, so that a draining queue does not look like jitter. The
+//! variance decays only once per round trip. [`RtoRule`] also offers the RFC's form.
 
 use fullpipe_units::{Duration, Instant};
 
 use crate::RtoRule;
 
-/// Largest timeout, back-off included.
+/// Largest retransmission timeout, back-off included.
 pub const RTO_MAX: Duration = Duration::from_secs(120);
-/// Timeout before the first sample (RFC 6298 section 2.1).
+/// Retransmission timeout before the first sample (RFC 6298 section 2.1).
 pub const RTO_INITIAL: Duration = Duration::from_secs(1);
-/// How long a minimum stands before a later, larger one replaces it.
+/// Time for which a minimum RTT holds before a later, larger one replaces it.
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// SRTT, RTTVAR, the RTO and the windowed minimum.
+/// Estimator of SRTT, RTTVAR, the RTO and the windowed minimum RTT.
 #[derive(Clone, Debug, Default)]
 pub struct RttEstimator {
     rule: RtoRule,
     srtt: Option<Duration>,
     /// Mean deviation, times four.
     mdev4: u64,
-    /// Largest `mdev4` of the present round trip.
+    /// Largest `mdev4` of the current round trip.
     mdev4_max: u64,
-    /// `4 RTTVAR`, floor included.
+    /// `4 RTTVAR`; under [`RtoRule::Slack`] including the floor.
     var4: u64,
     round_end: u64,
     min_rtt: Option<(Duration, Instant)>,
 }
 
 impl RttEstimator {
-    /// For a timeout by `rule`.
+    /// Returns an estimator that computes the timeout by `rule`.
     pub fn new(rule: RtoRule) -> Self {
         Self { rule, ..Self::default() }
     }
 
-    /// Takes a sample for the timeout: the RTT of the *oldest* segment that an ACK delivered, which
+    /// Records a sample for the timeout: the RTT of the *oldest* segment that an ACK delivered, which
     /// includes the peer's ACK delay.
     #[inline]
     pub fn on_sample(&mut self, rtt: Duration, snd_una: u64, snd_nxt: u64) {
@@ -56,8 +56,8 @@ impl RttEstimator {
         };
         let srtt = srtt.as_nanos();
         let deviation = m.abs_diff(srtt);
-        // mdev += (|err| - mdev) / 4, kept times four; an eighth of that gain when the RTT falls below
-        // what the deviation allows for.
+        // mdev += (|err| - mdev) / 4, kept times four; an eighth of that gain when the RTT falls by more
+        // than mdev.
         let mdev = self.mdev4 / 4;
         self.mdev4 = if m < srtt && deviation > mdev {
             self.mdev4 + (deviation - mdev) / 8
@@ -79,7 +79,7 @@ impl RttEstimator {
         }
     }
 
-    /// RFC 6298 section 2.
+    /// Records a sample as in RFC 6298 section 2.
     #[inline(never)]
     fn on_plain_sample(&mut self, rtt: Duration) {
         let r = rtt.as_nanos().max(1);
@@ -89,14 +89,15 @@ impl RttEstimator {
                 self.var4 = 2 * r;
             }
             Some(srtt) => {
-                // RTTVAR := 3/4 RTTVAR + 1/4 |SRTT - R|, kept times four, and with the SRTT before this sample.
+                // RTTVAR := 3/4 RTTVAR + 1/4 |SRTT - R|, kept times four, and with the SRTT before this
+                // sample.
                 self.var4 = self.var4 - self.var4 / 4 + r.abs_diff(srtt);
                 self.srtt = Some(Duration::from_nanos(srtt - srtt / 8 + r / 8));
             }
         }
     }
 
-    /// Takes a sample for the minimum: the RTT of the *newest* segment that an ACK delivered.
+    /// Records a sample for the minimum: the RTT of the *newest* segment that an ACK delivered.
     pub fn on_min_sample(&mut self, rtt: Duration, now: Instant) {
         match self.min_rtt {
             Some((min, at)) if rtt > min && now.saturating_since(at) <= MIN_RTT_WINDOW => {}
@@ -104,22 +105,22 @@ impl RttEstimator {
         }
     }
 
-    /// SRTT; `None` before the first sample.
+    /// Returns SRTT; `None` before the first sample.
     pub fn srtt(&self) -> Option<Duration> {
         self.srtt
     }
 
-    /// RTTVAR, floor included.
+    /// Returns RTTVAR; under [`RtoRule::Slack`] including the floor.
     pub fn rttvar(&self) -> Duration {
         Duration::from_nanos(self.var4 / 4)
     }
 
-    /// The smallest RTT of the last five minutes.
+    /// Returns the smallest RTT of the last five minutes.
     pub fn min_rtt(&self) -> Option<Duration> {
         self.min_rtt.map(|(rtt, _)| rtt)
     }
 
-    /// The timeout without back-off.
+    /// Returns the retransmission timeout without back-off.
     pub fn rto(&self) -> Duration {
         match self.srtt {
             None => RTO_INITIAL,
@@ -144,22 +145,22 @@ mod tests {
     fn feed(samples: &[u64]) -> RttEstimator {
         let mut estimator = RttEstimator::default();
         for (i, &ms) in samples.iter().enumerate() {
-            // One sample a round trip.
+            // One sample per round trip.
             estimator.on_sample(MS(ms), 10 * i as u64 + 5, 10 * (i as u64 + 1));
         }
         estimator
     }
 
-    /// RTO-2: steady 100 ms gives 300 ms, not 200.
+    /// RTO-2: a steady RTT of 100 ms gives a timeout of 300 ms, not 200.
     #[test]
     fn steady_rtt_keeps_200_ms_of_slack() {
-        // To the microsecond: the integer decay stops a few nanoseconds above its floor.
+        // To the microsecond: the integer decay stops a few nanoseconds above the floor.
         assert_eq!(feed(&[100; 50]).rto().as_micros(), 300_000);
         assert_eq!(feed(&[210; 100]).rto().as_micros(), 410_000);
         assert_eq!(feed(&[]).rto(), RTO_INITIAL);
     }
 
-    /// RTO-1, profile rfc: 300, 250, 325 and 282.8 ms without a floor, one second with the RFC's.
+    /// RTO-1, profile rfc: 300, 250, 325 and 282.8 ms without a floor, one second with the RFC's floor.
     #[test]
     fn rto_1_the_numbers_of_the_rfc() {
         let granularity = MS(1);
@@ -174,7 +175,7 @@ mod tests {
         }
     }
 
-    /// RTO-6, profile rfc: at a constant RTT the variation vanishes, and the clock's tick is left.
+    /// RTO-6, profile rfc: at a constant RTT the variation vanishes, and one tick of the clock remains.
     #[test]
     fn rto_6_a_tick_is_left() {
         let rule = RtoRule::Rfc6298 { floor: Duration::ZERO, granularity: MS(1) };
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(estimator.rto(), MS(101));
     }
 
-    /// RTO-6: with a constant RTT the variance falls to its floor and nothing underflows.
+    /// RTO-6: at a constant RTT the variance falls to its floor and nothing underflows.
     #[test]
     fn variance_decays_to_its_floor() {
         let mut samples = vec![100, 900, 100];

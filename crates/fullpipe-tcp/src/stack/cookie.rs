@@ -1,12 +1,14 @@
-//! SYN cookies: a SYN is answered and forgotten, for the answer's sequence number says what is to be known of it.
+//! SYN cookies: the listener answers a SYN without keeping state, as the sequence number of its answer
+//! encodes the state.
 //!
 //! ```text
 //!   cookie = H1(sockets) + peer's ISN + (minute << 24) + ((H2(sockets, minute) + index of the MSS) mod 2^24)
 //!   low six bits of the SYN-ACK's timestamp:   ECN | SACK | window scale (15: none)
 //! ```
 //!
-//! The form is Linux's (`net/ipv4/syncookies.c`; the idea is Bernstein's of 1996, RFC 4987 section 3.6). What has no room is lost: the MSS
-//! is rounded down to one of four, and without timestamps there is neither window scale nor SACK nor ECN.
+//! The form is Linux's (RFC 4987 section 3.6, `net/ipv4/syncookies.c`; the idea is Bernstein's of 1996). A
+//! cookie cannot hold everything: the MSS is rounded down to one of four values, and without timestamps
+//! there is no window scale, SACK or ECN.
 
 use fullpipe_units::Instant;
 
@@ -15,9 +17,9 @@ use super::isn::{Purpose, hash};
 use super::siphash::Key;
 use crate::wire::{Flags, Segment, SeqNum, SynOptions};
 
-/// The tick of the clock within cookies.
+/// Tick of the clock within cookies, in nanoseconds.
 const MINUTE_NANOS: u64 = 60_000_000_000;
-/// Ticks after which a cookie is refused: it is then between one and two minutes old.
+/// Age in ticks at which a cookie is refused, one to two minutes after it was sent.
 const MAX_AGE: u32 = 2;
 const COUNT_SHIFT: u32 = 24;
 const LOW_BITS: u32 = (1 << COUNT_SHIFT) - 1;
@@ -26,7 +28,7 @@ const LOW_BITS: u32 = (1 << COUNT_SHIFT) - 1;
 const MSS_V4: [u16; 4] = [536, 1_300, 1_440, 1_460];
 const MSS_V6: [u16; 4] = [1_220, 1_420, 1_440, 8_940];
 
-/// In the timestamp.
+/// Fields of the low timestamp bits.
 const SCALE_BITS: u32 = 0xf;
 const NO_SCALE: u32 = 0xf;
 const SACK_BIT: u32 = 1 << 4;
@@ -42,10 +44,10 @@ fn minute(now: Instant) -> u32 {
     (now.as_nanos() / MINUTE_NANOS) as u32
 }
 
-/// The part of a peer's SYN that a cookie brings back: what [`decode`] will yield for it.
+/// Reduces a peer's SYN to the part that [`decode`] restores from a cookie.
 pub(super) fn reduced(tuple: &FourTuple, syn: &Segment) -> Segment {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
-    // An MSS that is not said is the protocol's default, the lowest of the table.
+    // A missing MSS option means the protocol's default, the lowest value of the table.
     let mss = table(tuple).iter().rev().find(|&&mss| mss <= options.mss).unwrap_or(&table(tuple)[0]);
     let has_timestamps = syn.timestamps.is_some();
     let options = SynOptions {
@@ -59,7 +61,7 @@ pub(super) fn reduced(tuple: &FourTuple, syn: &Segment) -> Segment {
     Segment { syn: Some(options), flags, len: 0, ..syn.clone() }
 }
 
-/// The cookie for a SYN that has been [`reduced`].
+/// Returns the cookie for a SYN that has been [`reduced`].
 pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -> SeqNum {
     let mss = syn.syn.map_or(0, |options| options.mss);
     let index = table(tuple).iter().rposition(|&known| known <= mss).unwrap_or(0) as u32;
@@ -72,7 +74,8 @@ pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -
     SeqNum(cookie)
 }
 
-/// The timestamp of the SYN-ACK, at most 64 ticks behind `clock`, with what was agreed in its low bits.
+/// Returns the timestamp of the SYN-ACK, with the negotiated options in its low bits; it is at most 64
+/// ticks behind `clock`.
 pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
     let mut bits = options.window_scale.map_or(NO_SCALE, u32::from);
@@ -82,13 +85,14 @@ pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     if stamp > clock { stamp.wrapping_sub(OPTION_BITS + 1) } else { stamp }
 }
 
-/// The SYN that `answer` must have followed, if what it acknowledges is a cookie that is young enough.
+/// Returns the SYN that `answer` must have followed, if `answer` acknowledges a cookie that has not
+/// expired.
 pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment) -> Option<Segment> {
     let irs = SeqNum(answer.seq.0.wrapping_sub(1));
     let cookie = answer.ack.0.wrapping_sub(1);
     let rest = cookie.wrapping_sub(hash(key, tuple, Purpose::Cookie, 0)).wrapping_sub(irs.0);
     let now = minute(now);
-    // Eight bits of the minute are in it.
+    // The cookie holds eight bits of the minute.
     let age = now.wrapping_sub(rest >> COUNT_SHIFT) & (u32::MAX >> COUNT_SHIFT);
     if age >= MAX_AGE {
         return None;
@@ -107,7 +111,7 @@ pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment
         flags: Flags::SYN.with(ecn),
         syn: Some(SynOptions {
             mss,
-            // At most fifteen.
+            // At most 14.
             window_scale: scale.map(|scale| scale as u8),
             sack_permitted: has(SACK_BIT),
         }),

@@ -1,10 +1,11 @@
-//! Initial sequence numbers (RFC 6528): a clock, and for each pair of sockets a place on it that only the key's owner knows.
+//! Initial sequence numbers (RFC 6528): a clock plus a secret offset for each pair of sockets.
 //!
 //! ```text
 //!   ISN = M(now) + F(local, remote, key)        F: SipHash-2-4
 //! ```
 //!
-//! The clock keeps old duplicates out of a pair's next connection; the hash keeps strangers from guessing where it is.
+//! The clock keeps old duplicates out of a pair's next connection; the hash keeps off-path attackers from
+//! guessing the numbers.
 
 use std::net::SocketAddr;
 
@@ -14,22 +15,23 @@ use super::FourTuple;
 use super::siphash::Key;
 use crate::wire::SeqNum;
 
-/// Tells a hash for one purpose from those for others.
+/// Purpose of a hash, which keeps hashes for different purposes apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Isn = 0,
     Cookie = 1,
     CookieCount = 2,
-    /// Of what a controller draws.
+    /// Random numbers of a congestion controller.
     Chance = 3,
 }
 
-/// How fast initial sequence numbers grow.
+/// Speed at which initial sequence numbers grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IsnClock {
-    /// A tick in 4 us (RFC 9293 section 3.4.1): the numbers come round every 4.77 hours.
+    /// One tick per 4 us (RFC 9293 section 3.4.1): the numbers wrap every 4.77 hours.
     Rfc,
-    /// A tick in 64 ns, as Linux has it: every 275 seconds, well above what any peer still holds of the last connection.
+    /// One tick per 64 ns, as in Linux: the numbers wrap every 275 seconds, well above the time for which a
+    /// peer keeps state of the last connection.
     #[default]
     Linux,
 }
@@ -44,13 +46,13 @@ impl IsnClock {
         (now.as_nanos() / tick) as u32
     }
 
-    /// The initial sequence number of a connection that is opened now.
+    /// Returns the initial sequence number of a connection opened at `now`.
     pub fn isn(self, now: Instant, tuple: &FourTuple, key: Key) -> SeqNum {
         SeqNum(self.ticks(now).wrapping_add(hash(key, tuple, Purpose::Isn, 0)))
     }
 }
 
-/// 32 bits of the hash over both sockets, a purpose and a number.
+/// Returns 32 bits of the hash over both sockets, a purpose and a number.
 pub(super) fn hash(key: Key, tuple: &FourTuple, purpose: Purpose, number: u32) -> u32 {
     let mut message = [0; 2 * 18 + 5];
     let (sockets, rest) = message.split_at_mut(36);
@@ -59,7 +61,7 @@ pub(super) fn hash(key: Key, tuple: &FourTuple, purpose: Purpose, number: u32) -
     put(tuple.remote, remote);
     rest[0] = purpose as u8;
     rest[1..].copy_from_slice(&number.to_le_bytes());
-    // The lower half.
+    // Keeps the lower half.
     key.hash(&message) as u32
 }
 
@@ -89,7 +91,7 @@ mod tests {
         }
     }
 
-    /// ISN-1: the same pair of sockets, a second later.
+    /// ISN-1: the numbers of one pair of sockets advance with the clock, here by one second.
     #[test]
     fn isn_1_the_clock_goes_on() {
         let now = Instant::ZERO + Duration::from_millis(123_456);
@@ -102,14 +104,15 @@ mod tests {
         }
     }
 
-    /// ISN-2: sockets that differ in one bit of a port tell nothing of each other.
+    /// ISN-2: the numbers of sockets that differ in one bit of a port are unrelated.
     #[test]
     fn isn_2_neighbours_are_unrelated() {
         let isn = |port| IsnClock::Rfc.isn(Instant::ZERO, &tuple(port), KEY);
         let deltas: BTreeSet<i32> =
             (0..1_000).map(|pair| isn(10_000 + 2 * pair + 1).distance_from(isn(10_000 + 2 * pair))).collect();
         assert_eq!(deltas.len(), 1_000, "a difference came twice");
-        // Spread over all of the space: each eighth of it has its share of 125, give or take five standard deviations.
+        // Uniform over the whole space: each eighth contains its share of 125, within five standard
+        // deviations.
         let mut eighths = [0; 8];
         for delta in &deltas {
             eighths[(delta.wrapping_sub(i32::MIN) as u32 >> 29) as usize] += 1;
@@ -117,7 +120,7 @@ mod tests {
         assert!(eighths.iter().all(|count| (70..=180).contains(count)), "{eighths:?}");
     }
 
-    /// ISN-3: the same key, the same numbers; another key, others.
+    /// ISN-3: equal keys give equal numbers, different keys different numbers.
     #[test]
     fn isn_3_the_key_fixes_them() {
         let isn = |key| IsnClock::Linux.isn(Instant::ZERO, &tuple(40_000), Key::new(key));

@@ -1,8 +1,8 @@
-//! Waiting for connections, and the two queues of RFC 9293's passive open that a stranger can fill.
+//! Listening address, with the queues of half-open and of not yet accepted connections.
 //!
 //! ```text
-//!   SYN ──► half-open (at most `backlog`) ──ACK──► waiting (at most `backlog`) ──accept──► the application's
-//!            │ full: SYN cookie, nothing kept         │ full: SYNs and final ACKs are dropped, the peer repeats itself
+//!   SYN ──► half-open (at most `backlog`) ──ACK──► waiting (at most `backlog`) ──accept──► application
+//!            │ full: SYN cookie, no state          │ full: SYNs and final ACKs are dropped, the peer resends
 //! ```
 
 use std::collections::VecDeque;
@@ -12,15 +12,15 @@ use fullpipe_units::{Duration, Instant};
 use super::ConnId;
 use crate::conn::Config;
 
-/// How long after the last SYN cookie one may still come back.
+/// Time after the last SYN cookie during which an answer to one may arrive.
 const COOKIES_COME_BACK: Duration = Duration::from_secs(120);
 
-/// An address on which connections are accepted.
+/// Address on which connections are accepted.
 #[derive(Debug)]
 pub(super) struct Listener {
-    /// What its connections are told.
+    /// Configuration of the connections accepted here.
     pub(super) config: Config,
-    /// Most half-open connections, and most that wait to be accepted.
+    /// Largest number of half-open connections, and of connections that wait to be accepted.
     pub(super) backlog: usize,
     pub(super) half_open: usize,
     pub(super) waiting: VecDeque<ConnId>,
@@ -32,12 +32,12 @@ impl Listener {
         Self { config, backlog: backlog.max(1), half_open: 0, waiting: VecDeque::new(), last_cookie: None }
     }
 
-    /// No connection can be completed now.
+    /// Returns whether the accept queue is full, so that no connection can be completed.
     pub(super) fn is_full(&self) -> bool {
         self.waiting.len() >= self.backlog
     }
 
-    /// No further SYN can be remembered.
+    /// Returns whether the queue of half-open connections is full, so that a SYN gets a cookie.
     pub(super) fn is_flooded(&self) -> bool {
         self.half_open >= self.backlog
     }
@@ -46,7 +46,8 @@ impl Listener {
         self.last_cookie = Some(now);
     }
 
-    /// Whether an ACK out of nowhere may answer a cookie. While none was sent none is looked for: a guess costs a hash.
+    /// Returns whether an ACK for no known connection may answer a cookie. Without a recent cookie no ACK
+    /// is checked, which saves a hash per guess.
     pub(super) fn expects_cookies(&self, now: Instant) -> bool {
         self.last_cookie.is_some_and(|sent| now.saturating_since(sent) <= COOKIES_COME_BACK)
     }

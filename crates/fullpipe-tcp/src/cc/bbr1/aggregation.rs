@@ -1,11 +1,11 @@
-//! How far ACKs run ahead of the bandwidth.
+//! ACK aggregation: how far ACKs run ahead of the estimated bandwidth.
 //!
-//! Wireless links, cable modems and merging receivers hold ACKs back and send them in lumps. Between
-//! two lumps the sender needs as much more in flight as the next lump will carry beyond what the
-//! bandwidth explains; without it, transmission stops in every gap.
+//! Wireless links, cable modems and GRO receivers hold ACKs back and send them in bursts. Between two
+//! bursts the sender needs additional data in flight: as much as the next burst will acknowledge beyond `bw
+//! x time`. Without it, transmission stops in every gap.
 //!
 //! ```text
-//!   acked                    ┌────   lump
+//!   acked                    ┌────   burst
 //!     │              ┌───────┘ ▲
 //!     │      ┌───────┘   ╱     │ extra_acked = acked - bw x time
 //!     │──────┘    ╱  ▼         ▼
@@ -17,21 +17,22 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::gain::amount;
 use crate::cc::{AckSample, Context};
 
-/// The maximum is over the present and the previous window of so many rounds.
+/// Length of one window in rounds; the maximum is over the current and the previous window.
 const WINDOW_ROUNDS: u64 = 5;
 
-/// An epoch ends after so many segments at the latest, so that it follows the bandwidth.
+/// Number of segments after which an epoch ends, so that it follows changes of the bandwidth.
 const EPOCH_SEGMENTS: u64 = 1 << 20;
 
-/// No more than the bandwidth makes up for in this time: longer gaps are outages, not lumps.
+/// Upper limit of the excess, as a time at the estimated bandwidth: longer gaps are outages, not
+/// aggregation.
 const MAX_EXTRA_TIME: Duration = Duration::from_millis(100);
 
-/// Measures the lumps of one connection. Amounts are in segments.
+/// ACK aggregation of one connection, in segments.
 #[derive(Debug)]
 pub(super) struct Aggregation {
     epoch_start: Instant,
     epoch_acked: u64,
-    /// The largest excess of two windows, of which `present` is being filled.
+    /// Largest excess of each of two windows; `present` is the index of the one being filled.
     excess: [u64; 2],
     present: usize,
     rounds: u64,
@@ -42,7 +43,7 @@ impl Aggregation {
         Self { epoch_start: now, epoch_acked: 0, excess: [0; 2], present: 0, rounds: 0 }
     }
 
-    /// Time without transmission is not time between lumps.
+    /// Starts a new epoch, because time without transmission is not time between two bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.epoch_start = now;
         self.epoch_acked = 0;
@@ -74,13 +75,13 @@ impl Aggregation {
             expected = 0;
         }
         self.epoch_acked += sample.acked_segments;
-        // More than a window at once is not a property of the path.
+        // An excess above the window is not a property of the path.
         let excess = self.epoch_acked.saturating_sub(expected).min(cwnd);
         let present = &mut self.excess[self.present];
         *present = excess.max(*present);
     }
 
-    /// What the window needs on top.
+    /// Returns the number of segments to add to the window.
     pub(super) fn extra(&self, bw: Rate, mss: u64) -> u64 {
         let [one, other] = self.excess;
         one.max(other).min(amount(bw, MAX_EXTRA_TIME) / mss)

@@ -1,22 +1,22 @@
-//! Has the bandwidth stopped growing? Then the pipe is full, and Startup is over.
+//! Detection of a full pipe: Startup ends when the bandwidth has stopped growing.
 //!
-//! As long as the pipe has room, Startup doubles the delivery rate every round trip. Three rounds
-//! without even a quarter more mean that there is no room: one for the receiver's window to follow,
-//! one for the window to grow into it, one for the higher rate to show.
+//! While the pipe has room, Startup doubles the delivery rate every round trip. Three rounds that each grow
+//! by less than a quarter mean that the pipe is full: one round for the receiver's window to follow, one
+//! for the congestion window to grow into it, and one for the higher rate to show.
 
 use fullpipe_units::Rate;
 
-/// Less than a quarter more is no growth.
+/// Growth that counts: a factor of 5/4; anything less is no growth.
 const GROWTH_NUM: u64 = 5;
 const GROWTH_DEN: u64 = 4;
 
-/// Rounds without growth until the pipe counts as full.
+/// Number of rounds without growth after which the pipe counts as full.
 const ROUNDS: u32 = 3;
 
-/// The watch on the bandwidth during Startup.
+/// Bandwidth growth during Startup.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
-    /// The bandwidth when it last grew.
+    /// Bandwidth when it last grew.
     bw: Rate,
     rounds: u32,
     reached: bool,
@@ -27,7 +27,7 @@ impl FullPipe {
         self.reached
     }
 
-    /// A round ended in which the application was not the limit.
+    /// Records the bandwidth at the end of a round that the application did not limit.
     pub(super) fn update(&mut self, bw: Rate) {
         if self.reached {
             return;
@@ -41,7 +41,7 @@ impl FullPipe {
         self.reached = self.rounds >= ROUNDS;
     }
 
-    /// Whether it grew is to be judged anew. A pipe that was full stays full.
+    /// Restarts the judgement of growth. A pipe that was full stays full.
     pub(super) fn forget_growth(&mut self) {
         self.bw = Rate::ZERO;
         self.rounds = 0;

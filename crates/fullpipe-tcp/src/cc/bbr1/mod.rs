@@ -1,8 +1,8 @@
 //! BBR version 1 (Cardwell et al., "BBR: congestion-based congestion control", 2016), as in Linux.
 //!
-//! Two things say all about a path, and loss is neither: the best rate of delivery (`bw`), and the
-//! round trip with an empty queue (`min_rtt`). Only one can be measured at a time, so BBR takes turns
-//! by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x min_rtt`.
+//! BBR models a path by two quantities, and loss is neither: the highest delivery rate (`bw`), and the
+//! round-trip time with an empty queue (`min_rtt`). Only one of them can be measured at a time, so BBR
+//! alternates by varying two gains: `pacing = gain x bw`, `cwnd = gain x bw x min_rtt`.
 //!
 //! ```text
 //!            ┌─────────┐ bw stopped growing ┌───────┐
@@ -18,9 +18,10 @@
 //!            └──────────┘   200 ms later   └─────────┘
 //! ```
 //!
-//! Beside the machine: [`full_pipe`] (has `bw` stopped growing?), [`aggregation`] (ACKs that come in
-//! lumps need a larger window), [`policer`] (a token bucket must not be probed), and the modulation
-//! of the window around loss in [`Bbr1::update_cwnd`]. Windows are in whole segments, as in Linux.
+//! Further parts: [`full_pipe`] (detects that `bw` has stopped growing), [`aggregation`] (enlarges the
+//! window for aggregated ACKs), [`policer`] (detects token buckets, which must not be probed), and the
+//! modulation of the window around loss in [`Bbr1::update_cwnd`]. Windows are in whole segments, as in
+//! Linux.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -39,20 +40,21 @@ mod aggregation;
 mod full_pipe;
 mod policer;
 
-/// Gains are in 1/256, as in Linux.
+/// Gain in units of 1/256, as in Linux.
 type Gain = gain::Gain<256>;
 
-/// Startup: 2/ln 2, the least gain that lets a paced sender double its rate every round trip.
+/// Gain of Startup: 2/ln 2, the smallest gain with which a paced sender doubles its rate every round trip.
 const HIGH_GAIN: Gain = Gain::of(2_885, 1_000, 1);
 
-/// Drain: the inverse, so that the queue goes in about the time in which it came.
+/// Pacing gain of Drain: the inverse of Startup's, so that the queue drains in about the time in which it
+/// was built.
 const DRAIN_GAIN: Gain = Gain::of(1_000, 2_885, 0);
 
-/// Window in ProbeBW: twice the BDP, so that delayed and lumped ACKs do not stop transmission.
+/// Window gain in ProbeBW: twice the BDP, so that delayed and aggregated ACKs do not stop transmission.
 const CWND_GAIN: Gain = Gain::of(2, 1, 0);
 
-/// ProbeBW: one phase with more than the path takes to find new bandwidth, one with less to remove the
-/// queue that this made, six that cruise. Their mean is 1.
+/// Pacing gains of ProbeBW: one phase above the bandwidth to find more of it, one below to drain the queue
+/// that this built, and six that cruise. Their mean is 1.
 const CYCLE: [Gain; 8] = [
     Gain::of(5, 4, 0),
     Gain::of(3, 4, 0),
@@ -64,29 +66,31 @@ const CYCLE: [Gain; 8] = [
     Gain::UNIT,
 ];
 
-/// The maximum of `bw` is over so many round trips: one cycle, and two to spare.
+/// Length of the maximum filter of `bw` in round trips: one cycle, and two to spare.
 const BW_ROUNDS: u64 = CYCLE.len() as u64 + 2;
 
-/// A `min_rtt` older than this is looked for anew; the queue of a competitor rarely stays so long.
+/// Age at which `min_rtt` is measured again; the queue of a competitor rarely lasts that long.
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 
-/// How long ProbeRTT keeps the pipe empty: long enough for flows to overlap, 2 % of [`MIN_RTT_WINDOW`].
+/// Time for which ProbeRTT keeps the pipe nearly empty: long enough for flows to overlap, and only 2 % of
+/// [`MIN_RTT_WINDOW`].
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 
-/// The window in ProbeRTT, and the least elsewhere, in segments: keeps the ACK clock running through
+/// Window in ProbeRTT, and smallest window elsewhere, in segments: it keeps the ACK clock running through
 /// delayed ACKs.
 const MIN_CWND: u64 = 4;
 
-/// Below this rate one segment is 10 ms or more, and two at once a lump worth avoiding.
+/// Rate below which the pacer releases single segments: a segment takes 10 ms or more, so two at once would
+/// be a burst worth avoiding.
 const ONE_SEGMENT_RATE: Rate = Rate::from_bps(1_200_000);
 
-/// Segments in a super-segment, at most.
+/// Largest number of segments in a super-segment.
 const MAX_TSO_SEGMENTS: u64 = 127;
 
-/// The RTT that the first pacing rate assumes when none is known.
+/// RTT assumed for the first pacing rate when no RTT is known.
 const ASSUMED_RTT: Duration = Duration::from_millis(1);
 
-/// The states of the diagram above, with what exists only in them.
+/// State of the machine in the diagram above, with the data that only this state needs.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     Startup,
@@ -95,23 +99,23 @@ enum Mode {
     ProbeRtt(ProbeRtt),
 }
 
-/// Where in [`CYCLE`], and since when.
+/// Phase within [`CYCLE`], and the time at which it began.
 #[derive(Clone, Copy, Debug)]
 struct Cycle {
     phase: usize,
     since: Instant,
 }
 
-/// How far ProbeRTT has come.
+/// Progress of ProbeRTT.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProbeRtt {
-    /// When it may end; `None` until the pipe has emptied.
+    /// Earliest end of ProbeRTT; `None` until the pipe has emptied.
     done_at: Option<Instant>,
-    /// A whole round trip has passed with the pipe empty.
+    /// Whether a whole round trip has passed with the pipe empty.
     round_done: bool,
 }
 
-/// What the connection is doing about loss, as of the last ACK.
+/// Loss repair under way as of the last ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Repair {
     None,
@@ -119,7 +123,7 @@ enum Repair {
     Loss,
 }
 
-/// BBRv1 on one connection.
+/// BBRv1 state of one connection.
 #[derive(Debug)]
 pub struct Bbr1 {
     mss: u64,
@@ -133,7 +137,8 @@ pub struct Bbr1 {
     aggregation: Aggregation,
     policer: Policer,
 
-    // Packet-timed round trips: one ends when something is delivered that was sent after it began.
+    // Packet-timed round trips: a round ends when a segment is delivered that was sent after the round
+    // began.
     round: u64,
     round_end: u64,
     round_start: bool,
@@ -143,24 +148,26 @@ pub struct Bbr1 {
     ssthresh: Option<u64>,
     pacing_rate: Rate,
 
-    /// The window to return to after recovery or ProbeRTT.
+    /// Window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
     repair: Repair,
-    /// First round of recovery: send what was delivered, no more.
+    /// Whether this is the first round of recovery, in which the sender sends only as much as was
+    /// delivered.
     conserving: bool,
 
-    /// The first pacing rate was computed from a measured RTT.
+    /// Whether the first pacing rate was computed from a measured RTT.
     has_seen_rtt: bool,
-    /// Nothing was in flight a moment ago: a low RTT must not be hidden by a needless ProbeRTT.
+    /// Whether the flow restarts from idle: the queue has just been empty, so ProbeRTT is not needed.
     idle_restart: bool,
-    /// The last ACK came in ProbeRTT: what is sent behind it says nothing of the bandwidth.
+    /// Whether the last ACK came in ProbeRTT: the rate of segments sent after it does not show the
+    /// bandwidth.
     window_is_low: bool,
-    /// How many random numbers were used.
+    /// Number of random numbers used.
     draws: u64,
 }
 
 impl Bbr1 {
-    /// A controller for a new connection.
+    /// Returns a controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         let cwnd = hints.initial_cwnd.map_or(INITIAL_SEGMENTS, |bytes| cx.segments(bytes).max(1));
         let rtt = cx.srtt.or(hints.rtt);
@@ -189,7 +196,7 @@ impl Bbr1 {
         }
     }
 
-    /// The bandwidth to go by: what a policer lets through, if one was found.
+    /// Returns the bandwidth estimate to use: the policer's rate if a policer was found.
     fn bandwidth(&self) -> Rate {
         self.policer.rate_in_use().unwrap_or_else(|| self.bw.get())
     }
@@ -215,8 +222,8 @@ impl Bbr1 {
 
     // ---- amounts in flight, in segments ----
 
-    /// `gain` times the bandwidth-delay product, rounded up: a fraction of a segment less would leave
-    /// the path idle for the rest.
+    /// Returns `gain` times the bandwidth-delay product, rounded up: rounding down would leave the path
+    /// idle for a fraction of a segment.
     fn bdp(&self, bw: Rate, gain: Gain) -> u64 {
         match self.min_rtt {
             Some(min_rtt) => gain.times(amount(bw, min_rtt)).div_ceil(self.mss),
@@ -224,12 +231,12 @@ impl Bbr1 {
         }
     }
 
-    /// What must be in flight beyond `segments` for the lumps in which hosts send and acknowledge: a
-    /// super-segment each in the pacer, in the sender's card and in the receiver's merging; and an even
-    /// number, for receivers that acknowledge every other segment.
+    /// Adds to `segments` the allowance for offload in the hosts: one super-segment each in the pacer, in
+    /// the sender's network card, and in the receiver's GRO. The result is even, for receivers that
+    /// acknowledge every other segment.
     fn with_lumps(&self, segments: u64) -> u64 {
         let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
-        // On a path of few segments, 1.25 times too few is no more than they are.
+        // With few segments in flight, 1.25 times as many rounds to the same number.
         if let Mode::ProbeBw(Cycle { phase: 0, .. }) = self.mode { even + 2 } else { even }
     }
 
@@ -241,14 +248,14 @@ impl Bbr1 {
         if self.pacing_rate < ONE_SEGMENT_RATE { 1 } else { 2 }
     }
 
-    /// Segments of one super-segment at the present pacing rate: about 1 ms worth.
+    /// Returns the number of segments in one super-segment at the current pacing rate: about 1 ms worth.
     fn tso_goal(&self) -> u64 {
         let bytes = (self.pacing_rate.as_bytes_per_sec() >> 10).min(MAX_QUANTUM);
         (bytes / self.mss).max(self.min_tso_segments()).min(MAX_TSO_SEGMENTS)
     }
 
-    /// What will be in the network when the pacer next releases something: with segments scheduled
-    /// ahead of time, "in flight" counts what has not left yet.
+    /// Returns the number of segments that will be in the network when the pacer next releases one. With
+    /// departures scheduled ahead of time, "in flight" includes segments that have not left yet.
     fn in_network_at_next_departure(&self, cx: &Context, inflight: u64) -> u64 {
         let wait = cx.next_departure.saturating_since(cx.now);
         let delivered = if wait.is_zero() { 0 } else { amount(self.bandwidth(), wait) / self.mss };
@@ -270,7 +277,7 @@ impl Bbr1 {
             self.conserving = false;
         }
         self.update_policer(cx, sample.newly_lost > 0, sample.app_limited);
-        // A slow application makes low samples, but no sample is higher than the path is fast.
+        // An application-limited sample may be too low, but no sample exceeds the speed of the path.
         let bw = rate_of(sample.delivered, interval);
         if !sample.app_limited || bw >= self.bw.get() {
             self.bw.update(self.round, bw);
@@ -320,8 +327,8 @@ impl Bbr1 {
         self.mode = mode;
     }
 
-    /// Any phase but the one that drains: it has nothing to drain yet. Random, so that flows which
-    /// begin together do not probe together.
+    /// Enters ProbeBW in a random phase other than the draining one, as there is no queue to drain yet. The
+    /// phase is random so that flows which begin together do not probe together.
     fn enter_probe_bw(&mut self, cx: &Context) {
         let draw = cx.rng.at(self.draws) >> 32;
         self.draws += 1;
@@ -346,10 +353,10 @@ impl Bbr1 {
         let inflight = || self.in_network_at_next_departure(cx, sample.prior_inflight);
         let bw = self.bw.get();
         if gain > Gain::UNIT {
-            // More bandwidth shows only once more is in flight, unless the queue cannot hold it.
+            // More bandwidth shows only when more is in flight, unless the queue overflows first.
             full_length && (sample.newly_lost > 0 || inflight() >= self.target_inflight(bw, gain))
         } else if gain < Gain::UNIT {
-            // No longer than it takes: below the BDP the path would idle.
+            // Ends as soon as the queue is drained: below the BDP the path would idle.
             full_length || inflight() <= self.target_inflight(bw, Gain::UNIT)
         } else {
             full_length
@@ -412,7 +419,7 @@ impl Bbr1 {
             self.pacing_rate = first_pacing_rate(self.cwnd * self.mss, cx.srtt);
         }
         let rate = gain.pacing(bw);
-        // Until the pipe is full, low samples are those of a window that is still small.
+        // Until the pipe is full, low samples reflect a window that is still small.
         if self.full_pipe.is_reached() || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
@@ -435,11 +442,12 @@ impl Bbr1 {
         }
     }
 
-    /// The window around loss. Returns true while it is all that matters.
+    /// Adjusts the window around loss; returns true while packet conservation decides it alone.
     ///
-    /// What was lost leaves the window at once. In the first round of recovery nothing is known of the
-    /// path's state, so what is sent is what was delivered; from the second on the model holds again.
-    /// Afterwards the window is back where it was: loss as such is no reason to be slower.
+    /// Lost segments leave the window at once. In the first round of recovery the state of the path is
+    /// unknown, so the sender sends only as much as was delivered; from the second round on the model
+    /// decides again. After recovery the window returns to its earlier size: loss alone is no reason to
+    /// slow down.
     fn recover_or_restore(&mut self, cx: &Context, sample: &AckSample) -> bool {
         let acked = sample.acked_segments;
         let conserved = cx.inflight.div_ceil(self.mss) + acked;
@@ -467,12 +475,12 @@ impl Bbr1 {
         self.conserving
     }
 
-    /// Remembers the window for when it may be used again.
+    /// Saves the window, to be restored later.
     fn save_cwnd(&mut self) {
         if self.repair == Repair::None && !matches!(self.mode, Mode::ProbeRtt(_)) {
             self.prior_cwnd = self.cwnd;
         } else {
-            // Already reduced for another reason: keep the better one.
+            // Already reduced for another reason: keep the larger window.
             self.prior_cwnd = self.prior_cwnd.max(self.cwnd);
         }
     }
@@ -483,7 +491,7 @@ impl CongestionControl for Bbr1 {
         if !(sent.first_after_idle && cx.app_limited) {
             return;
         }
-        // The queue is empty and the bandwidth known: neither probe nor drain, just go on.
+        // The queue is empty and the bandwidth known: resume at the bandwidth, without probing or draining.
         self.idle_restart = true;
         self.aggregation.restart(cx.now);
         match self.mode {
@@ -503,18 +511,18 @@ impl CongestionControl for Bbr1 {
                 self.cwnd = cx.inflight.div_ceil(self.mss) + 1;
                 self.repair = Repair::Loss;
                 self.full_pipe.forget_growth();
-                // A timeout ends a round, and is a loss if ever there was one.
+                // A timeout ends a round and counts as loss.
                 self.round_start = true;
                 self.update_policer(cx, true, false);
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => {
-                // What looked like no growth was no measurement. The window itself is restored when
+                // The rounds without growth did not measure the path. The window itself is restored when
                 // recovery ends.
                 self.full_pipe.forget_growth();
                 self.policer.reset(cx);
             }
             Signal::MssChanged => self.mss = cx.mss,
-            // Loss and marks are no measure of the path here, and idling has its own rule in `on_send`.
+            // BBRv1 measures the path neither by loss nor by ECN marks, and `on_send` handles idling.
             Signal::ExitRecovery
             | Signal::TlpRepaired
             | Signal::LossBatchEnd
@@ -568,9 +576,9 @@ impl CongestionControl for Bbr1 {
     }
 }
 
-/// The pacing rate before anything was delivered: a window per RTT, with the gain of Startup.
+/// Returns the pacing rate before the first delivery: one window per RTT, times Startup's gain.
 fn first_pacing_rate(cwnd: u64, rtt: Option<Duration>) -> Rate {
-    // Finer than a microsecond is noise.
+    // A shorter RTT is measurement noise.
     let rtt = rtt.map_or(ASSUMED_RTT, |rtt| rtt.max(Duration::from_micros(1)));
     HIGH_GAIN.pacing(rate_of(cwnd, rtt))
 }

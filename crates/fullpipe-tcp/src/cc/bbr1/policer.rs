@@ -1,9 +1,9 @@
-//! Is the limit a token bucket rather than a link?
+//! Detection of a token-bucket policer as the limit instead of a link.
 //!
-//! A policer lets a burst through at full speed and then drops everything beyond its rate. The
-//! maximum filter remembers the burst; probing empties the bucket again each time; the result is
-//! heavy loss for no gain. The signs: two intervals in a row with heavy loss and nearly equal mean
-//! rates. Then that mean is the rate to send at, without probing, for a while.
+//! A policer passes a burst at full speed and then drops everything beyond its rate. The maximum filter of
+//! `bw` remembers the burst, and each probe empties the bucket again: heavy loss for no gain. Two
+//! consecutive intervals with heavy loss and nearly equal mean rates identify a policer. BBR then sends at
+//! that mean rate, without probing, for 48 rounds.
 //!
 //! ```text
 //!   rate   ▄▄ burst
@@ -16,31 +16,32 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::Context;
 use crate::cc::gain::rate_of;
 
-/// Length of an interval in rounds: at least, for a mean; at most, or loss was only at its ends.
+/// Length of an interval in rounds: the minimum gives a mean; beyond the maximum, loss was only at its
+/// ends.
 const MIN_ROUNDS: u64 = 4;
 const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 
-/// Bytes lost per 256 delivered that make heavy loss (20 %).
+/// Threshold of heavy loss: bytes lost per 256 delivered (20 %).
 const HEAVY_LOSS: u64 = 50;
 
-/// Rates within 1/8 of each other, or within 4 kbit/s, are nearly equal.
+/// Difference below which two rates are nearly equal: 1/8 of the older one, or 4 kbit/s.
 const EQUAL_SHARE: u64 = 8;
 const EQUAL_RATE: Rate = Rate::from_bps(4_000);
 
-/// The rate is good for so many rounds; the policer may be gone.
+/// Rounds for which the rate is used; afterwards the policer may be gone.
 const USE_ROUNDS: u64 = 48;
 
-/// The least interval that a rate is computed of.
+/// Shortest interval from which a rate is computed.
 const MIN_TIME: Duration = Duration::from_millis(1);
 
-/// Watches for a policer, and knows its rate once found.
+/// Policer detector, with the policer's rate once one is found.
 #[derive(Debug)]
 pub(super) struct Policer {
     sampling: bool,
     in_use: bool,
-    /// Mean rate of the last interval, or the rate in use; zero before the first.
+    /// Mean rate of the last interval, or the rate in use; zero before the first interval has ended.
     rate: Rate,
-    /// Rounds of this interval, or of use.
+    /// Rounds of the current interval, or of use.
     rounds: u64,
     start: Instant,
     delivered: u64,
@@ -60,7 +61,7 @@ impl Policer {
         }
     }
 
-    /// What the policer lets through, if one was found.
+    /// Returns the policer's rate, if a policer was found.
     pub(super) fn rate_in_use(&self) -> Option<Rate> {
         self.in_use.then_some(self.rate)
     }
@@ -73,7 +74,7 @@ impl Policer {
         *self = Self { sampling: true, in_use: self.in_use, rate: self.rate, ..Self::new(cx) };
     }
 
-    /// One ACK, or a timeout. Returns true when the rate in use has just been given up in ProbeBW.
+    /// Records one ACK or timeout; returns true when the rate in use has just expired in ProbeBW.
     pub(super) fn update(
         &mut self,
         cx: &Context,
@@ -90,7 +91,7 @@ impl Policer {
             }
             return over;
         }
-        // Wait for the bucket to run empty: before the first loss, its burst is measured.
+        // Wait until the bucket is empty: before the first loss, the rate is that of the burst.
         if !self.sampling {
             if !lost {
                 return false;
@@ -105,7 +106,7 @@ impl Policer {
         if self.rounds > MAX_ROUNDS {
             self.reset(cx);
         } else if self.rounds >= MIN_ROUNDS && lost {
-            // End with a loss, when the bucket is as empty as it was at the start.
+            // End with a loss: then the bucket is as empty as it was at the start.
             self.end_interval(cx);
         }
         false

@@ -12,7 +12,7 @@ fn run(rate: &str, rtt: Duration) -> Run {
     Run::new(Algorithm::Bbr1, rate, rtt, BIG)
 }
 
-/// An ACK of one segment with this rate sample, which begins a round.
+/// Acknowledges one segment with this rate sample; the ACK begins a round.
 fn rate_sample(bench: &mut Bench<Bbr1>, bps: u64, app_limited: bool) {
     let cx = &mut bench.cx;
     cx.now += ms(100);
@@ -81,7 +81,7 @@ fn b1_1_gains_phases_and_their_length() {
         let [(gain, from), (next, to)] = pair else { unreachable!() };
         let rounds = to.saturating_since(*from).as_millis_f64() / run.value("min_rtt");
         match (gain, next) {
-            // Long enough for the whole 1.25 BDP to be in flight.
+            // Long enough to bring the whole 1.25 BDP in flight.
             (1.25, 0.75) => assert!((1.0..2.2).contains(&rounds), "up {rounds}"),
             (0.75, 1.0) => assert!((0.0..1.1).contains(&rounds), "down {rounds}"),
             (1.0, 1.25) => assert!((6.0..6.3).contains(&rounds), "cruise {rounds}"),
@@ -105,7 +105,8 @@ fn b1_1_any_phase_but_the_draining_one_comes_first() {
     assert!(seen.iter().enumerate().all(|(phase, n)| phase == 1 || (850..1_150).contains(n)), "{seen:?}");
 }
 
-/// B1-2: what a round delivers about doubles: 10, 20, 34, 62, 125, 247 on a kernel.
+/// B1-2: each round delivers about twice as much as the one before; on a kernel 10, 20, 34, 62, 125, 247
+/// segments.
 #[test]
 fn b1_2_startup_doubles() {
     let mut run = run("10gbit", ms(100));
@@ -122,7 +123,7 @@ fn b1_2_startup_doubles() {
     }
 }
 
-/// B1-3 and B1-5: when Startup and Drain end, and with what in flight.
+/// B1-3 and B1-5: Startup and Drain end on time, and Drain ends with little more than the BDP in flight.
 #[test]
 fn b1_3_and_5_startup_and_drain_end() {
     let mut run = run("10mbit", ms(40));
@@ -148,7 +149,7 @@ fn b1_3_and_5_startup_and_drain_end() {
     assert!(inflight as f64 <= run.bdp_segments().ceil() + 6.0 + 1.0, "{inflight} in flight");
 }
 
-/// B1-4: Startup never has more than 2.887 BDP in flight, and the lumps.
+/// B1-4: Startup never has more in flight than 2.887 BDP and the allowance for super-segments.
 #[test]
 fn b1_4_startup_is_bounded() {
     let mut run = run("100mbit", ms(40));
@@ -173,7 +174,7 @@ fn b1_6_window_target() {
     assert_eq!(bench.cc.bdp(bw, CWND_GAIN), 10);
 }
 
-/// B1-7 and A-36: how often and how long ProbeRTT is, and what it is for.
+/// B1-7 and A-36: ProbeRTT recurs every 10 s, lasts about 200 ms, and finds the RTT of the empty path.
 #[test]
 fn b1_7_probe_rtt() {
     let mut run = run("10mbit", ms(40));
@@ -207,7 +208,7 @@ fn b1_7_probe_rtt() {
     assert_eq!(run.value("min_rtt"), path.as_millis_f64());
 }
 
-/// Samples of ProbeRTT's four segments do not lower the bandwidth, and the window is back at once.
+/// Samples taken with ProbeRTT's four segments do not lower the bandwidth, and the window returns at once.
 #[test]
 fn b1_7_probe_rtt_leaves_bandwidth_and_window_alone() {
     let mut run = run("10mbit", ms(100));
@@ -241,10 +242,10 @@ fn b1_8_a_tenth_of_the_bandwidth_is_noticed_after_ten_rounds() {
     assert!(close(run.value("bw"), 1e6, 0.03), "{}", run.value("bw"));
 }
 
-/// B1-9: a quarter more per cycle would take 10.3 cycles. On a path without noise it is faster: the
-/// phase that probes lasts until 1.25 times the *present* BDP is in flight, and while the bandwidth is
-/// still growing that is always a little more than there is, so it grows by a quarter per round trip
-/// or two instead.
+/// B1-9: at a quarter more per cycle this would take 10.3 cycles. On a path without noise it is faster: the
+/// probing phase lasts until 1.25 times the *current* BDP is in flight. While the bandwidth estimate grows,
+/// that is always slightly more than is in flight, so the estimate grows by a quarter per one or two round
+/// trips.
 #[test]
 fn b1_9_ten_times_the_bandwidth_is_found() {
     let mut run = run("10mbit", ms(40));
@@ -300,7 +301,7 @@ fn b1_12_a_policer_is_found_and_obeyed() {
 fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     let mut cx = context();
     let mut policer = Policer::new(&cx);
-    // 5 Mbit/s with a third of it lost again, in rounds of 40 ms.
+    // 5 Mbit/s delivered and a third as much lost, in rounds of 40 ms.
     let mut round = |policer: &mut Policer| {
         cx.now += ms(40);
         cx.delivered_time = cx.now;
@@ -317,8 +318,9 @@ fn b1_12_two_equal_lossy_intervals_make_a_policer() {
     assert_eq!(given_up, Some(48));
 }
 
-/// `log2(D / 10)` rounds to the full bandwidth and three to believe it, after the one that makes
-/// the first sample and one in which pacing follows it. The deep queue here makes the last ones long.
+/// `log2(D / 10)` rounds to reach the full bandwidth and three to detect a full pipe, after one round
+/// that makes the first sample and one in which pacing follows it. The deep queue here makes the last
+/// rounds long.
 #[test]
 fn a_16_startup_of_long_paths() {
     for (rate, rounds, secs) in [("1gbit", 11 + 3, 2.9), ("105mbit", 8 + 3, 2.3)] {
@@ -337,7 +339,7 @@ fn a_16_startup_of_long_paths() {
     }
 }
 
-/// one flow fills the link with little in the queue.
+/// one flow fills the link with a small queue.
 #[test]
 fn a_32_steady_state() {
     let mut run = run("100mbit", ms(40));
@@ -355,7 +357,7 @@ fn a_32_steady_state() {
     assert!(peak as f64 <= 2.0 * bdp, "peak {peak} of {bdp}");
 }
 
-/// In ProbeBW on a known path: 10 Mbit/s and 100 ms.
+/// Returns a run in ProbeBW on a known path of 10 Mbit/s and 100 ms.
 fn settled() -> Run {
     let mut run = run("10mbit", ms(100));
     run.until(at_ms(5_000), |_| ());
@@ -374,7 +376,7 @@ fn recovery_conserves_packets_for_a_round_and_then_restores() {
     let lossy = AckSample { newly_lost: 5 * MSS, ..sample(2) };
     bench.cc.on_ack(&bench.cx, &lossy);
     assert_eq!(bench.cwnd(), 52, "in flight and acknowledged");
-    // The first round ends with the first delivery of what was sent after recovery began.
+    // The first round ends when a segment is delivered that was sent after recovery began.
     bench.cx.delivered += MSS;
     let next_round = AckSample { prior_delivered: bench.cx.delivered, interval: Some(ms(100)), ..sample(1) };
     bench.cc.on_ack(&bench.cx, &next_round);
@@ -440,7 +442,7 @@ fn after_idling_it_goes_on_at_the_bandwidth() {
     assert!(close(rate.as_bps() as f64, 0.99 * run.value("bw"), 1e-6));
 }
 
-/// A silence longer than the RTT window costs no ProbeRTT afterwards.
+/// An idle period longer than the RTT window causes no ProbeRTT afterwards.
 #[test]
 fn idling_spares_probe_rtt() {
     let mut run = settled();
@@ -476,7 +478,7 @@ fn slow_paths_get_one_segment_at_a_time() {
     assert_eq!(bench.cc.control().send_quantum, SendQuantum::FromRate { min_segments: 2 });
 }
 
-/// INV-11: from 8 kbit/s to 1 Tbit/s, 10 us to 10 s.
+/// INV-11: products are exact from 8 kbit/s to 1 Tbit/s and from 10 us to 10 s.
 #[test]
 fn products_are_exact_over_the_whole_range() {
     for bps in [8_000, 100_000, 1_000_000_000, 1_000_000_000_000] {

@@ -1,14 +1,14 @@
-//! The two models of what the path bears, and how loss lowers them (5.5.10).
+//! Long-term and short-term bounds of rate and volume in flight, and how loss lowers them (5.5.10).
 //!
 //! ```text
 //!                        set by                                      forgotten
-//!   inflight_longterm    loss above 2 % while probing                raised again by probes that are safe
+//!   inflight_longterm    loss above 2 % while probing                raised by probes with less loss
 //!   inflight_shortterm   any loss while not probing, once a round    when the next probe begins
-//!   bw_shortterm         the same
+//!   bw_shortterm         any loss while not probing, once a round    when the next probe begins
 //! ```
 //!
-//! The long-term bound answers "how much is too much"; the short-term ones follow what somebody else's traffic
-//! leaves at the moment. `None` stands for the draft's infinity.
+//! The long-term bound is the volume that the path bears; the short-term bounds follow the capacity that
+//! competing traffic leaves at present. `None` stands for the draft's infinity.
 
 use fullpipe_units::Rate;
 
@@ -16,7 +16,7 @@ use super::constants::*;
 use super::signals::Sample;
 use crate::cc::{Context, Lost};
 
-/// Bounds on rate and volume, in bit/s and bytes.
+/// Bounds on rate and on volume in flight, in bit/s and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) bw_shortterm: Option<Rate>,
@@ -25,12 +25,13 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// `ResetShortTermModel()`.
+    /// Implements `ResetShortTermModel()`.
     pub(super) fn reset_short_term(&mut self) {
         (self.bw_shortterm, self.inflight_shortterm) = (None, None);
     }
 
-    /// What losses lowered is raised to what it was before them (5.5.11.2).
+    /// Restores each bound to at least its value `before` the losses, after spurious loss detection
+    /// (5.5.11.2).
     pub(super) fn undo(&mut self, before: Self) {
         fn larger<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
             Some(a?.max(b?))
@@ -40,8 +41,9 @@ impl Bounds {
         self.inflight_longterm = larger(self.inflight_longterm, before.inflight_longterm);
     }
 
-    /// `LossLowerBounds()`: at the end of a round with loss, down to what that round delivered, but no further than
-    /// 0.7 times. A round that lost 1 % costs 1 %.
+    /// Implements `LossLowerBounds()`: lowers the short-term bounds at the end of a round with loss. Each
+    /// falls to what that round delivered, but to no less than 0.7 times its value, so a round that lost 1
+    /// % costs 1 %.
     pub(super) fn lower(&mut self, latest: &Latest, max_bw: Rate, cwnd: u64) {
         let bw = self.bw_shortterm.unwrap_or(max_bw);
         let inflight = self.inflight_shortterm.unwrap_or(cwnd);
@@ -49,7 +51,8 @@ impl Bounds {
         self.inflight_shortterm = Some(latest.inflight.max(BETA.times(inflight)));
     }
 
-    /// `InflightWithHeadroom()`: the long-term bound less what is left to others.
+    /// Implements `InflightWithHeadroom()`: the long-term bound less the share left to other flows, in
+    /// bytes.
     pub(super) fn with_headroom(&self, mss: u64) -> Option<u64> {
         let bound = self.inflight_longterm?;
         let headroom = HEADROOM.times(bound).max(mss);
@@ -57,7 +60,7 @@ impl Bounds {
     }
 }
 
-/// The latest round's maxima, and whether it lost something (5.5.10.3). Its rounds begin with the first loss.
+/// Maxima of the latest round, and whether it lost anything (5.5.10.3). A first loss begins a new round.
 #[derive(Debug, Default)]
 pub(super) struct Latest {
     /// `BBR.bw_latest`.
@@ -66,14 +69,15 @@ pub(super) struct Latest {
     pub(super) inflight: u64,
     /// `BBR.is_loss_in_round`.
     pub(super) is_loss_in_round: bool,
-    /// This ACK ends a round.
+    /// Whether this ACK ends a round.
     pub(super) round_start: bool,
     /// `BBR.loss_round_delivered`.
     pub(super) round_delivered: u64,
 }
 
 impl Latest {
-    /// `NoteLoss()`, but for the saving of state. A full round from here on is looked at.
+    /// Implements `NoteLoss()`, except for saving the state. A full round is measured from the first loss
+    /// on.
     pub(super) fn note_loss(&mut self, cx: &Context) {
         if !self.is_loss_in_round {
             self.round_delivered = cx.delivered;
@@ -81,7 +85,7 @@ impl Latest {
         self.is_loss_in_round = true;
     }
 
-    /// `UpdateLatestDeliverySignals()`.
+    /// Implements `UpdateLatestDeliverySignals()`.
     pub(super) fn update(&mut self, cx: &Context, rs: &Sample) {
         self.bw = self.bw.max(rs.delivery_rate);
         self.inflight = self.inflight.max(rs.delivered);
@@ -91,44 +95,44 @@ impl Latest {
         }
     }
 
-    /// `AdvanceLatestDeliverySignals()`.
+    /// Implements `AdvanceLatestDeliverySignals()`.
     pub(super) fn advance(&mut self, rs: &Sample) {
         if self.round_start {
             (self.bw, self.inflight) = (rs.delivery_rate, rs.delivered);
         }
     }
 
-    /// `ResetCongestionSignals()`.
+    /// Implements `ResetCongestionSignals()`.
     pub(super) fn reset(&mut self) {
         self.is_loss_in_round = false;
         (self.bw, self.inflight) = (Rate::ZERO, 0);
     }
 }
 
-/// `IsInflightTooHigh()`: more than 2 % of what was in flight is lost. Without SACK only one loss a round trip
-/// shows, so that any is too much.
+/// Implements `IsInflightTooHigh()`: returns whether more than 2 % of the bytes in flight were lost.
+/// Without SACK the sender detects at most one loss per round trip, so any loss is too much.
 pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, has_sack: bool) -> bool {
-    // In 128 bits nothing overflows, but no window is that large.
+    // Saturates instead of overflowing; no real window is that large.
     lost.saturating_mul(100) > tx_in_flight.saturating_mul(LOSS_THRESH_PERCENT) || (lost > 0 && !has_sack)
 }
 
-/// `InflightAtLoss()`: how much was in flight when losses crossed 2 %, in bytes: all that was sent before `lost`,
-/// and as much of it as could have been lost with the share just reached,
+/// Implements `InflightAtLoss()`: returns the bytes in flight when the loss ratio crossed 2 %. That is
+/// everything sent before `lost`, and the part of `lost` that could be lost before the ratio reaches 2 %:
 /// `(2 % x before - lost before) / (1 - 2 %)`.
 pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     let before = lost.tx_in_flight.saturating_sub(lost.len);
     let lost_before = lost.lost_since_sent.saturating_sub(lost.len);
-    // Negative if the share was above it already.
+    // Negative if the ratio was already above 2 %.
     let prefix =
         (LOSS_THRESH_PERCENT * before).saturating_sub(100 * lost_before) / (100 - LOSS_THRESH_PERCENT);
     before + prefix
 }
 
-/// The second way out of Startup (5.3.1.3): loss that lasts a round trip, and is spread over it.
+/// Second exit from Startup (5.3.1.3): loss that lasts a round trip and is spread over it.
 #[derive(Debug, Default)]
 pub(super) struct StartupLoss {
     ranges: u64,
-    /// Where the last range ends: what is marked next to it is no new one.
+    /// End of the last range lost; a loss that begins here extends that range.
     end: u64,
 }
 
@@ -140,7 +144,7 @@ impl StartupLoss {
         self.end = lost.offset + lost.len;
     }
 
-    /// Says whether a round of fast recovery that ends now lost too much, and begins the next.
+    /// Returns whether a round of fast recovery that ends now lost too much, and begins the next round.
     pub(super) fn check(&mut self, cx: &Context, latest: &Latest, rs: &Sample) -> bool {
         let too_high = if cx.has_sack {
             latest.round_start

@@ -1,19 +1,19 @@
-//! The round trip with an empty queue, and when to look for it anew (5.3.4.3, 5.5.7).
+//! Minimum RTT of the path, and the schedule of ProbeRTT (5.3.4.3, 5.5.7).
 //!
-//! Two minima over two times. The shorter says when ProbeRTT is due; the longer remembers what the ProbeRTT before
-//! found, so that half the BDP is half of the true one, and an RTT is believed to have grown only after ProbeRTT has
-//! emptied the queue.
+//! There are two minima over two windows. The shorter one schedules ProbeRTT. The longer one keeps the
+//! result of the previous ProbeRTT, so that half the BDP is half of the true BDP; and BBR accepts a larger
+//! RTT only after a ProbeRTT has emptied the queue.
 
 use fullpipe_units::{Duration, Instant};
 
 use super::constants::*;
 
-/// Both minima.
+/// Minimum RTT over both windows.
 #[derive(Debug)]
 pub(super) struct MinRtt {
     min_rtt: Option<Duration>,
     stamp: Instant,
-    /// `BBR.probe_rtt_min_delay`: the least of [`PROBE_RTT_INTERVAL`].
+    /// `BBR.probe_rtt_min_delay`: minimum over [`PROBE_RTT_INTERVAL`].
     recent: Option<Duration>,
     pub(super) recent_stamp: Instant,
     /// `BBR.probe_rtt_expired`.
@@ -30,12 +30,12 @@ impl MinRtt {
         self.min_rtt
     }
 
-    /// No lower RTT was seen for [`PROBE_RTT_INTERVAL`].
+    /// Returns whether ProbeRTT is due: [`PROBE_RTT_INTERVAL`] has passed without a lower RTT.
     pub(super) fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// `UpdateMinRTT()`.
+    /// Implements `UpdateMinRTT()`.
     pub(super) fn update(&mut self, now: Instant, rtt: Option<Duration>) {
         self.is_due = now > self.recent_stamp + PROBE_RTT_INTERVAL;
         if let Some(rtt) = rtt
@@ -52,17 +52,17 @@ impl MinRtt {
         }
     }
 
-    /// ProbeRTT is over: the next is due an interval from now.
+    /// Schedules the next ProbeRTT one interval from now, as one has just ended.
     pub(super) fn schedule(&mut self, now: Instant) {
         self.recent_stamp = now;
     }
 }
 
-/// How far ProbeRTT has come.
+/// Progress of ProbeRTT.
 #[derive(Debug, Default)]
 pub(super) struct ProbeRtt {
-    /// `BBR.probe_rtt_done_stamp`: when it may end; `None` until the pipe has emptied.
+    /// `BBR.probe_rtt_done_stamp`: earliest end of ProbeRTT; `None` until the pipe has emptied.
     pub(super) done_at: Option<Instant>,
-    /// `BBR.probe_rtt_round_done`: a whole round trip has passed since.
+    /// `BBR.probe_rtt_round_done`: whether a whole round trip has passed since the pipe emptied.
     pub(super) round_done: bool,
 }

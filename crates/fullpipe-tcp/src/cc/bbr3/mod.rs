@@ -1,16 +1,17 @@
 //! BBR version 3 (draft-ietf-ccwg-bbr, source of 3 August 2026). Names and section numbers are the draft's.
 //!
-//! Like version 1 it goes by the best rate of delivery (`max_bw`) and the round trip with an empty queue
-//! (`min_rtt`), and takes turns in measuring them. Unlike it, it takes loss for a bound of the path: more than 2 %
-//! of a round trip says how much in flight is too much (`inflight_longterm`), any loss while it does not probe
-//! says what others leave at the moment (`bw_shortterm`, `inflight_shortterm`).
+//! Like version 1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time
+//! with an empty queue (`min_rtt`), and alternates between measuring them. Unlike version 1, it also
+//! derives bounds from loss. More than 2 % loss in a round trip bounds the long-term volume in flight
+//! (`inflight_longterm`). Any loss outside a probe shows the capacity that other flows leave at present
+//! (`bw_shortterm`, `inflight_shortterm`).
 //!
 //! ```text
 //!                 │                                             pacing   cwnd   bounds
 //!            ┌────▼────┐
 //!      ┌────►│ Startup │ doubles every round trip               2.7726   2      -
 //!      │     └────┬────┘
-//!      │          │ no quarter more in 3 rounds, or > 2 % lost in 6 ranges
+//!      │          │ 3 rounds below 1.25x growth, or > 2 % lost in 6 ranges
 //!      │     ┌────▼────┐
 //!      │     │  Drain  │ until the queue is gone, or 3 rounds   0.5      2      short
 //!      │     └────┬────┘
@@ -23,18 +24,18 @@
 //!      │  │  ┌────▼────┐ one round: the pipe is full when the
 //!      │  │  │ REFILL  │ probe begins                           1        2      long
 //!      │  │  └────┬────┘
-//!      │  │  ┌────▼────┐ until no quarter more in 3 rounds, or
+//!      │  │  ┌────▼────┐ until 3 rounds below 1.25x growth, or
 //!      │  └──┤   UP    │ > 2 % lost                             1.25     2.25   long, growing
 //!      │     └─────────┘
-//!      │     ┌──────────┐ from anywhere, 5 s after the least RTT: half the pipe for 200 ms
+//!      │     ┌──────────┐ from any state, 5 s after the lowest RTT: half the pipe for 200 ms
 //!      └─────┤ ProbeRTT ├──► DOWN and at once CRUISE            1        0.5    0.85 long, short
 //!            └──────────┘
 //! ```
 //!
-//! Beside the machine: [`constants`], [`signals`] (rounds, `max_bw`, a full pipe, lumps of ACKs), [`bounds`] (the
-//! two models), [`probe`] (when and how far ProbeBW probes), [`min_rtt`].
+//! Further parts: [`constants`], [`signals`] (rounds, `max_bw`, full pipe, ACK aggregation), [`bounds`]
+//! (long-term and short-term bounds), [`probe`] (schedule and growth of probes), [`min_rtt`].
 //!
-//! Where the draft leaves a choice or contradicts itself is listed in `docs/algorithms/bbr3.md`.
+//! `docs/algorithms/bbr3.md` lists the places where the draft leaves a choice or contradicts itself.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -56,7 +57,7 @@ mod min_rtt;
 mod probe;
 mod signals;
 
-/// The states of the diagram above (`BBR.state`).
+/// State of the machine in the diagram above (`BBR.state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Startup,
@@ -69,12 +70,12 @@ enum State {
 }
 
 impl State {
-    /// `IsInAProbeBWState()`.
+    /// Implements `IsInAProbeBWState()`.
     fn is_probe_bw(self) -> bool {
         matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
     }
 
-    /// `IsProbingBW()`: what is lost now was provoked.
+    /// Implements `IsProbingBW()`: in these states the probe itself causes the losses.
     fn is_probing(self) -> bool {
         matches!(self, Self::Startup | Self::Refill | Self::Up)
     }
@@ -110,16 +111,16 @@ impl State {
     }
 }
 
-/// An episode of loss, which may turn out to have been none (5.5.11.1).
+/// Loss episode, which later evidence may prove spurious (5.5.11.1).
 #[derive(Clone, Copy, Debug)]
 struct Episode {
-    /// The bounds before it.
+    /// Bounds before the episode.
     before: Bounds,
-    /// `BBR.undo_state`: the probing that it ended.
+    /// `BBR.undo_state`: the probing state that the episode ended.
     ended: Option<State>,
 }
 
-/// BBRv3 on one connection. Amounts are in bytes.
+/// BBRv3 state of one connection; amounts are in bytes.
 #[derive(Debug)]
 pub struct Bbr3 {
     mss: u64,
@@ -127,14 +128,14 @@ pub struct Bbr3 {
 
     // The model of the path.
     max_bw: MaxBw,
-    /// `BBR.bw`: `max_bw`, or less if loss says so.
+    /// `BBR.bw`: `max_bw`, limited by the short-term bound.
     bw: Rate,
     min_rtt: MinRtt,
     aggregation: Aggregation,
     full_pipe: FullPipe,
     bounds: Bounds,
 
-    // Observers, and where the machine stands.
+    // Observers, and the state of the machine.
     rounds: Rounds,
     latest: Latest,
     startup_loss: StartupLoss,
@@ -147,18 +148,18 @@ pub struct Bbr3 {
     // The decision.
     cwnd: u64,
     initial_cwnd: u64,
-    /// The window to return to after recovery or ProbeRTT.
+    /// Window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
     ssthresh: Option<u64>,
     pacing_rate: Rate,
     send_quantum: u64,
 
-    /// The first pacing rate was computed from a measured RTT.
+    /// Whether the first pacing rate was computed from a measured RTT.
     has_seen_rtt: bool,
 }
 
 impl Bbr3 {
-    /// A controller for a new connection.
+    /// Returns a controller for a new connection.
     pub fn new(cx: &Context, hints: &Hints) -> Self {
         let cwnd = hints.initial_cwnd.unwrap_or(INITIAL_SEGMENTS * cx.mss).max(cx.mss);
         let rtt = cx.srtt.or(hints.rtt);
@@ -193,7 +194,7 @@ impl Bbr3 {
 
     // ---- amounts in flight ----
 
-    /// `BDPMultiple(gain)` for the bandwidth `bw`.
+    /// Implements `BDPMultiple(gain)` for the bandwidth `bw`.
     fn bdp_multiple(&self, bw: Rate, gain: Gain) -> u64 {
         match self.min_rtt.get() {
             Some(min_rtt) => gain.times(amount(bw, min_rtt)),
@@ -201,28 +202,29 @@ impl Bbr3 {
         }
     }
 
-    /// `BBR.bdp`.
+    /// Returns `BBR.bdp`.
     fn bdp(&self) -> u64 {
         self.bdp_multiple(self.bw, Gain::UNIT)
     }
 
-    /// `QuantizationBudget()`: no less than the hosts at both ends need to work in lumps.
+    /// Implements `QuantizationBudget()`: raises `inflight` to what the hosts at both ends need for
+    /// segmentation offload.
     fn with_quanta(&self, inflight: u64) -> u64 {
         let least = inflight.max(OFFLOAD_QUANTA * self.send_quantum).max(MIN_PIPE_SEGMENTS * self.mss);
         if self.state == State::Up { least + UP_EXTRA_SEGMENTS * self.mss } else { least }
     }
 
-    /// `Inflight(bw, gain)`.
+    /// Implements `Inflight(bw, gain)`.
     fn inflight(&self, bw: Rate, gain: Gain) -> u64 {
         self.with_quanta(self.bdp_multiple(bw, gain))
     }
 
-    /// `TargetInflight()`: the BDP, unless congestion cut the window.
+    /// Implements `TargetInflight()`: the BDP, or the window if congestion has cut it below that.
     fn target_inflight(&self) -> u64 {
         self.bdp().min(self.cwnd)
     }
 
-    /// `ProbeRTTCwnd()`.
+    /// Implements `ProbeRTTCwnd()`.
     fn probe_rtt_cwnd(&self) -> u64 {
         self.bdp_multiple(self.bw, PROBE_RTT_CWND_GAIN).max(MIN_PIPE_SEGMENTS * self.mss)
     }
@@ -275,7 +277,7 @@ impl Bbr3 {
         self.state = State::Up;
     }
 
-    /// `UpdateProbeBWCyclePhase()`.
+    /// Implements `UpdateProbeBWCyclePhase()`.
     fn update_probe_bw(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) {
         if !self.full_pipe.reached || self.adapt_long_term_model(cx, rs) {
             return;
@@ -297,7 +299,8 @@ impl Bbr3 {
         }
     }
 
-    /// `AdaptLongTermModel()`: what the ACKs of a probe say; true if they decided on a state.
+    /// Implements `AdaptLongTermModel()`: evaluates the ACKs of a probe, and returns true if they changed
+    /// the state.
     fn adapt_long_term_model(&mut self, cx: &Context, rs: &Sample) -> bool {
         let in_probe_bw = self.state.is_probe_bw();
         match self.probe.ack_phase {
@@ -309,7 +312,7 @@ impl Bbr3 {
                     self.max_bw.advance();
                 }
                 if in_probe_bw && self.probe.prev_precautionary && !self.probe.prev_too_high {
-                    // The short probe was safe: now a whole one, without cruising in between.
+                    // The short probe was safe: start a full one without cruising in between.
                     self.start_refill(cx);
                     return true;
                 }
@@ -329,39 +332,41 @@ impl Bbr3 {
         false
     }
 
-    /// `IsTimeToProbeBW()`: the clock says so, or Reno in our place would have had as many round trips as it needs.
+    /// Implements `IsTimeToProbeBW()`: true when the wait is over, or after as many round trips as Reno
+    /// would need in this flow's place.
     fn is_time_to_probe(&self, cx: &Context) -> bool {
         let reno_rounds = (self.target_inflight() / self.mss).min(MAX_RENO_ROUNDS);
         cx.now > self.probe.cycle_stamp + self.probe.wait || self.probe.rounds_since_up >= reno_rounds
     }
 
-    /// `IsTimeToCruise()`: there is headroom, and no queue.
+    /// Implements `IsTimeToCruise()`: true when there is headroom and no queue.
     fn is_time_to_cruise(&self, cx: &Context) -> bool {
         self.bounds.with_headroom(self.mss).is_none_or(|bound| cx.inflight <= bound)
             && cx.inflight <= self.inflight(self.max_bw.get(), Gain::UNIT)
     }
 
-    /// `IsTimeToGoDown()`.
+    /// Implements `IsTimeToGoDown()`.
     fn is_time_to_go_down(&mut self, cx: &Context, rs: &Sample, prior_inflight: u64) -> bool {
         let bound = self.bounds.inflight_longterm.unwrap_or(u64::MAX);
-        // What was in flight before this ACK took something out, to a segment: a window that is bounded by
-        // `bound` never holds more.
+        // Volume in flight before this ACK, with a tolerance of one segment: a window limited by `bound`
+        // never holds more than `bound`.
         if self.probe.prev_too_high && prior_inflight.saturating_add(self.mss) > bound {
             self.probe.prev_precautionary = true;
             return true;
         }
         if cx.cwnd_limited && self.cwnd >= bound {
-            // The bound is the limit, not the path.
+            // The bound limits the flow here, not the path.
             self.full_pipe.reset(rs.delivery_rate);
             return false;
         }
         self.full_pipe.now
     }
 
-    /// `HandleInflightTooHigh()`: a probe lost too much with `inflight` under way.
+    /// Implements `HandleInflightTooHigh()`: reacts to a probe that lost too much with `inflight` bytes in
+    /// flight.
     fn on_inflight_too_high(&mut self, cx: &Context, inflight: u64, is_app_limited: bool) {
         self.probe.prev_too_high = true;
-        // Once per probe.
+        // React once per probe.
         self.probe.is_sample = false;
         if !is_app_limited {
             self.bounds.inflight_longterm = Some(inflight.max(BETA.times(self.target_inflight())));
@@ -408,7 +413,7 @@ impl Bbr3 {
         self.restore_cwnd();
         self.bounds.reset_short_term();
         if self.full_pipe.reached {
-            // The queue is gone already: nothing to wait for in DOWN.
+            // The queue has drained already, so DOWN has nothing to do.
             self.start_down(cx);
             self.state = State::Cruise;
         } else {
@@ -418,7 +423,7 @@ impl Bbr3 {
 
     // ---- loss ----
 
-    /// `SaveStateUponLoss()`, when an episode begins.
+    /// Implements `SaveStateUponLoss()` at the start of a loss episode.
     fn begin_episode(&mut self) {
         self.save_cwnd();
         self.episode.get_or_insert(Episode { before: self.bounds, ended: None });
@@ -430,7 +435,7 @@ impl Bbr3 {
         }
     }
 
-    /// `HandleSpuriousLossDetection()`: nothing was lost, so nothing was too much.
+    /// Implements `HandleSpuriousLossDetection()`: nothing was lost, so nothing was too high.
     fn undo(&mut self, cx: &Context) {
         self.restore_cwnd();
         self.latest.is_loss_in_round = false;
@@ -451,12 +456,12 @@ impl Bbr3 {
         }
     }
 
-    /// Remembers the window for when it may be used again.
+    /// Saves the window, to be restored later.
     fn save_cwnd(&mut self) {
         self.prior_cwnd = if self.episode.is_none() && self.state != State::ProbeRtt {
             self.cwnd
         } else {
-            // Already reduced for another reason: keep the better one.
+            // Already reduced for another reason: keep the larger window.
             self.prior_cwnd.max(self.cwnd)
         };
     }
@@ -473,7 +478,7 @@ impl Bbr3 {
             self.pacing_rate = first_pacing_rate(self.initial_cwnd, cx.srtt);
         }
         let rate = gain.pacing(self.bw);
-        // Until the pipe is full, low samples are those of a window that is still small.
+        // Until the pipe is full, low samples reflect a window that is still small.
         if self.full_pipe.reached || rate > self.pacing_rate {
             self.pacing_rate = rate;
         }
@@ -514,7 +519,7 @@ impl CongestionControl for Bbr3 {
         if !(sent.first_after_idle && cx.app_limited) {
             return;
         }
-        // The queue is empty and the bandwidth known: neither probe nor drain, just go on.
+        // The queue is empty and the bandwidth known: resume at the bandwidth, without probing or draining.
         self.idle_restart = true;
         self.aggregation.restart(cx.now);
         if self.state.is_probe_bw() {
@@ -547,8 +552,9 @@ impl CongestionControl for Bbr3 {
                 self.episode = None;
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => self.undo(cx),
-            // A mark is congestion (3.7); how much of it the draft leaves open. Here a round with a mark is one with
-            // loss, and a probe, as an echo does not say how many marks there were, one that lost too much.
+            // An ECN mark is congestion (3.7); the draft does not say how much. Here a round with a mark
+            // counts as one with loss. A probe with a mark counts as one that lost too much, as an echo
+            // does not give the number of marks.
             Signal::EcnEcho => {
                 self.latest.note_loss(cx);
                 if self.probe.is_sample {
@@ -556,13 +562,13 @@ impl CongestionControl for Bbr3 {
                 }
             }
             Signal::MssChanged => self.mss = cx.mss,
-            // What the probe repaired was lost, though nothing was marked.
+            // The segment that the loss probe repaired was lost, although it was never marked lost.
             Signal::TlpRepaired => self.latest.note_loss(cx),
             Signal::LossBatchEnd | Signal::Idle { .. } => {}
         }
     }
 
-    /// The draft's `UpdateOnACK()`, in its order (5.2.3).
+    /// Implements the draft's `UpdateOnACK()`, in its order (5.2.3).
     fn on_ack(&mut self, cx: &Context, sample: &AckSample) {
         let rs = &Sample::of(sample);
         self.latest.update(cx, rs);
@@ -594,7 +600,7 @@ impl CongestionControl for Bbr3 {
 
     fn control(&self) -> Control {
         Control {
-            // What is sent is whole segments: only a window of these can be seen to be full.
+            // Whole segments: the sender sends whole segments, so only such a window can be filled.
             cwnd: (self.cwnd / self.mss).max(1) * self.mss,
             ssthresh: self.ssthresh.unwrap_or(u64::MAX),
             pacing: Pacing::Rate(self.pacing_rate),
@@ -618,9 +624,9 @@ impl CongestionControl for Bbr3 {
     }
 }
 
-/// `InitPacingRate()`: a window per RTT, with the gain of Startup.
+/// Implements `InitPacingRate()`: one window per RTT, times Startup's gain.
 fn first_pacing_rate(cwnd: u64, rtt: Option<Duration>) -> Rate {
-    // Finer than a microsecond is noise.
+    // A shorter RTT is measurement noise.
     let rtt = rtt.map_or(ASSUMED_RTT, |rtt| rtt.max(Duration::from_micros(1)));
     STARTUP_PACING_GAIN.of_rate(rate_of(cwnd, rtt))
 }

@@ -1,11 +1,12 @@
-//! When ProbeBW probes, and how fast it raises the long-term bound (5.3.3.8, 5.3.3.9).
+//! Schedule of the probes of ProbeBW, and growth of the long-term bound (5.3.3.8, 5.3.3.9).
 
 use fullpipe_units::{Duration, Instant};
 
 use super::constants::*;
 use crate::cc::Context;
 
-/// What the ACKs that come in now say of a probe (`BBR.ack_phase`). They run a round trip behind the sending.
+/// Phase of a probe to which the ACKs arriving now belong (`BBR.ack_phase`); it lags one round trip behind
+/// the sending.
 ///
 /// ```text
 ///   sending   DOWN, CRUISE │ REFILL │ UP                     │ DOWN
@@ -13,46 +14,48 @@ use crate::cc::Context;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum AckPhase {
-    /// Nothing that was sent while probing.
+    /// ACKs of segments sent outside a probe.
     #[default]
     Init,
-    /// The pipe being filled before a probe.
+    /// ACKs of segments that fill the pipe before a probe.
     Refilling,
-    /// Still what was sent before the probe.
+    /// ACKs, during a probe, of segments sent before it.
     ProbeStarting,
-    /// What the probe sent.
+    /// ACKs of segments that the probe sent.
     ProbeFeedback,
-    /// What the probe sent, after it ended.
+    /// ACKs of segments that the probe sent, after it ended.
     ProbeStopping,
 }
 
-/// The clock of probes, and the present one.
+/// Schedule of the probes, and state of the current one.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     pub(super) ack_phase: AckPhase,
-    /// `BBR.is_bw_probe_sample`: losses may be the probe's, and it has not reacted to any yet.
+    /// `BBR.is_bw_probe_sample`: whether losses may be caused by the probe, and it has not yet reacted to
+    /// one.
     pub(super) is_sample: bool,
-    /// `BBR.prev_probe_too_high`: the last probe lost too much.
+    /// `BBR.prev_probe_too_high`: whether the previous probe lost too much.
     pub(super) prev_too_high: bool,
-    /// `BBR.prev_probe_precautionary`: the last one stopped where the one before had lost too much.
+    /// `BBR.prev_probe_precautionary`: whether the previous probe stopped at the bound, because the one
+    /// before it had lost too much.
     pub(super) prev_precautionary: bool,
-    /// `BBR.rounds_since_probe_up`, from zero or one.
+    /// `BBR.rounds_since_probe_up`; starts at zero or one, at random.
     pub(super) rounds_since_up: u64,
     /// `BBR.bw_probe_wait`, counted from `cycle_stamp`.
     pub(super) wait: Duration,
     pub(super) cycle_stamp: Instant,
-    /// `BBR.probe_up_acked_per_inc` and `BBR.bw_probe_up_acked` in bytes: what must be acknowledged for one more
-    /// segment, and what has been.
+    /// `BBR.probe_up_acked_per_inc` and `BBR.bw_probe_up_acked`, in bytes: the amount to be acknowledged
+    /// per segment of growth, and the amount acknowledged so far.
     acked_per_inc: u64,
     acked: u64,
     up_rounds: u32,
-    /// How many random numbers were used.
+    /// Number of random numbers used.
     draws: u64,
 }
 
 impl Probe {
-    /// `PickProbeWait()` and the rest of the way to DOWN. Chance keeps flows that began together from probing
-    /// together.
+    /// Enters DOWN, which includes `PickProbeWait()`. The wait is random so that flows which began together
+    /// do not probe together.
     pub(super) fn start_down(&mut self, cx: &Context) {
         let draw = cx.rng.at(self.draws);
         self.draws += 1;
@@ -75,8 +78,8 @@ impl Probe {
         self.raise_slope(cwnd, mss);
     }
 
-    /// `ProbeInflightLongtermUpward()`: by how many segments the bound grows with so much acknowledged: one in the
-    /// first round, twice as many in each that follows, spread over the round.
+    /// Implements `ProbeInflightLongtermUpward()`: returns by how many segments the bound grows. It grows
+    /// by one segment in the first round and twice as many in each following one, spread over the round.
     pub(super) fn growth(&mut self, newly_acked: u64, round_start: bool, cwnd: u64, mss: u64) -> u64 {
         self.acked += newly_acked;
         let segments = self.acked / self.acked_per_inc;
@@ -87,7 +90,7 @@ impl Probe {
         segments
     }
 
-    /// `RaiseInflightLongtermSlope()`.
+    /// Implements `RaiseInflightLongtermSlope()`.
     fn raise_slope(&mut self, cwnd: u64, mss: u64) {
         self.acked_per_inc = (cwnd >> self.up_rounds).max(mss);
         self.up_rounds = (self.up_rounds + 1).min(MAX_UP_ROUNDS);

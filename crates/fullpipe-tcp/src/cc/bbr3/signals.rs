@@ -1,4 +1,4 @@
-//! Small observers of the path: rounds, the best bandwidth, a full pipe, lumps of ACKs.
+//! Small observers of the path: rounds, maximum bandwidth, full pipe, ACK aggregation.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -7,12 +7,12 @@ use crate::cc::gain::{amount, rate_of};
 use crate::cc::windowed::WindowedMax;
 use crate::cc::{AckSample, Context};
 
-/// What the draft calls `RS`: what an ACK says, with nothing in it if it delivered nothing.
+/// Rate sample of one ACK (the draft's `RS`); all zero if the ACK delivered nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// `RS.newly_acked` in bytes; zero for an ACK that only led to marks.
+    /// `RS.newly_acked` in bytes; zero for an ACK that only caused losses to be detected.
     pub(super) newly_acked: u64,
-    /// `RS.delivery_rate`; zero if there is no valid one.
+    /// `RS.delivery_rate`; zero if there is no valid rate.
     pub(super) delivery_rate: Rate,
     /// `RS.delivered` in bytes.
     pub(super) delivered: u64,
@@ -40,7 +40,8 @@ impl Sample {
     }
 }
 
-/// Packet-timed round trips (5.5.1). Phases begin new ones, so these are not the connection's.
+/// Packet-timed round trips (5.5.1). Phases start rounds of the draft's own count, so it differs from the
+/// connection's.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     pub(super) count: u64,
@@ -57,13 +58,13 @@ impl Rounds {
         }
     }
 
-    /// `StartRound()`: what is sent from now on belongs to the next.
+    /// Implements `StartRound()`: segments sent from now on belong to the next round.
     pub(super) fn begin(&mut self, cx: &Context) {
         self.next_round_delivered = cx.delivered;
     }
 }
 
-/// `BBR.max_bw` (5.5.2 to 5.5.6): the best of the present and the previous cycle of probing.
+/// `BBR.max_bw` (5.5.2 to 5.5.6): maximum over the current and the previous probing cycle.
 #[derive(Debug, Default)]
 pub(super) struct MaxBw {
     pub(super) present: Rate,
@@ -75,14 +76,15 @@ impl MaxBw {
         self.present.max(self.previous)
     }
 
-    /// A slow application makes low samples, but no sample is higher than the path is fast.
+    /// Records a sample. An application-limited sample may be too low, but no sample exceeds the speed of
+    /// the path.
     pub(super) fn update(&mut self, rs: &Sample) {
         if rs.delivery_rate >= self.get() || !rs.is_app_limited {
             self.present = self.present.max(rs.delivery_rate);
         }
     }
 
-    /// A cycle ends. One that brought no sample forgets nothing.
+    /// Ends a probing cycle. A cycle without a sample discards nothing.
     pub(super) fn advance(&mut self) {
         if !self.present.is_zero() {
             self.previous = self.present;
@@ -91,23 +93,24 @@ impl MaxBw {
     }
 }
 
-/// Has the delivery rate stopped growing (5.3.1.2)?
+/// Detection of a full pipe: the delivery rate has stopped growing (5.3.1.2).
 ///
-/// As long as the pipe has room, faster sending shows in the delivery rate. Three rounds without a quarter more
-/// mean that there is none: enough for a receive window to follow and for one more look.
+/// While the pipe has room, faster sending raises the delivery rate. Three rounds that each grow by less
+/// than a quarter mean that the pipe is full: this leaves time for the receive window to follow, and for
+/// one more measurement.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
-    /// `BBR.full_bw`: the rate when it last grew.
+    /// `BBR.full_bw`: delivery rate when it last grew.
     bw: Rate,
     count: u32,
-    /// `BBR.full_bw_now`: since the search last began.
+    /// `BBR.full_bw_now`: whether the pipe was found full since the last reset.
     pub(super) now: bool,
-    /// `BBR.full_bw_reached`: ever.
+    /// `BBR.full_bw_reached`: whether the pipe was ever found full.
     pub(super) reached: bool,
 }
 
 impl FullPipe {
-    /// `ResetFullBW()`: looks anew, from this rate on. What was reached stays reached.
+    /// Implements `ResetFullBW()`: restarts the search from the rate `bw`. `reached` is kept.
     pub(super) fn reset(&mut self, bw: Rate) {
         *self = Self { bw, count: 0, now: false, reached: self.reached };
     }
@@ -132,10 +135,11 @@ impl FullPipe {
     }
 }
 
-/// How far ACKs run ahead of the bandwidth (5.5.9).
+/// ACK aggregation: how far ACKs run ahead of the bandwidth (5.5.9).
 ///
-/// Wireless links and merging receivers hold ACKs back and send them in lumps. Between two lumps the sender needs
-/// as much more in flight as the next one will carry beyond what the bandwidth explains.
+/// Wireless links and GRO receivers hold ACKs back and send them in bursts. Between two bursts the sender
+/// needs additional data in flight: as much as the next burst will acknowledge beyond what the bandwidth
+/// explains.
 #[derive(Debug)]
 pub(super) struct Aggregation {
     interval_start: Instant,
@@ -148,7 +152,7 @@ impl Aggregation {
         Self { interval_start: now, delivered: 0, filter: WindowedMax::new(EXTRA_ACKED_STARTUP_LEN) }
     }
 
-    /// Time without transmission is not time between lumps.
+    /// Starts a new interval, because time without transmission is not time between two bursts of ACKs.
     pub(super) fn restart(&mut self, now: Instant) {
         self.interval_start = now;
     }
@@ -164,7 +168,7 @@ impl Aggregation {
     ) {
         let mut expected = amount(bw, now.saturating_since(self.interval_start));
         if self.delivered <= expected {
-            // ACKs are no faster than the bandwidth: the lump is over.
+            // ACKs are no faster than the bandwidth: the burst is over.
             self.delivered = 0;
             self.interval_start = now;
             expected = 0;
@@ -175,7 +179,7 @@ impl Aggregation {
         self.filter.update(round, extra);
     }
 
-    /// `BBR.extra_acked` in bytes.
+    /// Returns `BBR.extra_acked` in bytes.
     pub(super) fn extra(&self) -> u64 {
         self.filter.get()
     }

@@ -12,19 +12,19 @@ fn curve(w_max: u64, cwnd: u64) -> Curve {
     curve
 }
 
-/// The first transmission after `idle`.
+/// Sends the first segment after `idle`.
 fn resume(bench: &mut Bench<Cubic>, idle: Duration) {
     let departure = bench.cx.now;
     let sent = Sent { offset: 0, len: MSS, kind: SentKind::New, first_after_idle: true, idle, departure };
     bench.cc.on_send(&bench.cx, &sent);
 }
 
-/// One ACK of one segment with this RTT.
+/// Acknowledges one segment with this RTT.
 fn ack_with_rtt(bench: &mut Bench<Cubic>, rtt: Duration) {
     bench.cc.on_ack(&bench.cx, &AckSample { rtt: Some(rtt), ..sample(1) });
 }
 
-/// CUB-1, in the fixed point of CUB-3: whole segments, rounded towards the plateau.
+/// CUB-1, in the fixed point of CUB-3: the curve in whole segments, rounded towards the plateau.
 #[test]
 fn cub_1_the_curve() {
     let curve = curve(100, 70);
@@ -50,7 +50,7 @@ fn cube_roots_are_the_nearest_integers() {
     numbers.extend((0..64).flat_map(|bit| [1 << bit, (1 << bit) + 1, (1 << bit) - 1]));
     numbers.push(u64::MAX);
     for n in numbers {
-        // Eight times the cube of (root +- 1/2), to stay with integers.
+        // Eight times the cube of (root +- 1/2), to remain in integers.
         let twice = 2 * u128::from(cube_root(n));
         let n8 = 8 * u128::from(n);
         assert!(n8 < (twice + 1).pow(3), "cbrt({n}) > {}", twice / 2);
@@ -65,7 +65,7 @@ fn cub_4_fast_convergence() {
     assert_eq!((curve.cut(80), curve.w_max), (56, 68));
 }
 
-/// CUB-5's counterpart: at or above the last plateau nobody asks for room.
+/// CUB-5: there is no fast convergence at or above the last plateau.
 #[test]
 fn cub_5_no_fast_convergence_above_the_plateau() {
     let mut curve = Curve { w_max: 80, ..Curve::default() };
@@ -76,7 +76,7 @@ fn cub_5_no_fast_convergence_above_the_plateau() {
 fn cub_6_at_most_half_a_window_per_round_trip() {
     let mut curve = Curve { w_max: 10, ..Curve::default() };
     assert_eq!(curve.count(at_ms(0), 10, 1), 100 * 10 / 10 * 10, "plateau");
-    // 5 s on, W(t) is 10 + 50.
+    // After 5 s, W(t) is 10 + 50.
     assert_eq!(curve.count(at_ms(5_000), 10, 1), MIN_COUNT);
     let mut bench = at(10);
     bench.lose();
@@ -100,7 +100,7 @@ fn cub_8_the_reno_estimate_grows_by_8_15_per_window() {
         now += ms(40);
         curve.count(now, 20, 0);
     }
-    // alpha = 0.5333, and delta is rounded down to 37 of 37.5 segments.
+    // alpha = 0.5333, and delta is rounded down from 37.5 to 37 segments.
     assert_eq!(curve.w_est - 20, 1_500 / 37);
 }
 
@@ -144,7 +144,7 @@ fn cub_11_idle_time_does_not_count() {
     assert!(grown(&mut bench) <= before + 3);
 }
 
-/// CUB-12; Linux cuts to two segments at least, for marks too.
+/// CUB-12: a mark cuts like a loss; Linux cuts to at least two segments, for marks too.
 #[test]
 fn cub_12_a_mark_cuts_like_a_loss() {
     let mut bench = at(100);
@@ -162,7 +162,7 @@ fn growth_before_the_first_loss_is_five_percent_a_round_trip() {
     assert_eq!(curve.count, MAX_COUNT_WITHOUT_LOSS);
 }
 
-/// HS-6: slow start left without a loss.
+/// HS-6: after slow start ended without a loss, the plateau is the current window.
 #[test]
 fn hs_6_after_hystart_the_plateau_is_here() {
     let mut bench = at(100);
@@ -178,7 +178,7 @@ fn hs_6_after_hystart_the_plateau_is_here() {
     assert_eq!((bench.cc.curve.k, bench.cc.curve.origin), (0, cwnd));
 }
 
-/// HyStart leaves slow start on a path with a queue of two BDP before anything is lost.
+/// On a path with a queue of two BDP, HyStart leaves slow start before the first loss.
 #[test]
 fn hystart_leaves_before_the_loss() {
     let mut run = Run::new(Algorithm::Cubic, "100mbit", ms(40), 1_000_000);
@@ -187,7 +187,7 @@ fn hystart_leaves_before_the_loss() {
     assert_ne!(run.control().ssthresh, u64::MAX);
 }
 
-/// The mean window with a loss after every `segments`.
+/// Returns the mean window with one loss after every `segments`.
 fn mean_window(rtt: Duration, segments: u64) -> f64 {
     let mut bench = at(200);
     bench.lose();
@@ -209,14 +209,14 @@ fn mean_window(rtt: Duration, segments: u64) -> f64 {
     area as f64 / f64::from(rounds)
 }
 
-/// CUB-7: on a short path the window is that of AIMD(0.53, 0.7), not the cubic's 5.9.
+/// CUB-7: on a short path the mean window is that of AIMD(0.53, 0.7), not the cubic's 5.9.
 #[test]
 fn cub_7_reno_region() {
     let mean = mean_window(ms(10), 1_000);
     assert!((mean / 38.7 - 1.0).abs() < 0.08, "mean window {mean}");
 }
 
-/// on a long one it is the cubic's.
+/// on a long path the mean window is the cubic's.
 #[test]
 fn a_20_deterministic_loss() {
     let mean = mean_window(ms(100), 10_000);

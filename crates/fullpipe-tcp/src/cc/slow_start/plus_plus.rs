@@ -1,18 +1,18 @@
-//! HyStart++ (RFC 9406): leaves slow start by way of a slower one.
+//! HyStart++ (RFC 9406): exit from slow start by way of Conservative Slow Start (CSS).
 //!
-//! Like HyStart it takes a growing RTT for a queue that builds up, but it compares with the round before, not with the
-//! least RTT ever; and it does not believe it at once:
+//! Like HyStart it takes a growing RTT as the sign of a queue. It compares with the previous round instead
+//! of the overall minimum RTT, and confirms the sign before it leaves slow start:
 //!
 //! ```text
-//!               round's least RTT >= last round's + clamp(1/8, 4 ms, 16 ms)
+//!               round's minimum RTT >= last round's + clamp(1/8, 4 ms, 16 ms)
 //!   slow start ──────────────────────────────────────────► CSS: a quarter of the growth
 //!       ▲                                                   │                │
-//!       └─── round's least RTT below where CSS began ───────┘                │ 5 rounds
+//!       └─── round's minimum RTT below CSS's baseline ──────┘                │ 5 rounds
 //!            (it was jitter)                                                 ▼
 //!                                                              ssthresh = cwnd: congestion avoidance
 //! ```
 //!
-//! Only the first slow start of a connection is watched (section 4.3): the threshold of a later one is known.
+//! Only the first slow start of a connection is watched (section 4.3): a later one has a known ssthresh.
 
 use fullpipe_units::Duration;
 
@@ -20,35 +20,36 @@ use super::{DELAY_MAX, DELAY_MIN, delay_threshold};
 use crate::cc::window::Window;
 use crate::cc::{AckSample, Context};
 
-/// RTT samples of a round before its least is believed (`N_RTT_SAMPLE`).
+/// Number of RTT samples of a round before their minimum is used (`N_RTT_SAMPLE`).
 const N_RTT_SAMPLE: u32 = 8;
 
-/// Growth in Conservative Slow Start is this part of slow start's (`CSS_GROWTH_DIVISOR`).
+/// Divisor of slow start's growth in Conservative Slow Start (`CSS_GROWTH_DIVISOR`).
 const CSS_GROWTH_DIVISOR: u64 = 4;
 
-/// Rounds of Conservative Slow Start (`CSS_ROUNDS`); the one in which it begins counts.
+/// Number of rounds of Conservative Slow Start (`CSS_ROUNDS`), including the one in which it begins.
 const CSS_ROUNDS: u32 = 5;
 
-/// Most segments that one ACK lets an unpaced window grow by (`L`); a paced one makes no burst of it.
+/// Largest growth per ACK of an unpaced window, in segments (`L`); pacing avoids the burst, so a paced
+/// window has no limit.
 const UNPACED_LIMIT: u64 = 8;
 
-// `MIN_RTT_THRESH`, `MAX_RTT_THRESH` and `MIN_RTT_DIVISOR` are HyStart's own: 4 ms, 16 ms and 8.
+// HyStart's constants serve as `MIN_RTT_THRESH`, `MAX_RTT_THRESH` and `MIN_RTT_DIVISOR`: 4 ms, 16 ms and 8.
 const _: () = assert!(DELAY_MIN.as_nanos() == 4_000_000 && DELAY_MAX.as_nanos() == 16_000_000);
 
-/// Conservative Slow Start under way.
+/// State of Conservative Slow Start.
 #[derive(Clone, Copy, Debug)]
 struct Conservative {
     /// `cssBaselineMinRtt`.
     baseline: Duration,
     rounds: u32,
-    /// Segments acknowledged that have not yet earned a whole segment of growth.
+    /// ACKed segments that do not yet make a whole segment of growth.
     credit: u64,
 }
 
-/// HyStart++ on one connection.
+/// HyStart++ state of one connection.
 #[derive(Debug)]
 pub(in crate::cc) struct HyStartPlusPlus {
-    /// The round ends when this offset is acknowledged (`windowEnd`).
+    /// Offset whose acknowledgement ends the round (`windowEnd`).
     window_end: u64,
     last_round: Option<Duration>,
     /// `currentRoundMinRTT` and `rttSampleCount`.
@@ -70,7 +71,8 @@ impl HyStartPlusPlus {
         }
     }
 
-    /// Looks at an ACK; ends slow start if it is time. Returns the segments that it lets the window grow by.
+    /// Handles an ACK, and ends slow start after the last CSS round; returns the segments by which the
+    /// window may grow.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample, window: &mut Window) -> u64 {
         let acked = sample.acked_segments;
         if !window.in_first_slow_start() {
@@ -101,7 +103,7 @@ impl HyStartPlusPlus {
             return;
         }
         match self.conservative {
-            // It was jitter.
+            // The delay was jitter.
             Some(css) if least < css.baseline => self.conservative = None,
             Some(_) => {}
             None => {

@@ -6,7 +6,7 @@ fn window(cx: &Context, segments: u64) -> Window {
     Window::new(cx, &Hints { rtt: None, initial_cwnd: Some(segments * MSS), slow_start: None })
 }
 
-/// A round of ACKs `gap` apart with the RTTs given; the number of ACKs until slow start was left.
+/// Runs a round of ACKs `gap` apart with the given RTTs; returns the number of ACKs until slow start ended.
 fn left_after(
     min_rtt: Duration,
     segments: u64,
@@ -16,7 +16,7 @@ fn left_after(
 ) -> Option<usize> {
     let mut cx = context();
     cx.now = Instant::ZERO + ms(1_000);
-    // A pacing rate so high that lumps do not matter.
+    // The pacing rate is so high that bursts add no delay.
     cx.srtt = Some(Duration::from_nanos(1));
     let mut window = window(&cx, segments);
     let mut hystart = HyStart::new(&cx);
@@ -79,7 +79,7 @@ fn lumps_lengthen_the_train_by_a_millisecond_at_most() {
     let mut cx = context();
     cx.srtt = Some(ms(100));
     assert_eq!(lump_delay(&cx, &window(&cx, 16)), ms(1));
-    // 10 Gbit/s at 200 %: 256 KiB take 105 us.
+    // 256 KiB at 10 Gbit/s and 200 % take 105 us.
     let delay = lump_delay(&cx, &window(&cx, 86_326)).as_nanos();
     assert!((104_000..106_000).contains(&delay), "{delay}");
     cx.srtt = None;

@@ -6,20 +6,20 @@ fn at(segments: u64) -> Bench<Vegas> {
     Bench::new(segments, Vegas::new)
 }
 
-/// One ACK of one segment with this RTT.
+/// Acknowledges one segment with this RTT.
 fn ack(bench: &mut Bench<Vegas>, rtt: Duration) {
     bench.cx.snd_una += MSS;
     bench.cc.on_ack(&bench.cx, &AckSample { rtt: Some(rtt), ..sample(1) });
 }
 
-/// A round trip's worth of ACKs, all with this RTT; the last of them ends the round.
+/// Makes ten ACKs, a round trip's worth, all with this RTT; the last one ends the round.
 fn round(bench: &mut Bench<Vegas>, rtt: Duration) {
     bench.cx.snd_nxt = bench.cx.snd_una + 10 * MSS;
     bench.cc.watch.begin_round(bench.cx.snd_una + 9 * MSS);
     (0..10).for_each(|_| ack(bench, rtt));
 }
 
-/// In congestion avoidance at `segments`, with an empty path's RTT of 100 ms.
+/// Returns a bench in congestion avoidance at `segments`, with an empty-path RTT of 100 ms.
 fn avoiding(segments: u64) -> Bench<Vegas> {
     let mut bench = at(segments);
     bench.cc.watch.base = Some(ms(100));
@@ -28,7 +28,7 @@ fn avoiding(segments: u64) -> Bench<Vegas> {
     bench
 }
 
-/// VEG-1 to VEG-3: between two and four segments in the queue the window stays.
+/// VEG-1 to VEG-3: with two to four segments in the queue the window stays; otherwise it moves by one.
 #[test]
 fn veg_1_to_3_one_segment_a_round_trip() {
     for (rtt, after, diff) in [(110, 44, 4), (112, 43, 5), (102, 45, 0), (105, 44, 2), (104, 45, 1)] {
@@ -38,13 +38,13 @@ fn veg_1_to_3_one_segment_a_round_trip() {
     }
 }
 
-/// VEG-4: more than one segment in the queue ends slow start at what the path holds.
+/// VEG-4: more than one segment in the queue ends slow start, at the capacity of the path.
 #[test]
 fn veg_4_slow_start_ends_before_the_loss() {
     let mut bench = at(20);
     bench.cc.watch.base = Some(ms(100));
     bench.cc.watch.begin_round(bench.cx.snd_una + 9 * MSS);
-    // The last ACK of a round decides; those before it grow the window as slow start does.
+    // The last ACK of a round decides; the ACKs before it grow the window as in slow start.
     bench.cx.snd_una += 9 * MSS;
     bench.cx.snd_nxt = bench.cx.snd_una + 20 * MSS;
     bench.cc.watch.samples = 9;
@@ -57,7 +57,7 @@ fn veg_4_slow_start_ends_before_the_loss() {
     assert_eq!(bench.cwnd(), 30, "one segment is no queue");
 }
 
-/// Fewer than three samples may all be of delayed ACKs: such a round grows as Reno's.
+/// A round with fewer than three samples grows as Reno's, since all of them may be of delayed ACKs.
 #[test]
 fn few_samples_are_not_believed() {
     let mut bench = avoiding(10);
@@ -69,7 +69,7 @@ fn few_samples_are_not_believed() {
     assert_eq!(bench.cc.watch.samples, 0, "the next round begins");
 }
 
-/// VEG-10: the least RTT of a round counts, not those of delayed ACKs.
+/// VEG-10: the minimum RTT of a round counts, not the RTTs of delayed ACKs.
 #[test]
 fn veg_10_delayed_acks_do_not_count() {
     let mut bench = avoiding(44);
@@ -80,7 +80,7 @@ fn veg_10_delayed_acks_do_not_count() {
     assert_eq!((bench.cwnd(), bench.cc.diff), (44, 2));
 }
 
-/// A loss halves as Reno's does; RTTs of the repair say nothing, and the rounds begin anew after it.
+/// A loss halves the window as in Reno. RTTs during the repair do not count, and rounds restart after it.
 #[test]
 fn a_loss_halves_and_suspends() {
     let mut bench = avoiding(44);
@@ -95,13 +95,14 @@ fn a_loss_halves_and_suspends() {
     bench.signal(Signal::Timeout { first: true });
     assert_eq!((bench.cwnd(), bench.ssthresh(), bench.cc.watch.on), (1, 11, false));
     assert_eq!(bench.cc.watch.base, Some(ms(100)));
-    // With nothing in flight the path is taken for a new one.
+    // With nothing in flight, the path counts as new.
     bench.cx.inflight = 0;
     bench.signal(Signal::Timeout { first: false });
     assert_eq!((bench.cc.watch.base, bench.cc.watch.on), (None, true));
 }
 
-/// After an idle time the path is measured anew, and nothing is decided before a whole flight came back.
+/// After an idle period the path is measured again, and the window changes only after a whole flight was
+/// acknowledged.
 #[test]
 fn idling_forgets_the_path() {
     let mut bench = avoiding(44);
@@ -117,7 +118,7 @@ fn idling_forgets_the_path() {
     assert_eq!((bench.cc.watch.base, bench.cc.watch.round_end), (None, 500 * MSS));
 }
 
-/// INV-2: what is not used does not grow.
+/// INV-2: an unused window does not grow.
 #[test]
 fn inv_2_an_unused_window_stays() {
     let mut bench = avoiding(44);
@@ -128,7 +129,7 @@ fn inv_2_an_unused_window_stays() {
     assert_eq!(bench.cwnd(), 43, "but it shrinks");
 }
 
-/// INV-1: two segments at the least.
+/// INV-1: the window has at least two segments.
 #[test]
 fn the_window_has_a_floor() {
     let mut bench = avoiding(3);
@@ -138,7 +139,8 @@ fn the_window_has_a_floor() {
     assert_eq!(bench.cwnd(), 2);
 }
 
-/// VEG-9: a longer path looks like a queue. The window goes, a segment a round trip, and does not come back.
+/// VEG-9: a longer path looks like a queue. The window shrinks by one segment per round trip and does not
+/// recover.
 #[test]
 fn veg_9_a_longer_path_passes_for_a_queue() {
     let mut run = Run::new(Algorithm::Vegas, "10mbit", ms(40), u64::MAX);
@@ -152,11 +154,12 @@ fn veg_9_a_longer_path_passes_for_a_queue() {
         windows.push(run.control().cwnd / MSS);
     }
     assert!(windows.windows(2).all(|pair| pair[1] <= pair[0]), "{windows:?}");
-    // With 1.2 ms for a packet diff is cwnd 20 / 41.2: that is four and a fraction, no more than beta, at ten.
+    // With 1.2 ms per packet, diff is cwnd x 20 / 41.2. At ten segments that is 4.85, which rounds down to
+    // beta.
     assert_eq!(windows.last(), Some(&10), "{windows:?}");
 }
 
-/// INV-11: no overflow at ten seconds and ten million segments, no division by nothing.
+/// INV-11: no overflow at ten seconds and ten million segments, and no division by zero.
 #[test]
 fn extreme_windows_and_times() {
     for (base, rtt) in

@@ -1,10 +1,10 @@
-//! B3-22: the draft's example test cases (its appendix "BBR Example Test Cases"), one after the other, each on paths
-//! of 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s. Where a case cannot arise on a path, it says so.
+//! B3-22: the draft's example test cases (its appendix "BBR Example Test Cases") in order, each on paths of
+//! 1, 10 and 100 ms and 1, 100 and 1000 Mbit/s. A case that cannot arise on some of the paths says so.
 
 use super::*;
 use crate::cc::testing::Policer;
 
-/// Every path of the matrix on which at least so many segments are in flight.
+/// Runs `case` on every path of the matrix whose BDP is at least `least_bdp` segments.
 fn on_paths(least_bdp: f64, case: impl Fn(Rate, Duration)) {
     for rate in [1, 100, 1_000] {
         for rtt in [1, 10, 100] {
@@ -22,10 +22,10 @@ impl Run<Bbr3> {
         (self.bdp_segments() * MSS as f64) as u64
     }
 
-    /// Goes on until `done`, and says how long it took; after half a minute it gives up.
+    /// Runs until `done` and returns the time that this took; panics after 40 s.
     fn until_it(&mut self, mut done: impl FnMut(&Self) -> bool) -> Duration {
         let begin = self.cx.now;
-        // In steps that no round trip here is shorter than; what is waited for is seen on the ACK itself.
+        // Each step is shorter than any RTT here; `done` is evaluated on every ACK.
         let mut seen = None;
         while seen.is_none() {
             assert!(self.cx.now < begin + Duration::from_secs(40), "{:?}", self.cc);
@@ -39,7 +39,7 @@ impl Run<Bbr3> {
         seen.unwrap_or(begin).saturating_since(begin)
     }
 
-    /// In UP, with time for a dozen more round trips before the next ProbeRTT.
+    /// Runs until UP, with at least 25 path RTTs left before the next ProbeRTT.
     fn until_undisturbed_up(&mut self) {
         self.until_it(|run| {
             let due = run.cc.min_rtt.recent_stamp + PROBE_RTT_INTERVAL;
@@ -47,8 +47,9 @@ impl Run<Bbr3> {
         });
     }
 
-    /// The application becomes the limit: it writes less than half of what has been measured, which is what ProbeRTT
-    /// lets through, so that nothing is left to be caught up with. A first window fills the shortest paths.
+    /// Makes the application the limit. It writes at less than half of the measured bandwidth, the share
+    /// that ProbeRTT lets through, so that no backlog builds up. The first window already fills the
+    /// shortest paths.
     fn slow_down(&mut self) {
         if self.cc.state == State::Startup && self.bdp_segments() > 20.0 {
             self.until_it(|run| run.cc.max_bw.get() > run.rate.mul_div(1, 8));
@@ -63,7 +64,7 @@ impl Run<Bbr3> {
     }
 }
 
-/// 1: Startup ends when the delivery rate no longer grows.
+/// Case 1: Startup ends when the delivery rate no longer grows.
 #[test]
 fn case_01_startup_ends_on_a_plateau() {
     on_paths(0.0, |rate, rtt| {
@@ -81,8 +82,8 @@ fn case_01_startup_ends_on_a_plateau() {
     });
 }
 
-/// 2: loss ends Startup even while the application is the limit. Six ranges in a round trip take a few dozen
-/// segments in flight.
+/// Case 2: loss ends Startup even while the application is the limit. Six ranges in a round trip require a
+/// few dozen segments in flight.
 #[test]
 fn case_02_startup_ends_on_loss_of_a_slow_application() {
     on_paths(200.0, |rate, rtt| {
@@ -91,17 +92,18 @@ fn case_02_startup_ends_on_loss_of_a_slow_application() {
         run.until(run.cx.now + rtt * 10, |_| ());
         assert_eq!((run.cc.state, run.cc.full_pipe.reached), (State::Startup, false));
         run.loss_ppm = 200_000;
-        // A fifth of a BDP in flight leaves nothing to drain: Drain is over on the same ACK.
+        // Far less than a BDP is in flight, so there is nothing to drain: Drain ends on the same ACK.
         run.until_it(|run| run.cc.state != State::Startup);
         assert!(run.cc.full_pipe.now && run.cc.full_pipe.reached);
         assert!(run.cc.bounds.inflight_longterm.is_some());
     });
 }
 
-/// 3: Drain ends when no more than the BDP is in flight.
+/// Case 3: Drain ends when no more than the BDP is in flight.
 #[test]
 fn case_03_drain_ends_on_inflight() {
-    // With fewer segments the offload budget is more than Startup puts in flight: there is nothing to drain.
+    // With fewer segments the offload budget exceeds what Startup brings in flight: there is nothing to
+    // drain.
     on_paths(40.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         run.until_state(State::Drain);
@@ -117,8 +119,9 @@ fn case_03_drain_ends_on_inflight() {
     });
 }
 
-/// 4: Drain ends after three round trips though more is in flight: the bandwidth was overestimated. A tenth less, as
-/// the draft has it, is drained in time; here it falls to a tenth.
+/// Case 4: Drain ends after three round trips although more than the BDP is in flight: the bandwidth was
+/// overestimated. A rate lower by a tenth, as in the draft, still drains in time; a rate lowered to a tenth
+/// does not.
 #[test]
 fn case_04_drain_ends_on_time() {
     on_paths(40.0, |rate, rtt| {
@@ -129,7 +132,8 @@ fn case_04_drain_ends_on_time() {
             let start = run.cc.rounds.count;
             run.until_it(|run| run.cc.state != State::Drain);
             if run.cc.state == State::ProbeRtt {
-                // At a tenth of the rate rounds are so long on the longest paths that this is due first.
+                // At a tenth of the rate, rounds on the longest paths are so long that ProbeRTT is due
+                // first.
                 continue;
             }
             assert!(run.cc.rounds.count <= start + DRAIN_ROUNDS + 1);
@@ -141,13 +145,13 @@ fn case_04_drain_ends_on_time() {
     });
 }
 
-/// 5: UP ends when the delivery rate no longer grows.
+/// Case 5: UP ends when the delivery rate no longer grows.
 #[test]
 fn case_05_up_ends_on_a_plateau() {
     on_paths(0.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         let mut start = 0;
-        // ProbeRTT may come in between.
+        // ProbeRTT may intervene.
         while run.cc.state != State::Down {
             run.until_state(State::Up);
             assert!(!run.cc.full_pipe.now);
@@ -160,8 +164,9 @@ fn case_05_up_ends_on_a_plateau() {
     });
 }
 
-/// 6: loss ends UP even while the application is the limit; what is in flight then says nothing of the path, and
-/// the long-term bound stays. Where the path holds less than a segment, the next probe follows at once.
+/// Case 6: loss ends UP even while the application is the limit. The volume in flight then does not show
+/// the path's capacity, so the long-term bound stays. Where the path holds less than a segment, the next
+/// probe follows at once.
 #[test]
 fn case_06_up_ends_on_loss_of_a_slow_application() {
     on_paths(8.0, |rate, rtt| {
@@ -173,14 +178,15 @@ fn case_06_up_ends_on_loss_of_a_slow_application() {
         assert_eq!(run.cc.state, State::Up);
         run.loss_ppm = 100_000;
         run.until_it(|run| run.cc.state != State::Up);
-        // With so little in flight DOWN may be over on the same ACK.
+        // With so little in flight, DOWN may end on the same ACK.
         assert!(matches!(run.cc.state, State::Down | State::Cruise), "{:?}", run.cc.state);
         assert!(run.cx.lost > 0 && run.cc.probe.prev_too_high);
         assert_eq!(run.cc.bounds.inflight_longterm, None);
     });
 }
 
-/// 7: neither Startup nor UP ends while the application is the limit and nothing is lost; only ProbeRTT interrupts.
+/// Case 7: without loss, neither Startup nor UP ends while the application is the limit; only ProbeRTT
+/// interrupts.
 #[test]
 fn case_07_a_slow_application_ends_nothing() {
     on_paths(0.0, |rate, rtt| {
@@ -193,7 +199,7 @@ fn case_07_a_slow_application_ends_nothing() {
         up.until_undisturbed_up();
         up.slow_down();
         let start = up.cc.rounds.count;
-        // On paths of a few segments it is idle now and then, which stands for ProbeRTT.
+        // On paths of a few segments the sender is idle at times; an idle period replaces ProbeRTT.
         let mut still = true;
         up.until(up.cx.now + Duration::from_secs(12), |run| {
             assert!(!still || matches!(run.cc.state, State::Up | State::ProbeRtt), "{:?}", run.cc.state);
@@ -203,10 +209,10 @@ fn case_07_a_slow_application_ends_nothing() {
     });
 }
 
-/// 8: DOWN ends when there is headroom and no queue.
+/// Case 8: DOWN ends when there is headroom and no queue.
 #[test]
 fn case_08_down_ends_on_inflight() {
-    // A buffer of three quarters of a BDP, so that there is a long-term bound.
+    // A buffer of three quarters of a BDP causes loss, which sets the long-term bound.
     on_paths(8.0, |rate, rtt| {
         let buffer = (rate * rtt).get() * 3 / 4;
         let mut run = run(rate, rtt, buffer);
@@ -219,7 +225,7 @@ fn case_08_down_ends_on_inflight() {
             match run.cc.state {
                 State::Down => assert!(run.cx.inflight > target),
                 State::Cruise => assert!(run.cx.inflight <= target),
-                // A probe that stopped in time is followed by a whole one; another DOWN comes after it.
+                // A full probe follows a precautionary one that was safe; another DOWN comes after it.
                 _ => {}
             }
             run.cc.state == State::Cruise
@@ -227,8 +233,9 @@ fn case_08_down_ends_on_inflight() {
     });
 }
 
-/// 9: a queue that does not drain, because the bandwidth fell by more than DOWN saves, keeps DOWN until the next
-/// probe is due. DOWN paces at 0.9 x 0.99; with exactly a tenth less the queue would still drain, slowly.
+/// Case 9: DOWN lasts until the next probe is due if the queue does not drain, because the bandwidth fell
+/// by more than DOWN slows the sender. DOWN paces at 0.9 x 0.99; at exactly a tenth less bandwidth the
+/// queue would still drain, slowly.
 #[test]
 fn case_09_down_ends_on_time() {
     on_paths(40.0, |rate, rtt| {
@@ -239,7 +246,7 @@ fn case_09_down_ends_on_time() {
         let probe = (run.cc.probe.cycle_stamp, run.cc.probe.wait);
         run.until_it(|run| run.cc.state != State::Down);
         if run.cc.state == State::ProbeRtt {
-            // Long paths are due for that first.
+            // On long paths ProbeRTT is due first.
             return;
         }
         assert_eq!(run.cc.state, State::Refill);
@@ -248,7 +255,7 @@ fn case_09_down_ends_on_time() {
     });
 }
 
-/// 10: ProbeRTT, five seconds after the last lower RTT, for 200 ms and a round trip.
+/// Case 10: ProbeRTT begins five seconds after the last lower RTT and lasts 200 ms and a round trip.
 #[test]
 fn case_10_probe_rtt() {
     on_paths(0.0, |rate, rtt| {
@@ -266,7 +273,7 @@ fn case_10_probe_rtt() {
     });
 }
 
-/// 11: an idle time stands for ProbeRTT.
+/// Case 11: an idle period replaces ProbeRTT.
 #[test]
 fn case_11_idling_stands_for_probe_rtt() {
     on_paths(0.0, |rate, rtt| {
@@ -277,7 +284,7 @@ fn case_11_idling_stands_for_probe_rtt() {
         run.until(idle, |_| ());
         assert_eq!(run.cx.inflight, 0);
         run.silent = false;
-        // The first ACK clears the flag, having refreshed the RTT.
+        // The first ACK clears the flag, after it has refreshed the RTT.
         run.until_it(|run| run.cx.now > idle + run.rtt * 3);
         assert_ne!(run.cc.state, State::ProbeRtt);
         let before = run.cx.now;
@@ -285,7 +292,8 @@ fn case_11_idling_stands_for_probe_rtt() {
     });
 }
 
-/// 12: lumps of ACKs in Startup: the window makes room for them, the rate is found, and not exceeded.
+/// Case 12: with aggregated ACKs in Startup, the window makes room for them and the rate is found and not
+/// exceeded.
 #[test]
 fn case_12_startup_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -298,13 +306,14 @@ fn case_12_startup_with_lumps_of_acks() {
             run.cc.full_pipe.reached
         });
         assert!(widened);
-        // The samples are bounded by how fast it was sent, which is more than the path takes while a queue builds up.
+        // Samples are limited by the send rate, which exceeds the rate of the path while a queue builds up.
         let found = run.cc.max_bw.get().as_bps() as f64 / rate.as_bps() as f64;
         assert!((0.95..2.0).contains(&found), "{found} of the rate");
     });
 }
 
-/// 13: lumps of ACKs while cruising: the window makes room for ten rounds' worst, and the path stays full.
+/// Case 13: with aggregated ACKs while cruising, the window makes room for the maximum of ten rounds, and
+/// the path stays full.
 #[test]
 fn case_13_cruise_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -321,7 +330,7 @@ fn case_13_cruise_with_lumps_of_acks() {
     });
 }
 
-/// 14: paths that hold less than a packet: four segments, at the path's rate.
+/// Case 14: paths that hold less than a packet carry four segments in flight, at the path's rate.
 #[test]
 fn case_14_less_than_a_packet() {
     for (rate, rtt) in [(64_000, 1), (64_000, 10), (1_000_000, 1)] {
@@ -343,12 +352,12 @@ fn case_14_less_than_a_packet() {
     }
 }
 
-/// 15: ten times the bandwidth is found in a number of round trips that goes with the logarithm; the long-term bound,
-/// where there is one, grows by twice as much each round.
+/// Case 15: ten times the bandwidth is found in a number of round trips proportional to the logarithm of
+/// the BDP; the long-term bound, where there is one, grows by twice as much each round.
 #[test]
 fn case_15_ten_times_the_bandwidth() {
     on_paths(80.0, |rate, rtt| {
-        // The buffer of the slow path is short, so that it leaves a bound; the fast one has more.
+        // The slow path's buffer is short, so that loss sets a bound; the fast path has a larger buffer.
         let slow = rate.mul_div(1, 10);
         let mut run = run(slow, rtt, (slow * rtt).get() / 2);
         run.until_it(|run| run.cc.bounds.inflight_longterm.is_some() && run.cc.state == State::Cruise);
@@ -376,7 +385,8 @@ fn case_15_ten_times_the_bandwidth() {
     });
 }
 
-/// 16: a tenth of the bandwidth: the short-term bound follows within rounds, the maximum after two cycles.
+/// Case 16: at a tenth of the bandwidth, the short-term bound follows within rounds, the maximum after two
+/// cycles.
 #[test]
 fn case_16_a_tenth_of_the_bandwidth() {
     on_paths(80.0, |rate, rtt| {
@@ -389,7 +399,7 @@ fn case_16_a_tenth_of_the_bandwidth() {
         run.until_it(|run| run.cc.bw <= rate.mul_div(1, 2));
         assert!(run.cc.rounds.count - start <= 8, "{} rounds", run.cc.rounds.count - start);
         assert!(run.cc.bounds.bw_shortterm.is_some());
-        // A cycle counts when its best sample becomes the previous one's; ProbeRTT in its last round spoils it.
+        // A cycle counts when its maximum becomes `previous`; ProbeRTT in its last round prevents that.
         let (mut cycles, mut before) = (0, run.cc.max_bw.previous);
         run.until_it(|run| {
             cycles += u32::from(before != run.cc.max_bw.previous);
@@ -400,7 +410,7 @@ fn case_16_a_tenth_of_the_bandwidth() {
     });
 }
 
-/// 17: a policer: losses bring the bounds down to its rate, and less than one per cent is lost after that.
+/// Case 17: behind a policer, losses lower the bounds to its rate, and less than 1 % is lost after that.
 #[test]
 fn case_17_token_bucket() {
     on_paths(80.0, |rate, rtt| {
@@ -423,7 +433,8 @@ fn case_17_token_bucket() {
     });
 }
 
-/// 18 and 19: reordering that passes for loss, repaired fast or after a timeout: bounds, window and state are as before.
+/// Cases 18 and 19: after reordering that was taken for loss, repaired by fast recovery or after a timeout,
+/// bounds, window and state are restored.
 #[test]
 fn case_18_and_19_spurious_recovery() {
     on_paths(8.0, |rate, rtt| {
@@ -438,7 +449,7 @@ fn case_18_and_19_spurious_recovery() {
             run.take_back_losses(8, timeout);
             assert_eq!(run.cc.bounds, bounds);
             assert!(run.cc.cwnd >= cwnd);
-            // Whether eight lost segments end the probe depends on how many there are.
+            // Eight lost segments end the probe only if they are more than 2 % of the volume in flight.
             assert!(matches!(run.cc.state, State::Up | State::Refill), "{:?}", run.cc.state);
             if run.cc.state == State::Refill {
                 run.until_state(State::Up);
@@ -447,10 +458,10 @@ fn case_18_and_19_spurious_recovery() {
     });
 }
 
-/// 20: ProbeRTT in a Startup that a slow application draws out: back to Startup.
+/// Case 20: ProbeRTT during a Startup that a slow application prolongs returns to Startup.
 #[test]
 fn case_20_probe_rtt_in_startup() {
-    // With fewer segments it is idle now and then, which stands for ProbeRTT.
+    // With fewer segments the sender is idle at times; an idle period replaces ProbeRTT.
     on_paths(8.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         run.slow_down();
@@ -464,7 +475,7 @@ fn case_20_probe_rtt_in_startup() {
     });
 }
 
-/// 21: a loss in UP with a long-term bound: the bound falls, by no more than 0.7 of the target, and DOWN follows.
+/// Case 21: a loss in UP lowers the long-term bound, to no less than 0.7 of the target, and DOWN follows.
 #[test]
 fn case_21_loss_in_up() {
     on_paths(40.0, |rate, rtt| {
@@ -487,13 +498,14 @@ fn case_21_loss_in_up() {
     });
 }
 
-/// 22: an application that pauses during REFILL: its low samples leave the maximum alone, and UP follows.
+/// Case 22: low samples of an application that pauses during REFILL do not lower the maximum, and UP
+/// follows.
 #[test]
 fn case_22_a_pause_in_refill() {
     on_paths(8.0, |rate, rtt| {
         let mut run = run(rate, rtt, BIG);
         let mut bw = Rate::ZERO;
-        // ProbeRTT may come in between.
+        // ProbeRTT may intervene.
         while run.cc.state != State::Up {
             run.until_state(State::Refill);
             bw = run.cc.max_bw.get();

@@ -1,4 +1,4 @@
-//! The numbered checks B3-1 to B3-21; the draft's own test cases (B3-22) are in [`draft`].
+//! Tests for the numbered checks B3-1 to B3-21; the draft's test cases (B3-22) are in [`draft`].
 
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
@@ -18,7 +18,7 @@ fn bench() -> Bench<Bbr3> {
     Bench::new(10, Bbr3::new)
 }
 
-/// A path whose handshake took a SYN's time on the link, too, in both directions.
+/// Returns a run whose handshake RTT includes the time of a SYN on the link in both directions.
 fn run(rate: Rate, rtt: Duration, buffer: u64) -> Run<Bbr3> {
     let handshake = rtt + rate.time_for(Bytes::new(2 * 60));
     Run::of(|cx, hints| Bbr3::new(&Context { srtt: Some(handshake), ..cx.clone() }, hints), rate, rtt, buffer)
@@ -33,7 +33,8 @@ fn pacing(cc: &Bbr3) -> Rate {
     rate
 }
 
-/// An ACK of one segment that begins a round, 100 ms after the one before, with this rate sample.
+/// Returns the ACK of one segment that begins a round, 100 ms after the previous one, with this rate
+/// sample.
 fn round(bench: &mut Bench<Bbr3>, rate: Rate) -> AckSample {
     let cx = &mut bench.cx;
     cx.now += ms(100);
@@ -55,7 +56,8 @@ fn ack_round(bench: &mut Bench<Bbr3>, rate: Rate) {
     bench.cc.on_ack(&bench.cx, &sample);
 }
 
-/// A record of one segment that was lost, when so many segments in all were since it was sent with so many in flight.
+/// Returns the loss record of one segment that was sent with `tx_in_flight` segments in flight;
+/// `lost_since_sent` segments were lost since then.
 fn lost(offset: u64, lost_since_sent: u64, tx_in_flight: u64) -> Lost {
     Lost {
         offset: offset * MSS,
@@ -68,7 +70,7 @@ fn lost(offset: u64, lost_since_sent: u64, tx_in_flight: u64) -> Lost {
     }
 }
 
-/// On a path of `rate` and 100 ms, in `state`, with a pipe that was full.
+/// Returns a bench in `state` on a path of `rate` and 100 ms, after the pipe was full.
 fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     let mut bench = bench();
     ack_round(&mut bench, rate);
@@ -79,7 +81,7 @@ fn in_state(state: State, rate: Rate) -> Bench<Bbr3> {
     bench
 }
 
-/// B3-1: the pacing rate of each state, a per cent below its gain.
+/// B3-1: each state paces at its gain, less 1 %.
 #[test]
 fn b3_1_pacing_gains() {
     for (state, wanted) in [
@@ -98,7 +100,8 @@ fn b3_1_pacing_gains() {
     assert!((STARTUP_PACING_GAIN.as_f64() - 4.0 * 2_f64.ln()).abs() < 1e-4);
 }
 
-/// PC-6: a window of ten segments per RTT, 2.77 times as fast; 1 ms stands for an RTT that is not known, until it is.
+/// PC-6: the first pacing rate is a window of ten segments per RTT, times 2.77; 1 ms replaces the RTT until
+/// one is measured.
 #[test]
 fn pc_6_first_pacing_rate() {
     let mut cx = crate::cc::testing::context();
@@ -109,18 +112,19 @@ fn pc_6_first_pacing_rate() {
     assert!(close(pacing(&bbr).as_mbps_f64(), 2.7726 * 1.1584, 1e-4));
 }
 
-/// B3-2: Startup leaves at most a BDP in the queue, where version 1 leaves 1.89.
+/// B3-2: Startup leaves at most one BDP in the queue, where version 1 leaves 1.89.
 #[test]
 fn b3_2_startup_is_bounded() {
     let mut run = run(mbps(10), ms(40), BIG);
     let bdp = run.bdp_segments();
     let mut peak = 0;
     run.until(at_ms(2_000), |run| peak = peak.max(run.cx.inflight / MSS));
-    // What ACKs ran ahead in the last round comes on top: here a send quantum of 2.4 segments, or two.
+    // ACK aggregation of the last round adds to it: here one or two send quanta of 2.4 segments.
     assert!((1.8 * bdp..2.0 * bdp + 8.0).contains(&(peak as f64)), "{peak} of {bdp}");
 }
 
-/// B3-3: three rounds with less than a quarter more; a quarter more begins the count anew.
+/// B3-3: the pipe is full after three rounds with less than a quarter more; a quarter more restarts the
+/// count.
 #[test]
 fn b3_3_plateau() {
     let mut bench = bench();
@@ -134,10 +138,11 @@ fn b3_3_plateau() {
     assert_eq!(bench.cc.state, State::Drain);
 }
 
-/// A round of fast recovery in Startup that lost `ranges` ranges, `lost` of `of` segments in all.
+/// Runs one round of fast recovery in Startup that lost `ranges` ranges; `lost_of` is the number of
+/// segments lost and sent.
 fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> State {
     let rate = bench.cc.max_bw.get();
-    // More than Drain aims at, or it would be over at once.
+    // More than Drain's target, so that Drain does not end at once.
     bench.cx.inflight = 1_000 * MSS;
     for range in 0..ranges {
         bench.cc.on_lost(&bench.cx, &lost(2 * range, lost_of.0, lost_of.1));
@@ -148,7 +153,7 @@ fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> Sta
     bench.cc.state
 }
 
-/// B3-4: loss ends Startup when it is above 2 % and in six ranges, after a whole round of recovery.
+/// B3-4: loss ends Startup when it exceeds 2 % in six ranges, after a whole round of recovery.
 #[test]
 fn b3_4_startup_loss() {
     for (ranges, lost_of, recovering, left) in [
@@ -165,11 +170,11 @@ fn b3_4_startup_loss() {
         let state = lossy_round(&mut bench, ranges, lost_of);
         assert_eq!(state == State::Drain, left, "{ranges} ranges, {lost_of:?}");
         assert_eq!((bench.cc.full_pipe.now, bench.cc.full_pipe.reached), (left, left));
-        // What was delivered in the round, a hundred segments, is more than the BDP here.
+        // A hundred segments were delivered in the round, which is more than the BDP here.
         let longterm = bench.cc.bounds.inflight_longterm;
         assert_eq!(longterm, left.then(|| bench.cc.bdp().max(100 * MSS)));
     }
-    // Marked one by one, but next to each other: one range.
+    // Lost one by one, but adjacent: one range.
     let mut bench = bench();
     for segment in 0..20 {
         bench.cc.on_lost(&bench.cx, &lost(segment, segment + 1, 100));
@@ -180,7 +185,7 @@ fn b3_4_startup_loss() {
     assert!(!bench.cc.startup_loss.check(&bench.cx, &latest, &rs));
 }
 
-/// B3-4 without SACK: one loss is all that a round trip shows, so one is enough.
+/// B3-4 without SACK: a round trip shows at most one loss, so one loss ends Startup.
 #[test]
 fn b3_4_startup_loss_without_sack() {
     let mut bench = bench();
@@ -191,7 +196,7 @@ fn b3_4_startup_loss_without_sack() {
     assert_eq!(lossy_round(&mut bench, 1, (1, 1_000)), State::Drain);
 }
 
-/// B3-6: strictly more than 2 %.
+/// B3-6: loss is too high when it is strictly more than 2 %.
 #[test]
 fn b3_6_loss_threshold() {
     assert!(!is_too_high(2, 100, true));
@@ -200,7 +205,7 @@ fn b3_6_loss_threshold() {
     assert!(is_too_high(1, 1_000, false) && !is_too_high(0, 1_000, false));
 }
 
-/// B3-7: how much was in flight when 2 % were lost, at a hundred times the check's numbers.
+/// B3-7: the volume in flight when 2 % were lost, with the check's numbers times 100.
 #[test]
 fn b3_7_inflight_at_loss() {
     let burst = |lost_since_sent| Lost { len: 1_000, tx_in_flight: 10_000, lost_since_sent, ..lost(0, 0, 0) };
@@ -210,7 +215,7 @@ fn b3_7_inflight_at_loss() {
     let mut bench = in_state(State::Up, mbps(10));
     bench.cc.probe.is_sample = true;
     bench.cc.bw = mbps(10);
-    // BDP 125 000 bytes, 0.7 of it 87 500.
+    // The BDP is 125 000 bytes, 0.7 of it 87 500.
     bench.cc.cwnd = 200_000;
     bench.cc.on_inflight_too_high(&bench.cx, 91_840, false);
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(91_840));
@@ -220,7 +225,7 @@ fn b3_7_inflight_at_loss() {
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(87_500), "a slow application says nothing");
 }
 
-/// B3-8: 15 % are left to others, a segment at least, and four segments are always used.
+/// B3-8: 15 % are left to other flows, at least one segment; four segments are always used.
 #[test]
 fn b3_8_headroom() {
     let with_headroom = |segments: u64| {
@@ -231,7 +236,7 @@ fn b3_8_headroom() {
     assert_eq!(Bounds::default().with_headroom(MSS), None);
 }
 
-/// B3-9: down to what the latest round delivered, by no more than 0.7.
+/// B3-9: bounds fall to what the latest round delivered, but to no less than 0.7 times their value.
 #[test]
 fn b3_9_short_term_bounds() {
     let lower = |bounds: &mut Bounds, latest: u64| {
@@ -246,7 +251,7 @@ fn b3_9_short_term_bounds() {
     assert_eq!(values, [(7.0, 7_000), (4.9, 4_900), (3.43, 3_430)]);
 }
 
-/// B3-10: while cruising a round that lost 1 % costs 1 %: 0.54 after 62.
+/// B3-10: while cruising, a round that lost 1 % costs 1 %; after 62 such rounds 0.54 is left.
 #[test]
 fn b3_10_a_lossy_cruise() {
     let mut bounds = Bounds::default();
@@ -258,7 +263,7 @@ fn b3_10_a_lossy_cruise() {
     }
     assert!(close(bounds.bw_shortterm.unwrap().as_bps() as f64, 536_000.0, 0.001));
 
-    // And on an ACK that ends a round with loss, in the states that do not probe only.
+    // An ACK that ends a round with loss lowers the bounds, but only in states that do not probe.
     for (state, lowered) in
         [(State::Down, true), (State::Cruise, true), (State::Refill, false), (State::Up, false)]
     {
@@ -270,7 +275,8 @@ fn b3_10_a_lossy_cruise() {
     }
 }
 
-/// B3-11: in UP at the long-term bound it grows by 1, 2, 4, 8 segments in successive rounds, evenly.
+/// B3-11: in UP at the long-term bound, the bound grows by 1, 2, 4, 8 segments in successive rounds,
+/// evenly.
 #[test]
 fn b3_11_growth_of_the_bound() {
     let mut probe = Probe::default();
@@ -286,20 +292,20 @@ fn b3_11_growth_of_the_bound() {
     }
     assert_eq!(growths, [1, 2, 4, 8, 16]);
 
-    // Not while the window is not full, and not beyond what it bounds.
+    // No growth while the window is not full.
     let mut bench = in_state(State::Up, mbps(10));
     bench.cc.bounds.inflight_longterm = Some(200 * MSS);
     bench.cc.probe.start_up(MSS, MSS);
     ack_round(&mut bench, mbps(10));
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(200 * MSS));
-    // A safe sample of more raises it.
+    // A safe sample with more in flight raises the bound.
     let sample = AckSample { tx_in_flight: 250 * MSS, ..round(&mut bench, mbps(10)) };
     bench.cc.on_ack(&bench.cx, &sample);
     assert_eq!(bench.cc.bounds.inflight_longterm, Some(250 * MSS));
 }
 
-/// B3-12: a probe after as many rounds as the BDP has segments, 63 at most, or after two to three seconds, counted
-/// from when DOWN began.
+/// B3-12: the next probe comes after as many rounds as the BDP has segments, at most 63, or after two to
+/// three seconds, counted from the start of DOWN.
 #[test]
 fn b3_12_time_between_probes() {
     for (bdp, rtt, least, most) in
@@ -317,14 +323,15 @@ fn b3_12_time_between_probes() {
             before = run.cc.state;
         });
         assert!(waits.len() >= 5, "{waits:?}");
-        // A queue of a BDP and more makes the first rounds of DOWN longer; the last one is a whole one.
+        // A queue of a BDP or more makes the first rounds of DOWN longer; the last round counts as a whole
+        // one.
         let slack = rtt.as_millis() * 5;
         assert!(waits.iter().all(|wait| (least..=most + slack).contains(wait)), "BDP {bdp}: {waits:?}");
         assert!(bdp == 5_000 || rounds.iter().all(|count| *count == bdp.min(63)), "{rounds:?}");
     }
 }
 
-/// B3-12: both waits are drawn: zero or one round, and uniformly up to a second.
+/// B3-12: both waits are random: zero or one round, and a uniform time of up to a second.
 #[test]
 fn b3_12_chance() {
     let (mut rounds, mut spread) = ([0_u32; 2], Duration::ZERO);
@@ -341,7 +348,7 @@ fn b3_12_chance() {
     assert!(close((spread / 2_000).as_millis_f64(), 500.0, 0.05), "{}", spread / 2_000);
 }
 
-/// B3-13: ProbeRTT comes every 5 s, halves what is in flight for 200 ms, and costs 2 %.
+/// B3-13: ProbeRTT comes every 5 s, halves the volume in flight for 200 ms, and costs 2 %.
 #[test]
 fn b3_13_probe_rtt() {
     let mut run = run(mbps(100), ms(20), BIG);
@@ -369,7 +376,7 @@ fn b3_13_probe_rtt() {
     }
 }
 
-/// B3-14: after six idle seconds it goes on at the bandwidth, a per cent below, without ProbeRTT.
+/// B3-14: after six idle seconds the flow resumes at the bandwidth less 1 %, without ProbeRTT.
 #[test]
 fn b3_14_restart_from_idle() {
     let mut run = run(mbps(10), ms(100), BIG);
@@ -392,7 +399,7 @@ fn b3_14_restart_from_idle() {
     run.until(at_ms(10_900), |run| assert_ne!(run.cc.state, State::ProbeRtt));
 }
 
-/// B3-15: the maximum is over two cycles; a cycle without a sample forgets nothing.
+/// B3-15: the maximum covers two cycles; a cycle without a sample discards nothing.
 #[test]
 fn b3_15_two_cycles_of_bandwidth() {
     let mut max_bw = MaxBw::default();
@@ -415,8 +422,8 @@ fn b3_15_two_cycles_of_bandwidth() {
     assert_eq!(max_bw.get(), mbps(20), "no sample is higher than the path is fast");
 }
 
-/// B3-16: after a probe that lost too much the next one stops at the bound, and if that was safe a whole one follows
-/// a round later.
+/// B3-16: after a probe that lost too much, the next probe stops at the bound; if that was safe, a full
+/// probe follows a round later.
 #[test]
 fn b3_16_precautionary_probe() {
     let mut bench = in_state(State::Up, mbps(10));
@@ -434,7 +441,7 @@ fn b3_16_precautionary_probe() {
     assert_eq!(bench.cc.state, State::Refill);
     assert!(!bench.cc.probe.prev_precautionary);
 
-    // With a loss in between it cruises.
+    // After a loss in between it cruises.
     let mut bench = in_state(State::Down, mbps(10));
     bench.cc.start_down(&bench.cx);
     (bench.cc.probe.prev_precautionary, bench.cc.probe.prev_too_high) = (true, true);
@@ -442,7 +449,7 @@ fn b3_16_precautionary_probe() {
     assert_eq!(bench.cc.state, State::Cruise);
 }
 
-/// B3-5: Drain ends when the queue is gone, and in the fourth round at the latest.
+/// B3-5: Drain ends when the queue has drained, and in the fourth round at the latest.
 #[test]
 fn b3_5_drain_ends() {
     let mut bench = in_state(State::Drain, mbps(10));
@@ -459,7 +466,8 @@ fn b3_5_drain_ends() {
     assert_eq!(bench.cc.state, State::Cruise, "nothing is left for DOWN to drain");
 }
 
-/// B3-19: what a probe lost was late only: back by way of REFILL, with no lower bounds than before.
+/// B3-19: if the segments that a probe lost were only late, it resumes through REFILL, and no bound is
+/// lower than before.
 #[test]
 fn b3_19_spurious_loss_while_probing() {
     for signal in [Signal::SpuriousRecovery, Signal::SpuriousTimeout] {
@@ -481,7 +489,7 @@ fn b3_19_spurious_loss_while_probing() {
     }
 }
 
-/// B3-20: four segments in flight at the least, whatever the BDP.
+/// B3-20: at least four segments may be in flight, however small the BDP.
 #[test]
 fn b3_20_less_than_a_packet() {
     let mut run = run(Rate::from_bps(64_000), Duration::from_micros(100), BIG);
@@ -495,7 +503,7 @@ fn b3_20_less_than_a_packet() {
     assert!(rate.as_bps() > 62_000, "{rate}");
 }
 
-/// B3-21: what a lump acknowledges beyond the bandwidth, up to a window.
+/// B3-21: `extra_acked` is what a burst of ACKs acknowledges beyond the bandwidth, up to a window.
 #[test]
 fn b3_21_extra_acked() {
     let bw = Rate::from_bytes_per_sec(1_000_000);
@@ -505,11 +513,12 @@ fn b3_21_extra_acked() {
         aggregation.update(at_ms(10), 29_999, bw, 0, cwnd, true);
         aggregation.extra()
     };
-    // 30 000 bytes within 10 ms, which explain 10 000 ... of what came before the lump there was next to nothing.
+    // 30 000 bytes within 10 ms, of which the bandwidth explains 10 000. Whether these count depends on the
+    // start of the interval, as only 1 byte was acknowledged before the burst.
     assert!((19_999..=30_000).contains(&extra(1 << 20)));
     assert_eq!(extra(15_000), 15_000);
 
-    // Ten rounds after the pipe was full, one before.
+    // The filter covers ten rounds after the pipe was full, and one round before.
     for (full, rounds) in [(true, 10), (false, 1)] {
         let mut aggregation = Aggregation::new(Instant::ZERO);
         aggregation.update(at_ms(0), 20_000, bw, 0, 1 << 20, full);
@@ -521,7 +530,8 @@ fn b3_21_extra_acked() {
     }
 }
 
-/// A mark is congestion (3.7): it lowers the short-term bounds at the end of its round, and ends a probe.
+/// ECN-5: a mark is congestion (3.7). It lowers the short-term bounds at the end of its round, and ends a
+/// probe.
 #[test]
 fn ecn_5_a_mark_is_congestion() {
     let mut bench = in_state(State::Cruise, mbps(10));
@@ -535,7 +545,7 @@ fn ecn_5_a_mark_is_congestion() {
     assert!(bench.cc.bounds.inflight_longterm.is_some());
 }
 
-/// A timeout leaves one segment beyond what is in flight; the window is back when all is repaired.
+/// A timeout leaves one segment more than is in flight; the window is restored when all is repaired.
 #[test]
 fn a_timeout_and_its_repair() {
     let mut bench = in_state(State::Cruise, mbps(10));
@@ -550,7 +560,7 @@ fn a_timeout_and_its_repair() {
     assert_eq!(bench.cwnd(), 100);
 }
 
-/// PC-5: what leaves in a millisecond, two segments at the least, 64 KiB at the most.
+/// PC-5: the send quantum is what leaves in 1 ms, at least two segments and at most 64 KiB.
 #[test]
 fn pc_5_send_quantum() {
     let quantum = |rate: Rate| {
@@ -564,7 +574,7 @@ fn pc_5_send_quantum() {
     assert_eq!(quantum(mbps(990)), SendQuantum::Bytes(65_536));
 }
 
-/// INV-11: 8 kbit/s to 1 Tbit/s, 10 us to 10 s, without an overflow.
+/// INV-11: nothing overflows from 8 kbit/s to 1 Tbit/s and from 10 us to 10 s.
 #[test]
 fn extreme_paths() {
     for rate in [8_000, 1_000_000_000_000] {

@@ -9,11 +9,12 @@ fn at(segments: u64) -> Bench<Reno> {
     Bench::new(segments, watched)
 }
 
-/// A round of `acks` ACKs of one segment each with this RTT; the last one ends it. Returns the growth.
+/// Runs a round of `acks` ACKs of one segment each with this RTT, of which the last ends it; returns the
+/// growth.
 fn round(bench: &mut Bench<Reno>, acks: u64, rtt: Duration) -> u64 {
     let before = bench.cwnd();
     let end = bench.cx.snd_una + acks * MSS;
-    // What is sent in this round is the next one's.
+    // Data sent in this round belongs to the next one.
     bench.cx.snd_nxt = end + bench.cwnd() * MSS;
     for _ in 0..acks {
         bench.cx.snd_una += MSS;
@@ -22,7 +23,7 @@ fn round(bench: &mut Bench<Reno>, acks: u64, rtt: Duration) -> u64 {
     bench.cwnd() - before
 }
 
-/// Rounds that end where the one before began: the watch's own rounds are as long as these.
+/// Ends the watch's first round, so that its rounds are as long as those of [`round`].
 fn begin(bench: &mut Bench<Reno>) {
     bench.cx.snd_nxt = bench.cx.snd_una;
     bench.cx.snd_una += MSS;
@@ -33,7 +34,7 @@ fn phase(bench: &Bench<Reno>) -> &'static str {
     bench.cc.status().phase
 }
 
-/// One whole round of the watch with `rtt`: it takes the ACKs of a window, of which the last ends the round.
+/// Runs one whole round of the watch, one ACK per element of `rtts`; returns the growth.
 fn watch_round(watch: &mut HyStartPlusPlus, cx: &mut Context, window: &mut Window, rtts: &[Duration]) -> u64 {
     let before = window.cwnd();
     cx.snd_nxt = cx.snd_una + 2 * rtts.len() as u64 * MSS;
@@ -43,7 +44,7 @@ fn watch_round(watch: &mut HyStartPlusPlus, cx: &mut Context, window: &mut Windo
         let grant = watch.on_ack(cx, &ack, window);
         window.on_watched_ack(cx, &ack, grant);
     }
-    // The round ends with what was sent when it began.
+    // Ends the round here; the next one is as long.
     watch.window_end = cx.snd_una + rtts.len() as u64 * MSS;
     watch.last_round = watch.this_round.take().or(watch.last_round);
     watch.samples = 0;
@@ -59,7 +60,7 @@ fn watched(segments: u64) -> (HyStartPlusPlus, Context, Window) {
     (watch, cx, window)
 }
 
-/// HS-1: an eighth of the last round's least RTT, 4 ms at the least and 16 at the most.
+/// HS-1: the RTT must grow by an eighth of the last round's minimum, at least 4 ms and at most 16 ms.
 #[test]
 fn hs_1_by_how_much_the_delay_must_grow() {
     for (last, threshold) in [(20, 4), (40, 5), (200, 16)] {
@@ -76,7 +77,7 @@ fn hs_1_by_how_much_the_delay_must_grow() {
     assert!(!watch.is_conservative(), "seven samples may be chance");
 }
 
-/// HS-2: a quarter of slow start's growth.
+/// HS-2: Conservative Slow Start grows by a quarter of slow start's growth.
 #[test]
 fn hs_2_conservative_growth() {
     let (mut watch, mut cx, mut window) = watched(100);
@@ -84,12 +85,14 @@ fn hs_2_conservative_growth() {
     assert_eq!(watch_round(&mut watch, &mut cx, &mut window, &[ms(60); 100]), 25);
 }
 
-/// HS-3: five rounds of it, the one in which it began counted, then congestion avoidance from there.
+/// HS-3: after five rounds, including the one in which it began, congestion avoidance follows at the
+/// current window.
 #[test]
 fn hs_3_five_rounds() {
     let mut bench = at(16);
     begin(&mut bench);
-    // Each round's end was set at the start of the round before, so one more passes until the watch sees it.
+    // Each round's end was set at the start of the previous round, so the watch sees a change one round
+    // later.
     for rtt in [ms(40), ms(40), ms(60), ms(60)] {
         let acks = bench.cwnd();
         round(&mut bench, acks, rtt);
@@ -108,7 +111,7 @@ fn hs_3_five_rounds() {
     assert!(factor > 1.25 && factor <= 1.25_f64.powi(5), "{factor}");
 }
 
-/// HS-4: jitter in one round: slow start goes on.
+/// HS-4: after jitter in one round, slow start continues.
 #[test]
 fn hs_4_jitter() {
     let mut bench = at(16);
@@ -125,7 +128,7 @@ fn hs_4_jitter() {
     assert_eq!(round(&mut bench, before, ms(41)), before, "and doubles");
 }
 
-/// Section 4.2: eight segments an ACK unless the host paces.
+/// RFC 9406 section 4.2: the window grows by at most eight segments per ACK unless the host paces.
 #[test]
 fn an_unpaced_window_grows_by_eight_segments_an_ack() {
     for (paced, growth) in [(false, 8), (true, 40)] {
@@ -136,7 +139,7 @@ fn an_unpaced_window_grows_by_eight_segments_an_ack() {
     }
 }
 
-/// Section 4.3: only the first slow start is watched, and a loss ends it.
+/// RFC 9406 section 4.3: only the first slow start is watched, and a loss ends the watch.
 #[test]
 fn only_the_first_slow_start() {
     let mut bench = at(100);
