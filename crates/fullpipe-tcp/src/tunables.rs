@@ -1,42 +1,44 @@
-//! Where stacks differ and none is wrong: numbers and rules that are settings of a connection, not of its congestion control.
+//! Settings in which correct stacks differ, other than those of congestion control.
 
 use fullpipe_units::Duration;
 
-/// A stack's choices; the kernel's unless asked for others ([0002](../../../docs/decisions/0002-kernel-profile-first.md)).
+/// Settings of a stack; Linux's by default ([0002](../../../docs/decisions/0002-kernel-profile-first.md)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunables {
-    /// How the retransmission timeout follows from RTT and its variation.
+    /// Rule that derives the retransmission timeout from the RTT and its variation.
     pub rto: RtoRule,
-    /// A retransmission lost in fast recovery is congestion anew and reduces the window again, at most once a round trip (RFC 5681
-    /// section 4.3). In Linux it is that only in the repair after a timeout.
+    /// Whether a retransmission lost in fast recovery counts as new congestion and reduces the window
+    /// again, at most once per round trip (RFC 5681 section 4.3). Linux does so only in the repair after a
+    /// timeout.
     pub lost_retransmission_reduces: bool,
 }
 
-/// The retransmission timeout without back-off.
+/// Rule for the retransmission timeout without back-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RtoRule {
-    /// `SRTT + max(floor, 4 RTTVAR)`, the variation taken once a round trip, and slower when the RTT falls: Linux.
+    /// Linux's rule: `SRTT + max(floor, 4 RTTVAR)`. The variation decays once per round trip, and follows a
+    /// falling RTT more slowly.
     Slack {
-        /// Smallest `4 RTTVAR` that enters (`net.ipv4.tcp_rto_min_us`).
+        /// Smallest value of `4 RTTVAR` (`net.ipv4.tcp_rto_min_us`).
         floor: Duration,
     },
-    /// `max(floor, SRTT + max(granularity, 4 RTTVAR))` from every sample (RFC 6298 section 2).
+    /// RFC 6298 section 2: `max(floor, SRTT + max(granularity, 4 RTTVAR))`, updated with every sample.
     Rfc6298 {
-        /// Smallest timeout; the RFC wants one second (2.4).
+        /// Smallest timeout; RFC 6298 section 2.4 requires one second.
         floor: Duration,
-        /// The clock's tick (`G`).
+        /// Tick of the clock (`G`).
         granularity: Duration,
     },
 }
 
 impl Tunables {
-    /// Linux 6.18.
+    /// Settings of Linux 6.18.
     pub const LINUX: Self = Self {
         rto: RtoRule::Slack { floor: Duration::from_millis(200) },
         lost_retransmission_reduces: false,
     };
 
-    /// The latest RFCs.
+    /// Settings of the latest RFCs.
     pub const RFC: Self = Self {
         rto: RtoRule::Rfc6298 { floor: Duration::from_secs(1), granularity: Duration::from_millis(1) },
         lost_retransmission_reduces: true,

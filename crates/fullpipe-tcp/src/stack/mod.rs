@@ -1,7 +1,7 @@
-//! Many connections behind some addresses: packets in, packets out, still without I/O.
+//! Many connections behind the addresses of a host: packets in, packets out, without I/O.
 //!
 //! ```text
-//!   handle_packet ─► parse ─► connection by its two sockets ─► payload into its ring ─► events
+//!   handle_packet ─► parse ─► connection of its two sockets ─► payload into its ring ─► events
 //!                               │ none                                                    │
 //!                               ├─► listener: half-open connection, or a SYN cookie       ▼
 //!                               └─► reset                               read, write, shutdown, accept
@@ -9,22 +9,23 @@
 //!   poll_packet  ◄─ headers, checksum, payload ◄─ cut ◄─ connections that are ready ◄─────┘
 //! ```
 //!
-//! A connection knows offsets; the bytes lie in two [`stream`] rings beside it. The driver moves packets, keeps the clock, and
+//! A connection handles offsets only; its bytes are in two [`stream`] rings of the stack. The driver moves
+//! packets, keeps the clock, and
 //!
-//! 1. calls `handle_packet` when one arrives, `handle_timeout` when `poll_timeout` is due, and `read` or `write` when
-//!    an event says that it can,
-//! 2. and after any of them `poll_packet` until it yields nothing.
+//! 1. calls `handle_packet` when a packet arrives, `handle_timeout` when `poll_timeout` is due, and `read`
+//! or `write` when an event reports that they can proceed,
+//! 2. and after any of them calls `poll_packet` until it returns `None`.
 //!
-//! ## What a stranger can make it keep
+//! ## Limits on state that unauthenticated peers can create
 //!
-//! | what | at most |
+//! | state | limit |
 //! |---|---|
-//! | connections, of any state | [`StackConfig::max_connections`] |
-//! | half-open connections of a listener; established ones that nobody has accepted | its backlog, each |
-//! | answers without a connection (resets, cookies) that wait to be sent | [`MOST_REPLIES`] |
-//! | payload received of a connection | the window offered, which its receive buffer bounds |
-//! | payload written of a connection | its send buffer and 64 KiB |
-//! | events that wait to be told | one of each kind for a connection |
+//! | connections in any state | [`StackConfig::max_connections`] |
+//! | half-open connections of a listener; established ones not yet accepted | its backlog, each |
+//! | queued answers that belong to no connection (resets, cookies) | [`MOST_REPLIES`] |
+//! | received payload of a connection | the advertised window, which its receive buffer bounds |
+//! | written payload of a connection | its send buffer and 64 KiB |
+//! | queued events | one of each kind per connection |
 
 mod cookie;
 mod icmp;
@@ -51,52 +52,54 @@ use output::{Cutting, Reply};
 use siphash::Key;
 use stream::Ring;
 
-/// Answers without a connection that wait to be sent; further ones are not given.
+/// Largest number of queued answers that belong to no connection; further answers are dropped.
 pub const MOST_REPLIES: usize = 256;
-/// Room in a send ring beyond the send buffer: an skb that has been begun is filled whatever the buffer allows.
+/// Room in a send ring beyond the send buffer, in bytes: the kernel fills an skb that it has begun even if
+/// the send buffer is full.
 const BEGUN: u64 = 64 << 10;
 
-/// Both ends of a connection.
+/// Local and remote socket of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FourTuple {
-    /// Ours.
+    /// Socket of this stack.
     pub local: SocketAddr,
-    /// The peer's.
+    /// Socket of the peer.
     pub remote: SocketAddr,
 }
 
-/// A connection of a stack. It stays another's name when the connection has gone.
+/// Identifier of a connection of a stack. After the connection has gone, it never refers to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnId {
     slot: u32,
     generation: u32,
 }
 
-/// What a stack is told before it begins.
+/// Configuration of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackConfig {
-    /// Secret of initial sequence numbers and SYN cookies: random wherever strangers can reach it.
+    /// Secret for initial sequence numbers and SYN cookies; must be random wherever unauthenticated peers
+    /// can reach the stack.
     pub key: Key,
-    /// How fast initial sequence numbers grow.
+    /// Speed at which initial sequence numbers grow.
     pub isn_clock: IsnClock,
-    /// Most connections at a time, those that are ending included.
+    /// Largest number of connections at a time, including those that are closing.
     pub max_connections: usize,
-    /// In what packets transmissions leave.
+    /// Packetization of transmissions.
     pub cut: Cut,
 }
 
-/// Why a connection was not begun.
+/// Reason why a connection or listener could not be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// The local address is none of the stack's.
+    /// The local address does not belong to the stack.
     NotOurs,
-    /// There is a connection between the two sockets, or a listener on the local one.
+    /// A connection between the two sockets, or a listener on the local socket, exists.
     InUse,
-    /// There are as many connections as there may be.
+    /// The number of connections has reached its limit.
     TooMany,
-    /// One address is IPv4 and the other IPv6.
+    /// One address is IPv4 and the other is IPv6.
     MixedVersions,
-    /// The remote address is that of no one host (MUST-46).
+    /// The remote address is not that of a single host (RFC 9293 MUST-46).
     NotOneHost,
 }
 
@@ -114,43 +117,44 @@ impl core::fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// What a stack has counted.
+/// Counters of a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that reached a connection or a listener.
+    /// TCP packets for an address of the stack, from an address that can be answered.
     pub packets_in: u64,
-    /// Packets that were sent.
+    /// Packets sent.
     pub packets_out: u64,
-    /// What was neither TCP nor ICMP, or had a wrong checksum.
+    /// Packets that were malformed, had a wrong checksum, or were neither TCP nor ICMP.
     pub refused: u64,
-    /// Packets for others, from an address that cannot be answered, and ICMP messages that are not believed.
+    /// Packets for other addresses or from an address that cannot be answered, and ICMP messages that were
+    /// not accepted.
     pub ignored: u64,
-    /// ICMP messages that were believed.
+    /// ICMP messages that a connection accepted.
     pub complaints: u64,
-    /// Resets for packets of no connection.
+    /// Resets sent for packets that belong to no connection.
     pub resets: u64,
     /// SYN cookies sent.
     pub cookies_sent: u64,
-    /// Connections that a cookie brought back.
+    /// Connections created from a returned cookie.
     pub cookies_accepted: u64,
-    /// ACKs that answered none of our cookies.
+    /// ACKs whose cookie was invalid.
     pub cookies_refused: u64,
-    /// SYNs and final ACKs dropped because nobody accepts connections.
+    /// SYNs and final ACKs dropped because the accept queue was full.
     pub accept_overflows: u64,
-    /// Answers that were not given because too many waited.
+    /// Answers dropped because too many were queued.
     pub replies_dropped: u64,
 }
 
-/// How a connection came to be, and whose it is.
+/// Owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// An application holds it.
+    /// The application.
     Application,
-    /// Half-open, of the listener on this address.
+    /// The listener on this address; the connection is half-open.
     HalfOpen(SocketAddr),
-    /// Established; waits there to be accepted.
+    /// The accept queue of a listener; the connection is established.
     Waiting,
-    /// The application has let go of it.
+    /// No owner: the application has released the connection.
     Nobody,
 }
 
@@ -162,19 +166,20 @@ struct Entry {
     owner: Owner,
     sending: Ring,
     receiving: Ring,
-    /// The time under which it stands in the timers; never later than what it waits for.
+    /// Time under which the entry is in the timers; never later than the connection's own timeout.
     armed: Instant,
-    /// It stands in the queue of those that may have something to send.
+    /// Whether the entry is in the queue of connections that may have something to send.
     ready: bool,
-    /// Events that are queued or kept: a bit each.
+    /// Kinds of events that are queued or held back, one bit each.
     told: u16,
-    /// Events that wait for an owner, one of each kind.
+    /// Events held back until the connection is accepted, one of each kind.
     kept: Vec<Event>,
-    /// Nothing of it needs to be kept once a last reset has left and its application has let go of it.
+    /// Whether the connection has ended. The entry is removed once its last reset has left and the
+    /// application has released it.
     over: bool,
 }
 
-/// Connections, listeners and their packets.
+/// Connections and listeners of a host, and their packets.
 #[derive(Debug)]
 pub struct Stack {
     config: StackConfig,
@@ -192,7 +197,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Without addresses and connections.
+    /// Returns a stack without addresses and connections.
     pub fn new(config: StackConfig) -> Self {
         Self {
             config,
@@ -210,16 +215,16 @@ impl Stack {
         }
     }
 
-    /// Packets to `address` are for this stack.
+    /// Adds `address` to the addresses of this stack.
     pub fn add_address(&mut self, address: IpAddr) {
         self.addresses.insert(address);
     }
 
-    /// Accepts connections on `local`, an address of the stack, as `config` says: at most `backlog` half-open ones, and as many that
-    /// nobody has accepted yet.
+    /// Accepts connections on `local`, an address of the stack, with `config`. At most `backlog`
+    /// connections are half-open, and at most `backlog` more wait to be accepted.
     ///
     /// # Errors
-    /// When it is not the stack's, or has a listener.
+    /// Fails if `local` is not an address of the stack, or already has a listener.
     pub fn listen(&mut self, local: SocketAddr, config: Config, backlog: usize) -> Result<(), ConnectError> {
         if !self.addresses.contains(&local.ip()) {
             return Err(ConnectError::NotOurs);
@@ -231,10 +236,10 @@ impl Stack {
         Ok(())
     }
 
-    /// Begins to connect; [`Event::Connected`] or [`Event::Aborted`] tells how it went.
+    /// Begins to connect; [`Event::Connected`] or [`Event::Aborted`] reports the outcome.
     ///
     /// # Errors
-    /// When the sockets cannot be used so.
+    /// Fails if the sockets cannot be used; see [`ConnectError`].
     pub fn connect(
         &mut self,
         now: Instant,
@@ -264,29 +269,29 @@ impl Stack {
         Ok(self.id(slot))
     }
 
-    /// The next connection that has been established on `local`; its events follow.
+    /// Returns the next connection established on `local`; its events follow.
     pub fn accept(&mut self, local: SocketAddr) -> Option<ConnId> {
         let id = self.listeners.get_mut(&local)?.waiting.pop_front()?;
         let Self { slots, events, .. } = self;
         let entry = slots[id.slot as usize].1.as_mut()?;
         entry.owner = Owner::Application;
-        // What happened in the meantime.
+        // Events of the time before it was accepted.
         events.extend(entry.kept.drain(..).map(|event| (id, event)));
         Some(id)
     }
 
-    /// The connection itself, to look at.
+    /// Returns the connection, read-only.
     pub fn connection(&self, id: ConnId) -> Option<&Connection> {
         self.entry(id).map(|entry| &entry.connection)
     }
 
-    /// Its two sockets.
+    /// Returns the two sockets of the connection.
     pub fn tuple(&self, id: ConnId) -> Option<FourTuple> {
         self.entry(id).map(|entry| entry.tuple)
     }
 
-    /// Writes as much of `data` as the send buffer takes; returns how much. When it took less, [`Event::Writable`] says
-    /// when to go on.
+    /// Writes as much of `data` as the send buffer takes, and returns the number of bytes taken. If it took
+    /// less than `data`, [`Event::Writable`] reports when there is room again.
     pub fn write(&mut self, id: ConnId, data: &[u8]) -> usize {
         let Some(entry) = self.entry_mut(id) else { return 0 };
         let most = (data.len() as u64).min(entry.sending.room());
@@ -300,7 +305,7 @@ impl Stack {
         taken
     }
 
-    /// Reads in-order bytes into `data`; returns how many there were. May open the window.
+    /// Reads in-order bytes into `data`, and returns their number; this may open the window.
     pub fn read(&mut self, now: Instant, id: ConnId, data: &mut [u8]) -> usize {
         let Some(entry) = self.entry_mut(id) else { return 0 };
         let from = entry.connection.read_offset();
@@ -313,7 +318,7 @@ impl Stack {
         self.took(now, id, len) as usize
     }
 
-    /// Reads up to `most` bytes and drops them; returns how many there were.
+    /// Discards up to `most` in-order bytes, and returns their number.
     pub fn discard(&mut self, now: Instant, id: ConnId, most: u64) -> u64 {
         self.took(now, id, most)
     }
@@ -326,7 +331,7 @@ impl Stack {
         taken
     }
 
-    /// Says that no more will be written; what was written is still sent.
+    /// Closes the sending direction; data already written is still sent.
     pub fn shutdown(&mut self, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.close();
@@ -334,8 +339,8 @@ impl Stack {
         }
     }
 
-    /// Lets go of a connection ([`Connection::detach`]): what was written is still sent, what still arrives is reset, and nothing
-    /// more is told of it.
+    /// Releases a connection ([`Connection::detach`]). Data already written is still sent, data that
+    /// arrives is answered with a reset, and no further event is reported.
     pub fn release(&mut self, now: Instant, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.detach(now);
@@ -344,7 +349,7 @@ impl Stack {
         }
     }
 
-    /// Resets a connection and lets go of it.
+    /// Resets a connection and releases it.
     pub fn abort(&mut self, now: Instant, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.abort(now);
@@ -353,7 +358,7 @@ impl Stack {
         }
     }
 
-    /// What happened next, and to whom.
+    /// Returns the next event and its connection.
     pub fn poll_event(&mut self) -> Option<(ConnId, Event)> {
         loop {
             let (id, event) = self.events.pop_front()?;
@@ -366,7 +371,7 @@ impl Stack {
         }
     }
 
-    /// Takes a packet, IP header first.
+    /// Handles a packet that begins with its IP header.
     pub fn handle_packet(&mut self, now: Instant, bytes: &[u8], checksums: Checksums) {
         let packet = match Packet::parse(bytes, checksums) {
             Ok(packet) => packet,
@@ -395,12 +400,12 @@ impl Stack {
             && completes(segment)
             && listeners.get(&local).is_none_or(Listener::is_full)
         {
-            // SYN-6: the peer believes itself connected. What it sends goes unanswered until there is room; the
-            // SYN-ACK that is repeated meanwhile keeps it trying.
+            // SYN-6: the peer considers the connection established. Its segments get no answer until the
+            // accept queue has room; the SYN-ACK, which is retransmitted, keeps it trying.
             counters.accept_overflows += 1;
             return;
         }
-        // TW-3: a SYN that is surely new ends the wait, if there is somebody to take it.
+        // TW-3: a SYN that is certainly new ends TIME-WAIT, if a listener can take it.
         let least = entry.connection.time_wait().and_then(|wait| wait.reopened_by(segment));
         if let Some(least) = least
             && entry.owner == Owner::Nobody
@@ -417,7 +422,7 @@ impl Stack {
         self.touched(slot);
     }
 
-    /// Keeps a SYN; its connection begins no lower than `least`.
+    /// Creates a half-open connection for a SYN; its initial sequence number is at least `least`.
     fn half_open(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, least: Option<SeqNum>) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         listener.half_open += 1;
@@ -431,7 +436,7 @@ impl Stack {
         }
     }
 
-    /// A segment between two sockets that have no connection.
+    /// Handles a segment between two sockets that have no connection.
     fn without_connection(&mut self, now: Instant, tuple: FourTuple, segment: &Segment, payload: &[u8]) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else {
             self.reset(tuple, segment);
@@ -471,7 +476,7 @@ impl Stack {
         self.half_open(now, tuple, segment, None);
     }
 
-    /// Answers a SYN and keeps nothing of it.
+    /// Answers a SYN with a cookie and keeps no state.
     fn answer_with_cookie(&mut self, now: Instant, tuple: FourTuple, syn: &Segment) {
         let Some(listener) = self.listeners.get(&tuple.local) else { return };
         let syn = cookie::reduced(&tuple, syn);
@@ -487,7 +492,7 @@ impl Stack {
         self.reply(tuple, answer);
     }
 
-    /// A cookie came back: the connection is there as if its SYN had been kept.
+    /// Creates the connection of a returned cookie, as if the state of its SYN had been kept.
     fn resume(&mut self, now: Instant, tuple: FourTuple, syn: &Segment, answer: &Segment, payload: &[u8]) {
         let Some(listener) = self.listeners.get_mut(&tuple.local) else { return };
         let config = listener.config.clone();
@@ -501,12 +506,12 @@ impl Stack {
         self.deliver(now, slot, answer, payload);
     }
 
-    /// When `handle_timeout` is to be called; [`Instant::FAR_FUTURE`] for never.
+    /// Returns the time at which `handle_timeout` must be called; [`Instant::FAR_FUTURE`] for never.
     pub fn poll_timeout(&self) -> Instant {
         self.timers.first().map_or(Instant::FAR_FUTURE, |&(at, _)| at)
     }
 
-    /// Handles whatever is due at `now`.
+    /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(&(at, slot)) = self.timers.first() {
             if at > now {
@@ -522,17 +527,17 @@ impl Stack {
         }
     }
 
-    /// What has been counted.
+    /// Returns the counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Connections of any state.
+    /// Returns the number of connections in any state.
     pub fn connections(&self) -> usize {
         self.by_tuple.len()
     }
 
-    /// Follows what became of a connection: its owner, events, rings, the queue of those that send, and its end.
+    /// Updates the stack after a change of a connection: owner, events, rings, send queue and end.
     fn touched(&mut self, slot: u32) {
         let Self { slots, listeners, events, ready, .. } = self;
         let Some(entry) = slots[slot as usize].1.as_mut() else { return };
@@ -542,7 +547,8 @@ impl Stack {
         {
             match state {
                 State::SynReceived => {}
-                // A failed passive open goes back to listening: the listener never ceased to (MUST-11).
+                // A failed passive open returns to LISTEN: the listener has never left it (RFC 9293
+                // MUST-11).
                 State::Closed | State::Listen => {
                     listener.half_open -= 1;
                     entry.owner = Owner::Nobody;
@@ -579,11 +585,12 @@ impl Stack {
         }
     }
 
-    /// Puts a connection among the timers, no later than what it waits for.
+    /// Enters a connection in the timers, no later than its own timeout.
     fn arm(&mut self, slot: u32) {
         let Some(entry) = self.slots[slot as usize].1.as_mut() else { return };
         let due = entry.connection.poll_timeout();
-        // One that moves away is looked at when it would have been due: cheaper than moving it with each packet.
+        // A timer that moves to a later time is checked when it was first due: cheaper than moving it with
+        // each packet.
         if due < entry.armed {
             self.timers.remove(&(entry.armed, slot));
             entry.armed = due;
@@ -591,7 +598,7 @@ impl Stack {
         }
     }
 
-    /// `config` for a connection between these sockets.
+    /// Returns `config` with the IP version and the random seed of a connection between these sockets.
     fn sized(&self, config: Config, tuple: &FourTuple) -> Config {
         let ip = if tuple.local.is_ipv6() { IpVersion::V6 } else { IpVersion::V4 };
         let chance = isn::hash(self.config.key, tuple, isn::Purpose::Chance, 0);
@@ -604,7 +611,7 @@ impl Stack {
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
-            // As many as there may be connections.
+            // The number of slots is bounded by the number of connections.
             (self.slots.len() - 1) as u32
         });
         let (generation, place) = &mut self.slots[slot as usize];
@@ -663,12 +670,13 @@ impl Entry {
     }
 }
 
-/// An ACK that can complete a handshake.
+/// Returns whether a segment is an ACK that can complete a handshake.
 fn completes(segment: &Segment) -> bool {
     segment.flags.has(Flags::ACK) && !segment.flags.has(Flags::SYN) && !segment.flags.has(Flags::RST)
 }
 
-/// RFC 9293 section 3.9.2.3 (MUST-57, MUST-63): nothing is answered that did not come from one host.
+/// Returns whether `from` is the address of a single host, as only such senders get an answer (RFC 9293
+/// section 3.9.2.3, MUST-57, MUST-63).
 fn can_be_answered(from: SocketAddr) -> bool {
     let broadcast = matches!(from.ip(), IpAddr::V4(address) if address.is_broadcast());
     !from.ip().is_unspecified() && !from.ip().is_multicast() && !broadcast && from.port() != 0

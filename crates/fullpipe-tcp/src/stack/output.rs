@@ -1,56 +1,57 @@
-//! What leaves: answers without a connection first, then each connection in turn, a transmission at a time.
+//! Output of a stack: answers that belong to no connection first, then the connections in turn, one
+//! transmission each.
 
 use super::{ConnId, FourTuple, MOST_REPLIES, Owner, Stack};
 use crate::tx::Transmit;
 use crate::wire::{Headers, Segment};
 use fullpipe_units::Instant;
 
-/// In what packets transmissions leave.
+/// Packetization of transmissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Each segment is a packet with its checksum: what a wire takes.
+    /// One packet per segment, with its checksum, as a wire carries it.
     Segments,
-    /// A packet has several segments, which somebody else cuts and gives checksums to: a device with segmentation
-    /// offload.
+    /// Packets of several segments, for a device with segmentation offload that cuts them and computes the
+    /// checksums.
     SuperPackets,
 }
 
-/// Most payload of a super-packet: with its headers it is shorter than 64 KiB.
+/// Largest payload of a super-packet, in bytes: with its headers it is shorter than 64 KiB.
 const MOST_PAYLOAD: u64 = 65_400;
 
-/// A packet to be sent: headers, and the payload in the two parts in which it lies.
+/// Packet to be sent: its headers, and its payload in two parts as stored in the ring.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    /// Headers. In a super-packet's the checksum is left to whoever cuts it.
+    /// Headers; the device that cuts a super-packet computes its checksum.
     pub headers: Headers,
-    /// Payload.
+    /// Payload in order, in two parts.
     pub payload: [&'a [u8]; 2],
-    /// Payload bytes of each segment but the last, if there is more than one.
+    /// Payload bytes of each segment but the last; `None` if there is only one segment.
     pub gso_size: Option<u16>,
 }
 
 impl Outgoing<'_> {
-    /// Bytes of headers and payload.
+    /// Returns the bytes of headers and payload.
     pub fn len(&self) -> usize {
         self.headers.as_bytes().len() + self.payload[0].len() + self.payload[1].len()
     }
 
-    /// Never: there is a header.
+    /// Returns false, as every packet has headers.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A transmission of which the rest is still to be sent.
+/// Transmission of which some packets are still to be sent.
 #[derive(Clone, Debug)]
 pub(super) struct Cutting {
     id: ConnId,
     transmit: Transmit,
-    /// Of its first byte of payload.
+    /// Stream offset of its first byte of payload.
     offset: u64,
 }
 
-/// An answer without a connection.
+/// Answer that belongs to no connection.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     tuple: FourTuple,
@@ -58,7 +59,7 @@ pub(super) struct Reply {
 }
 
 impl Stack {
-    /// The next packet, or `None` when nothing may be sent now.
+    /// Returns the next packet, or `None` when nothing may be sent now.
     pub fn poll_packet(&mut self, now: Instant) -> Option<Outgoing<'_>> {
         if let Some(Reply { tuple, segment }) = self.replies.pop_front() {
             self.counters.packets_out += 1;
@@ -89,7 +90,7 @@ impl Stack {
         }
     }
 
-    /// Cuts the next packet off the transmission in hand.
+    /// Cuts the next packet off the current transmission.
     fn next_packet(&mut self) -> Option<Outgoing<'_>> {
         let Cutting { id, mut transmit, offset } = self.cutting.take()?;
         let cut = self.config.cut;
@@ -124,7 +125,7 @@ impl Stack {
         self.replies.push_back(Reply { tuple, segment });
     }
 
-    /// Answers what belongs to no connection (RFC 9293 section 3.10.7.1).
+    /// Queues a reset for a segment that belongs to no connection (RFC 9293 section 3.10.7.1).
     pub(super) fn reset(&mut self, tuple: FourTuple, segment: &Segment) {
         let Some(answer) = crate::conn::reset_for(segment) else { return };
         self.counters.resets += 1;

@@ -1,32 +1,32 @@
-//! SipHash-2-4: a keyed hash that nobody without the key can predict (Aumasson, Bernstein: "SipHash: a fast short-input PRF",
-//! 2012).
+//! SipHash-2-4, a keyed hash that cannot be predicted without the key (Aumasson, Bernstein: "SipHash: a
+//! fast short-input PRF", 2012).
 //!
 //! ```text
 //!   v = key ^ "somepseudorandomlygeneratedbytes"
-//!   each 8 octets m:  v3 ^= m, 2 rounds, v0 ^= m      the last word carries the length in its top octet
+//!   each 8 octets m:  v3 ^= m, 2 rounds, v0 ^= m      the last word has the length in its top octet
 //!   v2 ^= 0xff, 4 rounds, v0 ^ v1 ^ v2 ^ v3
 //! ```
 
-/// A secret of 128 bits.
+/// Secret key of 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Key([u64; 2]);
 
 impl core::fmt::Debug for Key {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        // A secret that is printed is none.
+        // A printed key would no longer be secret.
         f.write_str("Key(..)")
     }
 }
 
 impl Key {
-    /// From 16 octets, little-endian as in the paper.
+    /// Returns the key made of 16 octets, little-endian as in the paper.
     pub const fn new(octets: [u8; 16]) -> Self {
         let all = u128::from_le_bytes(octets);
-        // Truncation is the split.
+        // The truncation splits the 128 bits in two.
         Self([all as u64, (all >> 64) as u64])
     }
 
-    /// The hash of `message`.
+    /// Returns the hash of `message`.
     pub fn hash(self, message: &[u8]) -> u64 {
         let [k0, k1] = self.0;
         let mut v = [
@@ -41,7 +41,7 @@ impl Key {
         }
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        // The length modulo 256.
+        // Length modulo 256.
         last[7] = message.len() as u8;
         compress(&mut v, u64::from_le_bytes(last));
         v[2] ^= 0xff;
@@ -76,8 +76,8 @@ fn round(v: &mut [u64; 4]) {
 mod tests {
     use super::*;
 
-    /// The example of the paper's appendix A, and the first of the vectors published with its reference code: key 00 01 .. 0f,
-    /// message 00 01 .. of the length that stands there.
+    /// Hashes match the example of the paper's appendix A, and the first vectors published with its
+    /// reference code: key 00 01 .. 0f, message 00 01 .. of the given length.
     #[test]
     fn published_vectors() {
         let key = Key::new(core::array::from_fn(|i| i as u8));

@@ -1,17 +1,17 @@
-//! Payload by its offset in the stream: the bytes of which a connection knows only where they are.
+//! Storage of payload by its offset in the stream; connections handle only the offsets.
 //!
 //! ```text
-//!   sending     base = snd_una                     receiving    base = what the application reads next
-//!               end  = written                                  end  = highest octet that arrived
+//!   sending     base = snd_una                     receiving    base = next offset to read
+//!               end  = write offset                                  end  = highest octet that arrived
 //! ```
 //!
-//! A ring of a power of two of bytes; it doubles when its range outgrows it and never exceeds `limit`, which is what the
-//! connection's buffer or window bounds the range to.
+//! The ring's size is a power of two. It doubles when its range outgrows it. The range never exceeds
+//! `limit`, which the connection's buffer or window sets.
 
-/// What a ring begins with.
+/// Smallest size of a ring that holds data, in bytes.
 const LEAST: usize = 4 << 10;
 
-/// Bytes at offsets `base..end`, of which some may not have been written yet.
+/// Ring of the bytes at offsets `base..end`, of which some may not have been written yet.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     bytes: Vec<u8>,
@@ -21,32 +21,32 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// For ranges of at most `limit` bytes.
+    /// Returns a ring for ranges of at most `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self { bytes: Vec::new(), base: 0, end: 0, limit }
     }
 
-    /// Lowest offset that is kept.
+    /// Returns the lowest offset that is stored.
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Offset behind the highest byte.
+    /// Returns the offset after the highest byte.
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Bytes that may still be appended.
+    /// Returns the number of bytes that may still be appended.
     pub fn room(&self) -> u64 {
         self.limit - (self.end - self.base)
     }
 
-    /// Memory it takes, in bytes: at most twice the limit.
+    /// Returns the memory of the ring in bytes: at most twice the limit, or 4 KiB if that is more.
     pub fn memory(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Writes at `offset`. What lies below the base or beyond the limit is left out.
+    /// Writes `data` at `offset`. Bytes below the base or beyond the limit are skipped.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let from = offset.max(self.base);
         let to = (offset + data.len() as u64).min(self.base + self.limit);
@@ -62,7 +62,7 @@ impl Ring {
         self.end = self.end.max(to);
     }
 
-    /// The bytes from `offset` on, at most `len`, in the two parts in which they lie.
+    /// Returns the bytes from `offset` on, at most `len`, in the two parts in which they are stored.
     pub fn read(&self, offset: u64, len: u64) -> [&[u8]; 2] {
         let from = offset.clamp(self.base, self.end);
         let len = (offset.saturating_add(len).min(self.end)).saturating_sub(from) as usize;
@@ -74,13 +74,13 @@ impl Ring {
         [&self.bytes[at..at + first], &self.bytes[..len - first]]
     }
 
-    /// Forgets what lies below `base`.
+    /// Discards the bytes below `base`.
     pub fn advance(&mut self, base: u64) {
         self.base = self.base.max(base);
         self.end = self.end.max(self.base);
     }
 
-    /// Forgets everything, and its memory.
+    /// Discards all bytes and frees the memory.
     pub fn release(&mut self) {
         *self = Self { bytes: Vec::new(), base: self.end, ..*self };
     }
@@ -103,9 +103,9 @@ impl Ring {
         self.bytes = larger;
     }
 
-    /// Where `offset` lies; there are bytes.
+    /// Returns the index of `offset`; the ring must not be empty.
     fn index(&self, offset: u64) -> usize {
-        // A mask takes the lower bits whatever the width.
+        // The mask keeps the lower bits, so truncation to `usize` is harmless.
         offset as usize & (self.bytes.len() - 1)
     }
 }
@@ -116,7 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// Against a plain vector that is never cut: writes at any offset, reads, growth and wrap.
+    /// The ring agrees with a plain vector that is never cut, through writes at any offset, reads, growth
+    /// and wrap.
     #[test]
     fn a_ring_keeps_what_lies_in_its_range() {
         let limit = 20_000;

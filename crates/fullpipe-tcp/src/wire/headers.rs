@@ -1,5 +1,5 @@
-//! A segment's headers as bytes: IPv4 (RFC 791) or IPv6 (RFC 8200) and TCP (RFC 9293), options in the order in which
-//! Linux writes them.
+//! Encoding of a segment's headers: IPv4 (RFC 791) or IPv6 (RFC 8200) and TCP (RFC 9293), with the options
+//! in Linux's order.
 //!
 //! ```text
 //!   SYN      MSS | SACK permitted, timestamps | NOP, window scale
@@ -13,32 +13,32 @@ use super::options::{MSS, NOP, SACK, SACK_PERMITTED, TIMESTAMPS, WINDOW_SCALE};
 use super::packet::{IPV4_HEADER, IPV6_HEADER, TCP};
 use super::{Flags, Segment};
 
-/// The data offset has four bits, which count words.
+/// Largest TCP header in octets: the data offset has four bits and counts 32-bit words.
 const MOST_TCP: usize = 60;
 const MOST: usize = IPV6_HEADER + MOST_TCP;
-/// Where a TCP header has its checksum.
+/// Offset of the checksum in a TCP header.
 const CHECKSUM: usize = 16;
 
 const VERSION_4_AND_LENGTH: u8 = 0x45;
 const VERSION_6: u8 = 0x60;
 const DONT_FRAGMENT: u8 = 0x40;
 const HOPS: u8 = IpChoices::DEFAULT.hop_limit;
-/// Where an IPv4 header has its time to live and its checksum, and an IPv6 header its hop limit.
+/// Offsets of the time to live and the checksum in an IPv4 header, and of the hop limit in an IPv6 header.
 const TIME_TO_LIVE: usize = 8;
 const IPV4_CHECKSUM: usize = 10;
 const HOP_LIMIT: usize = 7;
 
-/// What an application chooses of the IP header (RFC 9293 section 3.9.2).
+/// Fields of the IP header that the application chooses (RFC 9293 section 3.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IpChoices {
-    /// Time to live, or hop limit: 1 to 255.
+    /// Time to live (IPv4) or hop limit (IPv6): 1 to 255.
     pub hop_limit: u8,
-    /// How the network shall treat the packet (RFC 2474).
+    /// Treatment by the network (RFC 2474).
     pub dscp: Dscp,
 }
 
 impl IpChoices {
-    /// Those of Linux: 64 hops, no class.
+    /// Linux's defaults: 64 hops, best effort.
     pub const DEFAULT: Self = Self { hop_limit: 64, dscp: Dscp::DEFAULT };
 }
 
@@ -56,31 +56,31 @@ impl Dscp {
     /// Best effort.
     pub const DEFAULT: Self = Self(0);
 
-    /// `None` beyond 63.
+    /// Returns the code point; `None` above 63.
     pub const fn new(code_point: u8) -> Option<Self> {
         if code_point < 64 { Some(Self(code_point)) } else { None }
     }
 
-    /// The code point.
+    /// Returns the code point as a number.
     pub const fn get(self) -> u8 {
         self.0
     }
 }
 
-/// IP and TCP header of one segment.
+/// IP and TCP headers of one segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Headers {
     bytes: [u8; MOST],
     len: usize,
-    /// Where TCP begins.
+    /// Offset of the TCP header.
     tcp: usize,
 }
 
 impl Headers {
-    /// The headers of `segment` on its way between two sockets.
+    /// Returns the headers of `segment` from one IPv4 socket to another.
     ///
-    /// Both checksums are right for a payload of zeros. The identification is zero, which a packet that must not be
-    /// fragmented may have (RFC 6864). SACK blocks for which the options have no room are left out.
+    /// Both checksums are correct for a payload of zeros. The identification is zero, which RFC 6864 allows
+    /// for a packet that must not be fragmented. SACK blocks that do not fit the options are dropped.
     pub fn of(segment: &Segment, from: SocketAddrV4, to: SocketAddrV4) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV4_HEADER };
         let ecn = segment.ecn.bits();
@@ -96,10 +96,11 @@ impl Headers {
         headers
     }
 
-    /// The same over IPv6, whose header has no checksum. The flow label is zero, and of the traffic class all but ECN.
+    /// Returns the headers of `segment` over IPv6, whose header has no checksum. The flow label is zero,
+    /// and so is the traffic class except for ECN.
     pub fn of_v6(segment: &Segment, from: SocketAddrV6, to: SocketAddrV6) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV6_HEADER };
-        // The traffic class, whose lowest bits are those of ECN, straddles the first two octets.
+        // The traffic class straddles the first two octets; its lowest bits are those of ECN.
         headers.put(&[VERSION_6, segment.ecn.bits() << 4, 0, 0, 0, 0, TCP, HOPS]);
         headers.put(&from.ip().octets());
         headers.put(&to.ip().octets());
@@ -110,7 +111,7 @@ impl Headers {
         headers
     }
 
-    /// The same over the version that the addresses have; `None` if they differ in it.
+    /// Returns the headers over the IP version of the addresses; `None` if their versions differ.
     pub fn between(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Option<Self> {
         match (from, to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => Some(Self::of(segment, from, to)),
@@ -119,7 +120,7 @@ impl Headers {
         }
     }
 
-    /// With what the application has chosen of the IP header.
+    /// Sets the fields of the IP header that the application chooses.
     pub fn choosing(mut self, choices: IpChoices) -> Self {
         if choices == IpChoices::DEFAULT {
             return self;
@@ -139,10 +140,11 @@ impl Headers {
         self
     }
 
-    /// Makes the checksum right for a payload that lies in two parts.
+    /// Completes the checksum for a payload that is stored in two parts.
     pub fn cover(&mut self, [first, second]: [&[u8]; 2]) {
         let behind = sum(second);
-        // Behind an odd number of octets the words of the second part lie across: RFC 1071 section 2 (B).
+        // After an odd number of octets the second part's words are shifted by one octet: RFC 1071 section
+        // 2 (B).
         let behind = if first.len() % 2 == 1 { u64::from(fold(behind).swap_bytes()) } else { behind };
         let field = self.tcp + CHECKSUM..self.tcp + CHECKSUM + 2;
         let zeros = u16::from_be_bytes([self.bytes[field.start], self.bytes[field.start + 1]]);
@@ -150,8 +152,8 @@ impl Headers {
         self.bytes[field].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// Leaves the checksum to whoever sends the packet on, as a kernel does to a network card: the field gets the sum of
-    /// the pseudo-header, not complemented.
+    /// Leaves the checksum to the sending device, as a kernel does for checksum offload: the field gets the
+    /// sum of the pseudo-header, not complemented.
     pub fn leave_checksum(&mut self) {
         let (ip, tcp) = self.bytes[..self.len].split_at_mut(self.tcp);
         let (addresses, length) = match ip.len() {
@@ -162,12 +164,12 @@ impl Headers {
         tcp[CHECKSUM..CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
     }
 
-    /// Where the TCP header begins.
+    /// Returns the offset of the TCP header.
     pub const fn tcp_at(&self) -> usize {
         self.tcp
     }
 
-    /// The bytes, IP header first.
+    /// Returns the bytes, IP header first.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -176,7 +178,7 @@ impl Headers {
         self.put(&from.to_be_bytes());
         self.put(&to.to_be_bytes());
         self.put(&segment.seq.0.to_be_bytes());
-        // Nothing is acknowledged by a first SYN, whatever the field says.
+        // A first SYN acknowledges nothing, whatever the field holds.
         let ack = if segment.flags.has(Flags::ACK) { segment.ack.0 } else { 0 };
         self.put(&ack.to_be_bytes());
         self.put(&[0, segment.flags.bits()]);
@@ -217,7 +219,8 @@ impl Headers {
         }
     }
 
-    /// Data offset and checksum, which are known last; `addresses` is the sum of both, `length` that of header and payload.
+    /// Fills in data offset and checksum, which are known last. `addresses` is the sum of both addresses,
+    /// `length` that of header and payload.
     fn tcp_checksum(&mut self, addresses: u64, length: usize) {
         let tcp = &mut self.bytes[self.tcp..self.len];
         tcp[12] = (tcp.len() as u8 / 4) << 4;

@@ -1,10 +1,11 @@
-//! What somebody on the way says of a segment: an ICMP error message (RFC 792, RFC 1191, RFC 4443).
+//! ICMP error messages about a segment (RFC 792, RFC 1191, RFC 4443).
 //!
 //! ```text
-//!   IP of whoever complains │ type, code, checksum, MTU │ IP of our packet │ the first octets of its TCP header: ports, sequence number
+//!   reporter's IP header │ type, code, checksum, MTU │ our IP header │ ports and sequence number of our segment
 //! ```
 //!
-//! Anybody can send one. What is believed of it is for the connection to decide, by the sequence number that is quoted (RFC 5927).
+//! Anyone can forge such a message. The connection decides whether to accept it, by the quoted sequence
+//! number (RFC 5927).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,41 +18,41 @@ use super::packet::{
 /// Protocol numbers of ICMP and ICMPv6.
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
-/// Type, code, checksum, and a word that depends on them.
+/// Octets of an ICMP header: type, code, checksum, and a word whose meaning depends on them.
 const HEADER: usize = 8;
-/// Octets of a TCP header that every message quotes: ports and sequence number.
+/// Octets of the TCP header that every message quotes: ports and sequence number.
 const QUOTED_TCP: usize = 8;
 
-/// What is said of a segment.
+/// Error that an ICMP message reports about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
-    /// It exceeds the MTU of the next link, in bytes with the IP header.
+    /// The segment exceeds the MTU of the next link, given in bytes with the IP header.
     TooBig(u64),
-    /// It cannot be delivered now: a soft error (RFC 9293 section 3.9.2.2).
+    /// The segment cannot be delivered now: a soft error (RFC 9293 section 3.9.2.2).
     Unreachable,
-    /// The host has nobody who would take it: a hard error.
+    /// No process at the destination takes the segment (port or protocol unreachable): a hard error.
     Refused,
 }
 
-/// An ICMP error message about a segment.
+/// ICMP error message about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpMessage {
-    /// The socket from which the segment was sent.
+    /// Socket that sent the segment.
     pub from: SocketAddr,
-    /// The one to which it was.
+    /// Socket to which the segment was sent.
     pub to: SocketAddr,
-    /// Its sequence number.
+    /// Sequence number of the segment.
     pub seq: SeqNum,
-    /// What is said of it.
+    /// Error that is reported.
     pub error: IcmpError,
 }
 
 impl IcmpMessage {
-    /// Reads a packet that begins with its IP header. `None` for messages that are no errors, quote no TCP, or are of a kind that
-    /// means nothing to TCP (source quench: RFC 9293 MUST-55).
+    /// Parses a packet that begins with its IP header. Returns `None` for a message that is not an error,
+    /// does not quote TCP, or has a type that TCP ignores (source quench: RFC 9293 MUST-55).
     ///
     /// # Errors
-    /// What is wrong with the packet; [`PacketError::Protocol`] if it is no ICMP.
+    /// Fails if the packet is malformed; with [`PacketError::Protocol`] if it is not ICMP.
     pub fn parse(bytes: &[u8], checksums: Checksums) -> Result<Option<Self>, PacketError> {
         let ip = ip(bytes, bytes.len(), checksums)?;
         let v6 = match ip.protocol {
@@ -63,7 +64,7 @@ impl IcmpMessage {
         if message.len() < HEADER {
             return Err(PacketError::Truncated);
         }
-        // ICMPv6 alone covers the addresses.
+        // Only ICMPv6 includes the addresses in its checksum.
         let pseudo = if v6 { ip.addresses + u64::from(ICMPV6) + message.len() as u64 } else { 0 };
         if checksums == Checksums::Verify && fold(pseudo + sum(message)) != u16::MAX {
             return Err(PacketError::IcmpChecksum);
@@ -95,13 +96,15 @@ fn complaint_v6(head: &[u8]) -> Option<IcmpError> {
     }
 }
 
-/// Routers older than RFC 1191 do not name their MTU: the largest usual one that is less than the packet's length (section 7.1).
+/// Returns the largest common MTU below the packet's length, for routers older than RFC 1191, which do not
+/// report their MTU (RFC 1191 section 7.1).
 fn plateau_below(length: u64) -> u64 {
     const PLATEAUS: [u64; 10] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296, 68];
     PLATEAUS.into_iter().find(|&mtu| mtu < length).unwrap_or(68)
 }
 
-/// Whose segment it is. The quoted packet need not be whole, and is trusted in nothing else.
+/// Identifies the segment of a quoted packet. The quotation may be cut off, and only its addresses, ports
+/// and sequence number are used.
 fn about(quoted: &[u8], v6: bool, error: IcmpError) -> Option<IcmpMessage> {
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = if v6 {
         let header = quoted.get(..IPV6_HEADER).filter(|header| header[0] >> 4 == 6)?;
@@ -111,7 +114,7 @@ fn about(quoted: &[u8], v6: bool, error: IcmpError) -> Option<IcmpMessage> {
     } else {
         let header = quoted.get(..IPV4_HEADER).filter(|header| header[0] >> 4 == 4)?;
         let length = usize::from(header[0] & 0xf) * 4;
-        // Of a fragment but the first there are no ports.
+        // Only the first fragment contains the ports.
         let whole =
             header[9] == TCP && length >= IPV4_HEADER && word(header, 6) & packet::FRAGMENT_OFFSET == 0;
         let address = |at| Ipv4Addr::from_bits(number(header, at));

@@ -1,4 +1,4 @@
-//! What segments say: sequence numbers and headers, as values and as bytes.
+//! Segments on the wire: sequence numbers and headers, as values and as bytes.
 
 pub mod checksum;
 mod headers;

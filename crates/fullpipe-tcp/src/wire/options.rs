@@ -1,4 +1,4 @@
-//! TCP options as they arrive (RFC 9293 section 3.1): the five that this engine knows; others are skipped by their length.
+//! Parser of TCP options (RFC 9293 section 3.1): this engine knows five and skips others by their length.
 //!
 //! ```text
 //!   kind 0              end of the list          kind 4, length 2       SACK permitted (RFC 2018)
@@ -7,8 +7,9 @@
 //!   kind 3, length 3    window scale (RFC 7323)  others                 kind, length, length - 2 octets
 //! ```
 //!
-//! A length that cannot be is refused, and with it the segment: whoever guesses where the next option begins reads a
-//! peer's payload of options as he likes (RFC 9293 MUST-7 asks only that it does no harm).
+//! An impossible length rejects the segment. If the parser guessed where the next option begins, an
+//! attacker could make it read option bodies as options (RFC 9293 MUST-7 requires only that such a length
+//! does no harm).
 
 use core::fmt;
 
@@ -27,27 +28,27 @@ const PREFIX: usize = 2;
 /// Octets of a SACK block.
 const BLOCK: usize = 8;
 
-/// What the options of one header say.
+/// Options of one TCP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Largest segment that the sender takes, in bytes.
+    /// Largest segment that the sender accepts, in bytes.
     pub mss: Option<u16>,
-    /// Shift of the sender's windows, as it stands there: 15 and more are not yet taken for 14.
+    /// Shift of the sender's windows, as in the header; values above 14 are not yet reduced to 14.
     pub window_scale: Option<u8>,
-    /// Selective acknowledgements are welcome.
+    /// Whether the sender accepts selective acknowledgements.
     pub sack_permitted: bool,
-    /// Timestamps.
+    /// Timestamps option.
     pub timestamps: Option<Timestamps>,
-    /// Selective acknowledgements.
+    /// SACK blocks.
     pub sack: SackBlocks,
 }
 
-/// An option whose length cannot be.
+/// Error for an option with an impossible length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionError {
-    /// Its kind.
+    /// Kind of the option.
     pub kind: u8,
-    /// The length that it claims; `None` when the options end before it.
+    /// Length field of the option; `None` when the options end before it.
     pub length: Option<u8>,
 }
 
@@ -63,10 +64,11 @@ impl fmt::Display for OptionError {
 impl std::error::Error for OptionError {}
 
 impl Options {
-    /// Reads the octets between a TCP header's first twenty and its payload. Of an option that comes twice the last counts.
+    /// Parses the octets between the fixed 20-octet TCP header and the payload. If an option occurs twice,
+    /// the last one counts.
     ///
     /// # Errors
-    /// A length below two, beyond the end, or other than the option's own.
+    /// Fails on a length below two, beyond the end, or different from the fixed length of the option.
     pub fn parse(mut bytes: &[u8]) -> Result<Self, OptionError> {
         let mut options = Self::default();
         while let Some((&kind, rest)) = bytes.split_first() {
@@ -87,7 +89,7 @@ impl Options {
         Ok(options)
     }
 
-    /// `None` if `body` does not have the length of its kind.
+    /// Records one option; returns `None` if `body` does not have the length of its kind.
     fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {
         match kind {
             MSS => self.mss = Some(u16::from_be_bytes(body.try_into().ok()?)),
@@ -99,7 +101,7 @@ impl Options {
                 self.sack = SackBlocks::default();
                 for block in blocks {
                     let (start, end) = halves(block);
-                    // Four fill the forty octets that a header has.
+                    // Four blocks are the most that 40 octets of options can hold.
                     self.sack.push(SeqNum(start), SeqNum(end)).then_some(())?;
                 }
                 (!self.sack.is_empty()).then_some(())?;
@@ -138,7 +140,8 @@ mod tests {
 
     #[test]
     fn unknown_ones_are_skipped_and_nothing_follows_the_end() {
-        // Fast open (34), an experiment (254) of the least length, then MSS; behind the end lies what is no option.
+        // Fast open (34), an experiment (254) of the smallest length, then MSS; the octets after the end
+        // are not options.
         let options = Options::parse(&[34, 4, 1, 2, 254, 2, 1, 2, 4, 2, 0, 0, 3, 99]);
         assert_eq!(options, Ok(Options { mss: Some(512), ..Options::default() }));
     }

@@ -1,14 +1,15 @@
-//! A packet as it arrives: IPv4 (RFC 791) or IPv6 (RFC 8200), then TCP (RFC 9293), as a segment between two sockets.
+//! Parser of an IPv4 (RFC 791) or IPv6 (RFC 8200) packet with TCP (RFC 9293), as a segment between two
+//! sockets.
 //!
 //! ```text
 //!   version 4: length, fragment, checksum ─┐
-//!                                          ├─► TCP: offset, checksum ─► options ─► Segment, where the payload lies
+//!                                          ├─► TCP: offset, checksum ─► options ─► Segment, range of the payload
 //!   version 6: length, next header chain ──┘
 //! ```
 //!
-//! Nothing is repaired and nothing guessed: what is cut off, is a fragment or has a wrong checksum is refused with the
-//! reason. Octets behind the packet's own length (an Ethernet frame's padding) are not looked at. The urgent pointer is
-//! not kept: the engine treats urgent data as any other.
+//! The parser repairs and guesses nothing: it refuses packets that are cut off, are fragments or have a
+//! wrong checksum, and gives the reason. It ignores octets after the packet's own length (an Ethernet
+//! frame's padding). It drops the urgent pointer, as the engine treats urgent data as any other.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,60 +24,61 @@ use super::{Flags, Segment, SeqNum, SynOptions};
 pub(super) const IPV4_HEADER: usize = 20;
 pub(super) const IPV6_HEADER: usize = 40;
 pub(super) const TCP_HEADER: usize = 20;
-/// Protocol number and next header of TCP.
+/// Protocol number (IPv4) and next header (IPv6) of TCP.
 pub(super) const TCP: u8 = 6;
 
-/// IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options. (RFC 8200 section 4.1;
-/// all have their length in the second octet, in units of eight beyond the first eight.)
+/// IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options (RFC 8200
+/// section 4.1). All have their length in the second octet, in units of eight octets beyond the first
+/// eight.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
-/// More fragments, or an offset.
+/// Bits of a fragment: more fragments, or an offset.
 const FRAGMENT_BITS: u16 = 0x3fff;
 pub(super) const FRAGMENT_OFFSET: u16 = 0x1fff;
 
-/// Whether checksums are compared with what they cover. What a host has still to send through a network card that fills
-/// them in has none.
+/// Whether checksums are verified. Packets captured on a sending host have none if its network card fills
+/// them in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// A wrong one is refused.
+    /// Refuses a packet with a wrong checksum.
     Verify,
-    /// Not looked at.
+    /// Ignores checksums.
     Skip,
 }
 
-/// One TCP packet.
+/// TCP packet, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The sending socket.
+    /// Sending socket.
     pub from: SocketAddr,
-    /// The receiving one.
+    /// Receiving socket.
     pub to: SocketAddr,
-    /// What the headers say.
+    /// Segment that the headers describe.
     pub segment: Segment,
-    /// Where the payload lies among the octets that were read.
+    /// Range of the payload within the octets parsed.
     pub payload: Range<usize>,
 }
 
-/// Why octets are no TCP packet that could be used.
+/// Reason why a packet cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketError {
-    /// Shorter than its headers or its own length say.
+    /// The packet is shorter than its headers or its length field require.
     Truncated,
-    /// Neither IPv4 nor IPv6, by the first four bits.
+    /// The IP version, in the first four bits, is neither 4 nor 6.
     Version(u8),
-    /// A header's length is less than a header has, or more than the packet.
+    /// The length of a header is below its minimum, or exceeds the packet.
     HeaderLength,
-    /// A part of a packet.
+    /// The packet is a fragment.
     Fragment,
-    /// Another protocol, or an IPv6 header that is not known.
+    /// The protocol is not the expected one, or the IPv6 header is unknown.
     Protocol(u8),
-    /// The checksum of the IPv4 header.
+    /// The checksum of the IPv4 header is wrong.
     IpChecksum,
-    /// The checksum of TCP header and payload.
+    /// The checksum of TCP header and payload is wrong.
     TcpChecksum,
-    /// The checksum of an ICMP message.
+    /// The checksum of an ICMP message is wrong.
     IcmpChecksum,
-    /// A TCP option.
+    /// A TCP option is malformed.
     Option(OptionError),
 }
 
@@ -98,19 +100,19 @@ impl fmt::Display for PacketError {
 
 impl std::error::Error for PacketError {}
 
-/// An IP header, as far as TCP needs it.
+/// Fields of an IP header that TCP needs.
 pub(super) struct Ip {
     pub(super) from: core::net::IpAddr,
     pub(super) to: core::net::IpAddr,
     pub(super) protocol: u8,
-    /// Where what it carries begins, and where the packet ends.
+    /// Range of the IP payload, up to the end of the packet.
     pub(super) payload: Range<usize>,
     /// Sum of the addresses, for the pseudo-header.
     pub(super) addresses: u64,
     ecn: Ecn,
 }
 
-/// The IP header of a packet of `len` octets, of which these are the first.
+/// Parses the IP header of a packet of `len` octets, of which `bytes` are the first.
 pub(super) fn ip(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Ip, PacketError> {
     match bytes.first().map(|first| first >> 4) {
         None => Err(PacketError::Truncated),
@@ -121,17 +123,17 @@ pub(super) fn ip(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Ip, P
 }
 
 impl Packet {
-    /// Reads one packet that begins with its IP header.
+    /// Parses one packet that begins with its IP header.
     ///
     /// # Errors
-    /// What is wrong with it, the outermost header first.
+    /// Returns the first fault, from the outermost header inwards.
     pub fn parse(bytes: &[u8], checksums: Checksums) -> Result<Self, PacketError> {
         Self::parse_of(bytes, bytes.len(), checksums)
     }
 
-    /// Reads one packet of `len` octets of which only the first are here, as captures keep them: all headers have to be. Its
-    /// checksums are not looked at. A super-segment that is too long for IPv4's length field says zero there
-    /// (Linux's BIG TCP); then `len` counts.
+    /// Parses a packet of `len` octets of which only the first are present, as in captures. All headers
+    /// must be present; checksums are ignored. In a super-segment that is too long for IPv4's length field,
+    /// that field is zero (Linux's BIG TCP); then `len` is the length.
     ///
     /// # Errors
     /// As [`Packet::parse`].
@@ -171,7 +173,7 @@ impl Packet {
 
 fn segment(tcp: &[u8], options: &Options, payload: usize) -> Segment {
     let flags = Flags::from_bits(tcp[13]);
-    // The three options of a handshake mean nothing elsewhere.
+    // MSS, window scale and SACK permitted have no meaning outside a SYN.
     let syn = flags.has(Flags::SYN).then(|| SynOptions {
         mss: options.mss.unwrap_or(0),
         window_scale: options.window_scale,
@@ -180,7 +182,7 @@ fn segment(tcp: &[u8], options: &Options, payload: usize) -> Segment {
     Segment {
         seq: SeqNum(number(tcp, 4)),
         ack: SeqNum(number(tcp, 8)),
-        // An IP packet's length has 16 bits.
+        // IP lengths have 16 bits; that of a BIG TCP packet is the caller's `len`.
         len: payload as u32,
         window: word(tcp, 14),
         flags,
@@ -191,7 +193,7 @@ fn segment(tcp: &[u8], options: &Options, payload: usize) -> Segment {
     }
 }
 
-/// The header of a packet of `len` octets.
+/// Parses the IPv4 header of a packet of `len` octets.
 fn ipv4(bytes: &[u8], len: usize, checksums: Checksums) -> Result<Ip, PacketError> {
     if bytes.len() < IPV4_HEADER {
         return Err(PacketError::Truncated);
@@ -238,7 +240,8 @@ fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
     Ok(Ip { from: address(8), to: address(24), protocol, payload: at..total, addresses, ecn })
 }
 
-/// What an IPv6 packet of `total` octets carries behind its extension headers, of which `next` is the first, and where.
+/// Skips the extension headers of an IPv6 packet of `total` octets, of which `next` is the first; returns
+/// the protocol after them and its offset.
 pub(super) fn skip_extensions(bytes: &[u8], total: usize, mut next: u8) -> Result<(u8, usize), PacketError> {
     let mut at = IPV6_HEADER;
     while EXTENSIONS.contains(&next) {

@@ -1,26 +1,26 @@
 //! Sequence numbers modulo 2^32 (RFC 9293 section 3.4).
 
-/// A sequence number on the wire.
+/// Sequence number on the wire.
 ///
-/// Inside the engine positions are 64-bit offsets that never wrap; a sequence number becomes an offset
-/// at the edge, by its distance from one that is known.
+/// Inside the engine, positions are 64-bit offsets that never wrap. A sequence number becomes an offset at
+/// the interface, by its distance from a known one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SeqNum(pub u32);
 
 impl SeqNum {
-    /// The number `distance` octets further on.
+    /// Returns the number `distance` octets after this one.
     pub const fn plus(self, distance: u64) -> Self {
         // Truncation is the modulo.
         Self(self.0.wrapping_add(distance as u32))
     }
 
-    /// The signed distance from `origin`, in -2^31 .. 2^31.
+    /// Returns the signed distance from `origin`, at least -2^31 and below 2^31.
     pub const fn distance_from(self, origin: Self) -> i32 {
         self.0.wrapping_sub(origin.0) as i32
     }
 
-    /// The offset that this number stands for, near `offset`, which `origin` stands for. `None` below
-    /// offset zero.
+    /// Returns the offset of this number, given that `origin` has offset `offset` and is nearby; `None` if
+    /// it is below zero.
     pub const fn offset_near(self, origin: Self, offset: u64) -> Option<u64> {
         offset.checked_add_signed(self.distance_from(origin) as i64)
     }

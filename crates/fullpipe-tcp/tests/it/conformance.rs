@@ -1,6 +1,7 @@
-//! `docs/CONFORMANCE.md` and the tests it names do not drift apart.
+//! Tests that `docs/CONFORMANCE.md` agrees with the tests and scripts that it names.
 //!
-//! A row is `| labels | what | tests | status |`. Labels are counted one by one, ranges (`A-29 to A-31`) as what they stand for.
+//! A row is `| labels | what | tests | status |`. Each label counts as one check; a range (`A-29 to A-31`)
+//! counts as the labels in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +18,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// `A-14, A-15`, `B3-1 to B3-22`, `DR-3 to DR-5, DR-7`.
+/// Parses the labels of a cell: `A-14, A-15`, `B3-1 to B3-22`, `DR-3 to DR-5, DR-7`.
 fn labels(text: &str) -> Option<Vec<String>> {
     let number = |label: &str| {
         let (family, number) = label.rsplit_once('-')?;
@@ -67,7 +68,7 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// A function of this name is a test in one of the files whose paths end so.
+/// Returns whether a function of this name is a test in a file whose path ends as the name begins.
 fn is_a_test(sources: &[(String, String)], name: &str) -> bool {
     let Some((file, function)) = name.split_once("::") else { return false };
     let (end, head) = (format!("/{file}"), format!("fn {function}("));
@@ -78,14 +79,14 @@ fn is_a_test(sources: &[(String, String)], name: &str) -> bool {
     })
 }
 
-/// The labels that a script says it keeps, and whether it says that it deviates.
+/// Returns the labels in a script's `checks` line, and whether the script has a `deviates` line.
 fn claims(text: &str) -> (Vec<String>, bool) {
     let checks = text.lines().find_map(|line| line.strip_prefix("checks ")).unwrap_or("");
     let deviates = text.lines().any(|line| line.starts_with("deviates "));
     (checks.split_whitespace().map(Into::into).collect(), deviates)
 }
 
-/// What is wrong with the table.
+/// Returns the faults of the table.
 fn faults(table: &str, sources: &[(String, String)], scripts: &BTreeMap<String, String>) -> Vec<String> {
     let mut faults = Vec::new();
     let mut seen = BTreeSet::new();
@@ -130,7 +131,7 @@ fn faults(table: &str, sources: &[(String, String)], scripts: &BTreeMap<String, 
                 faults.push(format!("script {name} keeps {label}, which has no row"));
             }
         }
-        // What a script asserts otherwise than asked stands in the table too.
+        // A script that deviates needs a row that does so too.
         let told = rows.iter().any(|row| {
             row.labels.iter().any(|label| checks.contains(label)) && !row.status.starts_with("met")
         });
@@ -184,11 +185,11 @@ fn table_and_tests_agree() {
     );
 }
 
-/// Each of these changes one thing that has to be noticed.
+/// Each of these changes to the table causes a fault.
 #[test]
 fn drift_is_noticed() {
     let (table, sources, scripts) = (table(), all_sources(), scripts());
-    // A row that is open and names no test, whichever it is.
+    // Any row that is open and names no test.
     let open = table.lines().find_map(|line| line.split_once(" |  | open: "));
     let open = format!("|  | open: {}", open.expect("not everything is met").1);
     for (from, to, why) in [

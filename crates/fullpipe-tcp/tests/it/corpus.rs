@@ -1,7 +1,7 @@
-//! The fuzz targets on a stable toolchain: the committed corpus, and as many random inputs as are asked for.
+//! Tests that run the fuzz targets on a stable toolchain: on the committed corpus, and on random inputs.
 //!
-//! The targets are the files of `fuzz/src`, compiled here a second time. `fuzz/README.md` says how to run them under
-//! cargo-fuzz, which finds inputs by what they reach.
+//! The targets are the files of `fuzz/src`, compiled here a second time. `fuzz/README.md` explains how to
+//! run them under cargo-fuzz, which searches for inputs by code coverage.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ type Target = (&'static str, fn(&[u8]));
 const TARGETS: [Target; 3] =
     [("wire", wire::run), ("options", options::run), ("operations", operations::run)];
 
-/// Random sequences of operations in every run of the tests; `FULLPIPE_FUZZ_EXECUTIONS` asks for more.
+/// Default number of random sequences of operations; `FULLPIPE_FUZZ_EXECUTIONS` overrides it.
 const EXECUTIONS: u64 = 1_000;
 
 #[test]
@@ -41,7 +41,8 @@ fn the_corpus_passes() {
     }
 }
 
-/// Octets that operations understand: mostly what moves packets, so that connections come about at all.
+/// Returns random octets for the operations target, biased to operations that move packets, so that
+/// connections are established.
 fn random(seed: u64) -> Vec<u8> {
     let any = |ordinal| draw(seed, 0x66757a7a, ordinal);
     let len = 8 + any(0) % 600;

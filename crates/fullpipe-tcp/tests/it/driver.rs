@@ -1,5 +1,5 @@
-//! Drives connections in virtual time: what whoever holds a [`Connection`] owes it, in one place. The unit tests use this
-//! module by its path.
+//! Driver for connections in virtual time: it does everything that the owner of a [`Connection`] must do.
+//! The unit tests include this module by its path.
 //!
 //! ```text
 //!   a segment arrives, the application acts ──┐
@@ -12,15 +12,15 @@ use fullpipe_tcp::wire::Segment;
 use fullpipe_tcp::{Connection, Snapshot};
 use fullpipe_units::Instant;
 
-/// More than any connection has to send at one time: something goes round in circles.
+/// Limit of the transmissions of one connection at one time; more indicate an endless loop.
 const ENDLESS: usize = 100_000;
 /// Invariants are recounted at every step up to so many bytes in flight, above at one step in [`SAMPLED`].
 const SMALL_FLIGHT: u64 = 100_000;
 const SAMPLED: u64 = 64;
 
-/// What a connection wants to send at once.
+/// One transmission of a connection, as segments.
 pub(crate) struct Transmission {
-    /// The connection as it was before.
+    /// State of the connection before it.
     pub(crate) before: Snapshot,
     /// Header of the first segment, with the payload of all.
     pub(crate) whole: Segment,
@@ -29,7 +29,8 @@ pub(crate) struct Transmission {
 }
 
 impl Transmission {
-    /// All of the payload leaves; new data stays within the congestion window, but for one segment of a probe or of F-RTO.
+    /// Checks that the whole payload leaves, and that new data stays within the congestion window, except
+    /// for one segment of a probe or of F-RTO.
     fn check(&self, after: &Connection) {
         let Self { before, whole, pieces } = self;
         let len = pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();
@@ -41,7 +42,8 @@ impl Transmission {
     }
 }
 
-/// Asks for everything that `conn` wants to send at `now`. That has an end, and leaves no timer due.
+/// Returns all transmissions that `conn` has ready at `now`; checks that they end, and that no timer is due
+/// afterwards.
 pub(crate) fn transmissions(conn: &mut Connection, now: Instant) -> Vec<Transmission> {
     let mut all = Vec::new();
     loop {
@@ -59,20 +61,20 @@ pub(crate) fn transmissions(conn: &mut Connection, now: Instant) -> Vec<Transmis
     all
 }
 
-/// The same, each segment as the wire sees it.
+/// Like [`transmissions`], but returns each segment as on the wire.
 pub(crate) fn segments(conn: &mut Connection, now: Instant) -> impl Iterator<Item = Segment> + use<> {
     transmissions(conn, now).into_iter().flat_map(|transmission| transmission.pieces)
 }
 
-/// Handles what is due at `now`, if anything is.
+/// Handles the timers that are due at `now`.
 pub(crate) fn fire(conn: &mut Connection, now: Instant) {
     if conn.poll_timeout() <= now {
         conn.handle_timeout(now);
     }
 }
 
-/// Moves the clock on to the next timer of a lone connection, and handles it; or to `until` if none is due by then. True if
-/// there may be more.
+/// Advances the clock to the next timer of a single connection and handles it, or to `until` if no timer is
+/// due by then. Returns whether a timer was handled.
 pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant) -> bool {
     let due = conn.poll_timeout();
     if due > until {
@@ -84,21 +86,21 @@ pub(crate) fn run_timer(conn: &mut Connection, now: &mut Instant, until: Instant
     true
 }
 
-/// Moves the clock on to the next event. There is one, and not in the past.
+/// Advances the clock to the next event; checks that there is one and that it is not in the past.
 pub(crate) fn jump(now: &mut Instant, next: Instant) {
     assert!(!next.is_never(), "stalled: nothing will ever happen");
     assert!(next >= *now, "time runs backwards: an event in the past");
     *now = next;
 }
 
-/// Recounts what must always hold, at a `step` of many; always if little is in flight.
+/// Checks the connection's invariants, at one step in many; at every step if little is in flight.
 pub(crate) fn recount(conn: &Connection, step: u64) {
     if step.is_multiple_of(SAMPLED) || conn.snapshot().flight_size <= SMALL_FLIGHT {
         conn.check();
     }
 }
 
-/// What is on its way: what arrives at the same time arrives in the order in which it was sent.
+/// Loads in flight; those that arrive at the same time arrive in the order in which they were sent.
 #[derive(Debug)]
 pub(crate) struct InFlight<T> {
     loads: BTreeMap<(Instant, u64), T>,
@@ -110,18 +112,18 @@ impl<T> InFlight<T> {
         Self { loads: BTreeMap::new(), sent: 0 }
     }
 
-    /// `load` arrives at `at`.
+    /// Adds `load`, which arrives at `at`.
     pub(crate) fn put(&mut self, at: Instant, load: T) {
         self.loads.insert((at, self.sent), load);
         self.sent += 1;
     }
 
-    /// When the next load arrives.
+    /// Returns the time at which the next load arrives.
     pub(crate) fn next(&self) -> Instant {
         self.loads.first_key_value().map_or(Instant::FAR_FUTURE, |((at, _), _)| *at)
     }
 
-    /// The load that has arrived by `now`, one at a time.
+    /// Removes and returns one load that has arrived by `now`.
     pub(crate) fn take(&mut self, now: Instant) -> Option<T> {
         if self.next() > now {
             return None;

@@ -1,4 +1,5 @@
-//! Headers as bytes, read by another implementation: every field and option comes back, and the checksums are right.
+//! Tests that another implementation reads the encoded headers: every field and option, and correct
+//! checksums.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -31,7 +32,7 @@ fn blocks(count: u32) -> SackBlocks {
     blocks
 }
 
-/// Every combination of options that a connection can send, with and without payload.
+/// Returns segments with every combination of options that a connection can send, with and without payload.
 fn segments() -> Vec<Segment> {
     let timestamps = [None, Some(Timestamps { value: 0x0102_0304, echo: u32::MAX })];
     let mut all = Vec::new();
@@ -104,7 +105,8 @@ fn wanted(segment: &Segment) -> Vec<TcpOptionElement> {
     options
 }
 
-/// More blocks than a kernel ever sends beside timestamps: the header stays one.
+/// SACK blocks that do not fit beside timestamps (a kernel never sends so many) are dropped, and the header
+/// stays valid.
 #[test]
 fn blocks_without_room_are_left_out() {
     let timestamps = Some(Timestamps { value: 1, echo: 2 });

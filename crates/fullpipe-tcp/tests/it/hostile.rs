@@ -1,10 +1,13 @@
-//! One sender against peers that do what a peer should not: take back windows and SACKs, acknowledge in pieces or in
-//! lumps, acknowledge what never came. The peer is the plainest receiver there is, a byte map without a TCP.
+//! Tests of one sender against misbehaving peers, which shrink windows, renege on SACKs, acknowledge in
+//! pieces or in bursts, and acknowledge data that never arrived. The peer is a minimal receiver: a byte map
+//! without a TCP.
 //!
-//! What a peer may do, however rude, must not stall a transfer or bend the sender's windows. A peer that lies about
-//! what it has gets what it asks for, and no more than both windows admit.
+//! Behaviour that the protocol permits, however unusual, must neither stall a transfer nor distort the
+//! sender's windows. A peer that acknowledges data that it does not have gets no more than both windows
+//! admit.
 //!
-//! Cases are drawn by proptest, the same on every machine; a failure is cut down to the simplest peer that shows it.
+//! Proptest generates the cases, the same on every machine; it reduces a failure to the simplest peer that
+//! causes it.
 
 use fullpipe_tcp::buffers::{Buffer, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
@@ -17,41 +20,41 @@ use proptest::test_runner::RngSeed;
 
 use crate::driver::{self, InFlight, Transmission};
 
-/// When the peer acknowledges.
+/// Acknowledgement pattern of the peer.
 #[derive(Clone, Copy, Debug)]
 enum Acks {
     Each,
-    /// Every so many segments, or when time passes.
+    /// Every n segments, and at random in between.
     Every(u32),
-    /// In so many pieces, inside segments too.
+    /// In n pieces, inside segments too.
     Pieces(u64),
 }
 
-/// Acknowledgements of what has not come.
+/// Acknowledgement of data that has not arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Optimism {
     None,
-    /// Of what was never sent: it must be ignored.
+    /// Of data that was never sent: the sender must ignore it.
     BeyondSent,
-    /// Of what is under way: the peer loses that.
+    /// Of data in flight, which the peer then loses.
     UnderWay,
 }
 
-/// Everything that a case decides. The first choice of each is the harmless one.
+/// All parameters of a case. The first choice of each is the harmless one, to which a failure is reduced.
 #[derive(Clone, Debug)]
 struct Peer {
     seed: u64,
     cc: Algorithm,
     acks: Acks,
-    /// Each ACK so many times.
+    /// Number of copies of each ACK.
     copies: u64,
     sack: bool,
     timestamps: bool,
-    /// The window is drawn anew for each ACK, from zero to this.
+    /// Upper limit of a window that is drawn for each ACK, starting from zero.
     moody_window: Option<u64>,
-    /// Percent of arrivals on which all that is held out of order is dropped.
+    /// Percentage of arrivals at which the peer drops all out-of-order data.
     renege: u64,
-    /// Percent of ACKs with a SACK block of what did not come.
+    /// Percentage of ACKs with a SACK block for data that did not arrive.
     lying_sacks: u64,
     optimism: Optimism,
     loss: u64,
@@ -109,13 +112,14 @@ fn peers() -> impl Strategy<Value = Peer> {
 }
 
 impl Peer {
-    /// It acknowledges only what it has got.
+    /// Returns whether the peer acknowledges only data that it has.
     fn is_honest(&self) -> bool {
         self.optimism != Optimism::UnderWay
     }
 
-    /// What it has reported once it keeps, and says so. Of whom the last piece of an ACK is lost behind SACKs it looks as
-    /// if it had taken the rest back.
+    /// Returns whether the peer visibly keeps all data that it has reported. A peer that acknowledges in
+    /// pieces is excluded on a lossy path with SACK: when the last piece of an ACK is lost, the peer
+    /// appears to have reneged.
     fn keeps(&self) -> bool {
         let in_pieces = matches!(self.acks, Acks::Pieces(_)) && self.sack && self.loss > 0;
         self.is_honest() && self.renege == 0 && self.lying_sacks == 0 && !in_pieces
@@ -124,9 +128,9 @@ impl Peer {
 
 const PEER_ISS: SeqNum = SeqNum(u32::MAX - 20_000);
 const SHIFT: u8 = 2;
-/// No honest run may take longer.
+/// Upper limit of the virtual time of a run with an honest peer.
 const LIMIT: Duration = Duration::from_secs(40_000);
-/// What is sampled of a run with a liar, of whom nothing can be expected.
+/// Virtual time of a run with a peer that is not honest; no outcome can be expected of it.
 const WITH_LIARS: Duration = Duration::from_secs(30);
 
 struct World {
@@ -138,16 +142,16 @@ struct World {
     to_write: u64,
     finished: bool,
     iss: SeqNum,
-    /// Highest octet sent so far, and the highest right edge offered.
+    /// Highest octet sent so far, and highest right edge of the window advertised.
     sent_to: u64,
     edge: u64,
-    /// What the peer has: every octet up to the FIN's.
+    /// Octets that the peer has, up to and including the FIN's.
     have: Vec<bool>,
     got: u64,
-    /// Growth of the congestion window outside of recovery.
+    /// Growth of the congestion window outside recovery.
     grown: u64,
     rcv_nxt: u64,
-    /// What it has told to have.
+    /// Highest offset that the peer has acknowledged.
     told: u64,
     newest: (u64, u64),
     since_ack: u32,
@@ -239,7 +243,8 @@ impl World {
             let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
             let end = offset + u64::from(segment.len);
             if segment.len > 0 && end > self.sent_to {
-                // DESIGN's invariant 3: new data stays within both windows, but for the one segment of a probe.
+                // DESIGN's invariant 3: new data stays within both windows, except for the one segment of a
+                // probe.
                 assert!(offset <= self.sent_to, "new data leaves a gap");
                 assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
                 assert!(
@@ -273,7 +278,7 @@ impl World {
         if self.percent(self.peer.renege) {
             self.have[self.rcv_nxt as usize..].fill(false);
         }
-        // A probe of a closed window lies one octet below everything.
+        // A probe of a closed window is one octet below everything.
         let is_probe = end == offset && offset.wrapping_add(1) == self.told & u64::from(u32::MAX);
         if end > offset && !is_probe {
             assert!(end <= self.have.len() as u64, "octets that were never written");
@@ -321,7 +326,7 @@ impl World {
         }
         self.told = self.told.max(ack.min(self.rcv_nxt));
         let window = self.peer.moody_window.map_or(200_000, |most| self.draw(most + 1));
-        // Below a fixed window the edge stands; a moody one moves back as well.
+        // With a fixed window the right edge never moves back; with a random one it may.
         let mut segment = self.segment(ack, (window >> SHIFT) as u16, self.peer.timestamps.then_some(ECHO));
         if ack <= self.rcv_nxt {
             self.edge = self.edge.max(ack + (u64::from(segment.window) << SHIFT));
@@ -334,7 +339,7 @@ impl World {
         }
     }
 
-    /// What is held out of order around the newest arrival, and perhaps a lie.
+    /// Returns a block for the out-of-order data around the newest arrival, and sometimes a false one.
     fn blocks(&mut self) -> SackBlocks {
         let mut blocks = SackBlocks::default();
         let has = |at: u64| self.have.get(at as usize) == Some(&true);
@@ -382,8 +387,8 @@ impl World {
         if segment.flags.has(Flags::SYN) || !self.peer.keeps() {
             return;
         }
-        // What was retransmitted in vain and reported so was delivered as well (UN-5); without SACK a copy's ACK looks like
-        // that of a segment behind a hole, to the kernel too.
+        // Data that was retransmitted unnecessarily, and reported as such, counts as delivered too (UN-5).
+        // Without SACK, the ACK of a copy looks like that of a segment behind a hole, to the kernel too.
         let again = after.stats.retransmits * after.mss;
         if self.peer.sack {
             assert!(after.delivered <= self.got + again, "more is delivered than the peer has");
@@ -391,7 +396,8 @@ impl World {
         if !before.recovering && !after.recovering {
             self.grown += after.cwnd.saturating_sub(before.cwnd);
         }
-        // Windows grow by what is delivered, however many ACKs tell of it; a few short segments and the FIN count whole.
+        // Windows grow with the data delivered, whatever the number of ACKs; a few short segments and the
+        // FIN count as whole ones.
         if !self.peer.cc.is_rate_based() && self.peer.moody_window.is_none() {
             let most = self.got + again + 4 * after.mss;
             assert!(self.grown <= most, "{} bytes grow the window by {}", self.got, self.grown);
@@ -424,7 +430,7 @@ impl World {
     }
 }
 
-/// Stands for "whatever was heard last".
+/// Placeholder for the timestamp received last.
 const ECHO: Timestamps = Timestamps { value: 0, echo: 0 };
 
 proptest! {
@@ -436,7 +442,7 @@ proptest! {
         ..Default::default()
     })]
 
-    /// Every byte arrives at a peer that acknowledges only what it has, whatever else it does.
+    /// Every byte arrives at a peer that acknowledges only data that it has, whatever else it does.
     #[test]
     fn no_peer_stalls_or_bends_the_sender(peer in peers()) {
         let mut world = World::new(peer);

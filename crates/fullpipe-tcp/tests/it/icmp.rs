@@ -1,11 +1,11 @@
-//! ICMP error messages on their way to a connection, written by another implementation.
+//! Tests of ICMP error messages, written by another implementation, on their way to a connection.
 
 use crate::pair::Pair;
 use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, icmpv4, icmpv6};
 use fullpipe_tcp::wire::{Checksums, IcmpError, IcmpMessage, PacketError};
 use fullpipe_tcp::{Config, Event, State};
 
-/// A router's message about `packet`, of which it quotes the IP header and eight octets more.
+/// Returns a router's message about `packet`, which quotes its IP header and eight more octets.
 fn message(packet: &[u8], v4: Icmpv4Type, v6: Icmpv6Type) -> Vec<u8> {
     let mut bytes = Vec::new();
     if packet[0] >> 4 == 4 {
@@ -42,7 +42,8 @@ fn refused(packet: &[u8]) -> Vec<u8> {
     )
 }
 
-/// MUST-54: the message reaches the connection whose segment it quotes, over either version, and its segments become smaller.
+/// RFC 9293 MUST-54: a message reaches the connection whose segment it quotes, over either IP version, and
+/// that connection's segments become smaller.
 #[test]
 fn a_router_makes_segments_smaller() {
     for (v6, mss) in [(false, 1348), (true, 1328)] {
@@ -55,7 +56,7 @@ fn a_router_makes_segments_smaller() {
         pair.ends[0].write(id, &[7; 5_000]);
         let packets = pair.sent(0);
         assert_eq!(packets[0].len(), 1_500);
-        // Nobody else's packet, and not one that was never sent.
+        // Forged for a connection that does not exist, with a wrong checksum.
         let mut forged = too_big(&packets[0], 1_400);
         forged[if v6 { 40 + 8 + 40 } else { 20 + 8 + 20 }] ^= 1;
         pair.ends[0].handle_packet(pair.now, &forged, Checksums::Verify);
@@ -71,7 +72,7 @@ fn a_router_makes_segments_smaller() {
         let again = pair.sent(0);
         assert_eq!(again[0].len(), 1_400);
         assert_eq!(pair.ends[0].connection(id).map(|c| c.mss()), Some(mss));
-        // What was small enough had got through.
+        // The segments that were small enough had passed the router.
         for packet in packets.into_iter().filter(|packet| packet.len() <= 1_400).chain(again) {
             pair.ends[1].handle_packet(pair.now, &packet, Checksums::Verify);
         }
@@ -81,7 +82,8 @@ fn a_router_makes_segments_smaller() {
     }
 }
 
-/// MUST-56 and SHLD-26: opening outlives a path that is broken for now, and ends where nobody listens.
+/// RFC 9293 MUST-56 and SHLD-26: opening a connection survives a path that is broken temporarily, and fails
+/// where no process listens.
 #[test]
 fn a_host_refuses_a_connection() {
     for v6 in [false, true] {
@@ -103,7 +105,8 @@ fn a_host_refuses_a_connection() {
     }
 }
 
-/// MUST-55: source quench and what else is no error message means nothing, whatever it quotes; what is cut off is refused.
+/// RFC 9293 MUST-55: source quench and messages that are not errors are ignored, whatever they quote;
+/// messages cut off are refused.
 #[test]
 fn other_messages_mean_nothing() {
     let mut pair = Pair::new(false);
@@ -125,7 +128,7 @@ fn other_messages_mean_nothing() {
     assert_eq!(IcmpMessage::parse(&syn, Checksums::Verify), Err(PacketError::Protocol(6)));
 }
 
-/// RFC 1191 section 7.1: an old router names no MTU; the next smaller usual one is taken.
+/// RFC 1191 section 7.1: for an old router that reports no MTU, the next smaller common MTU is used.
 #[test]
 fn an_old_router_names_no_mtu() {
     let mut pair = Pair::new(false);

@@ -1,4 +1,5 @@
-//! Tests through the public interface: scripts, wire formats, connections against each other and against rude peers.
+//! Tests through the public interface: scripts, wire formats, connections with each other and with
+//! misbehaving peers.
 
 mod conformance;
 mod corpus;

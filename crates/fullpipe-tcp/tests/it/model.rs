@@ -1,10 +1,10 @@
-//! Two connections over a hostile path, against a model of what TCP promises: every byte arrives, once
-//! and in order; no more is sent than both windows admit; something always happens next.
+//! Tests of two connections over a hostile path against a model of TCP's guarantees: every byte arrives
+//! once and in order, no more is sent than both windows admit, and the connection never stalls.
 //!
-//! A plain driver over many seeds: each seed draws a path (loss, duplication, reordering, jitter, copies that come back
-//! weeks later, damage), buffers, and the rhythm of both applications, which may pause for weeks. Every second seed has
-//! its segments as octets on the way, with their payload, and every byte is looked at when it is read. A failure names
-//! its seed.
+//! Each of many seeds draws a path (loss, duplication, reordering, jitter, copies that arrive weeks later,
+//! damage), buffers, and the rhythm of both applications, which may pause for weeks. About every second
+//! seed carries segments as octets with their payload, and every byte is checked when it is read. A failure
+//! names its seed.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -17,15 +17,15 @@ use fullpipe_units::{Bytes, Duration, Ecn, Instant, Rate, draw};
 use crate::driver::{self, InFlight, Transmission};
 
 const SEEDS: u64 = 4000;
-/// No run may take longer, in virtual time: the worst ones back off for minutes.
+/// Limit of the virtual time of a run: the slowest ones back off for minutes.
 const LIMIT: Duration = Duration::from_secs(200_000);
-/// Nor those whose applications pause.
+/// Limit of the virtual time of a run whose applications pause.
 const LIMIT_WITH_PAUSES: Duration = Duration::from_secs(900 * DAY);
-/// Of runs whose headers are damaged unnoticed so much is looked at; nothing can be expected of them.
+/// Virtual time of a run whose header damage goes unnoticed; no outcome can be expected of it.
 const BLIND: Duration = Duration::from_secs(600);
 const DAY: u64 = 86_400;
-/// Seconds after which a copy may still come. A clock of 32 bits in milliseconds tells what is old from what is new as long
-/// as that is 24.8 days.
+/// Largest delay of a late copy, in seconds. A 32-bit clock in milliseconds can tell old from new for 24.8
+/// days.
 const OLDEST_COPY: u64 = 21 * DAY;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Side {
     Server,
 }
 
-/// Everything that a seed decides.
+/// Path and application behaviour that a seed draws.
 #[derive(Debug)]
 struct Weather {
     seed: u64,
@@ -45,24 +45,24 @@ struct Weather {
     delay_us: u64,
     bytes: u64,
     reply: u64,
-    /// Most bytes per read, and how often the reader looks.
+    /// Largest number of bytes per read, and the time between two reads.
     read: u64,
     read_every: Duration,
     write: u64,
-    /// Segments are octets on the way.
+    /// Encoding of segments as octets; `None` passes them as values.
     wire: Option<Wire>,
-    /// The path takes ECN's bits out of every packet (ECN-6).
+    /// Whether the path clears the ECN bits of every packet (ECN-6).
     bleached: bool,
-    /// Percent of packets of which a copy comes weeks later.
+    /// Percentage of packets of which a copy arrives up to three weeks later.
     straggler_percent: u64,
-    /// The writer pauses so long after each fifth of its data.
+    /// Pause of the writer after each fifth of its data.
     pause: Duration,
 }
 
 #[derive(Debug)]
 struct Wire {
     v6: bool,
-    /// Percent of packets of which one octet is wrong, and whether checksums are looked at.
+    /// Percentage of packets with one wrong bit, and whether checksums are verified.
     damage_percent: u64,
     checksums: Checksums,
 }
@@ -93,12 +93,12 @@ impl Weather {
         }
     }
 
-    /// Damage goes unnoticed.
+    /// Returns whether damage goes unnoticed.
     fn is_blind(&self) -> bool {
         self.wire.as_ref().is_some_and(|wire| wire.damage_percent > 0 && wire.checksums == Checksums::Skip)
     }
 
-    /// Percent of packets that do not get there in time.
+    /// Returns the percentage of packets that are lost or damaged.
     fn lost_percent(&self) -> u64 {
         self.loss_percent + self.wire.as_ref().map_or(0, |wire| wire.damage_percent)
     }
@@ -141,12 +141,12 @@ impl Weather {
     }
 }
 
-/// The octet at `offset` of what `side` sends.
+/// Returns the octet at `offset` of the stream that `side` sends.
 fn octet(side: Side, offset: u64) -> u8 {
     (draw(side as u64, 5, offset >> 3) >> (offset & 7)) as u8
 }
 
-/// What is on the way.
+/// Packet in flight.
 enum Load {
     Segment(Segment),
     Octets(Vec<u8>),
@@ -156,17 +156,18 @@ struct Host {
     conn: Connection,
     to_write: u64,
     next_write: Instant,
-    /// Written between two pauses.
+    /// Bytes still to be written before the next pause.
     chunk: u64,
     read: u64,
     next_read: Instant,
-    /// The peer's octets that have arrived, wherever in its stream, if they are octets on the way.
+    /// Octets of the peer's stream that have arrived, in any order; empty where segments are passed as
+    /// values.
     arrived: Vec<Option<u8>>,
     closed: bool,
     finished: bool,
     peer_closed: bool,
     aborted: bool,
-    /// Highest octet of the sequence space sent so far, and the highest right edge the peer offered.
+    /// Highest octet of the sequence space sent so far, and highest right edge that the peer advertised.
     sent_to: u64,
     edge: u64,
 }
@@ -291,7 +292,7 @@ impl World {
         }
     }
 
-    /// INV-5: new data never leaves the peer's window; that it stays within the congestion window the driver checks.
+    /// INV-5: new data never exceeds the peer's window; the driver checks the congestion window.
     fn check_new_data(&mut self, side: Side, segment: &Segment) {
         let host = &mut self.hosts[side as usize];
         let offset = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));
@@ -341,7 +342,7 @@ impl World {
         self.path.put(self.now + delay, (side, load));
     }
 
-    /// The packet as it is on the way, perhaps with an octet that is not what it was.
+    /// Returns the packet as octets, possibly with one wrong bit.
     fn octets(&mut self, side: Side, segment: &Segment, v6: bool, damage: u64) -> Vec<u8> {
         let (from, to) = sockets(side, v6);
         let headers = match (from, to) {
@@ -352,7 +353,7 @@ impl World {
         let mut octets = headers.as_bytes().to_vec();
         let first = u64::from(segment.seq.0.wrapping_sub(self.isn[side as usize]).wrapping_sub(1));
         octets.extend((first..first + u64::from(segment.len)).map(|offset| octet(side, offset)));
-        // The headers' checksum is for a payload of zeros: the sum of the payload is taken off it.
+        // The headers' checksum covers a payload of zeros: subtract the sum of the payload.
         let tcp = if v6 { 40 } else { 20 };
         let sum = octets[headers.as_bytes().len()..].chunks(2).fold(0u64, |sum, pair| {
             sum + u64::from(pair[0]) * 256 + pair.get(1).map_or(0, |low| u64::from(*low))
@@ -366,14 +367,14 @@ impl World {
         if self.percent(damage) {
             self.ordinal += 1;
             let chance = draw(self.weather.seed, 12, self.ordinal);
-            // Headers, where damage does most, as often as not.
+            // In half of the cases in a header, where damage has the largest effect.
             let span = if chance & 1 == 0 { headers.as_bytes().len() } else { octets.len() };
             octets[(chance >> 16) as usize % span] ^= 1 << ((chance >> 8) & 7);
         }
         octets
     }
 
-    /// A host takes a packet in: what is damaged, and what is for others, it drops.
+    /// Receives a packet at a host, which drops packets that are damaged or for other sockets.
     fn receive(&mut self, from: Side, load: Load) {
         let (octets, wire) = match (load, &self.weather.wire) {
             (Load::Segment(segment), _) => return self.arrive(from, &segment),
@@ -397,7 +398,7 @@ impl World {
     fn arrive(&mut self, from: Side, segment: &Segment) {
         let to = if from == Side::Client { Side::Server } else { Side::Client };
         let (sender, receiver) = (from as usize, to as usize);
-        // What this segment permits its receiver to send.
+        // This segment sets the right edge up to which its receiver may send.
         if segment.flags.has(Flags::ACK) {
             let ack = u64::from(segment.ack.0.wrapping_sub(self.isn[receiver]).wrapping_sub(1));
             let both = self.scale[0].is_some() && self.scale[1].is_some();
@@ -452,7 +453,7 @@ impl World {
             steps += 1;
             assert!(steps < 3_000_000, "a busy loop");
         }
-        // The last events of a connection that is over.
+        // The last events of a connection that has ended.
         self.applications();
         self
     }
@@ -486,8 +487,8 @@ fn every_byte_arrives_once_and_in_order() {
         }
         let [client, server] = &world.hosts;
         if client.aborted || server.aborted {
-            // Fifteen losses in a row happen to SYNs at 30 %, and half a dozen to the last ACKs: the other end has left
-            // TIME-WAIT when it is asked again.
+            // Long runs of losses happen at such rates: fifteen in a row to SYNs at 30 %, half a dozen to
+            // the last ACKs, after which the other end has left TIME-WAIT and cannot repeat its ACK.
             given_up += 1;
             assert!(world.weather.lost_percent() >= 15, "seed {seed} gave up: {:?}", world.weather);
             continue;

@@ -1,4 +1,4 @@
-//! What strangers can do: floods of SYNs, guessed cookies, packets for nobody.
+//! Tests of hostile input: SYN floods, guessed cookies, packets that belong to no connection.
 
 use std::net::SocketAddr;
 
@@ -29,14 +29,15 @@ fn tuple(port: u16) -> FourTuple {
     FourTuple { local: server(), remote: syn(port, 0, true).0 }
 }
 
-/// What `stack` says next, read back.
+/// Returns the next segment that the stack sends, parsed.
 fn answer(end: &mut super::Stack, now: Instant) -> Option<Segment> {
     let bytes = packet(end, now)?;
     Some(Packet::parse(&bytes, Checksums::Verify).expect("well made").segment)
 }
 
-/// SYN-1: 10 000 SYNs a second from addresses that do not answer, for three seconds. What is kept stays below the
-/// backlog, and who connects meanwhile is connected after one round trip, with all that its SYN asked for.
+/// SYN-1: during three seconds with 10 000 SYNs per second from addresses that do not answer, the number of
+/// connections stays within the backlog plus one. A client that connects meanwhile is connected after one
+/// round trip, with all options of its SYN.
 #[test]
 fn syn_1_a_flood_keeps_nobody_out() {
     let mut pair = Pair::v4();
@@ -73,7 +74,7 @@ fn syn_1_a_flood_keeps_nobody_out() {
     assert!(read[..3_000].iter().all(|byte| *byte == 7));
 }
 
-/// SYN-2: 2^20 guesses while cookies are looked for; none is taken for one.
+/// SYN-2: none of 2^20 guesses is accepted while the listener expects cookies.
 #[test]
 fn syn_2_guesses_are_no_cookies() {
     let mut end = stack(server().ip(), 9);
@@ -92,7 +93,7 @@ fn syn_2_guesses_are_no_cookies() {
     assert_eq!((counters.cookies_accepted, counters.cookies_refused), (0, 1 << 20));
 }
 
-/// The answer that a peer gives to a cookie for `syn`.
+/// Returns the peer's answer to a cookie for `syn`.
 fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     Segment {
         seq: syn.seq.plus(1),
@@ -104,7 +105,8 @@ fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     }
 }
 
-/// SYN-3: whatever the second in which it was made, a cookie is good for a minute and nothing after two.
+/// SYN-3: a cookie is valid for at least a minute and invalid after two, whatever the second in which it
+/// was made.
 #[test]
 fn syn_3_cookies_go_stale() {
     let (_, segment) = syn(1, 77, false);
@@ -117,13 +119,13 @@ fn syn_3_cookies_go_stale() {
             let decoded = cookie::decode(KEY, made + Duration::from_secs(age), &tuple(1), &answer);
             assert_eq!(decoded.is_some(), good, "made in second {second}, {age} s old");
         }
-        // And of no use to anybody else, or with another secret.
+        // Invalid for other sockets, and with another secret.
         assert_eq!(cookie::decode(KEY, made, &tuple(2), &answer), None);
         assert_eq!(cookie::decode(Key::new([8; 16]), made, &tuple(1), &answer), None);
     }
 }
 
-/// SYN-4: the MSS is rounded down to one of four.
+/// SYN-4: the MSS is rounded down to one of four values.
 #[test]
 fn syn_4_the_mss_is_rounded_down() {
     for (said, kept) in
@@ -138,7 +140,8 @@ fn syn_4_the_mss_is_rounded_down() {
     }
 }
 
-/// SYN-5: with timestamps window scale, SACK and ECN come back exactly; without there are none.
+/// SYN-5: with timestamps, window scale, SACK and ECN are restored exactly; without timestamps there are
+/// none.
 #[test]
 fn syn_5_options_come_back_in_the_timestamp() {
     for shift in (0..=14).map(Some).chain([None]) {
@@ -171,14 +174,15 @@ fn syn_5_options_come_back_in_the_timestamp() {
             }
         }
     }
-    // Nor is any offered to a peer without timestamps: it would believe that they are agreed.
+    // A peer without timestamps is not offered these options either: it would consider them negotiated.
     let reduced = cookie::reduced(&tuple(1), &syn(1, 77, false).1);
     let options = reduced.syn.expect("a SYN");
     assert_eq!((options.window_scale, options.sack_permitted), (None, false));
 }
 
-/// SYN-6: nobody accepts, so the third handshake is not completed; its client believes it is, and sends. Once there is
-/// room the SYN-ACK that is repeated, or the data, completes it, and every byte is there.
+/// SYN-6: while the accept queue is full, the third handshake is not completed, although its client
+/// considers itself connected and sends. Once there is room, the retransmitted SYN-ACK or the data
+/// completes it, and every byte arrives.
 #[test]
 fn syn_6_nobody_accepts() {
     let mut pair = Pair::v4();
@@ -209,8 +213,8 @@ fn syn_6_nobody_accepts() {
     }
 }
 
-/// TCP-3: in LISTEN a reset is ignored and an ACK is reset where it stands; a handshake that is reset leaves the
-/// listener as it was (MUST-11).
+/// TCP-3: in LISTEN a reset is ignored, and an ACK is answered with a reset at its own sequence number. A
+/// reset handshake leaves the listener unchanged (RFC 9293 MUST-11).
 #[test]
 fn tcp_3_what_a_listener_answers() {
     let mut end = stack(server().ip(), 1);
@@ -235,7 +239,8 @@ fn tcp_3_what_a_listener_answers() {
     }
 }
 
-/// TCP-4: a port where nobody listens. Answers wait in a bounded queue, and packets for others are left alone.
+/// TCP-4: a port without a listener resets. Answers wait in a bounded queue, and packets for other
+/// addresses are ignored.
 #[test]
 fn tcp_4_a_closed_port_resets() {
     let mut end = stack(server().ip(), 1);
@@ -265,11 +270,11 @@ fn tcp_4_a_closed_port_resets() {
     assert_eq!((end.counters().ignored, end.counters().resets), (before.ignored + 4, before.resets));
 }
 
-/// What a peer that does not read, or an application that does not, can make either end keep.
+/// Rings stay within their buffers, against a peer or an application that does not read.
 #[test]
 fn rings_stay_within_buffers() {
     let mut pair = Pair::v4();
-    // Autotuned ones would not grow to where it matters.
+    // Autotuned buffers would not grow far enough.
     let buffer = Buffer::Fixed(Bytes::from_mib(1));
     let config = Config { sndbuf: buffer, rcvbuf: buffer, ..config() };
     pair.ends[1].listen(server(), config.clone(), 8).expect("free");

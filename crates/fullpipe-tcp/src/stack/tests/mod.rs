@@ -1,4 +1,4 @@
-//! Stacks against each other, packet by packet in virtual time.
+//! Tests of two stacks that exchange packets in virtual time.
 
 mod flood;
 mod transfer;
@@ -29,28 +29,28 @@ pub(super) fn stack(address: IpAddr, key: u8) -> Stack {
     stack
 }
 
-/// The next packet as bytes.
+/// Returns the next packet as bytes.
 pub(super) fn packet(stack: &mut Stack, now: Instant) -> Option<Vec<u8>> {
     let packet = stack.poll_packet(now)?;
     assert!(packet.gso_size.is_none() && !packet.is_empty());
     Some([packet.headers.as_bytes(), packet.payload[0], packet.payload[1]].concat())
 }
 
-/// What a byte of a stream must be.
+/// Returns the expected byte at an offset of the test stream.
 pub(super) fn pattern(offset: u64) -> u8 {
     (offset ^ offset >> 8 ^ offset >> 16) as u8
 }
 
-/// Two stacks, packets in flight between them, and what the hostile part of the path does.
+/// Two stacks, the packets in flight between them, and the faults of the path.
 pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) ends: [Stack; 2],
     pub(super) addresses: [SocketAddr; 2],
     flying: BTreeMap<(Instant, u64), (usize, Vec<u8>)>,
     sent: u64,
-    /// One in so many packets is lost, comes twice, comes late; never where zero.
+    /// Loss, duplication and delay: each strikes one in this many packets; zero means never.
     pub(super) hostile: [u64; 3],
-    /// Packets larger than this were seen.
+    /// Length of the largest packet sent, in bytes.
     pub(super) longest: usize,
 }
 
@@ -74,7 +74,7 @@ impl Pair {
         Self::new([SocketAddr::from(([198, 18, 0, 1], 40_000)), SocketAddr::from(([198, 18, 0, 2], 5_201))])
     }
 
-    /// Sends what either end has.
+    /// Sends all packets that either end has ready.
     pub(super) fn send(&mut self) {
         for from in 0..2 {
             while let Some(packet) = packet(&mut self.ends[from], self.now) {
@@ -96,7 +96,7 @@ impl Pair {
         }
     }
 
-    /// Goes on to the next thing that happens; false when nothing will, or not before `until`.
+    /// Advances to the next event; returns false if there is none until `until`.
     pub(super) fn step(&mut self, until: Instant) -> bool {
         self.send();
         let arrival = self.flying.keys().next().map_or(Instant::FAR_FUTURE, |&(at, _)| at);
@@ -116,7 +116,7 @@ impl Pair {
         true
     }
 
-    /// The client's end of a connection that is being opened.
+    /// Opens a connection, and returns the client's end.
     pub(super) fn connect(&mut self) -> ConnId {
         let [near, far] = self.addresses;
         self.ends[0].connect(self.now, near, far, config()).expect("free")
@@ -127,7 +127,7 @@ impl Pair {
     }
 }
 
-/// Both ends of a transfer of `len` bytes each way, every byte checked, until both have closed.
+/// Transfers `len` bytes each way, checks every byte, and runs until both ends have closed.
 pub(super) fn transfer(pair: &mut Pair, len: u64, until: Instant) {
     pair.listen(8);
     let client = pair.connect();
@@ -172,7 +172,7 @@ pub(super) fn transfer(pair: &mut Pair, len: u64, until: Instant) {
     for (end, id) in ids.iter().enumerate() {
         pair.ends[end].release(pair.now, id.expect("accepted"));
     }
-    // Nothing is left of it once it can be forgotten.
+    // No connection remains once all timers have run out.
     while pair.step(until + Duration::from_secs(600)) {}
     assert_eq!([pair.ends[0].connections(), pair.ends[1].connections()], [0, 0]);
 }
@@ -192,7 +192,7 @@ pub(super) fn syn(port: u16, seq: u32, timestamps: bool) -> (SocketAddr, Segment
     (SocketAddr::from(([10, 0, (port >> 8) as u8, port as u8], port)), segment)
 }
 
-/// `segment` from `from`, as bytes.
+/// Returns `segment` from `from` to `to` as bytes.
 pub(super) fn bytes(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     crate::wire::Headers::between(segment, from, to).expect("one version").as_bytes().to_vec()
 }

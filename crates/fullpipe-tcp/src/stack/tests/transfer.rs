@@ -1,4 +1,4 @@
-//! Bytes through both stacks.
+//! Tests of transfers through both stacks.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ fn until(seconds: u64) -> Instant {
     Instant::ZERO + Duration::from_secs(seconds)
 }
 
-/// Payload is where it belongs, each way, over IPv4 and IPv6; no packet is longer than the MTU.
+/// Payload arrives at its offset in both directions, over IPv4 and IPv6; no packet exceeds the MTU.
 #[test]
 fn every_byte_arrives_where_it_belongs() {
     let mut pair = Pair::v4();
@@ -22,7 +22,7 @@ fn every_byte_arrives_where_it_belongs() {
     assert_eq!(pair.longest, 1_500);
 }
 
-/// The same where packets are lost, come twice and come late.
+/// Payload arrives at its offset also where packets are lost, duplicated and delayed.
 #[test]
 fn every_byte_arrives_over_a_hostile_path() {
     let mut pair = Pair::v4();
@@ -31,8 +31,8 @@ fn every_byte_arrives_over_a_hostile_path() {
     assert!(pair.ends[0].counters().refused == 0);
 }
 
-/// The end that closed first stays in TIME-WAIT; a new connection between the same sockets takes its place (TW-3), with
-/// numbers beyond the old ones.
+/// The end that closed first stays in TIME-WAIT. A new connection between the same sockets replaces it
+/// (TW-3), with sequence numbers beyond the old ones.
 #[test]
 fn a_pair_of_sockets_is_used_again() {
     let mut pair = Pair::v4();

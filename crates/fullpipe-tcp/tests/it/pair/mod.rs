@@ -1,4 +1,4 @@
-//! Two stacks without a path between them: what one sends the test hands to the other.
+//! Two stacks without a path between them: the test passes packets from one to the other.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use fullpipe_units::{Duration, Instant};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Two stacks, each with one address.
+/// Two stacks with one address each.
 pub(crate) struct Pair {
     pub(crate) ends: [Stack; 2],
     pub(crate) addresses: [SocketAddr; 2],
@@ -35,7 +35,7 @@ impl Pair {
         Self { ends, addresses, now: Instant::ZERO + MS }
     }
 
-    /// What the end sends now.
+    /// Returns the packets that an end sends now.
     pub(crate) fn sent(&mut self, end: usize) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         while let Some(packet) = self.ends[end].poll_packet(self.now) {
