@@ -1,6 +1,7 @@
-//! What the fuzz targets do with their input: functions of bytes that panic when something is wrong.
+//! Fuzz targets: functions of bytes that panic when something is wrong.
 //!
-//! `crates/fullpipe-tcp/tests/it/corpus.rs` compiles the same files on a stable toolchain and plays the committed corpus.
+//! `crates/fullpipe-tcp/tests/it/corpus.rs` compiles the same files on a stable toolchain and runs the
+//! committed corpus.
 
 pub mod operations;
 pub mod options;

@@ -1,12 +1,14 @@
-//! Any sequence of operations on two connections, and of fates for what they send.
+//! Fuzz target for sequences of operations on two connections, and for the fate of the packets that they
+//! send.
 //!
-//! The first octets choose both configurations, each further one an operation: applications write, read and close, time
-//! passes, packets arrive, are lost, doubled or overtaken. One in two inputs may also forge segments. At the end a path
-//! without faults is given as long as it takes. Whatever came before:
+//! The first octets choose whether segments may be forged and both configurations; each further octet
+//! chooses an operation. Applications write, read and close; time passes; packets arrive, are lost,
+//! duplicated or overtaken. Half of the inputs may also forge segments. At the end the path becomes
+//! faultless for as long as the connections need. Whatever came before:
 //!
-//! - counters agree with what they count (`Connection::check`), nothing transmits for ever, no timer lies in the past;
-//! - nothing arrives that was not written, nothing is acknowledged that did not arrive (unless it was forged);
-//! - both streams arrive as a whole and both connections end, or one has given up.
+//! - counters agree with recounts (`Connection::check`), transmission ends, and no timer is in the past;
+//! - only written data arrives, and only data that arrived is acknowledged (unless it was forged);
+//! - both streams arrive completely and both connections end, or one has given up.
 
 use std::collections::VecDeque;
 
@@ -16,18 +18,18 @@ use fullpipe_tcp::wire::{Flags, IcmpError, SackBlocks, Segment, SeqNum, Timestam
 use fullpipe_tcp::{Config, Connection, Event, IpVersion, KeepAlive, State, Tunables};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// More operations show nothing new.
+/// Limit of operations; more of them show nothing new.
 const MOST_OPERATIONS: usize = 2_000;
-/// More packets on their way than these are lost.
+/// Limit of packets in flight per direction; further packets are lost.
 const MOST_PACKETS: usize = 400;
-/// Steps of the faultless path: nothing takes as many.
+/// Limit of steps on the faultless path; no correct run needs as many.
 const MOST_STEPS: usize = 200_000;
 const DELAY: Duration = Duration::from_millis(10);
 
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
-    /// The next octet, zero behind the last.
+    /// Returns the next octet; zero after the last.
     fn next(&mut self) -> u8 {
         self.0.split_off_first().copied().unwrap_or(0)
     }
@@ -50,15 +52,15 @@ struct Application {
 struct World {
     conns: [Connection; 2],
     applications: [Application; 2],
-    /// What each side has sent and has not arrived.
+    /// Packets that each side has sent and that have not arrived.
     paths: [VecDeque<Segment>; 2],
-    /// The last segment of each side, for forgeries to be near it.
+    /// Last segment that each side sent; forged segments are near it.
     last: [Option<Segment>; 2],
     now: Instant,
     forged: bool,
 }
 
-/// Plays `data`.
+/// Runs the operations in `data`.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let may_forge = input.next() & 1 == 1;
@@ -117,7 +119,7 @@ impl World {
     fn operate(&mut self, input: &mut Input<'_>, may_forge: bool) {
         let operation = input.next();
         let side = usize::from(operation >> 7);
-        // Ends of all kinds are rare, or nothing else would be seen.
+        // Operations that end a connection are rare, so that the input reaches other states too.
         match operation & 127 {
             0x71 => return self.conns[side].detach(self.now),
             0x72 => return self.conns[side].abort(self.now),
@@ -153,7 +155,7 @@ impl World {
         }
     }
 
-    /// A router or host complains about the packet that `side` sent last, or about one near it.
+    /// Reports an ICMP error about the packet that `side` sent last, or about one near it.
     fn complain(&mut self, side: usize, input: &mut Input<'_>) {
         let Some(last) = &self.last[side] else { return };
         let quoted = last.seq.plus(u64::from(input.next()));
@@ -184,7 +186,7 @@ impl World {
         self.applications[side].closed = true;
     }
 
-    /// Lets time pass, with every timer at its own moment.
+    /// Lets time pass, with every timer handled when it is due.
     fn pass(&mut self, span: Duration) {
         let until = self.now + span;
         let mut steps = 0;
@@ -218,7 +220,7 @@ impl World {
         self.settle();
     }
 
-    /// Up to `count` packets of `side` reach the other.
+    /// Delivers up to `count` packets of `side` to the other.
     fn arrive(&mut self, side: usize, count: usize) {
         for _ in 0..count.min(self.paths[side].len()) {
             let Some(segment) = self.paths[side].pop_front() else { return };
@@ -228,7 +230,7 @@ impl World {
         }
     }
 
-    /// A segment near the last one that `side` sent, wrong in any way, reaches the other.
+    /// Delivers a forged segment, near the last one that `side` sent, to the other.
     fn forge(&mut self, side: usize, input: &mut Input<'_>) {
         let Some(last) = self.last[side].clone() else { return };
         self.forged = true;
@@ -256,7 +258,7 @@ impl World {
         self.conns[1 - side].check();
     }
 
-    /// Everything that wants to be sent is, and applications hear what happened.
+    /// Sends everything that is ready, and reports the events to the applications.
     fn settle(&mut self) {
         for side in 0..2 {
             let mut count = 0;
@@ -318,7 +320,8 @@ impl World {
         self.applications.iter().any(|application| application.aborted)
     }
 
-    /// The applications read all and write no more, and nothing is lost any longer.
+    /// Runs both connections to their end: the applications read everything and write no more, and no
+    /// packet is lost.
     fn finish(&mut self) {
         self.close(0);
         self.close(1);
@@ -327,7 +330,7 @@ impl World {
         self.settle();
         let mut steps = 0;
         while !self.done() {
-            // A forged acknowledgement may leave the two with different stories for ever.
+            // A forged acknowledgement may leave the two in states that never agree.
             if self.forged && steps > 2_000 {
                 return;
             }
@@ -336,7 +339,7 @@ impl World {
                 assert!(self.forged || !due.is_never(), "stalled: nothing will ever happen");
                 self.run_to_next_timer();
             } else {
-                // What is on its way arrives together, and what it causes takes the next trip.
+                // Packets in flight arrive together; packets that they cause arrive one delay later.
                 let counts = [self.paths[0].len(), self.paths[1].len()];
                 self.pass(DELAY);
                 self.arrive(0, counts[0]);
@@ -348,7 +351,8 @@ impl World {
             steps += 1;
             assert!(steps < MOST_STEPS, "takes for ever");
         }
-        // Who went away before there was a connection leaves the other listening.
+        // A client that closed or aborted before the connection was established leaves the server in
+        // LISTEN.
         let unopened = self.conns.iter().any(|conn| conn.state() == State::Listen);
         if self.forged || unopened || self.is_aborted() {
             return;

@@ -1,10 +1,10 @@
-//! Options from any octets, and back.
+//! Fuzz target that parses octets as options, and encodes the result again.
 
 use fullpipe_tcp::wire::{Flags, Options, Segment, SeqNum, SynOptions};
 
 use super::wire::read_again;
 
-/// Whatever is accepted is said again by our own headers, which read the same.
+/// Checks that options which the parser accepts read the same after our headers have encoded them.
 pub fn run(data: &[u8]) {
     let Ok(options) = Options::parse(data) else { return };
     assert!(options.sack.len() <= 4);

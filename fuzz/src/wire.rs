@@ -1,4 +1,4 @@
-//! Packets from any octets: read, written again, and handed to connections.
+//! Fuzz target for packets: parses octets, encodes the result again, and passes it to connections.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -26,13 +26,13 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// What our headers say of a segment is read as that segment, as far as headers can say it.
+/// Checks that a segment encoded by our headers parses as that segment, as far as headers can represent it.
 pub fn read_again(segment: &Segment) {
     let mut expected = segment.clone();
     if !segment.flags.has(Flags::ACK) {
         expected.ack = SeqNum(0);
     }
-    // A header has room for forty octets of options: what does not fit are the last blocks.
+    // A header has room for forty octets of options; the last SACK blocks may not fit.
     let others = segment.header_len()
         - 40
         - if segment.sack.is_empty() { 0 } else { 4 + 8 * segment.sack.len() as u32 };
@@ -43,7 +43,7 @@ pub fn read_again(segment: &Segment) {
     }
     expected.sack = sack;
     let mut bytes = Headers::of(segment, FROM, TO).as_bytes().to_vec();
-    // An IP packet has 65 535 octets.
+    // An IP packet has at most 65 535 octets.
     let len = segment.len.min(u32::from(u16::MAX) - bytes.len() as u32);
     expected.len = len;
     bytes.resize(bytes.len() + len as usize, 0);
@@ -51,7 +51,7 @@ pub fn read_again(segment: &Segment) {
     assert_eq!(packet.segment, expected);
 }
 
-/// Any segment may arrive at any time: in `Listen`, in `SynSent`, on a connection with data under way.
+/// Delivers a segment in one of three states: `Listen`, `SynSent`, or a connection with data in flight.
 fn meet(state: u32, segment: &Segment) {
     let config = Config {
         sndbuf: Buffer::Fixed(Bytes::from_mib(1)),

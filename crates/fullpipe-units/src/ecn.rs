@@ -1,22 +1,22 @@
-//! The word about congestion that every IP packet carries.
+//! ECN field of an IP packet.
 
-/// The ECN field of an IP header (RFC 3168 section 5), numbered as it stands there.
+/// ECN field of an IP header (RFC 3168 section 5), with the numbers of the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Ecn {
-    /// Its sender would not hear of a mark: congestion drops it.
+    /// Not ECN-capable: a congested queue drops the packet.
     #[default]
     NotEct = 0,
-    /// ECN-capable; the codepoint of L4S (RFC 9331).
+    /// ECN-capable transport; the codepoint of L4S (RFC 9331).
     Ect1 = 1,
-    /// ECN-capable; what RFC 3168's senders set.
+    /// ECN-capable transport; the codepoint that senders of RFC 3168 set.
     Ect0 = 2,
-    /// Congestion experienced: marked on its way instead of dropped.
+    /// Congestion experienced: a queue marked the packet instead of dropping it.
     Ce = 3,
 }
 
 impl Ecn {
-    /// The two lowest bits of a traffic class or type of service.
+    /// Returns the ECN field in the two lowest bits of a traffic class or type of service.
     pub const fn from_bits(traffic_class: u8) -> Self {
         match traffic_class & 3 {
             0 => Self::NotEct,
@@ -26,17 +26,17 @@ impl Ecn {
         }
     }
 
-    /// The bits as they stand in a header.
+    /// Returns the bits as in a header.
     pub const fn bits(self) -> u8 {
         self as u8
     }
 
-    /// A queue may mark it instead of dropping it.
+    /// Returns whether the packet is ECN-capable: a queue may mark it instead of dropping it.
     pub const fn is_capable(self) -> bool {
         !matches!(self, Self::NotEct)
     }
 
-    /// It was marked.
+    /// Returns whether the packet has a congestion mark (CE).
     pub const fn is_marked(self) -> bool {
         matches!(self, Self::Ce)
     }
@@ -46,7 +46,7 @@ impl Ecn {
 mod tests {
     use super::*;
 
-    /// RFC 3168 section 5: 01 is ECT(1), 10 is ECT(0), and the DSCP beside them does not matter.
+    /// RFC 3168 section 5: 01 is ECT(1), 10 is ECT(0), and the adjacent DSCP does not matter.
     #[test]
     fn codepoints_are_those_of_the_header() {
         for (bits, ecn) in [(0, Ecn::NotEct), (1, Ecn::Ect1), (2, Ecn::Ect0), (3, Ecn::Ce)] {

@@ -1,8 +1,8 @@
-//! Types with units.
+//! Integer types with units.
 //!
-//! Every rate, time, size and probability in fullpipe is one of these types, so that a bit is never
-//! added to a byte and a millisecond never compared with a second. All are plain integers: results
-//! are the same on every machine, and nothing here can be NaN.
+//! Every rate, time, size and probability in fullpipe has one of these types, so the compiler rejects a bit
+//! added to a byte, or a size compared with a time. All are plain integers: results are the same on every
+//! machine, and no value can be NaN.
 //!
 //! | type | unit | range |
 //! |---|---|---|
@@ -10,11 +10,11 @@
 //! | [`Duration`] | nanoseconds | 0 to 584 years |
 //! | [`Rate`] | bit/s | 0 to 18 Ebit/s |
 //! | [`Bytes`] | bytes | 0 to 16 EiB |
-//! | [`Probability`] | multiples of 2^-63 | 0 to 1, both reachable |
+//! | [`Probability`] | multiples of 2^-63 | 0 to 1, both inclusive |
 //!
-//! Each parses from the text that people write (`"340mbit"`, `"140ms"`, `"4MiB"`, `"20ppm"`), prints
-//! in the same words, and refuses what is ambiguous (`mbps`) with a hint. [`Ecn`] is here too: path and TCP share
-//! that field of a packet, and nothing else.
+//! Each of them except [`Instant`] parses from common spellings (`"340mbit"`, `"140ms"`, `"4MiB"`,
+//! `"20ppm"`), prints in such units, and refuses ambiguous ones (`mbps`) with a hint. [`Ecn`] is in this
+//! crate because path and TCP share only that field of a packet.
 #![forbid(unsafe_code)]
 
 mod draw;

@@ -1,8 +1,8 @@
-//! Reading and writing numbers with units, exactly.
+//! Exact parsing and printing of numbers with units.
 
 use core::fmt;
 
-/// Why a text is not a rate, time, size or probability, and what to write instead.
+/// Error for a text that is not a rate, time, size or probability, with a hint on what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseUnitError {
     quantity: &'static str,
@@ -36,7 +36,7 @@ impl ParseUnitError {
         Self { quantity, text: text.into(), problem, hint }
     }
 
-    /// What to write instead; empty where there is nothing to suggest.
+    /// Returns what to write instead; empty if there is no suggestion.
     pub fn hint(&self) -> &str {
         &self.hint
     }
@@ -50,16 +50,16 @@ impl fmt::Display for ParseUnitError {
 
 impl std::error::Error for ParseUnitError {}
 
-/// A non-negative decimal number, kept exactly as written.
+/// Non-negative decimal number, exactly as written.
 #[derive(Clone, Copy)]
 pub(crate) struct Decimal {
     digits: u128,
-    /// Ten to the number of digits after the point.
+    /// Ten to the power of the number of decimals.
     denominator: u128,
 }
 
 impl Decimal {
-    /// This number times `unit`, rounded to the nearest integer.
+    /// Returns this number times `unit`, rounded to the nearest integer; `None` on overflow.
     pub(crate) fn scaled(self, unit: u64) -> Option<u64> {
         self.scaled_wide(unit.into()).and_then(|n| u64::try_from(n).ok())
     }
@@ -92,7 +92,7 @@ pub(crate) fn split<'t>(quantity: &'static str, text: &'t str) -> Result<(Decima
     if whole.is_empty() || !digits_only(whole) || !digits_only(fraction) {
         return Err(ParseUnitError::not_a_number(quantity, text));
     }
-    // Nineteen digits fill a u64; with nine after the point the product with any unit fits a u128.
+    // Nineteen digits fill a u64; with nine decimals the product with any unit fits a u128.
     if whole.len() > 19 || fraction.len() > 9 {
         return Err(ParseUnitError::out_of_range(quantity, text));
     }
@@ -101,7 +101,7 @@ pub(crate) fn split<'t>(quantity: &'static str, text: &'t str) -> Result<(Decima
     Ok((Decimal { digits: parsed(whole) * denominator + parsed(fraction), denominator }, unit.trim_start()))
 }
 
-/// Powers of 1000 by lower-case prefix.
+/// Returns the power of 1000 for a lower-case prefix.
 pub(crate) fn decimal_prefix(prefix: &str) -> Option<u64> {
     Some(match prefix {
         "" => 1,
@@ -113,7 +113,7 @@ pub(crate) fn decimal_prefix(prefix: &str) -> Option<u64> {
     })
 }
 
-/// Powers of 1024 by IEC prefix.
+/// Returns the power of 1024 for an IEC prefix.
 pub(crate) fn binary_prefix(prefix: &str) -> Option<u64> {
     Some(match prefix {
         "Ki" => 1 << 10,
@@ -124,7 +124,7 @@ pub(crate) fn binary_prefix(prefix: &str) -> Option<u64> {
     })
 }
 
-/// Three significant digits and no trailing zeros: enough to compare, short enough to read.
+/// Writes `value` with three significant digits and no trailing zeros, followed by `unit`.
 pub(crate) fn write_scaled(f: &mut fmt::Formatter<'_>, value: f64, unit: &str) -> fmt::Result {
     let decimals = if value >= 100.0 {
         0
@@ -146,7 +146,7 @@ fn trimmed(text: &str, decimals: usize) -> &str {
     if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// A short text of ASCII that takes no memory of its own: watching many sockets writes thousands of numbers a second.
+/// Short ASCII text that needs no allocation: sampling many sockets writes thousands of numbers per second.
 #[derive(Default)]
 struct Short {
     bytes: [u8; 32],
@@ -154,8 +154,9 @@ struct Short {
 }
 
 impl Short {
-    /// Writes `value` with so many decimals, as `{:.N}` does; or nothing, where the exact digits of the float would have to be looked
-    /// at: next to the middle of two decimals, and beyond what such numbers are.
+    /// Writes `value` with `decimals` decimals, as `{:.N}` does. Returns false and writes nothing where
+    /// rounding could differ from the formatter's (near the midpoint of two decimals), and for values that
+    /// are negative or not below 1e8.
     fn fixed(&mut self, value: f64, decimals: usize) -> bool {
         const LARGEST: f64 = 1e8;
         const TOO_NEAR: f64 = 1e-5;
@@ -170,7 +171,7 @@ impl Short {
         }
         let scaled = scaled.round() as u64;
         let (mut whole, mut part) = (scaled / u64::from(power), scaled % u64::from(power));
-        // From its end: eleven digits and a point at most.
+        // Written from the end: at most eleven digits and a point.
         let mut digits = [b'0'; 16];
         let mut begin = digits.len();
         let mut put = |byte: u8| {
@@ -195,7 +196,7 @@ impl Short {
         true
     }
 
-    /// Appends as much as there is room for.
+    /// Appends as much as fits.
     fn push(&mut self, bytes: &[u8]) {
         let room = &mut self.bytes[self.len..];
         let taken = bytes.len().min(room.len());
@@ -212,8 +213,8 @@ impl Short {
 mod tests {
     use super::*;
 
-    /// Digit by digit what the formatter of floats writes: for every amount of small ones, those around each middle of two
-    /// decimals, and many at random.
+    /// The text agrees with the formatter of floats, for small numbers in steps of 1/1000 and 1/1024 with
+    /// their neighbours, and for many random ones.
     #[test]
     fn short_numbers_are_written_as_the_formatter_writes_them() {
         let mut quick = 0;

@@ -5,20 +5,20 @@ use core::str::FromStr;
 
 use crate::parse::{self, ParseUnitError};
 
-/// A probability from 0 to 1 in steps of 2^-63.
+/// Probability from 0 to 1 in steps of 2^-63.
 ///
-/// A draw is compared with the threshold; no float takes part, so that the same packet is lost on
-/// every machine.
+/// A draw is compared with the threshold without floating-point arithmetic, so that the same packet is lost
+/// on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Probability(u64);
 
 impl Probability {
-    /// Never.
+    /// Probability of an event that never happens.
     pub const ZERO: Self = Self(0);
-    /// Always.
+    /// Probability of an event that always happens.
     pub const ONE: Self = Self(1 << 63);
 
-    /// The fraction `numerator / denominator`, clamped to 1; zero for an empty denominator.
+    /// Returns the fraction `numerator / denominator`, clamped to 1; zero if the denominator is zero.
     pub const fn from_ratio(numerator: u64, denominator: u64) -> Self {
         if denominator == 0 {
             return Self::ZERO;
@@ -29,27 +29,28 @@ impl Probability {
         Self((((numerator as u128) << 63) / denominator as u128) as u64)
     }
 
-    /// Parts per million.
+    /// Returns the probability of `ppm` parts per million.
     pub const fn from_ppm(ppm: u64) -> Self {
         Self::from_ratio(ppm, 1_000_000)
     }
 
-    /// A fraction given as a float, for figures estimated from a log; clamped to 0..=1, NaN is 0.
+    /// Returns a fraction given as a float, for values estimated from a log; clamps to 0..=1, and NaN
+    /// becomes 0.
     pub fn from_f64(fraction: f64) -> Self {
         Self(((fraction.clamp(0.0, 1.0) * Self::ONE.0 as f64) as u64).min(Self::ONE.0))
     }
 
-    /// The fraction as a float, for reports only.
+    /// Returns the fraction as a float, for reports only.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / Self::ONE.0 as f64
     }
 
-    /// Whether `draw`, uniform over all of `u64`, hits.
+    /// Returns whether `draw`, uniform over all of `u64`, hits.
     pub const fn hits(self, draw: u64) -> bool {
         draw >> 1 < self.0
     }
 
-    /// True for an impossible event.
+    /// Returns whether the probability is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -58,7 +59,7 @@ impl Probability {
 impl fmt::Display for Probability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fraction = self.as_f64();
-        // Line loss is a few parts per million; "0.002 %" is easy to misread.
+        // Loss on a link is a few parts per million; "0.002 %" is easy to misread.
         if fraction > 0.0 && fraction < 0.001 {
             parse::write_scaled(f, fraction * 1e6, " ppm")
         } else {
@@ -70,7 +71,7 @@ impl fmt::Display for Probability {
 impl FromStr for Probability {
     type Err = ParseUnitError;
 
-    /// `"1.5%"`, `"20ppm"`, `"0"`.
+    /// Parses a probability such as `"1.5%"`, `"20ppm"` or `"0"`.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let (number, unit) = parse::split("probability", text)?;
         let per_unit = match unit {

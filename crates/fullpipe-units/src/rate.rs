@@ -1,4 +1,4 @@
-//! Rates in bit/s.
+//! Data rates in bit/s.
 
 use core::fmt;
 use core::ops::Mul;
@@ -9,32 +9,32 @@ use crate::{Bytes, Duration};
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// A data rate in bits per second.
+/// Data rate in bit/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// Nothing moves.
+    /// Rate of zero.
     pub const ZERO: Self = Self(0);
-    /// Faster than any link: "not limited".
+    /// Largest rate, above that of any link: "not limited".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A rate of `bits` bit/s.
+    /// Returns a rate of `bits` bit/s.
     pub const fn from_bps(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// A rate of `bytes` byte/s, saturating.
+    /// Returns a rate of `bytes` byte/s, saturating.
     pub const fn from_bytes_per_sec(bytes: u64) -> Self {
         Self(bytes.saturating_mul(8))
     }
 
-    /// The rate that moves `amount` in `span`; [`Rate::MAX`] for an empty span.
+    /// Returns the rate that moves `amount` in `span`; [`Rate::MAX`] if the span is zero.
     pub const fn of(amount: Bytes, span: Duration) -> Self {
         if span.is_zero() {
             return Self::MAX;
         }
-        // The narrow product covers what is in flight on any path; the wide one is for whole transfers.
+        // 64 bits suffice for the data in flight on any path; whole transfers need 128.
         if let Some(bits_ns) = amount.get().checked_mul(8 * NANOS_PER_SEC as u64) {
             return Self(bits_ns / span.as_nanos());
         }
@@ -42,37 +42,38 @@ impl Rate {
         Self(if bits > u64::MAX as u128 { u64::MAX } else { bits as u64 })
     }
 
-    /// The mean rate of `amount` in `span`; [`Rate::ZERO`] for an empty span, in which nothing can be measured.
+    /// Returns the mean rate of `amount` in `span`; [`Rate::ZERO`] if the span is zero, as it allows no
+    /// measurement.
     pub const fn mean(amount: Bytes, span: Duration) -> Self {
         if span.is_zero() { Self::ZERO } else { Self::of(amount, span) }
     }
 
-    /// bit/s.
+    /// Returns the rate in bit/s.
     pub const fn as_bps(self) -> u64 {
         self.0
     }
 
-    /// byte/s, rounded down.
+    /// Returns the rate in byte/s, rounded down.
     pub const fn as_bytes_per_sec(self) -> u64 {
         self.0 / 8
     }
 
-    /// Mbit/s, for reports only.
+    /// Returns the rate in Mbit/s, for reports only.
     pub fn as_mbps_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// True when nothing moves.
+    /// Returns whether the rate is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// How long `amount` takes at this rate, rounded down; [`Duration::MAX`] at rate zero.
+    /// Returns the time that `amount` takes at this rate, rounded down; [`Duration::MAX`] at rate zero.
     pub const fn time_for(self, amount: Bytes) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        // The narrow product covers every packet; the wide one is for whole transfers.
+        // 64 bits suffice for every packet; whole transfers need 128.
         if let Some(bits_ns) = amount.get().checked_mul(8 * NANOS_PER_SEC as u64) {
             return Duration::from_nanos(bits_ns / self.0);
         }
@@ -80,7 +81,7 @@ impl Rate {
         Duration::from_nanos(if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 })
     }
 
-    /// This rate times `num / den`, exact in the intermediate product.
+    /// Returns this rate times `num / den`, without rounding of the intermediate product.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
         let product = self.0 as u128 * num as u128 / den as u128;
         Self(if product > u64::MAX as u128 { u64::MAX } else { product as u64 })
@@ -89,7 +90,7 @@ impl Rate {
 
 impl Mul<Duration> for Rate {
     type Output = Bytes;
-    /// What flows in `span`, rounded down.
+    /// Returns the bytes that flow in `span`, rounded down.
     fn mul(self, span: Duration) -> Bytes {
         let bytes = u128::from(self.0) * u128::from(span.as_nanos()) / (8 * NANOS_PER_SEC);
         Bytes::new(u64::try_from(bytes).unwrap_or(u64::MAX))
@@ -111,10 +112,11 @@ impl fmt::Display for Rate {
 impl FromStr for Rate {
     type Err = ParseUnitError;
 
-    /// `"1gbit"`, `"1Gbit/s"`, `"94.4 Mbits/sec"`, `"1G"`, `"12.5MB/s"`. Prefixes are decimal.
+    /// Parses a rate such as `"1gbit"`, `"1Gbit/s"`, `"94.4 Mbits/sec"`, `"1G"` or `"12.5MB/s"`. Prefixes
+    /// are decimal unless IEC (`"1MiB/s"`).
     ///
     /// # Errors
-    /// `mbps` and its kin are refused: half of their users mean bytes.
+    /// Refuses `mbps` and similar units as ambiguous: half of their users mean bytes.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let (number, unit) = parse::split("rate", text)?;
         let bits = match unit {
@@ -146,7 +148,7 @@ impl FromStr for Rate {
     }
 }
 
-/// Bits per second in one `unit`, where the unit says whether it counts bits or bytes.
+/// Returns the bit/s in one `unit`, if the unit shows whether it counts bits or bytes.
 fn bits_of_unit(unit: &str) -> Option<u64> {
     let (amount, per_second) = match unit.split_once('/') {
         Some((amount, "s" | "sec")) => (amount, true),
@@ -157,7 +159,7 @@ fn bits_of_unit(unit: &str) -> Option<u64> {
     if let Some(prefix) = lower.strip_suffix("bits").or_else(|| lower.strip_suffix("bit")) {
         return parse::decimal_prefix(prefix);
     }
-    // Bytes only with the slash: a bare "MB" is a size.
+    // Bytes require the slash: "MB" alone is a size.
     let prefix = amount.strip_suffix('B').filter(|_| per_second)?;
     parse::decimal_prefix(&prefix.to_ascii_lowercase())
         .or_else(|| parse::binary_prefix(prefix))

@@ -6,49 +6,49 @@ use core::str::FromStr;
 
 use crate::parse::{self, ParseUnitError};
 
-/// An amount of data in bytes. Arithmetic saturates.
+/// Amount of data in bytes; arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// Nothing.
+    /// Size of zero.
     pub const ZERO: Self = Self(0);
-    /// More than any buffer: "not limited".
+    /// Largest size, above that of any buffer: "not limited".
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `n` bytes.
+    /// Returns a size of `n` bytes.
     pub const fn new(n: u64) -> Self {
         Self(n)
     }
 
-    /// `n` times 1024 bytes.
+    /// Returns a size of `n` times 1024 bytes.
     pub const fn from_kib(n: u64) -> Self {
         Self(n << 10)
     }
 
-    /// `n` times 1024 x 1024 bytes.
+    /// Returns a size of `n` times 1024 x 1024 bytes.
     pub const fn from_mib(n: u64) -> Self {
         Self(n << 20)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// True for nothing.
+    /// Returns whether the size is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// This size less `other`, not below zero.
+    /// Returns this size less `other`, but not less than zero.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// This size times `num / den`, exact in the intermediate product.
+    /// Returns this size times `num / den`, without rounding of the intermediate product.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
-        // The narrow product covers every buffer; the wide one is for the largest amounts.
+        // 64 bits suffice for every buffer; the largest amounts need 128.
         if let Some(product) = self.0.checked_mul(num) {
             return Self(product / den);
         }
@@ -92,10 +92,10 @@ impl fmt::Display for Bytes {
 impl FromStr for Bytes {
     type Err = ParseUnitError;
 
-    /// `"4MiB"`, `"64 KiB"`, `"250MB"` (decimal), `"1040"` or `"1040B"`.
+    /// Parses a size such as `"4MiB"`, `"64 KiB"`, `"250MB"` (decimal), `"1040"` or `"1040B"`.
     ///
     /// # Errors
-    /// A bare `4M` is refused: tools disagree on whether it is 4 000 000 or 4 194 304.
+    /// Refuses `4M` as ambiguous: tools disagree on whether it is 4 000 000 or 4 194 304.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let (number, unit) = parse::split("size", text)?;
         let bytes = match unit {

@@ -6,45 +6,45 @@ use core::str::FromStr;
 
 use crate::parse::{self, ParseUnitError};
 
-/// A point in time: nanoseconds since the start of the run.
+/// Point in time, in nanoseconds since the start of the run.
 ///
-/// Serialisable and starting at zero, unlike the clock of an operating system. Whoever drives the
-/// engine says what zero is; the engine never reads a clock.
+/// It can be serialised and starts at zero, unlike the clock of an operating system. The driver of the
+/// engine defines the zero; the engine never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
 impl Instant {
-    /// The start of the run.
+    /// Start of the run.
     pub const ZERO: Self = Self(0);
-    /// Later than any event: "never".
+    /// Latest instant, after any event: "never".
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// The instant `nanos` nanoseconds after the start.
+    /// Returns the instant `nanos` nanoseconds after the start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the start, for reports only.
+    /// Returns the seconds since the start, for reports only.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Time since `earlier`, or zero if `earlier` is later.
+    /// Returns the time since `earlier`, or zero if `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0))
     }
 
-    /// This instant moved back by `span`, not before the start.
+    /// Returns this instant moved back by `span`, but not before the start.
     pub const fn saturating_sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(span.0))
     }
 
-    /// True for [`Instant::FAR_FUTURE`].
+    /// Returns whether this is [`Instant::FAR_FUTURE`].
     pub const fn is_never(self) -> bool {
         self.0 == u64::MAX
     }
@@ -52,7 +52,7 @@ impl Instant {
 
 impl Add<Duration> for Instant {
     type Output = Self;
-    /// Saturates at [`Instant::FAR_FUTURE`].
+    /// Returns the instant `span` later; saturates at [`Instant::FAR_FUTURE`].
     fn add(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.0))
     }
@@ -70,88 +70,89 @@ impl fmt::Display for Instant {
     }
 }
 
-/// A span of time in nanoseconds. Arithmetic saturates.
+/// Span of time in nanoseconds; arithmetic saturates.
 ///
-/// Half the size of the standard library's and without its split into seconds and nanoseconds, which
+/// Half the size of the standard library's type, and without its split into seconds and nanoseconds, which
 /// costs a division at every use in the packet loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(u64);
 
 impl Duration {
-    /// No time at all.
+    /// Span of zero.
     pub const ZERO: Self = Self(0);
-    /// Longer than any run.
+    /// Longest span, above that of any run.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A span of `nanos` nanoseconds.
+    /// Returns a span of `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// A span of `micros` microseconds.
+    /// Returns a span of `micros` microseconds.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// A span of `millis` milliseconds.
+    /// Returns a span of `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// A span of `secs` seconds.
+    /// Returns a span of `secs` seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// A span from fractional seconds, for figures read from reports; negative or NaN becomes zero.
+    /// Returns a span from fractional seconds, for values read from reports; negative values and NaN become
+    /// zero.
     pub fn from_secs_f64(secs: f64) -> Self {
         // `as` saturates and maps NaN to zero.
         Self((secs * 1e9).round() as u64)
     }
 
-    /// Whole nanoseconds.
+    /// Returns the nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole microseconds, rounded down.
+    /// Returns the whole microseconds, rounded down.
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
 
-    /// Whole milliseconds, rounded down.
+    /// Returns the whole milliseconds, rounded down.
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
-    /// Fractional milliseconds, for reports only.
+    /// Returns fractional milliseconds, for reports only.
     pub fn as_millis_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Fractional seconds, for reports only.
+    /// Returns fractional seconds, for reports only.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// True for a span of no length.
+    /// Returns whether the span is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// This span less `other`, not below zero.
+    /// Returns this span less `other`, but not less than zero.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The difference between two spans, whichever is longer.
+    /// Returns the absolute difference of two spans.
     pub const fn abs_diff(self, other: Self) -> Self {
         Self(self.0.abs_diff(other.0))
     }
 
-    /// This span times `num / den`, exact in the intermediate product.
+    /// Returns this span times `num / den`, without rounding of the intermediate product.
     pub const fn mul_div(self, num: u64, den: u64) -> Self {
-        // The narrow product covers every round trip; the wide one is for the longest spans.
+        // 64 bits suffice for every round trip; the longest spans need 128.
         if let Some(product) = self.0.checked_mul(num) {
             return Self(product / den);
         }
@@ -209,7 +210,7 @@ impl fmt::Display for Duration {
 impl FromStr for Duration {
     type Err = ParseUnitError;
 
-    /// `"210ms"`, `"20s"`, `"1.5ms"`, `"40us"`, `"100ns"`, `"2min"`.
+    /// Parses a time such as `"210ms"`, `"20s"`, `"1.5ms"`, `"40us"`, `"100ns"` or `"2min"`.
     fn from_str(text: &str) -> Result<Self, ParseUnitError> {
         let (number, unit) = parse::split("time", text)?;
         let nanos = match unit {

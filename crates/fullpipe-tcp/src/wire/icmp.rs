@@ -1,7 +1,7 @@
 //! ICMP error messages about a segment (RFC 792, RFC 1191, RFC 4443).
 //!
 //! ```text
-//!   reporter's IP header │ type, code, checksum, MTU │ our IP header │ ports and sequence number of our segment
+//!   reporter's IP header │ type, code, checksum, MTU │ our IP header │ our ports, sequence number
 //! ```
 //!
 //! Anyone can forge such a message. The connection decides whether to accept it, by the quoted sequence

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   version 4: length, fragment, checksum ─┐
-//!                                          ├─► TCP: offset, checksum ─► options ─► Segment, range of the payload
+//!                                          ├─► TCP: offset, checksum ─► options ─► Segment, payload range
 //!   version 6: length, next header chain ──┘
 //! ```
 //!

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   a segment arrives, the application acts ──┐
-//!   a timer is due ──► fire ──────────────────┴─► transmissions ──► InFlight ──► jump to the next arrival or timer
+//!   a timer is due ──► fire ──────────────────┴─► transmissions ──► InFlight ──► next arrival or timer
 //! ```
 
 use std::collections::BTreeMap;
@@ -14,7 +14,8 @@ use fullpipe_units::Instant;
 
 /// Limit of the transmissions of one connection at one time; more indicate an endless loop.
 const ENDLESS: usize = 100_000;
-/// Invariants are recounted at every step up to so many bytes in flight, above at one step in [`SAMPLED`].
+/// Flight size in bytes up to which invariants are checked at every step; above it, at one step in
+/// [`SAMPLED`].
 const SMALL_FLIGHT: u64 = 100_000;
 const SAMPLED: u64 = 64;
 
@@ -22,9 +23,9 @@ const SAMPLED: u64 = 64;
 pub(crate) struct Transmission {
     /// State of the connection before it.
     pub(crate) before: Snapshot,
-    /// Header of the first segment, with the payload of all.
+    /// Header of the first segment, with the payload length of all.
     pub(crate) whole: Segment,
-    /// The segments on the wire.
+    /// Segments on the wire.
     pub(crate) pieces: Vec<Segment>,
 }
 

@@ -243,8 +243,7 @@ impl World {
             let offset = u64::from(segment.seq.0.wrapping_sub(self.iss.0).wrapping_sub(1));
             let end = offset + u64::from(segment.len);
             if segment.len > 0 && end > self.sent_to {
-                // DESIGN's invariant 3: new data stays within both windows, except for the one segment of a
-                // probe.
+                // INV-5: new data stays within both windows, except for the one segment of a probe.
                 assert!(offset <= self.sent_to, "new data leaves a gap");
                 assert!(end <= self.edge, "beyond every window: {end} of {}", self.edge);
                 assert!(

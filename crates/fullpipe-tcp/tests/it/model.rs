@@ -487,8 +487,8 @@ fn every_byte_arrives_once_and_in_order() {
         }
         let [client, server] = &world.hosts;
         if client.aborted || server.aborted {
-            // Long runs of losses happen at such rates: fifteen in a row to SYNs at 30 %, half a dozen to
-            // the last ACKs, after which the other end has left TIME-WAIT and cannot repeat its ACK.
+            // At such loss rates a connection may give up: a handshake may exhaust its retries, or the last
+            // ACKs are lost and the other end has left TIME-WAIT when the FIN is retransmitted.
             given_up += 1;
             assert!(world.weather.lost_percent() >= 15, "seed {seed} gave up: {:?}", world.weather);
             continue;

@@ -1,4 +1,5 @@
-//! What RFC 9293 asks of the interfaces above and below, as a stack keeps it. (Of connections themselves the scripts tell.)
+//! Tests of a stack against RFC 9293's requirements on its upper and lower interfaces; the scripts test
+//! connections.
 
 use std::net::SocketAddr;
 
@@ -31,8 +32,8 @@ fn socket(text: &str) -> SocketAddr {
     text.parse().expect("a socket")
 }
 
-/// MUST-41 and MUST-42: a second listener is an error and leaves the first as it is; one may listen on a port from which
-/// another connection is being opened.
+/// RFC 9293 MUST-41 and MUST-42: a second listener is an error and leaves the first unchanged; a stack may
+/// listen on a port from which it is opening another connection.
 #[test]
 fn listening_disturbs_nobody() {
     let mut pair = Pair::new(false);
@@ -50,8 +51,8 @@ fn listening_disturbs_nobody() {
     assert_eq!(pair.ends[1].connection(other).map(|connection| connection.state()), Some(State::Established));
 }
 
-/// MUST-43 to MUST-45: the caller names the local address, which has to be one of the stack's; whatever is answered is answered from
-/// the address that was called.
+/// RFC 9293 MUST-43 to MUST-45: the caller chooses the local address, which must belong to the stack; every
+/// answer comes from the address that the peer used.
 #[test]
 fn the_local_address_stays() {
     let mut pair = Pair::new(false);
@@ -73,7 +74,7 @@ fn the_local_address_stays() {
     }
 }
 
-/// MUST-46: nobody connects to a group.
+/// RFC 9293 MUST-46: connecting to a multicast or broadcast address is an error.
 #[test]
 fn a_group_is_no_peer() {
     let mut pair = Pair::new(false);
@@ -85,7 +86,8 @@ fn a_group_is_no_peer() {
     }
 }
 
-/// MUST-48 and MUST-49: class and hops are the application's choice, in every packet of its connection.
+/// RFC 9293 MUST-48 and MUST-49: the application chooses the DSCP and the hop limit of every packet of its
+/// connection.
 #[test]
 fn the_application_chooses_class_and_hops() {
     for v6 in [false, true] {
@@ -108,7 +110,7 @@ fn the_application_chooses_class_and_hops() {
     assert_eq!(Dscp::new(64), None);
 }
 
-/// MUST-30 to MUST-33 and MUST-62, as far as it goes: urgent data is data like any other, in its place.
+/// RFC 9293 MUST-30 to MUST-33 and MUST-62, in part: urgent data is delivered in order like other data.
 #[test]
 fn urgent_data_is_data() {
     let mut pair = Pair::new(false);
@@ -124,7 +126,7 @@ fn urgent_data_is_data() {
     let mut headers = Headers::between(&segment, here, there).expect("one version");
     headers.cover([&packet[read.payload.clone()], &[]]);
     let mut bytes = [headers.as_bytes(), &packet[read.payload]].concat();
-    // The pointer names the octet behind the urgent ones; the checksum follows by RFC 1624.
+    // The pointer is the offset of the octet after the urgent ones; the checksum is updated as in RFC 1624.
     bytes[39] = 3;
     let checksum = u16::from_be_bytes([bytes[36], bytes[37]]);
     bytes[36..38].copy_from_slice(&(checksum.wrapping_sub(3)).to_be_bytes());
@@ -135,7 +137,7 @@ fn urgent_data_is_data() {
     assert_eq!(&read[..6], b"urgent");
 }
 
-/// MUST-57 and MUST-63: nothing is answered that did not come from one host or does not go to one.
+/// RFC 9293 MUST-57 and MUST-63: segments from or to an address that is not a single host get no answer.
 #[test]
 fn nothing_is_answered_but_one_host() {
     for (v6, from, to) in [
@@ -152,7 +154,7 @@ fn nothing_is_answered_but_one_host() {
         let mut pair = Pair::new(v6);
         let there = pair.addresses[1];
         pair.ends[1].listen(there, Config::default(), 4).expect("free");
-        // A listener, and a port that has none and would reset.
+        // Port 80 has a listener; port 81 has none and would reset.
         for port in [80, 81] {
             let to = SocketAddr::new(socket(to).ip(), port);
             pair.ends[1].handle_packet(pair.now, &packet(&syn(), socket(from), to), Checksums::Verify);
@@ -162,7 +164,8 @@ fn nothing_is_answered_but_one_host() {
     }
 }
 
-/// MUST-58 and MUST-59: what has arrived is handled before anything is answered, and one ACK stands for it.
+/// RFC 9293 MUST-58 and MUST-59: all segments that have arrived are handled before an answer is sent, and
+/// one ACK covers them.
 #[test]
 fn one_ack_for_what_has_arrived() {
     let mut pair = Pair::new(false);
@@ -184,13 +187,14 @@ fn one_ack_for_what_has_arrived() {
     assert_eq!(pair.ends[0].connection(id).expect("there").acknowledged(), 14_480);
 }
 
-/// MUST-50 to MUST-53: IP options, source routes among them, are skipped: what they say is not done, and answers go to who sent it.
+/// RFC 9293 MUST-50 to MUST-53: IP options, including source routes, are skipped; answers go to the source
+/// address.
 #[test]
 fn ip_options_are_skipped() {
     let mut pair = Pair::new(false);
     let [here, there] = pair.addresses;
     pair.ends[1].listen(there, Config::default(), 4).expect("free");
-    // A source route that is complete, an option that nobody knows, the end.
+    // A source route that is complete, an unknown option, and the end of the list.
     let route = [131, 7, 8, 203, 0, 113, 9, 158, 4, 0, 0, 0];
     let plain = packet(&syn(), here, there);
     let mut header =

@@ -1,13 +1,14 @@
-//! The walls inside the crate hold: what may be done in one folder only does not compile in another.
+//! Tests that the walls inside the crate hold: operations reserved to one folder do not compile in another.
 //!
-//! A copy of the sources gets one more module in `conn/`, which tries it, and the compiler is asked. A module that does
-//! what is allowed compiles, so that an error is about the wall and nothing else.
+//! A copy of the sources gets one additional module in `conn/`, which tries such an operation, and the
+//! compiler checks it. A module with allowed operations compiles, so an error concerns the wall and nothing
+//! else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What every module may do: read marks, and make transmissions without data.
+/// Module with operations allowed everywhere: reading loss marks, and making transmissions without data.
 const ALLOWED: &str = "
 use fullpipe_units::Instant;
 use crate::recovery::scoreboard::Scoreboard;
@@ -19,7 +20,7 @@ pub(super) fn look(board: &Scoreboard, segment: Segment, now: Instant) -> (u64, 
 }
 ";
 
-/// What it may not do; the lines with an error end with its code.
+/// Module with forbidden operations; each line with an error ends with its code.
 const FORBIDDEN: &str = "
 use fullpipe_units::Instant;
 use crate::recovery::LossRecovery;
@@ -42,7 +43,7 @@ pub(super) fn fill(segment: Segment, departure: Departure, now: Instant) {
 }
 ";
 
-/// The same; the compiler looks for it only where there is no error of the kind above.
+/// Further forbidden operation; the compiler reports it only where there is no error of the kind above.
 const MADE_BY_HAND: &str = "
 use fullpipe_units::Instant;
 use crate::tx::Transmit;
@@ -66,7 +67,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Type-checks the library at `root`; returns the errors as the compiler prints them, a line each.
+/// Type-checks the library at `root`; returns the errors as the compiler prints them, one per line.
 fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);
@@ -81,7 +82,7 @@ fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<
     if let Some(dependency) = dependency {
         command.arg("--extern").arg(format!("fullpipe_units={}", dependency.display()));
     }
-    // There the toolchain of the project is chosen.
+    // This directory selects the project's toolchain.
     let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("a compiler");
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     let errors: Vec<String> =
@@ -90,7 +91,7 @@ fn check(name: &str, root: &Path, out: &Path, dependency: Option<&Path>) -> Vec<
     errors
 }
 
-/// Line and code of each error in the module `source`, when it is part of `conn/`.
+/// Returns line and code of each error in the module `source`, compiled as part of `conn/`.
 fn errors_of(source: &str, name: &str) -> Vec<(usize, String)> {
     let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let tree = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("walls-{name}"));
@@ -115,13 +116,13 @@ fn errors_of(source: &str, name: &str) -> Vec<(usize, String)> {
     places
 }
 
-/// Whatever a module of `conn/` may do of the kind compiles.
+/// Allowed operations compile in a module of `conn/`.
 #[test]
 fn what_is_allowed_compiles() {
     assert_eq!(errors_of(ALLOWED, "allowed"), []);
 }
 
-/// Only `recovery/` marks data lost, and only `tx/` makes a transmission that carries data.
+/// Only `recovery/` can mark data lost, and only `tx/` can make a transmission that carries data.
 #[test]
 fn what_is_forbidden_does_not_compile() {
     for (source, name) in [(FORBIDDEN, "forbidden"), (MADE_BY_HAND, "by-hand")] {

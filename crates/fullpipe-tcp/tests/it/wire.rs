@@ -1,5 +1,5 @@
-//! Random packets, read by this crate and by another reader (etherparse): what one writes the other reads, of what is
-//! damaged both think the same, and nothing makes ours panic.
+//! Tests that this crate and another parser (etherparse) agree on random packets: each reads what the other
+//! writes, both judge damaged packets alike, and ours never panics.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -14,7 +14,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// The same packets on every machine: a failure here is the same failure elsewhere.
+/// Fixes the seed, so that every machine tests the same packets and a failure is reproducible.
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: 4_000,
@@ -38,7 +38,7 @@ fn sack(most: usize) -> impl Strategy<Value = SackBlocks> {
     })
 }
 
-/// Segments that a header has room for: a SYN with its options, or another with blocks.
+/// Returns segments that fit a header: a SYN with its options, or another segment with SACK blocks.
 fn segments() -> impl Strategy<Value = Segment> {
     let syn = (any::<u16>(), option::of(0..=14u8), any::<bool>())
         .prop_map(|(mss, window_scale, sack_permitted)| SynOptions { mss, window_scale, sack_permitted });
@@ -48,7 +48,7 @@ fn segments() -> impl Strategy<Value = Segment> {
             let flags = Flags::from_bits(flags).without(Flags::SYN);
             Segment {
                 seq: SeqNum(seq),
-                // Nothing is acknowledged without the flag, and the field is written as zero.
+                // Without the ACK flag the field is written as zero.
                 ack: SeqNum(if flags.has(Flags::ACK) { ack } else { 0 }),
                 len,
                 window,
@@ -80,7 +80,7 @@ fn written(segment: &Segment, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// What the other reader makes of a packet: addresses, TCP header, payload.
+/// Returns what the other parser reads from a packet: addresses, TCP header, payload.
 fn read_by_another(bytes: &[u8]) -> Option<(SocketAddr, SocketAddr, TcpHeader, Vec<u8>)> {
     let headers = PacketHeaders::from_ip_slice(bytes).ok()?;
     let (from, to) = match headers.net? {
@@ -93,7 +93,7 @@ fn read_by_another(bytes: &[u8]) -> Option<(SocketAddr, SocketAddr, TcpHeader, V
     Some((SocketAddr::new(from, tcp.source_port), SocketAddr::new(to, tcp.destination_port), tcp, payload))
 }
 
-/// Both readers found the same numbers.
+/// Checks that both parsers read the same values.
 fn agree(packet: &Packet, bytes: &[u8]) -> Result<(), TestCaseError> {
     let Some((from, to, tcp, payload)) = read_by_another(bytes) else {
         return Err(TestCaseError::fail("the other reader refuses it"));
@@ -112,7 +112,7 @@ fn agree(packet: &Packet, bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What the other reader finds in options; `None` for what it refuses or does not know.
+/// Returns the options that the other parser reads; `None` if it refuses them or does not know one.
 fn options_of_another(tcp: &TcpHeader) -> Option<Options> {
     let mut options = Options::default();
     for element in tcp.options_iterator() {
@@ -133,7 +133,7 @@ fn options_of_another(tcp: &TcpHeader) -> Option<Options> {
     Some(options)
 }
 
-/// An option of another host: the five that are known, and one that is not, with its octets.
+/// Returns an option as another host may write it: one of the five known ones or a NOP, with its octets.
 fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     let blocks = vec(any::<[u8; 8]>(), 1..=4).prop_map(|blocks| {
         let mut bytes = vec![5, 2 + 8 * blocks.len() as u8];
@@ -151,7 +151,8 @@ fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// As much of the options as a header holds, padded to words as RFC 9293 asks: with the end of the list, then zeros.
+/// Returns as many of the options as a header holds, padded to words with the end of the list and zeros
+/// (RFC 9293 section 3.1).
 fn options_field(options: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for option in options {
@@ -163,7 +164,7 @@ fn options_field(options: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A packet as another host's TCP writes it.
+/// Returns a packet as another host's TCP writes it.
 fn foreign(
     (from, to): (SocketAddr, SocketAddr),
     numbers: (u32, u32, u16, u8),
@@ -190,8 +191,8 @@ fn foreign(
 proptest! {
     #![proptest_config(config())]
 
-    /// Every field and every option comes back, from another reader and from ours, over IPv4 and IPv6; checksums are
-    /// right, and one flipped bit of what they cover is noticed.
+    /// Both parsers read back every field and option, over IPv4 and IPv6; checksums are correct, and one
+    /// flipped bit within their coverage is detected.
     #[test]
     fn what_is_written_is_read(segment in segments(), (from, to) in sockets(), flip in any::<prop::sample::Index>()) {
         let bytes = written(&segment, from, to);
@@ -218,7 +219,7 @@ proptest! {
             prop_assert_eq!(bytes.len(), (segment.header_len() + segment.len) as usize);
         }
 
-        // Beyond the IP header, whose fields version 6 does not protect.
+        // Only bits after the IP header are flipped, as IPv6 has no header checksum.
         let start = if from.is_ipv4() { 20 } else { 40 };
         let bit = flip.index((bytes.len() - start) * 8);
         let mut damaged = bytes;
@@ -226,7 +227,7 @@ proptest! {
         prop_assert!(Packet::parse(&damaged, Checksums::Verify).is_err());
     }
 
-    /// What another implementation writes is read as that implementation reads it.
+    /// A packet written by another implementation is read as that implementation reads it.
     #[test]
     fn what_another_writes_is_read(
         sockets in sockets(),
@@ -247,8 +248,8 @@ proptest! {
         prop_assert_eq!(packet.segment.syn.is_some(), numbers.3 & 2 != 0);
     }
 
-    /// Random octets as options: what one refuses the other refuses. (The other reader stops at options that it does
-    /// not know, where ours goes by their length.)
+    /// Random octets as options: both parsers refuse the same ones. (The other parser stops at unknown
+    /// options, while ours skips them by their length.)
     #[test]
     fn random_options(options in vec(prop_oneof![0..10u8, any::<u8>()], 0..=10usize)) {
         let mut options = options;
@@ -263,8 +264,8 @@ proptest! {
         }
     }
 
-    /// Damaged packets, cut and flipped anywhere, checksums not looked at: ours never panics, takes nothing that the
-    /// other refuses, and where it takes a packet both read the same.
+    /// Damaged packets, cut and changed anywhere, with checksums ignored: our parser never panics, accepts
+    /// no packet that the other refuses, and reads the same values from those that it accepts.
     #[test]
     fn damaged_packets(
         sockets in sockets(),
@@ -305,7 +306,7 @@ fn data() -> Segment {
     }
 }
 
-/// Each reason for which a packet is refused, by the least change that gives it.
+/// Each reason for refusing a packet is reported, for the smallest change that causes it.
 #[test]
 fn refusals_name_their_reason() {
     let good = written(&data(), FROM.into(), TO.into());
@@ -332,7 +333,7 @@ fn refusals_name_their_reason() {
     );
 }
 
-/// IPv6: extension headers before TCP are skipped, a fragment header is not.
+/// IPv6 extension headers before TCP are skipped; a fragment header is refused.
 #[test]
 fn ipv6_extension_headers() {
     let socket = |last| SocketAddrV6::new(Ipv6Addr::new(0x2001, 0x2, 0, 0, 0, 0, 0, last), 5_201, 0, 0);

@@ -1,4 +1,4 @@
-//! The text of a script as values. `README.md` beside this file describes the form.
+//! Parser of scripts. `tests/scripts/README.md` describes the format.
 
 use std::str::FromStr;
 
@@ -8,45 +8,46 @@ use fullpipe_tcp::wire::{Flags, IcmpError};
 use fullpipe_tcp::{Config, IpVersion, KeepAlive, Tunables};
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// One script.
+/// Parsed script.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// Labels of `docs/CONFORMANCE.md` that it keeps.
+    /// Labels of `docs/CONFORMANCE.md` that the script covers.
     pub(crate) checks: Vec<String>,
     pub(crate) setup: Setup,
     pub(crate) lines: Vec<Line>,
 }
 
-/// What holds before time zero.
+/// Conditions before time zero.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) server: bool,
-    /// The handshake is done by the runner: the round trip that it shows, and the peer's SYN.
+    /// Handshake that the runner performs: its round-trip time, and the peer's SYN.
     pub(crate) established: Option<(Duration, SegmentText)>,
-    /// Whatever arrives is read at once.
+    /// Whether the application reads everything as soon as it arrives.
     pub(crate) reader: bool,
     pub(crate) peer_isn: u32,
-    /// The peer's timestamp at time zero.
+    /// Peer's timestamp at time zero.
     pub(crate) peer_clock: u32,
 }
 
-/// A statement and where it stands.
+/// Statement with its line number and time.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) number: usize,
     pub(crate) time: Time,
-    /// By how much an outbound segment may be earlier than the line says: a kernel's timers are late.
+    /// Tolerance by which an outbound segment may be earlier than the line states, since a kernel's timers
+    /// are late.
     pub(crate) early: Duration,
     pub(crate) statement: Statement,
 }
 
-/// When.
+/// Time of a statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Time {
-    /// Since time zero.
+    /// Time since time zero.
     At(Duration),
-    /// Since the line before.
+    /// Time since the previous line.
     After(Duration),
 }
 
@@ -55,29 +56,29 @@ pub(crate) enum Statement {
     Inbound(SegmentText),
     Outbound(SegmentText),
     Open,
-    /// How much, and how much of it is taken.
+    /// Number of bytes to write, and the number taken.
     Write(u64, u64),
-    /// `None`: whatever there is.
+    /// Number of bytes to read; `None` reads everything available.
     Read(Option<u64>),
     Close,
     Detach,
     Abort,
-    /// An ICMP message, and the sequence number that it quotes.
+    /// ICMP message, and the sequence number that it quotes.
     Icmp(IcmpError, i64),
-    /// Names of what can be seen, and the values wanted.
+    /// Names of observable values, and the values expected.
     Expect(Vec<(String, String)>),
     Events(Vec<String>),
     Nothing,
 }
 
 impl Statement {
-    /// It changes nothing.
+    /// Returns whether the statement only observes the connection.
     pub(crate) fn is_a_look(&self) -> bool {
         matches!(self, Self::Expect(_) | Self::Events(_))
     }
 }
 
-/// A segment, or several of equal length, in relative sequence numbers: 0 is the SYN, 1 the first octet.
+/// One segment, or several of equal length, in relative sequence numbers: 0 is the SYN, 1 the first octet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentText {
     pub(crate) flags: Flags,
@@ -85,13 +86,13 @@ pub(crate) struct SegmentText {
     pub(crate) end: i64,
     pub(crate) count: u32,
     pub(crate) ack: Option<i64>,
-    /// The last of a series of acknowledgements, and the step between them.
+    /// Last value of a series of acknowledgements, and the step between them.
     pub(crate) ack_series: Option<(i64, i64)>,
     pub(crate) win: Option<u16>,
     pub(crate) options: Option<OptionsText>,
 }
 
-/// Options, those left out being `None`; `order` has their names as they stand.
+/// Options of a segment, `None` if absent; `order` has their names in order of appearance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OptionsText {
     pub(crate) order: Vec<&'static str>,
@@ -159,7 +160,7 @@ impl Script {
 }
 
 impl Setup {
-    /// True if `key` is a line of the setup.
+    /// Parses a line of the setup; returns false if `key` does not begin one.
     fn take(&mut self, key: &str, value: &str) -> Parsed<bool> {
         let config = &mut self.config;
         match key {
@@ -227,7 +228,7 @@ fn buffer(text: &str) -> Parsed<Buffer> {
     }
 }
 
-/// Seconds with up to nine decimals, exactly.
+/// Parses seconds with up to nine decimals, exactly.
 pub(crate) fn seconds(text: &str) -> Parsed<Duration> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -238,7 +239,7 @@ pub(crate) fn seconds(text: &str) -> Parsed<Duration> {
     Ok(Duration::from_secs(number(whole)?) + Duration::from_nanos(nanos))
 }
 
-/// `+0.1`, `0.1`, `+0.1~12ms`; `None` if it is no time.
+/// Parses a time such as `+0.1`, `0.1` or `+0.1~12ms`; returns `None` if `text` is not a time.
 fn timed(text: &str) -> Parsed<Option<(Time, Duration)>> {
     let (time, early) = text.split_once('~').unwrap_or((text, "0ms"));
     let early = early.strip_suffix("ms").ok_or("a tolerance is in ms")?;

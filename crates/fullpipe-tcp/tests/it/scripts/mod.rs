@@ -1,7 +1,8 @@
-//! Segment scripts: what one connection sends to a peer that is written down line by line, in virtual time.
+//! Tests that run segment scripts: one connection against a peer that is scripted line by line, in virtual
+//! time.
 //!
-//! Each `.script` in the folders beside this file is one. A failure names file and line, what was expected and what
-//! came, and shows the segments before it.
+//! Each `.script` file in `tests/scripts` is one. A failure gives file and line, the expected and the
+//! actual segment, and the segments before it.
 
 mod language;
 mod world;
@@ -25,7 +26,7 @@ fn scripts() -> Vec<PathBuf> {
     files.filter(|path| path.extension().is_some_and(|extension| extension == "script")).collect()
 }
 
-/// The reason for which a script fails, with its line; `None` if it passes.
+/// Returns the reason for which a script fails, with its line; `None` if it passes.
 fn failure(text: &str) -> Option<String> {
     let script = match language::parse(text) {
         Ok(script) => script,
@@ -49,7 +50,7 @@ fn every_script_passes() {
     assert!(all.len() >= 60, "only {} scripts", all.len());
 }
 
-/// A runner that lets everything pass would be no test: each of these has one thing wrong.
+/// The runner rejects scripts with one error each, so that a passing script means something.
 #[test]
 fn the_runner_notices() {
     let good = "checks RK-2\nestablished 0.1\n+0 write 1448\n> P. 1:1449 ack 1\n+0.1 < . 1:1 ack 1449\nexpect cwnd 10\n";
@@ -81,7 +82,7 @@ fn the_runner_notices() {
     }
 }
 
-/// A tolerance is for the kernel's lateness: one side only.
+/// A tolerance allows for the kernel's lateness only, so it applies to one side.
 #[test]
 fn a_tolerance_has_one_side() {
     let at = |time: &str| {

@@ -1,4 +1,4 @@
-//! A connection in virtual time whose peer is a script.
+//! Connection in virtual time whose peer is a script.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -15,29 +15,29 @@ use crate::driver;
 
 use super::language::{self, Line, OptionsText, Script, SegmentText, Statement, Time};
 
-/// Time zero of every script, far enough from the clock's own for a handshake before it.
+/// Time zero of every script, late enough on the clock for a handshake before it.
 const ZERO: Instant = Instant::from_nanos(100_000_000_000);
 const PORTS: (SocketAddrV4, SocketAddrV4) = (
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 1), 40_000),
     SocketAddrV4::new(Ipv4Addr::new(198, 18, 0, 2), 5_201),
 );
-/// More at once than any script sends: something goes round in circles.
+/// Limit of timer expiries in one step; more indicate an endless loop.
 const ENDLESS: usize = 100_000;
 
 pub(crate) struct World {
     conn: Connection,
     now: Instant,
-    /// When the line before happened.
+    /// Time of the previous line.
     base: Instant,
-    /// Sent and not yet looked at.
+    /// Segments sent and not yet compared.
     sent: VecDeque<(Instant, Segment)>,
     reader: bool,
     isn: Option<SeqNum>,
     peer_isn: SeqNum,
-    /// The peer's timestamp at time zero, and ours.
+    /// Peer's timestamp at time zero, and the connection's.
     peer_clock: u32,
     clock: Option<u32>,
-    /// What the peer echoes: the timestamp that was sent last.
+    /// Timestamp that the peer echoes: the one sent last.
     echo: u32,
     timestamps: bool,
     window: u16,
@@ -46,7 +46,7 @@ pub(crate) struct World {
 
 type Verdict = Result<(), String>;
 
-/// Runs a script; an error names the line.
+/// Runs a script; an error gives the line, the reason and the transcript.
 pub(crate) fn run(script: &Script) -> Result<(), (usize, String, Vec<String>)> {
     let mut world = World::new(script);
     let mut last = 0;
@@ -100,7 +100,7 @@ impl World {
             let answer = SegmentText { flags: Flags::SYN.with(Flags::ACK), ack: Some(1), ..syn.clone() };
             self.inject(&answer)?;
         }
-        // A window in the SYN is the SYN's own.
+        // A window in the SYN applies to the SYN only.
         self.window = u16::MAX;
         if self.conn.state() != State::Established {
             return Err("the handshake came to nothing".into());
@@ -114,7 +114,7 @@ impl World {
     fn step(&mut self, line: &Line) -> Verdict {
         let at = match line.time {
             Time::At(since) => ZERO + since,
-            // Without a time of its own a look is a look at what is.
+            // An observation without a time applies to the current state.
             Time::After(Duration::ZERO) if line.statement.is_a_look() => self.now,
             Time::After(since) => self.base + since,
         };
@@ -126,7 +126,7 @@ impl World {
         }
         self.run_to(at)?;
         self.base = at;
-        // What is looked at is what had been sent before; what can be seen may be seen at any time.
+        // Observations may come while sent segments are still to be compared; other statements may not.
         if !line.statement.is_a_look() {
             self.nothing_left()?;
         }
@@ -208,7 +208,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes down what leaves. It passes the wire as octets.
+    /// Records a segment that leaves, after a check of its encoding as octets.
     fn notice(&mut self, segment: &Segment) -> Verdict {
         through_octets(segment)?;
         if segment.flags.has(Flags::SYN) {
@@ -263,7 +263,7 @@ impl World {
         let (value, echo) = options.timestamps.unwrap_or_default();
         let value = value.unwrap_or_else(|| millis_since_zero(self.now));
         let echo = match echo {
-            // On our own clock, whose zero the first timestamp that was sent has shown.
+            // Relative to our own clock, whose zero follows from the first timestamp sent.
             Some(echo) => self.clock.unwrap_or(0).wrapping_add(echo as u32),
             None => self.echo,
         };
@@ -308,7 +308,8 @@ impl World {
         Ok(())
     }
 
-    /// What a line leaves out is not looked at, but for SACK blocks: without them there are none.
+    /// Compares a segment with a line. Fields that the line omits are not compared, except for SACK blocks:
+    /// without them, the segment must have none.
     fn compare(&self, text: &SegmentText, (start, end): (i64, i64), segment: &Segment) -> Verdict {
         let flags = segment.flags.without(Flags::PSH);
         equal("flags", &letters(text.flags.without(Flags::PSH)), &letters(flags))?;
@@ -345,13 +346,13 @@ impl World {
                 equal("TS val", &value.to_string(), &seen.to_string())?;
             }
             if let Some(echo) = echo {
-                // A SYN has nothing to echo: zero is zero.
+                // A SYN has no timestamp to echo: zero means zero.
                 let seen = if seen.echo == 0 { 0 } else { seen.echo.wrapping_sub(self.peer_clock) as i32 };
                 equal("TS ecr", &echo.to_string(), &seen.to_string())?;
             }
         }
         let Some(syn) = segment.syn else { return Ok(()) };
-        // Of a SYN all options are looked at, in their order on the wire.
+        // In a SYN all options are compared, in their order on the wire.
         equal("options", &wanted.order.join(","), &order_on_the_wire(segment).join(","))?;
         let offer = |mss, scale| format!("mss {mss:?} wscale {scale:?}");
         let seen = offer(Some(syn.mss).filter(|mss| *mss > 0), syn.window_scale);
@@ -374,11 +375,11 @@ impl World {
         equal(name, wanted, &seen)
     }
 
-    /// What can be seen of the connection, by its name in `README.md`.
+    /// Returns an observable value of the connection, by its name in `tests/scripts/README.md`.
     fn value(&self, name: &str) -> Result<String, String> {
         let snapshot = self.conn.snapshot();
         let receiver = self.conn.receiver_snapshot();
-        // Whole segments as their number, else bytes.
+        // Whole segments as their number, other values in bytes.
         let segments = |bytes: u64| match bytes {
             u64::MAX => "none".into(),
             bytes if bytes.is_multiple_of(snapshot.mss) => (bytes / snapshot.mss).to_string(),
@@ -452,7 +453,8 @@ fn in_words(segment: &Segment, at: i64, ack: i64, sack: impl Iterator<Item = (i6
     text
 }
 
-/// What a script says passes the wire as octets, so that it says nothing that no packet can say.
+/// Checks that a segment survives encoding as octets and parsing, so that a script cannot contain
+/// impossible segments.
 fn through_octets(segment: &Segment) -> Verdict {
     let mut bytes = Headers::of(segment, PORTS.0, PORTS.1).as_bytes().to_vec();
     bytes.resize(bytes.len() + segment.len as usize, 0);
@@ -497,7 +499,7 @@ fn letters(flags: Flags) -> String {
 }
 
 fn relative(origin: SeqNum, distance: i64) -> SeqNum {
-    // Two's complement: the modulo of a distance to either side.
+    // Two's complement gives the modulo for distances in both directions.
     origin.plus(distance as u64)
 }
 
