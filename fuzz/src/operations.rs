@@ -1,10 +1,10 @@
 //! Fuzz target for sequences of operations on two connections, and for the fate of the packets that they
 //! send.
 //!
-//! The first octets choose whether segments may be forged and both configurations; each further octet
-//! chooses an operation. Applications write, read and close; time passes; packets arrive, are lost,
-//! duplicated or overtaken. Half of the inputs may also forge segments. At the end the path becomes
-//! faultless for as long as the connections need. Whatever came before:
+//! The first octets choose whether segments may be forged and both configurations; each further octet chooses
+//! an operation. Applications write, read and close; time passes; packets arrive, are lost, duplicated or
+//! overtaken. Half of the inputs may also forge segments. At the end the path becomes faultless for as long
+//! as the connections need. Whatever came before:
 //!
 //! - counters agree with recounts (`Connection::check`), transmission ends, and no timer is in the past;
 //! - only written data arrives, and only data that arrived is acknowledged (unless it was forged);
@@ -320,8 +320,8 @@ impl World {
         self.applications.iter().any(|application| application.aborted)
     }
 
-    /// Runs both connections to their end: the applications read everything and write no more, and no
-    /// packet is lost.
+    /// Runs both connections to their end: the applications read everything and write no more, and no packet
+    /// is lost.
     fn finish(&mut self) {
         self.close(0);
         self.close(1);
@@ -351,8 +351,7 @@ impl World {
             steps += 1;
             assert!(steps < MOST_STEPS, "takes for ever");
         }
-        // A client that closed or aborted before the connection was established leaves the server in
-        // LISTEN.
+        // A client that closed or aborted before the connection was established leaves the server in LISTEN.
         let unopened = self.conns.iter().any(|conn| conn.state() == State::Listen);
         if self.forged || unopened || self.is_aborted() {
             return;

@@ -81,8 +81,8 @@ pub enum WindowRule {
 }
 
 impl WindowRule {
-    /// Returns the rule of `kernel`. `adv_win_scale` is the host's sysctl; `None` means the kernel's
-    /// default of 1 (since 2012).
+    /// Returns the rule of `kernel`. `adv_win_scale` is the host's sysctl; `None` means the kernel's default
+    /// of 1 (since 2012).
     pub const fn of(kernel: KernelVersion, adv_win_scale: Option<i8>) -> Self {
         if kernel.major > 6 || (kernel.major == 6 && kernel.minor >= 6) {
             Self::ScalingRatio(MEASURED_RATIO)
@@ -203,8 +203,8 @@ impl Buffer {
     }
 }
 
-/// Memory that the kernel reserves per segment when it sizes an autotuned send buffer, in bytes: the skb of
-/// a full segment rounded up to a power of two, and its descriptor.
+/// Memory that the kernel reserves per segment when it sizes an autotuned send buffer, in bytes: the skb of a
+/// full segment rounded up to a power of two, and its descriptor.
 const AUTOTUNE_SEGMENT_MEMORY: u64 = 4_352;
 
 /// Returns the send buffer that autotuning chooses for a congestion window of `cwnd` bytes, before
@@ -213,8 +213,8 @@ pub const fn autotuned_sndbuf(cwnd: u64, mss: u64, factor: u64) -> Bytes {
     Bytes::new(cwnd.div_ceil(mss).saturating_mul(AUTOTUNE_SEGMENT_MEMORY).saturating_mul(factor))
 }
 
-/// Memory of an skb in the send queue in addition to its payload, in bytes: the descriptor, its shared
-/// info, and the head for the headers. Measured on 6.18 (x86-64): 65 160 bytes in one skb take 65 992.
+/// Memory of an skb in the send queue in addition to its payload, in bytes: the descriptor, its shared info,
+/// and the head for the headers. Measured on 6.18 (x86-64): 65 160 bytes in one skb take 65 992.
 pub(crate) const PACKET_BUFFER_MEMORY: u64 = 832;
 
 /// Returns the payload that a send buffer of `sndbuf` bytes holds. Queued data is in skbs of up to 64 KiB,

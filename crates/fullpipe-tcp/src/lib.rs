@@ -1,8 +1,8 @@
 //! TCP engine without I/O.
 //!
-//! The input is segments, times and offsets; the output is transmissions, timers and events. The crate
-//! reads no clock, opens no socket and touches no payload, so the code that a simulator runs in virtual
-//! time can also carry real traffic.
+//! The input is segments, times and offsets; the output is transmissions, timers and events. The crate reads
+//! no clock, opens no socket and touches no payload, so the code that a simulator runs in virtual time can
+//! also carry real traffic.
 //!
 //! | folder | concept |
 //! |---|---|

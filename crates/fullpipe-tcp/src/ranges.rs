@@ -1,8 +1,8 @@
 //! Sorted set of disjoint ranges of offsets.
 //!
 //! Both sides of a connection use it, for data that arrived out of order and for data that the peer reports
-//! as arrived. Most inserts extend the newest range, which is the fast path; the others cost a binary
-//! search and a short move. The number of ranges grows with the number of holes, not of packets.
+//! as arrived. Most inserts extend the newest range, which is the fast path; the others cost a binary search
+//! and a short move. The number of ranges grows with the number of holes, not of packets.
 
 use std::collections::VecDeque;
 
@@ -24,8 +24,8 @@ impl RangeSet {
         self.ranges.len()
     }
 
-    /// Returns whether a range overlaps or adjoins `start..end`; adding that does not increase the number
-    /// of ranges.
+    /// Returns whether a range overlaps or adjoins `start..end`; adding that does not increase the number of
+    /// ranges.
     pub fn touches(&self, start: u64, end: u64) -> bool {
         let next = self.ranges.partition_point(|&(_, range_end)| range_end < start);
         self.ranges.get(next).is_some_and(|&(range_start, _)| range_start <= end)

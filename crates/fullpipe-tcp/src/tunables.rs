@@ -7,9 +7,8 @@ use fullpipe_units::Duration;
 pub struct Tunables {
     /// Rule that derives the retransmission timeout from the RTT and its variation.
     pub rto: RtoRule,
-    /// Whether a retransmission lost in fast recovery counts as new congestion and reduces the window
-    /// again, at most once per round trip (RFC 5681 section 4.3). Linux does so only in the repair after a
-    /// timeout.
+    /// Whether a retransmission lost in fast recovery counts as new congestion and reduces the window again,
+    /// at most once per round trip (RFC 5681 section 4.3). Linux does so only in the repair after a timeout.
     pub lost_retransmission_reduces: bool,
 }
 

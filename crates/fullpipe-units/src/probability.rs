@@ -34,8 +34,8 @@ impl Probability {
         Self::from_ratio(ppm, 1_000_000)
     }
 
-    /// Returns a fraction given as a float, for values estimated from a log; clamps to 0..=1, and NaN
-    /// becomes 0.
+    /// Returns a fraction given as a float, for values estimated from a log; clamps to 0..=1, and NaN becomes
+    /// 0.
     pub fn from_f64(fraction: f64) -> Self {
         Self(((fraction.clamp(0.0, 1.0) * Self::ONE.0 as f64) as u64).min(Self::ONE.0))
     }

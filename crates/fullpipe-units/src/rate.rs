@@ -112,8 +112,8 @@ impl fmt::Display for Rate {
 impl FromStr for Rate {
     type Err = ParseUnitError;
 
-    /// Parses a rate such as `"1gbit"`, `"1Gbit/s"`, `"94.4 Mbits/sec"`, `"1G"` or `"12.5MB/s"`. Prefixes
-    /// are decimal unless IEC (`"1MiB/s"`).
+    /// Parses a rate such as `"1gbit"`, `"1Gbit/s"`, `"94.4 Mbits/sec"`, `"1G"` or `"12.5MB/s"`. Prefixes are
+    /// decimal unless IEC (`"1MiB/s"`).
     ///
     /// # Errors
     /// Refuses `mbps` and similar units as ambiguous: half of their users mean bytes.

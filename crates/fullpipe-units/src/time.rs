@@ -8,8 +8,8 @@ use crate::parse::{self, ParseUnitError};
 
 /// Point in time, in nanoseconds since the start of the run.
 ///
-/// It can be serialised and starts at zero, unlike the clock of an operating system. The driver of the
-/// engine defines the zero; the engine never reads a clock.
+/// It can be serialised and starts at zero, unlike the clock of an operating system. The driver of the engine
+/// defines the zero; the engine never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 

@@ -1,9 +1,9 @@
-//! BIC (binary increase congestion control; Xu, Harfoush and Rhee, INFOCOM 2004) in the integer arithmetic
-//! of Linux.
+//! BIC (binary increase congestion control; Xu, Harfoush and Rhee, INFOCOM 2004) in the integer arithmetic of
+//! Linux.
 //!
-//! After a loss at the window `last_max`, the best window lies between the reduced window and `last_max`.
-//! BIC covers a fixed fraction of that distance per round trip instead of growing linearly. A long path is
-//! full again after a number of round trips proportional to the logarithm of the loss:
+//! After a loss at the window `last_max`, the best window lies between the reduced window and `last_max`. BIC
+//! covers a fixed fraction of that distance per round trip instead of growing linearly. A long path is full
+//! again after a number of round trips proportional to the logarithm of the loss:
 //!
 //! ```text
 //!   cwnd                                      ╱ linear, 16 per round trip
@@ -16,13 +16,13 @@
 //!   0.8 last_max  ╱
 //! ```
 //!
-//! Growth is expressed as `count`, the number of ACKed segments per segment of growth, as in BIC's
-//! successor CUBIC. Up to 14 segments BIC behaves as Reno. Growth is per round trip whatever the RTT, so
-//! flows with a short RTT win.
+//! Growth is expressed as `count`, the number of ACKed segments per segment of growth, as in BIC's successor
+//! CUBIC. Up to 14 segments BIC behaves as Reno. Growth is per round trip whatever the RTT, so flows with a
+//! short RTT win.
 //!
-//! As in Linux, a cut reduces the window, not the bytes in flight. Linux also divides `count` by the
-//! segments per ACK, because windows once grew per ACK. Windows now grow per segment, so this doubles the
-//! growth wherever ACKs cover two segments. It is kept because real hosts behave so.
+//! As in Linux, a cut reduces the window, not the bytes in flight. Linux also divides `count` by the segments
+//! per ACK, because windows once grew per ACK. Windows now grow per segment, so this doubles the growth
+//! wherever ACKs cover two segments. It is kept because real hosts behave so.
 
 use fullpipe_units::Instant;
 
@@ -128,8 +128,8 @@ impl Default for Search {
 }
 
 impl Search {
-    /// Updates the moving average of segments per ACK, in whole sixteenths. The rounding makes it stop at
-    /// 31 instead of 16 when it starts at 32 and every ACK covers one segment.
+    /// Updates the moving average of segments per ACK, in whole sixteenths. The rounding makes it stop at 31
+    /// instead of 16 when it starts at 32 and every ACK covers one segment.
     fn note_ack(&mut self, segments: u64) {
         self.per_ack = self.per_ack + segments - (self.per_ack >> PER_ACK_SHIFT);
     }

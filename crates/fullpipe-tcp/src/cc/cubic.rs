@@ -13,9 +13,9 @@
 //!            t = 0              K
 //! ```
 //!
-//! On short paths the cubic grows more slowly than Reno would; there the window follows an estimate of
-//! Reno's window (`w_est`). A loss below the last `Wmax` means that another flow is growing: `Wmax` is then
-//! set below the window, which makes room sooner (fast convergence).
+//! On short paths the cubic grows more slowly than Reno would; there the window follows an estimate of Reno's
+//! window (`w_est`). A loss below the last `Wmax` means that another flow is growing: `Wmax` is then set
+//! below the window, which makes room sooner (fast convergence).
 //!
 //! As in Linux: time is in ticks of 1/1024 s and runs ahead by the minimum RTT; growth is expressed as
 //! `count`, the number of ACKed segments per segment of growth; a cut reduces the window, not the bytes in
@@ -44,9 +44,9 @@ const TICK_SHIFT: u32 = 10;
 /// 0.5333 per round trip, for RFC 9438's `3 (1 - beta) / (1 + beta)` = 0.5294.
 const RENO_SLOPE: u64 = 8 * (KEEP_ONE + BETA) / 3 / (KEEP_ONE - BETA);
 
-/// Bounds of `count`, the ACKed segments per segment of growth. The lower one limits growth to half a
-/// window per round trip. The upper one applies before the first loss: growth is at least 5 % per round
-/// trip, as nothing indicates that the plateau is near.
+/// Bounds of `count`, the ACKed segments per segment of growth. The lower one limits growth to half a window
+/// per round trip. The upper one applies before the first loss: growth is at least 5 % per round trip, as
+/// nothing indicates that the plateau is near.
 const MIN_COUNT: u64 = 2;
 const MAX_COUNT_WITHOUT_LOSS: u64 = 20;
 
@@ -184,8 +184,8 @@ impl Curve {
         self.count
     }
 
-    /// Returns the `count` with which the window reaches, within one round trip, the cubic's value at the
-    /// end of it.
+    /// Returns the `count` with which the window reaches, within one round trip, the cubic's value at the end
+    /// of it.
     fn cubic_count(&mut self, now: Instant, cwnd: u64, acked: u64) -> u64 {
         let epoch = *self.epoch.get_or_insert_with(|| {
             self.w_est_credit = acked;

@@ -6,8 +6,8 @@
 //!    delivered, lost)      per file)              quantum)
 //! ```
 //!
-//! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. It marks no
-//! record lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
+//! A controller sees only [`Context`], samples and signals, and returns only [`Control`]. It marks no record
+//! lost, sends nothing and reads no clock. The connection reads `control()` after every callback.
 //!
 //! Amounts are in bytes. Kernel algorithms count segments: they keep whole segments inside and multiply by
 //! [`Context::mss`] at the interface, because rounding is part of their behaviour.
@@ -40,9 +40,8 @@ pub use window::INITIAL_SEGMENTS;
 
 /// Congestion-control algorithm of one connection.
 pub trait CongestionControl: fmt::Debug + Send {
-    /// Handles a transmission that leaves at `sent.departure`. Called for the first one after nothing was
-    /// in flight, and for every one if the controller [follows](CongestionControl::follows_sends)
-    /// transmissions.
+    /// Handles a transmission that leaves at `sent.departure`. Called for the first one after nothing was in
+    /// flight, and for every one if the controller [follows](CongestionControl::follows_sends) transmissions.
     fn on_send(&mut self, cx: &Context, sent: &Sent) {
         let _ = (cx, sent);
     }
@@ -111,8 +110,8 @@ pub struct Context {
     pub min_rtt: Option<Duration>,
     /// The peer's receive window in bytes.
     pub rwnd: u64,
-    /// Whether fast recovery is under way (not the slow start after a timeout), or the round trip over
-    /// which PRR reduces the window for an ECN mark.
+    /// Whether fast recovery is under way (not the slow start after a timeout), or the round trip over which
+    /// PRR reduces the window for an ECN mark.
     pub in_recovery: bool,
     /// Whether recovery from a retransmission timeout is under way.
     pub in_loss: bool,
@@ -333,7 +332,7 @@ pub struct AckSample {
     pub lost_since_sent: u64,
     /// Total bytes delivered when the newest delivered record was sent; identifies the round of the sample.
     pub prior_delivered: u64,
-    /// Bytes delivered since then: the numerator of the delivery rate.
+    /// Bytes delivered since the newest delivered record was sent: the numerator of the delivery rate.
     pub delivered: u64,
     /// Longer of the send and the ACK interval: the denominator of the delivery rate. `None` when the ACK
     /// carries no valid rate sample (nothing delivered, or an interval shorter than `min_rtt`).
@@ -374,8 +373,8 @@ pub struct Control {
     pub send_quantum: SendQuantum,
     /// Algorithm that sets the window during fast recovery.
     pub recovery: Recovery,
-    /// Whether to mark rate samples application-limited although the application is not the limit, until
-    /// all data in flight is delivered. Set while the transmissions do not show the path's bandwidth.
+    /// Whether to mark rate samples application-limited although the application is not the limit, until all
+    /// data in flight is delivered. Set while the transmissions do not show the path's bandwidth.
     pub mark_app_limited: bool,
 }
 
@@ -422,8 +421,8 @@ pub(crate) const MAX_QUANTUM: u64 = 65_536;
 /// Returns the amount that the kernel sends at once at `rate` (TSO autosizing), in bytes of whole segments.
 ///
 /// The amount is about 1 ms worth of data, so that a burst delays other flows no longer than that. A short
-/// path adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts on it do little harm and
-/// save work. The result is at least `min_segments` and at most 64 KiB.
+/// path adds 64 KiB, halved for every 512 us of the minimum RTT, because bursts on it do little harm and save
+/// work. The result is at least `min_segments` and at most 64 KiB.
 pub fn linux_send_quantum(rate: Rate, min_rtt: Option<Duration>, mss: u64, min_segments: u64) -> u64 {
     let of_rate = rate.as_bytes_per_sec() >> 10;
     let halvings = min_rtt.map_or(63, |rtt| (rtt.as_micros() >> 9).min(63));
@@ -486,14 +485,14 @@ impl Algorithm {
         }
     }
 
-    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window is a
-    /// reserve above what that rate brings in flight. The other algorithms are window-based.
+    /// Returns whether the algorithm is rate-based: BBR paces at a measured rate, and its window is a reserve
+    /// above what that rate brings in flight. The other algorithms are window-based.
     pub const fn is_rate_based(self) -> bool {
         matches!(self, Self::Bbr1 | Self::Bbr3)
     }
 
-    /// Returns the number of congestion windows whose memory an autotuned send buffer gets. BBR asks for
-    /// one more than the others, as its window is a target and not a limit that data waits behind.
+    /// Returns the number of congestion windows whose memory an autotuned send buffer gets. BBR asks for one
+    /// more than the others, as its window is a target and not a limit that data waits behind.
     pub const fn sndbuf_windows(self) -> u64 {
         if self.is_rate_based() { 3 } else { 2 }
     }

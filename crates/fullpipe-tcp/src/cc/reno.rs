@@ -1,10 +1,10 @@
 //! Reno congestion control: additive increase, multiplicative decrease (RFC 5681, RFC 6582), with Linux's
 //! rounding.
 //!
-//! The window grows by one segment per round trip without loss, and halves on loss. It is a sawtooth
-//! between `W/2` and `W`. With loss probability `p` its mean is `sqrt(1.5 / p)` segments whatever the rate
-//! of the link, so a long fast path with one loss in ten thousand stays nearly empty. At 1 Gbit/s and 210
-//! ms, one halving takes half an hour to grow back.
+//! The window grows by one segment per round trip without loss, and halves on loss. It is a sawtooth between
+//! `W/2` and `W`. With loss probability `p` its mean is `sqrt(1.5 / p)` segments whatever the rate of the
+//! link, so a long fast path with one loss in ten thousand stays nearly empty. At 1 Gbit/s and 210 ms, one
+//! halving takes half an hour to grow back.
 //!
 //! Linux halves the window instead of the amount in flight (RFC 5681), and rounds down.
 

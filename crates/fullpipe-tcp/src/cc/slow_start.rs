@@ -1,8 +1,7 @@
 //! Early exit from slow start: HyStart (Ha and Rhee, 2011) as in Linux; HyStart++ is in [`plus_plus`].
 //!
-//! Without an early exit, slow start ends by overflowing the queue with up to a whole window. Two signs
-//! show earlier that the window has reached the capacity of the path; HyStart looks for both once per round
-//! trip:
+//! Without an early exit, slow start ends by overflowing the queue with up to a whole window. Two signs show
+//! earlier that the window has reached the capacity of the path; HyStart looks for both once per round trip:
 //!
 //! ```text
 //!   delay   after 8 samples of the round its minimum RTT still exceeds
@@ -11,10 +10,10 @@
 //!           round, sent back to back, fill the path from end to end
 //! ```
 //!
-//! Either sign sets `ssthresh = cwnd` at once. While the host does not pace, a train is compared with
-//! *half* the minimum RTT, since the forward and the return path each hold half a round trip. A paced
-//! sender spreads a round over up to half a round trip by itself, so there the whole RTT is the threshold.
-//! The host counts as pacing once the pacer has held a segment back.
+//! Either sign sets `ssthresh = cwnd` at once. While the host does not pace, a train is compared with *half*
+//! the minimum RTT, since the forward and the return path each hold half a round trip. A paced sender spreads
+//! a round over up to half a round trip by itself, so there the whole RTT is the threshold. The host counts
+//! as pacing once the pacer has held a segment back.
 
 use fullpipe_units::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Driver for tests of controllers: one controller, a `Context`, and ACKs made either by hand or by a
-//! virtual path.
+//! Driver for tests of controllers: one controller, a `Context`, and ACKs made either by hand or by a virtual
+//! path.
 //!
 //! ```text
 //!   controller ──► pacer, window ──► loss, policer ──► queue + link ──► delay ──► ACK ──► controller

@@ -1,8 +1,8 @@
 //! Vegas congestion control (Brakmo and Peterson, 1995) as in Linux: a window that keeps a few segments
 //! queued.
 //!
-//! A queue raises the RTT before anything is lost. With the minimum RTT ever measured as the RTT of the
-//! empty path, the number of segments of a window that are queued is
+//! A queue raises the RTT before anything is lost. With the minimum RTT ever measured as the RTT of the empty
+//! path, the number of segments of a window that are queued is
 //!
 //! ```text
 //!   diff = cwnd (RTT - base_rtt) / base_rtt
@@ -16,15 +16,15 @@
 //! ```
 //!
 //! Two to four segments wait in the queue whatever the length of the path: enough to use capacity that
-//! becomes free, too few to overflow. Vegas assumes that `base_rtt` is the RTT of the empty path and that
-//! all flows use Vegas. A flow that joins others never measures the empty path, takes their queue for part
-//! of it, and gets more than its share. Against Reno, which fills the queue, Vegas gives way until little
-//! is left. Both follow from using delay as the signal.
+//! becomes free, too few to overflow. Vegas assumes that `base_rtt` is the RTT of the empty path and that all
+//! flows use Vegas. A flow that joins others never measures the empty path, takes their queue for part of it,
+//! and gets more than its share. Against Reno, which fills the queue, Vegas gives way until little is left.
+//! Both follow from using delay as the signal.
 //!
-//! As in Linux: slow start doubles the window every round trip (the paper: every other); the minimum RTT of
-//! a round counts, so that delayed ACKs do not; a round with fewer than three samples grows the window as
-//! Reno does; `diff` is relative to `base_rtt` and not to the RTT, which makes it larger than the true
-//! queue by RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
+//! As in Linux: slow start doubles the window every round trip (the paper: every other); the minimum RTT of a
+//! round counts, so that delayed ACKs do not; a round with fewer than three samples grows the window as Reno
+//! does; `diff` is relative to `base_rtt` and not to the RTT, which makes it larger than the true queue by
+//! RTT / base_rtt. Unlike in Linux, an unused window does not grow (INV-2).
 
 use fullpipe_units::Duration;
 
@@ -55,8 +55,7 @@ pub struct Vegas {
 /// RTTs of the connection and of the current round.
 #[derive(Debug)]
 struct Watch {
-    /// Minimum RTT since transmission last began with nothing in flight; taken as the RTT of the empty
-    /// path.
+    /// Minimum RTT since transmission last began with nothing in flight; taken as the RTT of the empty path.
     base: Option<Duration>,
     /// Minimum RTT of the round.
     least: Option<Duration>,
@@ -113,8 +112,8 @@ impl Vegas {
         self.diff = cwnd.saturating_mul(rtt - base) / base;
         if self.window.in_slow_start() {
             if self.diff > GAMMA {
-                // The round has shown the capacity of the path: the window becomes that, without a queue.
-                // One more segment compensates for the rounding of the division.
+                // The round has shown the capacity of the path: the window becomes that, without a queue. One
+                // more segment compensates for the rounding of the division.
                 let target = cwnd.saturating_mul(base) / rtt;
                 self.window.set(cwnd.min(target + 1));
             } else {

@@ -100,8 +100,8 @@ impl Window {
         if self.cwnd < self.ssthresh / 2 { PACING_SLOW_START } else { PACING_AVOIDANCE }
     }
 
-    /// Handles an ACK: records the phase and, in slow start, grows the window. Returns the number of
-    /// segments left for congestion avoidance.
+    /// Handles an ACK: records the phase and, in slow start, grows the window. Returns the number of segments
+    /// left for congestion avoidance.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample) -> u64 {
         self.on_watched_ack(cx, sample, sample.acked_segments)
     }
@@ -122,9 +122,8 @@ impl Window {
         !cx.in_recovery && sample.una_advanced
     }
 
-    /// Returns whether the window is in use. A window that was never filled does not show the capacity of
-    /// the path (RFC 7661). In slow start half a window in flight is enough, as the next round could fill
-    /// it.
+    /// Returns whether the window is in use. A window that was never filled does not show the capacity of the
+    /// path (RFC 7661). In slow start half a window in flight is enough, as the next round could fill it.
     pub(super) fn is_used(&self, cx: &Context) -> bool {
         cx.cwnd_limited || (self.in_slow_start() && self.cwnd < 2 * cx.max_inflight.div_ceil(cx.mss))
     }
@@ -142,8 +141,8 @@ impl Window {
 
     /// Grows the window by one segment per `count` ACKed segments.
     ///
-    /// Credit that was collected under a larger `count` adds one segment, not several: they would be a
-    /// burst for which the current ACKs made no room.
+    /// Credit that was collected under a larger `count` adds one segment, not several: they would be a burst
+    /// for which the current ACKs made no room.
     pub(super) fn avoid_congestion(&mut self, count: u64, acked: u64) {
         let count = count.max(1);
         if self.credit >= count {
@@ -158,8 +157,8 @@ impl Window {
         }
     }
 
-    /// Sets the window without a loss. The threshold follows it down; on the way up it becomes at least
-    /// three quarters of the window.
+    /// Sets the window without a loss. The threshold follows it down; on the way up it becomes at least three
+    /// quarters of the window.
     pub(super) fn set(&mut self, segments: u64) {
         self.cwnd = segments.max(MIN_SSTHRESH);
         self.ssthresh = self.ssthresh.min(self.cwnd);
@@ -219,8 +218,8 @@ impl Window {
         Undo { cwnd: self.cwnd, ssthresh: self.remembered_ssthresh() }
     }
 
-    /// Returns the threshold that remembers the current window: it has just been in use without loss, so
-    /// slow start may return to three quarters of it.
+    /// Returns the threshold that remembers the current window: it has just been in use without loss, so slow
+    /// start may return to three quarters of it.
     fn remembered_ssthresh(&self) -> u64 {
         self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4)
     }
@@ -265,8 +264,8 @@ impl Window {
 
 /// Returns the window at which growth slows down, after a cut at `cwnd` that leaves `keep` 1024ths of it.
 ///
-/// It usually is the window of the cut. A cut below the last such window means that another flow is
-/// growing; then it is lower than the window, to make room sooner (fast convergence).
+/// It usually is the window of the cut. A cut below the last such window means that another flow is growing;
+/// then it is lower than the window, to make room sooner (fast convergence).
 pub(super) fn plateau(cwnd: u64, last: u64, keep: u64) -> u64 {
     if cwnd < last { cwnd * (KEEP_ONE + keep) / (2 * KEEP_ONE) } else { cwnd }
 }

@@ -1,8 +1,8 @@
 //! Maximum over a sliding window, from three samples (Kathleen Nichols' filter).
 //!
-//! A full history would cost memory per sample, and a plain maximum never expires. Three samples are
-//! enough: the best, the best after it, and the best after that one. When the best expires, the second
-//! replaces it, being the best of the remaining samples.
+//! A full history would cost memory per sample, and a plain maximum never expires. Three samples are enough:
+//! the best, the best after it, and the best after that one. When the best expires, the second replaces it,
+//! being the best of the remaining samples.
 //!
 //! ```text
 //!   value   best
@@ -13,8 +13,8 @@
 //! ```
 //!
 //! To keep the three apart in time, the second must come from after the first quarter of the window and the
-//! third from after its half. The result can only be too low: when the best expires, a better sample
-//! between the three may already have been discarded.
+//! third from after its half. The result can only be too low: when the best expires, a better sample between
+//! the three may already have been discarded.
 
 /// Value and the time of its sample.
 #[derive(Clone, Copy, Debug, Default)]

@@ -10,8 +10,8 @@
 //!   rate         = (delivered - P.delivered) / max(send_elapsed, ack_elapsed)
 //! ```
 //!
-//! The longer interval is used because ACKs that were held up and arrive together would otherwise show a
-//! rate above that of the path.
+//! The longer interval is used because ACKs that were held up and arrive together would otherwise show a rate
+//! above that of the path.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
@@ -112,8 +112,8 @@ impl DeliveryRate {
         (!interval.is_zero() && min_rtt.is_none_or(|min| interval >= min)).then_some(interval)
     }
 
-    /// Keeps a sample for reports, as the kernel does for `tcpi_delivery_rate`. An application-limited
-    /// sample does not replace an earlier one with a higher rate.
+    /// Keeps a sample for reports, as the kernel does for `tcpi_delivery_rate`. An application-limited sample
+    /// does not replace an earlier one with a higher rate.
     pub fn keep(&mut self, sample: RateSample) {
         if !sample.app_limited || self.last.is_none_or(|last| sample.is_at_least(last)) {
             self.last = Some(sample);
@@ -134,8 +134,8 @@ impl DeliveryRate {
         starts
     }
 
-    /// Marks samples application-limited until everything in flight is delivered; called when the
-    /// application has nothing to send although the window has room.
+    /// Marks samples application-limited until everything in flight is delivered; called when the application
+    /// has nothing to send although the window has room.
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }

@@ -1,8 +1,8 @@
 //! Smoothed RTT and retransmission timeout (RFC 6298, in Linux's form).
 //!
-//! The kernel's floor applies to the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`, instead of `max(200
-//! ms, SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its RTT. A large fall of the RTT moves
-//! the deviation with an eighth of the usual gain, so that a draining queue does not look like jitter. The
+//! The kernel's floor applies to the variance, `RTO = SRTT + max(200 ms, 4 RTTVAR)`, instead of `max(200 ms,
+//! SRTT + 4 RTTVAR)`: a long path keeps 200 ms of slack above its RTT. A large fall of the RTT moves the
+//! deviation with an eighth of the usual gain, so that a draining queue does not look like jitter. The
 //! variance decays only once per round trip. [`RtoRule`] also offers the RFC's form.
 
 use fullpipe_units::{Duration, Instant};
@@ -56,8 +56,8 @@ impl RttEstimator {
         };
         let srtt = srtt.as_nanos();
         let deviation = m.abs_diff(srtt);
-        // mdev += (|err| - mdev) / 4, kept times four; an eighth of that gain when the RTT falls by more
-        // than mdev.
+        // mdev += (|err| - mdev) / 4, kept times four; an eighth of that gain when the RTT falls by more than
+        // mdev.
         let mdev = self.mdev4 / 4;
         self.mdev4 = if m < srtt && deviation > mdev {
             self.mdev4 + (deviation - mdev) / 8

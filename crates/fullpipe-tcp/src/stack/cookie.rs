@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The form is Linux's (RFC 4987 section 3.6, `net/ipv4/syncookies.c`; the idea is Bernstein's of 1996). A
-//! cookie cannot hold everything: the MSS is rounded down to one of four values, and without timestamps
-//! there is no window scale, SACK or ECN.
+//! cookie cannot hold everything: the MSS is rounded down to one of four values, and without timestamps there
+//! is no window scale, SACK or ECN.
 
 use fullpipe_units::Instant;
 
@@ -74,8 +74,8 @@ pub(super) fn encode(key: Key, now: Instant, tuple: &FourTuple, syn: &Segment) -
     SeqNum(cookie)
 }
 
-/// Returns the timestamp of the SYN-ACK, with the negotiated options in its low bits; it is at most 64
-/// ticks behind `clock`.
+/// Returns the timestamp of the SYN-ACK, with the negotiated options in its low bits; it is at most 64 ticks
+/// behind `clock`.
 pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     let options = syn.syn.unwrap_or(SynOptions { mss: 0, window_scale: None, sack_permitted: false });
     let mut bits = options.window_scale.map_or(NO_SCALE, u32::from);
@@ -85,8 +85,7 @@ pub(super) fn stamp(clock: u32, syn: &Segment) -> u32 {
     if stamp > clock { stamp.wrapping_sub(OPTION_BITS + 1) } else { stamp }
 }
 
-/// Returns the SYN that `answer` must have followed, if `answer` acknowledges a cookie that has not
-/// expired.
+/// Returns the SYN that `answer` must have followed, if `answer` acknowledges a cookie that has not expired.
 pub(super) fn decode(key: Key, now: Instant, tuple: &FourTuple, answer: &Segment) -> Option<Segment> {
     let irs = SeqNum(answer.seq.0.wrapping_sub(1));
     let cookie = answer.ack.0.wrapping_sub(1);

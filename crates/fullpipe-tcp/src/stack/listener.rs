@@ -46,8 +46,8 @@ impl Listener {
         self.last_cookie = Some(now);
     }
 
-    /// Returns whether an ACK for no known connection may answer a cookie. Without a recent cookie no ACK
-    /// is checked, which saves a hash per guess.
+    /// Returns whether an ACK for no known connection may answer a cookie. Without a recent cookie no ACK is
+    /// checked, which saves a hash per guess.
     pub(super) fn expects_cookies(&self, now: Instant) -> bool {
         self.last_cookie.is_some_and(|sent| now.saturating_since(sent) <= COOKIES_COME_BACK)
     }

@@ -12,8 +12,8 @@
 //! A connection handles offsets only; its bytes are in two [`stream`] rings of the stack. The driver moves
 //! packets, keeps the clock, and
 //!
-//! 1. calls `handle_packet` when a packet arrives, `handle_timeout` when `poll_timeout` is due, and `read`
-//! or `write` when an event reports that they can proceed,
+//! 1. calls `handle_packet` when a packet arrives, `handle_timeout` when `poll_timeout` is due, and `read` or
+//! `write` when an event reports that they can proceed,
 //! 2. and after any of them calls `poll_packet` until it returns `None`.
 //!
 //! ## Limits on state that unauthenticated peers can create
@@ -77,8 +77,8 @@ pub struct ConnId {
 /// Configuration of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackConfig {
-    /// Secret for initial sequence numbers and SYN cookies; must be random wherever unauthenticated peers
-    /// can reach the stack.
+    /// Secret for initial sequence numbers and SYN cookies; must be random wherever unauthenticated peers can
+    /// reach the stack.
     pub key: Key,
     /// Speed at which initial sequence numbers grow.
     pub isn_clock: IsnClock,
@@ -220,8 +220,8 @@ impl Stack {
         self.addresses.insert(address);
     }
 
-    /// Accepts connections on `local`, an address of the stack, with `config`. At most `backlog`
-    /// connections are half-open, and at most `backlog` more wait to be accepted.
+    /// Accepts connections on `local`, an address of the stack, with `config`. At most `backlog` connections
+    /// are half-open, and at most `backlog` more wait to be accepted.
     ///
     /// # Errors
     /// Fails if `local` is not an address of the stack, or already has a listener.
@@ -339,8 +339,8 @@ impl Stack {
         }
     }
 
-    /// Releases a connection ([`Connection::detach`]). Data already written is still sent, data that
-    /// arrives is answered with a reset, and no further event is reported.
+    /// Releases a connection ([`Connection::detach`]). Data already written is still sent, data that arrives
+    /// is answered with a reset, and no further event is reported.
     pub fn release(&mut self, now: Instant, id: ConnId) {
         if let Some(entry) = self.entry_mut(id) {
             entry.connection.detach(now);
@@ -547,8 +547,7 @@ impl Stack {
         {
             match state {
                 State::SynReceived => {}
-                // A failed passive open returns to LISTEN: the listener has never left it (RFC 9293
-                // MUST-11).
+                // A failed passive open returns to LISTEN: the listener has never left it (RFC 9293 MUST-11).
                 State::Closed | State::Listen => {
                     listener.half_open -= 1;
                     entry.owner = Owner::Nobody;

@@ -1,5 +1,5 @@
-//! SipHash-2-4, a keyed hash that cannot be predicted without the key (Aumasson, Bernstein: "SipHash: a
-//! fast short-input PRF", 2012).
+//! SipHash-2-4, a keyed hash that cannot be predicted without the key (Aumasson, Bernstein: "SipHash: a fast
+//! short-input PRF", 2012).
 //!
 //! ```text
 //!   v = key ^ "somepseudorandomlygeneratedbytes"
@@ -76,8 +76,8 @@ fn round(v: &mut [u64; 4]) {
 mod tests {
     use super::*;
 
-    /// Hashes match the example of the paper's appendix A, and the first vectors published with its
-    /// reference code: key 00 01 .. 0f, message 00 01 .. of the given length.
+    /// Hashes match the example of the paper's appendix A, and the first vectors published with its reference
+    /// code: key 00 01 .. 0f, message 00 01 .. of the given length.
     #[test]
     fn published_vectors() {
         let key = Key::new(core::array::from_fn(|i| i as u8));

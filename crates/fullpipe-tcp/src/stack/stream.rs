@@ -5,8 +5,8 @@
 //!               end  = write offset                                  end  = highest octet that arrived
 //! ```
 //!
-//! The ring's size is a power of two. It doubles when its range outgrows it. The range never exceeds
-//! `limit`, which the connection's buffer or window sets.
+//! The ring's size is a power of two. It doubles when its range outgrows it. The range never exceeds `limit`,
+//! which the connection's buffer or window sets.
 
 /// Smallest size of a ring that holds data, in bytes.
 const LEAST: usize = 4 << 10;
@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// The ring agrees with a plain vector that is never cut, through writes at any offset, reads, growth
-    /// and wrap.
+    /// The ring agrees with a plain vector that is never cut, through writes at any offset, reads, growth and
+    /// wrap.
     #[test]
     fn a_ring_keeps_what_lies_in_its_range() {
         let limit = 20_000;

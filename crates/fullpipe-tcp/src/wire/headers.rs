@@ -1,5 +1,5 @@
-//! Encoding of a segment's headers: IPv4 (RFC 791) or IPv6 (RFC 8200) and TCP (RFC 9293), with the options
-//! in Linux's order.
+//! Encoding of a segment's headers: IPv4 (RFC 791) or IPv6 (RFC 8200) and TCP (RFC 9293), with the options in
+//! Linux's order.
 //!
 //! ```text
 //!   SYN      MSS | SACK permitted, timestamps | NOP, window scale
@@ -96,8 +96,8 @@ impl Headers {
         headers
     }
 
-    /// Returns the headers of `segment` over IPv6, whose header has no checksum. The flow label is zero,
-    /// and so is the traffic class except for ECN.
+    /// Returns the headers of `segment` over IPv6, whose header has no checksum. The flow label is zero, and
+    /// so is the traffic class except for ECN.
     pub fn of_v6(segment: &Segment, from: SocketAddrV6, to: SocketAddrV6) -> Self {
         let mut headers = Self { bytes: [0; MOST], len: 0, tcp: IPV6_HEADER };
         // The traffic class straddles the first two octets; its lowest bits are those of ECN.
@@ -143,8 +143,8 @@ impl Headers {
     /// Completes the checksum for a payload that is stored in two parts.
     pub fn cover(&mut self, [first, second]: [&[u8]; 2]) {
         let behind = sum(second);
-        // After an odd number of octets the second part's words are shifted by one octet: RFC 1071 section
-        // 2 (B).
+        // After an odd number of octets the second part's words are shifted by one octet: RFC 1071 section 2
+        // (B).
         let behind = if first.len() % 2 == 1 { u64::from(fold(behind).swap_bytes()) } else { behind };
         let field = self.tcp + CHECKSUM..self.tcp + CHECKSUM + 2;
         let zeros = u16::from_be_bytes([self.bytes[field.start], self.bytes[field.start + 1]]);

@@ -103,8 +103,8 @@ fn plateau_below(length: u64) -> u64 {
     PLATEAUS.into_iter().find(|&mtu| mtu < length).unwrap_or(68)
 }
 
-/// Identifies the segment of a quoted packet. The quotation may be cut off, and only its addresses, ports
-/// and sequence number are used.
+/// Identifies the segment of a quoted packet. The quotation may be cut off, and only its addresses, ports and
+/// sequence number are used.
 fn about(quoted: &[u8], v6: bool, error: IcmpError) -> Option<IcmpMessage> {
     let (from, to, tcp): (IpAddr, IpAddr, &[u8]) = if v6 {
         let header = quoted.get(..IPV6_HEADER).filter(|header| header[0] >> 4 == 6)?;

@@ -7,9 +7,9 @@
 //!   kind 3, length 3    window scale (RFC 7323)  others                 kind, length, length - 2 octets
 //! ```
 //!
-//! An impossible length rejects the segment. If the parser guessed where the next option begins, an
-//! attacker could make it read option bodies as options (RFC 9293 MUST-7 requires only that such a length
-//! does no harm).
+//! An impossible length rejects the segment. If the parser guessed where the next option begins, an attacker
+//! could make it read option bodies as options (RFC 9293 MUST-7 requires only that such a length does no
+//! harm).
 
 use core::fmt;
 
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn unknown_ones_are_skipped_and_nothing_follows_the_end() {
-        // Fast open (34), an experiment (254) of the smallest length, then MSS; the octets after the end
-        // are not options.
+        // Fast open (34), an experiment (254) of the smallest length, then MSS; the octets after the end are
+        // not options.
         let options = Options::parse(&[34, 4, 1, 2, 254, 2, 1, 2, 4, 2, 0, 0, 3, 99]);
         assert_eq!(options, Ok(Options { mss: Some(512), ..Options::default() }));
     }

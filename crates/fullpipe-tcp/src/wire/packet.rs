@@ -7,9 +7,9 @@
 //!   version 6: length, next header chain ──┘
 //! ```
 //!
-//! The parser repairs and guesses nothing: it refuses packets that are cut off, are fragments or have a
-//! wrong checksum, and gives the reason. It ignores octets after the packet's own length (an Ethernet
-//! frame's padding). It drops the urgent pointer, as the engine treats urgent data as any other.
+//! The parser repairs and guesses nothing: it refuses packets that are cut off, are fragments or have a wrong
+//! checksum, and gives the reason. It ignores octets after the packet's own length (an Ethernet frame's
+//! padding). It drops the urgent pointer, as the engine treats urgent data as any other.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -28,8 +28,7 @@ pub(super) const TCP_HEADER: usize = 20;
 pub(super) const TCP: u8 = 6;
 
 /// IPv6 extension headers that are skipped: hop-by-hop options, routing, destination options (RFC 8200
-/// section 4.1). All have their length in the second octet, in units of eight octets beyond the first
-/// eight.
+/// section 4.1). All have their length in the second octet, in units of eight octets beyond the first eight.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 const FRAGMENT: u8 = 44;
 /// Bits of a fragment: more fragments, or an offset.
@@ -131,9 +130,9 @@ impl Packet {
         Self::parse_of(bytes, bytes.len(), checksums)
     }
 
-    /// Parses a packet of `len` octets of which only the first are present, as in captures. All headers
-    /// must be present; checksums are ignored. In a super-segment that is too long for IPv4's length field,
-    /// that field is zero (Linux's BIG TCP); then `len` is the length.
+    /// Parses a packet of `len` octets of which only the first are present, as in captures. All headers must
+    /// be present; checksums are ignored. In a super-segment that is too long for IPv4's length field, that
+    /// field is zero (Linux's BIG TCP); then `len` is the length.
     ///
     /// # Errors
     /// As [`Packet::parse`].
@@ -240,8 +239,8 @@ fn ipv6(bytes: &[u8], len: usize) -> Result<Ip, PacketError> {
     Ok(Ip { from: address(8), to: address(24), protocol, payload: at..total, addresses, ecn })
 }
 
-/// Skips the extension headers of an IPv6 packet of `total` octets, of which `next` is the first; returns
-/// the protocol after them and its offset.
+/// Skips the extension headers of an IPv6 packet of `total` octets, of which `next` is the first; returns the
+/// protocol after them and its offset.
 pub(super) fn skip_extensions(bytes: &[u8], total: usize, mut next: u8) -> Result<(u8, usize), PacketError> {
     let mut at = IPV6_HEADER;
     while EXTENSIONS.contains(&next) {

@@ -42,8 +42,7 @@ impl Flags {
         self.0 & (Self::ACK.0 | Self::RST.0 | Self::SYN.0) != 0
     }
 
-    /// Returns the flags in the eight bits of a header. Bits without a name here (URG) are kept and
-    /// ignored.
+    /// Returns the flags in the eight bits of a header. Bits without a name here (URG) are kept and ignored.
     pub const fn from_bits(bits: u8) -> Self {
         Self(bits)
     }
@@ -155,8 +154,8 @@ impl Segment {
         u64::from(self.len) + u64::from(self.flags.has(Flags::SYN)) + u64::from(self.flags.has(Flags::FIN))
     }
 
-    /// Returns [`Self::syn`], but reads it only in a SYN. In a segment just created, `None` was written as
-    /// a single byte, and a copy of the whole field would wait until that byte is in the cache.
+    /// Returns [`Self::syn`], but reads it only in a SYN. In a segment just created, `None` was written as a
+    /// single byte, and a copy of the whole field would wait until that byte is in the cache.
     #[inline]
     pub fn syn_options(&self) -> Option<SynOptions> {
         if self.flags.has(Flags::SYN) { self.syn } else { None }

@@ -19,8 +19,8 @@ impl SeqNum {
         self.0.wrapping_sub(origin.0) as i32
     }
 
-    /// Returns the offset of this number, given that `origin` has offset `offset` and is nearby; `None` if
-    /// it is below zero.
+    /// Returns the offset of this number, given that `origin` has offset `offset` and is nearby; `None` if it
+    /// is below zero.
     pub const fn offset_near(self, origin: Self, offset: u64) -> Option<u64> {
         offset.checked_add_signed(self.distance_from(origin) as i64)
     }

@@ -1,7 +1,7 @@
 //! Tests that run the fuzz targets on a stable toolchain: on the committed corpus, and on random inputs.
 //!
-//! The targets are the files of `fuzz/src`, compiled here a second time. `fuzz/README.md` explains how to
-//! run them under cargo-fuzz, which searches for inputs by code coverage.
+//! The targets are the files of `fuzz/src`, compiled here a second time. `fuzz/README.md` explains how to run
+//! them under cargo-fuzz, which searches for inputs by code coverage.
 
 use std::fs;
 use std::path::Path;

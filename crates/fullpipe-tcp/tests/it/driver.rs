@@ -1,5 +1,5 @@
-//! Driver for connections in virtual time: it does everything that the owner of a [`Connection`] must do.
-//! The unit tests include this module by its path.
+//! Driver for connections in virtual time: it does everything that the owner of a [`Connection`] must do. The
+//! unit tests include this module by its path.
 //!
 //! ```text
 //!   a segment arrives, the application acts ──┐
@@ -30,8 +30,8 @@ pub(crate) struct Transmission {
 }
 
 impl Transmission {
-    /// Checks that the whole payload leaves, and that new data stays within the congestion window, except
-    /// for one segment of a probe or of F-RTO.
+    /// Checks that the whole payload leaves, and that new data stays within the congestion window, except for
+    /// one segment of a probe or of F-RTO.
     fn check(&self, after: &Connection) {
         let Self { before, whole, pieces } = self;
         let len = pieces.iter().map(|piece| u64::from(piece.len)).sum::<u64>();

@@ -118,8 +118,8 @@ impl Peer {
     }
 
     /// Returns whether the peer visibly keeps all data that it has reported. A peer that acknowledges in
-    /// pieces is excluded on a lossy path with SACK: when the last piece of an ACK is lost, the peer
-    /// appears to have reneged.
+    /// pieces is excluded on a lossy path with SACK: when the last piece of an ACK is lost, the peer appears
+    /// to have reneged.
     fn keeps(&self) -> bool {
         let in_pieces = matches!(self.acks, Acks::Pieces(_)) && self.sack && self.loss > 0;
         self.is_honest() && self.renege == 0 && self.lying_sacks == 0 && !in_pieces
@@ -395,8 +395,8 @@ impl World {
         if !before.recovering && !after.recovering {
             self.grown += after.cwnd.saturating_sub(before.cwnd);
         }
-        // Windows grow with the data delivered, whatever the number of ACKs; a few short segments and the
-        // FIN count as whole ones.
+        // Windows grow with the data delivered, whatever the number of ACKs; a few short segments and the FIN
+        // count as whole ones.
         if !self.peer.cc.is_rate_based() && self.peer.moody_window.is_none() {
             let most = self.got + again + 4 * after.mss;
             assert!(self.grown <= most, "{} bytes grow the window by {}", self.got, self.grown);

@@ -1,10 +1,10 @@
-//! Tests of two connections over a hostile path against a model of TCP's guarantees: every byte arrives
-//! once and in order, no more is sent than both windows admit, and the connection never stalls.
+//! Tests of two connections over a hostile path against a model of TCP's guarantees: every byte arrives once
+//! and in order, no more is sent than both windows admit, and the connection never stalls.
 //!
 //! Each of many seeds draws a path (loss, duplication, reordering, jitter, copies that arrive weeks later,
-//! damage), buffers, and the rhythm of both applications, which may pause for weeks. About every second
-//! seed carries segments as octets with their payload, and every byte is checked when it is read. A failure
-//! names its seed.
+//! damage), buffers, and the rhythm of both applications, which may pause for weeks. About every second seed
+//! carries segments as octets with their payload, and every byte is checked when it is read. A failure names
+//! its seed.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 

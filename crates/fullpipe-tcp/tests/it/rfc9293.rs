@@ -164,8 +164,8 @@ fn nothing_is_answered_but_one_host() {
     }
 }
 
-/// RFC 9293 MUST-58 and MUST-59: all segments that have arrived are handled before an answer is sent, and
-/// one ACK covers them.
+/// RFC 9293 MUST-58 and MUST-59: all segments that have arrived are handled before an answer is sent, and one
+/// ACK covers them.
 #[test]
 fn one_ack_for_what_has_arrived() {
     let mut pair = Pair::new(false);

@@ -151,8 +151,8 @@ fn foreign_option() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Returns as many of the options as a header holds, padded to words with the end of the list and zeros
-/// (RFC 9293 section 3.1).
+/// Returns as many of the options as a header holds, padded to words with the end of the list and zeros (RFC
+/// 9293 section 3.1).
 fn options_field(options: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     for option in options {
@@ -264,8 +264,8 @@ proptest! {
         }
     }
 
-    /// Damaged packets, cut and changed anywhere, with checksums ignored: our parser never panics, accepts
-    /// no packet that the other refuses, and reads the same values from those that it accepts.
+    /// Damaged packets, cut and changed anywhere, with checksums ignored: our parser never panics, accepts no
+    /// packet that the other refuses, and reads the same values from those that it accepts.
     #[test]
     fn damaged_packets(
         sockets in sockets(),

@@ -1,8 +1,8 @@
 //! ACK aggregation: how far ACKs run ahead of the estimated bandwidth.
 //!
-//! Wireless links, cable modems and GRO receivers hold ACKs back and send them in bursts. Between two
-//! bursts the sender needs additional data in flight: as much as the next burst will acknowledge beyond `bw
-//! x time`. Without it, transmission stops in every gap.
+//! Wireless links, cable modems and GRO receivers hold ACKs back and send them in bursts. Between two bursts
+//! the sender needs additional data in flight: as much as the next burst will acknowledge beyond `bw x time`.
+//! Without it, transmission stops in every gap.
 //!
 //! ```text
 //!   acked                    ┌────   burst
@@ -23,8 +23,7 @@ const WINDOW_ROUNDS: u64 = 5;
 /// Number of segments after which an epoch ends, so that it follows changes of the bandwidth.
 const EPOCH_SEGMENTS: u64 = 1 << 20;
 
-/// Upper limit of the excess, as a time at the estimated bandwidth: longer gaps are outages, not
-/// aggregation.
+/// Upper limit of the excess, as a time at the estimated bandwidth: longer gaps are outages, not aggregation.
 const MAX_EXTRA_TIME: Duration = Duration::from_millis(100);
 
 /// ACK aggregation of one connection, in segments.

@@ -1,8 +1,8 @@
 //! Detection of a full pipe: Startup ends when the bandwidth has stopped growing.
 //!
 //! While the pipe has room, Startup doubles the delivery rate every round trip. Three rounds that each grow
-//! by less than a quarter mean that the pipe is full: one round for the receiver's window to follow, one
-//! for the congestion window to grow into it, and one for the higher rate to show.
+//! by less than a quarter mean that the pipe is full: one round for the receiver's window to follow, one for
+//! the congestion window to grow into it, and one for the higher rate to show.
 
 use fullpipe_units::Rate;
 

@@ -18,10 +18,9 @@
 //!            └──────────┘   200 ms later   └─────────┘
 //! ```
 //!
-//! Further parts: [`full_pipe`] (detects that `bw` has stopped growing), [`aggregation`] (enlarges the
-//! window for aggregated ACKs), [`policer`] (detects token buckets, which must not be probed), and the
-//! modulation of the window around loss in [`Bbr1::update_cwnd`]. Windows are in whole segments, as in
-//! Linux.
+//! Further parts: [`full_pipe`] (detects that `bw` has stopped growing), [`aggregation`] (enlarges the window
+//! for aggregated ACKs), [`policer`] (detects token buckets, which must not be probed), and the modulation of
+//! the window around loss in [`Bbr1::update_cwnd`]. Windows are in whole segments, as in Linux.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -46,8 +45,8 @@ type Gain = gain::Gain<256>;
 /// Gain of Startup: 2/ln 2, the smallest gain with which a paced sender doubles its rate every round trip.
 const HIGH_GAIN: Gain = Gain::of(2_885, 1_000, 1);
 
-/// Pacing gain of Drain: the inverse of Startup's, so that the queue drains in about the time in which it
-/// was built.
+/// Pacing gain of Drain: the inverse of Startup's, so that the queue drains in about the time in which it was
+/// built.
 const DRAIN_GAIN: Gain = Gain::of(1_000, 2_885, 0);
 
 /// Window gain in ProbeBW: twice the BDP, so that delayed and aggregated ACKs do not stop transmission.
@@ -137,8 +136,7 @@ pub struct Bbr1 {
     aggregation: Aggregation,
     policer: Policer,
 
-    // Packet-timed round trips: a round ends when a segment is delivered that was sent after the round
-    // began.
+    // Packet-timed round trips: a round ends when a segment is delivered that was sent after the round began.
     round: u64,
     round_end: u64,
     round_start: bool,
@@ -151,16 +149,14 @@ pub struct Bbr1 {
     /// Window to restore after recovery or ProbeRTT.
     prior_cwnd: u64,
     repair: Repair,
-    /// Whether this is the first round of recovery, in which the sender sends only as much as was
-    /// delivered.
+    /// Whether this is the first round of recovery, in which the sender sends only as much as was delivered.
     conserving: bool,
 
     /// Whether the first pacing rate was computed from a measured RTT.
     has_seen_rtt: bool,
     /// Whether the flow restarts from idle: the queue has just been empty, so ProbeRTT is not needed.
     idle_restart: bool,
-    /// Whether the last ACK came in ProbeRTT: the rate of segments sent after it does not show the
-    /// bandwidth.
+    /// Whether the last ACK came in ProbeRTT: the rate of segments sent after it does not show the bandwidth.
     window_is_low: bool,
     /// Number of random numbers used.
     draws: u64,
@@ -222,8 +218,8 @@ impl Bbr1 {
 
     // ---- amounts in flight, in segments ----
 
-    /// Returns `gain` times the bandwidth-delay product, rounded up: rounding down would leave the path
-    /// idle for a fraction of a segment.
+    /// Returns `gain` times the bandwidth-delay product, rounded up: rounding down would leave the path idle
+    /// for a fraction of a segment.
     fn bdp(&self, bw: Rate, gain: Gain) -> u64 {
         match self.min_rtt {
             Some(min_rtt) => gain.times(amount(bw, min_rtt)).div_ceil(self.mss),
@@ -231,9 +227,9 @@ impl Bbr1 {
         }
     }
 
-    /// Adds to `segments` the allowance for offload in the hosts: one super-segment each in the pacer, in
-    /// the sender's network card, and in the receiver's GRO. The result is even, for receivers that
-    /// acknowledge every other segment.
+    /// Adds to `segments` the allowance for offload in the hosts: one super-segment each in the pacer, in the
+    /// sender's network card, and in the receiver's GRO. The result is even, for receivers that acknowledge
+    /// every other segment.
     fn with_lumps(&self, segments: u64) -> u64 {
         let even = (segments + 3 * self.tso_goal()).next_multiple_of(2);
         // With few segments in flight, 1.25 times as many rounds to the same number.
@@ -445,9 +441,8 @@ impl Bbr1 {
     /// Adjusts the window around loss; returns true while packet conservation decides it alone.
     ///
     /// Lost segments leave the window at once. In the first round of recovery the state of the path is
-    /// unknown, so the sender sends only as much as was delivered; from the second round on the model
-    /// decides again. After recovery the window returns to its earlier size: loss alone is no reason to
-    /// slow down.
+    /// unknown, so the sender sends only as much as was delivered; from the second round on the model decides
+    /// again. After recovery the window returns to its earlier size: loss alone is no reason to slow down.
     fn recover_or_restore(&mut self, cx: &Context, sample: &AckSample) -> bool {
         let acked = sample.acked_segments;
         let conserved = cx.inflight.div_ceil(self.mss) + acked;

@@ -1,9 +1,9 @@
 //! Detection of a token-bucket policer as the limit instead of a link.
 //!
 //! A policer passes a burst at full speed and then drops everything beyond its rate. The maximum filter of
-//! `bw` remembers the burst, and each probe empties the bucket again: heavy loss for no gain. Two
-//! consecutive intervals with heavy loss and nearly equal mean rates identify a policer. BBR then sends at
-//! that mean rate, without probing, for 48 rounds.
+//! `bw` remembers the burst, and each probe empties the bucket again: heavy loss for no gain. Two consecutive
+//! intervals with heavy loss and nearly equal mean rates identify a policer. BBR then sends at that mean
+//! rate, without probing, for 48 rounds.
 //!
 //! ```text
 //!   rate   ▄▄ burst
@@ -16,8 +16,7 @@ use fullpipe_units::{Duration, Instant, Rate};
 use crate::cc::Context;
 use crate::cc::gain::rate_of;
 
-/// Length of an interval in rounds: the minimum gives a mean; beyond the maximum, loss was only at its
-/// ends.
+/// Length of an interval in rounds: the minimum gives a mean; beyond the maximum, loss was only at its ends.
 const MIN_ROUNDS: u64 = 4;
 const MAX_ROUNDS: u64 = 4 * MIN_ROUNDS;
 

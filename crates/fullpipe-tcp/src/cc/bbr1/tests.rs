@@ -319,8 +319,8 @@ fn b1_12_two_equal_lossy_intervals_make_a_policer() {
 }
 
 /// `log2(D / 10)` rounds to reach the full bandwidth and three to detect a full pipe, after one round
-/// that makes the first sample and one in which pacing follows it. The deep queue here makes the last
-/// rounds long.
+/// that makes the first sample and one in which pacing follows it. The deep queue here makes the last rounds
+/// long.
 #[test]
 fn a_16_startup_of_long_paths() {
     for (rate, rounds, secs) in [("1gbit", 11 + 3, 2.9), ("105mbit", 8 + 3, 2.3)] {

@@ -42,8 +42,8 @@ impl Bounds {
     }
 
     /// Implements `LossLowerBounds()`: lowers the short-term bounds at the end of a round with loss. Each
-    /// falls to what that round delivered, but to no less than 0.7 times its value, so a round that lost 1
-    /// % costs 1 %.
+    /// falls to what that round delivered, but to no less than 0.7 times its value, so a round that lost 1 %
+    /// costs 1 %.
     pub(super) fn lower(&mut self, latest: &Latest, max_bw: Rate, cwnd: u64) {
         let bw = self.bw_shortterm.unwrap_or(max_bw);
         let inflight = self.inflight_shortterm.unwrap_or(cwnd);
@@ -51,8 +51,7 @@ impl Bounds {
         self.inflight_shortterm = Some(latest.inflight.max(BETA.times(inflight)));
     }
 
-    /// Implements `InflightWithHeadroom()`: the long-term bound less the share left to other flows, in
-    /// bytes.
+    /// Implements `InflightWithHeadroom()`: the long-term bound less the share left to other flows, in bytes.
     pub(super) fn with_headroom(&self, mss: u64) -> Option<u64> {
         let bound = self.inflight_longterm?;
         let headroom = HEADROOM.times(bound).max(mss);
@@ -76,8 +75,7 @@ pub(super) struct Latest {
 }
 
 impl Latest {
-    /// Implements `NoteLoss()`, except for saving the state. A full round is measured from the first loss
-    /// on.
+    /// Implements `NoteLoss()`, except for saving the state. A full round is measured from the first loss on.
     pub(super) fn note_loss(&mut self, cx: &Context) {
         if !self.is_loss_in_round {
             self.round_delivered = cx.delivered;
@@ -109,16 +107,16 @@ impl Latest {
     }
 }
 
-/// Implements `IsInflightTooHigh()`: returns whether more than 2 % of the bytes in flight were lost.
-/// Without SACK the sender detects at most one loss per round trip, so any loss is too much.
+/// Implements `IsInflightTooHigh()`: returns whether more than 2 % of the bytes in flight were lost. Without
+/// SACK the sender detects at most one loss per round trip, so any loss is too much.
 pub(super) fn is_too_high(lost: u64, tx_in_flight: u64, has_sack: bool) -> bool {
     // Saturates instead of overflowing; no real window is that large.
     lost.saturating_mul(100) > tx_in_flight.saturating_mul(LOSS_THRESH_PERCENT) || (lost > 0 && !has_sack)
 }
 
 /// Implements `InflightAtLoss()`: returns the bytes in flight when the loss ratio crossed 2 %. That is
-/// everything sent before `lost`, and the part of `lost` that could be lost before the ratio reaches 2 %:
-/// `(2 % x before - lost before) / (1 - 2 %)`.
+/// everything sent before `lost`, and the part of `lost` that could be lost before the ratio reaches 2 %: `(2
+/// % x before - lost before) / (1 - 2 %)`.
 pub(super) fn inflight_at_loss(lost: &Lost) -> u64 {
     let before = lost.tx_in_flight.saturating_sub(lost.len);
     let lost_before = lost.lost_since_sent.saturating_sub(lost.len);

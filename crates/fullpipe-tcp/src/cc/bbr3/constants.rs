@@ -7,8 +7,8 @@ use crate::cc::gain;
 /// Decimal fraction with four places.
 pub(super) type Gain = gain::Gain<10_000>;
 
-/// `BBR.StartupPacingGain` (2.4): 4 ln 2, the smallest gain with which a sender whose window is twice the
-/// BDP doubles its rate every round trip.
+/// `BBR.StartupPacingGain` (2.4): 4 ln 2, the smallest gain with which a sender whose window is twice the BDP
+/// doubles its rate every round trip.
 pub(super) const STARTUP_PACING_GAIN: Gain = Gain::of(27_726, 10_000, 0);
 
 /// `BBR.DrainPacingGain` (2.4): one round trip of Drain removes the queue that one of Startup built.
@@ -60,13 +60,11 @@ pub(super) const STARTUP_FULL_LOSS_COUNT: u64 = 6;
 /// Rounds after which Drain ends although there still is a queue (5.3.2): the bandwidth was overestimated.
 pub(super) const DRAIN_ROUNDS: u64 = 3;
 
-/// `T_bbr` (5.3.3.8): shortest time between two probes for bandwidth, and the width of its random
-/// extension.
+/// `T_bbr` (5.3.3.8): shortest time between two probes for bandwidth, and the width of its random extension.
 pub(super) const PROBE_WAIT: Duration = Duration::from_secs(2);
 pub(super) const PROBE_WAIT_SPREAD: Duration = Duration::from_secs(1);
 
-/// `T_reno_bound` (5.3.3.8) in round trips: the time Reno needs to recover its window at 25 Mbit/s and 30
-/// ms.
+/// `T_reno_bound` (5.3.3.8) in round trips: as many as Reno needs at 25 Mbit/s and 30 ms.
 pub(super) const MAX_RENO_ROUNDS: u64 = 63;
 
 /// Limit of the doublings of the long-term bound's growth in ProbeBW_UP (5.3.3.9).

@@ -1,8 +1,8 @@
 //! Minimum RTT of the path, and the schedule of ProbeRTT (5.3.4.3, 5.5.7).
 //!
-//! There are two minima over two windows. The shorter one schedules ProbeRTT. The longer one keeps the
-//! result of the previous ProbeRTT, so that half the BDP is half of the true BDP; and BBR accepts a larger
-//! RTT only after a ProbeRTT has emptied the queue.
+//! There are two minima over two windows. The shorter one schedules ProbeRTT. The longer one keeps the result
+//! of the previous ProbeRTT, so that half the BDP is half of the true BDP; and BBR accepts a larger RTT only
+//! after a ProbeRTT has emptied the queue.
 
 use fullpipe_units::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! BBR version 3 (draft-ietf-ccwg-bbr, source of 3 August 2026). Names and section numbers are the draft's.
 //!
-//! Like version 1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time
-//! with an empty queue (`min_rtt`), and alternates between measuring them. Unlike version 1, it also
-//! derives bounds from loss. More than 2 % loss in a round trip bounds the long-term volume in flight
+//! Like version 1, BBRv3 models the path by the highest delivery rate (`max_bw`) and the round-trip time with
+//! an empty queue (`min_rtt`), and alternates between measuring them. Unlike version 1, it also derives
+//! bounds from loss. More than 2 % loss in a round trip bounds the long-term volume in flight
 //! (`inflight_longterm`). Any loss outside a probe shows the capacity that other flows leave at present
 //! (`bw_shortterm`, `inflight_shortterm`).
 //!
@@ -299,8 +299,8 @@ impl Bbr3 {
         }
     }
 
-    /// Implements `AdaptLongTermModel()`: evaluates the ACKs of a probe, and returns true if they changed
-    /// the state.
+    /// Implements `AdaptLongTermModel()`: evaluates the ACKs of a probe, and returns true if they changed the
+    /// state.
     fn adapt_long_term_model(&mut self, cx: &Context, rs: &Sample) -> bool {
         let in_probe_bw = self.state.is_probe_bw();
         match self.probe.ack_phase {
@@ -332,8 +332,8 @@ impl Bbr3 {
         false
     }
 
-    /// Implements `IsTimeToProbeBW()`: true when the wait is over, or after as many round trips as Reno
-    /// would need in this flow's place.
+    /// Implements `IsTimeToProbeBW()`: true when the wait is over, or after as many round trips as Reno would
+    /// need in this flow's place.
     fn is_time_to_probe(&self, cx: &Context) -> bool {
         let reno_rounds = (self.target_inflight() / self.mss).min(MAX_RENO_ROUNDS);
         cx.now > self.probe.cycle_stamp + self.probe.wait || self.probe.rounds_since_up >= reno_rounds
@@ -553,8 +553,8 @@ impl CongestionControl for Bbr3 {
             }
             Signal::SpuriousRecovery | Signal::SpuriousTimeout => self.undo(cx),
             // An ECN mark is congestion (3.7); the draft does not say how much. Here a round with a mark
-            // counts as one with loss. A probe with a mark counts as one that lost too much, as an echo
-            // does not give the number of marks.
+            // counts as one with loss. A probe with a mark counts as one that lost too much, as an echo does
+            // not give the number of marks.
             Signal::EcnEcho => {
                 self.latest.note_loss(cx);
                 if self.probe.is_sample {

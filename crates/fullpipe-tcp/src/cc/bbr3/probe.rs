@@ -44,8 +44,8 @@ pub(super) struct Probe {
     /// `BBR.bw_probe_wait`, counted from `cycle_stamp`.
     pub(super) wait: Duration,
     pub(super) cycle_stamp: Instant,
-    /// `BBR.probe_up_acked_per_inc` and `BBR.bw_probe_up_acked`, in bytes: the amount to be acknowledged
-    /// per segment of growth, and the amount acknowledged so far.
+    /// `BBR.probe_up_acked_per_inc` and `BBR.bw_probe_up_acked`, in bytes: the amount to be acknowledged per
+    /// segment of growth, and the amount acknowledged so far.
     acked_per_inc: u64,
     acked: u64,
     up_rounds: u32,
@@ -78,8 +78,8 @@ impl Probe {
         self.raise_slope(cwnd, mss);
     }
 
-    /// Implements `ProbeInflightLongtermUpward()`: returns by how many segments the bound grows. It grows
-    /// by one segment in the first round and twice as many in each following one, spread over the round.
+    /// Implements `ProbeInflightLongtermUpward()`: returns by how many segments the bound grows. It grows by
+    /// one segment in the first round and twice as many in each following one, spread over the round.
     pub(super) fn growth(&mut self, newly_acked: u64, round_start: bool, cwnd: u64, mss: u64) -> u64 {
         self.acked += newly_acked;
         let segments = self.acked / self.acked_per_inc;

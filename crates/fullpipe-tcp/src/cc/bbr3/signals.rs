@@ -76,8 +76,8 @@ impl MaxBw {
         self.present.max(self.previous)
     }
 
-    /// Records a sample. An application-limited sample may be too low, but no sample exceeds the speed of
-    /// the path.
+    /// Records a sample. An application-limited sample may be too low, but no sample exceeds the speed of the
+    /// path.
     pub(super) fn update(&mut self, rs: &Sample) {
         if rs.delivery_rate >= self.get() || !rs.is_app_limited {
             self.present = self.present.max(rs.delivery_rate);
@@ -95,9 +95,9 @@ impl MaxBw {
 
 /// Detection of a full pipe: the delivery rate has stopped growing (5.3.1.2).
 ///
-/// While the pipe has room, faster sending raises the delivery rate. Three rounds that each grow by less
-/// than a quarter mean that the pipe is full: this leaves time for the receive window to follow, and for
-/// one more measurement.
+/// While the pipe has room, faster sending raises the delivery rate. Three rounds that each grow by less than
+/// a quarter mean that the pipe is full: this leaves time for the receive window to follow, and for one more
+/// measurement.
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
     /// `BBR.full_bw`: delivery rate when it last grew.

@@ -1,7 +1,7 @@
 //! HyStart++ (RFC 9406): exit from slow start by way of Conservative Slow Start (CSS).
 //!
-//! Like HyStart it takes a growing RTT as the sign of a queue. It compares with the previous round instead
-//! of the overall minimum RTT, and confirms the sign before it leaves slow start:
+//! Like HyStart it takes a growing RTT as the sign of a queue. It compares with the previous round instead of
+//! the overall minimum RTT, and confirms the sign before it leaves slow start:
 //!
 //! ```text
 //!               round's minimum RTT >= last round's + clamp(1/8, 4 ms, 16 ms)
@@ -29,8 +29,8 @@ const CSS_GROWTH_DIVISOR: u64 = 4;
 /// Number of rounds of Conservative Slow Start (`CSS_ROUNDS`), including the one in which it begins.
 const CSS_ROUNDS: u32 = 5;
 
-/// Largest growth per ACK of an unpaced window, in segments (`L`); pacing avoids the burst, so a paced
-/// window has no limit.
+/// Largest growth per ACK of an unpaced window, in segments (`L`); pacing avoids the burst, so a paced window
+/// has no limit.
 const UNPACED_LIMIT: u64 = 8;
 
 // HyStart's constants serve as `MIN_RTT_THRESH`, `MAX_RTT_THRESH` and `MIN_RTT_DIVISOR`: 4 ms, 16 ms and 8.
@@ -71,8 +71,8 @@ impl HyStartPlusPlus {
         }
     }
 
-    /// Handles an ACK, and ends slow start after the last CSS round; returns the segments by which the
-    /// window may grow.
+    /// Handles an ACK, and ends slow start after the last CSS round; returns the segments by which the window
+    /// may grow.
     pub(super) fn on_ack(&mut self, cx: &Context, sample: &AckSample, window: &mut Window) -> u64 {
         let acked = sample.acked_segments;
         if !window.in_first_slow_start() {

@@ -105,8 +105,8 @@ fn echo(syn: &Segment, iss: SeqNum, stamp: Option<u32>) -> Segment {
     }
 }
 
-/// SYN-3: a cookie is valid for at least a minute and invalid after two, whatever the second in which it
-/// was made.
+/// SYN-3: a cookie is valid for at least a minute and invalid after two, whatever the second in which it was
+/// made.
 #[test]
 fn syn_3_cookies_go_stale() {
     let (_, segment) = syn(1, 77, false);
@@ -180,9 +180,9 @@ fn syn_5_options_come_back_in_the_timestamp() {
     assert_eq!((options.window_scale, options.sack_permitted), (None, false));
 }
 
-/// SYN-6: while the accept queue is full, the third handshake is not completed, although its client
-/// considers itself connected and sends. Once there is room, the retransmitted SYN-ACK or the data
-/// completes it, and every byte arrives.
+/// SYN-6: while the accept queue is full, the third handshake is not completed, although its client considers
+/// itself connected and sends. Once there is room, the retransmitted SYN-ACK or the data completes it, and
+/// every byte arrives.
 #[test]
 fn syn_6_nobody_accepts() {
     let mut pair = Pair::v4();
@@ -239,8 +239,8 @@ fn tcp_3_what_a_listener_answers() {
     }
 }
 
-/// TCP-4: a port without a listener resets. Answers wait in a bounded queue, and packets for other
-/// addresses are ignored.
+/// TCP-4: a port without a listener resets. Answers wait in a bounded queue, and packets for other addresses
+/// are ignored.
 #[test]
 fn tcp_4_a_closed_port_resets() {
     let mut end = stack(server().ip(), 1);

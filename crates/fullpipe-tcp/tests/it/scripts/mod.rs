@@ -1,8 +1,8 @@
 //! Tests that run segment scripts: one connection against a peer that is scripted line by line, in virtual
 //! time.
 //!
-//! Each `.script` file in `tests/scripts` is one. A failure gives file and line, the expected and the
-//! actual segment, and the segments before it.
+//! Each `.script` file in `tests/scripts` is one. A failure gives file and line, the expected and the actual
+//! segment, and the segments before it.
 
 mod language;
 mod world;

@@ -453,8 +453,8 @@ fn in_words(segment: &Segment, at: i64, ack: i64, sack: impl Iterator<Item = (i6
     text
 }
 
-/// Checks that a segment survives encoding as octets and parsing, so that a script cannot contain
-/// impossible segments.
+/// Checks that a segment survives encoding as octets and parsing, so that a script cannot contain impossible
+/// segments.
 fn through_octets(segment: &Segment) -> Verdict {
     let mut bytes = Headers::of(segment, PORTS.0, PORTS.1).as_bytes().to_vec();
     bytes.resize(bytes.len() + segment.len as usize, 0);

@@ -47,9 +47,9 @@ impl Run<Bbr3> {
         });
     }
 
-    /// Makes the application the limit. It writes at less than half of the measured bandwidth, the share
-    /// that ProbeRTT lets through, so that no backlog builds up. The first window already fills the
-    /// shortest paths.
+    /// Makes the application the limit. It writes at less than half of the measured bandwidth, the share that
+    /// ProbeRTT lets through, so that no backlog builds up. The first window already fills the shortest
+    /// paths.
     fn slow_down(&mut self) {
         if self.cc.state == State::Startup && self.bdp_segments() > 20.0 {
             self.until_it(|run| run.cc.max_bw.get() > run.rate.mul_div(1, 8));
@@ -132,8 +132,7 @@ fn case_04_drain_ends_on_time() {
             let start = run.cc.rounds.count;
             run.until_it(|run| run.cc.state != State::Drain);
             if run.cc.state == State::ProbeRtt {
-                // At a tenth of the rate, rounds on the longest paths are so long that ProbeRTT is due
-                // first.
+                // At a tenth of the rate, rounds on the longest paths are so long that ProbeRTT is due first.
                 continue;
             }
             assert!(run.cc.rounds.count <= start + DRAIN_ROUNDS + 1);
@@ -164,9 +163,9 @@ fn case_05_up_ends_on_a_plateau() {
     });
 }
 
-/// Case 6: loss ends UP even while the application is the limit. The volume in flight then does not show
-/// the path's capacity, so the long-term bound stays. Where the path holds less than a segment, the next
-/// probe follows at once.
+/// Case 6: loss ends UP even while the application is the limit. The volume in flight then does not show the
+/// path's capacity, so the long-term bound stays. Where the path holds less than a segment, the next probe
+/// follows at once.
 #[test]
 fn case_06_up_ends_on_loss_of_a_slow_application() {
     on_paths(8.0, |rate, rtt| {
@@ -233,9 +232,9 @@ fn case_08_down_ends_on_inflight() {
     });
 }
 
-/// Case 9: DOWN lasts until the next probe is due if the queue does not drain, because the bandwidth fell
-/// by more than DOWN slows the sender. DOWN paces at 0.9 x 0.99; at exactly a tenth less bandwidth the
-/// queue would still drain, slowly.
+/// Case 9: DOWN lasts until the next probe is due if the queue does not drain, because the bandwidth fell by
+/// more than DOWN slows the sender. DOWN paces at 0.9 x 0.99; at exactly a tenth less bandwidth the queue
+/// would still drain, slowly.
 #[test]
 fn case_09_down_ends_on_time() {
     on_paths(40.0, |rate, rtt| {
@@ -312,8 +311,8 @@ fn case_12_startup_with_lumps_of_acks() {
     });
 }
 
-/// Case 13: with aggregated ACKs while cruising, the window makes room for the maximum of ten rounds, and
-/// the path stays full.
+/// Case 13: with aggregated ACKs while cruising, the window makes room for the maximum of ten rounds, and the
+/// path stays full.
 #[test]
 fn case_13_cruise_with_lumps_of_acks() {
     on_paths(8.0, |rate, rtt| {
@@ -352,8 +351,8 @@ fn case_14_less_than_a_packet() {
     }
 }
 
-/// Case 15: ten times the bandwidth is found in a number of round trips proportional to the logarithm of
-/// the BDP; the long-term bound, where there is one, grows by twice as much each round.
+/// Case 15: ten times the bandwidth is found in a number of round trips proportional to the logarithm of the
+/// BDP; the long-term bound, where there is one, grows by twice as much each round.
 #[test]
 fn case_15_ten_times_the_bandwidth() {
     on_paths(80.0, |rate, rtt| {
@@ -498,8 +497,7 @@ fn case_21_loss_in_up() {
     });
 }
 
-/// Case 22: low samples of an application that pauses during REFILL do not lower the maximum, and UP
-/// follows.
+/// Case 22: low samples of an application that pauses during REFILL do not lower the maximum, and UP follows.
 #[test]
 fn case_22_a_pause_in_refill() {
     on_paths(8.0, |rate, rtt| {

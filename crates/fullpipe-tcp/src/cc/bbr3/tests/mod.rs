@@ -33,8 +33,7 @@ fn pacing(cc: &Bbr3) -> Rate {
     rate
 }
 
-/// Returns the ACK of one segment that begins a round, 100 ms after the previous one, with this rate
-/// sample.
+/// Returns the ACK of one segment that begins a round, 100 ms after the previous one, with this rate sample.
 fn round(bench: &mut Bench<Bbr3>, rate: Rate) -> AckSample {
     let cx = &mut bench.cx;
     cx.now += ms(100);
@@ -138,8 +137,8 @@ fn b3_3_plateau() {
     assert_eq!(bench.cc.state, State::Drain);
 }
 
-/// Runs one round of fast recovery in Startup that lost `ranges` ranges; `lost_of` is the number of
-/// segments lost and sent.
+/// Runs one round of fast recovery in Startup that lost `ranges` ranges; `lost_of` is the number of segments
+/// lost and sent.
 fn lossy_round(bench: &mut Bench<Bbr3>, ranges: u64, lost_of: (u64, u64)) -> State {
     let rate = bench.cc.max_bw.get();
     // More than Drain's target, so that Drain does not end at once.
@@ -275,8 +274,7 @@ fn b3_10_a_lossy_cruise() {
     }
 }
 
-/// B3-11: in UP at the long-term bound, the bound grows by 1, 2, 4, 8 segments in successive rounds,
-/// evenly.
+/// B3-11: in UP at the long-term bound, the bound grows by 1, 2, 4, 8 segments in successive rounds, evenly.
 #[test]
 fn b3_11_growth_of_the_bound() {
     let mut probe = Probe::default();
@@ -422,8 +420,8 @@ fn b3_15_two_cycles_of_bandwidth() {
     assert_eq!(max_bw.get(), mbps(20), "no sample is higher than the path is fast");
 }
 
-/// B3-16: after a probe that lost too much, the next probe stops at the bound; if that was safe, a full
-/// probe follows a round later.
+/// B3-16: after a probe that lost too much, the next probe stops at the bound; if that was safe, a full probe
+/// follows a round later.
 #[test]
 fn b3_16_precautionary_probe() {
     let mut bench = in_state(State::Up, mbps(10));
@@ -466,8 +464,8 @@ fn b3_5_drain_ends() {
     assert_eq!(bench.cc.state, State::Cruise, "nothing is left for DOWN to drain");
 }
 
-/// B3-19: if the segments that a probe lost were only late, it resumes through REFILL, and no bound is
-/// lower than before.
+/// B3-19: if the segments that a probe lost were only late, it resumes through REFILL, and no bound is lower
+/// than before.
 #[test]
 fn b3_19_spurious_loss_while_probing() {
     for signal in [Signal::SpuriousRecovery, Signal::SpuriousTimeout] {

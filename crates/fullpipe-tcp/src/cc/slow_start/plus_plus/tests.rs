@@ -85,8 +85,8 @@ fn hs_2_conservative_growth() {
     assert_eq!(watch_round(&mut watch, &mut cx, &mut window, &[ms(60); 100]), 25);
 }
 
-/// HS-3: after five rounds, including the one in which it began, congestion avoidance follows at the
-/// current window.
+/// HS-3: after five rounds, including the one in which it began, congestion avoidance follows at the current
+/// window.
 #[test]
 fn hs_3_five_rounds() {
     let mut bench = at(16);
