@@ -1,7 +1,8 @@
-//! What an ACK does to the sending half, from what it delivered to what follows from that.
+//! ACK processing of the sending half.
 //!
 //! ```text
-//!   cumulative ─► SACK ─► rate, RTT ─► progress ─► spurious? ─► episodes ─► losses ─► ECN ─► PRR, controller ─► timer
+//!   cumulative ─► SACK ─► rate, RTT ─► progress ─► spurious? ─► episodes ─► losses ─► ECN
+//!     ─► PRR, controller ─► timer
 //! ```
 
 use fullpipe_units::{Duration, Instant};
@@ -15,8 +16,9 @@ use crate::recovery::LossRecovery;
 use crate::wire::{Flags, Segment, Timestamps};
 
 impl Sender {
-    /// The offset that the segment acknowledges; `None` if that was never sent (TCP-6), or lies further back than any
-    /// window of the peer reached (CH-4, RFC 5961 section 5). Whoever sent it does not know this connection.
+    /// Returns the offset that the segment acknowledges. `None` if that data was never sent (TCP-6), or lies
+    /// further back than the largest window the peer ever offered (RFC 5961 section 5, CH-4): the sender does
+    /// not know this connection.
     #[inline]
     pub(in crate::conn) fn acceptable_ack(&self, segment: &Segment) -> Option<u64> {
         let ack = segment.ack.offset_near(self.iss.plus(1).plus(self.snd_una), self.snd_una);
@@ -24,14 +26,16 @@ impl Sender {
         ack.filter(|ack| (oldest..=self.snd_nxt()).contains(ack))
     }
 
-    /// The segment repeats the last ACK and the last window, as far as a segment from `start` on may change that.
+    /// Returns true if the segment repeats the last ACK and does not change the window; `start` is its first
+    /// octet.
     pub(in crate::conn) fn repeats_last_ack(&self, segment: &Segment, start: u64) -> bool {
         let window = u64::from(segment.window) << self.peer.scale;
         let changes_window = start > self.peer.wl1 || window > self.peer.wnd || window == 0;
         segment.ack == self.iss.plus(1).plus(self.snd_una) && !changes_window
     }
 
-    /// Handles the acceptable acknowledgement `ack` of a segment from `start` on. True if a blocked writer can go on.
+    /// Handles the acceptable acknowledgement `ack` of a segment that starts at `start`. Returns true if a
+    /// blocked writer can continue.
     #[inline]
     pub(in crate::conn) fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
         self.probes.on_heard();
@@ -49,16 +53,17 @@ impl Sender {
         }
     }
 
-    /// An ACK of everything below `ack` that may report, end or prove something. Apart from [`Self::on_ack`],
-    /// so that the segments of a pure sender, which have nothing to say here, do not pay for its size.
+    /// Handles an ACK of everything below `ack` that may report, end or prove something. It is separate from
+    /// [`Self::on_ack`], so that the segments of a pure sender, which carry no such news, do not pay for its
+    /// code size.
     #[inline(never)]
     fn on_news(&mut self, now: Instant, segment: &Segment, ack: u64, window_changed: bool) -> bool {
         self.probe_armed_at = None;
         let mut writable = false;
         let before = self.before();
         let mut delivery = Delivery::new(now, self.rtt.min_rtt());
-        // Ascending offsets, as they were sent: a lower delivery after a higher one within one ACK would
-        // pass for reordering.
+        // Records are delivered in ascending offset order, as they were sent: within one ACK, a lower
+        // delivery after a higher one would look like reordering.
         self.take_cumulative(ack, &mut delivery);
         let una_advanced = ack > self.snd_una;
         self.snd_una = ack;
@@ -76,11 +81,11 @@ impl Sender {
         let timestamps = segment.timestamps.filter(|_| self.agreed.timestamps);
         self.take_rtt(&delivery, timestamps.filter(|_| una_advanced));
         if una_advanced {
-            // With timestamps the RTT of a retransmission is unambiguous: the path answers.
+            // With timestamps the RTT of a retransmission is unambiguous, so the back-off may end.
             let answers = delivery.newest_rtt().is_some() || self.agreed.timestamps;
             writable = self.note_progress(now, answers);
         } else if self.config.notsent_lowat.is_some() {
-            // What is unsent becomes less also while nothing new is acknowledged in order.
+            // The unsent data also shrinks while nothing new is acknowledged in order.
             writable = self.queue.on_acked(ack, self.fresh.snd_nxt());
         }
 
@@ -109,9 +114,9 @@ impl Sender {
         writable
     }
 
-    /// An ACK that advances to `ack`, of segments that were sent once and in order, and of nothing else: what
-    /// [`Self::on_ack`] comes to then. `None`, and nothing has happened, if it is not; else whether a blocked writer can go on.
-    /// Loss recovery is known to be open.
+    /// Handles an ACK of segments that were sent once and in order, as [`Self::on_ack`] would. Returns
+    /// whether a blocked writer can continue; `None`, without changing anything, if the ACK is of another
+    /// kind. The caller has checked that loss recovery is open.
     #[inline(always)]
     pub(in crate::conn) fn on_predicted_ack(
         &mut self,
@@ -148,11 +153,11 @@ impl Sender {
         Some(writable)
     }
 
-    /// A segment of data that acknowledges nothing more, while nothing is outstanding.
+    /// Handles a data segment that acknowledges nothing new while nothing is outstanding.
     #[inline(always)]
     pub(in crate::conn) fn on_predicted_data(&mut self, now: Instant, segment: &Segment, start: u64) {
         self.probes.on_heard();
-        // Nothing is in flight, and every window is larger than that.
+        // Nothing is in flight, so the window is not full.
         if self.unsent() < self.mss {
             self.rate.mark_app_limited(0);
         }
@@ -164,8 +169,8 @@ impl Sender {
         Before { prior_inflight: board.inflight(), lost: board.lost_total() }
     }
 
-    /// Something more was acknowledged cumulatively; the path `answers`, if what was acknowledged can be timed. True if a
-    /// blocked writer can go on.
+    /// Records an advance of the cumulative ACK; it `answers` if what it acknowledged can be timed. Returns
+    /// true if a blocked writer can continue.
     #[inline]
     fn note_progress(&mut self, now: Instant, answers: bool) -> bool {
         let writable = self.queue.on_acked(self.snd_una, self.fresh.snd_nxt());
@@ -177,7 +182,7 @@ impl Sender {
         writable
     }
 
-    /// The end of every ACK with news: PRR and the controller hear of it, and what follows is arranged.
+    /// Ends the handling of an ACK with news: updates PRR and the controller, and rearms the timer.
     #[inline(always)]
     fn conclude_ack(
         &mut self,
@@ -213,8 +218,8 @@ impl Sender {
         self.rearm_after_ack(now, look_again, if self.agreed.sack { news } else { una_advanced });
     }
 
-    /// Nothing is outstanding, and so no ACK can report, end or prove anything: what the receiving side of a
-    /// transfer meets in every segment of data.
+    /// Returns true if nothing is outstanding, so that the ACK cannot report, end or prove anything. On the
+    /// receiving side of a transfer this holds for every data segment.
     fn has_nothing_to_hear(&self, segment: &Segment, ack: u64) -> bool {
         self.recovery.board.is_empty()
             && ack == self.snd_una
@@ -223,11 +228,11 @@ impl Sender {
             && !self.recovery.probe.is_outstanding()
     }
 
-    /// TCP-5: only a segment that is newer than the last one consulted may change the window. One that
-    /// acknowledges more always does, even if it repeats old data: the window counts from what it
-    /// acknowledges, and yesterday's would reach too far.
+    /// Updates the peer's window, and returns true if it differs from the last one. Only a segment newer than
+    /// the last one used may change the window (RFC 9293 section 3.10.7.4, TCP-5).
     ///
-    /// True if it says another window than before.
+    /// A segment that acknowledges more always changes it, even if it repeats old data: the window counts
+    /// from the ACK, so the old window would reach too far.
     #[inline(always)]
     fn update_window(&mut self, now: Instant, segment: &Segment, start: u64, ack: u64) -> bool {
         let window = u64::from(segment.window) << self.peer.scale;
@@ -243,7 +248,8 @@ impl Sender {
         changed
     }
 
-    /// Handles SACK blocks. Returns the start of a range that the peer reports as a duplicate of what was retransmitted.
+    /// Handles the SACK blocks. Returns the start of a range that the peer reports as a duplicate of a
+    /// retransmission.
     fn take_sacks(&mut self, segment: &Segment, delivery: &mut Delivery) -> Option<u64> {
         if segment.sack.is_empty() || !self.agreed.sack {
             return None;
@@ -259,7 +265,7 @@ impl Sender {
             count += 1;
         }
         let blocks = &mut blocks[..count];
-        // RFC 2883 section 4: a first block below the cumulative ACK, or inside the second, reports a
+        // RFC 2883 section 4: a first block below the cumulative ACK, or inside the second block, reports a
         // duplicate.
         let duplicate = match *blocks {
             [(from, to), ..] if to <= una => Some((from, to)),
@@ -269,7 +275,7 @@ impl Sender {
             _ => None,
         };
         let duplicate = duplicate.filter(|&(from, to)| {
-            // No range is longer than the window it was sent into.
+            // A range cannot be longer than the window into which it was sent.
             let octets = to.saturating_sub(from);
             if octets == 0 || octets > self.peer.max {
                 return false;
@@ -295,14 +301,14 @@ impl Sender {
         delivery.cum_acked += part;
     }
 
-    /// Takes the samples of an ACK; `answer` are its timestamps if it acknowledged something.
+    /// Takes the RTT samples of an ACK; `answer` holds its timestamps if it acknowledged something.
     #[inline(always)]
     fn take_rtt(&mut self, delivery: &Delivery, answer: Option<Timestamps>) {
         if let Some(newest) = delivery.newest_rtt() {
             self.rtt.on_min_sample(newest, delivery.now);
             self.rtts.add(newest);
         }
-        // Where departures do not tell, the peer's echo does, to a tick.
+        // Without an unambiguous departure time, the echoed timestamp gives the RTT to one tick (1 ms).
         let echoed = || {
             let ticks = Timestamps::clock(delivery.now).wrapping_sub(answer?.echo);
             Some(Duration::from_millis(u64::from(ticks.max(1))))
@@ -312,8 +318,8 @@ impl Sender {
         }
     }
 
-    /// Without SACK: reads an ACK that has `advanced` or not as one that reports selectively would be read: a duplicate as the
-    /// delivery of a segment, and progress as that of the hole and of what was not counted yet.
+    /// Without SACK, turns a duplicate ACK into the delivery of one segment. An ACK that has `advanced`
+    /// delivers the hole and the segments above it that no duplicate has counted.
     fn hear_without_sack(
         &mut self,
         segment: &Segment,
@@ -324,12 +330,14 @@ impl Sender {
         let duplicate = !advanced && self.is_duplicate(segment, window_changed) && self.counts_duplicates();
         let LossRecovery { board, newreno, phase, .. } = &mut self.recovery;
         if advanced {
-            // Below the last, only what is repaired now can be told from what waited for it.
+            // After a partial ACK the peer still holds segments above the next hole; after a full one the
+            // count restarts.
             let partial = matches!(*phase, Phase::Recovery { until } if self.snd_una < until);
             let counted = newreno.on_advance(board, self.mss, delivery.segments, partial);
             delivery.segments -= counted;
             delivery.cum_acked -= (counted * self.mss).min(delivery.cum_acked.saturating_sub(1));
-            // What arrived with a retransmission may have waited for it at the peer, however late the timeout was.
+            // Segments acknowledged together with a retransmission may have waited for it at the peer, so
+            // they do not prove the timeout spurious.
             delivery.spurious_timeout &= !delivery.ambiguous;
         } else if duplicate && newreno.on_duplicate(board, self.mss) {
             delivery.segments += 1;
@@ -337,8 +345,8 @@ impl Sender {
         }
     }
 
-    /// FR-6 (RFC 5681 section 2): the same acknowledgement and window once more, without data, SYN or FIN, while something is
-    /// outstanding.
+    /// Returns true for a duplicate ACK (RFC 5681 section 2, FR-6): the same acknowledgement and window
+    /// again, without data, SYN or FIN, while data is outstanding.
     fn is_duplicate(&self, segment: &Segment, window_changed: bool) -> bool {
         segment.ack == self.iss.plus(1).plus(self.snd_una)
             && segment.seq_len() == 0
@@ -347,8 +355,9 @@ impl Sender {
             && !self.recovery.board.is_empty()
     }
 
-    /// Duplicates mean something before a recovery and in it. After a timeout they do once there is new data, such as that which
-    /// asks whether it was needed (RFC 5682), and else are echoes.
+    /// Returns true if duplicate ACKs count: before and during fast recovery. After a timeout they count once
+    /// there is new data, such as that by which F-RTO tests the timeout (RFC 5682); until then they are
+    /// echoes of the lost flight.
     fn counts_duplicates(&self) -> bool {
         match self.recovery.phase {
             Phase::Open => self.recovery.newreno.listens(self.snd_una),
@@ -404,7 +413,7 @@ impl Sender {
                 None => {}
                 Some((RetransmitTimer::Persist, _)) if self.peer.wnd == 0 => {}
                 Some((RetransmitTimer::Persist, _)) => {
-                    // ZWP-4: the window reopened; no back-off is left.
+                    // The window has reopened, so the back-off ends (ZWP-4).
                     self.timer = None;
                     self.recovery.rto.on_valid_sample();
                 }
@@ -418,7 +427,7 @@ impl Sender {
         }
     }
 
-    /// An autotuned send buffer follows the window, while the window itself is not full.
+    /// Grows an autotuned send buffer with the congestion window, while that window is not full.
     #[inline]
     fn autotune_send_buffer(&mut self) {
         let cwnd = self.decision.control.cwnd;

@@ -1,4 +1,4 @@
-//! What congestion control is shown of the sending half, and how its decision is carried out.
+//! Input to congestion control from the sending half, and the execution of its decision.
 
 use fullpipe_units::{Instant, Rate};
 
@@ -7,14 +7,14 @@ use crate::SendLimit;
 use crate::cc::{CongestionControl, Context, Control, Pacing, Recovery, Signal, Status};
 use crate::tx::build::{Basis, Release};
 
-/// The controller, its decision, and what follows from that for each transmission.
+/// The controller, its decision, and the release parameters derived from the decision.
 #[derive(Debug)]
 pub(in crate::conn) struct Decision {
     pub(super) cc: Box<dyn CongestionControl>,
     pub(in crate::conn) control: Control,
     pub(super) release: Release,
-    /// What `release` is to be made of; `None` once it is. Both its parts cost a division for each ACK, and
-    /// whoever sends unpaced what an ACK has made room for needs neither.
+    /// Input for `release` that is still to be computed; `None` once it is. Rate and quantum each cost a
+    /// division per ACK, and an unpaced sender that only refills the window needs neither.
     pub(super) basis: Option<Basis>,
 }
 
@@ -24,15 +24,15 @@ impl Decision {
         Self { cc, control, release: Release { rate: None, quantum: 2 * mss }, basis: None }
     }
 
-    /// Another controller takes over; its decision is still to be read.
+    /// Replaces the controller. The caller then reads the new decision.
     pub(super) fn replace(&mut self, cc: Box<dyn CongestionControl>) {
         self.cc = cc;
     }
 
-    /// Reads the decision, from which what is used per transmission follows.
+    /// Reads the decision, from which the release parameters follow.
     #[inline]
     pub(super) fn refresh(&mut self, cx: &Context) {
-        // Mostly it stands, and to find that out is cheaper than a copy.
+        // The decision rarely changes, and a comparison is cheaper than a copy.
         let control = self.cc.control();
         if control != self.control {
             self.control = control;
@@ -40,7 +40,7 @@ impl Decision {
         self.basis = Some(Basis::of(cx));
     }
 
-    /// How the decision is carried out.
+    /// Returns the release parameters of the present decision.
     fn release(&self, max_pacing_rate: Option<Rate>) -> Release {
         match &self.basis {
             None => self.release,
@@ -55,14 +55,14 @@ impl Decision {
         }
     }
 
-    /// The controller's phase, for traces.
+    /// Returns the controller's phase, for traces.
     pub(in crate::conn) fn status(&self) -> Status {
         self.cc.status()
     }
 }
 
-/// Whether the window was used (RFC 7661's spirit, the kernel's bookkeeping): growth is earned only by a
-/// window that was full at some moment of the round.
+/// Use of the congestion window (as in Linux, in the spirit of RFC 7661). The window may grow only if it was
+/// full at some time in the round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WindowUsage {
     cwnd_limited: bool,
@@ -81,12 +81,13 @@ impl WindowUsage {
 }
 
 impl Sender {
-    /// The window in force: the controller's, or PRR's while it is reduced.
+    /// Returns the window in effect: the controller's, or PRR's during a reduction.
     pub(in crate::conn) fn effective_cwnd(&self) -> u64 {
         if self.reduces_by_prr() { self.recovery.prr.cwnd() } else { self.decision.control.cwnd }
     }
 
-    /// In fast recovery, or in the reduction for a mark, that the controller leaves to PRR.
+    /// Returns true during fast recovery or a reduction for ECE, if the controller leaves that reduction to
+    /// PRR.
     pub(super) fn reduces_by_prr(&self) -> bool {
         self.decision.control.recovery == Recovery::Prr && self.is_reducing()
     }
@@ -99,7 +100,7 @@ impl Sender {
         }
     }
 
-    /// Which limit the congestion window stands for now.
+    /// Returns the limit to report while the congestion window blocks sending.
     pub(in crate::conn) fn window_limit(&self) -> SendLimit {
         match self.recovery.phase {
             _ if self.is_reducing() => SendLimit::Recovery,
@@ -141,25 +142,25 @@ impl Sender {
     }
 
     pub(in crate::conn) fn signal(&mut self, now: Instant, signal: Signal) {
-        // What was not asked for yet still follows from the decision that is about to change.
+        // Release parameters not computed yet still follow from the old decision.
         self.settle_release();
         let cx = self.context(now);
         self.decision.cc.on_signal(&cx, signal);
         self.decision.control = self.decision.cc.control();
     }
 
-    /// Reads the decision after an event that no ACK brought.
+    /// Reads the decision after an event other than an ACK.
     pub(in crate::conn) fn refresh_control(&mut self, now: Instant) {
         let cx = self.context(now);
         self.decision.refresh(&cx);
     }
 
-    /// How the decision is carried out.
+    /// Returns the release parameters in effect.
     pub(in crate::conn) fn release(&self) -> Release {
         self.decision.release(self.config.max_pacing_rate)
     }
 
-    /// Most to release at once, as far as it matters for a transmission of up to `len` bytes.
+    /// Returns the quantum, exact as far as it matters for a transmission of up to `len` bytes.
     #[inline(always)]
     pub(in crate::conn) fn quantum_for(&self, len: u64) -> u64 {
         let Decision { basis, release, control, .. } = &self.decision;
@@ -173,7 +174,7 @@ impl Sender {
         self.decision.settle(self.config.max_pacing_rate);
     }
 
-    /// Marks the samples to come when the application leaves the window unused
+    /// Marks the coming rate samples app-limited if the application leaves the window unused
     /// (draft-ietf-ccwg-bbr section 4.1.2.4).
     #[inline(always)]
     pub(in crate::conn) fn check_app_limited(&mut self) {
@@ -184,7 +185,7 @@ impl Sender {
         }
     }
 
-    /// Releases are held back by the pacer.
+    /// Returns true if the pacer delays releases.
     pub(in crate::conn) fn paced(&self) -> bool {
         if self.config.max_pacing_rate.is_some() {
             return true;
@@ -196,7 +197,8 @@ impl Sender {
         }
     }
 
-    /// When the pacer lets the next transmission go, if it is the pacer that holds it.
+    /// Returns when the pacer allows the next transmission; [`Instant::FAR_FUTURE`] if the pacer is not the
+    /// limit.
     pub(in crate::conn) fn pacing_deadline(&self) -> Instant {
         if self.limits.current == SendLimit::Pacing {
             self.pacer.next_departure()

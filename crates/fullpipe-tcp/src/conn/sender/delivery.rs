@@ -1,4 +1,4 @@
-//! What one ACK delivered.
+//! The delivery reported by one ACK.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -7,29 +7,31 @@ use crate::recovery::rack::Rack;
 use crate::recovery::rto::Rto;
 use crate::recovery::scoreboard::{Run, SentRecord};
 
-/// What one ACK delivered, gathered record by record.
+/// Data delivered by one ACK, collected record by record.
 pub(super) struct Delivery {
     pub(super) now: Instant,
-    /// The smallest RTT before this ACK.
+    /// Smallest RTT before this ACK.
     min_rtt: Option<Duration>,
     pub(super) cum_acked: u64,
     pub(super) sacked: u64,
     pub(super) segments: u64,
-    /// Snapshot of the newest delivered record, which dates the rate sample.
+    /// Snapshot of the newest delivered record, which starts the rate sample.
     pub(super) newest: Option<Newest>,
-    /// Departures of the first and last record acknowledged cumulatively, if none was retransmitted.
+    /// Departures of the first and last record acknowledged cumulatively, without retransmissions.
     acked: Option<(Instant, Instant)>,
-    /// Karn: what is acknowledged includes a retransmission, so the delay may be that of its original.
+    /// Whether the acknowledged data includes a retransmission, so the RTT may be that of the original
+    /// (Karn).
     pub(super) ambiguous: bool,
-    /// The same of what was newly reported selectively and never retransmitted.
+    /// Departures of the first and last record newly SACKed and never retransmitted.
     reported: Option<(Instant, Instant)>,
     pub(super) spurious_timeout: bool,
-    /// Segments that the peer has twice, because they were retransmitted in vain. They crossed the path too, and count as delivered
-    /// (draft-ietf-ccwg-bbr section 2, `C.delivered`), though they bring nothing.
+    /// Segments that the peer received twice because of a needless retransmission. They crossed the path too
+    /// and count as delivered (draft-ietf-ccwg-bbr section 2, `C.delivered`), although they bring no new
+    /// data.
     pub(super) repeated: u64,
 }
 
-/// What an ACK's sums count from.
+/// Counters before an ACK is applied.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
     /// Octets in the network.
@@ -58,7 +60,7 @@ impl Newest {
 }
 
 impl Delivery {
-    /// Nothing so far.
+    /// Creates an empty delivery.
     #[inline]
     pub(super) fn new(now: Instant, min_rtt: Option<Duration>) -> Self {
         Self {
@@ -76,7 +78,7 @@ impl Delivery {
         }
     }
 
-    /// The one run of an ACK of what was sent once, which is all there is to it.
+    /// Creates the delivery of an ACK that consists of a single run of records sent once.
     #[inline]
     pub(super) fn of_run(now: Instant, min_rtt: Option<Duration>, run: Run<'_>) -> Self {
         let Run { first, last, segments, octets } = run;
@@ -89,7 +91,7 @@ impl Delivery {
         }
     }
 
-    /// A call: there is one run in most ACKs, and spread out in a loop this would cost more.
+    /// Adds a run. It stays a call: most ACKs have one run, and inlining it into a loop would cost more.
     #[inline(never)]
     pub(super) fn take(&mut self, run: Run<'_>, selectively: bool, rack: &mut Rack, rto: &Rto) {
         self.spurious_timeout |= rto.proves_spurious(run.first.sent_at, run.first.transmissions);
@@ -117,13 +119,15 @@ impl Delivery {
         self.cum_acked + self.sacked
     }
 
-    /// RTT of the oldest record that gives one: what is acknowledged counts before what is reported.
+    /// Returns the RTT of the oldest record that yields one, preferring cumulatively acknowledged records to
+    /// SACKed ones.
     pub(super) fn oldest_rtt(&self) -> Option<Duration> {
         let acked = self.acked.filter(|_| !self.ambiguous);
         acked.or(self.reported).map(|(oldest, _)| self.now.saturating_since(oldest))
     }
 
-    /// RTT of the newest record that gives one.
+    /// Returns the RTT of the newest record that yields one, preferring SACKed records to cumulatively
+    /// acknowledged ones.
     pub(super) fn newest_rtt(&self) -> Option<Duration> {
         let acked = self.acked.filter(|_| !self.ambiguous);
         self.reported.or(acked).map(|(_, newest)| self.now.saturating_since(newest))

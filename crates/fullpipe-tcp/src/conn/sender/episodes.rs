@@ -1,5 +1,5 @@
-//! How recoveries and repairs begin and end; the states are drawn at [`Phase`]. Here a detection of losses becomes a recovery,
-//! and the controller is told of both.
+//! Start and end of recoveries and of the repair after a timeout; the states are drawn at [`Phase`]. A
+//! detected loss becomes a recovery here, and the controller is informed of both.
 
 use fullpipe_units::Instant;
 
@@ -11,14 +11,14 @@ use crate::cc::Signal;
 use crate::recovery::Losses;
 use crate::recovery::probe::ProbeEnd;
 
-/// Expiries without an answer after which a connection gives up (the kernel's `tcp_retries2`).
+/// Timeouts without an answer after which a connection gives up (Linux: `tcp_retries2`).
 pub(super) const MAX_TIMEOUTS: u32 = 15;
-/// The same where nobody uses the connection any more (`tcp_orphan_retries`).
+/// Timeouts without an answer after which a detached connection gives up (Linux: `tcp_orphan_retries`).
 const ORPHAN_TIMEOUTS: u32 = 8;
 
 impl Sender {
-    /// Eifel (RFC 3522): it was the original that arrived, not what was retransmitted. True if the episode
-    /// is spurious as a whole: while retransmissions for other holes are under way, it may not be.
+    /// Handles an ACK of an original instead of its retransmission (Eifel, RFC 3522). Returns true if the
+    /// whole episode is spurious; it may not be while retransmissions for other holes are in flight.
     pub(super) fn on_late_original(&mut self) -> bool {
         let recovery = &mut self.recovery;
         let partial = matches!(recovery.phase, Phase::Recovery { until } if self.snd_una < until);
@@ -34,8 +34,8 @@ impl Sender {
         recovery.phase != Phase::Open
     }
 
-    /// Ends what this ACK ends: a probe, a recovery, a timeout's repair. True if a recovery has ended and has left losses
-    /// that are younger than it.
+    /// Ends the probe, recovery or repair that this ACK completes. Returns true if a recovery has ended with
+    /// later losses still unrepaired.
     pub(super) fn end_episodes(
         &mut self,
         now: Instant,
@@ -85,10 +85,10 @@ impl Sender {
         false
     }
 
-    /// What was lost before recovery began is repaired. What was lost since is a new event, and begins the next
-    /// recovery at once, whether or not it has been retransmitted by now: so it is in Linux, where a path that loses
-    /// something in every round trip keeps its senders in recovery all the time, and loss-based ones pay for
-    /// every round trip. True if there is such a loss.
+    /// Ends a recovery whose losses are repaired. Returns true if there are later losses: they are a new
+    /// event and begin the next recovery at once, retransmitted or not. Linux does the same: on a path that
+    /// loses something in every round trip, senders are always in recovery, and loss-based ones reduce the
+    /// window every round trip.
     fn end_recovery(&mut self, now: Instant) -> bool {
         self.recovery.phase = Phase::Open;
         self.recovery.rack.on_recovery_exit();
@@ -98,8 +98,8 @@ impl Sender {
         unrepaired
     }
 
-    /// Lets RACK mark what is lost, and enters recovery if that is news, or if the last one has left something `unrepaired`.
-    /// Returns when to look again.
+    /// Lets RACK mark losses, and enters recovery if there are any, or if the last recovery left some
+    /// `unrepaired`. Returns when to check again.
     #[inline]
     pub(in crate::conn) fn detect_losses(&mut self, now: Instant, unrepaired: bool) -> Option<Instant> {
         if !self.recovery.suspects() && !unrepaired {
@@ -119,7 +119,7 @@ impl Sender {
         look_again
     }
 
-    /// [`Self::detect_losses`] by duplicate ACKs.
+    /// Detects losses from duplicate ACKs, in place of [`Self::detect_losses`].
     pub(super) fn detect_without_sack(&mut self, now: Instant, advanced: bool) {
         let mut buffer = std::mem::take(&mut self.losses);
         let losses = self.recovery.detect_without_sack(self.snd_una, advanced, &mut buffer);
@@ -129,13 +129,14 @@ impl Sender {
         self.losses = buffer;
     }
 
-    /// Something was marked, or is left from the last recovery: that is reason to recover.
+    /// Enters recovery if losses that were just marked, or left by the last recovery, call for it.
     fn on_losses(&mut self, now: Instant, losses: Losses<'_>) {
         let again = losses.has_retransmission();
         let begins = match self.recovery.phase {
             Phase::Open => true,
             Phase::Recovery { .. } => again && self.config.tunables.lost_retransmission_reduces,
-            // What the timeout retransmitted is lost too: fast recovery is there for it, and a reduction of its own.
+            // The timeout's own retransmission was lost too: fast recovery repairs it, with a second
+            // reduction.
             Phase::Loss => again,
         };
         if begins {
@@ -156,7 +157,8 @@ impl Sender {
         if recovery.phase == Phase::Open
             && let Some(until) = self.ecn.hand_over()
         {
-            // A mark has paid for this window of data (RFC 3168 section 6.1.2): PRR goes on as it is.
+            // A reduction for ECE already covers this window of data (RFC 3168 section 6.1.2), so PRR
+            // continues it.
             recovery.phase = Phase::Recovery { until };
             return;
         }
@@ -166,7 +168,7 @@ impl Sender {
         self.signal(now, Signal::EnterRecovery);
     }
 
-    /// Tells the controller of each marked record.
+    /// Reports each lost record to the controller.
     fn report_losses(&mut self, now: Instant, losses: Losses<'_>) {
         let cx = self.context(now);
         for lost in losses.iter() {
@@ -175,7 +177,7 @@ impl Sender {
         self.decision.cc.on_signal(&cx, Signal::LossBatchEnd);
     }
 
-    /// RACK has waited for what was only late.
+    /// Handles the end of RACK's wait for reordered segments.
     pub(in crate::conn) fn on_reordering_timeout(&mut self, now: Instant) {
         let look_again = self.detect_losses(now, false);
         self.refresh_control(now);
@@ -185,7 +187,8 @@ impl Sender {
         }
     }
 
-    /// Nothing was delivered for the RTO. True if the connection is given up; a `detached` one is sooner.
+    /// Handles an RTO without any delivery. Returns true if the connection is given up, which a `detached`
+    /// one is sooner.
     pub(in crate::conn) fn on_retransmission_timeout(&mut self, now: Instant, detached: bool) -> bool {
         if self.recovery.board.is_empty() {
             return false;
@@ -205,7 +208,8 @@ impl Sender {
         let first = recovery.rto.on_expiry(now, self.snd_una, snd_nxt, recovering);
         let reneged = recovery.board.is_reneged();
         if reneged {
-            // What the peer has dropped, or only some of it: nothing that it reports now says that the path was late.
+            // The peer has dropped data that it had SACKed, perhaps only some of it, so its reports cannot
+            // prove the timeout spurious.
             recovery.board.forget_sacks();
             recovery.rto.confirm();
         }

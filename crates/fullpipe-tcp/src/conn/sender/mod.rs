@@ -1,14 +1,14 @@
-//! The sending half of a connection: what was written, what is outstanding, and how much may be sent.
+//! The sending half of a connection: written data, outstanding data, and how much may be sent.
 //!
 //! ```text
 //!   write ─► queue ─► tx/fresh, tx/retransmit ──► Transmit ──► the receiving half adds its ACK
 //!                          ▲                          │ `transmit.rs`: pacer, timers, counts
-//!     windows, rate        │ marks                    ▼ wire
+//!     windows, rate        │ losses                   ▼ wire
 //!   `control.rs` ◄── `episodes.rs` ◄── recovery/ ◄── `ack.rs` ◄── an ACK
 //! ```
 //!
-//! It knows nothing of the receiving half or of the states of RFC 9293: who calls it has found that a segment is acceptable.
-//! What has to be done elsewhere is returned.
+//! It knows nothing of the receiving half or of the states of RFC 9293. Its caller has already found a
+//! segment acceptable, and acts on the values that it returns.
 
 mod ack;
 mod control;
@@ -48,9 +48,9 @@ pub(super) struct Sender {
     /// Initial sequence number: offset 0 is the octet after the SYN.
     pub(super) iss: SeqNum,
     pub(super) agreed: Agreed,
-    /// Payload of a full segment.
+    /// Payload of a full segment, in bytes.
     pub(super) mss: u64,
-    /// Payload that the path and the peer's MSS option allow, however small the peer's window.
+    /// Payload that the path and the peer's MSS option allow, in bytes, regardless of the peer's window.
     path_mss: u64,
     pub(super) queue: SendQueue,
     pub(super) fresh: NewData,
@@ -58,7 +58,7 @@ pub(super) struct Sender {
     pub(super) snd_una: u64,
     pub(super) peer: PeerWindow,
     pub(super) recovery: LossRecovery,
-    /// Reused by each detection of losses.
+    /// Buffer that every loss detection reuses.
     losses: LossBuffer,
     pub(super) ecn: Reduction,
     pub(super) rtt: RttEstimator,
@@ -69,13 +69,13 @@ pub(super) struct Sender {
     usage: WindowUsage,
     last_sent_at: Option<Instant>,
     pub(super) timer: Option<(RetransmitTimer, Instant)>,
-    /// When the tail loss probe was armed, if more than one segment was outstanding and nothing was heard since:
-    /// what is sent at the same time as that does not move it.
+    /// Time at which the tail loss probe was armed, if more than one segment was outstanding and nothing was
+    /// heard since. Further transmissions at that time do not move the probe.
     probe_armed_at: Option<Instant>,
     pub(super) probes: Probes,
-    /// When something outstanding was last acknowledged, or an ACK came that said nothing.
+    /// Arrival of the last ACK of outstanding data, or of the last pure ACK without news.
     pub(super) heard_at: Instant,
-    /// The largest window that an autotuned send buffer has followed.
+    /// Largest congestion window that an autotuned send buffer has followed.
     tuned_for: u64,
     pub(super) limits: LimitClock,
     pub(super) stats: Stats,
@@ -86,11 +86,11 @@ pub(super) struct Sender {
 pub(super) struct PeerWindow {
     /// SND.WND.
     pub(super) wnd: u64,
-    /// The largest that it has offered.
+    /// Largest window that the peer has offered.
     pub(super) max: u64,
-    /// SND.WL1: the segment that was last consulted for it.
+    /// SND.WL1: first octet of the segment last used to update the window.
     pub(super) wl1: u64,
-    /// Shift of the header's field (RFC 7323 section 2.2).
+    /// Shift of the window field (RFC 7323 section 2.2).
     pub(super) scale: u8,
 }
 
@@ -133,7 +133,7 @@ impl Sender {
         }
     }
 
-    /// The handshake has agreed on options, and on `mss` bytes of payload in a full segment.
+    /// Applies the negotiated options, and `mss` bytes of payload in a full segment.
     pub(super) fn agree(&mut self, agreed: Agreed, scale: u8, mss: u64) {
         self.agreed = agreed;
         self.recovery.has_sack = agreed.sack;
@@ -142,8 +142,8 @@ impl Sender {
         self.mss = mss;
     }
 
-    /// The handshake is complete: the peer offers `window`, and `handshake_rtt` is its sample unless Karn's rule forbids one.
-    /// It `lost` a SYN more than once.
+    /// Completes the handshake: the peer offers `window`, and `handshake_rtt` is its RTT sample unless Karn's
+    /// rule forbids one. `lost` says whether more than one SYN was lost.
     pub(super) fn establish(
         &mut self,
         now: Instant,
@@ -161,7 +161,7 @@ impl Sender {
             self.rtt.on_min_sample(rtt, now);
         }
         self.rate.delivered_time = now;
-        // TCP-10: a SYN lost more than once is a sign of congestion; begin with one segment.
+        // A SYN lost more than once indicates congestion, so the window starts at one segment (TCP-10).
         let initial_cwnd = if lost { self.mss } else { self.config.initial_window(self.mss) };
         let slow_start = self.config.slow_start;
         let hints = Hints { rtt: self.rtt.srtt(), initial_cwnd: Some(initial_cwnd), slow_start };
@@ -171,43 +171,43 @@ impl Sender {
         self.queue.autotune(self.decision.control.cwnd, self.mss, 2);
     }
 
-    /// Takes up to `len` bytes from the application; returns how many.
+    /// Accepts up to `len` bytes from the application and returns the number.
     pub(super) fn write(&mut self, len: u64) -> u64 {
         self.check_app_limited();
         self.queue.write(len, self.outlet())
     }
 
-    /// Offset of the next octet to be sent for the first time.
+    /// Returns the offset of the next octet to be sent for the first time (SND.NXT).
     #[inline(always)]
     pub(super) fn snd_nxt(&self) -> u64 {
         self.fresh.snd_nxt()
     }
 
-    /// Bytes that were written and have not been sent.
+    /// Returns the number of bytes written and not yet sent.
     #[inline]
     pub(super) fn unsent(&self) -> u64 {
         self.fresh.unsent(&self.queue)
     }
 
-    /// Bytes that the peer's window still takes.
+    /// Returns the bytes that the peer's window still allows.
     #[inline]
     pub(super) fn window_left(&self) -> u64 {
         (self.snd_una + self.peer.wnd).saturating_sub(self.snd_nxt())
     }
 
-    /// Bytes sent and not cumulatively acknowledged.
+    /// Returns the number of bytes sent and not cumulatively acknowledged.
     pub(super) fn flight_size(&self) -> u64 {
         self.snd_nxt() - self.snd_una
     }
 
-    /// The peer has acknowledged the FIN.
+    /// Returns true if the peer has acknowledged the FIN.
     #[inline]
     pub(super) fn is_fin_acknowledged(&self) -> bool {
         self.fresh.fin_sent() && self.snd_una > self.queue.written()
     }
 
-    /// Nothing is outstanding or waits to be sent, and that is already on record: the receiving side of a
-    /// transfer, which is asked after every segment.
+    /// Returns true if nothing is outstanding or waits to be sent, and the recorded limit already says so.
+    /// The receiving side of a transfer is checked for this after every segment.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.recovery.board.is_empty()
@@ -218,18 +218,19 @@ impl Sender {
             && !self.queue.is_closed()
     }
 
-    /// The connection is over.
+    /// Ends the connection.
     pub(super) fn end(&mut self, now: Instant) {
         self.queue.close();
         self.timer = None;
         self.limits.set(now, SendLimit::App);
     }
 
-    /// What may leave while the application writes.
+    /// Returns what may leave while the application writes.
     fn outlet(&self) -> Outlet {
         let window = self.peer.wnd.max(self.mss);
         let quantum = self.release().quantum;
-        // The kernel fills an skb with 64 KiB of whole segments, but no more than half of the peer's window.
+        // Linux fills an skb with up to 64 KiB of whole segments, but with no more than half of the peer's
+        // window.
         let most = build::bound_to_half_window(crate::cc::MAX_QUANTUM, window);
         let cwnd = self.effective_cwnd().saturating_sub(self.recovery.board.inflight());
         let room = cwnd.min(self.window_left());
@@ -248,7 +249,7 @@ impl Sender {
         }
     }
 
-    /// Checks what must always hold, for tests.
+    /// Checks the invariants, for tests.
     pub(super) fn check(&self) {
         self.recovery.check();
         assert!(self.snd_una <= self.snd_nxt());

@@ -1,18 +1,19 @@
-//! The sending side's timer.
+//! The timer of the sending half.
 //!
-//! Of the timers on the sending side one runs at a time, as they answer the same question, "what if
-//! nothing more is heard?":
+//! Only one timer of the sending half runs at a time, because all of them answer the same question: what to
+//! do if nothing more is heard.
 //!
 //! ```text
-//!   Reordering   RACK waits for what may only be late        (shortest)
+//!   Reordering   RACK waits for a segment that may only be late   (shortest)
 //!   TailProbe    nothing was delivered for two round trips
 //!   Timeout      nothing was delivered for the RTO
 //!   Persist      the peer's window is closed
 //!   KeepAlive    nothing is outstanding, and nothing is heard
-//!   FinWait2     nobody's connection waits for the peer's FIN
+//!   FinWait2     a detached connection waits for the peer's FIN
 //!   TimeWait     two segment lifetimes
 //! ```
-//! The last three are set by the connection (`conn/liveness.rs`, `conn/close.rs`) while the sending half has nothing to wait for.
+//! The connection sets the last three (`conn/liveness.rs`, `conn/close.rs`) while the sending half has
+//! nothing outstanding.
 
 use fullpipe_units::Instant;
 
@@ -22,7 +23,7 @@ use crate::SendLimit;
 use crate::estimate::RTO_MAX;
 use crate::recovery::probe::{ProbeKind, TailProbe};
 
-/// What the sending side's timer stands for.
+/// Purpose of the running timer of the sending half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conn) enum RetransmitTimer {
     Reordering,
@@ -35,14 +36,14 @@ pub(in crate::conn) enum RetransmitTimer {
 }
 
 impl RetransmitTimer {
-    /// It runs while nothing is outstanding, and gives way to whatever is.
+    /// Returns true for a timer that runs while nothing is outstanding and that new data replaces.
     pub(super) fn is_of_silence(self) -> bool {
         matches!(self, Self::KeepAlive | Self::FinWait2 | Self::TimeWait)
     }
 }
 
 impl Sender {
-    /// The timer that is due, which thereby stops.
+    /// Stops and returns the timer if it is due.
     pub(in crate::conn) fn take_due_timer(&mut self, now: Instant) -> Option<RetransmitTimer> {
         self.probe_armed_at = None;
         let (timer, at) = self.timer?;
@@ -53,14 +54,14 @@ impl Sender {
         Some(timer)
     }
 
-    /// Neither a timer runs nor is there anything to wait for.
+    /// Returns true if no timer runs, nothing is outstanding, and no probe is due.
     #[inline]
     pub(in crate::conn) fn waits_for_nothing(&self) -> bool {
         self.timer.is_none() && self.recovery.board.is_empty() && !self.probes.is_due()
     }
 
-    /// The peer's window has been closed for another timeout: asks for it again. True if the connection is given up; a
-    /// `detached` one is sooner.
+    /// Requests a window probe after the peer's window stayed closed for another timeout. Returns true if the
+    /// connection is given up, which a `detached` one is sooner.
     pub(in crate::conn) fn on_persist_timeout(&mut self, now: Instant, detached: bool) -> bool {
         if self.gives_up_on_window(detached) || self.exceeds_user_timeout(now) {
             return true;
@@ -70,22 +71,22 @@ impl Sender {
         false
     }
 
-    /// Nothing answers the probes of a closed window; or, if nobody uses the connection any more, the window has been closed
-    /// until the back-off came to its end, whatever answers.
+    /// Returns true if window probes have gone unanswered for too long. A `detached` connection also gives up
+    /// when the back-off reaches its maximum, whether or not the probes are answered.
     fn gives_up_on_window(&self, detached: bool) -> bool {
         let orphan = detached && self.recovery.rto.timeout(&self.rtt) >= RTO_MAX;
         orphan || self.probes.unanswered() >= MAX_TIMEOUTS
     }
 
-    /// Data has been under way, or waiting for a closed window, for longer than the application puts up with
-    /// ([`Config::user_timeout`](crate::Config::user_timeout)).
+    /// Returns true if data has been in flight, or has waited for a closed window, for longer than the user
+    /// timeout ([`Config::user_timeout`](crate::Config::user_timeout)).
     pub(super) fn exceeds_user_timeout(&self, now: Instant) -> bool {
         let waited = now.saturating_since(self.recovery.rto_base);
         self.config.user_timeout.is_some_and(|most| waited >= most)
     }
 
-    /// `at`, or the end of the user timeout if that comes first. The peer owes an answer since the last progress, the first
-    /// transmission after a pause, or the closing of its window.
+    /// Returns `at` or the end of the user timeout, whichever is earlier. The user timeout runs from the last
+    /// progress, from the first transmission after a pause, or from the closing of the peer's window.
     pub(super) fn within_user_timeout(&self, at: Instant) -> Instant {
         self.config.user_timeout.map_or(at, |most| at.min(self.recovery.rto_base + most))
     }
@@ -112,7 +113,7 @@ impl Sender {
         };
         let probe_at = now + TailProbe::timeout(self.rtt.srtt(), recovery.board.outstanding() as u64);
         let timeout_at = oldest.sent_at.max(recovery.rto_base) + recovery.rto.timeout(&self.rtt);
-        // The probe gives way to a timeout that would strike first.
+        // A timeout that would expire first replaces the probe.
         let at = probe_at.min(timeout_at).max(now);
         self.timer = Some((RetransmitTimer::TailProbe, at));
         self.probe_armed_at = (recovery.board.outstanding() > 1).then_some(now);
@@ -123,7 +124,8 @@ impl Sender {
         self.timer = Some((RetransmitTimer::Persist, self.within_user_timeout(due)));
     }
 
-    /// With the peer's window closed and nothing in flight, only a probe can learn that it reopened.
+    /// Arms the persist timer if the peer's window is closed and nothing is in flight: only a probe can find
+    /// it reopened.
     pub(in crate::conn) fn guard_closed_window(&mut self, now: Instant, limit: SendLimit) {
         let idle = self.timer.is_none_or(|(timer, _)| timer.is_of_silence());
         if limit == SendLimit::Rwnd && self.recovery.board.is_empty() && idle {

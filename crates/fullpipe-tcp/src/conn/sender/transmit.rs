@@ -1,5 +1,5 @@
-//! What every transmission entails: the pacer, PRR, the controller, timers and counts. What is sent is chosen in `tx/`, and in
-//! which order in `conn/output.rs`.
+//! Effects of a transmission on the pacer, PRR, the controller, timers and counters. `tx/` chooses what is
+//! sent, and `conn/output.rs` the order.
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
@@ -45,7 +45,7 @@ impl Sender {
         transmit
     }
 
-    /// Sends record `number` again.
+    /// Retransmits record `number`.
     pub(in crate::conn) fn retransmit(
         &mut self,
         now: Instant,
@@ -64,7 +64,7 @@ impl Sender {
         Some(transmit)
     }
 
-    /// Sends a tail loss probe (new data if there is some, else the newest again), or a window probe.
+    /// Sends a probe. A tail loss probe carries new data if there is any, else it repeats the newest record.
     pub(in crate::conn) fn transmit_probe(&mut self, now: Instant, kind: ProbeKind) -> Option<Transmit> {
         let unsent = self.unsent();
         let rwnd = self.window_left();
@@ -72,8 +72,8 @@ impl Sender {
             ProbeKind::Window => {
                 let len = unsent.min(rwnd).min(self.mss);
                 if len > 0 {
-                    // A window too small for a whole segment, of which nothing more was heard: better a short segment now than
-                    // none ever (RFC 9293 section 3.8.6.2.1, the override timeout).
+                    // The window is too small for a whole segment and has not changed: a short segment now is
+                    // better than none for ever (RFC 9293 section 3.8.6.2.1, the override timeout).
                     self.recovery.rto.on_valid_sample();
                     return Some(self.transmit_new(now, len));
                 }
@@ -102,13 +102,14 @@ impl Sender {
         }
     }
 
-    /// An octet that the peer has already acknowledged, and none (ZWP-1, KA-3): it must answer.
+    /// Builds a segment without payload at an octet already acknowledged, which the peer must answer (ZWP-1,
+    /// KA-3).
     fn question(&self, now: Instant) -> Transmit {
         let header = self.departure(now).header(0, Flags::ACK, Ecn::NotEct);
         Transmit::without_data(Segment { seq: self.iss.plus(self.snd_una), ..header }, now)
     }
 
-    /// A segment without payload, behind all that was sent.
+    /// Builds a segment without payload at SND.NXT.
     #[inline(always)]
     pub(in crate::conn) fn bare_ack(&self, now: Instant) -> Transmit {
         Transmit::without_data(self.departure(now).header(self.snd_nxt(), Flags::ACK, Ecn::NotEct), now)
@@ -138,8 +139,8 @@ impl Sender {
         }
     }
 
-    /// SS-5: after an idle period the window no longer says what the path bears. Waiting for the peer's
-    /// window is not idling (ZWP-4).
+    /// After an idle period the window no longer reflects the path (RFC 5681 section 4.1, SS-5). Waiting for
+    /// the peer's window is not an idle period (ZWP-4).
     fn restart_after_idle(&mut self, now: Instant) {
         if !self.config.slow_start_after_idle
             || !self.recovery.board.is_empty()
