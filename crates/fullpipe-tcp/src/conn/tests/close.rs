@@ -1,4 +1,4 @@
-//! The end of a transfer.
+//! Closing of a connection.
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
@@ -16,7 +16,7 @@ fn seen(pair: &Pair, side: Side, event: Event) -> usize {
     pair.events.iter().filter(|seen| **seen == (side, event)).count()
 }
 
-/// The FIN arrives behind the last byte, and both sides learn of the end once.
+/// The FIN is delivered after the last byte, and each side reports the end once.
 #[test]
 fn fin_is_delivered() {
     let pair = transfer(|_, _, _| Fate::Arrives);
@@ -27,7 +27,7 @@ fn fin_is_delivered() {
     assert!(pair.client.poll_timeout().is_never() && pair.server.poll_timeout().is_never());
 }
 
-/// A FIN that is lost is retransmitted.
+/// A lost FIN is retransmitted.
 #[test]
 fn a_lost_fin_is_repaired() {
     for times in [1, 2, 4] {
@@ -43,7 +43,7 @@ fn a_lost_fin_is_repaired() {
     }
 }
 
-/// A FIN that overtakes data ends nothing before the data is there.
+/// A FIN that overtakes data takes effect only after that data has arrived.
 #[test]
 fn a_fin_ahead_of_data_waits() {
     let pair = transfer(
@@ -58,7 +58,7 @@ fn a_fin_ahead_of_data_waits() {
     assert_eq!(order.last(), Some(&Event::PeerClosed));
 }
 
-/// Closing without a byte written.
+/// A connection without any data closes.
 #[test]
 fn an_empty_stream_closes() {
     let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
@@ -69,7 +69,7 @@ fn an_empty_stream_closes() {
     assert_eq!(seen(&pair, Side::Client, Event::Finished), 1);
 }
 
-/// TCP-1: half close: the side that was told goes on sending, then closes itself.
+/// TCP-1: half close: the side that received the FIN keeps sending, then closes too.
 #[test]
 fn half_close() {
     let mut pair = Pair::new(config(Algorithm::Reno), config(Algorithm::Reno));
@@ -88,8 +88,8 @@ fn states(pair: &Pair) -> (State, State) {
     (pair.client.state(), pair.server.state())
 }
 
-/// TCP-1: both open and both close at the same time, and one after the other, with sequence numbers that wrap on the way. Every
-/// state is passed through, and in the end nothing is left.
+/// TCP-1: simultaneous and ordinary open and close, with sequence numbers that wrap in between. The
+/// connections pass through every state, and both are closed at the end.
 #[test]
 fn tcp_1_every_state_across_the_wrap() {
     for iss in [SeqNum(7), SeqNum(u32::MAX - 4), SeqNum(u32::MAX - 2)] {
@@ -140,8 +140,8 @@ fn tcp_1_every_state_across_the_wrap() {
     }
 }
 
-/// CH-6: two connections that have been told different stories by a third answer each other for a moment and fall silent; so
-/// do one in TIME-WAIT and one that is gone.
+/// CH-6: two connections that disagree about their state because of forged segments answer each other briefly
+/// and fall silent. So do one in TIME-WAIT and one that is closed.
 #[test]
 fn ch_6_forged_segments_start_no_loop() {
     for flags in
@@ -158,7 +158,7 @@ fn ch_6_forged_segments_start_no_loop() {
                         pair.server.close();
                         pair.run(2_000);
                     }
-                    // Each is told something in the other's name.
+                    // Each side receives a segment forged in the name of the other.
                     let forged = |to: &Connection, from: &Connection| Segment {
                         len,
                         flags,

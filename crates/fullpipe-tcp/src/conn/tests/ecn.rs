@@ -1,4 +1,4 @@
-//! ECN by the sections of RFC 3168.
+//! ECN, by the sections of RFC 3168.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn asking() -> Config {
     Config { ecn: true, ..config(Algorithm::Reno) }
 }
 
-/// A client that has asked for ECN, and a peer that agrees unless told otherwise.
+/// Returns a client that requested ECN and whose peer agreed.
 fn agreed() -> Script {
     let mut script = Script::new(Connection::client(asking()));
     script.conn.open();
@@ -24,15 +24,15 @@ fn ecn_bits(segment: &Segment) -> (bool, bool) {
     (segment.flags.has(Flags::ECE), segment.flags.has(Flags::CWR))
 }
 
-/// An ACK at `at` ms that echoes a mark.
+/// Injects an ACK with ECE at `at` ms.
 fn echo(script: &mut Script, at: u64, ack: u64) {
     script.run(at);
     let segment = script.segment(0, 0, ack);
     script.inject(&Segment { flags: segment.flags.with(Flags::ECE), ..segment });
 }
 
-/// Section 6.1.1: SYN with ECE and CWR, SYN-ACK with ECE alone; both ends or none. ECN-4: the passive side agrees without
-/// having been told to.
+/// Section 6.1.1: SYN with ECE and CWR, SYN-ACK with ECE alone; either both ends use ECN or none. ECN-4: the
+/// passive side agrees without configuration.
 #[test]
 fn ecn_4_both_ends_or_none() {
     for asks in [false, true] {
@@ -61,7 +61,7 @@ fn ecn_4_both_ends_or_none() {
     }
 }
 
-/// Section 6.1.1.1: a SYN that was not answered is repeated without the request, in case that was in the way.
+/// Section 6.1.1.1: an unanswered SYN is retransmitted without the ECN request, in case that caused its loss.
 #[test]
 fn a_repeated_syn_does_not_ask() {
     let mut script = Script::new(Connection::client(asking()));
@@ -72,7 +72,8 @@ fn a_repeated_syn_does_not_ask() {
     assert!(script.segments[1..].iter().all(|(_, syn)| ecn_bits(syn) == (false, false)));
 }
 
-/// Section 6.1.3 and ECN-1: from a mark on every ACK echoes, until CWR comes; the first leaves at once.
+/// Section 6.1.3 and ECN-1: after a CE mark every ACK carries ECE until CWR arrives, and the first one leaves
+/// at once.
 #[test]
 fn ecn_1_the_receiver_echoes_until_it_is_heard() {
     let mut script = agreed();
@@ -93,12 +94,12 @@ fn ecn_1_the_receiver_echoes_until_it_is_heard() {
         assert!(echoes.iter().all(|echo| *echo), "{echoes:?}");
     }
     assert_eq!(arrives(&mut script, 100, Ecn::Ect0, Flags::CWR), [false]);
-    // A mark on the segment that says CWR is news.
+    // A CE mark on the segment with CWR starts a new echo.
     assert_eq!(arrives(&mut script, 110, Ecn::Ce, none), [true]);
     assert!(arrives(&mut script, 120, Ecn::Ce, Flags::CWR).iter().all(|echo| *echo));
 }
 
-/// Nobody echoes what was not agreed on.
+/// CE marks are not echoed if ECN was not negotiated.
 #[test]
 fn marks_mean_nothing_without_agreement() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -111,8 +112,8 @@ fn marks_mean_nothing_without_agreement() {
     assert_eq!(script.conn.stats().ecn_reductions, 0);
 }
 
-/// Section 6.1.2, ECN-1 and ECN-2: however many echoes of one window of data, one reduction; nothing is retransmitted, and the
-/// first new data says CWR. An echo of the next window reduces again.
+/// Section 6.1.2, ECN-1 and ECN-2: any number of echoes for one window of data causes one reduction. Nothing
+/// is retransmitted, and the first new data carries CWR. An echo for the next window reduces again.
 #[test]
 fn ecn_2_one_reduction_for_a_window() {
     let mut script = agreed();
@@ -124,7 +125,8 @@ fn ecn_2_one_reduction_for_a_window() {
         echo(&mut script, 100, n * MSS);
         sends.push(script.segments.len() - before);
     }
-    // ECN-1: every other ACK releases a segment, as in recovery, and the window ends at the threshold: no growth meanwhile.
+    // ECN-1: every other ACK releases a segment, as in recovery, and the window ends at `ssthresh` without
+    // growth meanwhile.
     assert_eq!(sends, [1, 0, 1, 0, 1, 0, 1, 0, 0]);
     assert_eq!(
         (script.conn.stats().ecn_reductions, script.conn.sender.decision.control.ssthresh),
@@ -135,7 +137,8 @@ fn ecn_2_one_reduction_for_a_window() {
     let cwr: Vec<_> = new.iter().map(|segment| ecn_bits(segment).1).collect();
     assert!(cwr[0] && !cwr[1..].contains(&true), "{cwr:?}");
     assert!(new.iter().all(|segment| segment.ecn == Ecn::Ect0));
-    // The tenth was outstanding when it was reduced, what follows was not: the kernel's rule wants that acknowledged.
+    // The tenth segment was outstanding at the reduction and later ones were not; Linux requires one of those
+    // to be acknowledged.
     echo(&mut script, 100, 10 * MSS);
     assert_eq!((script.conn.stats().ecn_reductions, script.windows()), (1, (5, 5)));
     echo(&mut script, 200, 11 * MSS);
@@ -143,7 +146,8 @@ fn ecn_2_one_reduction_for_a_window() {
     assert_eq!((script.conn.stats().retransmits, script.conn.stats().recoveries), (0, 0));
 }
 
-/// ECN-3: marks without end leave two segments a round trip, as in Linux; the RFC goes on to one for each timeout.
+/// ECN-3: continuous marks leave a window of two segments per round trip, as in Linux; the RFC goes down to
+/// one per timeout.
 #[test]
 fn ecn_3_two_segments_are_the_least() {
     let mut script = agreed();
@@ -163,7 +167,7 @@ fn ecn_3_two_segments_are_the_least() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 2 * MSS);
 }
 
-/// A loss in the round trip that a mark reduces: PRR goes on, and nothing is cut twice.
+/// After a loss in the round trip of an ECE reduction PRR continues, without a second reduction.
 #[test]
 fn a_loss_behind_a_mark_is_paid_for() {
     let mut script = agreed();
@@ -174,18 +178,18 @@ fn a_loss_behind_a_mark_is_paid_for() {
         script.ack(101, MSS, &[(2 * MSS, (n + 1) * MSS)]);
     }
     assert_eq!((script.conn.stats().recoveries, script.conn.stats().retransmits), (1, 0));
-    // It takes its turn.
+    // The retransmission waits for its turn under PRR.
     script.ack(101, MSS, &[(2 * MSS, 6 * MSS)]);
     assert_eq!((script.conn.stats().recoveries, script.conn.stats().retransmits), (1, 1));
     assert_eq!(script.conn.sender.decision.control.ssthresh, 5 * MSS);
     script.ack(200, 10 * MSS, &[]);
     assert_eq!(script.conn.sender.recovery.phase, crate::recovery::Phase::Open);
-    // One segment more by now: recovery is over.
+    // The window has grown by one segment, because recovery is over.
     assert_eq!((script.windows(), script.conn.stats().ecn_reductions), ((6, 5), 1));
 }
 
-/// Section 6.1.2: a loss and a mark in one window are one congestion, and CWR is said for it too. Section 6.1.5: what is
-/// retransmitted is not ECN-capable.
+/// Section 6.1.2: a loss and a CE mark in one window are one congestion event, and CWR answers the mark too.
+/// Section 6.1.5: a retransmission is not ECN-capable.
 #[test]
 fn a_loss_and_a_mark_are_one_reduction() {
     let mut script = agreed();
@@ -207,13 +211,13 @@ fn a_loss_and_a_mark_are_one_reduction() {
     assert_eq!(new.filter(|s| ecn_bits(s).1).count(), 1);
 }
 
-/// ECN-6: marks that are taken away on the path never come back as echoes. A queue that overflows then drops, what is dropped is missed
-/// like any other segment, and the sender goes on.
+/// ECN-6: marks cleared on the path are never echoed. The queue then overflows, the drop is noticed like any
+/// other, and the sender continues.
 #[test]
 fn ecn_6_marks_that_never_come_back() {
     let mut script = agreed();
     script.write(200 * MSS);
-    // Ten were marked, and arrived as if they had not been; the first of the next flight is dropped.
+    // Ten segments were marked and arrived with the mark cleared; the first of the next flight is dropped.
     script.ack(100, 10 * MSS, &[]);
     for n in 11..14 {
         script.ack(200, 10 * MSS, &[(11 * MSS, (n + 1) * MSS)]);

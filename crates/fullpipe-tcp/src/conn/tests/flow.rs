@@ -1,4 +1,4 @@
-//! How a window grows, rests and is paced over a whole connection.
+//! Growth, idle decay and pacing of the window over a whole connection.
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
@@ -11,7 +11,7 @@ fn bulk(client: Config, server: Config, bytes: u64, until: u64) -> Pair {
     pair
 }
 
-/// SS-1, G-4: slow start doubles each round trip from ten.
+/// SS-1, G-4: slow start doubles the window each round trip, from ten segments.
 #[test]
 fn ss_1_doubling() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {
@@ -20,8 +20,8 @@ fn ss_1_doubling() {
     }
 }
 
-/// SS-1 for BBR: Linux sends 10, 20, 34, 62, 125, 247, 502. Pacing spreads a round, so that rounds do
-/// not begin at multiples of the RTT: about doubling is what is asked for.
+/// SS-1 for BBR: Linux sends 10, 20, 34, 62, 125, 247, 502. Pacing spreads a round, so rounds do not begin at
+/// multiples of the RTT, and the test requires approximate doubling only.
 #[test]
 fn ss_1_bbr() {
     let pair = bulk(config(Algorithm::Bbr1), config(Algorithm::Bbr1), 10_000 * MSS, 900);
@@ -33,7 +33,7 @@ fn ss_1_bbr() {
     }
 }
 
-/// SS-4: sending exactly the window of ten makes it twenty; sending five keeps ten.
+/// SS-4: sending exactly the window of ten doubles it to twenty; sending five leaves it at ten.
 #[test]
 fn ss_4_an_unused_window_does_not_grow() {
     for (segments, window) in [(10, 20), (5, 10), (6, 12)] {
@@ -50,8 +50,9 @@ fn ss_4_an_unused_window_does_not_grow() {
     }
 }
 
-/// SS-5: a pause longer than the timeout halves the window per timeout, down to ten. (The threshold was
-/// never reduced here; that it keeps three quarters in mind is tested on the controller.)
+/// SS-5: an idle period longer than the timeout halves the window once per timeout, down to ten segments.
+/// (`ssthresh` was never reduced here; the controller's tests check that it keeps three quarters of the
+/// window.)
 #[test]
 fn ss_5_idle_decay() {
     let mut script = Script::warm(Algorithm::Reno, 40);
@@ -64,8 +65,8 @@ fn ss_5_idle_decay() {
     assert_eq!(script.windows().0, 10);
 }
 
-/// NAG-1, NAG-3: Nagle in Minshall's form: one short segment at a time; a full one in flight does not
-/// hold it back.
+/// NAG-1, NAG-3: Nagle's rule in Minshall's form allows one short segment at a time; a full one in flight
+/// does not hold it back.
 #[test]
 fn nag_3_minshall() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -82,7 +83,7 @@ fn nag_3_minshall() {
     script.sent(&[&format!("200 ms data 300..{a}"), &format!("200 ms data {a}..{b}")]);
 }
 
-/// NAG-5: the end of the stream is not held back.
+/// NAG-5: the last segment of the stream is not held back.
 #[test]
 fn nag_5_the_last_segment() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -93,7 +94,7 @@ fn nag_5_the_last_segment() {
     script.sent(&["0 ms data 0..100", "0 ms data 100..200", "0 ms fin 200"]);
 }
 
-/// DRS-4: a receiver that always reads never holds a slow start back until its buffer's limit.
+/// DRS-4: a receiver that always reads does not limit slow start below its buffer's limit.
 #[test]
 fn drs_4_right_sizing_keeps_ahead() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_mib(32) }, ..config(Algorithm::Reno) };
@@ -103,7 +104,7 @@ fn drs_4_right_sizing_keeps_ahead() {
     assert!(rounds[7] >= 1270, "{rounds:?}");
 }
 
-/// DRS-6: a reader of 20 KB/s ends up with 20 KB/s, whatever the path could carry.
+/// DRS-6: a reader of 20 KB/s limits the connection to 20 KB/s, whatever the path can carry.
 #[test]
 fn drs_6_a_slow_reader_sets_the_rate() {
     let auto = Config { rcvbuf: Buffer::Auto { max: Bytes::from_kib(256) }, ..config(Algorithm::Cubic) };
@@ -124,7 +125,7 @@ fn drs_6_a_slow_reader_sets_the_rate() {
     assert!((19_000..=21_000).contains(&rate), "{rate} B/s");
 }
 
-/// PC-3: ten idle seconds earn no burst: what leaves at once is the send quantum.
+/// PC-3: ten idle seconds do not allow a burst: at most the send quantum leaves at once.
 #[test]
 fn pc_3_idle_time_is_no_credit() {
     let mut script = Script::client(Config { fair_queue: true, ..config(Algorithm::Reno) });
@@ -143,7 +144,7 @@ fn pc_3_idle_time_is_no_credit() {
     assert!(script.data_segments() <= 2 * quantum, "more than a quantum and its first successor");
 }
 
-/// PC-4: retransmissions are paced as new data is.
+/// PC-4: retransmissions are paced like new data.
 #[test]
 fn pc_4_retransmissions_are_paced() {
     let mut pair = Pair::on(

@@ -1,10 +1,11 @@
-//! What a forged segment may change: the attacker knows addresses and ports, and guesses the rest.
+//! Forged segments: the attacker knows addresses and ports, and guesses the rest.
 //!
-//! Every connection below meets segments with each part right, in the window, old or random, with every combination of flags.
-//! [`permitted`] says what RFC 9293 section 3.10.7, RFC 5961 and RFC 7323 section 5.3 let such a segment change; nothing else
-//! may have changed. It knows of a connection only what both ends of the wire know ([`Wire`]).
+//! Each connection below receives segments whose parts are right, in the window, old or random, with every
+//! combination of flags. [`permitted`] returns what RFC 9293 section 3.10.7, RFC 5961 and RFC 7323 section
+//! 5.3 let such a segment change; nothing else may change. It knows only what both ends have seen on the wire
+//! ([`Wire`]).
 //!
-//! Where Linux accepts a little more than the RFCs, the oracle follows it, and says so.
+//! Where Linux accepts slightly more than the RFCs, `permitted` follows Linux and a comment says so.
 
 use std::fmt::Debug;
 
@@ -16,20 +17,20 @@ use proptest::test_runner::RngSeed;
 use super::*;
 use crate::recovery::LossRecovery;
 
-/// The parts of a connection that a segment may change.
+/// Parts of a connection that a segment may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Effects {
-    /// An ACK is sent.
+    /// Whether an ACK is sent.
     answer: bool,
     /// The timestamp that is echoed and compared.
     timestamp: bool,
-    /// What is outstanding, and with it loss recovery and congestion control.
+    /// The outstanding data, and with it loss recovery and congestion control.
     acknowledged: bool,
-    /// The peer's window, and the segment size that follows it.
+    /// The peer's window, and the segment size that depends on it.
     window: bool,
-    /// What has been received, the end of the stream included.
+    /// The received data, the end of the stream included.
     data: bool,
-    /// The connection ends, or is established.
+    /// Whether the connection ends or is established.
     state: bool,
 }
 
@@ -41,50 +42,53 @@ const NOTHING: Effects = Effects {
     data: false,
     state: false,
 };
-/// The end: everything is given up, and a server's connection of a failed handshake waits for the next SYN.
+/// Effects of a valid reset: all state is dropped, and a passive connection in SYN-RECEIVED returns to
+/// LISTEN.
 const RESET: Effects =
     Effects { answer: false, timestamp: true, acknowledged: true, window: true, data: true, state: true };
 /// A challenge ACK.
 const ANSWER: Effects = Effects { answer: true, ..NOTHING };
 
-/// What both ends know: numbers that have been on the wire.
+/// Numbers that both ends have seen on the wire.
 #[derive(Clone, Debug)]
 struct Wire {
     state: State,
-    /// `RCV.NXT`, the highest ACK sent, and the right edge of the window that was offered.
+    /// `RCV.NXT`, the highest ACK sent, and the right edge of the advertised window.
     rcv_nxt: SeqNum,
     last_ack_sent: SeqNum,
     edge: SeqNum,
     snd_una: SeqNum,
     snd_nxt: SeqNum,
     max_snd_wnd: u64,
-    /// `TS.Recent`; `None` if the handshake agreed on no timestamps.
+    /// `TS.Recent`; `None` if timestamps were not negotiated.
     ts_recent: Option<u32>,
-    /// Where a reported range above a hole ends.
+    /// End of a SACKed range above a hole.
     reported: Option<SeqNum>,
 }
 
-/// `a` lies before `b` (RFC 9293 section 3.4).
+/// Returns true if `a` precedes `b` (RFC 9293 section 3.4).
 fn before(a: SeqNum, b: SeqNum) -> bool {
     a.distance_from(b) < 0
 }
 
-/// What `segment` may change at most, in the order of RFC 9293 section 3.10.7.4.
+/// Returns the most that `segment` may change, in the order of RFC 9293 section 3.10.7.4.
 fn permitted(wire: &Wire, segment: &Segment) -> Effects {
     let Segment { seq, ack, flags, .. } = *segment;
     let end = seq.plus(segment.seq_len());
     let pure_ack = flags.has(Flags::ACK) && segment.seq_len() == 0;
     let older = |value: u32, recent: u32| (value.wrapping_sub(recent) as i32) < 0;
     let timestamps = segment.timestamps.zip(wire.ts_recent).map(|(stamps, recent)| (stamps.value, recent));
-    // RFC 7323, R1: an old timestamp, but not of a reset.
+    // RFC 7323, R1: an old timestamp, except on a reset.
     if !flags.has(Flags::RST) && timestamps.is_some_and(|(value, recent)| older(value, recent)) {
-        // Linux: a duplicate ACK may have been overtaken, and reports what has arrived.
+        // Linux: a duplicate ACK may have been overtaken, and its SACK blocks are used.
         let overtaken = pure_ack && seq == wire.rcv_nxt && ack == wire.snd_una;
         return Effects { acknowledged: overtaken, ..ANSWER };
     }
-    // First, the sequence number. Linux accepts what ends at or after the last ACK sent, and what begins at the right edge.
+    // First, the sequence number. Linux accepts a segment that ends at or after the last ACK sent, or begins
+    // at the right edge.
     let acceptable = !before(end, wire.last_ack_sent) && !before(wire.edge, seq);
-    // Second, RST (RFC 5961 section 3.2). Linux also believes one where a reported range ends, or at the peer's FIN.
+    // Second, RST (RFC 5961 section 3.2). Linux also accepts one at the end of a SACKed range or at the
+    // peer's FIN.
     if flags.has(Flags::RST) {
         let at_fin = matches!(wire.state, State::CloseWait | State::Closing | State::LastAck)
             && seq.plus(1) == wire.rcv_nxt;
@@ -94,7 +98,7 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
             () => NOTHING,
         };
     }
-    // Fourth, SYN (RFC 5961 section 4.2). In SYN-RECEIVED the peer may not have got our SYN-ACK.
+    // Fourth, SYN (RFC 5961 section 4.2). In SYN-RECEIVED our SYN-ACK may have been lost.
     if !acceptable || flags.has(Flags::SYN) {
         return ANSWER;
     }
@@ -117,14 +121,15 @@ fn permitted(wire: &Wire, segment: &Segment) -> Effects {
         timestamp: at_left_edge && timestamps.is_some_and(|(value, recent)| !older(value, recent)),
         acknowledged: true,
         window: !before(ack, wire.snd_una),
-        // The FIN, eighth, is an octet too.
+        // The FIN, checked eighth, counts as an octet too.
         data: segment.seq_len() > 0,
-        // Data after the end of reading resets; an ACK establishes, or ends what waits for it.
+        // Data that nobody will read resets the connection. An ACK establishes the connection, or ends a wait
+        // for one.
         state: true,
     }
 }
 
-/// The parts of a connection as text, to see which of them have changed.
+/// The parts of a connection as text, to find out which ones have changed.
 #[derive(Clone, Debug)]
 struct Parts {
     timestamp: String,
@@ -146,7 +151,7 @@ impl Parts {
         let in_time_wait =
             conn.lifecycle.time_wait.as_ref().and_then(|wait| wait.acknowledgement(START).timestamps);
         let echoed = in_time_wait.map_or(conn.receiver.ts_recent, |timestamps| timestamps.echo);
-        // Linux begins TIME-WAIT anew with each segment that it answers.
+        // Linux restarts TIME-WAIT for each segment that it answers.
         let timer = conn.sender.timer.filter(|_| conn.lifecycle.time_wait.is_none());
         Self {
             timestamp: text(&(echoed, conn.receiver.ts_recent_at)),
@@ -207,20 +212,20 @@ impl Effects {
     }
 }
 
-/// The connections that are attacked.
+/// Connections that are attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scene {
-    /// Nothing under way: data would take the fast path.
+    /// Nothing in flight: data would take the fast path.
     Idle,
-    /// Data has arrived whose ACK is delayed.
+    /// Data has arrived and its ACK is delayed.
     Delaying,
     /// Data in flight: an ACK would take the fast path.
     Sending,
-    /// Data in flight of which a part is lost.
+    /// Data in flight, part of it lost.
     Recovering,
-    /// Data is held above a hole.
+    /// Data above a hole.
     Hole,
-    /// No timestamps: nothing takes the fast path.
+    /// No timestamps: no segment takes the fast path.
     Plain,
     SynReceived,
     FinWait1,
@@ -247,7 +252,7 @@ const SCENES: [Scene; 13] = [
     Scene::TimeWait,
 ];
 
-/// What the peer has sent in order, and the window that it offers in units of a KiB.
+/// Bytes that the peer has sent in order, and its window in KiB.
 const RECEIVED: u64 = 30 * 100;
 const WINDOW_KIB: u16 = 64;
 
@@ -263,7 +268,7 @@ impl Scene {
         let answer = script.syn_ack(Some(10), Some(1460), true, self != Self::Plain);
         script.inject(&answer);
         script.window = WINDOW_KIB;
-        // Both sides have sent something, and the quick ACKs of the beginning are over.
+        // Both sides have sent data, and the initial quick ACKs are over.
         for i in 0..RECEIVED / 100 {
             script.data(10 + 60 * i, 100 * i, 100);
         }
@@ -356,7 +361,7 @@ impl Scene {
             let fin = u64::from(matches!(self, Self::FinWait2 | Self::TimeWait));
             wire.snd_una = script.conn.sender.iss.plus(1 + 8 * MSS + fin);
         }
-        // What brought the last data was no ACK of ours yet.
+        // The last data has not been acknowledged yet.
         if self == Self::Delaying {
             wire.ts_recent = Some(clock(START + ms(2_100)));
         }
@@ -364,29 +369,29 @@ impl Scene {
     }
 }
 
-/// How well the attacker has guessed a number.
+/// Accuracy of the attacker's guess of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guess {
     Right,
     InWindow,
     Old,
     Random,
-    /// Of timestamps alone.
+    /// Only for timestamps.
     Absent,
 }
 
 const GUESSES: [Guess; 4] = [Guess::Right, Guess::InWindow, Guess::Old, Guess::Random];
 const STAMPS: [Guess; 5] = [Guess::Right, Guess::InWindow, Guess::Old, Guess::Random, Guess::Absent];
 
-/// Everything that an attacker chooses.
+/// Fields that the attacker chooses.
 #[derive(Clone, Copy, Debug)]
 struct Forgery {
     seq: Guess,
     ack: Guess,
     stamp: Guess,
-    /// FIN, SYN, RST, PSH, ACK and URG in the order of the header.
+    /// FIN, SYN, RST, PSH, ACK and URG, in the order of the header.
     flags: u8,
-    /// Where in its class each number lies.
+    /// Seed that selects each number within its class.
     seed: u64,
 }
 
@@ -395,7 +400,7 @@ impl Forgery {
         let draws = Draws::new(self.seed, u64::from(self.flags));
         let draw = |ordinal: u64, below: u64| draws.at(ordinal) % below.max(1);
         let span = |from: SeqNum, to: SeqNum| u64::from(to.0.wrapping_sub(from.0));
-        // Near ones are the dangerous ones: half of the old numbers lie within a few segments.
+        // Nearby old numbers are the dangerous ones: half of the old numbers lie within a few segments.
         let back = |ordinal: u64| match draw(ordinal, 2) {
             0 => 1 + draw(ordinal + 1, 3_000),
             _ => 1 + draw(ordinal + 1, 1 << 31),
@@ -436,7 +441,7 @@ impl Forgery {
     }
 }
 
-/// Handles `segment`, and says what it has changed.
+/// Handles `segment` and returns what it has changed.
 fn effects(script: &mut Script, before: &Parts, segment: &Segment) -> Effects {
     script.clear();
     script.conn.handle_segment(script.now, segment);
@@ -445,7 +450,8 @@ fn effects(script: &mut Script, before: &Parts, segment: &Segment) -> Effects {
     before.changed_to(&after, !script.segments.is_empty())
 }
 
-/// T1, T2 and CH-1, CH-2, CH-4, CH-7, PAWS-1, PAWS-6: every combination of guesses and flags, against every connection.
+/// T1, T2 and CH-1, CH-2, CH-4, CH-7, PAWS-1, PAWS-6: every combination of guesses and flags, against every
+/// connection.
 #[test]
 fn a_forged_segment_changes_only_what_its_class_may() {
     let mut seen = [0; 4];
@@ -478,11 +484,12 @@ fn a_forged_segment_changes_only_what_its_class_may() {
             }
         }
     }
-    // Nothing, a challenge, data, a reset: a connection that drops everything would pass as well.
+    // No change, a challenge, data, a reset: without these counts a connection that drops everything would
+    // pass too.
     assert!(seen[0] > 10_000 && seen[1] > 1_000 && seen[2] > 100 && seen[3] > 100, "{seen:?}");
 }
 
-/// What a connection must do with a segment whose numbers are all right.
+/// A segment with correct numbers takes effect.
 #[test]
 fn a_segment_whose_numbers_are_right_is_taken() {
     for scene in SCENES {
@@ -502,7 +509,7 @@ fn a_segment_whose_numbers_are_right_is_taken() {
         let open = !matches!(scene, Scene::CloseWait | Scene::Closing | Scene::LastAck | Scene::TimeWait);
         assert_eq!((data.data, fin.data), (open, open), "{scene:?}: data and FIN");
         assert!(ack.acknowledged || scene == Scene::TimeWait, "{scene:?}: an ACK");
-        // With a hole a newer segment has already updated the window.
+        // With a hole, a newer segment has already updated the window.
         assert!(ack.window || matches!(scene, Scene::Hole | Scene::TimeWait), "{scene:?}: a window");
         assert!(
             scene == Scene::Plain || ack.timestamp || scene == Scene::Delaying,
@@ -511,7 +518,7 @@ fn a_segment_whose_numbers_are_right_is_taken() {
     }
 }
 
-/// TS-3: what the handshake did not agree on is neither compared nor believed.
+/// TS-3: options that were not negotiated are ignored.
 #[test]
 fn options_that_were_not_agreed_on_mean_nothing() {
     let mut script = Scene::Plain.connection();
@@ -549,8 +556,8 @@ fn forgeries() -> impl Strategy<Value = Vec<Forgery>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, rng_seed: RngSeed::Fixed(14), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// T1: after any number of forged segments that may change nothing, the peer's next segment still arrives, and its ACK
-    /// still counts.
+    /// T1: after any number of forged segments that may change nothing, the peer's next segment is still
+    /// accepted, and its ACK still counts.
     #[test]
     fn a_forger_cannot_cut_the_peer_off(scene in select(SCENES[..6].to_vec()), forged in forgeries()) {
         let mut script = scene.connection();

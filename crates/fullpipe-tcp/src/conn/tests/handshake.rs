@@ -1,4 +1,4 @@
-//! Opening a connection, and what both sides agree on.
+//! Opening of a connection, and option negotiation.
 
 use super::pair::{Pair, Side};
 use super::*;
@@ -13,7 +13,7 @@ fn seconds(script: &Script, kind: &str) -> Vec<u64> {
         .collect()
 }
 
-/// TCP-1: the three-way handshake, with sequence numbers that wrap in its midst on both sides.
+/// TCP-1: the three-way handshake, with sequence numbers that wrap during it on both sides.
 #[test]
 fn tcp_1_handshake_across_the_wrap() {
     for iss in [SeqNum(1), SeqNum(u32::MAX - 4), SeqNum(u32::MAX)] {
@@ -31,8 +31,8 @@ fn tcp_1_handshake_across_the_wrap() {
     }
 }
 
-/// TCP-2: in SYN-SENT only the acknowledgement of our SYN means anything; another is reset, and a reset that acknowledges
-/// another is nothing.
+/// TCP-2: in SYN-SENT only an acknowledgement of our SYN is accepted. A wrong one is answered with a reset,
+/// and a reset with a wrong one is ignored.
 #[test]
 fn tcp_2_a_stray_syn_ack_is_reset() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -52,7 +52,7 @@ fn tcp_2_a_stray_syn_ack_is_reset() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// TCP-9: a SYN without an answer is repeated four times a second apart, then at doubling intervals.
+/// TCP-9: an unanswered SYN is retransmitted four times one second apart, then at doubling intervals.
 #[test]
 fn tcp_9_syn_times() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -61,14 +61,14 @@ fn tcp_9_syn_times() {
     script.flush();
     script.run(70_000);
     assert_eq!(seconds(&script, "syn"), [0, 1, 2, 3, 4, 5, 7, 11, 19, 35, 67]);
-    // TCP-8: ten retransmissions are enough.
+    // TCP-8: the connection gives up after ten retransmissions.
     script.run(200_000);
     assert_eq!(script.conn.state(), State::Closed);
     assert_eq!(script.elapsed(), ms(200_000));
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// TCP-9: a SYN-ACK backs off from the first.
+/// TCP-9: a SYN-ACK backs off exponentially from the start.
 #[test]
 fn tcp_9_syn_ack_times() {
     let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
@@ -81,7 +81,7 @@ fn tcp_9_syn_ack_times() {
     assert_eq!(script.conn.state(), State::Closed);
 }
 
-/// A repeated SYN is answered by the SYN-ACK again: the first answer was lost.
+/// A retransmitted SYN is answered with the SYN-ACK again, because the first one may be lost.
 #[test]
 fn a_lost_syn_ack_is_repeated_when_asked_for() {
     let mut script = Script::new(Connection::server(config(Algorithm::Reno)));
@@ -93,7 +93,7 @@ fn a_lost_syn_ack_is_repeated_when_asked_for() {
     script.sent(&["0 ms syn-ack", "500 ms syn-ack"]);
 }
 
-/// TCP-10: a SYN that had to be retransmitted once says nothing; twice, and one segment is the start.
+/// TCP-10: one retransmission of the SYN does not matter; after two, the initial window is one segment.
 #[test]
 fn tcp_10_initial_window_after_lost_syns() {
     for (retries, segments) in [(0, 10), (1, 10), (2, 1), (3, 1)] {
@@ -110,7 +110,8 @@ fn tcp_10_initial_window_after_lost_syns() {
     }
 }
 
-/// Karn: a handshake whose SYN was repeated gives no RTT sample, so the timeout stays at its start.
+/// Karn's rule: a handshake with a retransmitted SYN yields no RTT sample, so the timeout keeps its initial
+/// value.
 #[test]
 fn a_repeated_syn_gives_no_rtt() {
     let mut script = Script::new(Connection::client(config(Algorithm::Reno)));
@@ -134,8 +135,8 @@ fn with_answer(scale: Option<u8>, mss: Option<u16>, sack: bool, timestamps: bool
     script
 }
 
-/// MSS-1 to MSS-3: options are not deducted from the value in the SYN but from the payload; an absent
-/// or absurd value cannot make segments of nothing.
+/// MSS-1 to MSS-3: options reduce the payload of a segment, not the MSS option in the SYN. An absent or tiny
+/// MSS option cannot make segments tiny.
 #[test]
 fn mss_1_to_3_payload_of_a_segment() {
     for (mss, timestamps, payload) in [
@@ -156,8 +157,8 @@ fn mss_1_to_3_payload_of_a_segment() {
     }
 }
 
-/// G-1: what our SYN and SYN-ACK say on an MTU of 1500. The kernel's SYN field is 64 240 (44 segments
-/// of 1460); ours is the SYN-ACK's 65 160, as we know that timestamps will be used.
+/// G-1: options of our SYN and SYN-ACK for an MTU of 1500. The window field of our SYN is 64 240 (44 segments
+/// of 1460), as in Linux; the SYN-ACK's is 65 160.
 #[test]
 fn g_1_syn_options() {
     let mut script = Script::new(Connection::client(Config {
@@ -174,7 +175,7 @@ fn g_1_syn_options() {
     assert_eq!(syn.header_len(), 60);
 }
 
-/// WS-2: a shift of 15 or more is taken as 14.
+/// WS-2: a window scale of 15 or more is treated as 14.
 #[test]
 fn ws_2_the_largest_shift_is_14() {
     let mut script = with_answer(Some(15), Some(1460), true, true);
@@ -184,7 +185,7 @@ fn ws_2_the_largest_shift_is_14() {
     assert_eq!(script.conn.snapshot().rwnd, 100 << 14);
 }
 
-/// WS-3: without the peer's window scale nothing is scaled, in neither direction.
+/// WS-3: without the peer's window scale option, windows are scaled in neither direction.
 #[test]
 fn ws_3_no_scaling_unless_both_ask() {
     let mut script = with_answer(None, Some(1460), true, true);
@@ -203,7 +204,7 @@ fn ws_3_no_scaling_unless_both_ask() {
     assert!(edge <= 65_535, "{edge}");
 }
 
-/// Without SACK in the peer's SYN none is sent.
+/// Without the SACK-permitted option in the peer's SYN, no SACK blocks are sent.
 #[test]
 fn sack_is_sent_only_when_permitted() {
     for (permitted, line) in [(true, "1 ms ack 0 sack 1448..2896"), (false, "1 ms ack 0")] {

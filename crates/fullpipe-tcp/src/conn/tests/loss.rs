@@ -1,8 +1,8 @@
-//! Loss detection and fast recovery at the level of segments.
+//! Loss detection and fast recovery, segment by segment.
 
 use super::*;
 
-/// RK-1, G-5: of two segments the second arrives: the first is resent after a quarter of the round trip,
+/// RK-1, G-5: only the second of two segments arrives. The first is retransmitted after a quarter of the RTT,
 /// and again after the timeout.
 #[test]
 fn rk_1_reordering_window() {
@@ -14,7 +14,7 @@ fn rk_1_reordering_window() {
     script.sent(&["125 ms data 0..1448", "425 ms data 0..1448"]);
 }
 
-/// RK-2: three segments above the hole and no reordering ever seen: at once.
+/// RK-2: with three segments above the hole and no reordering so far, the retransmission leaves at once.
 #[test]
 fn rk_2_three_sacks() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -27,8 +27,8 @@ fn rk_2_three_sacks() {
     script.sent(&["102 ms data 0..1448"]);
 }
 
-/// RK-3: a path that reorders by 20 ms of 100 causes no retransmission once that was seen: three later
-/// deliveries are no proof any more.
+/// RK-3: a path that reorders by 20 ms of 100 causes no retransmission after the first occurrence: three
+/// later deliveries no longer prove a loss.
 #[test]
 fn rk_3_reordering_once_seen() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -37,8 +37,8 @@ fn rk_3_reordering_once_seen() {
         let at = 200 * round + 100;
         script.write(10 * MSS);
         script.clear();
-        // The first segment of each flight comes 20 ms late, overtaken by one in the first round and by
-        // all others later.
+        // The first segment of each flight arrives 20 ms late, overtaken by one segment in the first round
+        // and by all others later.
         let overtaken_by = if round == 0 { 2 } else { 10 };
         for i in 2..=overtaken_by {
             script.ack(at, next, &[(next + MSS, next + i * MSS)]);
@@ -50,15 +50,15 @@ fn rk_3_reordering_once_seen() {
     assert_eq!(script.conn.stats().retransmits, 0);
 }
 
-/// RK-5: a retransmission that is lost too is found by what was sent after it, a round trip later and
-/// without a timeout.
+/// RK-5: the delivery of later segments reveals a lost retransmission, one round trip later and without a
+/// timeout.
 #[test]
 fn rk_5_a_lost_retransmission() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(100 * MSS);
     script.clear();
-    // The first of twenty is lost; SACKs a millisecond apart.
+    // The first of twenty segments is lost; SACKs arrive a millisecond apart.
     for i in 1..20 {
         script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
     }
@@ -67,15 +67,15 @@ fn rk_5_a_lost_retransmission() {
         script.segments.iter().filter(|(_, s)| s.seq == first).map(|(at, _)| *at - start).collect::<Vec<_>>()
     };
     assert_eq!(resent(&script), [102]);
-    // New data was sent behind the retransmission; its SACK arrives, the repair does not.
+    // New data was sent after the retransmission; the new data is SACKed, the retransmission is lost.
     let limited = 2;
     script.ack(start + 205, una, &[(una + MSS, una + (20 + limited + 1) * MSS)]);
     assert_eq!(resent(&script), [102, 205]);
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// A flight of twenty whose first segment is lost, and lost again: the script after the SACK that tells, and the times of its
-/// transmissions since.
+/// Loses the first segment of a flight of twenty, and its retransmission. Returns the script after the SACK
+/// that reveals the second loss, the start time in ms, and the segment's offset.
 fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
     let mut script = Script::client(Config { tunables, ..config(Algorithm::Reno) });
     script.write(10 * MSS);
@@ -88,21 +88,21 @@ fn lost_twice(tunables: Tunables) -> (Script, u64, u64) {
         script.ack(start + 99 + i, una, &[(una + MSS, una + (i + 1) * MSS)]);
     }
     assert_eq!((script.windows().1, script.conn.stats().recoveries), (10, 1));
-    // What was sent behind the repair arrives, the repair does not.
+    // The data sent after the retransmission arrives, the retransmission does not.
     script.ack(start + 205, una, &[(una + MSS, una + 23 * MSS)]);
     assert_eq!(script.conn.stats().retransmits, 2);
     (script, start, una)
 }
 
-/// PRR-7. Profile rfc: a lost retransmission is a new episode, and one only for all that is lost within the round trip. Profile linux:
-/// fast recovery goes on as it was.
+/// PRR-7. Profile rfc: a lost retransmission begins a new episode, one for all losses within the round trip.
+/// Profile linux: fast recovery continues unchanged.
 #[test]
 fn prr_7_a_lost_retransmission_reduces_again() {
     for (tunables, episodes, ssthresh) in [(Tunables::LINUX, 1, 10), (Tunables::RFC, 2, 5)] {
         let (mut script, start, una) = lost_twice(tunables);
         let state = |script: &Script| (script.conn.stats().recoveries, script.windows().1);
         assert_eq!(state(&script), (episodes, ssthresh));
-        // 23 is missing too, and so far was sent once: the same round trip's losses.
+        // Segment 23 is missing too, after one transmission: it is a loss of the same round trip.
         script.ack(start + 215, una, &[(una + 24 * MSS, una + 27 * MSS), (una + MSS, una + 23 * MSS)]);
         assert_eq!(script.conn.stats().retransmits, 3);
         assert_eq!(state(&script), (episodes, ssthresh));
@@ -112,20 +112,20 @@ fn prr_7_a_lost_retransmission_reduces_again() {
     }
 }
 
-/// What a timeout sends again and loses again is fast recovery's, with a reduction of its own: so it is in Linux, where a path of
-/// some per cent loss keeps small windows small.
+/// A timeout's retransmission that is lost again is repaired by fast recovery, with a second reduction. Linux
+/// does the same, so a path with a loss of some per cent keeps small windows small.
 #[test]
 fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(20 * MSS);
-    // All are lost, the probe with them; the timeout sends the first.
+    // All segments are lost, the probe too; the timeout retransmits the first.
     script.run(start + 502);
     script.ack(start + 602, at(1), &[]);
     script.ack(start + 702, at(2), &[]);
     assert_eq!((script.conn.sender.recovery.phase, script.windows().1), (Phase::Loss, 10));
-    // Of those that are retransmitted now the first is lost, and those behind it arrive.
+    // The first of the segments retransmitted now is lost, and later ones arrive.
     let sent = script.conn.sender.recovery.board.inflight() / MSS;
     assert!(sent >= 2, "{sent}");
     script.write(100 * MSS);
@@ -136,8 +136,9 @@ fn a_retransmission_lost_after_a_timeout_begins_recovery() {
     assert_eq!(script.conn.stats().timeouts, 1);
 }
 
-/// SK-2, SK-4, profile linux: RACK alone decides what is lost. What it has marked goes first, the lowest before the others, then new data;
-/// nothing is retransmitted for a hole that nothing condemns, not even for want of anything else.
+/// SK-2, SK-4, profile linux: RACK alone decides what is lost. Lost records leave first, from the lowest on,
+/// then new data. A hole that RACK has not marked lost is not retransmitted, even if there is nothing else to
+/// send.
 #[test]
 fn sk_4_what_is_sent_next() {
     let mut script = Script::warm(Algorithm::Cubic, 20);
@@ -145,14 +146,14 @@ fn sk_4_what_is_sent_next() {
     let at = |i: u64| una + i * MSS;
     script.write(30 * MSS);
     script.clear();
-    // 2 and 0 are missing, 19 is not heard of.
+    // Segments 2 and 0 are missing; nothing is known about 19.
     script.ack(start + 100, una, &[(at(3), at(19)), (at(1), at(2))]);
     let data = |i: u64| format!("{} ms data {}..{}", start + 100, at(i), at(i + 1));
     assert_eq!(script.lines[..3], [data(0), data(2), data(20)]);
     assert!(!script.lines.contains(&data(19)), "{:?}", script.lines);
 }
 
-/// FR-1: the first two duplicate ACKs send one new segment each and leave the window alone.
+/// FR-1: the first two duplicate ACKs release one new segment each and leave the window unchanged.
 #[test]
 fn fr_1_limited_transmit() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -165,15 +166,15 @@ fn fr_1_limited_transmit() {
     assert_eq!(script.data_segments(), 2);
 }
 
-/// What is lost of the data that recovery itself sent is a new event: the ACK that ends the first recovery
-/// begins the second, though the repair is on its way already and nothing is newly marked. So does Linux.
+/// A loss among data sent during recovery is a new event. The ACK that ends the first recovery begins the
+/// second, as in Linux, although the retransmission has already left and no record is newly marked lost.
 #[test]
 fn a_loss_within_recovery_begins_the_next() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     let at = |i: u64| una + i * MSS;
     script.write(100 * MSS);
-    // Segment 0 is lost; 20 and 21 are limited transmit, what follows is sent in recovery.
+    // Segment 0 is lost; 20 and 21 are limited transmits, later ones are sent during recovery.
     for i in 1..20 {
         script.ack(start + 99 + i, una, &[(at(1), at(i + 1))]);
     }
@@ -181,19 +182,20 @@ fn a_loss_within_recovery_begins_the_next() {
         (script.conn.stats().recoveries, script.conn.sender.decision.control.ssthresh / MSS)
     };
     assert_eq!(state(&script), (1, 10));
-    // So is 22; three segments above it tell, and it is retransmitted.
+    // Segment 22 is lost too; three segments above it reveal that, and it is retransmitted.
     script.ack(start + 205, una, &[(at(23), at(26)), (at(1), at(22))]);
     script.ack(start + 230, at(22), &[(at(23), at(26))]);
     assert_eq!(state(&script), (2, 5));
     assert_eq!(script.conn.stats().timeouts, 0);
-    // All is repaired: the second recovery ends, and no third begins.
+    // Everything is repaired: the second recovery ends, and no third one begins.
     let end = script.conn.sender.snd_nxt();
     script.ack(start + 330, end, &[]);
     assert_eq!(state(&script), (2, 5));
     assert_eq!(script.conn.sender.recovery.phase, crate::recovery::Phase::Open);
 }
 
-/// FR-4, INV-3: two losses in a window of twenty are repaired in one episode: no timeout, one cut.
+/// FR-4, INV-3: two losses in a window of twenty are repaired in one episode, with one reduction and no
+/// timeout.
 #[test]
 fn fr_4_two_losses_in_a_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -225,7 +227,8 @@ fn fr_4_two_losses_in_a_window() {
 
 use crate::recovery::Phase;
 
-/// Sends per SACK: a flight of twenty, the first lost, one SACK at a time, data without end.
+/// Returns the sends per SACK for a flight of twenty with the first segment lost, one SACK at a time, and
+/// unlimited data.
 fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
     let mut script = Script::warm(cc, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
@@ -239,13 +242,13 @@ fn sends_per_sack(cc: Algorithm) -> (Vec<u64>, Script, u64) {
     (sends, script, una)
 }
 
-/// PRR-1, G-6: Reno halves: limited transmit, then every other SACK releases a segment until the flight
-/// is at the threshold. Send for send what Linux does.
+/// PRR-1, G-6: Reno halves its window: limited transmit, then every other SACK releases a segment until the
+/// flight is at `ssthresh`. Each send matches Linux.
 #[test]
 fn prr_1_reno() {
     let (sends, mut script, una) = sends_per_sack(Algorithm::Reno);
     assert_eq!(sends, [1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0]);
-    // PRR-5: at the end the window is the threshold.
+    // PRR-5: at the end the window equals `ssthresh`.
     let until = script.conn.sender.snd_nxt();
     let at = script.elapsed().as_millis() + 100;
     script.ack(at, una + 20 * MSS, &[]);
@@ -253,7 +256,7 @@ fn prr_1_reno() {
     assert_eq!(script.windows(), (10, 10));
 }
 
-/// PRR-2, G-6: CUBIC keeps 0.7 of twenty.
+/// PRR-2, G-6: CUBIC keeps 0.7 of a window of twenty.
 #[test]
 fn prr_2_cubic() {
     let (sends, script, _) = sends_per_sack(Algorithm::Cubic);
@@ -262,7 +265,7 @@ fn prr_2_cubic() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 14 * MSS);
 }
 
-/// PRR-4: heavy loss: fifteen of twenty gone, and no ACK releases more than it delivered plus one.
+/// PRR-4: with fifteen of twenty segments lost, no ACK releases more than it delivered plus one segment.
 #[test]
 fn prr_4_heavy_loss() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -276,7 +279,7 @@ fn prr_4_heavy_loss() {
     }
 }
 
-/// PRR-6: an ACK that delivers nothing sends nothing.
+/// PRR-6: an ACK that delivers nothing releases nothing.
 #[test]
 fn prr_6_nothing_delivered_nothing_sent() {
     let (_, mut script, una) = sends_per_sack(Algorithm::Reno);
@@ -287,8 +290,8 @@ fn prr_6_nothing_delivered_nothing_sent() {
     assert_eq!(script.data_segments(), 0);
 }
 
-/// TLP-2: the last segment is lost and the probe repairs it. No SACK ever told of the loss, so it is paid
-/// for when data behind it is acknowledged and no duplicate was reported: one reduction.
+/// TLP-2: the last segment is lost and the probe repairs it. No SACK reveals the loss, so the window is
+/// reduced once, when later data is acknowledged and no duplicate was reported.
 #[test]
 fn tlp_2_a_repaired_tail_costs_one_reduction() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -296,7 +299,7 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
     script.write(20 * MSS);
     script.clear();
     script.ack(start + 100, una + 19 * MSS, &[]);
-    // One segment in flight: 2 SRTT + 200 ms, but no later than the timeout.
+    // With one segment in flight the probe leaves after 2 SRTT + 200 ms, but no later than the timeout.
     script.run(start + 420);
     script.sent(&[&format!("{} ms data {}..{}", start + 400, una + 19 * MSS, una + 20 * MSS)]);
     script.ack(start + 500, una + 20 * MSS, &[]);
@@ -309,8 +312,8 @@ fn tlp_2_a_repaired_tail_costs_one_reduction() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// TLP-3: nothing was lost, the ACKs were late: the acknowledgement of the originals does not speak
-/// against the probe yet, and the duplicate that it causes acquits it.
+/// TLP-3: nothing was lost, the ACKs were late. The ACK of the originals does not decide yet, and the
+/// duplicate report for the probe shows that nothing was lost.
 #[test]
 fn tlp_3_a_needless_probe_costs_nothing() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -327,7 +330,7 @@ fn tlp_3_a_needless_probe_costs_nothing() {
     assert_eq!(script.conn.sender.decision.control.ssthresh / MSS, u64::MAX / MSS);
 }
 
-/// SK-6: blocks outside what is outstanding are ignored.
+/// SK-6: SACK blocks outside the outstanding data are ignored.
 #[test]
 fn sk_6_absurd_blocks() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -1,13 +1,12 @@
-//! Connections against scripts and against each other, in virtual time.
+//! Connections driven by scripts and by each other, in virtual time.
 //!
-//! Tests are named after the check of `docs/CONFORMANCE.md` that they keep, and read as a segment diagram
-//! does:
+//! Tests are named after the check in `docs/CONFORMANCE.md` that they cover, and read like a segment diagram:
 //!
 //! ```text
 //!   script.write(5 * MSS);
-//!   script.ack(100, 0, &[(1448, 2896)]);      at 100 ms the peer acknowledges 0 and reports 1448..2896
-//!   script.run(130);                          the clock moves on to 130 ms
-//!   script.sent(&["125 ms data 0..1448"]);    what left meanwhile, and when
+//!   script.ack(100, 0, &[(1448, 2896)]);      at 100 ms the peer acknowledges 0 and SACKs 1448..2896
+//!   script.run(130);                          the clock advances to 130 ms
+//!   script.sent(&["125 ms data 0..1448"]);    the segments sent meanwhile, and when
 //! ```
 //!
 //! Offsets count from the first octet after the SYN, times from the end of the handshake.
@@ -37,15 +36,15 @@ use crate::buffers::{Buffer, WindowRule};
 use crate::cc::Algorithm;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, SynOptions, Timestamps};
 
-/// Payload of a full segment with timestamps on an MTU of 1500.
+/// Payload of a full segment with timestamps on an MTU of 1500, in bytes.
 const MSS: u64 = 1448;
 /// Time zero of a script: the end of the handshake.
 const START: Instant = Instant::from_nanos(1_000_000_000);
-/// The path of a script: the handshake's RTT.
+/// RTT of a script's path, in ms.
 const RTT: u64 = 100;
 const PEER_ISS: SeqNum = SeqNum(7_000);
 
-/// The clock of the timestamps option.
+/// Returns the value of the timestamp clock.
 fn clock(now: Instant) -> u32 {
     Timestamps::clock(now)
 }
@@ -64,15 +63,15 @@ fn config(cc: Algorithm) -> Config {
     }
 }
 
-/// One connection; the peer is the script.
+/// A connection whose peer is the script.
 struct Script {
     conn: Connection,
     now: Instant,
     lines: Vec<String>,
     segments: Vec<(u64, Segment)>,
-    /// Octets that the peer has sent.
+    /// Number of octets that the peer has sent.
     peer_sent: u64,
-    /// The window field of the peer's segments, and its shift.
+    /// Window field of the peer's segments, and its shift.
     window: u16,
     shift: u8,
 }
@@ -83,7 +82,7 @@ impl Script {
         Self { conn, now, lines: Vec::new(), segments: Vec::new(), peer_sent: 0, window: 65_535, shift: 10 }
     }
 
-    /// A client whose handshake with the script is done at time zero.
+    /// Creates a client whose handshake ends at time zero.
     fn client(config: Config) -> Self {
         let mut script = Self::new(Connection::client(config));
         script.conn.open();
@@ -97,8 +96,8 @@ impl Script {
         script
     }
 
-    /// A client with `cc` that has sent its first flight of ten and learnt of `segments` delivered, so
-    /// that its window is `10 + segments` of slow start; time goes on at the last ACK.
+    /// Creates a client with `cc` whose congestion window has grown to `window` segments in slow start, from
+    /// a first flight of ten. Time continues from the last ACK.
     fn warm(cc: Algorithm, window: u64) -> Self {
         let mut script = Self::client(config(cc));
         let (mut at, mut acked, mut flight) = (0, 0, 10);
@@ -106,7 +105,7 @@ impl Script {
             script.write(flight * MSS);
             at += RTT;
             let step = flight.min(window - flight);
-            // One ACK per segment; the last ACK of the flight is cumulative.
+            // There is one ACK per segment.
             for i in 1..=step {
                 script.ack(at, acked + i * MSS, &[]);
             }
@@ -133,9 +132,10 @@ impl Script {
         }
     }
 
-    /// An ordinary segment of the peer: `len` octets at `seq` octets from its first, acknowledging `ack`.
+    /// Returns an ordinary segment of the peer: `len` octets at offset `seq` of its stream, acknowledging
+    /// `ack`.
     ///
-    /// Data echoes what left a round trip ago, an ACK what has just arrived.
+    /// Data echoes a segment sent one round trip ago, an ACK one that has just arrived.
     fn segment(&self, seq: u64, len: u32, ack: u64) -> Segment {
         let age = if len > 0 { RTT as u32 } else { 0 };
         Segment {
@@ -161,7 +161,7 @@ impl Script {
         self.flush();
     }
 
-    /// At `at` ms: an ACK of everything below `ack`, with SACK blocks, newest first.
+    /// Injects an ACK of everything below `ack` at `at` ms, with SACK blocks, newest first.
     fn ack(&mut self, at: u64, ack: u64, sack: &[(u64, u64)]) {
         self.run(at);
         let mut segment = self.segment(self.peer_sent, 0, ack);
@@ -172,7 +172,7 @@ impl Script {
         self.inject(&segment);
     }
 
-    /// At `at` ms: `len` octets of the peer at its offset `seq`.
+    /// Injects `len` octets of the peer's stream from offset `seq` at `at` ms.
     fn data(&mut self, at: u64, seq: u64, len: u64) {
         self.run(at);
         let segment = self.segment(seq, len as u32, self.conn.sender.snd_una);
@@ -188,7 +188,7 @@ impl Script {
         self.now.saturating_since(START)
     }
 
-    /// Lets the clock run to `until` ms, timers included.
+    /// Advances the clock to `until` ms and runs the timers.
     fn run(&mut self, until: u64) {
         self.run_to(START + ms(until));
     }
@@ -216,7 +216,7 @@ impl Script {
         self.segments.clear();
     }
 
-    /// Exactly these lines left since the last look.
+    /// Asserts that exactly these lines were sent since the last check.
     #[track_caller]
     fn sent(&mut self, expected: &[&str]) {
         let lines = std::mem::take(&mut self.lines);
@@ -224,14 +224,14 @@ impl Script {
         assert_eq!(lines, expected);
     }
 
-    /// How many segments with payload left since the last look.
+    /// Returns the number of segments with payload sent since the last check.
     fn data_segments(&mut self) -> u64 {
         let count = self.segments.iter().filter(|(_, segment)| segment.len > 0).count();
         self.clear();
         count as u64
     }
 
-    /// Window and threshold in segments.
+    /// Returns the congestion window and `ssthresh`, in segments.
     fn windows(&self) -> (u64, u64) {
         (
             self.conn.sender.effective_cwnd() / self.conn.sender.mss,
@@ -249,7 +249,7 @@ fn at_text(at: Duration) -> String {
     if micros.is_multiple_of(1000) { format!("{} ms", micros / 1000) } else { format!("{micros} us") }
 }
 
-/// One segment of `conn` in words.
+/// Returns a text for one segment of `conn`.
 fn describe(conn: &Connection, segment: &Segment) -> String {
     let offset = |seq: SeqNum, origin: SeqNum| i64::from(seq.distance_from(origin.plus(1)));
     let at = offset(segment.seq, conn.sender.iss);

@@ -1,4 +1,4 @@
-//! Two connections with a path between them on which a test decides each segment's fate.
+//! Two connections and a path on which a test decides the fate of each segment.
 
 use super::driver::{self, InFlight};
 use super::*;
@@ -9,7 +9,7 @@ pub(super) enum Side {
     Server,
 }
 
-/// What becomes of a segment on the path.
+/// Fate of a segment on the path.
 pub(super) enum Fate {
     Arrives,
     Lost,
@@ -24,13 +24,13 @@ pub(super) struct Pair {
     pub(super) server: Connection,
     pub(super) now: Instant,
     pub(super) events: Vec<(Side, Event)>,
-    /// Every segment that left, with the time in ms.
+    /// Every segment sent, with its time in ms.
     pub(super) log: Vec<(u64, Side, Segment)>,
     pub(super) server_reads: bool,
-    /// Whether expected segments are recognised ([`prediction`](super::super::prediction)).
+    /// Whether segments may take the fast path ([`prediction`](super::super::prediction)).
     pub(super) predicts: bool,
     in_flight: InFlight<(Side, Segment)>,
-    /// Data segments sent by each side, from zero: what a path tells them by.
+    /// Number of data segments sent by each side, by which the path identifies them.
     ordinals: [u64; 2],
     fate: Path,
 }
@@ -40,7 +40,8 @@ impl Pair {
         Self::on(client, server, |_, _, _| Fate::Arrives)
     }
 
-    /// On a path that asks `fate` for each segment; the number counts a side's data segments.
+    /// Creates a pair on a path that calls `fate` for each segment; the number counts the side's data
+    /// segments from zero.
     pub(super) fn on(
         client: Config,
         server: Config,
@@ -66,7 +67,7 @@ impl Pair {
         self.flush();
     }
 
-    /// Runs to `until` ms, or until nothing is left to happen.
+    /// Runs to `until` ms, or until no event is left.
     pub(super) fn run(&mut self, until: u64) {
         let until = Instant::ZERO + ms(until);
         self.flush();
@@ -129,7 +130,7 @@ impl Pair {
         }
     }
 
-    /// Times and offsets of the data segments of `side`.
+    /// Returns the times and offsets of the data segments sent by `side`.
     pub(super) fn data(&self, side: Side) -> Vec<(u64, u64)> {
         let conn = if side == Side::Client { &self.client } else { &self.server };
         self.log
@@ -139,7 +140,7 @@ impl Pair {
             .collect()
     }
 
-    /// Data segments of the client that left in each [`RTT`] from the first one on.
+    /// Returns the number of data segments that the client sent in each [`RTT`], from its first one on.
     pub(super) fn segments_per_round(&self) -> Vec<u64> {
         let data = self.data(Side::Client);
         let Some(&(start, _)) = data.first() else { return Vec::new() };

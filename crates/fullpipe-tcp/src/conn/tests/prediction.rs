@@ -1,11 +1,11 @@
-//! Header prediction leaves out steps, and nothing else.
+//! Header prediction takes a shortcut without changing any result.
 
 use fullpipe_units::draw;
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
 
-/// What both ends have sent and when, and all that they know in the end.
+/// Runs a transfer and returns all segments with their times, and the final state of both ends.
 fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) -> (Vec<String>, String) {
     let config = Config { tunables, ..config(cc) };
     let mut pair = Pair::on(config.clone(), config, move |side, segment, ordinal| {
@@ -19,7 +19,7 @@ fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) ->
     });
     pair.predicts = predicts;
     pair.client.open();
-    // Bulk, a request and its answer, and a pause after which it goes on.
+    // Bulk data, a request and its answer, and more data after a pause.
     pair.write(Side::Client, 400 * MSS + 17);
     pair.run(900);
     pair.write(Side::Server, 3_000);
@@ -31,8 +31,8 @@ fn transfer(cc: Algorithm, tunables: Tunables, loss_ppm: u64, predicts: bool) ->
     (log, format!("{:#?}\n{:#?}\n{:?}", pair.client, pair.server, pair.events))
 }
 
-/// Whether expected segments are recognised or not, the same leaves at the same time, and both ends end in the same state: with
-/// losses and late arrivals, data in both directions, one after the other and at once, and pauses.
+/// With and without header prediction, the same segments leave at the same times and both ends reach the same
+/// state. The transfers have losses, late arrivals, data in both directions, in turn and at once, and pauses.
 #[test]
 fn a_predicted_segment_does_what_any_segment_does() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1, Algorithm::Bbr3, Algorithm::Vegas] {

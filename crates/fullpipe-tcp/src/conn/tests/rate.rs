@@ -1,16 +1,16 @@
-//! Delivery-rate sampling as a connection does it.
+//! Delivery-rate sampling of a connection.
 
 use super::*;
 
-/// DR-6: when the application leaves the window unused, what is sent until the flight is delivered is
-/// marked.
+/// DR-6: if the application leaves the window unused, data sent until the flight is delivered is marked
+/// app-limited.
 #[test]
 fn dr_6_application_limited() {
     let mut script = Script::warm(Algorithm::Reno, 40);
     let una = script.conn.sender.snd_una;
     let at = script.elapsed().as_millis();
     script.write(20 * MSS);
-    // The next write finds room in the window and nothing queued.
+    // The next write finds room in the window and an empty queue.
     script.write(5 * MSS);
     let snapshot = |script: &Script, i: u64| {
         script
@@ -23,7 +23,7 @@ fn dr_6_application_limited() {
             .snapshot
     };
     assert!(snapshot(&script, 20).app_limited);
-    // Once a window full of data was delivered, no more.
+    // After a full window of data was delivered, samples are no longer app-limited.
     script.write(100 * MSS);
     for i in 1..=26 {
         script.ack(at + 100, una + i * MSS, &[]);
@@ -32,7 +32,7 @@ fn dr_6_application_limited() {
     assert!(!newest.snapshot.app_limited);
 }
 
-/// DR-7: a write that finds the window full marks nothing.
+/// DR-7: a write that finds the window full marks nothing app-limited.
 #[test]
 fn dr_7_at_the_edge_of_the_window() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -43,7 +43,7 @@ fn dr_7_at_the_edge_of_the_window() {
     assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
-/// DR-8: the receiver's window is no sign of a slow application.
+/// DR-8: a closed receive window does not make samples app-limited.
 #[test]
 fn dr_8_window_limited_is_not_application_limited() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -58,7 +58,7 @@ fn dr_8_window_limited_is_not_application_limited() {
     assert!(!script.conn.sender.recovery.board.newest().expect("outstanding").snapshot.app_limited);
 }
 
-/// DR-9: one ACK of ten segments is one sample, dated by the last sent of them.
+/// DR-9: one ACK of ten segments yields one sample, which starts at the last of them.
 #[test]
 fn dr_9_a_stretch_ack() {
     let mut script = Script::client(config(Algorithm::Bbr1));
@@ -66,19 +66,19 @@ fn dr_9_a_stretch_ack() {
     script.ack(100, 10 * MSS, &[]);
     assert_eq!(script.conn.stats().acks, 1);
     assert_eq!(script.conn.snapshot().delivered, 10 * MSS);
-    // Ten segments in the 100 ms between: 1.158 Mbit/s.
+    // Ten segments in 100 ms: 1.158 Mbit/s.
     let (name, bandwidth) = script.conn.sender.decision.status().values[0];
     assert_eq!((name, bandwidth.round()), ("bw", (80 * MSS) as f64 / 0.1));
 }
 
-/// DR-12: the question is put on a write, on an ACK, and when a timer strikes: what the tail loss probe measures is what the
-/// application left to measure.
+/// DR-12: the app-limited check runs on a write, on an ACK, and when a timer fires: the tail loss probe
+/// measures what the application left unused.
 #[test]
 fn dr_12_a_timer_asks_too() {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
     script.write(20 * MSS);
-    // At the start of this ACK the window was full; behind it there is room, and nothing to fill it with.
+    // The window was full before this ACK; after it there is room, and no data to fill it.
     script.ack(start + 100, una + 10 * MSS, &[]);
     assert!(!script.conn.sender.rate.is_app_limited());
     script.run(start + 310);
@@ -87,7 +87,7 @@ fn dr_12_a_timer_asks_too() {
     assert!(script.conn.sender.recovery.board.newest().expect("the probe").snapshot.app_limited);
 }
 
-/// DR-10: what is reported selectively and acknowledged later is delivered once.
+/// DR-10: data SACKed and later acknowledged counts as delivered once.
 #[test]
 fn dr_10_counted_once() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -99,7 +99,7 @@ fn dr_10_counted_once() {
     assert_eq!(script.conn.snapshot().delivered, 5 * MSS);
 }
 
-/// DR-11: a retransmission is measured from its own departure.
+/// DR-11: a retransmission is measured from the time at which it left.
 #[test]
 fn dr_11_a_retransmission_has_its_own_snapshot() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -1,9 +1,9 @@
-//! Recoveries that were not needed, and how they are taken back.
+//! Spurious recoveries and their undo.
 
 use super::*;
 use crate::recovery::Phase;
 
-/// An ACK at `at` that echoes what the peer got at `echo` ms.
+/// Injects an ACK at `at` ms that echoes the timestamp of `echo` ms.
 fn ack_echoing(script: &mut Script, at: u64, ack: u64, echo: u64) {
     script.run(at);
     let mut segment = script.segment(script.peer_sent, 0, ack);
@@ -11,7 +11,7 @@ fn ack_echoing(script: &mut Script, at: u64, ack: u64, echo: u64) {
     script.inject(&segment);
 }
 
-/// A flight of twenty whose ACKs all come late.
+/// Creates a flight of twenty segments whose ACKs all come late.
 fn late_flight() -> (Script, u64, u64) {
     let mut script = Script::warm(Algorithm::Reno, 20);
     let (start, una) = (script.elapsed().as_millis(), script.conn.sender.snd_una);
@@ -20,14 +20,14 @@ fn late_flight() -> (Script, u64, u64) {
     (script, start, una)
 }
 
-/// FRTO-1: the path pauses until after the timeout, nothing is lost: one retransmission, then the
-/// window and the threshold are as before. The SACK form: no timestamp is needed for it.
+/// FRTO-1: the path pauses until after the timeout, and nothing is lost. There is one retransmission, then
+/// the window and `ssthresh` are restored. The SACK variant needs no timestamp for it.
 #[test]
 fn frto_1_a_delay_spike() {
     for eifel in [false, true] {
         let (mut script, start, una) = late_flight();
         let before = script.windows();
-        // A probe with new data, then the timeout.
+        // First a probe with new data, then the timeout.
         script.run(start + 600);
         assert_eq!(script.conn.stats().retransmits, 1);
         assert_eq!(script.windows(), (1, 10));
@@ -42,8 +42,8 @@ fn frto_1_a_delay_spike() {
     }
 }
 
-/// FRTO-1 with a spike of 3 s: the timeout strikes again and again, always for the first segment, and
-/// everything is taken back when the originals arrive.
+/// FRTO-1 with a spike of 3 s: the timeout expires repeatedly, always for the first segment, and everything
+/// is undone when the originals arrive.
 #[test]
 fn frto_1_a_long_delay_spike() {
     let (mut script, start, una) = late_flight();
@@ -58,12 +58,12 @@ fn frto_1_a_long_delay_spike() {
     assert_eq!(script.conn.stats().retransmits, 3);
 }
 
-/// FRTO-2: the whole flight was lost. The first ACK releases new data, whose SACK says so: conventional
-/// slow start from there, nothing is taken back.
+/// FRTO-2: the whole flight was lost. The first ACK releases new data, and its SACK confirms the loss:
+/// conventional slow start follows, and nothing is undone.
 #[test]
 fn frto_2_real_loss() {
     let (mut script, start, una) = late_flight();
-    // The probe of new data is lost as well.
+    // The probe with new data is lost too.
     script.run(start + 502);
     script.clear();
     script.ack(start + 602, una + MSS, &[]);
@@ -83,15 +83,15 @@ fn frto_2_real_loss() {
     assert_eq!(script.conn.sender.recovery.phase, Phase::Open);
 }
 
-/// UN-1: every retransmission of the episode comes back as a duplicate: the reduction is taken back.
-/// UN-3: one of two is not enough.
+/// UN-1: the reduction is undone if every retransmission of the episode is reported as a duplicate. UN-3: one
+/// of two is not enough.
 #[test]
 fn un_1_and_3_all_duplicates() {
     for reported in [1, 2] {
         let (mut script, start, una) = late_flight();
         let before = script.windows();
         let at = |i: u64| una + i * MSS;
-        // Segments 0 and 1 are late; the others arrive. Both are resent.
+        // Segments 0 and 1 are late and the others arrive. Both are retransmitted.
         for i in 2..20 {
             script.ack(start + 100, una, &[(at(2), at(i + 1))]);
         }
@@ -106,15 +106,16 @@ fn un_1_and_3_all_duplicates() {
     }
 }
 
-/// UN-5: a D-SACK below the cumulative ACK and one above it, inside the block that follows, are both read: the segment that was
-/// retransmitted in vain has crossed the path too and counts as delivered. A copy that the network made does not.
+/// UN-5: a D-SACK is recognised below the cumulative ACK, and above it inside the next block. The needlessly
+/// retransmitted segment crossed the path too and counts as delivered; a duplicate made by the network does
+/// not.
 #[test]
 fn un_5_spurious_retransmissions_are_delivered() {
     for above in [false, true] {
         let (mut script, start, una) = late_flight();
         let at = |i: u64| una + i * MSS;
         let delivered = |script: &Script| script.conn.snapshot().delivered / MSS;
-        // A copy of what was sent once.
+        // A network duplicate of a segment sent once.
         script.ack(start + 100, una, &[(at(4), at(5)), (at(4), at(5))]);
         let before = delivered(&script);
         script.ack(start + 100, una, &[(at(4), at(5)), (at(4), at(5))]);
@@ -125,7 +126,7 @@ fn un_5_spurious_retransmissions_are_delivered() {
         assert_eq!(script.conn.stats().retransmits, 4, "0 to 3");
         let before = delivered(&script);
         if above {
-            // 0 is still missing; 1 to 3 are there, and 1 twice.
+            // Segment 0 is still missing; 1 to 3 have arrived, and 1 twice.
             script.ack(start + 110, una, &[(at(1), at(2)), (at(1), at(20))]);
             assert_eq!(delivered(&script) - before, 3 + 1);
         } else {
@@ -137,8 +138,8 @@ fn un_5_spurious_retransmissions_are_delivered() {
     }
 }
 
-/// UN-1 by timestamps (Eifel): the ACK that fills the hole echoes a time before the retransmission. One
-/// that echoes the retransmission proves nothing.
+/// UN-1 by timestamps (Eifel): the ACK that fills the hole echoes a timestamp older than the retransmission.
+/// One that echoes the retransmission proves nothing.
 #[test]
 fn un_1_an_old_echo() {
     for (echo, spurious) in [(0, true), (110, false)] {
@@ -157,7 +158,7 @@ fn un_1_an_old_echo() {
     }
 }
 
-/// UN-4: after an undo nothing is marked lost and the pipe is what is outstanding and not delivered.
+/// UN-4: after an undo nothing is marked lost, and `pipe` equals the outstanding data not yet delivered.
 #[test]
 fn un_4_marks_are_consistent_after_an_undo() {
     let (mut script, start, una) = late_flight();

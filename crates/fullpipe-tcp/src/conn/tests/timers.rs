@@ -1,11 +1,11 @@
-//! What happens when nothing is heard: probe, timeout, back-off, closed window. There is no jiffy here,
-//! so times are exact where the kernel's are a few milliseconds late.
+//! Behaviour without answers: probe, timeout, back-off, closed window. There are no jiffies, so times are
+//! exact where Linux's are a few milliseconds late.
 
 use super::*;
 
-/// G-3, RTO-4, TLP-1: one segment and silence. The probe would wait 2 SRTT + 200 ms for a delayed ACK,
-/// but gives way to the timeout (SRTT + 200 ms); it takes the timeout's place, and the timeout starts
-/// anew behind it. Linux: 311-332, then 320, 640, 1248 ms apart.
+/// G-3, RTO-4, TLP-1: one segment without an answer. The probe would wait 2 SRTT + 200 ms for a delayed ACK,
+/// so it leaves when the earlier timeout (SRTT + 200 ms) is due, and the timeout restarts after it. Linux:
+/// 311-332, then 320, 640, 1248 ms apart.
 #[test]
 fn g_3_one_segment_and_silence() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -22,8 +22,8 @@ fn g_3_one_segment_and_silence() {
     assert_eq!((stats.probes, stats.timeouts), (1, 3));
 }
 
-/// G-3, TLP-1: five segments and silence: the last one as a probe after 2 SRTT + 2 ms, then the first
-/// one after the timeout. Linux: 205.7, then 324, 640, 1248 ms apart.
+/// G-3, TLP-1: five segments without an answer: the last one leaves as a probe after 2 SRTT + 2 ms, then the
+/// first one after the timeout. Linux: 205.7, then 324, 640, 1248 ms apart.
 #[test]
 fn tlp_1_five_segments_and_silence() {
     for cc in [Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr1] {
@@ -43,7 +43,7 @@ fn tlp_1_five_segments_and_silence() {
     }
 }
 
-/// TLP: with new data at hand the probe is new data: it may reveal the loss and cannot be wasted.
+/// TLP: the probe carries new data if there is any: it may reveal the loss and is never wasted.
 #[test]
 fn a_probe_prefers_new_data() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -54,28 +54,28 @@ fn a_probe_prefers_new_data() {
     assert_eq!(script.conn.stats().retransmits, 0);
 }
 
-/// TLP-4: no probe while the peer holds data above a hole; TLP-5: one probe per flight.
+/// TLP-4: there is no probe while the peer holds data above a hole; TLP-5: one probe per flight.
 #[test]
 fn tlp_4_no_probe_with_sacks_held() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(5 * MSS);
     script.clear();
     script.ack(100, 0, &[(MSS, 2 * MSS)]);
-    // RACK waits a quarter of the round trip, then resends the first; the timeout alone guards the rest.
+    // RACK waits a quarter of the RTT, then retransmits the first segment; only the timeout covers the rest.
     script.run(420);
     script.sent(&["125 ms data 0..1448"]);
     assert_eq!(script.conn.stats().probes, 0);
 }
 
-/// RTO-2: steady 100 ms give SRTT + 200 ms, not max(200 ms, ...).
+/// RTO-2: a steady RTT of 100 ms gives SRTT + 200 ms, not max(200 ms, ...).
 #[test]
 fn rto_2_slack_of_200_ms() {
     let script = Script::warm(Algorithm::Reno, 160);
     assert_eq!(script.conn.sender.recovery.rto.timeout(&script.conn.sender.rtt).as_millis(), 300);
 }
 
-/// RTO-7: a timeout leaves one segment of window, half the window as threshold, and everything that is
-/// older than a round trip marked lost; the repair is slow start from there.
+/// RTO-7: a timeout leaves a window of one segment and half the window as `ssthresh`, and marks everything
+/// older than a round trip lost. The repair is slow start from there.
 #[test]
 fn rto_7_loss_window() {
     let mut script = Script::warm(Algorithm::Reno, 20);
@@ -83,7 +83,7 @@ fn rto_7_loss_window() {
     let base = script.conn.sender.snd_una;
     script.write(20 * MSS);
     assert_eq!(script.data_segments(), 20);
-    // The probe (202 ms) and the timeout 300 ms after it.
+    // The probe leaves at 202 ms and the timeout expires 300 ms after it.
     script.run(start + 502);
     assert_eq!(script.windows(), (1, 10));
     assert_eq!(script.data_segments(), 2);
@@ -99,7 +99,7 @@ fn rto_7_loss_window() {
     assert_eq!(script.windows(), (4, 10));
 }
 
-/// RTO-1, profile rfc: a round trip of 100 ms has a timeout of one second; the probe is not concerned.
+/// RTO-1, profile rfc: an RTT of 100 ms gives a timeout of one second; the probe does not change.
 #[test]
 fn rto_1_a_second_at_least() {
     let mut script = Script::client(Config { tunables: Tunables::RFC, ..config(Algorithm::Reno) });
@@ -109,8 +109,8 @@ fn rto_1_a_second_at_least() {
     script.sent(&["202 ms data 5792..7240", "1202 ms data 0..1448", "3202 ms data 0..1448"]);
 }
 
-/// RTO-3: the timeout doubles to 120 s; after fifteen in vain the connection gives up. TCP-8: 924.6 s
-/// for a timeout of 200 ms; ours began at 300 ms, behind a probe.
+/// RTO-3: the timeout doubles up to 120 s; after fifteen without an answer the connection gives up. TCP-8:
+/// this takes 924.6 s for an initial timeout of 200 ms; here it is 300 ms, after a probe.
 #[test]
 fn rto_3_backs_off_and_gives_up() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -125,7 +125,7 @@ fn rto_3_backs_off_and_gives_up() {
     assert_eq!(script.events(), [Event::Aborted]);
 }
 
-/// RTO-5's counterpart: with timestamps a repaired timeout ends the back-off at once.
+/// Counterpart of RTO-5: with timestamps a repaired timeout ends the back-off at once.
 #[test]
 fn progress_ends_the_back_off() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -136,9 +136,8 @@ fn progress_ends_the_back_off() {
     assert!(script.conn.poll_timeout().is_never(), "nothing is outstanding");
 }
 
-/// RTO-5, Karn: the ACKs were lost for seconds, and one finally acknowledges a retransmission together
-/// with a segment that was sent once, long ago. That is no round trip of seconds; the peer's echo says
-/// how long it took.
+/// RTO-5, Karn's rule: the ACKs were lost for seconds, and one finally acknowledges a retransmission together
+/// with a segment sent once, long ago. That is not an RTT of seconds; the peer's echo gives the real one.
 #[test]
 fn rto_5_an_ambiguous_ack_is_not_a_long_rtt() {
     let mut script = Script::client(config(Algorithm::Reno));
@@ -169,7 +168,7 @@ fn inv_6_total_loss_ends_in_silence() {
     }
 }
 
-/// A script whose peer has closed its window at 100 ms, ten segments being acknowledged.
+/// Creates a script whose peer has closed its window at 100 ms, after acknowledging ten segments.
 fn closed_window() -> Script {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(20 * MSS);
@@ -179,8 +178,8 @@ fn closed_window() -> Script {
     script
 }
 
-/// ZWP-1: the first probe after one timeout, then doubling; no payload, one octet below `una`. Linux:
-/// 309, 949, 2197, 4821, 9941 ms for an RTO of 304 ms.
+/// ZWP-1: the first probe leaves after one timeout, then the interval doubles. It has no payload and lies one
+/// octet below `una`. Linux: 309, 949, 2197, 4821, 9941 ms for an RTO of 304 ms.
 #[test]
 fn zwp_1_probe_times() {
     let mut script = closed_window();
@@ -195,7 +194,8 @@ fn zwp_1_probe_times() {
     assert_eq!(script.conn.stats().timeouts, 0);
 }
 
-/// ZWP-2: for ever while probes are answered, at most 120 s apart; given up after fifteen in vain.
+/// ZWP-2: answered probes continue for ever, at most 120 s apart; after fifteen unanswered ones the
+/// connection gives up.
 #[test]
 fn zwp_2_patience_while_answered() {
     let mut script = closed_window();
@@ -218,7 +218,7 @@ fn zwp_2_patience_while_answered() {
     assert_eq!(script.conn.state(), State::Closed);
 }
 
-/// ZWP-3: the update that reopened the window was lost: the answer to the next probe brings it.
+/// ZWP-3: the answer to the next probe replaces a lost window update.
 #[test]
 fn zwp_3_a_lost_window_update() {
     let mut script = closed_window();
@@ -229,7 +229,7 @@ fn zwp_3_a_lost_window_update() {
     assert_eq!(script.data_segments(), 10);
 }
 
-/// ZWP-3, the other side: a probe is answered at once, whether anything was ever received or not.
+/// ZWP-3, the other side: a probe is answered at once, whether or not data was ever received.
 #[test]
 fn zwp_3_a_window_probe_is_answered() {
     for received in [0, 5] {
@@ -246,7 +246,7 @@ fn zwp_3_a_window_probe_is_answered() {
     }
 }
 
-/// ZWP-4: a window that reopens costs nothing: no slow start, no back-off, nothing lost.
+/// ZWP-4: a reopened window causes no slow start, no back-off and no loss.
 #[test]
 fn zwp_4_reopening_costs_nothing() {
     let mut script = closed_window();
@@ -262,13 +262,14 @@ fn zwp_4_reopening_costs_nothing() {
     assert_eq!((snapshot.lost, snapshot.stats.retransmits), (0, 0));
 }
 
-/// TCP-7: a peer that takes window back gets no new data beyond it, but what it lost once more.
+/// TCP-7: a peer that shrinks its window gets no new data beyond it, but still gets lost data again.
 #[test]
 fn tcp_7_a_shrunk_window() {
     let mut script = Script::client(config(Algorithm::Reno));
     script.write(20 * MSS);
     script.clear();
-    // Two segments taken, and room for two more although eight are under way: three of them arrive.
+    // The peer accepted two segments and has room for two more, although eight are in flight; three of them
+    // arrive.
     script.shift = 0;
     script.window = 3;
     script.ack(100, 2 * MSS, &[(3 * MSS, 6 * MSS)]);
@@ -281,7 +282,7 @@ fn tcp_7_a_shrunk_window() {
     assert!(script.data_segments() > 0 && script.conn.sender.snd_nxt() > 10 * MSS);
 }
 
-/// KA-1: an idle connection is silent; nothing is armed.
+/// KA-1: an idle connection is silent, and no timer runs.
 #[test]
 fn ka_1_silence_when_idle() {
     let mut script = Script::client(config(Algorithm::Reno));

@@ -1,4 +1,4 @@
-//! Recovery where the peer does not report selectively (RFC 6582).
+//! Recovery without SACK (RFC 6582).
 
 use super::pair::{Fate, Pair, Side};
 use super::*;
@@ -8,7 +8,7 @@ fn plain(cc: Algorithm) -> Config {
     Config { sack: false, ..config(cc) }
 }
 
-/// A flight of twenty with a thousand segments behind it.
+/// Creates a flight of twenty segments with a thousand more to send.
 fn flight(cc: Algorithm) -> (Script, u64, u64) {
     let mut script = Script::client(plain(cc));
     script.write(10 * MSS);
@@ -21,8 +21,9 @@ fn flight(cc: Algorithm) -> (Script, u64, u64) {
     (script, RTT, 10 * MSS)
 }
 
-/// FR-1, FR-2: the first of twenty is lost. Two duplicates send new data, the third repairs, and from there the window is PRR's: as
-/// many sends as with SACK, which is what the kernel does. The full ACK leaves the threshold.
+/// FR-1, FR-2: the first of twenty is lost. Two duplicates release new data, the third triggers the
+/// retransmission, and PRR then sizes the window: it sends as much as with SACK, like Linux. The full ACK
+/// leaves the window at `ssthresh`.
 #[test]
 fn fr_2_one_hole() {
     for (cc, ssthresh, expected) in [
@@ -50,32 +51,33 @@ fn fr_2_one_hole() {
     }
 }
 
-/// FR-3, FR-4: two holes in a window of twenty take a round trip each, one cut and no timeout.
+/// FR-3, FR-4: two holes in a window of twenty take one round trip each, with one reduction and no timeout.
 #[test]
 fn fr_3_and_4_two_holes() {
     let (mut script, start, una) = flight(Algorithm::Reno);
     let at = |i: u64| una + i * MSS;
-    // 0 and 10 are lost: eighteen duplicates.
+    // Segments 0 and 10 are lost, which causes eighteen duplicates.
     for i in 0..18 {
         script.ack(start + 100 + i, una, &[]);
     }
     script.clear();
-    // The repair arrives: everything below 10.
+    // The retransmission arrives and everything below 10 is acknowledged.
     script.ack(start + 202, at(10), &[]);
     assert!(script.lines[0].ends_with(&format!("data {}..{}", at(10), at(11))), "{:?}", script.lines);
     assert!(matches!(script.conn.sender.recovery.phase, Phase::Recovery { .. }), "FR-3: it goes on");
-    // All that was out when it began, two segments of limited transmit included.
+    // The ACK covers all data outstanding at the start of recovery, two limited transmits included.
     script.ack(start + 302, at(22), &[]);
     let stats = script.conn.stats();
     assert_eq!((stats.retransmits, stats.recoveries, stats.timeouts), (2, 1, 0));
     assert_eq!((script.conn.sender.recovery.phase, script.windows()), (Phase::Open, (10, 10)));
 }
 
-/// FR-5: what a timeout sends again in vain comes back as duplicates; they begin no recovery until something newer is acknowledged.
+/// FR-5: needless retransmissions after a timeout return as duplicates, which begin no recovery until newer
+/// data is acknowledged.
 #[test]
 fn fr_5_echoes_of_a_timeout() {
     let (mut script, start, una) = flight(Algorithm::Reno);
-    // No probe without SACK: the timeout is first.
+    // Without SACK there is no probe, so the timeout comes first.
     script.run(start + 300);
     assert_eq!((script.conn.stats().probes, script.conn.stats().timeouts), (0, 1));
     script.ack(start + 310, una + MSS, &[]);
@@ -95,8 +97,8 @@ fn fr_5_echoes_of_a_timeout() {
     assert_eq!(script.conn.stats().recoveries, 1);
 }
 
-/// FR-6: neither data, nor another window, nor a FIN, nor an older ACK makes a duplicate; nor does anything with nothing
-/// outstanding.
+/// FR-6: a segment with data, another window, a FIN or an older ACK is not a duplicate ACK, and neither is
+/// any ACK while nothing is outstanding.
 #[test]
 fn fr_6_what_is_no_duplicate() {
     type Change = fn(&mut Segment);
@@ -128,7 +130,8 @@ fn fr_6_what_is_no_duplicate() {
     assert_eq!(script.conn.snapshot().delivered, MSS);
 }
 
-/// DR-10 without SACK: what a duplicate has announced is not delivered again by the ACK that covers it.
+/// DR-10 without SACK: a segment that a duplicate has announced is not counted again by the ACK that covers
+/// it.
 #[test]
 fn what_is_announced_is_counted_once() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -141,8 +144,8 @@ fn what_is_announced_is_counted_once() {
     assert_eq!(script.conn.snapshot().delivered - before, 20 * MSS);
 }
 
-/// F-RTO's basic form (RFC 5682 section 2): the first ACK releases new data instead of repairs, and a second that advances tells
-/// that nothing was lost. A duplicate tells that something was.
+/// The basic form of F-RTO (RFC 5682 section 2): the first ACK releases new data instead of retransmissions.
+/// If the second one advances, nothing was lost; a duplicate shows that something was.
 #[test]
 fn frto_1_without_sack() {
     for late in [true, false] {
@@ -150,7 +153,7 @@ fn frto_1_without_sack() {
         let before = script.windows();
         script.run(start + 300);
         script.clear();
-        // Echoes that do not tell either.
+        // The ACK echoes a timestamp that does not decide either.
         script.ack(start + 400, una + MSS, &[]);
         let new = script.conn.sender.iss.plus(1).plus(una + 20 * MSS);
         assert!(
@@ -173,8 +176,8 @@ fn frto_1_without_sack() {
     }
 }
 
-/// A retransmission that fills the hole lets the peer acknowledge what it held: no sign of a needless timeout (RFC 5682 wants a second
-/// ACK).
+/// A retransmission that fills the hole lets the peer acknowledge the data above it. That does not prove the
+/// timeout spurious (RFC 5682 requires a second ACK).
 #[test]
 fn a_filled_hole_acquits_nobody() {
     let (mut script, start, una) = flight(Algorithm::Reno);
@@ -184,7 +187,8 @@ fn a_filled_hole_acquits_nobody() {
     assert_eq!(script.conn.sender.decision.control.ssthresh, 10 * MSS);
 }
 
-/// One loss in 400, whatever the controller, are repaired without a timeout, and the receiver holds back no duplicate.
+/// With every controller, one loss per 400 segments is repaired without a timeout, and the receiver delays no
+/// duplicate ACK.
 #[test]
 fn single_losses_need_no_timeout() {
     for cc in Algorithm::ALL {
@@ -205,8 +209,9 @@ fn single_losses_need_no_timeout() {
     }
 }
 
-/// One loss in a hundred, at random. What is left to the timeout is what RFC 6582 leaves to it: a repair that is lost, the segment
-/// just behind a recovery, and windows too small for three duplicates: 22 and 24 timeouts for 401 losses.
+/// Random loss of 1 %. Only the losses that RFC 6582 leaves to the timeout cause one: a lost retransmission,
+/// the segment just after a recovery, and a window too small for three duplicates: 22 and 24 timeouts for 401
+/// losses.
 #[test]
 fn one_percent_at_random() {
     for cc in [Algorithm::Reno, Algorithm::Cubic] {
