@@ -1,36 +1,37 @@
-//! Packet building: how the send queue is cut into transmissions.
+//! Packet building: division of the send queue into transmissions.
 
 use fullpipe_units::{Duration, Rate};
 
 use crate::cc::{self, Context, Control, Pacing, SendQuantum};
 
-/// What bounds the next transmission of new data, all in bytes.
+/// Limits of the next transmission of new data, all in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Written by the application and not yet sent.
+    /// Data written by the application and not yet sent.
     pub(crate) unsent: u64,
-    /// What the congestion window leaves.
+    /// Room in the congestion window for this transmission.
     pub(crate) cwnd: u64,
-    /// What the peer's window leaves.
+    /// Room in the peer's window.
     pub(crate) rwnd: u64,
-    /// Most to release at once.
+    /// Largest amount to release at once.
     pub(crate) quantum: u64,
-    /// A short segment is outstanding.
+    /// Whether a short segment is outstanding.
     pub(crate) short_outstanding: bool,
-    /// The application has closed its side: the last segment may be short.
+    /// Whether the application has closed its side, so that the last segment may be short.
     pub(crate) last: bool,
 }
 
-/// Length of the next transmission of new data: whole segments, and a short one if it is all there is, or ends what the
-/// window takes of them, and no other short one is outstanding (Nagle's rule in Minshall's form, NAG-3: at most one
-/// short segment per round trip, whether the application or the window made it short).
+/// Returns the length of the next transmission of new data: whole segments, or one short segment. A short one
+/// is sent if it is all there is, or if the window cuts it off behind whole segments, and only if no other
+/// short one is outstanding. This is Nagle's rule in Minshall's form (NAG-3): at most one short segment per
+/// round trip, whether the application or the window made it short.
 ///
-/// A window that does not take a whole segment takes none of what could fill one (RFC 9293 section 3.8.6.2.1): a sender
-/// that has one segment under way leaves the rest of such a window empty.
+/// A window smaller than a segment takes none of the data that could fill a segment (RFC 9293 section
+/// 3.8.6.2.1): a sender with one segment in flight leaves the rest of such a window empty.
 pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     let len = room.unsent.min(room.cwnd).min(room.rwnd).min(room.quantum.max(mss));
     if len < mss {
-        // The congestion window counts whole segments; it never makes one short.
+        // The congestion window counts whole segments and never makes one short.
         let ends_stream = room.last && len == room.unsent;
         return if len == room.unsent && (ends_stream || !room.short_outstanding) { len } else { 0 };
     }
@@ -38,20 +39,20 @@ pub(crate) fn next_length(room: Room, mss: u64) -> u64 {
     if window_ends_it && !room.short_outstanding {
         return len;
     }
-    // Mostly it is two, and takes no division.
+    // The usual case is two segments, which needs no division.
     if len < 3 * mss && len >= 2 * mss { 2 * mss } else { len / mss * mss }
 }
 
-/// How a decision is carried out: at which rate, and how much at once.
+/// Release parameters of a decision: rate and quantum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Release {
-    /// The pacing rate, whether or not the host enforces it.
+    /// Pacing rate, whether or not the host enforces it.
     pub(crate) rate: Option<Rate>,
-    /// Most bytes to send at once.
+    /// Largest amount to send at once, in bytes.
     pub(crate) quantum: u64,
 }
 
-/// What a [`Release`] follows from beside the decision, as it was when the decision was read.
+/// Inputs of a [`Release`] other than the decision, from the time when the decision was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis {
     srtt: Option<Duration>,
@@ -65,7 +66,7 @@ impl Basis {
         Self { srtt: cx.srtt, min_rtt: cx.min_rtt, flight_size: cx.flight_size, mss: cx.mss }
     }
 
-    /// How `control` is carried out at no more than `max_pacing_rate`.
+    /// Returns the release parameters of `control`, with the rate limited to `max_pacing_rate`.
     pub(crate) fn release(&self, control: &Control, max_pacing_rate: Option<Rate>) -> Release {
         let decided = pacing_rate(control, self);
         let rate = match max_pacing_rate {
@@ -75,8 +76,8 @@ impl Basis {
         Release { rate, quantum: quantum(control, rate, self) }
     }
 
-    /// The quantum, as far as it matters for a transmission of up to `len` bytes: the least that the decision
-    /// allows is mostly enough, and takes no division.
+    /// Returns the quantum, exact as far as it matters for a transmission of up to `len` bytes. The smallest
+    /// quantum that the decision allows is usually enough and needs no division.
     pub(crate) fn quantum_for(&self, len: u64, control: &Control, max_pacing_rate: Option<Rate>) -> u64 {
         let least = match control.send_quantum {
             SendQuantum::Bytes(bytes) => bytes.max(self.mss),
@@ -96,7 +97,7 @@ fn pacing_rate(control: &Control, basis: &Basis) -> Option<Rate> {
             let window = control.cwnd.max(basis.flight_size);
             let scale = percent * 10_000_000 * 8;
             let span = srtt.as_nanos().max(1);
-            // The narrow product holds windows up to a gigabyte.
+            // The 64-bit product holds windows up to 1 GB.
             let bps = window.checked_mul(scale).map(|product| product / span).unwrap_or_else(|| {
                 u64::try_from(u128::from(window) * u128::from(scale) / u128::from(span)).unwrap_or(u64::MAX)
             });
@@ -114,10 +115,11 @@ fn quantum(control: &Control, rate: Option<Rate>, basis: &Basis) -> u64 {
     }
 }
 
-/// A window smaller than two segments is used in halves, so that there is always an ACK under way. A window of 0 binds
-/// nothing: it says that the peer takes no data now, not how much it takes at once (Linux: `tcp_bound_to_half_wnd`).
+/// Limits `mss` to half of the peer's window, so that an ACK is always in flight. A window of 0 sets no
+/// limit: it says that the peer takes no data now, not how much it takes at once (Linux:
+/// `tcp_bound_to_half_wnd`).
 pub(crate) fn bound_to_half_window(mss: u64, window: u64) -> u64 {
-    /// Below the default segment size halving would cost more than it gains (RFC 9293's 536).
+    /// Window up to which halving would cost more than it gains: RFC 9293's default MSS.
     const DEFAULT_MSS: u64 = 536;
     match window {
         0 => mss,
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!(next_length(Room { quantum: 1, ..ROOM }, 1448), 1448);
     }
 
-    /// The quantum that is told for a transmission bounds it as the true one does.
+    /// The approximate quantum limits a transmission exactly as the true one does.
     #[test]
     fn a_short_transmission_needs_no_exact_quantum() {
         for (mbps, cwnd) in [(1, 14_480), (100, 600_000), (10_000, 1 << 30)] {
@@ -165,7 +167,7 @@ mod tests {
         }
     }
 
-    /// NAG-3: only an unacknowledged short segment holds back another one, and never the last.
+    /// NAG-3: only an unacknowledged short segment holds back another one, and never the last segment.
     #[test]
     fn one_short_segment_at_a_time() {
         let rest = Room { unsent: 100, short_outstanding: true, ..ROOM };
@@ -175,8 +177,9 @@ mod tests {
         assert_eq!(next_length(Room { last: true, cwnd: 50, ..rest }, 1448), 0);
     }
 
-    /// Measured on 6.18 with segments of 724 bytes and a window of 1280: with nothing under way 724 and 556 go at once, if the
-    /// congestion window takes two segments; with one of 724 under way nothing does.
+    /// Measured on Linux 6.18 with segments of 724 bytes and a window of 1280: with nothing in flight, 724
+    /// and 556 bytes leave at once if the congestion window takes two segments. With 724 bytes in flight,
+    /// nothing leaves.
     #[test]
     fn a_window_makes_a_segment_short_only_behind_a_whole_one() {
         let window = Room { rwnd: 1_280, ..ROOM };

@@ -1,4 +1,4 @@
-//! New-data sending: which new range is sent next, within windows and send buffer, and how it is sent.
+//! Sending of new data: the next range within the windows and the send buffer, and its transmission.
 //!
 //! ```text
 //!   0 ........ snd_una ........ snd_nxt ........ written
@@ -15,7 +15,7 @@ use crate::estimate::{DeliveryRate, RateSnapshot};
 use crate::recovery::scoreboard::Scoreboard;
 use crate::wire::Flags;
 
-/// How far new data has been sent.
+/// Progress of sending new data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewData {
     /// Offset of the next octet to be sent for the first time.
@@ -25,64 +25,64 @@ pub(crate) struct NewData {
     fin_sent: bool,
 }
 
-/// What new data may take, in bytes.
+/// Limits of new data, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
-    /// What the congestion window leaves.
+    /// Room in the congestion window.
     pub(crate) cwnd: u64,
-    /// Of that, what one transmission may take.
+    /// Part of the congestion window that one transmission may use.
     pub(crate) at_once: u64,
-    /// What the peer's window leaves.
+    /// Room in the peer's window.
     pub(crate) rwnd: u64,
-    /// Most to release at once.
+    /// Largest amount to release at once.
     pub(crate) quantum: u64,
-    /// First octet that is not acknowledged.
+    /// Offset of the first unacknowledged octet.
     pub(crate) snd_una: u64,
-    /// Payload bytes of a full segment.
+    /// Payload of a full segment.
     pub(crate) mss: u64,
 }
 
-/// Why no new data is sent.
+/// Reason why no new data can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// By the congestion window.
+    /// The congestion window is full.
     Cwnd,
-    /// By something that does not depend on congestion.
+    /// A limit other than congestion control applies.
     Limit(SendLimit),
 }
 
 impl NewData {
-    /// Offset of the next octet to be sent for the first time.
+    /// Returns the offset of the next octet to be sent for the first time (SND.NXT).
     #[inline(always)]
     pub(crate) fn snd_nxt(&self) -> u64 {
         self.snd_nxt
     }
 
-    /// The FIN has been sent.
+    /// Returns true if the FIN has been sent.
     #[inline(always)]
     pub(crate) fn fin_sent(&self) -> bool {
         self.fin_sent
     }
 
-    /// A short segment is outstanding.
+    /// Returns true if a short segment is outstanding.
     #[inline(always)]
     pub(crate) fn short_outstanding(&self, snd_una: u64) -> bool {
         self.short_until > snd_una
     }
 
-    /// Bytes that were written and have not been sent.
+    /// Returns the number of bytes written and not yet sent.
     #[inline(always)]
     pub(crate) fn unsent(&self, queue: &SendQueue) -> u64 {
         queue.written().saturating_sub(self.snd_nxt)
     }
 
-    /// The FIN is next.
+    /// Returns true if the FIN is next.
     #[inline(always)]
     pub(crate) fn fin_pending(&self, queue: &SendQueue) -> bool {
         queue.is_closed() && !self.fin_sent && self.unsent(queue) == 0
     }
 
-    /// Length of the next new range, or what holds it back.
+    /// Returns the length of the next new range, or the reason why there is none.
     #[inline(always)]
     pub(crate) fn next(&self, queue: &SendQueue, allowance: Allowance) -> Result<u64, StopReason> {
         let Allowance { cwnd, at_once, rwnd, quantum, snd_una, mss } = allowance;
@@ -93,14 +93,15 @@ impl NewData {
         match build::next_length(room, mss) {
             0 if rwnd < mss.min(unsent) => Err(StopReason::Limit(SendLimit::Rwnd)),
             0 if cwnd < mss.min(unsent) => Err(StopReason::Cwnd),
-            // A short rest that waits for more: the writer is the limit, or the buffer it waits for.
+            // A short remainder waits for more data: the limit is the writer, or the buffer for which the
+            // writer waits.
             0 if queue.is_blocked() => Err(StopReason::Limit(SendLimit::Sndbuf)),
             0 => Err(StopReason::Limit(SendLimit::App)),
             len => Ok(len),
         }
     }
 
-    /// Sends the next `len` bytes. Returns the transmission, and how many segments it is.
+    /// Sends the next `len` bytes. Returns the transmission and its number of segments.
     #[inline(always)]
     pub(crate) fn send(
         &mut self,
@@ -116,11 +117,11 @@ impl NewData {
         let offset = self.snd_nxt;
         let (mut at, end, mut segments) = (offset, offset + len, 0);
         while at < end {
-            // At most one MSS, which fits.
+            // A piece is at most one MSS, which fits in 32 bits.
             let piece = departure.mss.min(end - at) as u32;
             at += u64::from(piece);
             segments += 1;
-            // Within a transmission each segment adds to what is in flight.
+            // Each segment of a transmission adds to the data in flight.
             let snapshot = RateSnapshot { tx_in_flight: inflight + (at - offset), ..snapshot };
             board.push_new(at - u64::from(piece), piece, false, departure.at, snapshot);
         }
@@ -132,7 +133,7 @@ impl NewData {
         (Transmit::of_data(departure, header, len), segments)
     }
 
-    /// Sends the FIN, which takes an octet of sequence space and has no payload.
+    /// Sends the FIN, which occupies one octet of sequence space and has no payload.
     pub(crate) fn send_fin(
         &mut self,
         departure: Departure,

@@ -1,14 +1,14 @@
-//! Gentle sending: releases at the rate it is given; decides nothing.
+//! Pacer: releases transmissions at a given rate.
 //!
-//! Each transmission moves the earliest departure of the next one by `length / rate`. A connection that
-//! was held up may catch up by half an interval and no more, so that idle time never turns into a burst.
+//! Each transmission postpones the next one by `length / rate`. A connection that was delayed may catch up by
+//! at most half an interval, so that idle time does not become a burst.
 
 use fullpipe_units::{Bytes, Instant, Rate};
 
-/// Segments at the start of a connection that are not paced: the initial window leaves at once.
+/// Number of segments at the start of a connection that are not paced: the initial window leaves at once.
 const UNPACED_SEGMENTS: u64 = 10;
 
-/// The earliest departure of the next transmission.
+/// Earliest departure of the next transmission.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pacer {
     next_departure: Instant,
@@ -16,12 +16,13 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// When the next transmission may leave.
+    /// Returns when the next transmission may leave.
     pub(crate) fn next_departure(&self) -> Instant {
         self.next_departure
     }
 
-    /// `len` payload bytes in `segments` segments leave at `now`, paced at `rate` if there is one.
+    /// Records that `len` payload bytes in `segments` segments leave at `now`, paced at `rate` if there is
+    /// one.
     pub(crate) fn on_send(&mut self, now: Instant, len: u64, segments: u64, rate: Option<Rate>) {
         let paced = self.segments >= UNPACED_SEGMENTS;
         self.segments += segments;
@@ -37,7 +38,7 @@ impl Pacer {
         }
     }
 
-    /// The longest that a wake-up may be put off without being late: how long the present wait is.
+    /// Returns the time until the next transmission may leave.
     #[cfg(test)]
     fn wait(&self, now: Instant) -> fullpipe_units::Duration {
         self.next_departure.saturating_since(now)
@@ -55,7 +56,7 @@ mod tests {
         Pacer { next_departure: Instant::ZERO, segments: UNPACED_SEGMENTS }
     }
 
-    /// PC-1: 1500 bytes at 12 Mbit/s leave every millisecond, with no error in the long run.
+    /// PC-1: at 12 Mbit/s, 1500 bytes leave every millisecond, without cumulative error.
     #[test]
     fn spacing_is_exact() {
         let mut pacer = warm();
@@ -65,7 +66,8 @@ mod tests {
         }
     }
 
-    /// PC-2: what is sent at a new rate counts at it; the wait that an earlier rate has set is not changed.
+    /// PC-2: a new rate applies to the packets sent from then on; a wait that an earlier rate has set does
+    /// not change.
     #[test]
     fn a_new_rate_counts_from_the_next_packet() {
         let mut pacer = warm();
@@ -77,7 +79,7 @@ mod tests {
         assert_eq!(pacer.wait(Instant::ZERO), Duration::from_millis(6));
     }
 
-    /// PC-3: after ten idle seconds there is no credit beyond half an interval.
+    /// PC-3: after ten idle seconds the credit is at most half an interval.
     #[test]
     fn idle_time_is_not_saved_up() {
         let mut pacer = warm();

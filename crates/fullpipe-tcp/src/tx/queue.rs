@@ -1,21 +1,22 @@
-//! The send queue: what the application has written and the peer has not acknowledged.
+//! The send queue: data written by the application and not yet acknowledged.
 //!
-//! Unacknowledged data stays in the buffer, so a buffer of B bytes allows about B bytes per round trip whatever
-//! the windows say. It is less or more, for the kernel looks at the buffer at two moments only:
+//! Unacknowledged data stays in the buffer, so a buffer of B bytes allows about B bytes per round trip,
+//! whatever the windows allow. The real amount may be smaller or larger, because Linux checks the buffer on
+//! two occasions only:
 //!
 //! ```text
-//!   wake a writer    when what is queued takes no more than two thirds of the buffer
-//!   begin a packet   when what is queued takes less than the buffer; adding to one is always free
+//!   wake a writer    when the queued data takes at most two thirds of the buffer
+//!   begin an skb     when the queued data takes less than the buffer; adding to an skb is always allowed
 //! ```
 //!
-//! An skb takes up to 64 KiB. A full one at the front is sent while the application goes on writing, a
-//! transmission at a time, and what is left of it can be added to: one write puts in whatever the windows let out,
-//! and 64 KiB more. A rest shorter than a segment that waits for an ACK (Minshall) lets the next write begin
-//! in the same way. So a buffer of a few packets holds back much less than its size says, unless
-//! whole skbs leave at once (fast paths) or the pacer keeps them (`docs/decisions/0011`).
+//! An skb takes up to 64 KiB. A full one at the front is sent while the application keeps writing, one
+//! transmission at a time, and its remainder accepts more data: a single write queues all that the windows
+//! release, and 64 KiB more. A remainder shorter than a segment that waits for an ACK (Minshall) lets the
+//! next write begin in the same way. A buffer of a few skbs therefore limits much less than its size
+//! suggests, unless whole skbs leave at once (fast paths) or the pacer holds them (`docs/decisions/0011`).
 //!
-//! `TCP_NOTSENT_LOWAT` bounds what is queued and not sent in the same two places: less than it to begin a packet, less
-//! than half of it to wake a writer (`tcp_stream_memory_free`).
+//! `TCP_NOTSENT_LOWAT` limits the unsent data on the same two occasions: an skb is begun below the limit, and
+//! a writer is woken below half of it (`tcp_stream_memory_free`).
 
 use fullpipe_units::Bytes;
 
@@ -25,52 +26,52 @@ use crate::buffers::{self, Buffer, PACKET_BUFFER_MEMORY};
 #[derive(Clone, Debug)]
 pub(crate) struct SendQueue {
     buffer: Buffer,
-    /// Memory the queue may take now.
+    /// Memory limit of the queue, in bytes.
     sndbuf: u64,
-    /// Unsent data from which on no packet is begun; `u64::MAX` for no limit.
+    /// Amount of unsent data from which on no skb is begun; `u64::MAX` for no limit.
     lowat: u64,
-    /// Offset behind the last byte written.
+    /// Offset after the last byte written.
     written: u64,
-    /// Offset of the first byte not acknowledged.
+    /// Offset of the first unacknowledged byte.
     una: u64,
-    /// Offset at which the skb at the back begins.
+    /// Offset at which the last skb begins.
     back: u64,
-    /// Payload of an skb before it is sent, and of one that has been: a transmission.
+    /// Payload of an skb before it is sent, and payload of a sent one: a transmission.
     packet: [u64; 2],
-    /// The application closed its side: nothing is written any more.
+    /// Whether the application has closed its side.
     closed: bool,
-    /// A write found no room; cleared when the writer is woken.
+    /// Whether a write found no room; cleared when the writer is woken.
     blocked: bool,
 }
 
-/// What the sender lets out while the application writes, all in bytes.
+/// Data that the sender may release while the application writes, all in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outlet {
     /// Offset of the next new byte to send.
     pub(crate) nxt: u64,
-    /// What windows and pacer leave now.
+    /// Room that the windows and the pacer leave now.
     pub(crate) room: u64,
-    /// A transmission.
+    /// Size of one transmission.
     pub(crate) quantum: u64,
-    /// What an skb is filled with: up to 64 KiB of whole segments.
+    /// Payload of a full skb: up to 64 KiB of whole segments.
     pub(crate) goal: u64,
-    /// After so much in one write, everything that may leave is sent: half of the peer's window.
+    /// Amount of one write after which all releasable data is sent: half of the peer's window.
     pub(crate) push_after: u64,
     /// Payload of a full segment.
     pub(crate) mss: u64,
-    /// A rest shorter than a segment waits for more.
+    /// Whether a remainder shorter than a segment waits for more data.
     pub(crate) short_waits: bool,
 }
 
 impl Outlet {
-    /// The next byte to send once everything between `sent` and `written` that may leave has left.
+    /// Returns the next byte to send after everything releasable between `sent` and `written` has left.
     fn push(&self, sent: u64, written: u64) -> u64 {
         let left = self.room.saturating_sub(sent - self.nxt);
         let unsent = written - sent;
         if unsent <= left && !self.short_waits { written } else { sent + self.whole(unsent.min(left)) }
     }
 
-    /// The next byte to send once one transmission has left as well.
+    /// Returns the next byte to send after one more transmission has left.
     fn push_one(&self, sent: u64, written: u64) -> u64 {
         let left = self.room.saturating_sub(sent - self.nxt);
         sent + self.whole(self.quantum.min(left).min(written - sent))
@@ -92,13 +93,13 @@ impl SendQueue {
         Self { buffer, sndbuf, lowat, written: 0, una: 0, back: 0, packet, closed: false, blocked: false }
     }
 
-    /// Takes up to `len` bytes from the application in one write; returns how many.
+    /// Accepts up to `len` bytes from the application in one write and returns the number.
     pub(crate) fn write(&mut self, len: u64, outlet: Outlet) -> u64 {
         if self.closed {
             return 0;
         }
         self.packet = [outlet.goal, outlet.quantum.min(outlet.goal)];
-        // Each write ends with sending all that may leave, and so does each ACK.
+        // Each write and each ACK ends by sending all releasable data.
         let mut sent = outlet.push(outlet.nxt, self.written);
         let (mut accepted, mut pushed) = (0, 0);
         while accepted < len {
@@ -126,7 +127,8 @@ impl SendQueue {
         accepted
     }
 
-    /// Everything below `una` was acknowledged, everything below `nxt` sent. True when a blocked writer can go on.
+    /// Records that everything below `una` was acknowledged and everything below `nxt` sent. Returns true if
+    /// a blocked writer can continue.
     #[inline]
     pub(crate) fn on_acked(&mut self, una: u64, nxt: u64) -> bool {
         self.una = self.una.max(una.min(self.written));
@@ -137,30 +139,31 @@ impl SendQueue {
         !self.blocked
     }
 
-    /// Whether the writer can go on; if not, it waits to be woken.
+    /// Returns true if the writer can continue; if not, it waits to be woken.
     pub(crate) fn wait_for_room(&mut self, nxt: u64) -> bool {
         self.blocked = !self.closed && !self.has_room(nxt);
         !self.closed && !self.blocked
     }
 
-    /// Free space is at least half of what is queued, i.e. a third of the whole, and little enough is unsent.
+    /// Returns true if the free space is at least half of the queued data, i.e. a third of the buffer, and
+    /// little enough is unsent.
     fn has_room(&self, nxt: u64) -> bool {
         let fits = |memory: u64| memory + memory / 2 <= self.sndbuf;
-        // Asked with every ACK, and mostly answered by the payload alone.
+        // Evaluated for every ACK; the payload alone usually decides.
         fits(self.written - self.una) && fits(self.memory(nxt)) && self.unsent(nxt) < self.lowat.div_ceil(2)
     }
 
-    /// Queued, and not among what is below `nxt`.
+    /// Returns the queued bytes at or above `nxt`.
     fn unsent(&self, nxt: u64) -> u64 {
         self.written.saturating_sub(nxt)
     }
 
-    /// No skb can be begun: what is written now goes into one that has been begun, if at all.
+    /// Returns true if no skb can be begun, so that data can only be added to one already begun.
     pub(crate) fn is_full(&self, nxt: u64) -> bool {
         self.memory(nxt) >= self.sndbuf || self.unsent(nxt) >= self.lowat
     }
 
-    /// Memory that the queue takes when everything below `nxt` has been sent.
+    /// Returns the memory that the queue takes when everything below `nxt` has been sent.
     pub(crate) fn memory(&self, nxt: u64) -> u64 {
         let (queued, unsent) = (self.written - self.una, self.written - nxt.min(self.written));
         let packets =
@@ -168,7 +171,7 @@ impl SendQueue {
         queued + packets * PACKET_BUFFER_MEMORY
     }
 
-    /// Lets an autotuned buffer follow the congestion window: `factor` windows' worth of memory.
+    /// Grows an autotuned buffer with the congestion window, to the memory of `factor` windows.
     pub(crate) fn autotune(&mut self, cwnd: u64, mss: u64, factor: u64) {
         if let Buffer::Auto { max } = self.buffer {
             let wanted = buffers::autotuned_sndbuf(cwnd, mss, factor).get().min(max.get());
@@ -176,27 +179,27 @@ impl SendQueue {
         }
     }
 
-    /// No more will be written.
+    /// Ends writing.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// No more will be written.
+    /// Returns true if writing has ended.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Offset behind the last byte written.
+    /// Returns the offset after the last byte written.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Memory the queue may take now.
+    /// Returns the memory limit of the queue, in bytes.
     pub(crate) fn sndbuf(&self) -> u64 {
         self.sndbuf
     }
 
-    /// A write found no room and waits.
+    /// Returns true if a write found no room and waits.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked
     }
@@ -207,36 +210,36 @@ mod tests {
     use super::*;
 
     const MSS: u64 = 1_448;
-    /// An skb of whole segments.
+    /// Payload of an skb of whole segments.
     const GOAL: u64 = 45 * MSS;
-    /// More than there is room for.
+    /// A length larger than any room.
     const PLENTY: u64 = 1 << 30;
-    /// What one write of iperf3 hands over.
+    /// Length of one write of iperf3.
     const BLOCK: u64 = 128 << 10;
 
     fn queue(sndbuf: u64) -> SendQueue {
         SendQueue::new(Buffer::Fixed(Bytes::new(sndbuf)), None, 10 * MSS, MSS)
     }
 
-    /// A sender whose windows leave `room`, and which sends `quantum` at a time.
+    /// Returns the outlet of a sender whose windows leave `room` and which sends `quantum` at a time.
     fn outlet(nxt: u64, room: u64, quantum: u64) -> Outlet {
         Outlet { nxt, room, quantum, goal: GOAL, push_after: PLENTY, mss: MSS, short_waits: false }
     }
 
-    /// A full buffer wakes its writer at two thirds, not at the first free byte.
+    /// A full buffer wakes its writer when two thirds are used, not at the first free byte.
     #[test]
     fn a_blocked_writer_is_woken_at_two_thirds() {
         let mut queue = queue(600_000);
         let written = queue.write(PLENTY, outlet(0, 0, GOAL));
         assert_eq!(written, 10 * GOAL, "nine leave room for one more to begin");
         assert!(queue.is_blocked() && queue.is_full(0));
-        // Six skbs and a part of a seventh: 394 176 bytes take 400 000.
+        // Six skbs and part of a seventh: 394 176 bytes take 400 000.
         assert!(!queue.on_acked(written - 394_177, written));
         assert!(queue.on_acked(written - 394_176, written));
         assert!(!queue.is_blocked());
     }
 
-    /// The limit is overshot by at most one skb while nothing leaves, or while whole ones do.
+    /// The limit is exceeded by at most one skb, whether nothing leaves or whole skbs do.
     #[test]
     fn the_smallest_buffer_sends_a_packet_buffer_at_a_time() {
         for room in [0, PLENTY] {
@@ -246,20 +249,21 @@ mod tests {
         }
     }
 
-    /// What is left of an skb that is sent piece by piece takes on what leaves, whatever the buffer
-    /// allows: all that the window lets out, and one skb.
+    /// An skb that is sent piece by piece accepts new data as it leaves, whatever the buffer allows: all that
+    /// the window releases, and one more skb.
     #[test]
     fn a_packet_that_is_being_sent_goes_on_taking_data() {
         let taken = queue(16_384).write(PLENTY, outlet(0, 100 * MSS, 2 * MSS));
         assert_eq!(taken, 100 * MSS + GOAL);
-        // Where the pacer lets one piece go, that is all: so many bytes iperf3 writes into a paced socket.
+        // If the pacer releases one piece, that is all: iperf3 writes this many bytes into a paced socket.
         assert_eq!(queue(16_384).write(PLENTY, outlet(0, 2 * MSS, 2 * MSS)), 68_056);
-        // After half of the peer's window everything goes, and with it the packet that could be added to.
+        // After half of the peer's window everything is sent, including the skb that could have taken more.
         let small_window = Outlet { push_after: 65_535, ..outlet(0, 100 * MSS, 2 * MSS) };
         assert_eq!(queue(16_384).write(PLENTY, small_window), 68_056);
     }
 
-    /// A rest that waits for more is a packet that has been begun: the next write goes into it unasked.
+    /// A remainder that waits for more data is an skb already begun: the next write fills it without a check
+    /// of the buffer.
     #[test]
     fn a_short_rest_opens_a_full_buffer() {
         let sent = BLOCK / MSS * MSS;
@@ -272,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Who wrote less than fits is not blocked, and yet not writable again before a third is free.
+    /// A writer that wrote less than fits is not blocked, and yet not writable again before a third is free.
     #[test]
     fn room_means_a_third_of_the_buffer() {
         let mut queue = queue(600_000);
@@ -283,7 +287,7 @@ mod tests {
         assert!(queue.wait_for_room(394_177));
     }
 
-    /// `TCP_NOTSENT_LOWAT` counts what is unsent alone: packets are begun below it, and half of it wakes a writer.
+    /// `TCP_NOTSENT_LOWAT` counts only unsent data: skbs are begun below it, and half of it wakes a writer.
     #[test]
     fn little_waits_unsent_where_that_is_asked_for() {
         let buffer = Buffer::Fixed(Bytes::from_mib(64));

@@ -1,4 +1,4 @@
-//! Retransmission: which lost range is sent next, and how it is sent. Nothing here marks data lost (`recovery/`).
+//! Retransmission: which lost range is sent next, and its transmission. Only `recovery/` marks data lost.
 
 use fullpipe_units::Ecn;
 
@@ -9,40 +9,41 @@ use crate::recovery::LossRecovery;
 use crate::recovery::scoreboard::{RecordNo, RecordState, Scoreboard};
 use crate::wire::Flags;
 
-/// What the sender is to retransmit beside what is marked lost.
+/// A retransmission due besides the records marked lost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Retransmission {
-    /// A timeout expired: the next retransmission leaves whatever the windows say.
+    /// Whether a timeout expired, so that the next retransmission ignores the windows.
     forced: bool,
 }
 
 /// A retransmission that leaves.
 pub(crate) struct Retransmitted {
     pub(crate) transmit: Transmit,
-    /// Offset of its first octet.
+    /// Offset of the first octet.
     pub(crate) offset: u64,
-    /// Its octets of sequence space.
+    /// Length in octets of sequence space.
     pub(crate) len: u64,
 }
 
 impl Retransmission {
-    /// The next retransmission leaves whatever the windows say.
+    /// Makes the next retransmission ignore the windows.
     pub(crate) fn force(&mut self) {
         self.forced = true;
     }
 
-    /// The timeout was spurious: its retransmission waits like any other.
+    /// Undoes [`Self::force`] after a spurious timeout.
     pub(crate) fn unforce(&mut self) {
         self.forced = false;
     }
 
-    /// The next lost record, and whether it leaves whatever the windows say. That is said once.
+    /// Returns the next lost record, and whether it ignores the windows. That permission is used up by the
+    /// call.
     #[inline]
     pub(crate) fn next(&mut self, board: &mut Scoreboard) -> (Option<RecordNo>, bool) {
         (board.next_lost(), std::mem::take(&mut self.forced))
     }
 
-    /// The newest record, if it is in the network: what a tail loss probe repeats.
+    /// Returns the newest record if it is in the network; a tail loss probe repeats it.
     pub(crate) fn newest_in_network(board: &Scoreboard) -> Option<RecordNo> {
         let number = board.end().checked_sub(1)?;
         let record = board.get(number)?;
@@ -50,7 +51,7 @@ impl Retransmission {
     }
 }
 
-/// Sends record `number` again; `None` if it is acknowledged.
+/// Retransmits record `number`; returns `None` if it is already acknowledged.
 pub(crate) fn retransmit(
     departure: Departure,
     recovery: &mut LossRecovery,
@@ -63,7 +64,8 @@ pub(crate) fn retransmit(
     let (offset, len, fin) = (record.offset, u64::from(record.len), record.fin);
     let snapshot = rate.on_send(departure.at, board.inflight(), len, board.lost_total());
     recovery.on_retransmission(departure.at, number, snapshot, kind);
-    // A retransmission is not ECN-capable (RFC 3168 section 6.1.5). A FIN takes an octet of sequence space and has no payload.
+    // A retransmission is not ECN-capable (RFC 3168 section 6.1.5). A FIN occupies one octet of sequence
+    // space and has no payload.
     let (flags, payload) = if fin { (Flags::ACK.with(Flags::FIN), 0) } else { (Flags::ACK, len) };
     let transmit = Transmit::of_data(departure, departure.header(offset, flags, Ecn::NotEct), payload);
     Some(Retransmitted { transmit, offset, len })

@@ -1,17 +1,17 @@
-//! A transmission: what the connection hands over at once, and how it is cut into packets.
+//! A transmission: the data that the connection hands over at once, and its division into packets.
 //!
 //! ```text
 //!   Transmit   one header, up to 64 KiB of payload in segments of `gso_size`
 //!      │ segments(limit): pieces of whole segments, each of at most `limit` bytes
 //!      ▼
-//!   Piece, Piece, …     what is not asked for stays in the transmission for the next call
+//!   Piece, Piece, …     pieces not taken stay in the transmission for the next call
 //! ```
 
 use fullpipe_units::{Ecn, Instant};
 
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
-/// When a transmission leaves, and what its numbers and segments are made of.
+/// Departure time of a transmission, and the values from which its headers are built.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Departure {
     pub(crate) at: Instant,
@@ -22,7 +22,7 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    /// The sending half's part of a header at `offset`.
+    /// Builds the sending half's part of a header at `offset`.
     #[inline(always)]
     pub(crate) fn header(&self, offset: u64, flags: Flags, ecn: Ecn) -> Segment {
         Segment {
@@ -41,7 +41,7 @@ impl Departure {
 
 /// A transmission: one segment, or several of [`gso_size`](Self::gso_size) bytes that leave together.
 ///
-/// Data can be put into one in `tx/` only, where new data and retransmissions are chosen:
+/// Only `tx/`, which chooses new data and retransmissions, can put data into one:
 ///
 /// ```compile_fail,E0451
 /// # fn forge(segment: fullpipe_tcp::wire::Segment, depart_at: fullpipe_units::Instant) {
@@ -53,26 +53,27 @@ pub struct Transmit {
     segment: Segment,
     gso_size: u32,
     depart_at: Instant,
-    /// Payload bytes that have been cut off; `None` once all pieces have been.
+    /// Payload bytes already cut off; `None` after the last piece.
     cut: Option<u32>,
 }
 
 impl Transmit {
-    /// `len` bytes of payload behind `header`.
+    /// Creates a transmission of `len` payload bytes with `header`.
     #[inline(always)]
     pub(in crate::tx) fn of_data(departure: Departure, header: Segment, len: u64) -> Self {
-        // At most 64 KiB of segments of at most 64 KiB.
+        // A transmission holds at most 64 KiB, and so does a segment.
         let (len, gso_size) = (len as u32, departure.mss as u32);
         Self { segment: Segment { len, ..header }, gso_size, depart_at: departure.at, cut: Some(0) }
     }
 
-    /// `segment` without payload: an ACK, a SYN, a reset, or a probe that repeats an octet already acknowledged.
+    /// Creates a transmission without payload: an ACK, a SYN, a reset, or a probe at an octet already
+    /// acknowledged.
     #[inline(always)]
     pub(crate) fn without_data(segment: Segment, depart_at: Instant) -> Self {
         Self { segment: Segment { len: 0, ..segment }, gso_size: 0, depart_at, cut: Some(0) }
     }
 
-    /// Adds the receiving half's part of the header.
+    /// Adds the receiving half's fields of the header.
     #[inline(always)]
     pub(crate) fn acknowledge(
         &mut self,
@@ -87,39 +88,39 @@ impl Transmit {
         self.segment.timestamps = timestamps;
     }
 
-    /// Adds the ranges received above a hole, and a duplicate.
+    /// Adds the SACK blocks: ranges received above a hole, and a duplicate.
     #[inline(always)]
     pub(crate) fn report(&mut self, sack: SackBlocks) {
         self.segment.sack = sack;
     }
 
-    /// Header of the first segment; `len` is the payload of all.
+    /// Returns the header of the first segment; its `len` is the payload of the whole transmission.
     #[inline]
     pub fn segment(&self) -> &Segment {
         &self.segment
     }
 
-    /// Payload bytes of each segment on the wire but the last; 0 without payload.
+    /// Returns the payload of every segment but the last, in bytes; 0 without payload.
     #[inline]
     pub fn gso_size(&self) -> u32 {
         self.gso_size
     }
 
-    /// Scheduled departure.
+    /// Returns the scheduled departure.
     #[inline]
     pub fn depart_at(&self) -> Instant {
         self.depart_at
     }
 
-    /// All pieces have been cut off.
+    /// Returns true if all pieces have been cut off.
     #[inline]
     pub fn is_cut_up(&self) -> bool {
         self.cut.is_none()
     }
 
-    /// Cuts pieces of whole segments off the front, each of at most `limit` bytes of payload, but of one segment at
-    /// least: with a `limit` of 0 each piece is one segment. The iterator may be dropped at any time; the next one goes
-    /// on where it ended. A transmission without payload is one piece.
+    /// Cuts pieces of whole segments off the front. A piece has at most `limit` bytes of payload, but at
+    /// least one segment: with a `limit` of 0 each piece is one segment. The iterator may be dropped at any
+    /// time; the next call continues where it stopped. A transmission without payload is one piece.
     #[inline]
     pub fn segments(&mut self, limit: u64) -> Segments<'_> {
         let size = u64::from(self.gso_size.max(1));
@@ -128,7 +129,7 @@ impl Transmit {
     }
 }
 
-/// The pieces of a transmission ([`Transmit::segments`]).
+/// Iterator over the pieces of a transmission ([`Transmit::segments`]).
 #[derive(Debug)]
 pub struct Segments<'a> {
     whole: &'a Segment,
@@ -149,7 +150,7 @@ impl<'a> Iterator for Segments<'a> {
     }
 }
 
-/// One packet of a transmission: a segment, or several that a device cuts.
+/// One packet of a transmission: one segment, or several that a device segments.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
     whole: &'a Segment,
@@ -158,19 +159,20 @@ pub struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Payload bytes in front of it in the same transmission.
+    /// Returns the number of payload bytes before this piece in the transmission.
     #[inline]
     pub fn start(&self) -> u32 {
         self.start
     }
 
-    /// Its payload bytes.
+    /// Returns the payload length, in bytes.
     #[inline]
     pub fn payload(&self) -> u32 {
         self.len
     }
 
-    /// Its header. As in a kernel's own segmentation CWR goes with the first piece, FIN and PSH with the last.
+    /// Returns the header. As in Linux's GSO, CWR is set only in the first piece, and FIN and PSH only in the
+    /// last.
     #[inline(always)]
     pub fn segment(&self) -> Segment {
         let Self { whole, start, len } = *self;
@@ -190,7 +192,7 @@ mod tests {
         Transmit::of_data(departure, departure.header(0, flags, Ecn::NotEct), len.into())
     }
 
-    /// Sequence number, length and flags of each piece.
+    /// Returns the sequence number, length and flags of each piece.
     fn pieces(transmit: &mut Transmit, limit: u64, most: usize) -> Vec<(u32, u32, Flags)> {
         let told = |piece: Piece<'_>| {
             let segment = piece.segment();
@@ -200,7 +202,7 @@ mod tests {
         transmit.segments(limit).take(most).map(told).collect()
     }
 
-    /// Pieces are whole segments up to the limit, the last one is what is left, and sequence numbers wrap.
+    /// Pieces are whole segments up to the limit, the last one is the remainder, and sequence numbers wrap.
     #[test]
     fn pieces_are_of_whole_segments() {
         let ack = Flags::ACK;
@@ -211,7 +213,7 @@ mod tests {
         assert_eq!(pieces(&mut transmit(0, ack), 0, 9), [(first, 0, ack)], "without payload one");
     }
 
-    /// CWR goes with the first piece, FIN and PSH with the last.
+    /// CWR is set in the first piece, FIN and PSH in the last.
     #[test]
     fn flags_go_with_the_piece_they_belong_to() {
         let all = Flags::ACK.with(Flags::CWR).with(Flags::PSH).with(Flags::FIN);
@@ -222,7 +224,7 @@ mod tests {
         );
     }
 
-    /// What was not asked for is there the next time, whatever the limit is then.
+    /// Pieces not taken are returned by the next call, with whatever limit it has.
     #[test]
     fn cutting_can_be_resumed() {
         let (mut transmit, ack, first) = (transmit(450, Flags::ACK), Flags::ACK, u32::MAX - 99);
