@@ -1,32 +1,33 @@
-//! When to acknowledge (RFC 5681 section 4.2, in the kernel's form).
+//! ACK policy of the receiver (RFC 5681 section 4.2, as implemented in Linux).
 //!
-//! At least every second full segment, at once if somebody reads or the window can move, at once for anything out of order; otherwise after a delay that
-//! follows the spacing of arrivals. A new connection acknowledges everything at first ("quick ACKs"),
-//! because the sender's slow start lives on ACKs. Above a hole, after three duplicate ACKs, further
-//! ones are held for up to a millisecond: the sender needs the news, not every repetition of it.
+//! An ACK is sent at least for every second full segment. It is sent at once if the application reads or the
+//! window can move, and for anything out of order; otherwise it is delayed in proportion to the spacing of
+//! arrivals. A new connection first acknowledges every segment ("quick ACKs"), because the sender's slow
+//! start depends on ACKs. Above a hole, ACKs after the third duplicate are delayed by up to a millisecond:
+//! the sender needs the news, not every repetition.
 
 use fullpipe_units::{Duration, Instant};
 
-/// Smallest delay, and the first.
+/// Smallest ACK delay, and the initial one.
 const ATO_MIN: Duration = Duration::from_millis(40);
-/// Largest delay.
+/// Largest ACK delay.
 const DELACK_MAX: Duration = Duration::from_millis(200);
-/// Most ACKs sent without delay after the start or an interruption.
+/// Limit on ACKs sent without delay after the start or after a pause.
 const MAX_QUICK_ACKS: u64 = 16;
-/// Duplicate ACKs before compression begins (the sender's threshold).
+/// Duplicate ACKs sent before compression begins (the sender's threshold).
 const UNCOMPRESSED_DUP_ACKS: u32 = 3;
-/// Duplicate ACKs that one compressed ACK may stand for.
+/// Number of duplicate ACKs that one compressed ACK may replace.
 const MAX_COMPRESSED: u32 = 44;
-/// Longest wait of a compressed ACK, and its bound as a fraction of the RTT.
+/// Longest delay of a compressed ACK, and its limit as a fraction of the RTT.
 const COMPRESSION_DELAY: Duration = Duration::from_millis(1);
 const COMPRESSION_RTT_FRACTION: u64 = 20;
 
-/// The receiver's ACK state.
+/// ACK state of the receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct AckPolicy {
-    /// An ACK is owed at once.
+    /// Whether an ACK is due now.
     now: bool,
-    /// An ACK is owed by then; [`Instant::FAR_FUTURE`] when none is.
+    /// Deadline of the delayed ACK; [`Instant::FAR_FUTURE`] if none is due.
     delayed_until: Instant,
     quick_left: u64,
     ato: Duration,
@@ -38,25 +39,26 @@ pub(crate) struct AckPolicy {
     compressed_at: u64,
 }
 
-/// What an arrival means for the ACK policy.
+/// Facts about an arrival that the ACK policy needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Received {
     pub(crate) len: u64,
     pub(crate) mss: u64,
-    /// Holes remain, or this arrival closed the last one.
+    /// Whether holes remain, or this arrival filled the last one.
     pub(crate) disorder: bool,
-    /// One more change unreported, and the SACK blocks of one ACK would not hold them all.
+    /// Whether one more unreported change would exceed the SACK blocks of one ACK.
     pub(crate) crowded: bool,
-    /// This arrival must be acknowledged at once: a duplicate, or the last hole filled.
+    /// Whether this arrival must be acknowledged at once: a duplicate, or the last hole filled.
     pub(crate) urgent: bool,
     pub(crate) rcv_nxt: u64,
-    /// The window opened with it.
+    /// Whether the window opened with this arrival.
     pub(crate) window_opened: bool,
-    /// An ACK now would offer less window than the last one did: who reads can ask for it, and else the delay is soon enough.
+    /// Whether an ACK now would advertise less window than the last one. A read can still trigger the ACK,
+    /// and otherwise the delay is soon enough.
     pub(crate) window_shrinks: bool,
-    /// Present receive window in bytes.
+    /// Present receive window, in bytes.
     pub(crate) window: u64,
-    /// Smoothed RTT as this side sees it.
+    /// Smoothed RTT as measured on this side.
     pub(crate) rtt: Option<Duration>,
 }
 
@@ -77,12 +79,13 @@ impl Default for AckPolicy {
 }
 
 impl AckPolicy {
-    /// Data arrived. A pause longer than this side's retransmission timeout, `rto`, restarts the quick phase.
+    /// Handles arriving data. A pause longer than this side's retransmission timeout, `rto`, restarts the
+    /// quick phase.
     #[inline(always)]
     pub(crate) fn on_data(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         self.adapt(now, received, rto);
         if received.window_opened {
-            // The kernel's own way to keep quick ACKs from running out while the window grows.
+            // Linux does this to keep quick ACKs from running out while the window grows.
             self.quick_left |= 1;
         }
         self.unacked += received.len;
@@ -99,7 +102,8 @@ impl AckPolicy {
         }
     }
 
-    /// Follows the spacing of arrivals, so that an ACK waits about as long as the next segment takes.
+    /// Adapts the delay to the spacing of arrivals, so that an ACK waits about as long as the next segment
+    /// takes.
     #[inline(always)]
     fn adapt(&mut self, now: Instant, received: Received, rto: impl FnOnce() -> Duration) {
         match self.last_arrival.replace(now) {
@@ -131,7 +135,7 @@ impl AckPolicy {
             self.now = true;
         } else {
             self.compressed += 1;
-            // A change that falls off the end of the list would not be reported until the hole is filled.
+            // A change beyond the last SACK block would stay unreported until the hole is filled.
             if self.compressed > MAX_COMPRESSED || received.crowded {
                 self.now = true;
                 return;
@@ -142,43 +146,43 @@ impl AckPolicy {
         }
     }
 
-    /// With `len` octets more there is a second full segment to acknowledge.
+    /// Returns true if `len` more octets complete a second full segment to acknowledge.
     pub(crate) fn is_second(&self, len: u64, mss: u64) -> bool {
         self.unacked + len > mss
     }
 
-    /// An ACK is owed at once, whatever arrives (FIN, window update, challenge).
+    /// Makes an ACK due now, whatever arrives (FIN, window update, challenge).
     pub(crate) fn demand(&mut self) {
         self.now = true;
     }
 
-    /// The delayed ACK's time has come.
+    /// Handles the end of the ACK delay.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
         if self.delayed_until <= now {
             self.now = true;
             if self.compressed == 0 {
-                // The delay was in vain: wait longer next time.
+                // No second segment came during the delay, so the next delay is longer.
                 self.ato = (self.ato * 2).min(DELACK_MAX);
             }
         }
     }
 
-    /// When data last arrived.
+    /// Returns when data last arrived.
     pub(crate) fn last_arrival(&self) -> Option<Instant> {
         self.last_arrival
     }
 
-    /// When an ACK must go out at the latest; [`Instant::FAR_FUTURE`] when none is owed.
+    /// Returns the deadline of the delayed ACK; [`Instant::FAR_FUTURE`] if none is due.
     pub(crate) fn deadline(&self) -> Instant {
         self.delayed_until
     }
 
-    /// An ACK must go out now.
+    /// Returns true if an ACK is due now.
     pub(crate) fn is_due(&self) -> bool {
         self.now
     }
 
-    /// A segment that carries the present `rcv_nxt` left.
+    /// Records that a segment with the present `rcv_nxt` was sent.
     pub(crate) fn on_ack_sent(&mut self) {
         if self.unacked > 0 {
             self.quick_left = self.quick_left.saturating_sub(1);
@@ -217,7 +221,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// ACK-1: a quick phase first, then delays that follow the 120 ms spacing, bounded by the RTT.
+    /// ACK-1: a quick phase comes first, then delays that follow the 120 ms spacing, limited by the RTT.
     #[test]
     fn quick_phase_then_delays_up_to_the_rtt() {
         let mut policy = AckPolicy::default();
@@ -239,7 +243,7 @@ mod tests {
         assert_eq!(delays[16..20], [40, 80, 100, 100]);
     }
 
-    /// ACK-2: more than one segment's worth is acknowledged at once.
+    /// ACK-2: more than one segment of data is acknowledged at once.
     #[test]
     fn two_segments_are_acknowledged_at_once() {
         let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };
@@ -249,7 +253,7 @@ mod tests {
         assert!(policy.is_due());
     }
 
-    /// ACK-4 and SACK compression: three duplicate ACKs at once, later ones together.
+    /// ACK-4 and SACK compression: three duplicate ACKs leave at once, later ones are combined.
     #[test]
     fn duplicate_acks_are_compressed_after_three() {
         let mut policy = AckPolicy { last_arrival: Some(ms(0)), ato: ATO_MIN, ..AckPolicy::default() };

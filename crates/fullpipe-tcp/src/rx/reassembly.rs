@@ -1,77 +1,78 @@
-//! Which offsets have arrived, and which SACK blocks say so (RFC 2018, RFC 2883).
+//! Reassembly: the offsets received, and the SACK blocks that report them (RFC 2018, RFC 2883).
 
 use crate::ranges::RangeSet;
 
-/// Most recently changed ranges that are reported in turn.
+/// Number of most recently changed ranges kept for reports.
 const REMEMBERED: usize = 4;
 
-/// What became of an arriving range.
+/// Effect of an arriving range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// New bytes in it.
+    /// Number of new bytes.
     pub(crate) new: u64,
-    /// `rcv_nxt` moved.
+    /// Whether `rcv_nxt` moved.
     pub(crate) advanced: bool,
-    /// It filled the last hole.
+    /// Whether the range filled the last hole.
     pub(crate) filled_last_hole: bool,
-    /// It lies above a hole.
+    /// Whether the range lies above a hole.
     pub(crate) out_of_order: bool,
-    /// It changed a range other than the two that changed last: three changes fill an ACK.
+    /// Whether it changed a range other than the two changed last: one ACK reports three changes.
     pub(crate) crowded: bool,
 }
 
 impl Arrival {
-    /// Nothing of it was taken.
+    /// Arrival from which nothing was accepted.
     const NOTHING: Self =
         Self { new: 0, advanced: false, filled_last_hole: false, out_of_order: false, crowded: false };
 }
 
-/// The receive side's positions.
+/// Offsets received.
 #[derive(Clone, Debug)]
 pub(crate) struct Reassembly {
     rcv_nxt: u64,
-    /// Most ranges that are held.
+    /// Largest number of out-of-order ranges.
     most: usize,
     held: RangeSet,
-    /// Ranges to report, newest change first.
+    /// Ranges to report, most recent change first.
     recent: Vec<(u64, u64)>,
-    /// A range that arrived twice, to be reported once (DSACK).
+    /// Range that arrived twice, to be reported once (D-SACK).
     duplicate: Option<(u64, u64)>,
 }
 
 impl Reassembly {
-    /// Holds up to `most` ranges. One more is not taken: it was not reported either, so the sender sends it again. A peer that
-    /// sends every second octet cannot make it hold more; segments of an ordinary size are fewer.
+    /// Creates a reassembly of up to `most` out-of-order ranges. A range beyond them is neither accepted nor
+    /// reported, so the sender retransmits it. This bounds the memory that a peer can use by sending every
+    /// second octet; segments of ordinary size stay below the limit.
     pub(crate) fn new(most: usize) -> Self {
         Self { rcv_nxt: 0, most, held: RangeSet::default(), recent: Vec::new(), duplicate: None }
     }
 
-    /// Every range counts for memory that is bounded, for tests.
+    /// Checks that the memory is bounded, for tests.
     pub(crate) fn check(&self) {
         assert!(self.held.len() <= self.most && self.recent.len() <= REMEMBERED, "too much is held");
     }
 
-    /// The next offset expected.
+    /// Returns the next expected offset.
     pub(crate) fn rcv_nxt(&self) -> u64 {
         self.rcv_nxt
     }
 
-    /// Bytes held above holes.
+    /// Returns the number of bytes held above holes.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.held.covered()
     }
 
-    /// There are holes.
+    /// Returns true if there are holes.
     pub(crate) fn has_holes(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// End of the highest range held, or `rcv_nxt`.
+    /// Returns the end of the highest range held, or `rcv_nxt`.
     pub(crate) fn highest(&self) -> u64 {
         self.held.last().map_or(self.rcv_nxt, |(_, end)| end)
     }
 
-    /// Takes `start..end`, already cut to the window.
+    /// Accepts `start..end`, already limited to the window.
     #[inline]
     pub(crate) fn insert(&mut self, start: u64, end: u64) -> Arrival {
         if start == self.rcv_nxt && start < end && self.held.is_empty() {
@@ -81,7 +82,7 @@ impl Reassembly {
         self.insert_out_of_place(start, end)
     }
 
-    /// The same where something is missing, or has been received before.
+    /// Accepts a range while holes exist, or one that is not the next or was received before.
     #[inline(never)]
     fn insert_out_of_place(&mut self, start: u64, end: u64) -> Arrival {
         let mut arrival = Arrival::NOTHING;
@@ -124,7 +125,7 @@ impl Reassembly {
                 let changed = self.recent.iter().position(overlaps);
                 arrival.crowded = changed.unwrap_or(self.recent.len()) >= 2;
                 match &mut self.recent[..] {
-                    // The range that changed last grows on, as one above a hole does with each packet.
+                    // The range changed last keeps growing, as one above a hole does with each packet.
                     [newest, others @ ..] if overlaps(newest) && !others.iter().any(overlaps) => {
                         *newest = range;
                     }
@@ -139,17 +140,17 @@ impl Reassembly {
         arrival
     }
 
-    /// There is something to report: ranges above a hole, or a duplicate.
+    /// Returns true if ranges above a hole, or a duplicate, are to be reported.
     pub(crate) fn has_reports(&self) -> bool {
         self.duplicate.is_some() || !self.recent.is_empty()
     }
 
-    /// A pending duplicate report, which then counts as sent.
+    /// Takes the duplicate to report, which then counts as sent.
     pub(crate) fn take_duplicate(&mut self) -> Option<(u64, u64)> {
         self.duplicate.take()
     }
 
-    /// Ranges to report, newest change first.
+    /// Returns the ranges to report, most recent change first.
     pub(crate) fn recent(&self) -> &[(u64, u64)] {
         &self.recent
     }
@@ -197,8 +198,9 @@ mod tests {
         assert!(rx.recent().is_empty());
     }
 
-    /// A peer that sends every second octet is held to so many ranges: what comes beyond is not taken and not reported. What fits
-    /// to what is held is, and holes are filled.
+    /// The ranges of a peer that sends every second octet are limited: those beyond the limit are neither
+    /// accepted nor reported. A segment adjacent to a held range is accepted, and so is one that fills a
+    /// hole.
     #[test]
     fn ranges_are_bounded() {
         let mut rx = Reassembly::new(8);

@@ -1,44 +1,45 @@
-//! The window that the receiver offers, and the buffer behind it.
+//! The advertised window and the receive buffer.
 //!
-//! The window is what the buffer's free memory allows by the kernel's window rule, never more than
-//! `rcv_ssthresh`, which opens with the data that is accepted, and never less than was offered before
-//! (RFC 9293's "do not shrink"). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT
-//! it is set to hold twice what the application took in that time, so that a sender whose window doubles
-//! each round trip is not held back.
+//! The window is what the buffer's free memory allows by Linux's window rule. It never exceeds
+//! `rcv_ssthresh`, which grows with accepted data, and its right edge never moves left (RFC 9293 section
+//! 3.8.6, no shrinking). The buffer grows by dynamic right-sizing (DRS): once per receiver RTT it is set to
+//! hold twice the data that the application read in that time, so that a sender whose window doubles each
+//! round trip is not limited.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::buffers::{Buffer, WindowRule};
 
-/// `tcp_rmem[1]`: the buffer of a new connection.
+/// Receive buffer of a new connection, in bytes (`tcp_rmem[1]`).
 const INITIAL_BUFFER: u64 = 131_072;
-/// What a new connection offers: 45 segments of 1448 bytes.
+/// Window of a new connection, in bytes: 45 segments of 1448 bytes.
 const INITIAL_WINDOW: u64 = 65_160;
-/// `net.core.rmem_max`, the most that an application may set (since 6.16): it decides on the shift of the window with it.
+/// Largest buffer that an application may set, in bytes (`net.core.rmem_max`, since Linux 6.16). It also
+/// determines the window scale.
 const RMEM_MAX: u64 = 4_194_304;
-/// Largest shift of the window (RFC 7323 section 2.3).
+/// Largest window scale (RFC 7323 section 2.3).
 const MAX_WINDOW_SCALE: u8 = 14;
 
-/// Buffer, window and their growth.
+/// Receive buffer, advertised window, and their growth.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveWindow {
-    /// The rule as it is for segments of this size, the largest that the path bears.
+    /// Rule for segments of this size, the largest that the path takes.
     at_full_size: (WindowRule, u64),
-    /// As it is for the segments that come.
+    /// Rule for the segment size received.
     rule: WindowRule,
     buffer: Buffer,
-    /// Memory the buffer may take now.
+    /// Memory limit of the buffer, in bytes.
     rcvbuf: u64,
-    /// The window that this allows while it is empty.
+    /// Window that `rcvbuf` allows while the buffer is empty.
     full: u64,
     clamp: u64,
     rcv_ssthresh: u64,
-    /// Right edge last offered.
+    /// Right edge last advertised.
     edge: u64,
     scale: u8,
     drs: RightSizing,
-    /// The window that is free with so many bytes in the buffer, as it was asked for last: a reader that keeps
-    /// up makes all questions alike.
+    /// Last result of `free`: occupied bytes and the window that they leave. For a reader that keeps up,
+    /// every query is the same.
     free_with: (u64, u64),
 }
 
@@ -47,7 +48,7 @@ struct RightSizing {
     rtt: Option<Duration>,
     last_echo: u32,
     since: Instant,
-    /// What the application took in the previous round.
+    /// Bytes that the application read in the previous round.
     space: u64,
     copied_at_start: u64,
 }
@@ -60,7 +61,7 @@ impl ReceiveWindow {
             Buffer::Fixed(size) => size.get(),
         };
         let clamp = clamp.map_or(u64::MAX, Bytes::get);
-        // A buffer set by hand is all there will ever be; else the host's limit for such buffers counts too.
+        // A fixed buffer never grows; otherwise the host's limit for fixed buffers counts too.
         let largest = match buffer {
             Buffer::Auto { .. } => limit.max(RMEM_MAX),
             Buffer::Fixed(size) => rule.unmeasured().window(size).get().max(65_535),
@@ -69,7 +70,7 @@ impl ReceiveWindow {
         let rule = rule.unmeasured();
         let full = rule.window(Bytes::new(rcvbuf)).get();
         let initial = full.min(INITIAL_WINDOW).min(clamp);
-        // In whole segments, if it holds one.
+        // The window is whole segments, if it holds one.
         let initial = if initial > mss { initial / mss * mss } else { initial };
         Self {
             at_full_size,
@@ -86,24 +87,25 @@ impl ReceiveWindow {
         }
     }
 
-    /// The window of the side that connects, whose SYN does not know yet that timestamps will take their part of each segment.
+    /// Sets the initial window of the connecting side, whose SYN cannot yet allow for the timestamp option.
     pub(crate) fn before_timestamps(mut self, mss: u64) -> Self {
         let first = self.full.min(INITIAL_WINDOW).min(self.clamp);
         self.rcv_ssthresh = if first > mss { first / mss * mss } else { first };
         self
     }
 
-    /// The shift offered in the SYN. (WS-1: fixed for the life of the connection.)
+    /// Returns the window scale sent in the SYN, which is fixed for the connection (RFC 7323 section 2.2,
+    /// WS-1).
     pub(crate) fn scale(&self) -> u8 {
         self.scale
     }
 
-    /// The peer does not scale: all windows fit 16 bits.
+    /// Disables scaling because the peer does not scale: all windows fit in 16 bits.
     pub(crate) fn disable_scaling(&mut self) {
         self.scale = 0;
     }
 
-    /// The header field for the window at `rcv_nxt`, which is thereby offered. `held` and `unread` bytes take
+    /// Advertises the window at `rcv_nxt` and returns its header field. `held` and `unread` bytes take
     /// memory.
     pub(crate) fn offer(&mut self, rcv_nxt: u64, held: u64, unread: u64, mss: u64) -> u16 {
         let (field, edge) = self.next_offer(rcv_nxt, held + unread, mss);
@@ -111,11 +113,12 @@ impl ReceiveWindow {
         field
     }
 
-    /// The next offer at `rcv_nxt` would move the right edge by at least two segments, or by half of a small
-    /// window.
+    /// Returns true if advertising the window again would open it enough for an ACK: at all if less than two
+    /// segments remain, else if it would at least treble.
     pub(crate) fn would_open(&self, rcv_nxt: u64, occupied: u64, mss: u64) -> bool {
         let remaining = self.remaining(rcv_nxt);
-        // Asked for after each read, and mostly what was offered is far from used up: it could not treble.
+        // Evaluated after each read. Usually most of the advertised window is unused, so that it cannot
+        // treble.
         let most = self.rcv_ssthresh.max(remaining) + (1 << self.scale);
         if remaining >= 2 * mss && most <= 3 * remaining {
             return false;
@@ -133,18 +136,18 @@ impl ReceiveWindow {
         (field as u16, self.edge.max(rcv_nxt + field * unit))
     }
 
-    /// The unscaled field of a SYN, and the edge that it promises.
+    /// Advertises the window of a SYN and returns its field, which is never scaled.
     pub(crate) fn offer_in_syn(&mut self, mss: u64) -> u16 {
         let window = self.select(0, mss).min(65_535);
         self.edge = self.edge.max(window);
         window as u16
     }
 
-    /// Silly-window avoidance and the free space (RFC 9293 section 3.8.6.2.2).
+    /// Applies silly-window avoidance to the free space (RFC 9293 section 3.8.6.2.2).
     #[inline]
     fn select(&self, occupied: u64, mss: u64) -> u64 {
         let full = self.full;
-        // Whoever keeps up has nothing in the buffer.
+        // The buffer of a reader that keeps up is empty.
         if occupied == 0 && self.scale > 0 {
             return full.min(self.rcv_ssthresh).min(self.clamp);
         }
@@ -154,7 +157,7 @@ impl ReceiveWindow {
             return 0;
         }
         let window = free.min(self.rcv_ssthresh).min(self.clamp);
-        // Without scaling the window is offered in whole segments, else every byte read is an update.
+        // Without scaling the window is in whole segments, or every byte read would cause an update.
         if self.scale == 0 && window >= mss && mss > 0 && self.clamp == u64::MAX {
             window / mss * mss
         } else {
@@ -162,38 +165,38 @@ impl ReceiveWindow {
         }
     }
 
-    /// The window that `occupied` bytes in the buffer leave.
+    /// Returns the window that `occupied` bytes in the buffer leave.
     fn free(&self, occupied: u64) -> u64 {
         let used = self.rule.space(Bytes::new(occupied)).get();
         self.rule.window(Bytes::new(self.rcvbuf.saturating_sub(used))).get()
     }
 
-    /// Bytes that the last offer still allows beyond `rcv_nxt`.
+    /// Returns the bytes that the advertised window still allows beyond `rcv_nxt`.
     pub(crate) fn remaining(&self, rcv_nxt: u64) -> u64 {
         self.edge.saturating_sub(rcv_nxt)
     }
 
-    /// Memory the buffer may take now.
+    /// Returns the memory limit of the buffer, in bytes.
     pub(crate) fn rcvbuf(&self) -> u64 {
         self.rcvbuf
     }
 
-    /// Right edge last offered.
+    /// Returns the right edge last advertised.
     pub(crate) fn edge(&self) -> u64 {
         self.edge
     }
 
-    /// A segment is larger than any before. The kernel weighs its payload against its memory then, and at no other time
-    /// (`tcp_measure_rcv_mss`, since 6.6).
+    /// Updates the window rule for a segment larger than any before. Only then does Linux compare its payload
+    /// with the memory that it takes (`tcp_measure_rcv_mss`, since 6.6).
     pub(crate) fn on_larger_segment(&mut self, len: u64) {
         let (rule, mss) = self.at_full_size;
         self.rule = rule.with_segments(len, mss);
         self.recount();
     }
 
-    /// New data was accepted: open the window by twice as much, as far as the buffer allows. Data above
-    /// a hole counts too, or one loss in slow start would hold the sender back for many round trips.
-    /// True if it opened.
+    /// Opens the window by twice the data accepted, as far as the buffer allows, and returns true if it
+    /// opened. Data above a hole counts too, or one loss in slow start would limit the sender for many round
+    /// trips.
     #[inline(always)]
     pub(crate) fn on_accepted(&mut self, len: u64, mss: u64, occupied: u64) -> bool {
         if self.free_with.0 != occupied {
@@ -207,24 +210,26 @@ impl ReceiveWindow {
         opens
     }
 
-    /// With `occupied` bytes in the buffer less would be offered than was at `acknowledged`, when it was offered last.
+    /// Returns true if, with `occupied` bytes in the buffer, the window would be smaller than when it was
+    /// last advertised, at `acknowledged`.
     #[inline(always)]
     pub(crate) fn shrinks(&mut self, occupied: u64, acknowledged: u64) -> bool {
         if self.free_with.0 != occupied {
             self.free_with = (occupied, self.free(occupied));
         }
-        // Offers are rounded up to what the shift can express.
+        // Advertised windows are rounded up to a multiple of the scale unit.
         let window = self.free_with.1.min(self.rcv_ssthresh).min(self.clamp);
         window.next_multiple_of(1 << self.scale) < self.remaining(acknowledged)
     }
 
-    /// The last segment did not echo the same timestamp: there is a sample to take.
+    /// Returns true if the echoed timestamp differs from the last one, so that it yields an RTT sample.
     pub(crate) fn is_new_echo(&self, echo: u32) -> bool {
         echo != self.drs.last_echo
     }
 
-    /// A segment echoes our timestamp: the receiver's own RTT sample. The estimate follows a smaller one
-    /// at once (since 6.16); a larger one may be the sender's pause, or our own if data waits `unread`.
+    /// Takes the receiver's own RTT sample from an echoed timestamp. A smaller sample replaces the estimate
+    /// (since Linux 6.16). A larger one may include a pause of the sender, or of our application if data
+    /// waits `unread`.
     pub(crate) fn on_echo(&mut self, echo: u32, clock: u32, unread: u64) {
         self.drs.last_echo = echo;
         let sample = Duration::from_millis(u64::from(clock.wrapping_sub(echo)).max(1));
@@ -235,18 +240,18 @@ impl ReceiveWindow {
         });
     }
 
-    /// The receiver's RTT.
+    /// Returns the receiver's RTT.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.drs.rtt
     }
 
-    /// The connection is there: the first measurement of what the application takes begins.
+    /// Starts the first measurement of the application's reading rate, when the connection is established.
     pub(crate) fn on_established(&mut self, now: Instant) {
         self.drs.since = now;
     }
 
-    /// The application has taken `copied` bytes in all; `unread` remain and `out_of_order_span` bytes lie
-    /// between `rcv_nxt` and the highest held. Grows the buffer once per receiver RTT.
+    /// Grows the buffer once per receiver RTT. The application has read `copied` bytes in total, `unread`
+    /// bytes remain, and `out_of_order_span` bytes lie between `rcv_nxt` and the highest held.
     pub(crate) fn on_read(&mut self, now: Instant, copied: u64, unread: u64, out_of_order_span: u64) {
         let Some(rtt) = self.drs.rtt else { return };
         if now.saturating_since(self.drs.since) < rtt {
@@ -262,12 +267,13 @@ impl ReceiveWindow {
         self.drs.copied_at_start = copied;
     }
 
-    /// Data arrived above a hole: make room for what lies between, which the application cannot take yet.
+    /// Grows the buffer when data arrives above a hole, by the span that the application cannot read yet.
     pub(crate) fn on_out_of_order(&mut self, span: u64) {
         self.grow(self.drs.space, self.drs.space, span);
     }
 
-    /// DRS-1 to DRS-3: twice what was taken, and in proportion more while it still grows.
+    /// Grows the buffer to twice the data read, and proportionally more while that amount still grows (DRS-1
+    /// to DRS-3).
     fn grow(&mut self, taken: u64, previous: u64, out_of_order_span: u64) {
         let Buffer::Auto { max } = self.buffer else { return };
         let window = drs_window(taken, previous, out_of_order_span);
@@ -278,7 +284,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// The buffer or the rule has changed.
+    /// Recomputes the full window after a change of the buffer or the rule.
     fn recount(&mut self) {
         self.full = self.rule.window(Bytes::new(self.rcvbuf)).get();
         self.free_with = (0, self.full);
@@ -291,7 +297,7 @@ fn drs_window(taken: u64, previous: u64, out_of_order_span: u64) -> u64 {
     double.saturating_add(u64::try_from(growth).unwrap_or(u64::MAX)).saturating_add(out_of_order_span)
 }
 
-/// WS-1: the least shift that lets 16 bits express `limit`, rounded as the kernel does.
+/// Returns the smallest window scale with which 16 bits express `limit`, rounded as in Linux (WS-1).
 fn scale_for(limit: u64) -> u8 {
     let shift = limit.ilog2().saturating_sub(15);
     (shift as u8).min(MAX_WINDOW_SCALE)
@@ -319,7 +325,7 @@ mod tests {
         assert_eq!(drs_window(28_960, 14_480, 5_000), 6 * 28_960 + 5_000);
     }
 
-    /// The short answer after a read is the long one.
+    /// The shortcut of `would_open` gives the same result as the full computation.
     #[test]
     fn would_open_is_what_an_offer_would_do() {
         let mut opened = 0;
@@ -341,7 +347,7 @@ mod tests {
         assert!((1_000..19_000).contains(&opened), "{opened}");
     }
 
-    /// WS-4: the right edge never moves left, whatever is held.
+    /// WS-4: the right edge never moves left, however much data is held.
     #[test]
     fn the_edge_is_monotone() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::from_kib(256)), None, 1448);
@@ -355,8 +361,8 @@ mod tests {
         }
     }
 
-    /// A buffer of 4096 bytes offers 1448, so the sender sends half of that at a time; such a segment fills an skb
-    /// worse than a full one, and the window becomes 1280 (measured on 6.18).
+    /// A buffer of 4096 bytes advertises 1448, so the sender sends half of that at a time. Such a segment
+    /// fills an skb worse than a full one, and the window becomes 1280 (measured on Linux 6.18).
     #[test]
     fn small_segments_make_a_small_window() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Auto { max: Bytes::new(4_096) }, None, 1448);
@@ -372,7 +378,7 @@ mod tests {
         assert_eq!(bytes(field, &window), 2_560);
     }
 
-    /// DRS-5: a buffer set by hand never grows.
+    /// DRS-5: a fixed buffer never grows.
     #[test]
     fn a_fixed_buffer_stays() {
         let mut window = ReceiveWindow::new(RULE, Buffer::Fixed(Bytes::new(131_072)), None, 1448);
