@@ -1,22 +1,23 @@
-//! What one event marked lost: the result of loss detection.
+//! Records that one event marked lost: the result of loss detection.
 
 use crate::cc::{LossCause, Lost};
 
 use super::scoreboard::SentRecord;
 
-/// A record that was marked lost, as it was then.
+/// State of a record when it was marked lost.
 #[derive(Clone, Copy, Debug)]
 struct Marked {
     offset: u64,
     len: u64,
-    /// Bytes in flight just after it was sent, itself included.
+    /// Bytes in flight just after the record was sent, itself included.
     tx_in_flight: u64,
-    /// Bytes marked lost in all when it was sent.
+    /// Bytes marked lost since the start of the connection, at the time it was sent.
     lost_before_sent: u64,
     app_limited: bool,
 }
 
-/// Room for the records that one event marks. It is reused, so that marking allocates nothing once it has grown.
+/// Buffer for the records that one event marks lost. It is reused, so marking does not allocate once it has
+/// grown.
 #[derive(Debug, Default)]
 pub(crate) struct LossBuffer(Vec<Marked>);
 
@@ -36,14 +37,14 @@ impl LossBuffer {
     }
 }
 
-/// The records that one event marked lost, in the order of marking.
+/// Records that one event marked lost, in the order of marking.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Losses<'a> {
     marked: &'a [Marked],
     cause: LossCause,
-    /// Bytes marked lost in all before this event.
+    /// Bytes marked lost before this event, in total.
     lost_before: u64,
-    /// One of them is a retransmission that was sent after the last reduction of the window.
+    /// Whether one of them is a retransmission sent after the last reduction of the window.
     retransmission: bool,
 }
 
@@ -57,17 +58,17 @@ impl<'a> Losses<'a> {
         Self { marked: &buffer.0, cause, lost_before, retransmission }
     }
 
-    /// Nothing was marked.
+    /// Returns true if nothing was marked lost.
     pub(crate) fn is_empty(&self) -> bool {
         self.marked.is_empty()
     }
 
-    /// A retransmission was lost that was sent after the last reduction of the window.
+    /// Returns true if a retransmission was lost that was sent after the last reduction of the window.
     pub(crate) fn has_retransmission(&self) -> bool {
         self.retransmission
     }
 
-    /// What the controller is told of each record.
+    /// Returns the loss reports for the controller, one per record.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Lost> + '_ {
         let (mut total, mut previous_end) = (self.lost_before, None);
         self.marked.iter().map(move |record| {
@@ -92,7 +93,8 @@ mod tests {
     use super::*;
     use crate::recovery::scoreboard::board;
 
-    /// The sums count from before the event, and a range is new where the record before it was not marked.
+    /// Each report counts the bytes lost before the event; a range is new if the record before it was not
+    /// marked lost.
     #[test]
     fn each_record_is_told_with_its_sums() {
         let (board, mut buffer) = (board(10), LossBuffer::default());

@@ -1,15 +1,15 @@
 //! Loss recovery: the only place where data is marked lost.
 //!
 //! ```text
-//!   ACK ─► scoreboard ─► rack ─► marks ─► prr ─► window        (recovery marks and sizes;
-//!            │                     │                             without SACK newreno for rack)
-//!            └── probe, rto ───────┘        tx/retransmit sends what is marked
+//!   ACK ─► scoreboard ─► rack ─► losses ─► prr ─► window      (recovery marks losses and sizes the window;
+//!            │                     │                           without SACK, newreno replaces rack)
+//!            └── probe, rto ───────┘        tx/retransmit sends the lost records
 //! ```
 //!
-//! What one event marks comes back as `Losses` (`losses.rs`); who is told of it, and whether a recovery begins, is decided in
-//! `conn/sender/episodes.rs`.
+//! The losses of one event are returned as `Losses` (`losses.rs`). `conn/sender/episodes.rs` reports them to
+//! the controller and decides whether a recovery begins.
 //!
-//! The mark itself cannot be set from outside:
+//! Code outside this module cannot mark a record lost:
 //!
 //! ```compile_fail,E0624
 //! let mut board = fullpipe_tcp::recovery::scoreboard::Scoreboard::default();
@@ -39,7 +39,7 @@ use rto::Rto;
 use scoreboard::{RecordNo, Scoreboard};
 use undo::Undo;
 
-/// Where loss recovery stands.
+/// Phase of loss recovery.
 ///
 /// ```text
 ///   Open ──marked lost──► Recovery(until) ──una >= until──► Open, or Recovery again if more is lost
@@ -53,23 +53,23 @@ pub(crate) enum Phase {
     Loss,
 }
 
-/// What was sent and what became of it, and the detectors and timeouts that say what is lost.
+/// Sent records, and the detectors and timeouts that decide which of them are lost.
 #[derive(Debug)]
 pub(crate) struct LossRecovery {
     pub(crate) board: Scoreboard,
     pub(crate) rack: Rack,
-    /// In RACK's place without SACK.
+    /// Loss detection without SACK, in place of RACK.
     pub(crate) newreno: NewReno,
     pub(crate) rto: Rto,
-    /// The last time the timeout was restarted by progress.
+    /// Time from which the timeout runs: the last progress, or the first transmission after a pause.
     pub(crate) rto_base: Instant,
     pub(crate) probe: TailProbe,
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
     pub(crate) phase: Phase,
-    /// When the window was last reduced for a loss.
+    /// Time of the last window reduction for a loss.
     pub(crate) reduced_at: Instant,
-    /// The peer reports selectively.
+    /// Whether SACK was negotiated.
     pub(crate) has_sack: bool,
 }
 
@@ -90,7 +90,7 @@ impl LossRecovery {
         }
     }
 
-    /// Record `number` was retransmitted.
+    /// Records the retransmission of record `number`.
     pub(crate) fn on_retransmission(
         &mut self,
         now: Instant,
@@ -105,13 +105,14 @@ impl LossRecovery {
         self.undo.on_retransmission(Timestamps::clock(now));
     }
 
-    /// RACK may find something lost.
+    /// Returns true if RACK may find a loss.
     #[inline(always)]
     pub(crate) fn suspects(&mut self) -> bool {
         self.rack.suspects(&mut self.board)
     }
 
-    /// Lets RACK mark, once it [`suspects`](Self::suspects) something. Returns what is lost, and when to look again.
+    /// Lets RACK mark losses, once it [`suspects`](Self::suspects) any. Returns the losses, and when to check
+    /// again.
     pub(crate) fn detect<'b>(
         &mut self,
         now: Instant,
@@ -129,7 +130,8 @@ impl LossRecovery {
         (Losses::new(buffer, LossCause::Rack, lost_before, retransmission), look_again)
     }
 
-    /// Lets duplicate ACKs mark, where the peer does not report selectively. The ACK has `advanced` to `snd_una`, or not.
+    /// Detects losses from duplicate ACKs, without SACK. `advanced` says whether the ACK advanced to
+    /// `snd_una`.
     pub(crate) fn detect_without_sack<'b>(
         &mut self,
         snd_una: u64,
@@ -144,7 +146,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::DupAck, lost_before, false)
     }
 
-    /// Marks what a retransmission timeout implies; everything if the peer has `reneged`.
+    /// Marks the losses that a retransmission timeout implies; everything if the peer has `reneged`.
     pub(crate) fn mark_on_timeout<'b>(
         &mut self,
         now: Instant,
@@ -164,7 +166,7 @@ impl LossRecovery {
         Losses::new(buffer, LossCause::Rto, lost_before, false)
     }
 
-    /// Takes back what was marked and not retransmitted: it was only late.
+    /// Undoes the loss marks of records not yet retransmitted: they were only late.
     pub(crate) fn unmark_all(&mut self) {
         self.board.unmark_all_lost();
         self.newreno.forget(&mut self.board);

@@ -1,30 +1,30 @@
-//! Loss detection without SACK (RFC 5681 section 3.2, RFC 6582), in the kernel's form.
+//! Loss detection without SACK (RFC 5681 section 3.2, RFC 6582), as implemented in Linux.
 //!
-//! A duplicate ACK says that one more segment has arrived above the hole, and not which. So it is counted as if it had been
-//! reported selectively: what the peer holds has left the network, and PRR sizes the window as it does with SACK, in place of
-//! the "three, and one more for each duplicate" of RFC 6582 that comes to the same.
+//! A duplicate ACK says that one more segment has arrived above the hole, but not which one. It is counted as
+//! if a SACK had reported the segment: held segments have left the network, and PRR sizes the window as it
+//! does with SACK. RFC 6582's inflation, "three, and one more for each duplicate", gives the same result.
 //!
 //! ```text
-//!   open ──`dup_thresh` duplicates──► the oldest is lost ──ACK that advances, below `recover`──► so is the oldest then
-//!    ▲                                                              │
-//!    └───────────────────────────── ACK of `recover` ◄──────────────┘
+//!   open ──`dup_thresh` duplicates──► oldest is lost ──ACK advances, below `recover`──► new oldest is lost
+//!    ▲                                                         │
+//!    └───────────────────────── ACK of `recover` ◄─────────────┘
 //! ```
-//! One hole a round trip is repaired; a retransmission that is lost is left to the timeout.
+//! One hole is repaired per round trip; a lost retransmission is left to the timeout.
 
 use super::rack::DUP_THRESH;
 use super::scoreboard::{RecordNo, RecordState, Scoreboard, SentRecord};
 
-/// The most that reordering may raise it to (`tcp_max_reordering`).
+/// Upper limit of `dup_thresh` after reordering (`tcp_max_reordering`).
 const MAX_REORDERING: u64 = 300;
 
-/// What duplicate ACKs have said.
+/// Information from duplicate ACKs.
 #[derive(Clone, Debug)]
 pub struct NewReno {
-    /// Segments that the peer holds above the oldest.
+    /// Number of segments that the peer holds above the oldest one.
     held: u64,
     dup_thresh: u64,
-    /// What was outstanding when the last episode began ends here: duplicates up to there are its echo (RFC 6582 section 3.2,
-    /// step 1).
+    /// End of the data outstanding when the last episode began. Duplicates up to there are echoes of it (RFC
+    /// 6582 section 3.2, step 1).
     recover: Option<u64>,
 }
 
@@ -35,18 +35,19 @@ impl Default for NewReno {
 }
 
 impl NewReno {
-    /// A recovery, or the repair after a timeout, begins with `snd_nxt` outstanding.
+    /// Starts a recovery, or the repair after a timeout, with data outstanding up to `snd_nxt`.
     pub fn begin(&mut self, snd_nxt: u64) {
         self.recover = self.recover.max(Some(snd_nxt));
     }
 
-    /// Duplicates of `snd_una` are news of the present flight.
+    /// Returns true if duplicates of `snd_una` belong to the present flight.
     pub fn listens(&self, snd_una: u64) -> bool {
         self.recover.is_none_or(|recover| snd_una > recover)
     }
 
-    /// A duplicate ACK came, `mss` bytes a segment. True if the peer holds one more for it: one must be missing, or the peer
-    /// had no reason. More duplicates than that can be come of a path that reorders or duplicates, and make patient.
+    /// Counts a duplicate ACK of one segment of `mss` bytes. Returns true if the peer can hold one more
+    /// segment: one must be missing, or it would not have sent a duplicate. Further duplicates come from a
+    /// path that reorders or duplicates packets, and raise `dup_thresh`.
     pub fn on_duplicate(&mut self, board: &mut Scoreboard, mss: u64) -> bool {
         let outstanding = board.outstanding() as u64;
         if self.held + 1 >= outstanding {
@@ -58,8 +59,9 @@ impl NewReno {
         true
     }
 
-    /// An ACK covered `segments` more: the hole, and above it what had been held. Returns how many of them had been counted.
-    /// What is held beyond remains known only while the `recovery` goes on.
+    /// Handles an ACK that covers `segments` more: the hole, and segments held above it. Returns how many of
+    /// them duplicates had already counted. Segments held beyond the ACK are remembered only while the
+    /// `recovery` continues.
     pub fn on_advance(&mut self, board: &mut Scoreboard, mss: u64, segments: u64, recovery: bool) -> u64 {
         let counted = self.held.min(segments.saturating_sub(1));
         self.held = if recovery { self.held - counted } else { 0 };
@@ -67,14 +69,14 @@ impl NewReno {
         counted
     }
 
-    /// Forgets what is held: all of it is to be retransmitted.
+    /// Forgets the held segments: all of them will be retransmitted.
     pub fn forget(&mut self, board: &mut Scoreboard) {
         self.held = 0;
         board.presume_delivered(0);
     }
 
-    /// Marks the oldest, if the duplicates are enough, or if it was `uncovered` by a partial ACK in recovery (RFC 6582 section
-    /// 3.2 step 3). What was retransmitted already waits for the timeout.
+    /// Marks the oldest record lost after enough duplicates, or if a partial ACK in recovery `uncovered` it
+    /// (RFC 6582 section 3.2 step 3). A record already retransmitted is left to the timeout.
     pub(super) fn detect(
         &self,
         board: &mut Scoreboard,
@@ -94,7 +96,7 @@ impl NewReno {
         }
     }
 
-    /// Marks everything: nothing tells what has arrived.
+    /// Marks everything lost, because nothing says what has arrived.
     pub(super) fn mark_on_timeout(board: &mut Scoreboard, mut lost: impl FnMut(RecordNo, &SentRecord)) {
         for number in board.numbers() {
             if board.mark_lost(number)
@@ -120,7 +122,8 @@ mod tests {
         marked
     }
 
-    /// FR-1 and FR-2: each duplicate takes a segment out of the network, and the third marks the oldest, once.
+    /// FR-1 and FR-2: each duplicate takes one segment out of the network, and the third marks the oldest,
+    /// once.
     #[test]
     fn the_third_duplicate_marks_the_oldest() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
@@ -135,7 +138,7 @@ mod tests {
         board.check();
     }
 
-    /// FR-3: a partial ACK uncovers the next hole; what was held beyond it stays held.
+    /// FR-3: a partial ACK uncovers the next hole; the segments held beyond it stay held.
     #[test]
     fn a_partial_ack_uncovers_the_next_hole() {
         let (mut board, mut newreno) = (board(10), NewReno::default());
@@ -149,7 +152,7 @@ mod tests {
         assert_eq!(board.inflight(), 100, "the hole, as far as is known");
         assert_eq!(detect(&newreno, &mut board, false, true), [5]);
         assert_eq!(board.inflight(), 0);
-        // Sent again, it is the timeout's.
+        // After its retransmission it is left to the timeout.
         board.on_resent(5, Instant::from_nanos(60), RateSnapshot::default(), false);
         assert_eq!(detect(&newreno, &mut board, false, true), []);
         board.acknowledge(1_000, |_| {});
@@ -157,7 +160,8 @@ mod tests {
         assert_eq!(board.inflight(), 0);
     }
 
-    /// More duplicates than there are segments above the hole tell of a path that makes them: patience grows, as the kernel's does.
+    /// More duplicates than segments above the hole come from a path that duplicates: `dup_thresh` grows, as
+    /// in Linux.
     #[test]
     fn too_many_duplicates_make_patient() {
         let (mut board, mut newreno) = (board(6), NewReno::default());
@@ -166,7 +170,7 @@ mod tests {
         assert_eq!(detect(&newreno, &mut board, true, false), []);
     }
 
-    /// FR-5: duplicates of what the last episode was about are its echo.
+    /// FR-5: duplicates for the data of the last episode are its echo.
     #[test]
     fn an_episode_is_not_begun_twice() {
         let mut newreno = NewReno::default();

@@ -1,18 +1,18 @@
-//! Probes: what asks the path for an answer, and how many of them went unanswered.
+//! Probes: segments that ask the peer for an answer, and the number of unanswered ones.
 //!
-//! | kind | when | what is sent |
+//! | kind | condition | segment |
 //! |---|---|---|
-//! | tail loss probe (RFC 8985 section 7) | nothing was delivered for two round trips | new data, or the newest again |
-//! | zero-window probe (RFC 9293 section 3.8.6.1) | the peer's window has been closed for a timeout | an octet that was acknowledged, or what the window takes |
-//! | keep-alive (RFC 9293 section 3.8.4) | nothing is outstanding, and nothing is heard | an octet that was acknowledged |
+//! | tail loss probe (RFC 8985 section 7) | no delivery for two round trips | new data, or the newest again |
+//! | window probe (RFC 9293 section 3.8.6.1) | window closed for an RTO | acknowledged octet, or new data |
+//! | keep-alive (RFC 9293 section 3.8.4) | nothing outstanding or heard | acknowledged octet |
 //!
-//! The path MTU is lowered and never searched upwards (`conn/sender/mtu.rs`): there are no probes for it.
+//! There are no path MTU probes: the path MTU is lowered but never searched upwards (`conn/sender/mtu.rs`).
 //!
 //! # Tail loss probe
 //!
-//! When the end of a flight is lost nothing is delivered after it, so RACK has nothing to go by. After
-//! two round trips of silence one segment is sent: its SACK reveals the hole, or, if it was itself the
-//! hole, repairs it.
+//! If the end of a flight is lost, nothing is delivered after it, so RACK has no evidence. After two round
+//! trips of silence one segment is sent. Its SACK reveals the hole, or, if the segment was itself lost, it
+//! fills the hole.
 //!
 //! ```text
 //!   idle ──silence for PTO──► probing(high_seq) ──ACK > high_seq, or duplicate──► repaired | not needed
@@ -20,25 +20,25 @@
 
 use fullpipe_units::Duration;
 
-/// Largest delay by which the peer may hold back an ACK (RFC 8985's `MAX_ACK_DELAY`).
+/// Largest delay by which the peer may hold back an ACK (`MAX_ACK_DELAY` in RFC 8985).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Slack on top of two round trips when the peer has several segments to acknowledge.
+/// Slack in addition to two round trips, if the peer has several segments to acknowledge.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
-/// The timeout without an RTT sample.
+/// Probe timeout without an RTT sample.
 const PTO_INITIAL: Duration = Duration::from_secs(1);
 
-/// Why the peer is asked for an answer.
+/// Reason for asking the peer for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeKind {
     /// Tail loss probe.
     Tail,
     /// Zero-window probe.
     Window,
-    /// Of an idle connection.
+    /// Keep-alive probe of an idle connection.
     KeepAlive,
 }
 
-/// The probe to be sent, and those of a closed window or an idle connection that nothing has answered.
+/// The probe that is due, and the number of unanswered window and keep-alive probes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probes {
     due: Option<ProbeKind>,
@@ -46,36 +46,36 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    /// A tail loss probe is to be sent.
+    /// Makes a tail loss probe due.
     pub(crate) fn request_tail(&mut self) {
         self.due = Some(ProbeKind::Tail);
     }
 
-    /// A probe of a closed window or an idle connection is to be sent; until something is heard it counts as unanswered.
+    /// Makes a window or keep-alive probe due. It counts as unanswered until something is heard.
     pub(crate) fn request(&mut self, kind: ProbeKind) {
         self.due = Some(kind);
         self.unanswered += 1;
     }
 
-    /// A probe is to be sent.
+    /// Returns true if a probe is due.
     #[inline(always)]
     pub(crate) fn is_due(&self) -> bool {
         self.due.is_some()
     }
 
-    /// The probe to be sent now.
+    /// Takes the probe that is due.
     #[inline(always)]
     pub(crate) fn take_due(&mut self) -> Option<ProbeKind> {
         self.due.take()
     }
 
-    /// An acceptable segment came.
+    /// Records the arrival of an acceptable segment.
     #[inline(always)]
     pub(crate) fn on_heard(&mut self) {
         self.unanswered = 0;
     }
 
-    /// Probes since then.
+    /// Returns the number of probes since the last acceptable segment.
     pub(crate) fn unanswered(&self) -> u32 {
         self.unanswered
     }
@@ -91,21 +91,21 @@ pub struct TailProbe {
 struct Outstanding {
     /// `snd_nxt` after the probe.
     high_seq: u64,
-    /// The probe repeated old data (rather than carrying new).
+    /// Whether the probe repeated old data instead of carrying new data.
     is_retransmission: bool,
 }
 
-/// How a probe ended.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeEnd {
     /// Nothing was lost.
     NotNeeded,
-    /// The probe repaired a loss: the window must be reduced once (section 7.4.2).
+    /// The probe repaired a loss: the window must be reduced once (RFC 8985 section 7.4.2).
     RepairedLoss,
 }
 
 impl TailProbe {
-    /// How long to wait for the peer before probing.
+    /// Returns how long to wait for the peer before probing.
     pub fn timeout(srtt: Option<Duration>, segments_in_flight: u64) -> Duration {
         match srtt {
             None => PTO_INITIAL,
@@ -113,21 +113,22 @@ impl TailProbe {
         }
     }
 
-    /// A probe is under way.
+    /// Returns true if a probe is outstanding.
     pub fn is_outstanding(&self) -> bool {
         self.outstanding.is_some()
     }
 
-    /// A probe was sent.
+    /// Records that a probe was sent.
     pub fn on_sent(&mut self, snd_nxt: u64, is_retransmission: bool) {
         self.outstanding = Some(Outstanding { high_seq: snd_nxt, is_retransmission });
     }
 
-    /// An ACK arrived. `duplicate_reported`: it carried a DSACK; `news`: it delivered something.
+    /// Handles an ACK. `news` says whether it delivered data, `duplicate_reported` whether it carried a
+    /// D-SACK.
     ///
-    /// The ACK that first covers the probed segment does not tell whether the original arrived or the
-    /// probe. A duplicate that follows acquits; the next new data acknowledged without one convicts
-    /// (RFC 8985 section 7.4.2).
+    /// The ACK that first covers the probed segment does not tell whether the original or the probe arrived.
+    /// A D-SACK that follows shows that nothing was lost; an ACK of further data without one shows that the
+    /// probe repaired a loss (RFC 8985 section 7.4.2).
     pub fn on_ack(&mut self, snd_una: u64, news: bool, duplicate_reported: bool) -> Option<ProbeEnd> {
         let Outstanding { high_seq, is_retransmission } = self.outstanding?;
         if snd_una < high_seq {
@@ -146,7 +147,7 @@ impl TailProbe {
         Some(end)
     }
 
-    /// Recovery or a timeout took over.
+    /// Cancels the probe, because recovery or a timeout takes over.
     pub fn cancel(&mut self) {
         self.outstanding = None;
     }
@@ -164,8 +165,8 @@ mod tests {
         assert_eq!(TailProbe::timeout(None, 1), Duration::from_secs(1));
     }
 
-    /// TLP-2 and TLP-3: a silent repair costs one reduction, a duplicate report none; the first ACK of
-    /// the probed segment decides nothing.
+    /// TLP-2 and TLP-3: a loss repaired by the probe costs one reduction, a reported duplicate none. The
+    /// first ACK of the probed segment decides nothing.
     #[test]
     fn a_duplicate_acquits() {
         for (una, news, duplicate, end) in [

@@ -1,14 +1,14 @@
 //! Proportional rate reduction (RFC 9937): the window during fast recovery.
 //!
-//! Halving the window at once would stop transmission for half a round trip. PRR spreads the reduction:
-//! while more than `ssthresh` is in flight it sends `ssthresh / RecoverFS` bytes per byte delivered; when
-//! losses have brought the flight below, it sends about what is delivered (and one segment more for
-//! progress without new loss) until `ssthresh` is reached again.
+//! Halving the window at once would stop transmission for half a round trip. PRR spreads the reduction: while
+//! more than `ssthresh` is in flight it sends `ssthresh / RecoverFS` bytes per byte delivered. When losses
+//! have brought the flight below `ssthresh`, it sends about as much as is delivered, plus one segment for
+//! progress without a new loss, until `ssthresh` is reached again.
 
 /// PRR's variables; names as in the RFC.
 #[derive(Clone, Debug, Default)]
 pub struct Prr {
-    /// What was in flight at the start, as the window then: the kernel's choice of `RecoverFS`.
+    /// Congestion window at the start of recovery, which Linux uses for `RecoverFS`.
     recover_fs: u64,
     prr_delivered: u64,
     prr_out: u64,
@@ -16,17 +16,17 @@ pub struct Prr {
 }
 
 impl Prr {
-    /// Recovery begins with window `cwnd`.
+    /// Starts recovery with window `cwnd`.
     pub fn enter(&mut self, cwnd: u64) {
         *self = Self { recover_fs: cwnd.max(1), prr_delivered: 0, prr_out: 0, cwnd };
     }
 
-    /// `len` bytes were sent.
+    /// Records that `len` bytes were sent.
     pub fn on_send(&mut self, len: u64) {
         self.prr_out += len;
     }
 
-    /// An ACK delivered `delivered` bytes; `inflight` already reflects it and what it marked lost.
+    /// Handles an ACK of `delivered` bytes; `inflight` already reflects it and the losses that it revealed.
     pub fn on_ack(
         &mut self,
         delivered: u64,
@@ -50,14 +50,14 @@ impl Prr {
             }
             limit.min(ssthresh - inflight)
         };
-        // The first retransmission leaves whatever the formula says.
+        // The first retransmission always leaves.
         if self.prr_out == 0 {
             sndcnt = sndcnt.max(mss);
         }
         self.cwnd = inflight + sndcnt;
     }
 
-    /// The window in force.
+    /// Returns the window in effect.
     pub fn cwnd(&self) -> u64 {
         self.cwnd
     }
@@ -67,10 +67,11 @@ impl Prr {
 mod tests {
     use super::*;
 
-    /// Flight of 20, the first lost, one SACK at a time: the sends per SACK after detection at the third.
+    /// Returns the sends per SACK from the detection at the third SACK on: a flight of 20, the first segment
+    /// lost, one SACK at a time.
     fn sends_per_sack(ssthresh: u64) -> Vec<u64> {
         let mut prr = Prr::default();
-        // Two limited transmits raised what was sent to 22; the third SACK detects the loss.
+        // Two limited transmits raised the number sent to 22; the third SACK detects the loss.
         let (mut inflight, mut sends) = (20u64, Vec::new());
         prr.enter(20);
         inflight -= 1; // the first is marked lost; three are SACKed, two new ones were sent
@@ -88,7 +89,7 @@ mod tests {
         sends
     }
 
-    /// PRR-1: Reno's half: every other SACK releases a segment, eight in all, and the flight ends at
+    /// PRR-1: with Reno's half, every other SACK releases a segment, eight in all, and the flight ends at
     /// `ssthresh`.
     #[test]
     fn reno_releases_every_other() {
@@ -97,13 +98,13 @@ mod tests {
         assert_eq!(sends.iter().sum::<u64>(), 8);
     }
 
-    /// PRR-2: CUBIC's 0.7: twelve of seventeen.
+    /// PRR-2: with CUBIC's 0.7, twelve of seventeen SACKs release a segment.
     #[test]
     fn cubic_releases_seven_of_ten() {
         assert_eq!(sends_per_sack(14), [1, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1]);
     }
 
-    /// PRR-3: after 7 of 20 delivered towards 14, ceil(4.9) = 5 may have been sent.
+    /// PRR-3: after 7 of 20 are delivered towards 14, ceil(4.9) = 5 may have been sent.
     #[test]
     fn the_share_is_rounded_up() {
         let mut prr = Prr::default();
@@ -112,7 +113,7 @@ mod tests {
         assert_eq!(prr.cwnd() - 18, 5);
     }
 
-    /// PRR-4: under heavy loss no ACK releases more than it delivered, plus one.
+    /// PRR-4: under heavy loss no ACK releases more than it delivered plus one segment.
     #[test]
     fn heavy_loss_releases_what_is_delivered() {
         let mut prr = Prr::default();
@@ -125,7 +126,7 @@ mod tests {
             prr.on_send(sent);
             inflight += sent - 1;
         }
-        // PRR-6: an ACK that delivers nothing changes nothing.
+        // PRR-6: an ACK that delivers nothing has no effect.
         let before = prr.cwnd();
         prr.on_ack(0, inflight, 14, 1, true);
         assert_eq!(prr.cwnd(), before);

@@ -1,16 +1,16 @@
-//! Time-based loss detection (RFC 8985, RACK).
+//! Time-based loss detection (RACK, RFC 8985).
 //!
-//! A record is lost when something sent sufficiently later has been delivered: later by more than the
-//! reordering window. Order of sending decides, not order of offsets, so lost retransmissions are
-//! found like first transmissions. Two FIFOs in order of departure make the search incremental:
+//! A record is lost if one sent sufficiently later has been delivered: later by more than the reordering
+//! window. The order of sending decides, not the order of offsets, so lost retransmissions are found like
+//! lost first transmissions. Two FIFOs in order of departure make the search incremental:
 //!
 //! ```text
-//!   fresh:          the ring itself, from `fresh_cursor` on
+//!   first sends:    the ring itself, from `fresh_cursor` on
 //!   retransmitted:  `resent`, (number, departure) pairs
-//!   each is consumed from its old end while   sent_at + RACK.rtt + reo_wnd <= now
+//!   each is consumed from its oldest entry while   sent_at + RACK.rtt + reo_wnd <= now
 //! ```
 //!
-//! It marks, and says when to look again; it never sends.
+//! RACK marks records lost and says when to check again; it never sends.
 
 use std::collections::VecDeque;
 
@@ -18,20 +18,21 @@ use fullpipe_units::{Duration, Instant};
 
 use super::scoreboard::{RecordNo, RecordState, Run, Scoreboard, SentRecord};
 
-/// Largest multiple of `min_rtt / 4` for the reordering window (RFC 8985 section 6.2 step 4).
+/// Largest multiple of `min_rtt / 4` in the reordering window (RFC 8985 section 6.2 step 4).
 const MAX_REO_WND_MULT: u64 = 255;
-/// Recoveries without a DSACK after which the window shrinks again.
+/// Number of recoveries without a D-SACK after which the window shrinks again.
 const REO_WND_PERSIST: u32 = 16;
-/// Out-of-order deliveries that end the patience with reordering that was never seen.
+/// Number of segments delivered out of order that sets the reordering window to 0, if no reordering was ever
+/// seen.
 pub(super) const DUP_THRESH: u64 = 3;
 
-/// RACK's variables; names as in the RFC.
+/// Variables of RACK, with the names of the RFC.
 #[derive(Clone, Debug)]
 pub struct Rack {
     xmit_ts: Instant,
     end_seq: u64,
     rtt: Duration,
-    /// Highest offset delivered, for the detection of reordering.
+    /// Highest offset delivered, to detect reordering.
     fack: u64,
     reordering_seen: bool,
     reo_wnd_mult: u64,
@@ -58,30 +59,30 @@ impl Default for Rack {
     }
 }
 
-/// What the reordering window depends on.
+/// Inputs of the reordering window.
 #[derive(Clone, Copy, Debug)]
 pub struct ReoWndInputs {
     /// Smallest RTT.
     pub min_rtt: Duration,
     /// Smoothed RTT.
     pub srtt: Duration,
-    /// Fast recovery or the repair after a timeout is under way.
+    /// Whether fast recovery or the repair after a timeout is in progress.
     pub in_recovery: bool,
 }
 
 impl Rack {
-    /// A record was retransmitted.
+    /// Records the retransmission of record `number`.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant) {
         self.resent.push_back((number, sent_at));
     }
 
-    /// A record, or several in a row, were delivered (RFC 8985 section 6.2 steps 1 to 3).
+    /// Handles the delivery of one record or several in a row (RFC 8985 section 6.2 steps 1 to 3).
     #[inline]
     pub fn on_delivered(&mut self, now: Instant, run: Run<'_>, min_rtt: Option<Duration>) {
         let end = run.last.end();
         let rtt = now.saturating_since(run.last.sent_at);
         if run.last.transmissions > 1 {
-            // The ACK of the original would look like a very fast one of the retransmission.
+            // Such an ACK answers the original; as one of the retransmission it would give too small an RTT.
             if min_rtt.is_some_and(|min| rtt < min) {
                 return;
             }
@@ -96,8 +97,8 @@ impl Rack {
         }
     }
 
-    /// The peer reported a duplicate: the reordering window was too short (step 4). At most one
-    /// widening a round trip.
+    /// Widens the reordering window after a D-SACK: it was too short (RFC 8985 section 6.2 step 4). It is
+    /// widened at most once per round trip.
     pub fn on_dsack(&mut self, snd_una: u64, snd_nxt: u64) {
         if self.dsack_round.is_some_and(|round_end| snd_una < round_end) {
             return;
@@ -107,12 +108,12 @@ impl Rack {
         self.reo_wnd_persist = REO_WND_PERSIST;
     }
 
-    /// A hole was filled by a segment that was only late.
+    /// Records that a late segment, not its retransmission, filled a hole.
     pub fn on_late_original(&mut self) {
         self.reordering_seen = true;
     }
 
-    /// A recovery ended.
+    /// Records the end of a recovery.
     pub fn on_recovery_exit(&mut self) {
         if self.reo_wnd_persist > 0 {
             self.reo_wnd_persist -= 1;
@@ -122,7 +123,7 @@ impl Rack {
         }
     }
 
-    /// The reordering window (step 4).
+    /// Returns the reordering window (RFC 8985 section 6.2 step 4).
     fn reo_wnd(&self, inputs: ReoWndInputs, sacked_segments: u64) -> Duration {
         if !self.reordering_seen && (inputs.in_recovery || sacked_segments >= DUP_THRESH) {
             return Duration::ZERO;
@@ -130,7 +131,8 @@ impl Rack {
         (inputs.min_rtt * self.reo_wnd_mult / 4).min(inputs.srtt)
     }
 
-    /// Something may be lost. Without loss everything is delivered in order, and nothing outstanding is older than what was.
+    /// Returns true if a record may be lost. Without loss everything is delivered in order, so no outstanding
+    /// record is older than the newest one delivered.
     #[inline(always)]
     pub(super) fn suspects(&mut self, board: &mut Scoreboard) -> bool {
         self.fresh_cursor = self.fresh_cursor.max(board.base());
@@ -138,13 +140,14 @@ impl Rack {
         !self.resent.is_empty() || fresh.is_some_and(|record| !record.is_fresh() || self.precedes(record))
     }
 
-    /// It left before the newest that was delivered.
+    /// Returns true if the record was sent before the newest delivered one.
     fn precedes(&self, record: &SentRecord) -> bool {
         (record.sent_at, record.end()) < (self.xmit_ts, self.end_seq)
     }
 
-    /// Marks what is lost by `now` (step 5), calling `lost` for each record in the order of marking, and returns when to look
-    /// again if something may still turn out lost. The record at the cursor has been visited by [`Self::suspects`].
+    /// Marks the records lost by `now` (RFC 8985 section 6.2 step 5) and calls `lost` for each, in the order
+    /// of marking. Returns when to check again if more may prove lost. [`Self::suspects`] has already visited
+    /// the record at the cursor.
     pub(super) fn mark_older(
         &mut self,
         now: Instant,
@@ -189,8 +192,8 @@ impl Rack {
         look_again
     }
 
-    /// Marks what a retransmission timeout implies: the oldest record, and whatever was sent longer ago
-    /// than a round trip (RFC 8985 section 6.3); everything if the peer has `reneged`.
+    /// Marks the losses that a retransmission timeout implies: the oldest record, and every record sent more
+    /// than a round trip ago (RFC 8985 section 6.3). If the peer has `reneged`, marks everything.
     pub(super) fn mark_on_timeout(
         &mut self,
         now: Instant,
@@ -207,12 +210,13 @@ impl Rack {
                 Self::mark(board, number, &mut lost);
             }
         }
-        // Whoever acknowledges an octet for each timeout would make the list grow with timeouts.
+        // A peer that acknowledges one octet per timeout would otherwise make the list grow with every
+        // timeout.
         self.resent
             .retain(|&(number, sent_at)| board.get(number).is_some_and(|record| speaks_for(record, sent_at)));
     }
 
-    /// Retransmissions that are remembered.
+    /// Returns the number of retransmissions in the list.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
         self.resent.len()
@@ -227,8 +231,8 @@ impl Rack {
     }
 }
 
-/// The transmission at `sent_at` is the record's last and still in the network; if not, the record is gone, or another entry
-/// speaks for it.
+/// Returns true if the transmission at `sent_at` is the record's last and still in the network. Otherwise the
+/// record is gone, or another entry stands for it.
 fn speaks_for(record: &SentRecord, sent_at: Instant) -> bool {
     record.sent_at == sent_at && matches!(record.state, RecordState::InFlight | RecordState::Resent)
 }
@@ -265,7 +269,7 @@ mod tests {
         (marked, look_again)
     }
 
-    /// RK-1: of two segments only the second arrives: wait a quarter of the round trip for the first.
+    /// RK-1: if only the second of two segments arrives, RACK waits a quarter of the RTT for the first.
     #[test]
     fn one_later_delivery_waits_the_reordering_window() {
         let (mut board, mut rack) = (board(2), Rack::default());
@@ -274,7 +278,7 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(125)), (vec![0], None));
     }
 
-    /// RK-2: three later deliveries and no reordering ever seen: lost at once.
+    /// RK-2: after three later deliveries without any reordering so far, the segment is lost at once.
     #[test]
     fn three_later_deliveries_mark_at_once() {
         let (mut board, mut rack) = (board(4), Rack::default());
@@ -282,7 +286,7 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(100)).0, [0]);
     }
 
-    /// RK-3: once reordering was seen, three later deliveries are no longer proof.
+    /// RK-3: once reordering was seen, three later deliveries no longer prove a loss.
     #[test]
     fn seen_reordering_restores_patience() {
         let (mut board, mut rack) = (board(8), Rack::default());
@@ -292,7 +296,7 @@ mod tests {
         assert_eq!(detect(&mut board, &mut rack, ms(106)), (vec![], Some(ms(131))));
     }
 
-    /// RK-4: each round with a DSACK widens the window by a quarter of `min_rtt`, up to SRTT.
+    /// RK-4: each round with a D-SACK widens the window by a quarter of `min_rtt`, up to SRTT.
     #[test]
     fn duplicates_widen_the_window() {
         let mut rack = Rack { reordering_seen: true, ..Rack::default() };
@@ -308,7 +312,7 @@ mod tests {
         assert_eq!(rack.reo_wnd(INPUTS, 0), RTT / 4);
     }
 
-    /// RK-5: a lost retransmission is found by the delivery of something sent after it.
+    /// RK-5: the delivery of a later transmission reveals a lost retransmission.
     #[test]
     fn a_lost_retransmission_is_found() {
         let (mut board, mut rack) = (board(4), Rack::default());

@@ -1,7 +1,8 @@
-//! The retransmission timeout: back-off, and whether it was needed (F-RTO, RFC 5682 with SACK).
+//! The retransmission timeout: its back-off, and F-RTO, which tests whether a timeout was spurious (RFC 5682
+//! with SACK).
 //!
 //! ```text
-//!   expiry: resend the first ──ACK advances──► send NEW data ──data never resent arrives──► spurious
+//!   expiry: resend the first ──ACK advances──► send NEW data ──data sent once arrives──► spurious
 //!                                                   └──SACK or duplicate──► real: resend what is lost
 //! ```
 
@@ -9,31 +10,31 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::estimate::{RTO_MAX, RttEstimator};
 
-/// State of the timeout.
+/// State of the retransmission timeout.
 #[derive(Clone, Debug, Default)]
 pub struct Rto {
-    /// How often the timeout has doubled: expiries, and unanswered probes, since the last valid RTT sample.
+    /// Number of doublings of the timeout: expiries and unanswered probes since the last valid RTT sample.
     backoff: u32,
     /// Expiries since the last progress.
     expiries: u32,
-    /// The repair after a timeout ends when this offset is acknowledged.
+    /// Offset whose acknowledgement ends the repair after a timeout.
     repair_until: Option<u64>,
-    /// When the timeout expired that may yet prove spurious.
+    /// Time of the last expiry that may still prove spurious.
     suspect_since: Option<Instant>,
-    /// `snd_nxt` when the question began to be put to the path with new data.
+    /// `snd_nxt` when F-RTO began to test the path with new data.
     asked_at: Option<u64>,
 }
 
 impl Rto {
-    /// The timeout in force, back-off included.
+    /// Returns the timeout in effect, back-off included.
     pub fn timeout(&self, rtt: &RttEstimator) -> Duration {
         let doubled = rtt.rto() * (1u64 << self.backoff.min(20));
         doubled.min(RTO_MAX)
     }
 
-    /// The timer expired with `snd_nxt` outstanding, `recovering` or not. True for the first expiry for
-    /// this data. An expiry in vain leaves the question open whether the first was needed; one after
-    /// progress, or in the middle of fast recovery, does not ask it.
+    /// Handles an expiry with data outstanding up to `snd_nxt`, while `recovering` or not. Returns true for
+    /// the first expiry for this data. A repeated expiry leaves open whether the first was needed. F-RTO does
+    /// not test an expiry after progress or during fast recovery.
     pub fn on_expiry(&mut self, now: Instant, snd_una: u64, snd_nxt: u64, recovering: bool) -> bool {
         let first = self.backoff == 0 && self.repair_until.is_none_or(|until| snd_una >= until);
         let again = self.backoff > 0 && self.suspect_since.is_some();
@@ -45,33 +46,34 @@ impl Rto {
         first
     }
 
-    /// A window probe went unanswered so far: the next one waits longer.
+    /// Records an unanswered window probe: the next one waits longer.
     pub fn on_unanswered_probe(&mut self) {
         self.backoff += 1;
     }
 
-    /// Something was acknowledged. By Karn's rule that need not end the back-off, but there is somebody to wait for.
+    /// Records an advance of the cumulative ACK. By Karn's rule the back-off may continue, but the peer is
+    /// alive.
     pub fn on_progress(&mut self) {
         self.expiries = 0;
     }
 
-    /// A valid RTT sample: the path answers, the back-off is over.
+    /// Records a valid RTT sample, which ends the back-off.
     pub fn on_valid_sample(&mut self) {
         self.backoff = 0;
     }
 
-    /// Data sent before the timeout and never again was delivered after it: nothing had been lost, the
-    /// path was only late (RFC 5682 section 3, SACK variant).
+    /// Returns true if a delivered record proves the timeout spurious: it was sent before the timeout and
+    /// never retransmitted, so the path was only late (RFC 5682 section 3, SACK variant).
     pub fn proves_spurious(&self, sent_at: Instant, transmissions: u8) -> bool {
         transmissions == 1 && self.suspect_since.is_some_and(|expired| sent_at < expired)
     }
 
-    /// New data was sent since the question began.
+    /// Returns true if new data has been sent since the F-RTO test began.
     pub fn has_asked(&self, snd_nxt: u64) -> bool {
         self.asked_at.is_some_and(|at| snd_nxt > at)
     }
 
-    /// `snd_una` advanced past all that was outstanding: the repair is over.
+    /// Returns true, and ends the repair, if `snd_una` has passed all data outstanding at the timeout.
     pub fn repaired(&mut self, snd_una: u64) -> bool {
         let over = self.repair_until.is_some_and(|until| snd_una >= until);
         if over {
@@ -80,20 +82,21 @@ impl Rto {
         over
     }
 
-    /// Ends the repair, whether by success or because it was not needed.
+    /// Ends the repair, whether it succeeded or was not needed.
     pub fn end_repair(&mut self) {
         self.repair_until = None;
         self.confirm();
     }
 
-    /// The step that an ACK means for F-RTO, when it neither proves anything nor ends the repair:
-    /// `advanced` or not, with `snd_nxt` sent so far and new data `sendable` or not.
+    /// Takes the F-RTO step for an ACK that neither proves the timeout spurious nor ends the repair.
+    /// `advanced`, `sacked` and `sendable` say whether the cumulative ACK advanced, SACK blocks arrived, and
+    /// new data can be sent.
     pub fn on_ack_in_repair(&mut self, advanced: bool, sacked: bool, snd_nxt: u64, sendable: bool) {
         if self.suspect_since.is_none() {
             return;
         }
         match self.asked_at {
-            // New data was delivered, or a hole is still there: the loss was real.
+            // A SACK or a duplicate ACK shows that a hole remains: the loss was real.
             Some(_) if sacked || !advanced => self.confirm(),
             Some(_) => {}
             None if advanced && sendable => {
@@ -105,27 +108,27 @@ impl Rto {
         }
     }
 
-    /// What is marked lost is not retransmitted yet: new data is on its way to find out whether it is.
+    /// Returns true while new data tests the path, so that lost data is not retransmitted yet.
     pub fn asks_with_new_data(&self) -> bool {
         self.asked_at.is_some()
     }
 
-    /// A repair is under way.
+    /// Returns true if a repair is in progress.
     pub fn repairing(&self) -> bool {
         self.repair_until.is_some()
     }
 
-    /// How often the timeout has doubled.
+    /// Returns the number of doublings of the timeout.
     pub fn backoff(&self) -> u32 {
         self.backoff
     }
 
-    /// Expiries since the last progress.
+    /// Returns the expiries since the last progress.
     pub fn expiries(&self) -> u32 {
         self.expiries
     }
 
-    /// The timeout no longer counts as possibly spurious.
+    /// Accepts the timeout as genuine: it can no longer prove spurious.
     pub fn confirm(&mut self) {
         self.suspect_since = None;
         self.asked_at = None;
@@ -151,7 +154,8 @@ mod tests {
         assert_eq!(rto.timeout(&rtt), Duration::from_secs(1));
     }
 
-    /// FRTO-4: an expiry for other data during the repair is not suspect; one more in vain still is.
+    /// FRTO-4: an expiry for other data during the repair is not suspect; a repeated expiry without progress
+    /// still is.
     #[test]
     fn an_expiry_after_progress_is_not_suspect() {
         let mut rto = Rto::default();

@@ -1,19 +1,19 @@
-//! What was sent, what arrived, what is believed lost.
+//! Scoreboard: the records of sent segments, and which of them are delivered or lost.
 //!
-//! One record per segment, in a ring addressed by number: numbers only grow, offsets grow with them,
-//! and the oldest record is the lowest outstanding one. Everything that is asked per ACK is a
-//! counter; an ACK visits only the records that it newly covers:
+//! There is one record per segment, in a ring addressed by number. Numbers and offsets grow together, and the
+//! oldest record is the lowest outstanding one. Every value needed per ACK is a counter, and an ACK visits
+//! only the records that it newly covers:
 //!
 //! ```text
 //!   number   base ............................................... end
 //!   ring     [ una | sacked | lost | lost+resent | fresh | fresh ]
-//!   order    fresh transmissions are in number order, so their send-time FIFO is the ring itself
-//!            with a cursor; retransmissions have a FIFO of their own (`rack.rs`)
-//!   lost     a min-heap of numbers: the next retransmission is its top, nothing is scanned
+//!   order    first transmissions are in number order, so their send-time FIFO is the ring itself
+//!            with a cursor; retransmissions have a separate FIFO (`rack.rs`)
+//!   lost     a min-heap of numbers: its top is the next retransmission, without a scan
 //! ```
 //!
-//! A super-segment is one transmission but one record per segment: all share its departure and its
-//! delivery snapshot, and a partial SACK needs no splitting (decision record 0001).
+//! A super-segment is one transmission, but has one record per segment. The records share its departure and
+//! its delivery snapshot, so a partial SACK splits nothing (decision record 0001).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -23,46 +23,46 @@ use fullpipe_units::Instant;
 use crate::estimate::RateSnapshot;
 use crate::ranges::RangeSet;
 
-/// Number of a sent record; grows by one per segment sent for the first time.
+/// Number of a sent record. It grows by one per segment sent for the first time.
 pub type RecordNo = u64;
 
 /// One segment that has been sent and not yet cumulatively acknowledged.
 #[derive(Clone, Debug)]
 pub struct SentRecord {
-    /// Offset of its first octet.
+    /// Offset of the first octet.
     pub offset: u64,
-    /// Its length in octets of sequence space (a FIN counts one).
+    /// Length in octets of sequence space (a FIN counts one).
     pub len: u32,
-    /// How often it has been sent; saturates.
+    /// Number of transmissions; saturates.
     pub transmissions: u8,
-    /// Where it is believed to be.
+    /// Believed location of the record.
     pub state: RecordState,
-    /// The last transmission was a precautionary copy or a probe: nothing said that it was lost.
+    /// Whether the last transmission was a copy or a probe, sent without an indication of loss.
     pub was_copy: bool,
-    /// It carries the FIN.
+    /// Whether the record carries the FIN.
     pub fin: bool,
     /// Departure of the last transmission.
     pub sent_at: Instant,
-    /// What had been delivered then.
+    /// Delivery-rate snapshot at the last transmission.
     pub snapshot: RateSnapshot,
 }
 
-/// What is newly known to have been delivered: one record, or several in a row that were in the network and
-/// had been sent once. These left in the order of their offsets, so what an ACK says of them follows from
-/// the first and the last.
+/// Records newly known to be delivered: one record, or several in a row that were in the network and had been
+/// sent once. The latter left in offset order, so the first and the last determine what an ACK says about all
+/// of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// The lowest record.
+    /// Lowest record.
     pub first: &'a SentRecord,
-    /// The highest.
+    /// Highest record.
     pub last: &'a SentRecord,
-    /// How many there are.
+    /// Number of records.
     pub segments: u64,
-    /// Their octets.
+    /// Number of octets.
     pub octets: u64,
 }
 
-/// Where a record is believed to be.
+/// Believed location of a record.
 ///
 /// ```text
 ///   InFlight ──marked──► Lost ──retransmitted──► Resent ──marked──► Lost …
@@ -70,17 +70,17 @@ pub struct Run<'a> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordState {
-    /// Sent once (or copied), in the network.
+    /// In the network, after one transmission (or an additional copy).
     InFlight,
-    /// Marked lost, not yet retransmitted.
+    /// Marked lost and not yet retransmitted.
     Lost,
-    /// Sent again after being marked lost; in the network.
+    /// In the network again, after a retransmission.
     Resent,
-    /// The receiver has it, out of order.
+    /// Received out of order, as the peer reported with SACK.
     Sacked,
 }
 
-/// All records and their sums.
+/// All sent records and their sums.
 #[derive(Clone, Debug, Default)]
 pub struct Scoreboard {
     records: VecDeque<SentRecord>,
@@ -89,11 +89,11 @@ pub struct Scoreboard {
     sacked_segments: u64,
     /// Octets in the network: in flight or resent.
     inflight: u64,
-    /// Of these, octets that have arrived to all appearance, though nothing says which (`newreno.rs`).
+    /// Octets of `inflight` presumed delivered, although no report says which ones (`newreno.rs`).
     presumed: u64,
     lost_pending: u64,
     lost_queue: BinaryHeap<Reverse<RecordNo>>,
-    /// Octets marked lost since the start.
+    /// Octets marked lost since the start of the connection.
     lost_total: u64,
     /// Records in the network that were sent more than once.
     resent_in_network: u64,
@@ -105,69 +105,69 @@ impl SentRecord {
         matches!(self.state, RecordState::InFlight | RecordState::Resent)
     }
 
-    /// Offset behind its last octet.
+    /// Returns the offset after the last octet.
     pub fn end(&self) -> u64 {
         self.offset + u64::from(self.len)
     }
 
-    /// It is where its first transmission left it: in the network.
+    /// Returns true if the record is in the network and was sent once.
     pub fn is_fresh(&self) -> bool {
         self.state == RecordState::InFlight && self.transmissions == 1
     }
 
-    /// 1 if it is in the network and was sent more than once.
+    /// Returns 1 if the record is in the network and was sent more than once, else 0.
     fn resent(&self) -> u64 {
         u64::from(self.transmissions > 1 && self.is_in_network())
     }
 }
 
 impl Scoreboard {
-    /// Octets believed to be in the network (RFC 6675's `pipe`).
+    /// Returns the octets believed to be in the network (`pipe` in RFC 6675).
     pub fn inflight(&self) -> u64 {
         self.inflight.saturating_sub(self.presumed)
     }
 
-    /// So many octets of those in the network have arrived: duplicate ACKs without SACK say so.
+    /// Sets the number of octets in the network that count as delivered, from duplicate ACKs without SACK.
     pub fn presume_delivered(&mut self, octets: u64) {
         self.presumed = octets;
     }
 
-    /// Octets marked lost and not yet retransmitted.
+    /// Returns the octets marked lost and not yet retransmitted.
     pub fn lost_pending(&self) -> u64 {
         self.lost_pending
     }
 
-    /// Octets marked lost since the start.
+    /// Returns the octets marked lost since the start of the connection.
     pub fn lost_total(&self) -> u64 {
         self.lost_total
     }
 
-    /// Records that the receiver holds out of order.
+    /// Returns the number of records that the peer received out of order.
     pub fn sacked_segments(&self) -> u64 {
         self.sacked_segments
     }
 
-    /// Records outstanding, wherever they are.
+    /// Returns the number of outstanding records, whatever their state.
     pub fn outstanding(&self) -> usize {
         self.records.len()
     }
 
-    /// Nothing is outstanding.
+    /// Returns true if nothing is outstanding.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// The number that the next new record will get.
+    /// Returns the number of the next new record.
     pub fn end(&self) -> RecordNo {
         self.base + self.records.len() as u64
     }
 
-    /// The number of the oldest record.
+    /// Returns the number of the oldest record.
     pub fn base(&self) -> RecordNo {
         self.base
     }
 
-    /// Record `number`, unless it is acknowledged or not yet sent.
+    /// Returns record `number`; `None` if it is acknowledged or not yet sent.
     pub fn get(&self, number: RecordNo) -> Option<&SentRecord> {
         self.records.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
@@ -176,12 +176,12 @@ impl Scoreboard {
         self.records.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
 
-    /// The newest record.
+    /// Returns the newest record.
     pub fn newest(&self) -> Option<&SentRecord> {
         self.records.back()
     }
 
-    /// The oldest record.
+    /// Returns the oldest record.
     pub fn oldest(&self) -> Option<&SentRecord> {
         self.records.front()
     }
@@ -202,7 +202,7 @@ impl Scoreboard {
         });
     }
 
-    /// The lowest record marked lost and not yet retransmitted.
+    /// Returns the lowest record marked lost and not yet retransmitted.
     #[inline]
     pub fn next_lost(&mut self) -> Option<RecordNo> {
         if self.lost_queue.is_empty() { None } else { self.first_still_lost() }
@@ -214,14 +214,14 @@ impl Scoreboard {
             if self.get(number).is_some_and(|record| record.state == RecordState::Lost) {
                 return Some(number);
             }
-            // Delivered after all, or retransmitted by the timeout.
+            // The record was delivered after all, or the timeout has retransmitted it.
             self.visited += 1;
             self.lost_queue.pop();
         }
         None
     }
 
-    /// Records that `number` was retransmitted.
+    /// Records the retransmission of record `number`.
     pub fn on_resent(&mut self, number: RecordNo, sent_at: Instant, snapshot: RateSnapshot, is_copy: bool) {
         let Some(record) = self.get_mut(number) else { return };
         let before = record.resent();
@@ -241,7 +241,8 @@ impl Scoreboard {
         }
     }
 
-    /// Marks `number` lost. False if it was not in the network. Only loss recovery decides what is lost.
+    /// Marks record `number` lost; returns false if it was not in the network. Only loss recovery decides
+    /// what is lost.
     pub(in crate::recovery) fn mark_lost(&mut self, number: RecordNo) -> bool {
         let Some(record) = self.get_mut(number) else { return false };
         if !record.is_in_network() {
@@ -257,7 +258,8 @@ impl Scoreboard {
         true
     }
 
-    /// Marks whatever is in the network and larger than `len`: the path does not take it. The one search through all records.
+    /// Marks every record in the network lost that is larger than `len`, because the path does not take it.
+    /// This is the only scan of all records.
     #[cold]
     pub fn mark_larger_than(&mut self, len: u64) {
         for number in self.numbers() {
@@ -267,14 +269,14 @@ impl Scoreboard {
         }
     }
 
-    /// Takes back every loss mark that has not been acted upon: the timeout was spurious.
+    /// Undoes every loss mark whose record has not been retransmitted, after a spurious timeout or recovery.
     pub fn unmark_all_lost(&mut self) {
         while let Some(number) = self.next_lost() {
             self.lost_queue.pop();
             if let Some(record) = self.get_mut(number) {
                 let len = u64::from(record.len);
-                // It may have been sent more than once before; as it is in the network again, so is
-                // its last transmission.
+                // The record may have been sent more than once. Since it is in the network again, so is its
+                // last transmission.
                 record.state =
                     if record.transmissions > 1 { RecordState::Resent } else { RecordState::InFlight };
                 let resent = record.resent();
@@ -286,12 +288,13 @@ impl Scoreboard {
         }
     }
 
-    /// Whether the peer has taken back what it reported: it would have acknowledged the oldest record if it still had it.
+    /// Returns true if the peer has reneged: the oldest record is SACKed, so a peer that still had it would
+    /// have acknowledged it.
     pub fn is_reneged(&self) -> bool {
         self.oldest().is_some_and(|record| record.state == RecordState::Sacked)
     }
 
-    /// Forgets all that was reported selectively: it counts as in the network again (RFC 2018 section 8).
+    /// Discards all SACK information; SACKed records count as in the network again (RFC 2018 section 8).
     pub fn forget_sacks(&mut self) {
         let Self { records, inflight, resent_in_network, .. } = self;
         for record in records.iter_mut().filter(|record| record.state == RecordState::Sacked) {
@@ -304,9 +307,9 @@ impl Scoreboard {
         self.sacked = RangeSet::default();
     }
 
-    /// Handles a cumulative acknowledgement of everything below `offset`. `newly` gets what was not known to be
-    /// delivered before, in offset order. Returns the octets of a record of which only a part is acknowledged, if they
-    /// were not known to be delivered either: of these there is no news but their number.
+    /// Handles a cumulative acknowledgement of everything below `offset`. Calls `newly` for the records not
+    /// known to be delivered before, in offset order. If a record is acknowledged in part and was not known
+    /// to be delivered, returns the number of octets of that part.
     pub fn acknowledge(&mut self, offset: u64, mut newly: impl FnMut(Run<'_>)) -> u64 {
         let outstanding = self.records.len();
         while let Some(first) = self.records.front().filter(|record| record.end() <= offset) {
@@ -346,14 +349,14 @@ impl Scoreboard {
         part
     }
 
-    /// All that is outstanding is in the network and was sent once, and nothing has been reported selectively.
+    /// Returns true if every outstanding record is in the network and was sent once, and none is SACKed.
     #[inline]
     pub fn is_fresh(&self) -> bool {
         self.sacked.is_empty() && self.lost_pending == 0 && self.resent_in_network == 0
     }
 
-    /// [`Scoreboard::acknowledge`] of whole records where [`Scoreboard::is_fresh`]: they are one run. False, and nothing
-    /// has happened, if `offset` lies within a record.
+    /// Does the same as [`Scoreboard::acknowledge`] for whole records while [`Scoreboard::is_fresh`]: they
+    /// form one run. Returns false, without changing anything, if `offset` lies within a record.
     #[inline]
     pub fn acknowledge_fresh(&mut self, offset: u64, newly: impl FnOnce(Run<'_>)) -> bool {
         let mut segments = 1;
@@ -376,12 +379,12 @@ impl Scoreboard {
         true
     }
 
-    /// The peer took a part of a segment only, as after a window shrunk under our feet, or acknowledges in pieces.
+    /// Shortens a record of which the peer took only a part, as after a shrunk window or with piecewise ACKs.
     fn trim_front(&mut self, offset: u64) -> u64 {
         let Some(record) = self.records.front_mut().filter(|record| record.offset < offset) else { return 0 };
         let part = offset - record.offset;
         record.offset = offset;
-        // Less than the whole record, or it would be gone.
+        // The part is shorter than the record, or the record would be gone.
         record.len -= part as u32;
         match record.state {
             RecordState::Sacked => return 0,
@@ -391,9 +394,10 @@ impl Scoreboard {
         part
     }
 
-    /// Handles one SACK block. `newly` gets what it newly covers, in offset order.
+    /// Handles one SACK block. Calls `newly` for the records that it newly covers, in offset order.
     pub fn sack(&mut self, start: u64, end: u64, mut newly: impl FnMut(Run<'_>)) {
-        // No honest peer holds more ranges than there are segments; another shall not be remembered octet by octet.
+        // No honest peer holds more ranges than there are segments. This limits the memory that another one
+        // can use.
         if self.sacked.len() > self.records.len() {
             return;
         }
@@ -438,7 +442,8 @@ impl Scoreboard {
     /// Checks the counters against a recount, for tests.
     ///
     /// # Panics
-    /// If one is wrong.
+    ///
+    /// Panics if a counter is wrong.
     #[doc(hidden)]
     pub fn check(&self) {
         let sum = |wanted: fn(RecordState) -> bool| -> u64 {
@@ -460,38 +465,38 @@ impl Scoreboard {
         assert!(self.records.iter().zip(self.records.iter().skip(1)).all(contiguous), "a gap");
     }
 
-    /// Records in the network that were sent more than once.
+    /// Returns the number of records in the network that were sent more than once.
     pub fn resent_in_network(&self) -> u64 {
         self.resent_in_network
     }
 
-    /// How often a record was looked at since the start: the part of an ACK's cost that could
-    /// grow with the window, and must not.
+    /// Returns the number of record accesses since the start: the part of an ACK's cost that could grow with
+    /// the window, and must not.
     pub fn visited(&self) -> u64 {
         self.visited
     }
 
-    /// [`Scoreboard::get`], counted as a look.
+    /// Returns record `number` and counts the access.
     pub(super) fn visit(&mut self, number: RecordNo) -> Option<&SentRecord> {
         self.visited += 1;
         self.get(number)
     }
 
-    /// Highest offset that the receiver is known to have, selectively.
+    /// Returns the end of the highest range that the peer has SACKed.
     pub fn highest_sacked(&self) -> Option<u64> {
         self.sacked.last().map(|(_, end)| end)
     }
 
-    /// Numbers of all records outstanding.
+    /// Returns the numbers of all outstanding records.
     pub fn numbers(&self) -> std::ops::Range<RecordNo> {
         self.base..self.end()
     }
 }
 
-/// Index of the first record that starts at or after `offset`.
+/// Returns the index of the first record that starts at or after `offset`.
 ///
-/// Segments are nearly all of one length, so the place follows from the distance; what is left is a
-/// step or two, and a binary search when lengths vary.
+/// Segments nearly all have the same length, so the distance gives the index. A binary search handles varying
+/// lengths.
 fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     let Some(first) = records.front() else { return 0 };
     let distance = offset.saturating_sub(first.offset);
@@ -504,7 +509,7 @@ fn index_of(records: &VecDeque<SentRecord>, offset: u64) -> usize {
     if fits(guess) { guess } else { records.partition_point(|record| record.offset < offset) }
 }
 
-/// `n` segments of 100 octets in flight, for tests.
+/// Returns a scoreboard with `n` segments of 100 octets in flight, for tests.
 #[cfg(test)]
 pub(super) fn board(n: u64) -> Scoreboard {
     let mut board = Scoreboard::default();
@@ -531,7 +536,8 @@ mod tests {
         numbers
     }
 
-    /// What was sent once comes in runs; everything else one by one, and what is known already not at all.
+    /// Records sent once are delivered in runs, all others one by one, and records already known to be
+    /// delivered not at all.
     #[test]
     fn runs_are_of_what_was_sent_once() {
         let mut board = board(10);
@@ -553,7 +559,7 @@ mod tests {
         assert_eq!((board.inflight(), board.resent_in_network(), again.inflight()), (0, 0, 0));
     }
 
-    /// A block that repeats what is known visits nothing: the cost of an ACK is what it newly says.
+    /// A SACK block that repeats known ranges visits no record: the cost of an ACK is its new information.
     #[test]
     fn a_repeated_block_visits_nothing() {
         let mut board = board(10);
@@ -565,7 +571,7 @@ mod tests {
         assert_eq!(board.highest_sacked(), Some(900));
     }
 
-    /// SK-3: `pipe` is what was sent, less what arrived, less what is lost, plus what was retransmitted.
+    /// SK-3: `pipe` is the data sent, minus delivered data, minus lost data, plus retransmitted data.
     #[test]
     fn counters_follow_every_transition() {
         let mut board = board(10);
@@ -584,7 +590,7 @@ mod tests {
         assert_eq!(board.lost_total(), 200);
     }
 
-    /// UN-4: taking marks back leaves the counters as if nothing had been marked.
+    /// UN-4: undoing the loss marks restores the counters to their values before the marking.
     #[test]
     fn unmarking_restores_the_pipe() {
         let mut board = board(5);
@@ -607,8 +613,8 @@ mod tests {
         assert_eq!(delivered(&mut board, &[(240, 347)]), [3, 4]);
     }
 
-    /// What a peer reports takes no more memory than what was sent: blocks of an octet each are remembered up to the number of
-    /// records, and a record that is lost again and again waits in the queue twice at most.
+    /// The reports of a peer take no more memory than the data sent: blocks of one octet each are stored up
+    /// to the number of records, and a record that is lost repeatedly is queued at most twice.
     #[test]
     fn memory_is_bounded_by_what_was_sent() {
         let mut board = board(50);

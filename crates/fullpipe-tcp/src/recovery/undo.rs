@@ -1,32 +1,33 @@
-//! Whether the last recovery was needed (undo by DSACK, RFC 3708, and by timestamps, RFC 3522).
+//! Detection of needless recoveries (undo by D-SACK, RFC 3708, and by timestamps, RFC 3522).
 //!
-//! If every retransmission of an episode is reported as a duplicate, nothing had been lost. Nor had it if
-//! an ACK that makes progress echoes a timestamp older than the first retransmission: it was the
-//! original that arrived. Either way the reduction is taken back.
+//! If every retransmission of an episode is reported as a duplicate, nothing had been lost. The same holds if
+//! an ACK that makes progress echoes a timestamp older than the first retransmission: the original arrived.
+//! In both cases the reduction is undone.
 
-/// Counts the retransmissions of the present episode that no duplicate report has answered.
+/// Retransmissions of the present episode that no duplicate report has answered.
 #[derive(Clone, Debug, Default)]
 pub struct Undo {
-    /// `snd_una` at the start of the episode; reports below it belong to earlier ones.
+    /// `snd_una` at the start of the episode; reports below it belong to earlier episodes.
     marker: Option<u64>,
     unanswered: u64,
     sent: u64,
     /// Timestamp of the first retransmission.
     first_sent: Option<u32>,
-    /// Retransmitted segments since the start, and reported as duplicates.
+    /// Retransmitted segments since the start of the connection, and how many of them were reported as
+    /// duplicates.
     sent_in_all: u64,
     reported_in_all: u64,
 }
 
 impl Undo {
-    /// An episode begins, with so many earlier retransmissions under way: they may be reported as
-    /// duplicates yet, and their timestamps are no older than the first of them.
+    /// Starts an episode with `under_way` earlier retransmissions in the network. They may still be reported
+    /// as duplicates, and their timestamps are no older than the first of them.
     pub fn begin(&mut self, snd_una: u64, under_way: u64) {
         let first_sent = self.first_sent.filter(|_| under_way > 0);
         *self = Self { marker: Some(snd_una), unanswered: under_way, sent: 0, first_sent, ..*self };
     }
 
-    /// A segment was retransmitted with this timestamp.
+    /// Records a segment retransmitted with `timestamp`.
     pub fn on_retransmission(&mut self, timestamp: u32) {
         self.sent_in_all += 1;
         self.first_sent.get_or_insert(timestamp);
@@ -36,23 +37,24 @@ impl Undo {
         }
     }
 
-    /// An ACK that advanced echoes `timestamp`: true if it answers a segment that was sent before the
-    /// first retransmission.
+    /// Returns true if an ACK that advanced and echoes `timestamp` answers a segment sent before the first
+    /// retransmission.
     pub fn is_late_original(&self, timestamp: u32) -> bool {
         self.marker.is_some()
             && self.first_sent.is_some_and(|first| (timestamp.wrapping_sub(first) as i32) < 0)
     }
 
-    /// The peer reported `octets` as a duplicate: how many of our segments of `mss` octets that is. None, if there are more reports
-    /// than retransmissions: the network has made copies, which tell nothing of us.
+    /// Returns the number of needlessly retransmitted segments of `mss` bytes in a duplicate report of
+    /// `octets`. Returns 0 if there are more reports than retransmissions: then the network duplicated
+    /// packets.
     pub fn spurious_segments(&mut self, octets: u64, mss: u64) -> u64 {
         let segments = octets.div_ceil(mss.max(1));
         self.reported_in_all += segments;
         if self.reported_in_all > self.sent_in_all { 0 } else { segments }
     }
 
-    /// The peer reported octets from `start` as a duplicate. True when that was the last unanswered
-    /// retransmission: the whole episode was spurious.
+    /// Handles a report that octets from `start` on arrived twice. Returns true if it answers the last
+    /// retransmission of the episode, which was therefore spurious.
     pub fn on_duplicate(&mut self, start: u64) -> bool {
         if self.marker.is_none_or(|marker| start < marker) || self.unanswered == 0 {
             return false;
@@ -65,7 +67,7 @@ impl Undo {
         spurious
     }
 
-    /// The episode can no longer be undone.
+    /// Ends the episode; it can no longer be undone.
     pub fn end(&mut self) {
         self.marker = None;
     }
@@ -75,7 +77,7 @@ impl Undo {
 mod tests {
     use super::*;
 
-    /// UN-1 and UN-3: all retransmissions must be answered, one of two is not enough.
+    /// UN-1 and UN-3: every retransmission must be answered; one of two is not enough.
     #[test]
     fn every_retransmission_must_be_answered() {
         let mut undo = Undo::default();
@@ -88,7 +90,7 @@ mod tests {
         assert!(!undo.on_duplicate(1100));
     }
 
-    /// Copies that the network makes are no spurious retransmissions.
+    /// Packets duplicated by the network do not count as spurious retransmissions.
     #[test]
     fn copies_of_the_network_are_excluded() {
         let mut undo = Undo::default();
@@ -98,7 +100,7 @@ mod tests {
         assert_eq!((undo.spurious_segments(150, 100), undo.spurious_segments(100, 100)), (2, 0));
     }
 
-    /// UN-1, Eifel: only an echo from before the first retransmission speaks for the original.
+    /// UN-1, Eifel: only an echo from before the first retransmission shows that the original arrived.
     #[test]
     fn an_old_echo_speaks_for_the_original() {
         let mut undo = Undo::default();
