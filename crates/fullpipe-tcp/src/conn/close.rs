@@ -1,9 +1,9 @@
-//! How a connection ends (RFC 9293 sections 3.6 and 3.10.4 to 3.10.7; the states are drawn at [`State`]).
+//! Closing of a connection (RFC 9293 sections 3.6 and 3.10.4 to 3.10.7; the states are drawn at [`State`]).
 //!
 //! ```text
-//!   close     no more will be written; the FIN follows the last byte, what the peer sends is still taken
-//!   detach    nobody reads any more either: data is answered with a reset, and waiting has an end
-//!   abort     a reset; nothing is delivered any more
+//!   close     ends writing; the FIN follows the last byte, and data from the peer is still accepted
+//!   detach    ends reading too: new data is answered with a reset, and waiting for the peer is bounded
+//!   abort     sends a reset; nothing more is delivered
 //! ```
 
 use fullpipe_units::{Duration, Instant};
@@ -15,21 +15,21 @@ use super::{Connection, Event, State};
 use crate::SendLimit;
 use crate::wire::Segment;
 
-/// How long nobody's connection waits for the peer's FIN (`net.ipv4.tcp_fin_timeout`): a peer that has gone must not hold
-/// memory for ever. Never less than three and a half timeouts, as in Linux.
+/// Longest time that a detached connection waits for the peer's FIN (`net.ipv4.tcp_fin_timeout`), so that a
+/// vanished peer does not hold memory for ever. As in Linux, never less than 3.5 RTO.
 const FIN_WAIT_2: Duration = Duration::from_secs(60);
 
-/// Where a connection stands between its two ends, and what is left of it.
+/// State of RFC 9293 and the end of the connection.
 #[derive(Debug)]
 pub(super) struct Lifecycle {
     pub(super) state: State,
-    /// Nobody reads any more.
+    /// Whether the application has closed the socket, so that nobody reads any more.
     pub(super) detached: bool,
-    /// It was there and has ended.
+    /// Whether the connection has ended.
     pub(super) over: bool,
-    /// The peer has acknowledged our FIN, and the application knows.
+    /// Whether the peer has acknowledged our FIN and [`Event::Finished`] was emitted.
     pub(super) finished: bool,
-    /// A reset to be sent.
+    /// Reset that is due.
     pub(super) reset_due: Option<Segment>,
     pub(super) time_wait: Option<TimeWait>,
 }
@@ -41,8 +41,8 @@ impl Lifecycle {
 }
 
 impl Connection {
-    /// Says that no more will be written: half a close, `shutdown(SHUT_WR)`. The FIN follows the last byte, as soon as there
-    /// is a connection for it.
+    /// Ends writing: a half close, `shutdown(SHUT_WR)`. The FIN follows the last byte once the connection is
+    /// established.
     pub fn close(&mut self) {
         self.sender.queue.close();
         self.lifecycle.state = match self.lifecycle.state {
@@ -52,16 +52,16 @@ impl Connection {
         };
     }
 
-    /// Says that nothing will be written or read any more: `close(2)`. What was written is still sent, and then the FIN; but
-    /// data that was not read, or that comes from now on, is answered with a reset, so that the peer learns of its loss
-    /// (RFC 9293 SHLD-3). No peer keeps such a connection for ever: see [`Event::Closed`].
+    /// Ends both writing and reading: `close(2)`. Data already written is still sent, followed by the FIN.
+    /// Data that is unread, or that arrives later, is answered with a reset, so that the peer learns of its
+    /// loss (RFC 9293 SHLD-3). The wait for the peer is bounded: see [`Event::Closed`].
     pub fn detach(&mut self, now: Instant) {
         if self.lifecycle.detached || self.lifecycle.over {
             return;
         }
         self.lifecycle.detached = true;
         match self.lifecycle.state {
-            // There is nobody to send it to.
+            // There is no peer to send the data to.
             State::Closed | State::Listen | State::SynSent if self.sender.queue.written() > 0 => {
                 self.end(now, Event::Aborted);
             }
@@ -77,15 +77,15 @@ impl Connection {
         }
     }
 
-    /// Resets the connection: what is under way is lost, on both sides.
+    /// Resets the connection; data in flight is lost in both directions.
     pub fn abort(&mut self, now: Instant) {
         match self.lifecycle.state {
             State::Closed | State::TimeWait => return,
             State::Listen | State::SynSent => {}
-            // The peer knows that all is over, or is about to.
+            // The peer has sent its FIN and will learn of the end from ours.
             State::Closing | State::LastAck if self.sender.fresh.fin_sent() => {}
             _ => {
-                // Beyond the peer's window a reset is not believed.
+                // A peer ignores a reset beyond its window.
                 let offset = self.sender.snd_nxt().min(self.sender.snd_una + self.sender.peer.wnd);
                 let ack = self.receiver.rcv_nxt_on_wire();
                 let timestamps = self.receiver.timestamps(now);
@@ -96,7 +96,7 @@ impl Connection {
         self.end(now, Event::Aborted);
     }
 
-    /// The connection is over. Nothing is sent any more but the reset that may be due.
+    /// Ends the connection and emits `event`. Only a reset that is due is still sent.
     pub(super) fn end(&mut self, now: Instant, event: Event) {
         self.lifecycle.state = State::Closed;
         self.lifecycle.over = true;
@@ -105,7 +105,7 @@ impl Connection {
         self.events.add(event);
     }
 
-    /// The peer has acknowledged our FIN.
+    /// Handles the acknowledgement of our FIN.
     #[cold]
     fn on_fin_acknowledged(&mut self, now: Instant) {
         match self.lifecycle.state {
@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// All that the peer sent has been received, its FIN included.
+    /// Handles the peer's FIN, after all data before it has been received.
     #[cold]
     pub(super) fn on_peer_closed(&mut self, now: Instant) {
         self.events.add(Event::PeerClosed);
@@ -147,15 +147,15 @@ impl Connection {
             self.receiver.timestamps(now).map(|timestamps| timestamps.echo),
         );
         self.lifecycle.state = State::TimeWait;
-        // A loss that turned out to be none may have been waiting for the pacer.
+        // The sender may still have been waiting for the pacer, for a loss that proved spurious.
         self.sender.limits.set(now, SendLimit::App);
         self.sender.timer = Some((RetransmitTimer::TimeWait, wait.until()));
         self.lifecycle.time_wait = Some(wait);
     }
 
-    /// What a host remembers of this connection in TIME-WAIT; `None` in every other state. Asked with a SYN
-    /// ([`TimeWait::reopened_by`]), it says whether that may open the next connection in place of this one. Whoever does not
-    /// ask stays: the SYN is acknowledged like any other segment.
+    /// Returns the state to keep in TIME-WAIT; `None` in every other state. [`TimeWait::reopened_by`] says
+    /// whether a SYN may open the next connection in place of this one. Without that call, the SYN is
+    /// acknowledged like any other segment.
     pub fn time_wait(&self) -> Option<&TimeWait> {
         self.lifecycle.time_wait.as_ref().filter(|_| self.lifecycle.state == State::TimeWait)
     }
@@ -170,7 +170,7 @@ impl Connection {
         self.sender.timer = Some((RetransmitTimer::TimeWait, wait.until()));
     }
 
-    /// Data for which there is no reader any more: true if the segment brings some, and the connection is reset.
+    /// Resets the connection if the segment brings data that nobody will read; returns true if it does.
     #[cold]
     pub(super) fn refuses_data(&mut self, now: Instant, segment: &Segment, start: u64) -> bool {
         let refused = segment.len > 0 && start + u64::from(segment.len) > self.receiver.rcv_nxt();
@@ -181,7 +181,7 @@ impl Connection {
         refused
     }
 
-    /// A reset that is believed. Where only our FIN was still to be acknowledged nothing is lost with it.
+    /// Handles a valid reset. If only our FIN was still unacknowledged, no data is lost.
     pub(super) fn on_valid_reset(&mut self, now: Instant) {
         let all_delivered = self.sender.snd_una >= self.sender.queue.written();
         let last = matches!(self.lifecycle.state, State::Closing | State::LastAck);

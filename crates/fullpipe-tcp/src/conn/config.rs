@@ -1,4 +1,4 @@
-//! What a connection is told before it begins.
+//! Configuration of a connection.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 
@@ -19,7 +19,7 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
-    /// Bytes of an IP and a TCP header without options.
+    /// Returns the size of the IP and TCP headers without options, in bytes.
     pub const fn headers(self) -> u64 {
         match self {
             Self::V4 => 40,
@@ -27,7 +27,7 @@ impl IpVersion {
         }
     }
 
-    /// What a peer takes that does not say (RFC 9293 MUST-15).
+    /// Returns the MSS assumed for a peer that sends no MSS option (RFC 9293 MUST-15).
     pub(super) const fn default_mss(self) -> u16 {
         match self {
             Self::V4 => 536,
@@ -36,69 +36,75 @@ impl IpVersion {
     }
 }
 
-/// What a connection is told before it begins.
+/// Configuration of a connection, fixed when it is created.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Largest packet, IP header included, in bytes.
     pub mtu: u64,
-    /// What carries the segments: headers take 40 or 60 bytes of a packet.
+    /// IP version of the path; the headers take 40 (IPv4) or 60 (IPv6) bytes of each packet.
     pub ip: IpVersion,
-    /// What else is chosen of the IP header (`IP_TTL`, `IP_TOS`): a [`Stack`](crate::stack::Stack) writes it.
+    /// Hop limit and DSCP of the IP header (`IP_TTL`, `IP_TOS`); a [`Stack`](crate::stack::Stack) writes
+    /// them.
     pub ip_choices: IpChoices,
-    /// Segments become smaller after three timeouts in a row, in case a router drops what is too big and says nothing
-    /// (`net.ipv4.tcp_mtu_probing = 1`, without its search upwards).
+    /// Whether segments shrink after three timeouts in a row, in case a router drops large packets without
+    /// sending an ICMP message (`net.ipv4.tcp_mtu_probing = 1`, without its upward search).
     pub mtu_probing: bool,
-    /// Congestion control of the sending half.
+    /// Congestion control algorithm of the sending half.
     pub cc: Algorithm,
-    /// What watches its slow start, if not its own.
+    /// Rule that ends slow start before a loss; `None` keeps the rule of the congestion control.
     pub slow_start: Option<SlowStart>,
-    /// Initial window in segments, as a route sets it (`ip route ... initcwnd`); RFC 6928's ten when `None`.
+    /// Initial window in segments, as a route sets it (`ip route ... initcwnd`); `None` means the 10 of RFC
+    /// 6928.
     pub initcwnd: Option<u32>,
-    /// A pause shrinks the window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681 section 4.1): by half for each RTO of it, down
-    /// to the initial window. Algorithms that are rate-based do not ask.
+    /// Whether an idle period shrinks the congestion window (`net.ipv4.tcp_slow_start_after_idle`, RFC 5681
+    /// section 4.1): it is halved once per RTO of idle time, down to the initial window. Rate-based
+    /// algorithms ignore this.
     pub slow_start_after_idle: bool,
-    /// Unsent data above which the socket takes no more (`TCP_NOTSENT_LOWAT`, `net.ipv4.tcp_notsent_lowat`); only the send
-    /// buffer bounds it when `None`.
+    /// Limit on unsent data, from which on the socket accepts no more (`TCP_NOTSENT_LOWAT`,
+    /// `net.ipv4.tcp_notsent_lowat`). With `None`, only the send buffer limits it.
     pub notsent_lowat: Option<Bytes>,
     /// Send buffer.
     pub sndbuf: Buffer,
     /// Receive buffer.
     pub rcvbuf: Buffer,
-    /// How receive-buffer memory becomes window.
+    /// Rule that converts receive-buffer memory into window.
     pub window_rule: WindowRule,
     /// Upper bound of the advertised window (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
-    /// The host paces unpaced algorithms too (the `fq` queueing discipline).
+    /// Whether the host also paces algorithms that set no pacing rate of their own (the `fq` queueing
+    /// discipline).
     pub fair_queue: bool,
-    /// Most that the socket may be paced at (`SO_MAX_PACING_RATE`); it paces every algorithm.
+    /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`); setting it paces every algorithm.
     pub max_pacing_rate: Option<Rate>,
-    /// The active side asks for ECN (`net.ipv4.tcp_ecn = 1`); the passive side agrees to it in any case, as Linux does.
+    /// Whether the active side requests ECN (`net.ipv4.tcp_ecn = 1`). The passive side always accepts it, as
+    /// in Linux.
     pub ecn: bool,
-    /// Offers selective acknowledgement (`net.ipv4.tcp_sack`); it takes both ends.
+    /// Whether to offer selective acknowledgement (`net.ipv4.tcp_sack`); it is used only if both ends offer
+    /// it.
     pub sack: bool,
-    /// A short segment leaves although another one is under way (`TCP_NODELAY`).
+    /// Whether a short segment may leave while another one is unacknowledged (`TCP_NODELAY`).
     pub nodelay: bool,
-    /// Probes of an idle connection; off unless asked for (RFC 9293 MUST-25).
+    /// Keep-alive probes of an idle connection; `None` disables them and is the default (RFC 9293 MUST-25).
     pub keep_alive: Option<KeepAlive>,
-    /// Most time that what was written may wait for the peer, in the network or for its window (`TCP_USER_TIMEOUT`; RFC 5482
-    /// without its option). Without it the number of retransmissions decides.
+    /// Longest time that written data may wait for an ACK or for the peer's window (`TCP_USER_TIMEOUT`; RFC
+    /// 5482 without its option). With `None`, the number of retransmissions decides when to give up.
     pub user_timeout: Option<Duration>,
-    /// What stacks differ in.
+    /// Behaviour in which TCP stacks differ.
     pub tunables: Tunables,
-    /// Seed of the initial sequence number and of the controller's draws.
+    /// Seed of the initial sequence number and of the controller's random draws.
     pub seed: u64,
 }
 
 impl Config {
-    /// The initial window in bytes.
+    /// Returns the initial congestion window, in bytes.
     pub(super) fn initial_window(&self, mss: u64) -> u64 {
         self.initcwnd.map_or(INITIAL_SEGMENTS, u64::from) * mss
     }
 }
 
 impl Default for Config {
-    /// A Linux 6.18 host with a gigabyte of memory or more as it is installed: `tcp_wmem[2]` of 4 MiB and `tcp_rmem[2]` of
-    /// 32 MiB, CUBIC, an Ethernet path.
+    /// Defaults of Linux 6.18 on a host with 1 GB of memory or more: `tcp_wmem[2]` of 4 MiB and `tcp_rmem[2]`
+    /// of 32 MiB, CUBIC, an Ethernet path.
     fn default() -> Self {
         Self {
             mtu: 1500,

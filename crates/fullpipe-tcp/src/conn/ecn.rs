@@ -1,12 +1,13 @@
-//! Explicit congestion notification (RFC 3168 section 6.1): a queue marks instead of dropping, the receiver says so until
-//! it is heard, and the sender reduces its window once for each window of data.
+//! Explicit Congestion Notification (RFC 3168 section 6.1). A queue marks packets instead of dropping them,
+//! the receiver echoes the mark until the sender responds, and the sender reduces its window once per window
+//! of data.
 //!
 //! ```text
 //!   sender                        queue            receiver
-//!     ── data, ECT(0) ──────────── CE ────────────►  begins to echo
+//!     ── data, ECT(0) ──────────── CE ────────────►  starts to echo
 //!     ◄──────────────────────── ACK, ECE ──────────
-//!   reduces, by PRR over the round trip that follows (the kernel's state CWR): nothing grows meanwhile
-//!     ── new data, CWR ────────────────────────────►  ends to echo, unless this was marked too
+//!   reduces by PRR over the next round trip (Linux state CWR); the window does not grow meanwhile
+//!     ── new data, CWR ────────────────────────────►  stops the echo, unless this packet is CE-marked too
 //! ```
 
 use fullpipe_units::{Ecn, Instant};
@@ -19,8 +20,8 @@ use crate::wire::{Flags, Segment};
 
 const ECE_CWR: Flags = Flags::ECE.with(Flags::CWR);
 
-/// The bits of our SYN or SYN-ACK. A request that was not answered may be what was in the way: it is not repeated
-/// (section 6.1.1.1).
+/// Returns the ECN bits of our SYN or SYN-ACK. A retransmitted SYN does not request ECN, because a middlebox
+/// may have dropped the first one for it (RFC 3168 section 6.1.1.1).
 pub(super) fn of_syn(answer: bool, agreed: bool, asks: bool, repeated: bool) -> Flags {
     match answer {
         true if agreed => Flags::ECE,
@@ -29,7 +30,7 @@ pub(super) fn of_syn(answer: bool, agreed: bool, asks: bool, repeated: bool) -> 
     }
 }
 
-/// Whether both ends take part, by the peer's SYN or SYN-ACK (section 6.1.1).
+/// Returns whether both ends use ECN, from the peer's SYN or SYN-ACK (RFC 3168 section 6.1.1).
 pub(super) fn is_agreed(segment: &Segment, asked: bool) -> bool {
     if segment.flags.has(Flags::ACK) {
         asked && segment.flags.has(Flags::ECE) && !segment.flags.has(Flags::CWR)
@@ -38,64 +39,67 @@ pub(super) fn is_agreed(segment: &Segment, asked: bool) -> bool {
     }
 }
 
-/// The receiving half's part.
+/// ECN state of the receiving half.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Echo {
-    /// Both ends take part.
+    /// Whether both ends use ECN.
     pub(super) agreed: bool,
-    /// Marked data came, and its sender has not said yet that it reduced.
+    /// Whether CE-marked data has arrived and the sender has not yet answered with CWR.
     echoing: bool,
 }
 
 impl Echo {
-    /// What every segment that acknowledges says.
+    /// Returns the ECN bits of every segment that carries an ACK.
     #[inline(always)]
     pub(super) fn of_ack(self) -> Flags {
         if self.echoing { Flags::ECE } else { Flags::default() }
     }
 }
 
-/// The sending half's part.
+/// ECN state of the sending half.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reduction {
-    /// Both ends take part.
+    /// Whether both ends use ECN.
     pub(super) agreed: bool,
-    /// The window was reduced, and the next new data says so.
+    /// Whether the window was reduced and the next new data has to carry CWR.
     reduced: bool,
-    /// What was outstanding at the last reduction; echoes of it are of the same congestion.
+    /// SND.NXT at the last reduction. An echo for data below it belongs to the same congestion event.
     until: u64,
-    /// That reduction is under way: PRR walks down to the threshold until something newer is acknowledged.
+    /// Whether a reduction for ECE is in progress: PRR lowers the window to `ssthresh` until data beyond
+    /// `until` is acknowledged.
     reducing: bool,
 }
 
 impl Reduction {
-    /// How new data leaves. Nothing else is ECN-capable: a retransmission, an ACK or a probe that is lost must be missed
-    /// (sections 6.1.4 to 6.1.6).
+    /// Returns the ECN codepoint and the ECN flags of new data. Nothing else is ECN-capable: the loss of a
+    /// retransmission, an ACK or a probe must be noticed (RFC 3168 sections 6.1.4 to 6.1.6).
     pub(super) fn of_new_data(&mut self) -> (Ecn, Flags) {
         let flags = if std::mem::take(&mut self.reduced) { Flags::CWR } else { Flags::default() };
         (if self.agreed { Ecn::Ect0 } else { Ecn::NotEct }, flags)
     }
 
-    /// The window was reduced, for whatever reason.
+    /// Records a reduction of the window, whatever its cause.
     pub(super) fn on_reduced(&mut self, snd_nxt: u64) {
         self.reduced = self.agreed;
         self.until = snd_nxt;
         self.reducing = false;
     }
 
-    /// A reduction for a mark is under way.
+    /// Returns true if a reduction for ECE is in progress.
     pub(super) fn is_reducing(self) -> bool {
         self.reducing
     }
 
-    /// Fast recovery goes on with the reduction that is under way, if one is, up to this offset.
+    /// Hands a reduction in progress over to fast recovery. Returns the offset at which it ends; `None` if
+    /// there is none.
     pub(super) fn hand_over(&mut self) -> Option<u64> {
         std::mem::take(&mut self.reducing).then_some(self.until)
     }
 }
 
 impl Receiver {
-    /// Reads the mark of an arriving segment with data (section 6.1.3): one on the segment that ends the echo begins it again.
+    /// Reads the ECN bits of an arriving data segment (RFC 3168 section 6.1.3). CWR stops the echo; a CE mark
+    /// on the same segment starts it again.
     pub(super) fn note_mark(&mut self, segment: &Segment) {
         let was_echoing = self.ecn.echoing;
         if segment.flags.has(Flags::CWR) {
@@ -103,14 +107,15 @@ impl Receiver {
         }
         self.ecn.echoing |= self.ecn.agreed && segment.ecn.is_marked();
         if self.ecn.echoing != was_echoing {
-            // The sender waits for either.
+            // The sender waits for either change.
             self.acks.demand();
         }
     }
 }
 
 impl Sender {
-    /// Reads the echo of an ACK (section 6.1.2): one reduction for a window of data, none beside that for a loss.
+    /// Reads the ECE bit of an ACK (RFC 3168 section 6.1.2): one reduction per window of data, and none in
+    /// addition to the reduction for a loss.
     pub(super) fn note_echo(&mut self, now: Instant, segment: &Segment) {
         if self.ecn.reducing && self.snd_una > self.ecn.until {
             self.ecn.reducing = false;

@@ -1,29 +1,30 @@
-//! What a connection tells its driver, beside segments and timers.
+//! Events that a connection reports to its driver, besides segments and timers.
 
-/// What happened that the application or the driver should know, in the order in which it is told.
+/// Event for the application or the driver, listed in the order of delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The handshake is complete.
     Connected,
-    /// A write that found the buffer full can go on.
+    /// The send buffer has room again after a write that found it full.
     Writable,
-    /// In-order data waits to be read.
+    /// In-order data is ready to be read.
     Readable,
-    /// The peer will send no more, and all it sent has been received.
+    /// The peer has sent its FIN, and all data before it has been received.
     PeerClosed,
-    /// All that was written has been acknowledged, the end included.
+    /// The peer has acknowledged all written data and the FIN.
     Finished,
-    /// Somebody on the way complains ([`Connection::soft_error`](super::Connection::soft_error)); the connection goes on.
+    /// An ICMP error arrived ([`Connection::soft_error`](super::Connection::soft_error)); the connection
+    /// continues.
     SoftError,
-    /// The connection was reset or gave up: nothing of it needs to be kept.
+    /// The connection was reset or gave up. The driver can drop its state.
     Aborted,
-    /// The connection is over, after both sides have closed or once nobody waits for the peer any more: nothing of it needs
-    /// to be kept.
+    /// The connection ended normally: both sides have closed, or a detached connection stopped waiting for
+    /// the peer. The driver can drop its state.
     Closed,
 }
 
-/// What happened and was not told yet. A set: whoever hears that data waits reads all of it, however many
-/// segments brought it.
+/// Set of the events not yet delivered. A set is enough: a reader that learns of waiting data reads all of
+/// it, however many segments brought it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Events(u8);
 

@@ -1,13 +1,14 @@
 //! The three-way handshake (RFC 9293 section 3.5) and the options it agrees on.
 //!
 //! ```text
-//!   client                          server               both at once
-//!   SynSent      ── SYN ──►         Listen               SynSent      ── SYN ──►  ◄── SYN ──      SynSent
-//!                ◄─ SYN-ACK ──      SynReceived          SynReceived  ─ SYN-ACK ─►◄─ SYN-ACK ─    SynReceived
-//!   Established  ── ACK ──►         Established          Established                              Established
+//!   client                      server               simultaneous open
+//!   SynSent      ── SYN ──►     Listen               SynSent      ── SYN ──►  ◄── SYN ──      SynSent
+//!                ◄─ SYN-ACK ──  SynReceived          SynReceived  ─ SYN-ACK ─►◄─ SYN-ACK ─    SynReceived
+//!   Established  ── ACK ──►     Established          Established                              Established
 //! ```
 //!
-//! What acknowledges a SYN that was not sent is answered with a reset: the peer takes us for somebody who is gone.
+//! A segment that acknowledges a SYN never sent gets a reset: the peer mistakes this host for an earlier
+//! connection.
 
 use fullpipe_units::{Duration, Ecn, Instant};
 
@@ -18,8 +19,8 @@ use super::sender::RetransmitTimer;
 use super::{Connection, Event, State};
 use crate::wire::{Flags, SackBlocks, Segment, SynOptions};
 
-/// Retransmissions of a SYN before giving up, and how many of them are a second apart before the
-/// interval doubles (TCP-9).
+/// Retransmissions of a SYN before giving up, and how many of them are one second apart before the interval
+/// doubles (TCP-9).
 const SYN_RETRIES: u32 = 10;
 const SYN_LINEAR_TIMEOUTS: u32 = 4;
 /// Retransmissions of a SYN-ACK before giving up.
@@ -35,25 +36,25 @@ pub(super) struct Agreed {
 }
 
 impl Agreed {
-    /// Bytes of options in every segment.
+    /// Size of the options in every segment, in bytes.
     pub(super) const fn option_bytes(self) -> u64 {
         if self.timestamps { 12 } else { 0 }
     }
 }
 
-/// How far the handshake has come. The peer's part of it is handed to the two halves.
+/// Progress of the handshake. The negotiated values go to the two halves.
 #[derive(Debug)]
 pub(super) struct Handshake {
-    /// Opened by a SYN of the peer.
+    /// Whether the peer's SYN opened the connection.
     pub(super) passive: bool,
-    /// A SYN or SYN-ACK is to be sent.
+    /// Whether a SYN or SYN-ACK is due.
     pending: bool,
-    /// Timeouts without an answer.
+    /// Timeouts since the handshake began.
     pub(super) retries: u32,
-    /// How often a SYN or SYN-ACK was sent, for whatever reason.
+    /// Number of SYNs or SYN-ACKs sent, for whatever reason.
     transmissions: u32,
     sent_at: Instant,
-    /// When the first SYN or SYN-ACK left.
+    /// Departure of the first SYN or SYN-ACK.
     opened_at: Instant,
 }
 
@@ -69,12 +70,12 @@ impl Handshake {
         }
     }
 
-    /// A SYN or SYN-ACK is to be sent.
+    /// Returns true if a SYN or SYN-ACK is due.
     pub(super) fn is_pending(&self) -> bool {
         self.pending
     }
 
-    /// Notes that a SYN or SYN-ACK leaves; returns when an `answer` or a question is repeated at the latest.
+    /// Records the departure of a SYN-ACK (`answer`) or a SYN, and returns when its retransmission is due.
     fn on_transmission(&mut self, now: Instant, answer: bool, config: &Config) -> Instant {
         self.pending = false;
         if self.transmissions == 0 {
@@ -87,7 +88,7 @@ impl Handshake {
         config.user_timeout.map_or(due, |most| due.min(self.opened_at + most))
     }
 
-    /// The SYN or SYN-ACK was not answered in time. True if the connection is given up.
+    /// Handles a SYN or SYN-ACK that was not answered in time. Returns true if the connection is given up.
     fn on_timeout(&mut self, now: Instant, config: &Config) -> bool {
         let most = if self.passive { SYN_ACK_RETRIES } else { SYN_RETRIES };
         let waited = now.saturating_since(self.opened_at);
@@ -99,14 +100,14 @@ impl Handshake {
         false
     }
 
-    /// The RTT when the answer comes; none if a SYN was retransmitted (Karn's rule).
+    /// Returns the RTT at the arrival of the answer, or `None` if a SYN was retransmitted (Karn's rule).
     fn rtt(&self, now: Instant) -> Option<Duration> {
         (self.transmissions == 1 && self.retries == 0).then(|| now.saturating_since(self.sent_at))
     }
 }
 
 impl Connection {
-    /// Begins to connect: the next transmission is a SYN.
+    /// Starts the handshake: the next transmission is a SYN.
     pub fn open(&mut self) {
         if self.lifecycle.state == State::Closed && !self.lifecycle.over {
             self.lifecycle.state = State::SynSent;
@@ -114,12 +115,12 @@ impl Connection {
         }
     }
 
-    /// The SYN or SYN-ACK that is to be sent.
+    /// Builds the SYN or SYN-ACK that is due.
     pub(super) fn transmit_syn(&mut self, now: Instant) -> Segment {
         let answer = self.lifecycle.state == State::SynReceived;
         let repeated = self.handshake.retries > 0;
         let due = self.handshake.on_transmission(now, answer, &self.config);
-        // An answer that was asked for again does not put off the end of waiting.
+        // A SYN-ACK sent again because the SYN was repeated does not postpone the timeout.
         self.sender.timer.get_or_insert((RetransmitTimer::Timeout, due));
         let agreed = self.sender.agreed;
         let ecn = ecn::of_syn(answer, self.sender.ecn.agreed, self.config.ecn, repeated);
@@ -140,20 +141,21 @@ impl Connection {
         }
     }
 
-    /// Payload of the largest packet if it had no options (RFC 9293 section 3.7.1).
+    /// Returns the MSS to announce: the payload of the largest packet without options (RFC 9293 section
+    /// 3.7.1).
     fn own_mss(&self) -> u64 {
         self.config.mtu.saturating_sub(self.config.ip.headers())
     }
 
-    /// The SYN or SYN-ACK was not answered in time.
+    /// Handles a SYN or SYN-ACK that was not answered in time.
     pub(super) fn on_syn_timeout(&mut self, now: Instant) {
         if self.handshake.on_timeout(now, &self.config) {
             self.end(now, Event::Aborted);
         }
     }
 
-    /// A segment before the connection is there, or after it. True when it is there now, and the segment is to be
-    /// handled further.
+    /// Handles a segment outside the data states. Returns true if the connection is now established and the
+    /// segment needs further handling.
     #[cold]
     pub(super) fn on_segment_without_data(&mut self, now: Instant, segment: &Segment) -> bool {
         match self.lifecycle.state {
@@ -167,7 +169,8 @@ impl Connection {
         false
     }
 
-    /// A segment in `Listen`: a SYN opens, an ACK is of a connection that is not known (TCP-3).
+    /// Handles a segment in LISTEN: a SYN opens the connection, an ACK belongs to an unknown one and is reset
+    /// (RFC 9293 section 3.10.7.2, TCP-3).
     fn on_segment_in_listen(&mut self, now: Instant, segment: &Segment) {
         if segment.flags.has(Flags::ACK) {
             self.lifecycle.reset_due = reset_for(segment);
@@ -178,14 +181,14 @@ impl Connection {
         }
     }
 
-    /// A segment in `SynSent`: the SYN-ACK, if it acknowledges our SYN, or the SYN of a peer that opens at the same time
-    /// (TCP-1). What acknowledges anything else is reset (TCP-2).
+    /// Handles a segment in SYN-SENT: a SYN-ACK of our SYN, or the SYN of a simultaneous open (RFC 9293
+    /// section 3.10.7.3, TCP-1). A segment that acknowledges anything else is answered with a reset (TCP-2).
     fn on_segment_in_syn_sent(&mut self, now: Instant, segment: &Segment) {
         let acknowledges = segment.flags.has(Flags::ACK);
         if acknowledges && segment.ack != self.sender.iss.plus(1) {
             self.lifecycle.reset_due = reset_for(segment);
         } else if segment.flags.has(Flags::RST) {
-            // Without an ACK anybody could have guessed it.
+            // Without an ACK, any off-path host could have guessed the reset.
             if acknowledges {
                 self.end(now, Event::Aborted);
             }
@@ -202,7 +205,8 @@ impl Connection {
         }
     }
 
-    /// A segment in `SynReceived`. True when it completes the handshake and is to be handled further.
+    /// Handles a segment in SYN-RECEIVED. Returns true if it completes the handshake and needs further
+    /// handling.
     fn on_segment_in_syn_received(&mut self, now: Instant, segment: &Segment) -> bool {
         let acknowledges = segment.flags.has(Flags::ACK) && segment.ack == self.sender.iss.plus(1);
         let offset = segment.seq.offset_near(self.receiver.irs.plus(1), 0);
@@ -215,10 +219,10 @@ impl Connection {
             }
         } else if segment.flags.has(Flags::SYN) && segment.seq == self.receiver.irs {
             if acknowledges && !self.handshake.passive {
-                // Both have opened at the same time: their SYN-ACK acknowledges ours.
+                // Simultaneous open: the peer's SYN-ACK acknowledges ours.
                 self.establish(now, segment);
             } else {
-                // The SYN-ACK was lost, or is late.
+                // Our SYN-ACK was lost or is late.
                 self.handshake.pending = true;
             }
         } else if segment.flags.has(Flags::SYN)
@@ -235,21 +239,21 @@ impl Connection {
         false
     }
 
-    /// The peer does not want the connection. Who was opened by a SYN waits for the next one (RFC 9293 MUST-11), and nobody
-    /// is told.
+    /// Handles a reset in SYN-RECEIVED. A passive connection returns to LISTEN (RFC 9293 MUST-11) without
+    /// telling the application.
     fn on_refusal(&mut self, now: Instant) {
         if !self.handshake.passive || self.lifecycle.detached {
             self.end(now, Event::Aborted);
             return;
         }
         let mut fresh = Self::new(self.config.clone(), State::Listen);
-        // Numbers of the next attempt do not overlap with those of this one.
+        // The sequence numbers of the next attempt do not overlap those of this one.
         fresh.sender.iss = self.sender.iss.plus(65_537);
         fresh.sender.queue = self.sender.queue.clone();
         *self = fresh;
     }
 
-    /// Takes what the peer's SYN says. An option counts only if both sides sent it.
+    /// Reads the options of the peer's SYN. An option is used only if both sides sent it.
     fn agree(&mut self, now: Instant, segment: &Segment) {
         self.receiver.irs = segment.seq;
         let ecn = ecn::is_agreed(segment, self.config.ecn);
@@ -263,7 +267,7 @@ impl Connection {
         };
         let timestamp = segment.timestamps.map(|timestamps| timestamps.value);
         self.receiver.agree(now, agreed, options.window_scale.is_some(), timestamp);
-        // Absent, or absurd: RFC 9293's default and the kernel's floor (MSS-2, MSS-3).
+        // An absent MSS takes RFC 9293's default, and a tiny one the kernel's floor (MSS-2, MSS-3).
         let default = self.config.ip.default_mss();
         let peer_mss = u64::from(if options.mss == 0 { default } else { options.mss }).max(88);
         let mss = self.own_mss().min(peer_mss).saturating_sub(agreed.option_bytes()).max(48);
@@ -271,11 +275,11 @@ impl Connection {
     }
 
     fn establish(&mut self, now: Instant, segment: &Segment) {
-        // Who has closed in the meantime goes on at once.
+        // If the application has already closed, the connection goes straight to FIN-WAIT-1.
         let closed = self.sender.queue.is_closed();
         self.lifecycle.state = if closed { State::FinWait1 } else { State::Established };
         self.receiver.window.on_established(now);
-        // A SYN's own window is never scaled; in SynReceived the segment is an ordinary one.
+        // The window of a SYN is never scaled; in SYN-RECEIVED the segment is an ordinary one.
         let shift = if segment.flags.has(Flags::SYN) { 0 } else { self.sender.peer.scale };
         let window = u64::from(segment.window) << shift;
         self.sender.establish(now, window, self.handshake.rtt(now), self.handshake.retries > 1);

@@ -1,13 +1,14 @@
-//! What an ICMP error message does to a connection (RFC 9293 section 3.9.2.2, RFC 5927).
+//! Effects of ICMP error messages on a connection (RFC 9293 section 3.9.2.2, RFC 5927).
 //!
-//! | message | before the peer has answered | later |
+//! | message | in SYN-SENT | later |
 //! |---|---|---|
-//! | too big | nothing: a SYN is small | smaller segments (`sender/mtu.rs`) |
-//! | unreachable, time exceeded, parameter problem | remembered, and told | the same |
-//! | nobody takes it: port or protocol unreachable | the connection is given up | remembered, and told |
+//! | too big | ignored: a SYN is small | segments shrink (`sender/mtu.rs`) |
+//! | unreachable, time exceeded, parameter problem | recorded and reported | recorded and reported |
+//! | port or protocol unreachable | the connection is given up | recorded and reported |
 //!
-//! A connection that has once been answered is not given up for a message: it may be forged, and what is wrong may pass (RFC 5927
-//! section 5.2, RFC 5461). Linux does so too; it also gives up opening for what is only unreachable, which MUST-56 forbids.
+//! An ICMP message never ends an established connection: it may be forged, and the condition may pass (RFC
+//! 5927 section 5.2, RFC 5461). Linux behaves alike, but it also abandons SYN-SENT for a destination that is
+//! only unreachable, which MUST-56 of RFC 9293 forbids.
 
 use fullpipe_units::Instant;
 
@@ -15,8 +16,9 @@ use super::{Connection, Event, State};
 use crate::wire::{IcmpError, SeqNum};
 
 impl Connection {
-    /// Somebody on the way complains about the segment of this connection that begins at `quoted`. True if that is believed: only
-    /// whoever sees our packets knows what is outstanding (RFC 5927 section 4.1).
+    /// Handles an ICMP error about the segment of this connection that begins at `quoted`. Returns true if it
+    /// is believed: `quoted` has to be outstanding, which only a host on the path can know (RFC 5927 section
+    /// 4.1).
     pub fn on_icmp(&mut self, now: Instant, error: IcmpError, quoted: SeqNum) -> bool {
         if !self.is_outstanding(quoted) {
             return false;
@@ -38,8 +40,8 @@ impl Connection {
         }
     }
 
-    /// The last error about a segment of this connection that made it no smaller: likely why it fails, if it does. Told by
-    /// [`Event::SoftError`].
+    /// Returns the last ICMP error other than "too big", the likely reason if the connection fails.
+    /// [`Event::SoftError`] reports it.
     pub fn soft_error(&self) -> Option<IcmpError> {
         self.soft_error
     }

@@ -1,4 +1,4 @@
-//! What an arriving segment does (RFC 9293 section 3.10.7, in its order).
+//! Handling of an arriving segment (RFC 9293 section 3.10.7, in its order).
 
 use fullpipe_units::Instant;
 
@@ -6,7 +6,7 @@ use super::{Connection, Event, State};
 use crate::wire::{Flags, Segment};
 
 impl Connection {
-    /// Handles a segment. Afterwards `poll_transmit`, `poll_event` and `poll_timeout` are worth calling.
+    /// Handles a segment. Call `poll_transmit`, `poll_event` and `poll_timeout` afterwards.
     #[inline]
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) {
         if !self.handle_predicted(now, segment) {
@@ -14,8 +14,8 @@ impl Connection {
         }
     }
 
-    /// [`Self::handle_segment`] for any segment, in the order of RFC 9293 section 3.10.7.4. A step that drops the segment
-    /// returns before a later step has changed anything:
+    /// Handles any segment, in the order of RFC 9293 section 3.10.7.4. A step that drops the segment returns
+    /// before a later step has changed anything:
     ///
     /// ```text
     ///   no ACK, RST or SYN ── dropped            an old timestamp ──────── ACK, dropped      (PAWS, R1)
@@ -27,8 +27,9 @@ impl Connection {
     /// R1 to R3 are the rules of RFC 7323 section 5.3.
     #[inline(never)]
     pub(super) fn handle_any(&mut self, now: Instant, segment: &Segment) {
-        // Without an ACK there is nothing that RFC 5961 section 5 could check, so a blind attacker would only have to guess
-        // the sequence number. Linux drops such a segment first; the RFC does so in its fifth step. A closed port resets it.
+        // A segment without an ACK gives RFC 5961 section 5 nothing to check, so a blind attacker would only
+        // have to guess the sequence number. Linux drops such a segment first, the RFC in its fifth step. A
+        // closed port answers it with a reset.
         if !segment.flags.may_be_handled() && self.lifecycle.state != State::Closed {
             return;
         }
@@ -48,13 +49,14 @@ impl Connection {
         };
         let end = start + segment.seq_len();
         if self.is_stale(now, segment, start) {
-            // An ACK that newer segments have overtaken is common, and needs no answer (Linux since 6.14).
+            // An ACK overtaken by newer segments is common and needs no answer (Linux since 6.14).
             if end > start || start >= rcv_nxt {
                 self.receiver.refuse(now, segment, start, end, &self.sender.rtt);
             }
             return;
         }
-        // What ends before the last ACK was sent is old: as in Linux (`rcv_wup`), what has come since may still be repeated.
+        // A segment that ends before RCV.NXT of the last ACK sent is old. As in Linux (`rcv_wup`), one that
+        // repeats octets received since then is accepted.
         if end < self.receiver.last_ack_sent || beyond {
             self.receiver.refuse(now, segment, start, end, &self.sender.rtt);
             return;
@@ -72,11 +74,11 @@ impl Connection {
         }
     }
 
-    /// CH-2: a reset counts only where the next octet is expected; elsewhere in the window the peer is
-    /// asked to repeat it, and outside nothing happens.
+    /// Handles a reset (RFC 5961 section 3.2, CH-2). It is accepted only at the next expected octet;
+    /// elsewhere in the window it gets a challenge ACK, and outside the window it is ignored.
     ///
-    /// CH-3: as Linux has it, a peer that has lost its state may also have counted on from what was reported to it last, or
-    /// not have counted its FIN.
+    /// As in Linux, a reset from a peer that lost its state is also accepted at the end of the highest range
+    /// SACKed, or one octet early if the peer did not count its FIN (CH-3).
     fn on_reset(&mut self, now: Instant, in_window: Option<u64>, rcv_nxt: u64) {
         let Some(start) = in_window else { return };
         let reported = self.receiver.reassembly.recent().iter().map(|&(_, end)| end).max();
@@ -88,8 +90,8 @@ impl Connection {
         }
     }
 
-    /// PAWS (RFC 7323 section 5.3, R1): an old timestamp shows that the segment comes from before a wrap of the sequence
-    /// numbers.
+    /// Returns true if PAWS rejects the segment (RFC 7323 section 5.3, R1): an old timestamp means that it
+    /// was sent before the sequence numbers wrapped.
     pub(super) fn is_stale(&self, now: Instant, segment: &Segment, start: u64) -> bool {
         self.receiver.timestamps_of(segment).is_some_and(|timestamps| {
             self.receiver.is_older(now, timestamps.value)
@@ -97,8 +99,9 @@ impl Connection {
         })
     }
 
-    /// PAWS-5: a duplicate ACK without a new window, overtaken by less than a timeout. It cannot misplace anything, and its
-    /// SACK blocks are worth having (Linux: `tcp_disordered_ack_check`).
+    /// Returns true for a duplicate ACK without a window change that was overtaken by less than an RTO
+    /// (PAWS-5). It cannot misplace data, and its SACK blocks are still useful (Linux:
+    /// `tcp_disordered_ack_check`).
     fn is_overtaken_ack(&self, segment: &Segment, start: u64, value: u32) -> bool {
         segment.seq_len() == 0
             && start == self.receiver.rcv_nxt()
@@ -106,14 +109,15 @@ impl Connection {
             && self.receiver.age_of(value) <= self.sender.rtt.rto()
     }
 
-    /// False if the segment goes no further, because its ACK is not acceptable.
+    /// Handles the ACK of a segment. Returns false if the ACK is not acceptable and the segment is dropped.
     fn on_ack(&mut self, now: Instant, segment: &Segment, start: u64) -> bool {
         let Some(ack) = self.sender.acceptable_ack(segment) else {
             self.receiver.challenge(now);
             return false;
         };
-        // R3 comes after R2 and the check above: a forged timestamp would make PAWS drop what the peer sends. As on the slow
-        // path of Linux an old ACK brings no timestamp, so that without data in flight a forger has to know SND.UNA.
+        // R3 comes after R2 and the check above, because a forged timestamp would make PAWS drop the peer's
+        // segments. As on Linux's slow path, an old ACK does not update the timestamp, so with no data in
+        // flight a forger has to know SND.UNA.
         if let Some(timestamps) = self.receiver.timestamps_of(segment)
             && ack >= self.sender.snd_una
             && !self.receiver.is_older(now, timestamps.value)
@@ -125,7 +129,7 @@ impl Connection {
         true
     }
 
-    /// What follows from an ACK for the application, and for the connection where nothing is outstanding any more.
+    /// Informs the application after an ACK, and acts if nothing is outstanding any more.
     #[inline(always)]
     pub(super) fn after_ack(&mut self, now: Instant, writable: bool) {
         if writable {

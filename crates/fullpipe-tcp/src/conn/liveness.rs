@@ -1,14 +1,14 @@
-//! When nothing is heard: keep-alive (RFC 9293 section 3.8.4) and the user timeout (RFC 5482).
+//! Keep-alive (RFC 9293 section 3.8.4) and the user timeout (RFC 5482).
 //!
 //! ```text
-//!   nothing outstanding   silent for `idle` ──► probe ──`interval`──► probe … ──► reset after `probes` of them
-//!                              ▲                  │ anything heard
+//!   nothing outstanding   silent for `idle` ──► probe ──`interval`──► probe … ──► reset after `probes`
+//!                              ▲                  │ any segment
 //!                              └──────────────────┘
-//!   something outstanding     retransmissions, or probes of a closed window ──► given up when the user timeout is over
+//!   data outstanding      retransmissions or zero-window probes ──► given up when the user timeout expires
 //! ```
 //!
-//! What a packet costs for it: the time of an ACK that delivers something is written down. A probe is timed from that when its
-//! timer fires, and not before.
+//! The cost per packet is one timestamp: an ACK that delivers data records its arrival. Only when the
+//! keep-alive timer fires does it compute the time of the probe from that record.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -19,29 +19,30 @@ use crate::recovery::probe::ProbeKind;
 /// Probes of an idle connection (`SO_KEEPALIVE`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
-    /// Silence before the first probe (`TCP_KEEPIDLE`).
+    /// Idle time before the first probe (`TCP_KEEPIDLE`).
     pub idle: Duration,
-    /// Between probes (`TCP_KEEPINTVL`).
+    /// Time between probes (`TCP_KEEPINTVL`).
     pub interval: Duration,
-    /// Unanswered probes before the connection is reset (`TCP_KEEPCNT`); with a user timeout that decides instead.
+    /// Unanswered probes before the connection is reset (`TCP_KEEPCNT`). A user timeout, if set, replaces
+    /// this count.
     pub probes: u32,
 }
 
 impl Default for KeepAlive {
-    /// Linux: two hours, then nine probes 75 s apart (`net.ipv4.tcp_keepalive_*`).
+    /// Linux defaults: two hours, then nine probes 75 s apart (`net.ipv4.tcp_keepalive_*`).
     fn default() -> Self {
         Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
     }
 }
 
 impl Connection {
-    /// When the peer was last heard: data of any kind, or an ACK.
+    /// Returns when the peer was last heard: the last data segment, or the last ACK that `heard_at` counts.
     fn last_heard(&self) -> Instant {
         let heard_at = self.sender.heard_at;
         self.receiver.acks.last_arrival().map_or(heard_at, |at| at.max(heard_at))
     }
 
-    /// Sets the timer of an idle connection, if probes were asked for and the sending half waits for nothing.
+    /// Arms the keep-alive timer if keep-alive is configured and the sending half has nothing outstanding.
     #[inline(always)]
     pub(super) fn watch_silence(&mut self) {
         if let Some(keep_alive) = self.config.keep_alive {
@@ -61,11 +62,11 @@ impl Connection {
         let silent = now.saturating_since(self.last_heard());
         let unanswered = self.sender.probes.unanswered();
         if unanswered == 0 && silent < keep_alive.idle {
-            // Heard since the timer was set.
+            // A segment arrived after the timer was armed.
             self.watch_silence();
             return;
         }
-        // Linux: a user timeout takes the place of the number of probes.
+        // As in Linux, a user timeout replaces the number of probes.
         let gives_up = match self.config.user_timeout {
             Some(timeout) => unanswered > 0 && silent >= timeout,
             None => unanswered >= keep_alive.probes,

@@ -1,42 +1,43 @@
-//! One connection: the parts of the engine put together.
+//! One TCP connection, assembled from the parts of the engine.
 //!
 //! ```text
 //!   write(n) ─► queue ─► build ─► [ lost first, then new ] ─► pacer ─► poll_transmit
 //!                                        ▲                                │
-//!   poll_event ◄── window, queue         │ marks                          ▼ wire
+//!   poll_event ◄── window, queue         │ losses                         ▼ wire
 //!                                    recovery ◄── scoreboard ◄──── handle_segment
-//!                                        │ facts                          ▲
+//!                                        │ ACK samples                    ▲
 //!                                        ▼                                │
 //!                              congestion control ─► control ─► build, pacer
 //! ```
 //!
-//! It has four parts with fields of their own, which exchange values and do not know of each other:
+//! A connection has four parts. Each owns its fields; they exchange values and do not know each other:
 //!
-//! | part | what it is about |
+//! | part | responsibility |
 //! |---|---|
-//! | `handshake.rs` | SYN and SYN-ACK, and what they agree on |
-//! | `sender/` | what was written and sent, what is lost, how much may be sent |
-//! | `receiver.rs` | what has arrived, what is acknowledged, which window is offered |
-//! | `close.rs` (`Lifecycle`) | the state of RFC 9293, and what is left in the end |
+//! | `handshake.rs` | SYN and SYN-ACK, and the options they negotiate |
+//! | `sender/` | data written and sent, losses, and how much may be sent |
+//! | `receiver.rs` | data received, ACKs, and the advertised window |
+//! | `close.rs` (`Lifecycle`) | the state of RFC 9293, resets, and TIME-WAIT |
 //!
-//! A connection knows offsets only, never payload. Time is always passed in; the driver calls
+//! A connection handles stream offsets, never payload bytes. It reads no clock: the caller passes the time.
+//! The driver calls
 //!
 //! 1. `handle_segment`, `write`, `read` or `close` when something happens,
 //! 2. `handle_timeout` when `poll_timeout` is due,
 //!
-//! and after any of them `poll_transmit` until it yields nothing.
+//! and, after any of them, `poll_transmit` until it returns `None`.
 //!
-//! A peer cannot make a connection remember without bound, whatever it sends (`tests/limits.rs`):
+//! The memory that a peer can make a connection use is bounded, whatever the peer sends (`tests/limits.rs`):
 //!
-//! | what | most |
+//! | state | bound |
 //! |---|---|
-//! | payload received and not read, holes counted | the window that was offered, which the receive buffer bounds |
-//! | ranges above holes | one for each 832 bytes of receive buffer, 64 at least |
-//! | ranges and duplicates that are reported | 4 and 1 |
-//! | records of segments sent | what was written: the send buffer, in segments of 48 bytes at least |
-//! | ranges that the peer reports | one more than there are records |
-//! | losses that wait, retransmissions that are timed | two for each record |
-//! | resets and ACKs that are due | one each; out of place, an ACK in half a second |
+//! | unread payload, holes included | the advertised window, which the receive buffer bounds |
+//! | out-of-order ranges | one per 832 bytes of receive buffer, at least 64 |
+//! | SACK and D-SACK ranges to report | 4 and 1 |
+//! | records of sent segments | data written: the send buffer in segments of at least 48 bytes |
+//! | ranges that the peer has SACKed | one more than there are records |
+//! | losses to retransmit, retransmissions that RACK times | two per record |
+//! | pending resets and ACKs | one each; at most one challenge ACK per 0.5 s |
 
 mod carried;
 mod close;
@@ -89,17 +90,17 @@ pub struct Connection {
     receiver: Receiver,
     lifecycle: Lifecycle,
     events: Events,
-    /// What was last heard of the path.
+    /// Last ICMP error other than "too big".
     soft_error: Option<IcmpError>,
 }
 
 impl Connection {
-    /// The side that connects. Call [`Connection::open`] to begin.
+    /// Creates the active side of a connection; [`Connection::open`] starts the handshake.
     pub fn client(config: Config) -> Self {
         Self::new(Arc::new(config), State::Closed)
     }
 
-    /// The side that waits for a SYN.
+    /// Creates the passive side of a connection, in [`State::Listen`].
     pub fn server(config: Config) -> Self {
         Self::new(Arc::new(config), State::Listen)
     }
@@ -119,71 +120,72 @@ impl Connection {
         }
     }
 
-    /// The state of the connection.
+    /// Returns the state of the connection.
     pub fn state(&self) -> State {
         self.lifecycle.state
     }
 
-    /// What its packets have in the IP header.
+    /// Returns the configured fields of the IP header.
     pub(crate) fn ip_choices(&self) -> IpChoices {
         self.config.ip_choices
     }
 
-    /// Payload bytes of a full segment.
+    /// Returns the payload of a full segment, in bytes.
     pub fn mss(&self) -> u64 {
         self.sender.mss
     }
 
-    /// Offers `len` bytes to the send buffer; returns how many it took. When it took fewer,
-    /// [`Event::Writable`] says when to go on.
+    /// Offers `len` bytes to the send buffer and returns the number it accepts. If it accepts fewer,
+    /// [`Event::Writable`] reports when there is room again.
     pub fn write(&mut self, len: u64) -> u64 {
         self.sender.write(len)
     }
 
-    /// The send buffer is full: only an skb that has been begun still takes data. Who writes on finds
-    /// out by the time that writing takes.
+    /// Returns true if the send buffer is full, so that only an skb already begun still takes data. The
+    /// application learns this only from a further write, which takes time.
     pub fn is_full(&self) -> bool {
         self.sender.queue.is_full(self.sender.snd_nxt())
     }
 
-    /// Whether a third of the send buffer is free, which is when a socket counts as writable. If not,
-    /// [`Event::Writable`] says when it is.
+    /// Returns true if the socket is writable: at least a third of the send buffer is free. If it is not,
+    /// [`Event::Writable`] reports when it becomes writable.
     pub fn wait_for_room(&mut self) -> bool {
         self.sender.queue.wait_for_room(self.sender.fresh.snd_nxt())
     }
 
-    /// Bytes that wait to be read.
+    /// Returns the number of bytes ready to be read.
     pub fn readable(&self) -> u64 {
         self.receiver.readable()
     }
 
-    /// Takes up to `len` in-order bytes; returns how many. May open the window.
+    /// Reads up to `len` in-order bytes and returns the number read. Reading may open the window.
     #[inline]
     pub fn read(&mut self, now: Instant, len: u64) -> u64 {
         self.receiver.read(now, len)
     }
 
-    /// In-order payload bytes received, the FIN not counted.
+    /// Returns the number of in-order payload bytes received, without the FIN.
     pub fn received(&self) -> u64 {
         self.receiver.received()
     }
 
-    /// Bytes acknowledged by the peer, the FIN not counted.
+    /// Returns the number of bytes acknowledged by the peer, without the FIN.
     pub fn acknowledged(&self) -> u64 {
         self.sender.snd_una.min(self.sender.queue.written())
     }
 
-    /// The next event that was not told yet, in the order of [`Event`]. One that happened several times since
-    /// is told once.
+    /// Returns the next pending event, in the order of [`Event`]. An event that happened several times since
+    /// the last call is returned once.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.take()
     }
 
-    /// Checks what must always hold, for tests.
+    /// Checks the invariants of the connection, for tests.
     ///
     /// # Panics
-    /// If it does not.
+    ///
+    /// Panics if an invariant is violated.
     #[doc(hidden)]
     pub fn check(&self) {
         self.sender.check();

@@ -1,6 +1,7 @@
-//! What to send now, in order: what a probe asks for, lost data, new data, the FIN, a bare ACK.
+//! Order of transmission: probes, lost data, new data, the FIN, and a bare ACK.
 //!
-//! Here the order is decided and what forbids to send; what exactly is next is chosen in `tx/fresh.rs` and `tx/retransmit.rs`.
+//! This file decides the order and what blocks sending. `tx/fresh.rs` and `tx/retransmit.rs` choose the exact
+//! range.
 
 use fullpipe_units::Instant;
 
@@ -12,13 +13,13 @@ use crate::recovery::scoreboard::RecordNo;
 use crate::tx::fresh::{Allowance, StopReason};
 
 impl Connection {
-    /// There is nothing to ask [`Connection::poll_transmit`] for: a receiver between two ACKs.
+    /// Returns true if [`Connection::poll_transmit`] has nothing to send, as for a receiver between two ACKs.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.lifecycle.state.carries_data() && self.sender.is_idle() && !self.receiver.acks.is_due()
     }
 
-    /// The next transmission, or `None` when nothing may be sent now.
+    /// Returns the next transmission, or `None` if nothing may be sent now.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         if !self.lifecycle.state.carries_data() {
@@ -61,7 +62,7 @@ impl Connection {
     }
 }
 
-/// What is sent next.
+/// Next action of the sender.
 enum Step {
     Retransmit(RecordNo),
     New { len: u64 },
@@ -70,7 +71,8 @@ enum Step {
 }
 
 impl Sender {
-    /// The next transmission of data, a FIN or a probe. What stops the sender is recorded.
+    /// Returns the next transmission of data, a FIN or a probe, and records what limits the sender if there
+    /// is none.
     fn poll(&mut self, now: Instant) -> Option<Transmit> {
         if let Some(kind) = self.probes.take_due()
             && let Some(transmit) = self.transmit_probe(now, kind)
@@ -96,7 +98,8 @@ impl Sender {
         None
     }
 
-    /// F-RTO: while the path is asked with new data what is lost waits; unless nothing new can go.
+    /// Holds back lost data while F-RTO tests the path with new data. If no new data can be sent, ends the
+    /// test and returns the loss.
     #[cold]
     fn ask_or_repair(&mut self, lost: Option<RecordNo>, now: Instant) -> Option<RecordNo> {
         let asked = self.recovery.rto.has_asked(self.snd_nxt());
@@ -107,7 +110,7 @@ impl Sender {
         None
     }
 
-    /// Chooses between lost and new data, or says what forbids both.
+    /// Chooses between lost and new data, or returns the limit that blocks both.
     #[inline(always)]
     fn next_step(&self, lost: Option<RecordNo>, now: Instant) -> Step {
         let inflight = self.recovery.board.inflight();
@@ -118,7 +121,8 @@ impl Sender {
             return Step::Stop(if self.queue.is_blocked() { SendLimit::Sndbuf } else { SendLimit::App });
         }
         if fin_pending && lost.is_none() {
-            // In a kernel the FIN rides on the last segment; here it is its own, and takes no room.
+            // In Linux the FIN travels on the last data segment; here it is a segment by itself and uses no
+            // window.
             return Step::Fin;
         }
         if inflight >= cwnd {
@@ -131,7 +135,7 @@ impl Sender {
             return Step::Retransmit(number);
         }
         let (rwnd, mss) = (self.window_left(), self.mss);
-        // The kernel never fills more than half a window with one transmission.
+        // Linux never fills more than half of the window with one transmission.
         let at_once = (cwnd - inflight).min((cwnd / 2).max(mss));
         let quantum = self.quantum_for(unsent.min(at_once).min(rwnd));
         let snd_una = self.snd_una;

@@ -1,12 +1,12 @@
-//! Header prediction (Van Jacobson): nearly every segment is the one that was expected.
+//! Header prediction (Van Jacobson): a fast path for the segment that is expected next.
 //!
 //! ```text
-//!   to a receiver   the next octets of the stream, and no news for a side that has sent nothing
-//!   to a sender     an ACK of something that was sent once and in order, and nothing else
+//!   to a receiver   the next octets of the stream, while this side has nothing outstanding
+//!   to a sender     an ACK of segments that were sent once and in order, and no other information
 //! ```
 //!
-//! Both are recognised at once, and take the same steps as any segment (`input.rs`); the steps that could do nothing for
-//! them are left out. A segment that is not recognised has changed nothing.
+//! The fast path takes the same steps as the general one (`input.rs`), without those that would have no
+//! effect. A segment that is not predicted changes nothing here.
 
 use fullpipe_units::Instant;
 
@@ -15,7 +15,7 @@ use crate::recovery::Phase;
 use crate::wire::{Flags, Segment, Timestamps};
 
 impl Connection {
-    /// Handles a segment that was expected. False, and nothing has happened, if it was not.
+    /// Handles the segment if it is the expected one. Returns false, without changing anything, if it is not.
     #[inline]
     pub(super) fn handle_predicted(&mut self, now: Instant, segment: &Segment) -> bool {
         let rcv_nxt = self.receiver.rcv_nxt();
@@ -28,7 +28,7 @@ impl Connection {
         let Some(timestamps) = self.receiver.timestamps_of(segment).filter(|_| expected) else {
             return false;
         };
-        // What an old clock says is for PAWS.
+        // PAWS decides about an older timestamp.
         if (timestamps.value.wrapping_sub(self.receiver.ts_recent) as i32) < 0 {
             return false;
         }
@@ -39,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// The next octets of the stream.
+    /// Takes the segment if it carries the next octets of the stream.
     #[inline(never)]
     fn takes_next(&mut self, now: Instant, segment: &Segment, timestamps: Timestamps, start: u64) -> bool {
         let end = start + u64::from(segment.len);
@@ -57,7 +57,7 @@ impl Connection {
         true
     }
 
-    /// An ACK of segments that were sent once and in order, and of nothing else.
+    /// Takes the segment if it acknowledges only segments that were sent once and in order.
     #[inline(never)]
     fn takes_ack(&mut self, now: Instant, segment: &Segment, timestamps: Timestamps, start: u64) -> bool {
         let Self { sender, .. } = self;

@@ -1,10 +1,11 @@
-//! The receiving half of a connection: what has arrived, what of it was read, what is acknowledged and what window is offered.
+//! The receiving half of a connection: reassembly, reading, ACKs, and the advertised window.
 //!
 //! ```text
-//!   segment ─► timestamps (PAWS) ─► reassembly ─► window ─► ACK policy ─► `acknowledge`, in every segment that leaves
+//!   segment ─► timestamps (PAWS) ─► reassembly ─► window ─► ACK policy ─► `acknowledge`, in all segments
 //! ```
 //!
-//! It knows nothing of the sending half; what it needs of it (the size of a segment, the RTT) is passed in.
+//! It knows nothing of the sending half. The caller passes in what it needs from there: the segment size and
+//! the RTT.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -20,13 +21,13 @@ use crate::rx::window::ReceiveWindow;
 use crate::tx::Transmit;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
-/// Least distance between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
+/// Minimum interval between two answers to segments that are out of place (`tcp_invalid_ratelimit`).
 pub(super) const CHALLENGE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a timestamp of the peer is good for comparing, without another (RFC 7323 section 5.5).
+/// Age up to which a timestamp of the peer can be compared (RFC 7323 section 5.5).
 const TIMESTAMP_VALID_FOR: Duration = Duration::from_secs(24 * 86_400);
 
-/// Ranges that are held above holes however small the receive buffer is.
+/// Number of out-of-order ranges that even the smallest receive buffer may hold.
 const LEAST_RANGES: usize = 64;
 
 /// The receiving half.
@@ -36,35 +37,35 @@ pub(super) struct Receiver {
     pub(super) irs: SeqNum,
     pub(super) agreed: Agreed,
     pub(super) reassembly: Reassembly,
-    /// What was taken of the segment handled last.
+    /// Range accepted from the segment handled last.
     pub(super) accepted: Accepted,
     pub(super) acks: AckPolicy,
     pub(super) window: ReceiveWindow,
     pub(super) rcv_mss: u64,
-    /// Where the peer's FIN stands.
+    /// Offset of the peer's FIN.
     pub(super) fin_at: Option<u64>,
-    /// Bytes handed to the application.
+    /// Number of bytes read by the application.
     pub(super) copied: u64,
     pub(super) ts_recent: u32,
-    /// When it was noted.
+    /// Arrival of `ts_recent`.
     pub(super) ts_recent_at: Instant,
     pub(super) last_ack_sent: u64,
-    /// When something out of place was last answered.
+    /// Time of the last answer to a segment out of place.
     challenged_at: Option<Instant>,
     pub(super) ecn: Echo,
 }
 
-/// What an arriving segment with data has led to.
+/// Result of an arriving data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Progress {
-    /// More can be read, or the end has come.
+    /// Whether more can be read, or the stream has ended.
     pub(super) readable: bool,
-    /// All that the peer sent has been received, its FIN included.
+    /// Whether all data of the peer has been received, and its FIN.
     pub(super) closed: bool,
 }
 
 impl Receiver {
-    /// Of a connection that waits for a SYN, if it `listens`.
+    /// Creates the receiving half of a connection that `listens`, or that connects.
     pub(super) fn new(config: &Config, listens: bool, mss: u64) -> Self {
         let window = ReceiveWindow::new(config.window_rule, config.rcvbuf, config.window_clamp, mss);
         let window = if listens {
@@ -72,7 +73,8 @@ impl Receiver {
         } else {
             window.before_timestamps(config.mtu.saturating_sub(config.ip.headers()).max(48))
         };
-        // What arrives out of order takes an skb in a kernel, which bounds how much of it there can be; so here.
+        // In Linux each out-of-order segment occupies an skb, so memory bounds their number; here it bounds
+        // the ranges.
         let most_ranges = usize::try_from(config.rcvbuf.limit().get() / PACKET_BUFFER_MEMORY)
             .unwrap_or(usize::MAX)
             .max(LEAST_RANGES);
@@ -94,7 +96,7 @@ impl Receiver {
         }
     }
 
-    /// The handshake has agreed on options; the peer scales its windows, or not, and has sent the `timestamp`.
+    /// Applies the negotiated options: whether the peer scales its windows, and the `timestamp` of its SYN.
     pub(super) fn agree(&mut self, now: Instant, agreed: Agreed, scales: bool, timestamp: Option<u32>) {
         self.agreed = agreed;
         if !scales {
@@ -106,67 +108,70 @@ impl Receiver {
         }
     }
 
-    /// Offset of the next octet expected.
+    /// Returns the offset of the next expected octet (RCV.NXT).
     #[inline(always)]
     pub(super) fn rcv_nxt(&self) -> u64 {
         self.reassembly.rcv_nxt()
     }
 
-    /// The same as a sequence number.
+    /// Returns RCV.NXT as a sequence number.
     pub(super) fn rcv_nxt_on_wire(&self) -> SeqNum {
         self.irs.plus(1).plus(self.rcv_nxt())
     }
 
-    /// In-order payload bytes received, the FIN not counted.
+    /// Returns the number of in-order payload bytes received, without the FIN.
     pub(super) fn received(&self) -> u64 {
         let next = self.rcv_nxt();
         self.fin_at.map_or(next, |fin| next.min(fin))
     }
 
-    /// Bytes that wait to be read.
+    /// Returns the number of bytes ready to be read.
     pub(super) fn readable(&self) -> u64 {
         self.received() - self.copied
     }
 
-    /// The peer has sent its FIN, and everything before it is here.
+    /// Returns true if the peer's FIN and everything before it have been received.
     pub(super) fn is_peer_closed(&self) -> bool {
         self.fin_at.is_some_and(|fin| self.rcv_nxt() > fin)
     }
 
-    /// The segment's timestamps; `None` if it has none, or the handshake agreed on none (RFC 7323 section 3.2).
+    /// Returns the segment's timestamps; `None` if it has none or they were not negotiated (RFC 7323 section
+    /// 3.2).
     #[inline]
     pub(super) fn timestamps_of(&self, segment: &Segment) -> Option<Timestamps> {
         segment.timestamps.filter(|_| self.agreed.timestamps)
     }
 
-    /// `value` is older than the peer's last timestamp; unless that was noted so long ago that the peer's clock has gone
-    /// halfway round (PAWS-3, RFC 7323 section 5.5). Zero is no timestamp: some hosts put it into their SYN, and their true
-    /// clock may look older than that.
+    /// Returns true if `value` is older than the peer's last timestamp. A timestamp that is 24 days old is
+    /// not compared, because the peer's clock may have gone halfway round (RFC 7323 section 5.5, PAWS-3).
+    /// Zero is not compared either: some hosts put it into their SYN, and their real clock may look older
+    /// than that.
     pub(super) fn is_older(&self, now: Instant, value: u32) -> bool {
         (value.wrapping_sub(self.ts_recent) as i32) < 0
             && self.ts_recent != 0
             && now.saturating_since(self.ts_recent_at) < TIMESTAMP_VALID_FOR
     }
 
-    /// By how much `value` is older than the peer's last timestamp.
+    /// Returns the age of `value` relative to the peer's last timestamp.
     pub(super) fn age_of(&self, value: u32) -> Duration {
         Duration::from_millis(u64::from(self.ts_recent.wrapping_sub(value)))
     }
 
-    /// Takes the timestamp of a segment from `start` on that is not older than the last: the next to be echoed.
+    /// Stores the timestamp of a segment starting at `start` as the next one to echo. It must not be older
+    /// than the last.
     #[inline]
     pub(super) fn note_timestamp(&mut self, now: Instant, timestamps: Timestamps, start: u64) {
-        // The same once more, as in a copy that was long on its way, does not show that the peer's clock goes on.
+        // An unchanged value, as in a delayed copy, does not prove that the peer's clock advances.
         if timestamps.value != self.ts_recent && start <= self.last_ack_sent {
             self.ts_recent = timestamps.value;
-            // What was received before may have been on its way for weeks.
+            // A segment that repeats received data may have been in the network for weeks.
             if start >= self.rcv_nxt() {
                 self.ts_recent_at = now;
             }
         }
     }
 
-    /// Takes the receiver's own sample of the RTT from the echo of a segment with data.
+    /// Takes an RTT sample on the receiving side, from the timestamp that a data segment echoes.
     #[inline]
     pub(super) fn note_rtt(&mut self, now: Instant, timestamps: Timestamps) {
         if self.window.is_new_echo(timestamps.echo) {
@@ -174,8 +179,8 @@ impl Receiver {
         }
     }
 
-    /// Answers something out of place with an ACK, at most once in half a second, so that two
-    /// connections never talk past each other for ever (CH-5).
+    /// Sends a challenge ACK, at most one per half second, so that two connections never answer each other
+    /// for ever (RFC 5961 section 7, CH-5).
     pub(super) fn challenge(&mut self, now: Instant) {
         let recently = self.challenged_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL);
         if !recently {
@@ -184,8 +189,9 @@ impl Receiver {
         }
     }
 
-    /// Answers a segment that is not acceptable with an ACK, and takes nothing of it. Octets that have been received before are
-    /// reported (RFC 2883); a segment with data is no part of a loop of ACKs, so each one is answered.
+    /// Answers an unacceptable segment with an ACK and accepts nothing from it. Octets received before are
+    /// reported as a duplicate (RFC 2883). A segment with data cannot be part of an ACK loop, so each one is
+    /// answered.
     #[cold]
     pub(super) fn refuse(
         &mut self,
@@ -206,7 +212,8 @@ impl Receiver {
         }
     }
 
-    /// Takes the data and the FIN of an acceptable segment that reaches from `start` to `end`; `mss` is the payload of a full one.
+    /// Accepts the data and the FIN of a segment from `start` to `end`; `mss` is the payload of a full
+    /// segment.
     pub(super) fn on_data(
         &mut self,
         now: Instant,
@@ -222,11 +229,11 @@ impl Receiver {
             self.window.on_larger_segment(self.rcv_mss);
         }
         let before = self.rcv_nxt();
-        // A stream ends once: a FIN elsewhere, below what has been received or after another, ends nothing.
+        // A stream has one end: a FIN below the data received, or after another FIN, is ignored.
         if segment.flags.has(Flags::FIN) && self.fin_at.is_none() && end > before {
             self.fin_at = Some(end - 1);
         }
-        // What lies behind the end is no data (RFC 9293 section 3.10.7.4).
+        // Octets after the FIN are not data (RFC 9293 section 3.10.7.4).
         let limit = self.fin_at.map_or(u64::MAX, |fin| fin + 1).min(self.window.edge().max(before));
         let arrival = self.reassembly.insert(start, end.min(limit));
         self.accepted = Accepted { start, range: before.max(start)..end.min(limit) };
@@ -239,7 +246,8 @@ impl Receiver {
         Progress { readable: after > before, closed }
     }
 
-    /// The segment is the next of a stream without holes and of the size that was expected: [`Self::on_data`] would take it whole.
+    /// Returns true if the segment is the next in a stream without holes and of the expected size, so that
+    /// [`Self::on_data`] would accept it whole.
     #[inline(always)]
     pub(super) fn expects(&self, segment: &Segment, end: u64, mss: u64) -> bool {
         !self.reassembly.has_holes()
@@ -249,7 +257,7 @@ impl Receiver {
             && !segment.ecn.is_marked()
     }
 
-    /// [`Self::on_data`] of a segment that it [`expects`](Self::expects).
+    /// Handles a segment that it [`expects`](Self::expects), like [`Self::on_data`].
     #[inline(always)]
     pub(super) fn on_expected_data(
         &mut self,
@@ -266,7 +274,7 @@ impl Receiver {
         self.owe_ack(now, end - start, arrival, false, rtt);
     }
 
-    /// Opens the window for `len` octets that have been taken, and decides when to acknowledge them.
+    /// Opens the window for `len` accepted octets, and decides when to acknowledge them.
     #[inline(always)]
     fn owe_ack(&mut self, now: Instant, len: u64, arrival: Arrival, fin: bool, rtt: &RttEstimator) {
         let occupied = self.reassembly.held_bytes() + self.readable();
@@ -280,7 +288,7 @@ impl Receiver {
                 len,
                 mss: self.rcv_mss,
                 disorder: arrival.out_of_order || reassembly.has_holes(),
-                // Without SACK each ACK is all the news there is, and is not held back.
+                // Without SACK an ACK carries no other news, so it is not delayed.
                 crowded: arrival.crowded || !self.agreed.sack,
                 urgent: arrival.filled_last_hole || arrival.new == 0 || fin,
                 rcv_nxt: reassembly.rcv_nxt(),
@@ -293,21 +301,24 @@ impl Receiver {
         );
     }
 
-    /// Hands up to `len` in-order bytes to the application; returns how many. May open the window.
+    /// Hands up to `len` in-order bytes to the application and returns the number. Reading may open the
+    /// window.
     #[inline]
     pub(super) fn read(&mut self, now: Instant, len: u64) -> u64 {
         let taken = len.min(self.readable());
         let span = if self.reassembly.has_holes() { self.reassembly.highest() - self.rcv_nxt() } else { 0 };
-        // A reader takes packet after packet, and right-sizing looks on after each. A measurement that is due
-        // therefore ends with the first: what a filled hole has set free belongs to the next one.
+        // A reader takes one packet after another, and Linux runs right-sizing after each. A measurement that
+        // is due therefore ends with the first packet: data released by a filled hole belongs to the next
+        // measurement.
         let first = taken.min(self.rcv_mss);
         self.window.on_read(now, self.copied + first, self.readable() - first, span);
         self.copied += taken;
-        // An ACK that is due anyway carries the new window.
+        // An ACK that is already due carries the new window.
         if taken > 0 && !self.acks.is_due() {
             let (rcv_nxt, held) = (self.rcv_nxt(), self.reassembly.held_bytes());
             let opens = self.window.would_open(rcv_nxt, held + self.readable(), self.rcv_mss);
-            // Who has sent everything needs no window. A second segment waited for a reader (G-9).
+            // A peer that has sent its FIN needs no window. A second unacknowledged segment is acknowledged
+            // on a read (G-9).
             if (opens && !self.is_peer_closed()) || self.acks.is_second(0, self.rcv_mss) {
                 self.acks.demand();
             }
@@ -315,7 +326,7 @@ impl Receiver {
         taken
     }
 
-    /// Where the payload of the segment handled last belongs.
+    /// Returns where the payload of the segment handled last belongs.
     pub(super) fn take_accepted(&mut self) -> Option<Accepted> {
         let accepted = core::mem::take(&mut self.accepted);
         let data_end = self.fin_at.map_or(u64::MAX, |fin| fin);
@@ -323,19 +334,20 @@ impl Receiver {
         (!range.is_empty()).then_some(Accepted { range, ..accepted })
     }
 
-    /// The header's field for the window that is free now, which is thereby offered.
+    /// Advertises the free window and returns its header field.
     #[inline(always)]
     pub(super) fn offer_window(&mut self) -> u16 {
         self.window.offer(self.rcv_nxt(), self.reassembly.held_bytes(), self.readable(), self.rcv_mss)
     }
 
-    /// The timestamps of a segment that leaves at `now`, if they were agreed on.
+    /// Returns the timestamps of a segment that leaves at `now`, if they were negotiated.
     #[inline(always)]
     pub(super) fn timestamps(&self, now: Instant) -> Option<Timestamps> {
         self.agreed.timestamps.then(|| Timestamps { value: Timestamps::clock(now), echo: self.ts_recent })
     }
 
-    /// Adds to a transmission what every segment says: what has been received, and which window is open.
+    /// Adds the receiving half's header fields to a transmission: the ACK, the window, timestamps and SACK
+    /// blocks.
     #[inline(always)]
     pub(super) fn acknowledge(&mut self, now: Instant, transmit: &mut Transmit) {
         let window = self.offer_window();
@@ -348,7 +360,8 @@ impl Receiver {
         self.acks.on_ack_sent();
     }
 
-    /// What arrived out of place, the newest change first, behind a duplicate if there is one to report.
+    /// Builds the SACK blocks: a pending duplicate first, then the out-of-order ranges from the newest change
+    /// on.
     #[cold]
     fn sack_blocks(&mut self) -> SackBlocks {
         let origin = self.irs.plus(1);

@@ -1,4 +1,4 @@
-//! What can be seen of a connection from outside: counts, times, and what a trace row shows.
+//! Observable state of a connection: counters, times, and the values of a trace row.
 
 use fullpipe_units::{Duration, Instant, Rate};
 
@@ -8,7 +8,7 @@ use crate::cc::Status;
 use crate::estimate::RttHistogram;
 use crate::recovery::Phase;
 
-/// Counts for reports.
+/// Counters of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Data segments sent, retransmissions included.
@@ -23,17 +23,17 @@ pub struct Stats {
     pub probes: u64,
     /// Fast recoveries.
     pub recoveries: u64,
-    /// Reductions because the peer echoed a congestion mark.
+    /// Window reductions in response to ECE.
     pub ecn_reductions: u64,
-    /// Ranges that the peer reported to have got twice (RFC 2883).
+    /// Duplicate ranges reported by the peer (D-SACK, RFC 2883).
     pub duplicates: u64,
-    /// ACKs that delivered something.
+    /// ACKs that delivered data.
     pub acks: u64,
-    /// Looks at records of sent segments, whatever for: work, not behaviour.
+    /// Accesses to records of sent segments, a measure of processing cost.
     pub records_visited: u64,
 }
 
-/// Time spent stopped by each limit.
+/// Time spent blocked by each limit.
 #[derive(Clone, Debug)]
 pub(super) struct LimitClock {
     pub(super) current: SendLimit,
@@ -63,10 +63,10 @@ impl LimitClock {
     }
 }
 
-/// What a trace row shows of a connection.
+/// Sender state shown in a trace row.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot {
-    /// Congestion window in force, in bytes.
+    /// Congestion window in effect, in bytes.
     pub cwnd: u64,
     /// Slow-start threshold in bytes; `u64::MAX` before the first reduction.
     pub ssthresh: u64,
@@ -78,68 +78,68 @@ pub struct Snapshot {
     pub rwnd: u64,
     /// Payload bytes of a full segment.
     pub mss: u64,
-    /// Pacing rate in force.
+    /// Pacing rate in effect.
     pub pacing_rate: Option<Rate>,
-    /// The last delivery-rate sample that tells of the path.
+    /// Last delivery-rate sample that says something about the path.
     pub delivery_rate: Option<Rate>,
-    /// That sample was taken while the application left the window unused.
+    /// Whether that sample was taken while the application left the window unused.
     pub app_limited: bool,
     /// Smoothed RTT.
     pub srtt: Option<Duration>,
     /// Smallest RTT.
     pub min_rtt: Option<Duration>,
-    /// Bytes delivered.
+    /// Bytes delivered since the start.
     pub delivered: u64,
-    /// Bytes marked lost.
+    /// Bytes marked lost since the start.
     pub lost: u64,
-    /// Written and not acknowledged, in bytes.
+    /// Bytes written and not acknowledged.
     pub queued: u64,
-    /// Written and not sent yet, in bytes.
+    /// Bytes written and not yet sent.
     pub notsent: u64,
-    /// Memory the send buffer may take now, in bytes.
+    /// Memory limit of the send buffer, in bytes.
     pub sndbuf: u64,
-    /// Memory the send buffer takes, in bytes.
+    /// Memory used by the send buffer, in bytes.
     pub sndbuf_used: u64,
-    /// In fast recovery, or repairing after a timeout.
+    /// Whether the connection is in fast recovery or repairs losses after a timeout.
     pub recovering: bool,
-    /// What stops the sender now.
+    /// Limit that blocks the sender now.
     pub limit: SendLimit,
     /// The controller's phase.
     pub status: Status,
-    /// Counts so far.
+    /// Counters since the start.
     pub stats: Stats,
 }
 
-/// What a trace row shows of a receiving half.
+/// Receiver state shown in a trace row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverSnapshot {
     /// In-order payload bytes received.
     pub received: u64,
-    /// Of these, bytes that the application has not read.
+    /// In-order bytes received that the application has not read.
     pub unread: u64,
-    /// Memory the receive buffer may take now, in bytes.
+    /// Memory limit of the receive buffer, in bytes.
     pub rcvbuf: u64,
-    /// The most it may grow to.
+    /// Largest size to which the receive buffer may grow, in bytes.
     pub rcvbuf_limit: u64,
 }
 
 impl Connection {
-    /// Time spent stopped by each limit, in the order of [`SendLimit::ALL`].
+    /// Returns the time spent blocked by each limit, in the order of [`SendLimit::ALL`].
     pub fn limit_times(&self, now: Instant) -> [Duration; SendLimit::ALL.len()] {
         self.sender.limits.spent(now)
     }
 
-    /// Counts so far.
+    /// Returns the counters since the start.
     pub fn stats(&self) -> Stats {
         Stats { records_visited: self.sender.recovery.board.visited(), ..self.sender.stats }
     }
 
-    /// Round-trip times as the segments saw them, one sample an ACK.
+    /// Returns the histogram of RTT samples, one sample per ACK.
     pub fn rtts(&self) -> &RttHistogram {
         &self.sender.rtts
     }
 
-    /// What a trace row shows.
+    /// Returns the sender state for a trace row.
     pub fn snapshot(&self) -> Snapshot {
         let queued = self.sender.queue.written().saturating_sub(self.sender.snd_una);
         Snapshot {
@@ -167,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// What a trace row shows of the receiving half.
+    /// Returns the receiver state for a trace row.
     pub fn receiver_snapshot(&self) -> ReceiverSnapshot {
         ReceiverSnapshot {
             received: self.received(),

@@ -1,20 +1,21 @@
-//! What answers a segment that no connection takes (RFC 9293 section 3.10.7.1): a reset whose numbers its sender must
-//! believe.
+//! The reset that answers a segment of no known connection (RFC 9293 section 3.10.7.1). Its numbers are those
+//! that the sender of the segment accepts.
 //!
 //! ```text
-//!   RST               nothing: a reset is never answered, or two hosts would go on for ever
-//!   ACK               <SEQ=SEG.ACK><RST>                              the number that its sender expects next
-//!   neither           <SEQ=0><ACK=SEG.SEQ+SEG.LEN><RST,ACK>           acknowledges all of it: believed in SYN-SENT
+//!   RST               no answer: a reset is never answered, or two hosts would exchange resets for ever
+//!   ACK               <SEQ=SEG.ACK><RST>                        the number that its sender expects next
+//!   neither           <SEQ=0><ACK=SEG.SEQ+SEG.LEN><RST,ACK>     acknowledges all of it: accepted in SYN-SENT
 //! ```
 
 use fullpipe_units::Ecn;
 
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum};
 
-/// The reset for `segment`, which arrived at a port where nobody listens (TCP-4) or, with an ACK, where somebody listens
-/// and no connection of the kind is known (TCP-3). `None` if `segment` is a reset itself.
+/// Returns the reset that answers `segment`, or `None` if `segment` is a reset itself. It applies to a closed
+/// port (RFC 9293 section 3.10.7.1, TCP-4) and to a segment with an ACK at a listening port that belongs to
+/// no connection (section 3.10.7.2, TCP-3).
 ///
-/// A function of the segment alone: whoever answers so keeps no state, and sends one small segment for one.
+/// It depends on the segment alone: the host keeps no state and sends one small segment per segment.
 pub fn reset_for(segment: &Segment) -> Option<Segment> {
     if segment.flags.has(Flags::RST) {
         return None;
@@ -26,7 +27,7 @@ pub fn reset_for(segment: &Segment) -> Option<Segment> {
     })
 }
 
-/// A reset at `seq` without options.
+/// Builds a reset at `seq`, without options.
 pub(super) fn bare(seq: SeqNum, ack: Option<SeqNum>) -> Segment {
     Segment {
         seq,
@@ -49,8 +50,8 @@ mod tests {
         Segment { len, flags, ..bare(SeqNum(seq), Some(SeqNum(ack))) }
     }
 
-    /// TCP-4: without an ACK everything is acknowledged, SYN and FIN counted; with one the reset stands where its sender
-    /// expects the next octet. Sequence numbers wrap.
+    /// TCP-4: a segment without an ACK is acknowledged whole, SYN and FIN included. The reset that answers an
+    /// ACK carries the sequence number that its sender expects next. Sequence numbers wrap.
     #[test]
     fn tcp_4_a_closed_port() {
         for (arrives, answer) in [

@@ -6,7 +6,7 @@
 ///                Listen ◄──────reset──────┐
 ///                   │ SYN                 │
 ///   Closed ──open─► SynSent ──SYN────► SynReceived
-///                      │ SYN-ACK          │ ACK, or the SYN-ACK of who opened at the same time
+///                   │ SYN-ACK          │ ACK, or the SYN-ACK of a simultaneous open
 ///                      └────────► Established
 ///                         close │          │ FIN
 ///                               ▼          ▼
@@ -16,17 +16,17 @@
 ///                   │ ACK    FinWait2   LastAck ──ACK──► Closed
 ///                   ▼           │ FIN
 ///                TimeWait ◄─────┘   (from FinWait1 at once if one segment brings ACK and FIN)
-///                   └──2 MSL, or a SYN that opens a new one──► Closed
+///                   └──2 MSL, or a SYN that opens a new connection──► Closed
 ///
-///   any ──reset, or nothing heard for too long──► Closed
+///   any ──reset, or no answer for too long──► Closed
 /// ```
-/// `close` moves to [`State::FinWait1`] or [`State::LastAck`] when it is called; the FIN leaves behind the last byte that was
-/// written. Between [`State::Established`] and [`State::LastAck`] segments are handled alike: what the halves still allow
-/// decides what comes of them, and [`Event::Finished`](super::Event::Finished) and
-/// [`Event::PeerClosed`](super::Event::PeerClosed) say how far each of them is.
+/// `close` moves to [`State::FinWait1`] or [`State::LastAck`] at once; the FIN leaves after the last byte
+/// written. Segments are handled alike from [`State::Established`] to [`State::LastAck`]: the two halves
+/// decide what is still allowed. [`Event::Finished`](super::Event::Finished) reports that the peer has
+/// acknowledged our FIN, and [`Event::PeerClosed`](super::Event::PeerClosed) that the peer's FIN has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not opened yet, or over.
+    /// Not opened yet, or ended.
     Closed,
     /// Waiting for a SYN.
     Listen,
@@ -36,22 +36,23 @@ pub enum State {
     SynReceived,
     /// Data may flow both ways.
     Established,
-    /// This side has closed; its FIN is not acknowledged.
+    /// This side has closed; its FIN is not acknowledged yet.
     FinWait1,
-    /// This side has closed, and the peer knows it.
+    /// This side has closed, and the peer has acknowledged its FIN.
     FinWait2,
     /// The peer has closed.
     CloseWait,
-    /// Both sides have closed at the same time; our FIN is not acknowledged.
+    /// Both sides have closed at the same time; our FIN is not acknowledged yet.
     Closing,
-    /// This side has closed after the peer; our FIN is not acknowledged.
+    /// This side has closed after the peer; our FIN is not acknowledged yet.
     LastAck,
-    /// Both sides have closed, this one first: what is still on its way must not meet a new connection.
+    /// Both sides have closed, this one first; delayed segments must not reach a new connection.
     TimeWait,
 }
 
 impl State {
-    /// Both sides have agreed on sequence numbers, and one of them may still have data under way.
+    /// Returns true if both sides have agreed on sequence numbers and data may still flow in at least one
+    /// direction.
     #[inline]
     pub(super) const fn carries_data(self) -> bool {
         let state = self as u8;

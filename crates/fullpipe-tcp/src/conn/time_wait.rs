@@ -1,11 +1,12 @@
-//! TIME-WAIT (RFC 9293 section 3.6.1): the side that closed first stays for two segment lifetimes, to acknowledge a FIN that
-//! comes again and to keep what is still on its way from a new connection between the same two sockets.
+//! TIME-WAIT (RFC 9293 section 3.6.1). The side that closed first stays for two segment lifetimes. It
+//! acknowledges a retransmitted FIN, and keeps delayed segments out of a new connection between the same two
+//! sockets.
 //!
 //! ```text
-//!   FIN again, old data      acknowledged, and the time begins anew
-//!   RST at RCV.NXT           the end (as in Linux; RFC 1337 would ignore it)
-//!   SYN that is surely new   may open the next connection (RFC 6191): its number, or its timestamp, is higher
-//!   SYN that may be old      acknowledged: who sent it resets what it does not know
+//!   FIN again, old data      acknowledged, and the time restarts
+//!   RST at RCV.NXT           ends TIME-WAIT (as in Linux; RFC 1337 would ignore it)
+//!   SYN that must be new     may open the next connection (RFC 6191): its number or its timestamp is higher
+//!   SYN that may be old      acknowledged: a sender that does not know the connection resets it
 //! ```
 
 use fullpipe_units::{Duration, Ecn, Instant};
@@ -13,32 +14,32 @@ use fullpipe_units::{Duration, Ecn, Instant};
 use super::receiver::CHALLENGE_INTERVAL;
 use crate::wire::{Flags, SackBlocks, Segment, SeqNum, Timestamps};
 
-/// Two segment lifetimes: Linux's `TCP_TIMEWAIT_LEN`. (RFC 9293's 240 s are a matter of engineering, as it says itself; no
+/// Two segment lifetimes: Linux's `TCP_TIMEWAIT_LEN`. (RFC 9293 calls its 240 s an engineering choice; no
 /// packet lives for a minute on today's paths.)
 const LENGTH: Duration = Duration::from_secs(60);
-/// How far beyond the old numbers the new ones begin: no window without scaling reaches over it.
+/// Distance from the old sequence numbers to the new ones, beyond the reach of any unscaled window.
 const ISS_STEP: u64 = 65_537;
 
-/// What has to be remembered of a connection that is over: a host may keep this and drop the rest.
+/// State kept for a closed connection in TIME-WAIT. A host may keep this and drop the rest.
 #[derive(Clone, Debug)]
 pub struct TimeWait {
     snd_nxt: SeqNum,
     rcv_nxt: SeqNum,
     window: u16,
-    /// The peer's last timestamp, if timestamps were agreed on.
+    /// Last timestamp of the peer, if timestamps were negotiated.
     ts_recent: Option<u32>,
     until: Instant,
     answered_at: Option<Instant>,
 }
 
-/// What a segment means in TIME-WAIT.
+/// Result of handling a segment in TIME-WAIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeWaitVerdict {
-    /// Nothing.
+    /// The segment needs no answer.
     Ignored,
-    /// [`TimeWait::acknowledgement`] is to be sent.
+    /// The segment has to be answered with [`TimeWait::acknowledgement`].
     Acknowledged,
-    /// It is over.
+    /// TIME-WAIT is over.
     Ended,
 }
 
@@ -53,13 +54,13 @@ impl TimeWait {
         Self { snd_nxt, rcv_nxt, window, ts_recent, until: now + LENGTH, answered_at: None }
     }
 
-    /// When it is over.
+    /// Returns the end of TIME-WAIT.
     pub fn until(&self) -> Instant {
         self.until
     }
 
-    /// The least initial sequence number of a connection that `segment` opens in place of this one; `None` if it opens none,
-    /// because it is no SYN, or may be an old one (TW-3, TW-4).
+    /// Returns the lowest initial sequence number for a new connection that `segment` opens in place of this
+    /// one. `None` if it opens none: it is not a SYN, or may be an old one (RFC 6191, TW-3, TW-4).
     pub fn reopened_by(&self, segment: &Segment) -> Option<SeqNum> {
         let flags = segment.flags;
         let syn = flags.has(Flags::SYN) && !flags.has(Flags::ACK) && !flags.has(Flags::RST);
@@ -68,7 +69,7 @@ impl TimeWait {
         (syn && newer && age.is_none_or(|age| age >= 0)).then(|| self.snd_nxt.plus(ISS_STEP))
     }
 
-    /// Handles a segment that opens no new connection.
+    /// Handles a segment that does not open a new connection.
     pub fn on_segment(&mut self, now: Instant, segment: &Segment) -> TimeWaitVerdict {
         if !segment.flags.may_be_handled() {
             return TimeWaitVerdict::Ignored;
@@ -86,11 +87,13 @@ impl TimeWait {
         if reset {
             return TimeWaitVerdict::Ignored;
         }
-        // A SYN without an ACK may be a new connection that only looks old: it must not keep this one alive.
+        // A SYN without an ACK may belong to a new connection and only look old, so it must not prolong
+        // TIME-WAIT.
         if stale || segment.flags.has(Flags::ACK) {
             self.until = now + LENGTH;
         }
-        // CH-6: what carries data is no part of a loop of ACKs; all else is answered twice a second.
+        // A segment with data cannot be part of an ACK loop; any other segment is answered at most twice a
+        // second (CH-6).
         let may_loop = segment.flags.has(Flags::SYN) || segment.seq_len() == 0;
         if may_loop && self.answered_at.is_some_and(|at| now.saturating_since(at) < CHALLENGE_INTERVAL) {
             return TimeWaitVerdict::Ignored;
@@ -101,7 +104,7 @@ impl TimeWait {
         TimeWaitVerdict::Acknowledged
     }
 
-    /// The ACK of all that was received.
+    /// Builds the ACK of all data received.
     pub fn acknowledgement(&self, now: Instant) -> Segment {
         Segment {
             seq: self.snd_nxt,
@@ -116,7 +119,8 @@ impl TimeWait {
         }
     }
 
-    /// By how much the segment's timestamp is newer than the last; `None` without timestamps.
+    /// Returns how much newer the segment's timestamp is than the last one, in ticks; `None` without
+    /// timestamps.
     fn age(&self, segment: &Segment) -> Option<i32> {
         Some(segment.timestamps?.value.wrapping_sub(self.ts_recent?) as i32)
     }
@@ -147,7 +151,7 @@ mod tests {
         }
     }
 
-    /// TW-1: a FIN that comes again is acknowledged each time, and the time begins anew.
+    /// TW-1: a retransmitted FIN is acknowledged each time, and the time restarts.
     #[test]
     fn tw_1_a_repeated_fin() {
         let mut wait = time_wait(Some(500));
@@ -161,7 +165,8 @@ mod tests {
         assert_eq!(ack.timestamps, Some(Timestamps { value: Timestamps::clock(at(69)), echo: 500 }));
     }
 
-    /// TW-2: a reset ends it exactly at the next octet, and is nothing elsewhere or with an old timestamp.
+    /// TW-2: a reset ends TIME-WAIT only at the next expected octet; elsewhere, or with an old timestamp, it
+    /// is ignored.
     #[test]
     fn tw_2_resets() {
         for (distance, value, verdict) in [
@@ -176,8 +181,8 @@ mod tests {
         }
     }
 
-    /// TW-3, TW-4: a SYN opens a new connection if its number or its timestamp is newer and neither is older than it may be;
-    /// every other is acknowledged and changes nothing.
+    /// TW-3, TW-4: a SYN opens a new connection if its number or its timestamp is newer and its timestamp is
+    /// not older. Every other SYN is acknowledged and changes nothing.
     #[test]
     fn tw_3_and_4_a_new_syn() {
         for (distance, recent, value, opens) in [
@@ -206,7 +211,8 @@ mod tests {
         }
     }
 
-    /// CH-6: ACKs that are out of place are answered twice a second, so two ends in TIME-WAIT fall silent.
+    /// CH-6: ACKs that are out of place are answered twice a second, so two ends in TIME-WAIT do not answer
+    /// each other for ever.
     #[test]
     fn ch_6_no_loop_of_acks() {
         let (mut wait, ack) = (time_wait(None), segment(Flags::ACK, 5, 0, None));

@@ -1,4 +1,5 @@
-//! The connection's timers: the delayed ACK, the pacer, and the one timer of the sending side (`sender/timers.rs`).
+//! The connection's timers: the delayed ACK, the pacer, and the single timer of the sending half
+//! (`sender/timers.rs`).
 
 use fullpipe_units::Instant;
 
@@ -6,7 +7,7 @@ use super::sender::RetransmitTimer;
 use super::{Connection, Event, State};
 
 impl Connection {
-    /// When `handle_timeout` is to be called; [`Instant::FAR_FUTURE`] for never.
+    /// Returns the time at which `handle_timeout` is due; [`Instant::FAR_FUTURE`] if no timer runs.
     pub fn poll_timeout(&self) -> Instant {
         let mut due = self.receiver.acks.deadline();
         if let Some((_, at)) = self.sender.timer {
@@ -15,7 +16,7 @@ impl Connection {
         due.min(self.sender.pacing_deadline())
     }
 
-    /// Handles whatever is due at `now`.
+    /// Handles all timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.receiver.acks.deadline() <= now {
             self.receiver.acks.on_timeout(now);
@@ -25,7 +26,7 @@ impl Connection {
             self.on_syn_timeout(now);
             return;
         }
-        // The same question as at a write and at an ACK (draft-ietf-ccwg-bbr section 4.1.2.4).
+        // The same check as at a write and at an ACK (draft-ietf-ccwg-bbr section 4.1.2.4).
         self.sender.check_app_limited();
         let detached = self.lifecycle.detached;
         let gives_up = match timer {
