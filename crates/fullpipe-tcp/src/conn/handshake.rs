@@ -1,4 +1,4 @@
-//! The three-way handshake (RFC 9293 section 3.5) and the options it agrees on.
+//! The three-way handshake (RFC 9293 section 3.5) and the options that it negotiates.
 //!
 //! ```text
 //!   client                      server               simultaneous open
@@ -120,7 +120,7 @@ impl Connection {
         let answer = self.lifecycle.state == State::SynReceived;
         let repeated = self.handshake.retries > 0;
         let due = self.handshake.on_transmission(now, answer, &self.config);
-        // A SYN-ACK sent again because the SYN was repeated does not postpone the timeout.
+        // A SYN-ACK retransmitted in answer to a repeated SYN does not postpone the timeout.
         self.sender.timer.get_or_insert((RetransmitTimer::Timeout, due));
         let agreed = self.sender.agreed;
         let ecn = ecn::of_syn(answer, self.sender.ecn.agreed, self.config.ecn, repeated);
@@ -267,7 +267,7 @@ impl Connection {
         };
         let timestamp = segment.timestamps.map(|timestamps| timestamps.value);
         self.receiver.agree(now, agreed, options.window_scale.is_some(), timestamp);
-        // An absent MSS takes RFC 9293's default, and a tiny one the kernel's floor (MSS-2, MSS-3).
+        // An absent MSS takes RFC 9293's default, and a tiny one Linux's floor (MSS-2, MSS-3).
         let default = self.config.ip.default_mss();
         let peer_mss = u64::from(if options.mss == 0 { default } else { options.mss }).max(88);
         let mss = self.own_mss().min(peer_mss).saturating_sub(agreed.option_bytes()).max(48);

@@ -55,8 +55,8 @@ impl Connection {
             }
             return;
         }
-        // A segment that ends before RCV.NXT of the last ACK sent is old. As in Linux (`rcv_wup`), one that
-        // repeats octets received since then is accepted.
+        // A segment that ends below the last ACK sent is old. As in Linux (`rcv_wup`), a repetition of octets
+        // received since then is still accepted.
         if end < self.receiver.last_ack_sent || beyond {
             self.receiver.refuse(now, segment, start, end, &self.sender.rtt);
             return;

@@ -36,7 +36,7 @@ impl Default for KeepAlive {
 }
 
 impl Connection {
-    /// Returns when the peer was last heard: the last data segment, or the last ACK that `heard_at` counts.
+    /// Returns when the peer was last heard, by a data segment or an ACK.
     fn last_heard(&self) -> Instant {
         let heard_at = self.sender.heard_at;
         self.receiver.acks.last_arrival().map_or(heard_at, |at| at.max(heard_at))

@@ -6,7 +6,7 @@
 ///                Listen ◄──────reset──────┐
 ///                   │ SYN                 │
 ///   Closed ──open─► SynSent ──SYN────► SynReceived
-///                   │ SYN-ACK          │ ACK, or the SYN-ACK of a simultaneous open
+///                      │ SYN-ACK          │ ACK, or the SYN-ACK of a simultaneous open
 ///                      └────────► Established
 ///                         close │          │ FIN
 ///                               ▼          ▼

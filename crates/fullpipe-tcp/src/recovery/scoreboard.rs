@@ -65,7 +65,7 @@ pub struct Run<'a> {
 /// Believed location of a record.
 ///
 /// ```text
-///   InFlight ──marked──► Lost ──retransmitted──► Resent ──marked──► Lost …
+///   InFlight ──lost──► Lost ──retransmitted──► Resent ──lost──► Lost …
 ///      └────────────────── delivered ──────────┴──► Sacked or gone
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,7 +259,7 @@ impl Scoreboard {
     }
 
     /// Marks every record in the network lost that is larger than `len`, because the path does not take it.
-    /// This is the only scan of all records.
+    /// It scans all records.
     #[cold]
     pub fn mark_larger_than(&mut self, len: u64) {
         for number in self.numbers() {
@@ -355,8 +355,8 @@ impl Scoreboard {
         self.sacked.is_empty() && self.lost_pending == 0 && self.resent_in_network == 0
     }
 
-    /// Does the same as [`Scoreboard::acknowledge`] for whole records while [`Scoreboard::is_fresh`]: they
-    /// form one run. Returns false, without changing anything, if `offset` lies within a record.
+    /// Acknowledges whole records below `offset` while [`Scoreboard::is_fresh`] holds, so that they form one
+    /// run. Returns false, without changing anything, if `offset` lies within a record.
     #[inline]
     pub fn acknowledge_fresh(&mut self, offset: u64, newly: impl FnOnce(Run<'_>)) -> bool {
         let mut segments = 1;

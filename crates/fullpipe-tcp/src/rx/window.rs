@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(scale_for(u64::MAX), 14);
     }
 
-    /// DRS-1 to DRS-3.
+    /// DRS-1 to DRS-3: the window is twice the data read, plus a share for growth and the out-of-order span.
     #[test]
     fn right_sizing_doubles_and_anticipates_growth() {
         assert_eq!(drs_window(28_960, 14_480, 0), 6 * 28_960);

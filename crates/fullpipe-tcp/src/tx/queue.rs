@@ -226,7 +226,7 @@ mod tests {
         Outlet { nxt, room, quantum, goal: GOAL, push_after: PLENTY, mss: MSS, short_waits: false }
     }
 
-    /// A full buffer wakes its writer when two thirds are used, not at the first free byte.
+    /// A full buffer wakes its writer when at most two thirds of it are used, not at the first free byte.
     #[test]
     fn a_blocked_writer_is_woken_at_two_thirds() {
         let mut queue = queue(600_000);

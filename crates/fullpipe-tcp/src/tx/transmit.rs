@@ -61,7 +61,7 @@ impl Transmit {
     /// Creates a transmission of `len` payload bytes with `header`.
     #[inline(always)]
     pub(in crate::tx) fn of_data(departure: Departure, header: Segment, len: u64) -> Self {
-        // A transmission holds at most 64 KiB, and so does a segment.
+        // A transmission holds at most 64 KiB, and so does a segment: both lengths fit in 32 bits.
         let (len, gso_size) = (len as u32, departure.mss as u32);
         Self { segment: Segment { len, ..header }, gso_size, depart_at: departure.at, cut: Some(0) }
     }

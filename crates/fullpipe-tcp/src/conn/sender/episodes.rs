@@ -187,8 +187,8 @@ impl Sender {
         }
     }
 
-    /// Handles an RTO without any delivery. Returns true if the connection is given up, which a `detached`
-    /// one is sooner.
+    /// Handles an RTO without any delivery. Returns true if the connection gives up; a `detached` one does so
+    /// sooner.
     pub(in crate::conn) fn on_retransmission_timeout(&mut self, now: Instant, detached: bool) -> bool {
         if self.recovery.board.is_empty() {
             return false;

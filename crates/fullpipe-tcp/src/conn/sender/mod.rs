@@ -225,7 +225,7 @@ impl Sender {
         self.limits.set(now, SendLimit::App);
     }
 
-    /// Returns what may leave while the application writes.
+    /// Returns the limits on the data that may leave while the application writes.
     fn outlet(&self) -> Outlet {
         let window = self.peer.wnd.max(self.mss);
         let quantum = self.release().quantum;

@@ -61,7 +61,7 @@ impl Sender {
     }
 
     /// Requests a window probe after the peer's window stayed closed for another timeout. Returns true if the
-    /// connection is given up, which a `detached` one is sooner.
+    /// connection gives up; a `detached` one does so sooner.
     pub(in crate::conn) fn on_persist_timeout(&mut self, now: Instant, detached: bool) -> bool {
         if self.gives_up_on_window(detached) || self.exceeds_user_timeout(now) {
             return true;
@@ -113,7 +113,7 @@ impl Sender {
         };
         let probe_at = now + TailProbe::timeout(self.rtt.srtt(), recovery.board.outstanding() as u64);
         let timeout_at = oldest.sent_at.max(recovery.rto_base) + recovery.rto.timeout(&self.rtt);
-        // A timeout that would expire first replaces the probe.
+        // The probe leaves no later than the timeout would expire.
         let at = probe_at.min(timeout_at).max(now);
         self.timer = Some((RetransmitTimer::TailProbe, at));
         self.probe_armed_at = (recovery.board.outstanding() > 1).then_some(now);
