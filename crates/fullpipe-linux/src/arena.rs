@@ -1,12 +1,12 @@
-//! Memory for the packets on a path: chunks filled one after another, given back when their last packet has left.
+//! Memory for the packets on a path: fixed-size chunks, filled in order and reused when empty.
 //!
-//! Packets leave roughly in the order in which they came, so a chunk is free soon after its last packet
-//! entered; there is no allocation once as many chunks exist as the path holds.
+//! Packets leave roughly in the order in which they arrived, so a chunk is empty soon after its last
+//! packet entered. Allocation stops once there are as many chunks as the path needs.
 
-/// Bytes of a chunk: many packets, and little beside a bandwidth-delay product.
+/// Chunk size in bytes: holds many packets, yet is small compared with a bandwidth-delay product.
 const CHUNK: usize = 1 << 20;
 
-/// Where a packet lies.
+/// Location of a stored packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     chunk: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Slot {
 #[derive(Debug)]
 struct Chunk {
     bytes: Box<[u8]>,
-    /// Pieces that still lie here.
+    /// References to packets in this chunk; the chunk is free at zero.
     pieces: u32,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Room for a packet of at most `most` bytes, to be kept by [`Arena::keep`].
+    /// Returns space for a packet of at most `most` bytes, to be committed by [`Arena::keep`].
     pub(crate) fn room(&mut self, most: usize) -> &mut [u8] {
         if self.current.is_none_or(|(_, used)| used + most > CHUNK) {
             self.next_chunk();
@@ -38,7 +38,7 @@ impl Arena {
         &mut self.chunks[chunk as usize].bytes[used..used + most]
     }
 
-    /// Keeps the first `len` bytes of the room just given, for so many pieces.
+    /// Commits the first `len` bytes of the space just returned, with `pieces` references.
     pub(crate) fn keep(&mut self, len: usize, pieces: u32) -> Slot {
         let (chunk, used) = self.current.unwrap_or_default();
         self.chunks[chunk as usize].pieces += pieces;
@@ -50,12 +50,12 @@ impl Arena {
         &self.chunks[slot.chunk as usize].bytes[slot.at as usize..][..slot.len as usize]
     }
 
-    /// There is one more piece of the packet.
+    /// Adds a reference to the packet.
     pub(crate) fn retain(&mut self, slot: Slot) {
         self.chunks[slot.chunk as usize].pieces += 1;
     }
 
-    /// One piece of the packet has left.
+    /// Drops a reference to the packet.
     pub(crate) fn release(&mut self, slot: Slot) {
         let chunk = &mut self.chunks[slot.chunk as usize];
         chunk.pieces -= 1;
@@ -65,7 +65,7 @@ impl Arena {
     }
 
     fn next_chunk(&mut self) {
-        // The chunk that is left behind may have emptied while it was being filled.
+        // The current chunk may have emptied while it was being filled.
         if let Some((last, _)) = self.current.take()
             && self.chunks[last as usize].pieces == 0
         {
@@ -83,7 +83,7 @@ impl Arena {
 mod tests {
     use super::*;
 
-    /// What is written stays until its last piece has gone, and memory is used again afterwards.
+    /// Bytes stay valid until their last reference is dropped, and chunks are reused afterwards.
     #[test]
     fn chunks_come_back_when_their_last_piece_leaves() {
         let mut arena = Arena::default();
@@ -101,7 +101,7 @@ mod tests {
                 arena.release(slot);
             }
         }
-        // 1000 packets of 1500 bytes and the room kept at each chunk's end.
+        // 1000 packets of 1500 bytes, plus the space left unused at the end of each chunk.
         assert!(arena.chunks.len() <= 4, "{} chunks", arena.chunks.len());
     }
 }

@@ -1,4 +1,4 @@
-//! The one clock: the kernel's monotonic clock, counted from a zero that all threads of a run share.
+//! The kernel's monotonic clock, counted from a zero that all threads of a run share.
 
 use fullpipe_units::{Duration, Instant};
 use rustix::thread::{ClockId as SleepClock, clock_nanosleep_absolute};
@@ -6,29 +6,29 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// Turns the machine's time into the engine's.
+/// Converts the kernel's monotonic time to the engine's [`Instant`].
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     zero: u64,
 }
 
 impl Clock {
-    /// A clock whose zero is `delay` from now: whatever reads it before reads zero.
+    /// Creates a clock whose zero is `delay` from now; earlier readings return zero.
     pub fn starting_in(delay: Duration) -> Self {
         Self { zero: nanos(ClockId::Monotonic) + delay.as_nanos() }
     }
 
-    /// The present.
+    /// Returns the current time.
     pub fn now(&self) -> Instant {
         Instant::from_nanos(nanos(ClockId::Monotonic).saturating_sub(self.zero))
     }
 
-    /// `at` as the kernel's timers want it.
+    /// Converts `at` to an absolute time for the kernel's timers.
     pub(crate) fn absolute(&self, at: Instant) -> Timespec {
         timespec(Duration::from_nanos(self.zero.saturating_add(at.as_nanos())))
     }
 
-    /// Returns at `at` or a little later.
+    /// Sleeps until `at`, or slightly longer.
     pub fn sleep_until(&self, at: Instant) {
         // A signal ends the sleep early.
         while self.now() < at {
@@ -37,23 +37,23 @@ impl Clock {
     }
 }
 
-/// A time as system calls take it.
+/// Converts a duration to the `timespec` of system calls.
 pub(crate) fn timespec(span: Duration) -> Timespec {
     let nanos = span.as_nanos();
     Timespec { tv_sec: (nanos / NANOS) as i64, tv_nsec: (nanos % NANOS) as i64 }
 }
 
-/// Time since the machine was started, sleep included.
+/// Returns the time since boot, including time in suspend.
 pub(crate) fn since_boot() -> Duration {
     Duration::from_nanos(nanos(ClockId::Boottime))
 }
 
-/// The time of day.
+/// Returns the time since 1970 (`CLOCK_REALTIME`).
 pub(crate) fn since_1970() -> Duration {
     Duration::from_nanos(nanos(ClockId::Realtime))
 }
 
-/// Processor time that the calling thread has taken.
+/// Returns the processor time that the calling thread has used.
 pub(crate) fn thread_cpu() -> Duration {
     Duration::from_nanos(nanos(ClockId::ThreadCPUTime))
 }

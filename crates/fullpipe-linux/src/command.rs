@@ -1,8 +1,8 @@
-//! Any command behind a path.
+//! Runs any command behind an emulated path.
 //!
-//! The command runs in the sender's namespace and a server, if there is one, in the receiver's. Both are contained: with
-//! the command, with the server and with this process ends all that descends from them, and namespaces and devices vanish
-//! with the last of them.
+//! The command runs in the sender's namespace; an optional server runs in the receiver's. Each runs in
+//! its own PID namespace: when it or this process ends, all its descendants end too, and the network
+//! namespaces and devices disappear with the last of them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -30,39 +30,40 @@ use crate::pid_namespace::contain;
 use crate::rights::Caller;
 use crate::wan::{RECEIVER, SENDER, Wan, WanConfig, WanReport};
 
-/// How long a server may take until it listens; one that never does (a client of something) is not waited for longer.
+/// Longest wait for a server to start listening. One that never listens (the client of another service)
+/// keeps running.
 const READY: Duration = Duration::from_secs(3);
-/// How long a server may take to end when asked to.
+/// Time that a server has to exit after SIGTERM.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often either is looked at.
+/// Interval at which both conditions are polled.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What is between the command and its peer.
+/// Path between the command and its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Behind<'a> {
-    /// The path; data goes from the command to the peer.
+    /// The path, with data flowing from the command to the peer.
     pub path: &'a PathSpec,
-    /// What all chance derives from.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// How packets come out of the kernel.
+    /// Form in which packets leave the kernel.
     pub datapath: Datapath,
 }
 
-/// How it ended.
+/// Result of a command run.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// The command's exit code, or 128 and the signal that ended it.
+    /// The command's exit code, or 128 plus the number of the signal that ended it.
     pub status: u8,
-    /// What the path did.
+    /// Counters of the path.
     pub report: WanReport,
-    /// Whether it kept its times.
+    /// Measurements that tell whether the path kept its timing.
     pub validity: Validity,
 }
 
-/// Runs `command` with its arguments behind a path, and `serve` in a shell at the other end of it.
+/// Runs `command` (program and arguments) behind a path, and `serve` in a shell at the far end of it.
 ///
 /// # Errors
-/// When the path cannot be built or one of the two does not start.
+/// Fails if the path cannot be built, or if the command or the server does not start.
 pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Result<Ended, Error> {
     let Behind { path, seed, datapath } = *behind;
     let wan = Wan::new(&WanConfig {
@@ -97,7 +98,8 @@ pub fn run(behind: &Behind<'_>, command: &[OsString], serve: Option<&str>) -> Re
     Ok(Ended { status: code.unwrap_or(1) as u8, report, validity })
 }
 
-/// Starts and awaits the command, and hands on the signals that this process gets meanwhile.
+/// Starts the command, waits for it, and forwards to it the signals that this process receives
+/// meanwhile.
 fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, Error> {
     let [program, arguments @ ..] = command else {
         return Err(Error::settings("there is no command", "write it after --"));
@@ -116,7 +118,7 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
         let status = namespace.run(|| {
             let mut command = child(program, SENDER, RECEIVER)?;
             let mut child = command.args(arguments).spawn().map_err(|error| cannot_run(program, error))?;
-            // Nobody receives when the signals' thread has ended, which it has not.
+            // Fails only if the signal thread has ended, and it has not.
             let _ = started.send(pid_of(&child));
             child.wait().doing("wait for the command")
         });
@@ -126,12 +128,13 @@ fn in_front(namespace: &Namespace, command: &[OsString]) -> Result<ExitStatus, E
     })
 }
 
-/// What a terminal sends goes to the command too; what a process sends came to this one only.
+/// Forwards a signal that another process sent to this one. A terminal's signal reaches the command
+/// without help.
 fn forward(to: Pid, origin: &Origin) {
     if !matches!(origin.cause, Cause::Kernel)
         && let Some(signal) = Signal::from_named_raw(origin.signal)
     {
-        // The command may just have ended.
+        // Fails if the command has just ended.
         let _ = kill_process(to, signal);
     }
 }
@@ -150,7 +153,8 @@ fn cannot_run(program: &OsString, error: io::Error) -> Error {
     }
 }
 
-/// A child that belongs to the caller, knows where it is, and does not outlive this process, nor do its children.
+/// Builds a command that runs as the caller in its own PID namespace and gets both addresses in its
+/// environment.
 fn child(program: impl AsRef<std::ffi::OsStr>, own: Ipv4Addr, peer: Ipv4Addr) -> Result<Command, Error> {
     let mut command = Command::new(program);
     command.env("FULLPIPE_ADDR", own.to_string()).env("FULLPIPE_PEER", peer.to_string());
@@ -162,10 +166,11 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// A shell command at the far end, with its children.
+/// Shell command at the far end, with its children.
 struct Server {
     child: Child,
-    /// Keeps the thread that started the child: the kernel takes its end for that of the parent.
+    /// Keeps the starting thread alive: the kernel sends `PR_SET_PDEATHSIG` when the thread that forked
+    /// ends.
     release: mpsc::Sender<()>,
     thread: thread::JoinHandle<Result<(), Error>>,
 }
@@ -193,11 +198,11 @@ impl Server {
         }
     }
 
-    /// Asks it to end, and then makes it.
+    /// Sends SIGTERM, and SIGKILL after `FAREWELL`.
     fn end(mut self, clock: Clock) {
         let group = pid_of(&self.child);
         let deadline = clock.now() + FAREWELL;
-        // An error means that it is gone already.
+        // An error means that the server has already ended.
         let _ = kill_process_group(group, Signal::TERM);
         while clock.now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             clock.sleep_until(clock.now() + LOOK);
@@ -209,11 +214,12 @@ impl Server {
     }
 }
 
-/// Starts a server in the calling thread's namespace and waits until it listens.
+/// Starts a server in the calling thread's namespace and waits until it listens, for at most `READY`.
 fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     let shell = OsString::from("sh");
     let mut command = child(&shell, RECEIVER, SENDER)?;
-    // Standard output is the command's alone. In a group of its own a terminal's signals do not end the server first.
+    // Standard output belongs to the command. A separate process group keeps a terminal's signals from
+    // ending the server first.
     command.arg("-c").arg(text).process_group(0).stdin(Stdio::null()).stdout(io::stderr());
     let mut child = command.spawn().map_err(|error| cannot_run(&shell, error))?;
     let deadline = clock.now() + READY;
@@ -229,8 +235,8 @@ fn serving(text: &str, clock: Clock) -> Result<Child, Error> {
     Ok(child)
 }
 
-/// A TCP socket of the calling thread's namespace listens, or a UDP socket waits for anybody's packets (that of a resolver
-/// is connected to its server).
+/// Returns whether a TCP socket listens in the calling thread's namespace, or a UDP socket is bound but
+/// not connected. (A resolver's UDP socket is connected to its server, so it does not count.)
 fn somebody_listens() -> bool {
     const TABLES: [(&str, &str); 4] = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")];
     TABLES.iter().any(|(table, state)| {

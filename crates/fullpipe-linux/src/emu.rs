@@ -1,11 +1,13 @@
-//! A scenario with kernel flows on an emulated path, or with flows of which our own TCP has one end: the simulator's outcome, and whether it is to be believed.
+//! Runs a scenario in real time on an emulated path, with kernel TCP at both ends or fullpipe's own TCP
+//! at one.
 //!
 //! ```text
-//!   setup ─► zero of the clock ─► flows, rows on the grid ─► end: outcome ─► drain ─► reconciliation
+//!   setup ─► clock starts at zero ─► flows, samples on the grid ─► end: outcome ─► drain ─► reconciliation
 //! ```
 //!
-//! The outcome is that of the scenario's duration. Afterwards the senders stop writing and the path goes on until what they
-//! had sent is acknowledged, so that every drop can be compared with a retransmission.
+//! The outcome covers the scenario's duration. Afterwards the senders stop writing and the path keeps
+//! running until all data sent is acknowledged, so that every drop can be matched with a
+//! retransmission.
 
 mod settings;
 
@@ -35,49 +37,52 @@ use crate::wan::{End, Wan, WanConfig, set_initcwnd};
 
 pub use settings::check;
 
-/// Time to make threads and sockets before the clock begins.
+/// Time reserved to start threads and create sockets before the clock begins.
 const SETUP: Duration = Duration::from_millis(30);
 const SETUP_PER_FLOW: Duration = Duration::from_micros(50);
-/// The longest wait for outstanding data at the end, beside some round trips.
+/// Longest wait for outstanding data at the end, in addition to `DRAIN_ROUND_TRIPS` round trips.
 const DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_ROUND_TRIPS: u64 = 4;
-/// How often the senders are asked whether everything is acknowledged.
+/// Interval at which the drain polls the senders for unacknowledged data.
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
-/// How to run.
+/// Options of a real-time run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// How packets come out of the kernel.
+    /// Form in which packets leave the kernel.
     pub datapath: Datapath,
     /// Whether to log every packet.
     pub logged: bool,
 }
 
-/// What a run yields.
+/// Result of a real-time run.
 #[derive(Clone, Debug)]
 pub struct EmuRun {
-    /// As the simulator's. Kernels do not tell what stopped their senders: where they send those shares are all zero.
+    /// The same outcome as the simulator's. Kernel senders do not report what limited them: those time
+    /// shares are zero.
     pub outcome: Outcome,
-    /// What was measured of the run itself.
+    /// Measurements of the run itself: timing, drops, stalls.
     pub validity: Validity,
-    /// Every packet of both directions, if asked for.
+    /// Every packet of both directions, if [`Options::logged`].
     pub logs: Option<[Log; 2]>,
 }
 
-/// Runs `scenario` in real time and hands every trace row to `sink`, at the end.
+/// Runs `scenario` in real time and passes every trace row to `sink` when the run has ended.
 ///
-/// To be called from one thread at a time: runs beside each other disturb each other.
+/// Call it from one thread at a time: concurrent runs disturb each other's timing.
 ///
 /// # Errors
-/// When the process may not, the kernel cannot do what the scenario asks for, or a system call fails.
+/// Fails if the process lacks the rights, the kernel does not support a setting of the scenario, or a
+/// system call fails.
 pub fn run(scenario: &Scenario, options: Options, sink: &mut impl Sink) -> Result<EmuRun, Error> {
     make(scenario, options, sink, None)
 }
 
-/// [`run`], which also shows `capture` every packet that passes the sending host, until the path has been drained.
+/// Like [`run`], and passes every packet that crosses the sending host to `capture` until the path has
+/// drained.
 ///
-/// Times are those at which the path took a packet or gave it, and super-packets are shown as the wire segments that they are
-/// cut into. `capture` is called from a thread of its own.
+/// Timestamps are those at which the path took or delivered a packet, and super-packets appear as the
+/// wire segments that they are cut into. `capture` is called from a separate thread.
 ///
 /// # Errors
 /// As [`run`].
@@ -89,7 +94,7 @@ pub fn run_captured(
 ) -> Result<EmuRun, Error> {
     let (note, noted) = sync_channel::<PacketNote>(WAITING);
     thread::scope(|scope| {
-        // Ends when both directions have, whichever way.
+        // The channel closes when both directions have ended, for whatever reason.
         scope.spawn(move || noted.iter().for_each(|packet| capture.packet(&packet.captured())));
         make(scenario, options, sink, Some(note))
     })
@@ -143,7 +148,7 @@ fn make(
             let (flows, stop) = (&flows, &stop_receiving);
             scope.spawn(move || receive(flows, scenario, listener, clock, stop))
         });
-        // Its senders stop by themselves; the rest goes on until all is acknowledged.
+        // Our senders stop by themselves at the end; the loop continues until all data is acknowledged.
         let looping = scope.spawn(|| ours.run(clock, &stop_receiving));
         let watched = watch.until(end, clock);
         stop_sending.stop();
@@ -182,18 +187,18 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Two descriptors a flow, and some for the rest: more than the usual limit where there are many flows.
+/// Raises the limit of open files to two per flow plus 64, which many flows need.
 fn allow_files(flows: u64) {
     let wanted = 2 * flows + 64;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
-        // When the hard limit is lower still, the call that needs one more says so.
+        // If the hard limit is lower still, the system call that exceeds it reports the error.
         let raised = limit.maximum.map_or(wanted, |most| most.min(wanted));
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
     }
 }
 
-/// Waits until everything that was written is acknowledged, or `until`.
+/// Waits until all written data is acknowledged, or until `until`.
 fn drain(flows: &[Flow], clock: Clock, until: Instant) {
     let outstanding = || flows.iter().any(|flow| flow.sender.unacknowledged() > 0);
     while clock.now() < until && outstanding() {
@@ -201,7 +206,7 @@ fn drain(flows: &[Flow], clock: Clock, until: Instant) {
     }
 }
 
-/// What runs where an end of the path is ours; nothing where both are kernels'.
+/// Fullpipe's own TCP at one end of the path; `None` if both ends are kernels.
 enum OurEnds<'a> {
     None,
     Sending(&'a Port, &'a Mutex<Stack>, Senders<'a>),
@@ -239,11 +244,11 @@ impl<'a> OurEnds<'a> {
     }
 }
 
-/// Looks at the sockets on the grid.
+/// Samples the sockets on the grid.
 struct Watch<'a> {
     scenario: &'a Scenario,
     flows: &'a [Flow],
-    /// In order of time, then flow; the path's state is added at the end.
+    /// Sorted by time, then by flow; the path's state is added at the end.
     rows: Vec<Row>,
     histories: Vec<History>,
     rtts: Vec<RttHistogram>,
@@ -328,12 +333,12 @@ impl<'a> Watch<'a> {
                 rtt,
             })
         });
-        // Of the end of the run, before what was outstanding was waited for.
+        // The counters of the sample at the scenario's end, before the drain.
         let path = forward.samples.last().map(|sample| sample.counters).unwrap_or_default();
         Outcome {
             flows: flows.collect(),
             path: PathOutcome::of(&path, &backward.counters),
-            // The simulator's own: here it is the kernel that works.
+            // The work counters are the simulator's; here the kernel does the work.
             work: Work::default(),
             digest: digest.value(),
         }

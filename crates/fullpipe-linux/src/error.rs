@@ -1,33 +1,33 @@
-//! What can go wrong, in a line and a hint.
+//! Errors of this crate: a one-line message and a hint.
 
 use std::fmt;
 use std::io;
 
-/// Something that this machine did not do.
+/// A failed operation on this machine.
 #[derive(Debug)]
 pub struct Error {
-    /// What sort of failure it is.
+    /// Category of the failure.
     pub kind: Kind,
-    /// One line without a final period.
+    /// One-line message without a final period.
     pub message: String,
-    /// What to do instead; may be empty.
+    /// Suggested remedy; may be empty.
     pub hint: String,
 }
 
-/// Sorts of failures.
+/// Category of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The process may not make namespaces or TUN devices.
+    /// The process lacks a privilege, for example to create network namespaces or TUN devices.
     Rights,
-    /// The experiment asks for what a real kernel cannot be told.
+    /// A setting or argument that cannot be used here.
     Settings,
-    /// The command that was to run does not exist.
+    /// The command to run does not exist.
     NoCommand,
-    /// The other end cannot be reached, has refused, or has broken off.
+    /// The peer is unreachable, refused, or closed the connection early.
     Network,
-    /// A change was begun, did not succeed, and is taken back.
+    /// A change failed part of the way and was rolled back.
     Reverted,
-    /// A system call failed that should not have.
+    /// A system call failed unexpectedly.
     System,
 }
 
@@ -46,7 +46,7 @@ impl Error {
         Self { kind: Kind::Network, message: message.into(), hint: hint.into() }
     }
 
-    /// `what` could not be done because of `error`.
+    /// Error for the failed operation `what`, caused by `error`.
     pub(crate) fn system(what: impl fmt::Display, error: impl Into<io::Error>) -> Self {
         let error = error.into();
         let message = format!("cannot {what}: {error}");
@@ -65,7 +65,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Adds what was being done to the error of a system call.
+/// Adds the failed operation to the error of a system call.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl fmt::Display) -> Result<T, Error>;
 }

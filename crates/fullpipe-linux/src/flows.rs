@@ -1,8 +1,9 @@
-//! Kernel sockets at the ends of flows, one thread that sends for all of them and one that receives; or our own TCP at one
-//! end, with its loop.
+//! Flows of a scenario: kernel sockets, with one thread that sends for all flows and one that receives;
+//! or fullpipe's own TCP at one end, with its loop.
 //!
-//! The applications are those of the simulator: a sender that always has more, or a number of bytes, and a receiver
-//! that reads at once. Neither touches payload: the receiver discards what arrived in the kernel.
+//! The applications are those of the simulator: the sender always has more data, or a fixed number of
+//! bytes; the receiver reads at once. Neither touches payload: the receiver discards data inside the
+//! kernel.
 
 mod ours;
 mod receiver;
@@ -30,27 +31,28 @@ pub(crate) use sender::send;
 pub use sockets::kernel_name;
 pub(crate) use sockets::{connecting, impose, listening};
 
-/// Both ends of a flow, shared by those who move its bytes and those who watch.
+/// Both ends of a flow, shared by the threads that move its bytes and the one that samples them.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) sender: Half,
     pub(crate) receiver: Half,
-    /// When the receiver had got everything, for a flow of limited size.
+    /// Time at which the receiver had all data, for a flow of limited size.
     pub(crate) finished: OnceLock<Instant>,
 }
 
 /// One end of a flow.
 #[derive(Debug)]
 pub(crate) enum Half {
-    /// On a kernel socket; the receiver's is there once the connection was accepted.
+    /// Kernel socket; the receiver's is set when the connection is accepted.
     Kernel(OnceLock<Socket>),
-    /// On our own TCP.
+    /// Connection on fullpipe's own TCP.
     Ours(Box<Ours>),
 }
 
 impl Flow {
-    /// Sockets for every flow of `scenario`, unconnected: to be made inside the sender's namespace. Where there is a stack of
-    /// ours at an end, the flows have that end on it.
+    /// Creates both ends of every flow of `scenario`, unconnected; call it inside the sender's
+    /// namespace. An end for which `stacks` has a stack uses that stack; any other end is a kernel
+    /// socket.
     pub(crate) fn all(
         scenario: &Scenario,
         stacks: &[Option<Arc<Mutex<Stack>>>; 2],
@@ -77,7 +79,7 @@ impl Flow {
 }
 
 impl Half {
-    /// The kernel socket, if this end is on one and it is there.
+    /// Returns the kernel socket, if this end has one and it exists yet.
     pub(crate) fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Kernel(socket) => socket.get(),
@@ -92,7 +94,8 @@ impl Half {
         }
     }
 
-    /// What the sending end of `spec` tells of itself; the truth too, if it is ours.
+    /// Returns the state of the sending end of `spec`, and the internal truth if the end is fullpipe's
+    /// TCP.
     pub(crate) fn sender(
         &self,
         now: Instant,
@@ -114,7 +117,7 @@ impl Half {
         }
     }
 
-    /// What the receiving end tells of itself, once it is there.
+    /// Returns the state of the receiving end, once it exists.
     pub(crate) fn receiver(&self) -> io::Result<Option<ReceiverInfo>> {
         match self {
             Self::Ours(ours) => Ok(ours.receiver()),
@@ -122,7 +125,7 @@ impl Half {
         }
     }
 
-    /// Bytes that were written and are not acknowledged.
+    /// Returns the bytes written and not yet acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         match self {
             Self::Ours(ours) => ours.unacknowledged(),
@@ -132,7 +135,7 @@ impl Half {
         }
     }
 
-    /// Segments that the sending end has retransmitted, and those that its peer got twice.
+    /// Returns the segments that the sending end retransmitted, and those that its peer received twice.
     pub(crate) fn repeats(&self) -> io::Result<(u64, u64)> {
         match self {
             Self::Ours(ours) => Ok(ours.repeats()),

@@ -1,12 +1,14 @@
-//! Whether the hosts themselves kept up: not the path, which is measured packet by packet, but what runs on both sides of it.
+//! Measures whether the hosts at both ends kept up. (The path's own timing is measured packet by
+//! packet.)
 //!
 //! ```text
-//!   a thread of ordinary priority ─ sleeps until a moment ─► woke so much later: as applications do
-//!   data written to the receiver's device ──► the next packet read from it: its kernel has answered after so long
+//!   a thread of ordinary priority ─ sleeps until a set time ─► wakes late: as applications do
+//!   data written to the receiver's device ──► next packet read from it: response time of its kernel
 //! ```
 //!
-//! The loops run before ordinary threads where they may. A machine that is busy with something else then writes every packet
-//! on time, while the applications and the kernels at the ends wait for a processor.
+//! The link's loops run before ordinary threads if allowed. On a machine that is busy with other work,
+//! every packet is then written on time, while the applications and kernels at the ends wait for a
+//! processor.
 
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -20,20 +22,21 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::poll::{Alarm, Poll, Stop};
 
-/// How often the thread wakes: some thousandths of a processor.
+/// Interval between wake-ups: costs a few thousandths of a processor.
 const WAKES_EVERY: Duration = Duration::from_millis(5);
-/// The kernel would gather timers within 50 us otherwise.
+/// Timer slack of 1 ns; with the default the kernel would coalesce timers within 50 us.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
-/// A receiver may wait with the answer to a single packet (RFC 9293 section 3.8.6.3).
+/// Data packets after which an ACK is due at once: a receiver may delay the ACK of a single packet (RFC
+/// 9293 section 3.8.6.3).
 const ANSWERED_AT_ONCE: u32 = 2;
 
-/// How late a thread of ordinary priority woke, until `stop`.
+/// Measures how late a thread of ordinary priority wakes, until `stop`.
 pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
     let (mut poll, alarm) = (Poll::new()?, Alarm::new()?);
     let (awake, stopping) = (0, 1);
     poll.watch(alarm.as_fd(), awake)?;
     poll.watch(stop.as_fd(), stopping)?;
-    // A favour: without it the figure is 50 us larger.
+    // Best effort: without it the figure is 50 us larger.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let (mut happened, mut late) = (Vec::new(), Lateness::default());
     let mut due = clock.now() + WAKES_EVERY;
@@ -51,20 +54,21 @@ pub(crate) fn wakes(clock: Clock, stop: &Stop) -> Result<Lateness, Error> {
     }
 }
 
-/// What the receiving host has not answered yet. Shared by the two directions: one writes to the host, the other reads from it.
+/// Data that the receiving host has not answered yet. Shared by the two directions: one writes to the
+/// host, the other reads from it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers(Arc<Mutex<PendingPackets>>);
 
 #[derive(Debug, Default)]
 struct PendingPackets {
     packets: u32,
-    /// When there were enough of them that an answer was due at once.
+    /// Time at which enough packets were pending that an answer was due at once.
     since: Instant,
     answered: Lateness,
 }
 
 impl Answers {
-    /// So many data packets are about to be written.
+    /// Records that `packets` data packets are about to be written.
     pub(crate) fn asked(&self, now: Instant, packets: u32) {
         let mut waiting = self.waiting();
         let before = waiting.packets;
@@ -74,7 +78,7 @@ impl Answers {
         }
     }
 
-    /// A packet was read.
+    /// Records that a packet was read.
     pub(crate) fn answered(&self, now: Instant) {
         let mut waiting = self.waiting();
         if std::mem::take(&mut waiting.packets) >= ANSWERED_AT_ONCE {
@@ -83,13 +87,13 @@ impl Answers {
         }
     }
 
-    /// What was measured; `woken` beside it.
+    /// Returns the measured response times, with `woken` added.
     pub(crate) fn stalls(&self, woken: &Lateness) -> Stalls {
         Stalls { woken: woken.quantiles(), answered: self.waiting().answered.quantiles() }
     }
 
     fn waiting(&self) -> std::sync::MutexGuard<'_, PendingPackets> {
-        // Nobody panics while he holds it; if so, the figures are as good as they were.
+        // No code panics while holding the lock; if it did, the figures would still be valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,7 +106,8 @@ mod tests {
         Instant::ZERO + Duration::from_micros(micros)
     }
 
-    /// One packet may wait for its answer, and what comes behind the second does not begin the time anew.
+    /// The answer to one packet may be delayed, and packets after the second do not restart the
+    /// measurement.
     #[test]
     fn an_answer_is_due_from_the_second_packet_on() {
         let answers = Answers::default();
@@ -113,7 +118,7 @@ mod tests {
             answers.asked(at(micros), 1);
         }
         answers.answered(at(53_100));
-        // A second answer to the same packets is none.
+        // A second answer to the same packets does not count.
         answers.answered(at(60_000));
         let answered = answers.stalls(&Lateness::default()).answered;
         assert_eq!((answered.max, answered.p50), (Duration::from_millis(3), Duration::from_millis(3)));

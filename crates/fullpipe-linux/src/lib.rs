@@ -1,4 +1,5 @@
-//! Everything that touches a kernel: the lab's world with the real clock.
+//! Kernel-facing part of fullpipe: runs the lab's scenarios and fullpipe's own TCP in real time on
+//! Linux.
 //!
 //! ```text
 //!   namespace "sender"                this process                 namespace "receiver"
@@ -9,24 +10,24 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`rights`] | what the process must be allowed, and how it asks for it |
-//! | [`namespace`] | network namespaces that live as long as this process and no longer |
-//! | `netlink`, [`Tun`] | addresses and devices, in them or on the host |
-//! | [`link`] | the loop: one thread a direction, the same path as the simulator, the kernel's clock |
+//! | [`rights`] | privileges that the process needs, and how it acquires them |
+//! | [`namespace`] | network namespaces that exist no longer than this process |
+//! | `netlink`, [`Tun`] | addresses and devices, in a namespace or on the host |
+//! | [`link`] | the loop: one thread per direction, the same path as the simulator, the kernel's clock |
 //! | `hosts` | whether applications and kernels at the ends kept up |
-//! | [`wan`] | two namespaces and a link between them |
-//! | `flows` | kernel sockets at both ends, and what they tell of themselves |
-//! | [`emu`] | a scenario with kernel flows: the same outcome as the simulator's |
-//! | [`stack_loop`] | fullpipe's own TCP on a TUN device, the lab's or a host's, or at an end of the path |
-//! | [`iperf3`] | iperf3's tests on real networks: streams, client, server |
-//! | [`sock_diag`] | what the TCP sockets of this host tell of themselves, whosever they are |
-//! | [`watch`] | samples of them, again and again |
+//! | [`wan`] | two namespaces and a path between them |
+//! | `flows` | kernel sockets at both ends, and their `TCP_INFO` |
+//! | [`emu`] | a scenario with kernel flows; reports the same outcome as the simulator |
+//! | [`stack_loop`] | fullpipe's own TCP on a TUN device of the lab or the host, or at an end of the path |
+//! | [`iperf3`] | iperf3 tests on real networks: streams, client, server |
+//! | [`sock_diag`] | state of all TCP sockets of this host, over netlink |
+//! | [`watch`] | periodic samples of these sockets |
 //! | [`command`] | any command behind a path |
-//! | [`tune`] | settings and routes of a host: read, changed for a time, confirmed, taken back |
-//! | `pid_namespace` | that command, with all that descends from it |
+//! | [`tune`] | settings and routes of a host: read, change temporarily, confirm, restore |
+//! | `pid_namespace` | a PID namespace for that command and all its descendants |
 //!
-//! Nothing needs `netem`, `fq`, a kernel module or a command of the system. Unsafe code is in `sys.rs` and
-//! `tcp_info.rs`, a call each, and in `pid_namespace.rs`, which forks.
+//! Nothing here needs `netem`, `fq`, a kernel module or a system command. Unsafe code is limited to `sys.rs` and
+//! `tcp_info.rs`, one call per function, and to `pid_namespace.rs`, which forks.
 #![cfg(target_os = "linux")]
 
 mod arena;

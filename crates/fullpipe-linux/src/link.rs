@@ -1,14 +1,14 @@
-//! The loop with the real clock: packets from one TUN device through a path to another.
+//! The real-time loop that carries packets from one TUN device through a path to another.
 //!
 //! ```text
-//!   epoll ─► read until there is nothing ─► path.push(arrival)
+//!   epoll ─► read until nothing is left ─► path.push(arrival)
 //!        ─► path.pop(now) until nothing is due ─► write, lateness = now - due
 //!        ─► timer at path.next_event(), absolute
 //! ```
 //!
-//! Each direction is a thread with a path of its own. Departures follow from arrivals alone: a loop that wakes late
-//! writes late, and the next packet is still due when it was. How late is measured for each packet and judged
-//! afterwards ([`fullpipe_lab::validity`]).
+//! Each direction is a thread with a separate path. Departures follow from arrivals alone: a loop that
+//! wakes late writes late, but the next packet's due time does not move. The lateness of each packet is
+//! measured and judged afterwards ([`fullpipe_lab::validity`]).
 
 mod log;
 mod run;
@@ -27,12 +27,13 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::packet::FlowKey;
 
-/// How packets get the number of their flow.
+/// Method of assigning flow numbers to packets.
 #[derive(Clone, Debug)]
 pub(crate) enum FlowNumbers {
-    /// By a port: flow `n` has port `first + n`, as its source (0) or its destination (1).
+    /// By port: flow `n` has port `first + n` as its source (`which` 0) or destination (`which` 1)
+    /// port.
     ByPort { which: usize, first: u16 },
-    /// In the order in which they appear.
+    /// Numbered in order of first appearance.
     ByAppearance(BTreeMap<FlowKey, u32>),
 }
 
@@ -52,7 +53,7 @@ impl FlowNumbers {
     }
 }
 
-/// When the loop notes the state of its path.
+/// Grid on which the loop samples the state of its path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampling {
     pub(crate) every: Duration,
@@ -60,37 +61,37 @@ pub(crate) struct Sampling {
     pub(crate) flows: u32,
 }
 
-/// The state of a path at one moment.
+/// State of a path at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSample {
-    /// As each flow meets it.
+    /// State as seen by each flow, in order of flow number.
     pub states: Vec<PathState>,
-    /// What it has counted so far.
+    /// Packet counters up to this time.
     pub counters: Counters,
 }
 
-/// What one direction did.
+/// Counters and measurements of one direction.
 #[derive(Clone, Debug)]
 pub struct LinkReport {
     /// Packets by fate.
     pub counters: Counters,
-    /// Data packets among those that were dropped.
+    /// Dropped data packets.
     pub data_drops: u64,
-    /// How much later than due packets were written.
+    /// Distribution of lateness: write time minus due time.
     pub lateness: Lateness,
     /// Writes that the kernel refused: packets lost without a reason in the path.
     pub write_errors: u64,
-    /// Writes; with offload one may carry several packets.
+    /// Number of writes; with offload one may carry several packets.
     pub writes: u64,
-    /// Packets written.
+    /// Number of packets written.
     pub packets: u64,
     /// Processor time of the loop.
     pub cpu: Duration,
-    /// Whether the loop ran before ordinary threads.
+    /// Whether the loop had real-time priority.
     pub real_time: bool,
-    /// The state of the path on the grid that was asked for.
+    /// State of the path at the sampling times, empty if no sampling was requested.
     pub samples: Vec<PathSample>,
-    /// Every arrival and departure, if asked for.
+    /// Every arrival and departure, if requested.
     pub log: Option<Log>,
 }
 

@@ -1,7 +1,7 @@
-//! Network namespaces without a name: they exist as long as something refers to them.
+//! Unnamed network namespaces, which exist as long as something refers to them.
 //!
-//! A namespace made by `ip netns add` outlives a killed process; these do not. The process holds each by a
-//! file descriptor, and the kernel takes it down with the last descriptor, device and process in it.
+//! A namespace made by `ip netns add` outlives a killed process; these do not. The process holds each
+//! by a file descriptor, and the kernel removes it with the last descriptor, device and process in it.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,12 +21,13 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new one, with nothing in it but a loopback device that is down.
+    /// Creates a namespace that contains only a loopback device, which is down.
     ///
     /// # Errors
-    /// When the process may not make namespaces.
+    /// Fails if the process may not create namespaces.
     pub fn new() -> Result<Self, Error> {
-        // A namespace belongs to a thread: one that ends afterwards keeps the others where they are.
+        // A namespace belongs to a thread: using a temporary thread leaves the other threads where they
+        // are.
         in_thread(|| {
             sys::unshare_network().doing("make a network namespace")?;
             let fd = File::open("/proc/thread-self/ns/net").doing("open /proc/thread-self/ns/net")?;
@@ -34,25 +35,27 @@ impl Namespace {
         })
     }
 
-    /// That of a process; `None` where it is the caller's own.
+    /// Returns the network namespace of a process; `None` if it is the caller's or may not be
+    /// inspected.
     ///
     /// # Errors
-    /// When the process may not be looked at.
+    /// Fails if the namespace cannot be opened, for example because there is no such process.
     pub fn of_process(process: u32) -> Result<Option<Self>, Error> {
         let file = format!("/proc/{process}/ns/net");
         let number = |file: &str| std::fs::metadata(file).map(|found| (found.dev(), found.ino()));
         match (number(&file), number("/proc/thread-self/ns/net")) {
             (Ok(theirs), Ok(own)) if theirs == own => Ok(None),
-            // Who may not look is told so by the files that are looked at next.
+            // The files of the process that are read next report the missing permission.
             (Err(error), _) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(None),
             _ => Ok(Some(Self { fd: File::open(&file).doing(format_args!("open {file}"))?.into() })),
         }
     }
 
-    /// Does `work` inside. What it opens belongs to the namespace wherever it is used afterwards.
+    /// Runs `work` inside. Sockets and devices that it opens stay in the namespace wherever they are
+    /// used later.
     ///
     /// # Errors
-    /// When the namespace cannot be entered, and those of `work`.
+    /// Fails if the namespace cannot be entered, or if `work` fails.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
         in_thread(|| {
             self.enter()?;
@@ -60,12 +63,12 @@ impl Namespace {
         })
     }
 
-    /// Another handle to the same namespace.
+    /// Returns another handle to the same namespace.
     pub(crate) fn try_clone(&self) -> Result<Self, Error> {
         Ok(Self { fd: self.fd.try_clone().doing("copy a file descriptor")? })
     }
 
-    /// Moves the calling thread inside, for good.
+    /// Moves the calling thread into the namespace permanently.
     pub(crate) fn enter(&self) -> Result<(), Error> {
         move_into_link_name_space(self.fd.as_fd(), Some(LinkNameSpaceType::Network))
             .doing("enter a network namespace")
@@ -79,7 +82,7 @@ fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<
     })
 }
 
-/// Sets a kernel parameter of the calling thread's namespace, `name` as in `net/ipv4/tcp_rmem`.
+/// Sets a sysctl in the calling thread's namespace, with `name` in the form `net/ipv4/tcp_rmem`.
 pub(crate) fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
     let write = || File::options().write(true).open(format!("/proc/sys/{name}"))?.write_all(value.as_bytes());
     write().doing(format_args!("set {name} to '{value}'"))

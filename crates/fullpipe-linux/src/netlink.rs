@@ -1,4 +1,4 @@
-//! Devices, addresses and routes, told to the kernel over a netlink socket.
+//! Configures devices, addresses and routes over a netlink socket.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,15 +20,15 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{Doing, Error};
 
-/// A conversation with the namespace in which it was begun.
+/// A netlink socket, bound to the network namespace in which it was created.
 pub(crate) struct Netlink {
     socket: Socket,
 }
 
-/// What a device has counted.
+/// Drop counters of a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DeviceCounts {
-    /// Packets that the kernel had for the device and dropped.
+    /// Packets on their way to the device that the kernel dropped.
     pub(crate) tx_dropped: u64,
     /// Packets from the device that the kernel dropped.
     pub(crate) rx_dropped: u64,
@@ -45,7 +45,7 @@ impl Netlink {
         open().doing("open a netlink socket")
     }
 
-    /// Number of the device called `name`.
+    /// Returns the index of the device `name`.
     pub(crate) fn index(&self, name: &str) -> Result<u32, Error> {
         Ok(self.device(name)?.header.index)
     }
@@ -71,7 +71,7 @@ impl Netlink {
         get().doing(format_args!("ask for the device {name}"))
     }
 
-    /// Brings a device up; with an MTU and a length of its transmit queue for a TUN device.
+    /// Brings a device up; for a TUN device also sets its MTU and transmit queue length.
     pub(crate) fn up(&self, index: u32, tun: Option<(u32, u32)>) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -90,7 +90,7 @@ impl Netlink {
             IpAddr::V4(_) => AddressFamily::Inet,
             IpAddr::V6(_) => AddressFamily::Inet6,
         };
-        // Nobody else is there who could have it: an IPv6 address is used without asking first.
+        // No other host can have the address, so IPv6 duplicate address detection is skipped.
         message.header.flags = AddressHeaderFlags::Nodad;
         message.header.prefix_len = prefix_len;
         message.header.index = index;
@@ -100,7 +100,8 @@ impl Netlink {
         change.doing(format_args!("add the address {address}"))
     }
 
-    /// Adds a route to `host` by a device, on which connections begin with a window of so many segments (`RTAX_INITCWND`).
+    /// Adds a route to `host` through a device, with an initial window of `initcwnd` segments
+    /// (`RTAX_INITCWND`).
     pub(crate) fn add_route(&self, index: u32, host: Ipv4Addr, initcwnd: u32) -> Result<(), Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
@@ -116,7 +117,8 @@ impl Netlink {
         change.doing(format_args!("add a route to {host}"))
     }
 
-    /// The route that packets to `destination` take, as the table has it and not as one packet's way (Linux 4.13).
+    /// Returns the routing table's entry for `destination` (`RTM_F_FIB_MATCH`, Linux 4.13), not a route
+    /// resolved for one packet.
     pub(crate) fn route_to(&self, destination: IpAddr) -> Result<RouteMessage, Error> {
         let mut message = RouteMessage::default();
         let (family, address, len) = match destination {
@@ -134,7 +136,7 @@ impl Netlink {
         get().doing(format_args!("find the route to {destination}"))
     }
 
-    /// Adds a route; with `replace` in the place of one to the same destination.
+    /// Adds a route, or with `replace` replaces the one to the same destination.
     pub(crate) fn put_route(&self, route: RouteMessage, replace: bool) -> Result<(), Error> {
         let flags = if replace { NLM_F_CREATE | NLM_F_REPLACE } else { NLM_F_CREATE | NLM_F_EXCL };
         self.change(RouteNetlinkMessage::NewRoute(route), flags).doing("change a route")
@@ -145,7 +147,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::DelRoute(route), 0).doing("remove a route")
     }
 
-    /// Names of all devices, by their numbers.
+    /// Returns the index and name of every device.
     pub(crate) fn devices(&self) -> Result<Vec<(u32, String)>, Error> {
         let answers = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
         let named = |answer| match answer {
@@ -161,7 +163,7 @@ impl Netlink {
         Ok(answers.doing("list the devices")?.into_iter().filter_map(named).collect())
     }
 
-    /// Queueing disciplines, by the numbers of their devices.
+    /// Returns the device index and kind of every queueing discipline.
     pub(crate) fn qdiscs(&self) -> Result<Vec<(u32, String)>, Error> {
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
         let of_device = |answer| match answer {
@@ -178,7 +180,7 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(of_device).collect())
     }
 
-    /// Asks for all there is of something.
+    /// Requests all objects of a type (`NLM_F_DUMP`).
     fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.send(message, NLM_F_REQUEST | NLM_F_DUMP)?;
         let mut answers = Vec::new();

@@ -1,13 +1,14 @@
-//! What the link reads of a packet, and how a super-packet is cut and put together (RFC 9293, RFC 791, RFC 8200).
+//! Reads packet headers for the link, and splits and merges super-packets (RFC 9293, RFC 791, RFC
+//! 8200).
 //!
 //! ```text
 //!   super-packet: [ virtio header | IP | TCP | payload 0 | payload 1 | ... | payload n ]
-//!   the path sees n + 1 packets of IP + TCP + payload i
-//!   behind it, neighbours that survived become one again: headers with the first one's number, their payload
+//!   the path sees n + 1 packets, each IP + TCP + payload i
+//!   behind the path, surviving neighbours are merged: headers with the first one's sequence number, joined payload
 //! ```
 //!
-//! Cutting follows what the kernel's own segmentation does: sequence number and IPv4 identification grow, FIN and PSH
-//! stay with the last segment, CWR with the first.
+//! Splitting follows the kernel's own segmentation: sequence number and IPv4 identification increase,
+//! FIN and PSH stay on the last segment, CWR on the first.
 
 use fullpipe_path::{Ecn, PacketKind};
 use fullpipe_tcp::wire::checksum::{fold, sum};
@@ -20,26 +21,26 @@ const FIN_PSH: u8 = 0x09;
 const FIN_SYN_RST: u8 = 0x07;
 const CWR: u8 = 0x80;
 
-/// `virtio_net_hdr`: the checksum is left to whoever sends the packet on.
+/// `virtio_net_hdr` flag: the checksum is incomplete and has to be finished before transmission.
 const NEEDS_CSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
-/// Where a TCP header has its checksum.
+/// Offset of the checksum in a TCP header.
 const TCP_CHECKSUM: usize = 16;
-/// IPv4 and TCP headers with all options that fit.
+/// Largest IPv4 and TCP headers with options, in bytes.
 pub(crate) const MOST_HEADERS: usize = 60 + 60;
 
-/// An IP packet, as far as the path cares.
+/// Header fields of an IP packet that the path uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedPacket {
     pub(crate) ip_header: usize,
-    /// IP and transport headers.
+    /// Length of IP and transport headers, in bytes.
     pub(crate) headers: usize,
     pub(crate) flow: FlowKey,
     pub(crate) kind: PacketKind,
     pub(crate) ecn: Ecn,
 }
 
-/// What the packets of a flow in one direction share.
+/// Key of a flow: the fields that its packets in one direction share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FlowKey {
     source: [u8; 16],
@@ -48,7 +49,7 @@ pub(crate) struct FlowKey {
     pub(crate) ports: [u16; 2],
 }
 
-/// Reads the headers of an IP packet; what is no IP packet is a control packet of no flow.
+/// Reads the headers of an IP packet. Anything else counts as a control packet without a flow.
 pub(crate) fn parse(packet: &[u8]) -> ParsedPacket {
     let mut flow = FlowKey::default();
     let ecn = ecn_of(packet);
@@ -86,7 +87,8 @@ pub(crate) fn parse(packet: &[u8]) -> ParsedPacket {
     ParsedPacket { ip_header, headers, flow, kind, ecn }
 }
 
-/// The ECN field: the lowest bits of the second byte in IPv4, and in IPv6 of the traffic class that lies across the first two.
+/// Returns the ECN field. In IPv4 it is the lowest two bits of the second byte; in IPv6 the lowest two
+/// bits of the traffic class, which spans the first two bytes.
 fn ecn_of(packet: &[u8]) -> Ecn {
     match packet {
         [first, second, ..] if first >> 4 == 4 => Ecn::from_bits(*second),
@@ -95,7 +97,7 @@ fn ecn_of(packet: &[u8]) -> Ecn {
     }
 }
 
-/// Writes `ecn` into an IP header, and makes its checksum good where it has one.
+/// Sets the ECN field of an IP header, and updates the header checksum of IPv4.
 pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
     match ip.first().map(|byte| byte >> 4) {
         Some(4) if ip.len() >= 20 => {
@@ -110,17 +112,18 @@ pub(crate) fn set_ecn(ip: &mut [u8], ecn: Ecn) {
     }
 }
 
-/// The wire segments of what was read, with its `virtio_net_hdr` if it has one.
+/// Division of a packet into wire segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segments {
-    /// Payload of each segment but the last, which has the rest.
+    /// Payload of each segment in bytes, except the last, which has the rest.
     size: usize,
     payload: usize,
     pub(crate) count: u32,
 }
 
 impl Segments {
-    /// One segment for a plain packet; as many as the header says for a super-packet.
+    /// Computes the segments of a packet: one for a plain packet, several for a super-packet with a GSO
+    /// size.
     pub(crate) fn of(virtio: &[u8], packet: &[u8], parsed: &ParsedPacket) -> Self {
         let payload = packet.len() - parsed.headers;
         let whole = Self { size: payload, payload, count: 1 };
@@ -133,15 +136,15 @@ impl Segments {
         }
     }
 
-    /// Offset and length of the payload of segment number `index`.
+    /// Returns offset and length of the payload of segment `index`.
     pub(crate) fn payload(&self, index: u32) -> (usize, usize) {
         let offset = index as usize * self.size;
         (offset, self.size.min(self.payload - offset))
     }
 }
 
-/// Headers of segments `first` to `last` of a super-packet as one packet, behind a `virtio_net_hdr`, into `to`; returns
-/// their length.
+/// Writes the headers of segments `first` to `last` of a super-packet, merged into one packet, to `to`
+/// after a `virtio_net_hdr`; returns their length.
 pub(crate) fn merged_headers(
     read: &[u8],
     parsed: &ParsedPacket,
@@ -177,7 +180,7 @@ pub(crate) fn merged_headers(
     if first > 0 {
         tcp[13] &= !CWR;
     }
-    // As the kernel leaves it to a network card: the sum of the pseudo-header, not complemented.
+    // As the kernel leaves it for a network card: the sum of the pseudo-header, not complemented.
     put16(tcp, TCP_CHECKSUM, fold(pseudo + u64::from(TCP) + (tcp.len() + payload) as u64));
 
     virtio[0] = NEEDS_CSUM;
@@ -191,8 +194,9 @@ pub(crate) fn merged_headers(
     len
 }
 
-/// Headers of wire segment `index` of what was read, as many as `to` holds; returns their number of bytes. A checksum that the
-/// kernel left to a network card is made good, as a capture behind the card shows it.
+/// Writes the headers of wire segment `index` to `to`, truncated to its length, and returns the number
+/// of bytes. Completes a checksum that the kernel left to a network card, as in a capture behind the
+/// card.
 pub(crate) fn wire_headers(
     (virtio, packet): (&[u8], &[u8]),
     parsed: &ParsedPacket,

@@ -1,16 +1,17 @@
-//! A command together with all that descends from it.
+//! Runs a command in a PID namespace, together with all its descendants.
 //!
-//! The kernel kills a child with its parent on request (`PR_SET_PDEATHSIG`), but not the child's own children: those of
-//! a killed `fullpipe` would go on, in namespaces that nobody reaches any more. So a command runs in a PID namespace,
-//! whose processes all end with its first one, whatever they have made of their sessions and groups.
+//! The kernel kills a child with its parent on request (`PR_SET_PDEATHSIG`), but not the child's
+//! children: those of a killed `fullpipe` would keep running, in namespaces that nothing else can
+//! reach. So a command runs in a PID namespace, whose processes all end with its first process,
+//! whatever sessions and groups they created.
 //!
 //! ```text
 //!   fullpipe ─fork─► first process (1) ─fork─► the command (2) ─► its children
-//!      │                  │ reaps orphans, hands on signals, ends as the command does
+//!      │                  │ reaps orphans, forwards signals, exits when the command does
 //!      └─ ends, however ─►└─ is killed, and the namespace with it
 //! ```
 //!
-//! The first process is this program between fork and exec: it makes system calls and nothing else.
+//! The first process is this program between fork and exec: it only makes system calls.
 
 use std::io;
 use std::process::Command;
@@ -23,19 +24,21 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use crate::rights::Caller;
 use crate::sys;
 
-/// Has `command` run as `caller`, contained. To be called, and the command started, in a thread that starts no other
-/// thread afterwards: all children of that thread are contained from now on.
+/// Makes `command` run as `caller` in a new PID namespace. Call it, and start the command, in a thread
+/// that starts no other thread afterwards: all later children of that thread are in the namespace.
 pub(crate) fn contain(command: &mut Command, caller: Option<Caller>) -> io::Result<()> {
     sys::unshare_processes()?;
-    // SAFETY: what runs between fork and exec makes system calls only; it allocates nothing and takes no lock.
+    // SAFETY: the code between fork and exec only makes system calls; it allocates nothing and takes no
+    // lock.
     unsafe { sys::before_exec(command, move || enter(caller)) };
     Ok(())
 }
 
-/// Goes on as the command; the first process stays behind in here.
+/// Forks: the child returns to become the command, and the parent stays here as the first process.
 fn enter(caller: Option<Caller>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A process that looks itself up has to find itself. Where it may not be mounted the machine's has to do.
+    // Processes in the namespace need a matching /proc to find themselves. If it cannot be mounted, the
+    // machine's stays.
     let _ = sys::own_proc();
     let before = sys::block_signals()?;
     // SAFETY: as in `contain`.
@@ -48,7 +51,8 @@ fn enter(caller: Option<Caller>) -> io::Result<()> {
     }
 }
 
-/// After the fork: the first process keeps its rights, so that its death signal stays and nobody but root stops it.
+/// Drops to the caller's identity after the fork. The first process keeps its privileges, so its death
+/// signal stays set and only root can stop it.
 fn become_caller(caller: Caller) -> io::Result<()> {
     set_thread_groups(&[])?;
     set_thread_gid(Gid::from_raw(caller.group))?;
@@ -56,7 +60,8 @@ fn become_caller(caller: Caller) -> io::Result<()> {
 }
 
 fn first_process(command: Pid) -> ! {
-    // Pipes and devices of the parent's; whoever waits for their end must not wait for this process.
+    // Closes inherited pipes and devices, so that a reader waiting for end-of-file does not wait for
+    // this process.
     sys::close_all_but_standard();
     loop {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
@@ -65,9 +70,9 @@ fn first_process(command: Pid) -> ! {
                 sys::exit_at_once(status.exit_status().or(signal).unwrap_or(1));
             }
         }
-        // What a terminal sends has reached the command as well.
+        // A signal from a terminal has reached the command as well.
         if let Some(signal) = sys::next_signal_from_outside().and_then(Signal::from_named_raw) {
-            // It may just have ended, which the next round finds out.
+            // The command may just have ended; the next iteration detects that.
             let _ = kill_process(command, signal);
         }
     }

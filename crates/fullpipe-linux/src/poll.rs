@@ -1,4 +1,4 @@
-//! Waiting for file descriptors, for a time, and for the word to stop.
+//! Waits for file descriptors, for a time, and for a stop signal.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use rustix::time::{
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 
-/// Events that are taken at once.
+/// Most events returned by one wait.
 const AT_ONCE: usize = 64;
 
-/// What a socket is watched for.
+/// Condition that a socket is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Awaited {
     Nothing,
-    /// Data, or the peer's end.
+    /// Data, or end-of-file from the peer.
     Data,
     /// Room in the send buffer.
     Room,
     DataAndRoom,
 }
 
-/// An epoll instance; each descriptor is known by a number.
+/// An epoll instance that identifies each descriptor by a number.
 pub(crate) struct Poll {
     fd: OwnedFd,
     events: Vec<Event>,
@@ -41,17 +41,17 @@ impl Poll {
         Ok(Self { fd, events: Vec::with_capacity(AT_ONCE) })
     }
 
-    /// Wakes while `fd` can be read.
+    /// Watches `fd` for readability.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, number: u64) -> Result<(), Error> {
         self.add(fd, number, EventFlags::IN)
     }
 
-    /// Wakes while `fd` can be written.
+    /// Watches `fd` for writability.
     pub(crate) fn watch_writes(&self, fd: BorrowedFd<'_>, number: u64) -> Result<(), Error> {
         self.add(fd, number, EventFlags::OUT)
     }
 
-    /// Wakes from now on for something else than before.
+    /// Replaces the condition that `fd` is watched for.
     pub(crate) fn watch_instead(
         &self,
         fd: BorrowedFd<'_>,
@@ -75,21 +75,22 @@ impl Poll {
         epoll::add(&self.fd, fd, EventData::new_u64(number), events).doing("watch a file descriptor")
     }
 
-    /// Sleeps until something happens; leaves the numbers of what did in `happened`, none after a signal.
+    /// Sleeps until an event occurs and stores the numbers of the ready descriptors in `happened`; none
+    /// after a signal.
     pub(crate) fn wait(&mut self, happened: &mut Vec<u64>) -> Result<(), Error> {
         self.events.clear();
         match epoll::wait(&self.fd, spare_capacity(&mut self.events), None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::system("wait for events", error)),
         }
-        // The fields of an event are packed: copied before they are looked at.
+        // The fields of an event are packed, so they are copied before use.
         happened.clear();
         happened.extend(self.events.iter().map(|event| { event.data }.u64()));
         Ok(())
     }
 }
 
-/// A timer at an absolute time.
+/// A timer with an absolute expiry time.
 pub(crate) struct Alarm(OwnedFd);
 
 impl Alarm {
@@ -98,7 +99,8 @@ impl Alarm {
         timerfd_create(TimerfdClockId::Monotonic, flags).doing("make a timer").map(Self)
     }
 
-    /// Sets it, for never with [`Instant::FAR_FUTURE`]; also takes back that it went off.
+    /// Arms the timer for `at`, or disarms it for [`Instant::FAR_FUTURE`]; also clears a previous
+    /// expiry.
     pub(crate) fn set(&self, clock: &Clock, at: Instant) -> Result<(), Error> {
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let it_value = if at.is_never() { never } else { clock.absolute(at) };
@@ -114,7 +116,7 @@ impl AsFd for Alarm {
     }
 }
 
-/// Wakes a loop that watches it, as often as it is rung.
+/// An event that wakes the loop watching it; it can be rung repeatedly.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 
@@ -129,9 +131,9 @@ impl Bell {
         let _ = write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes back all rings so far.
+    /// Clears all rings so far.
     pub(crate) fn quiet(&self) {
-        // Nothing to read means that it was quiet.
+        // EAGAIN means that it had not been rung.
         let _ = read(&self.0, &mut [0; 8]);
     }
 }
@@ -142,21 +144,21 @@ impl AsFd for Bell {
     }
 }
 
-/// Ends every loop that watches it.
+/// A stop signal that ends every loop watching it.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
-    /// Nobody has said it yet.
+    /// Creates a stop signal that is not set.
     ///
     /// # Errors
-    /// When the process may open no more files.
+    /// Fails if the process cannot open more files.
     pub fn new() -> Result<Self, Error> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).doing("make an eventfd")?;
         Ok(Self(Arc::new(fd)))
     }
 
-    /// Says it.
+    /// Sets the stop signal.
     pub fn stop(&self) {
         // Cannot fail: the counter is far from full.
         let _ = write(&self.0, &1u64.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! What the process must be allowed: to make network namespaces and TUN devices.
+//! Privileges that the process needs: to create network namespaces and TUN devices.
 
 use std::fs::{self, File};
 
@@ -10,13 +10,14 @@ use crate::sys;
 
 const TUN: &str = "/dev/net/tun";
 
-/// Makes sure of the rights, by a user namespace where the process has none. To be called before the process
-/// starts a thread: the kernel gives a user namespace to single-threaded processes only.
+/// Acquires the privileges, through a user namespace if the process lacks them. Call it before the
+/// process starts a thread: the kernel grants a user namespace to single-threaded processes only.
 ///
 /// # Errors
-/// [`Kind::Rights`](crate::Kind::Rights), with what is missing.
+/// Fails with [`Kind::Rights`](crate::Kind::Rights) if a privilege is missing, or
+/// [`Kind::Settings`](crate::Kind::Settings) if there is no TUN device file.
 pub fn acquire() -> Result<(), Error> {
-    // The device first: a user namespace does not help where it may not be opened.
+    // The device comes first: a user namespace does not help if it cannot be opened.
     if let Err(error) = File::options().read(true).write(true).open(TUN) {
         return Err(match error.kind() {
             std::io::ErrorKind::NotFound => Error::settings(
@@ -31,7 +32,7 @@ pub fn acquire() -> Result<(), Error> {
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
     sys::unshare_user().map_err(|e| Error::rights(format!("no user namespace can be made: {e}")))?;
-    // The same numbers inside and outside: a command started in here still belongs to its user.
+    // The same IDs inside and outside, so that commands started inside still run as their user.
     let map = |file: &str, text: String| {
         fs::write(format!("/proc/self/{file}"), text)
             .map_err(|e| Error::rights(format!("/proc/self/{file} cannot be written: {e}")))
@@ -42,24 +43,25 @@ pub fn acquire() -> Result<(), Error> {
     Namespace::new().map(drop)
 }
 
-/// Who started the command: the user that commands behind the path run as.
+/// The user who started fullpipe, as whom commands behind the path run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// User number.
+    /// User ID.
     pub user: u32,
-    /// Group number.
+    /// Group ID.
     pub group: u32,
 }
 
 impl Caller {
-    /// The user behind `sudo` or a set-user-id bit; `None` when the process is that user already.
+    /// Returns the user behind `sudo` or a set-user-ID bit; `None` if the process already runs as that
+    /// user.
     pub fn behind_privileges() -> Option<Self> {
         let real = Self { user: getuid().as_raw(), group: getgid().as_raw() };
         if geteuid().as_raw() != real.user {
             return Some(real);
         }
         let number = |name: &str| std::env::var(name).ok()?.parse().ok();
-        // Only root may become somebody else, and only sudo's word is taken for who that is.
+        // Only root may change identity, so only then are sudo's variables used.
         let sudo =
             (real.user == 0).then(|| Some(Self { user: number("SUDO_UID")?, group: number("SUDO_GID")? }));
         sudo.flatten().filter(|caller| caller.user != 0)

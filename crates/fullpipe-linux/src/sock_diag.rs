@@ -1,15 +1,16 @@
-//! What the TCP sockets of this host tell of themselves, whosever they are: netlink's `INET_DIAG`, as `ss` asks it.
+//! State of the TCP sockets of this host, of every process: netlink's `INET_DIAG`, as used by `ss`.
 //!
 //! ```text
-//!   Which ──► bytecode ──► kernel: walks its table once, runs it on each socket ─────────► messages ──► Seen
-//!   [Id]  ──► one request a socket, found by its addresses ──────────────────────────────┘
+//!   Which ──► bytecode ──► kernel: walks its table once, runs it on each socket ──► messages ──► SocketState
+//!   [Id]  ──► one request per socket, looked up by its addresses ─────────────────┘
 //! ```
 //!
-//! The sockets are not touched, and need no rights: the kernel tells everybody of all sockets of the network namespace.
-//! Which process has a socket is another matter ([`inodes_of`]): that only its owner and root may ask.
+//! This neither affects the sockets nor needs privileges: the kernel reports all sockets of the network
+//! namespace to everyone. Finding the sockets of a process ([`inodes_of`]) is limited to its owner and
+//! root.
 //!
-//! A dump walks the kernel's whole table, which on a large host has half a million places; the few sockets that are
-//! known already are asked for one by one.
+//! A dump walks the kernel's whole hash table, which on a large host has half a million buckets;
+//! sockets that are already known are requested one by one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -33,71 +34,74 @@ mod bytecode;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// The older request, which is the only one that asks for all families in one walk of the table.
+/// The older request type, the only one that returns all address families in one walk of the table.
 const TCPDIAG_GETSOCK: u16 = 18;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_DUMP: u16 = 0x300;
-/// Attributes of `linux/inet_diag.h`; a request asks for number `n` by bit `n - 1`.
+/// Attributes of `linux/inet_diag.h`; a request selects number `n` with bit `n - 1`.
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
 const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_CONG: u16 = 4;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_BBRINFO: u16 = 16;
-/// Its bit does not fit the request: who asks for that of Vegas is told whatever the congestion control has to tell.
+/// The bit of BBRINFO does not fit the request; selecting VEGASINFO returns whatever the congestion
+/// control reports.
 const INET_DIAG_VEGASINFO: u16 = 3;
 const ASKED: u8 = 1 << (INET_DIAG_INFO - 1)
     | 1 << (INET_DIAG_VEGASINFO - 1)
     | 1 << (INET_DIAG_CONG - 1)
     | 1 << (INET_DIAG_SKMEMINFO - 1);
-/// States in which data may be under way: ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK, CLOSING.
+/// States in which data may be in flight: ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK, CLOSING.
 const STATES: u32 = 1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11;
 /// Lengths of `struct nlmsghdr`, `nlattr`, `inet_diag_sockid` and `inet_diag_msg`.
 const HEADER: usize = 16;
 const ATTRIBUTE: usize = 4;
 const SOCKID: usize = 48;
 const MESSAGE: usize = 4 + SOCKID + 20;
-/// Requests that are made at once: their answers have to fit the socket's receive buffer, and are fetched together.
+/// Requests sent together: their answers have to fit the socket's receive buffer and are fetched
+/// together.
 const AT_ONCE: usize = sys::MOST_MESSAGES;
-/// Room for what is fetched: a dump comes in pieces of up to 32 KiB, the answer for one socket takes about one.
+/// Size of the receive buffer in bytes: a dump arrives in pieces of up to 32 KiB, the answer for one
+/// socket takes about 1 KiB.
 const ROOM: usize = AT_ONCE * (4 << 10);
 
-/// One end of a connection.
+/// Kernel's identification of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
-    /// Where it is on this host.
+    /// Address and port on this host.
     pub local: SocketAddr,
-    /// Its peer.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// The kernel's number of the socket, which no other has until the machine starts again.
+    /// The kernel's socket cookie, unique until the next boot.
     pub cookie: u64,
-    /// Whether the socket is one of IPv6, which may carry IPv4 as well.
+    /// Whether it is an IPv6 socket, which may carry IPv4 as well.
     ipv6: bool,
-    /// The device that it is bound to, or zero.
+    /// Index of the device that it is bound to, or zero.
     device: u32,
 }
 
-/// What a socket tells.
+/// State of one socket.
 #[derive(Clone, Debug)]
 pub struct SocketState {
-    /// Which it is.
+    /// Identification of the socket.
     pub id: Id,
-    /// The file it is, as `/proc/PID/fd` has it; 0 once no process has it.
+    /// Inode number, as in `/proc/PID/fd`; 0 once no process has it open.
     pub inode: u32,
-    /// Whose it is.
+    /// User ID of its owner.
     pub user: u32,
-    /// Its congestion control.
+    /// Name of its congestion control.
     pub cc: CcName,
-    /// As a sender.
+    /// State as a sender.
     pub sender: TcpInfo,
-    /// As a receiver.
+    /// State as a receiver.
     pub receiver: ReceiverInfo,
-    /// Payload that its peer has acknowledged so far, give or take a SYN.
+    /// Payload bytes that its peer has acknowledged; may include one for the SYN.
     pub acked: Bytes,
-    /// Written and not acknowledged (`Send-Q`).
+    /// Bytes written and not acknowledged (`Send-Q`).
     pub queued: Bytes,
 }
 
-/// The kernel's name of a congestion control: at most 15 characters.
+/// The kernel's name of a congestion control, at most 15 characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CcName([u8; 16]);
 
@@ -109,13 +113,13 @@ impl CcName {
         name
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         std::str::from_utf8(&self.0[..end]).unwrap_or_default()
     }
 
-    /// The algorithm, if it is one of ours.
+    /// Returns the algorithm, if fullpipe implements it.
     fn algorithm(&self) -> Option<Algorithm> {
         match self.as_str() {
             "bbr" => Some(Algorithm::Bbr1),
@@ -124,25 +128,25 @@ impl CcName {
     }
 }
 
-/// Which sockets of the namespace.
+/// Filter on the sockets of the namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Which {
-    /// Those connected to one of these; to anybody if there is none.
+    /// Sockets connected to one of these peers; to any peer if empty.
     pub peers: Vec<Peer>,
-    /// Those of the files with these numbers; of any if `None`.
+    /// Sockets with these inode numbers; with any if `None`.
     pub inodes: Option<BTreeSet<u32>>,
 }
 
-/// Somebody that sockets are connected to.
+/// Filter on the remote end of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// At this address; at any if `None`.
+    /// Remote address; any if `None`.
     pub address: Option<IpAddr>,
-    /// At this port; at any if `None`.
+    /// Remote port; any if `None`.
     pub port: Option<u16>,
 }
 
-/// A conversation about the sockets of the namespace in which it was begun.
+/// A netlink socket for queries about the sockets of the namespace in which it was opened.
 pub struct SockDiag {
     socket: Socket,
     buffer: Vec<u8>,
@@ -150,10 +154,10 @@ pub struct SockDiag {
 }
 
 impl SockDiag {
-    /// Begins it.
+    /// Opens the netlink socket.
     ///
     /// # Errors
-    /// Where the kernel or a sandbox does not answer: [`Kind::Rights`] where it may not be asked.
+    /// Fails if the kernel or a sandbox does not answer; with [`Kind::Rights`] if access is denied.
     pub fn open() -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
@@ -164,7 +168,7 @@ impl SockDiag {
         open().map_err(refused)
     }
 
-    /// The sockets that are wanted, as they are now, put into `seen`.
+    /// Stores the current state of all sockets selected by `which` in `seen`.
     ///
     /// # Errors
     /// As [`SockDiag::open`].
@@ -179,7 +183,7 @@ impl SockDiag {
         Ok(())
     }
 
-    /// What those of `ids` tell that are still there, put into `seen`.
+    /// Stores the current state of the sockets `ids` in `seen`, omitting those that no longer exist.
     ///
     /// # Errors
     /// As [`SockDiag::open`].
@@ -194,7 +198,8 @@ impl SockDiag {
         Ok(())
     }
 
-    /// Reads until so many requests are answered: by one socket, by an error (one that is gone), or by the end of a dump.
+    /// Reads until `requests` requests are answered: each by one socket, by an error (a socket that is
+    /// gone), or by the end of a dump.
     fn answers(&mut self, requests: usize, seen: &mut Vec<SocketState>) -> io::Result<()> {
         let mut open = requests;
         while open > 0 {
@@ -217,7 +222,7 @@ impl SockDiag {
     }
 }
 
-/// Puts the sockets of an answer into `seen`, and says how many requests it answers.
+/// Appends the sockets of an answer to `seen`, and returns the number of requests that it answers.
 fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
     let (mut rest, mut requests) = (answer, 0);
     while let Some((message, after)) = message(rest) {
@@ -228,7 +233,7 @@ fn answered(answer: &[u8], seen: &mut Vec<SocketState>) -> io::Result<usize> {
                 requests += usize::from(!dump);
             }
             Message::Done => requests += 1,
-            // A host without IPv6, or a socket that is gone.
+            // A host without IPv6, or a socket that no longer exists.
             Message::Error(libc::ENOENT) => requests += 1,
             Message::Error(errno) => return Err(io::Error::from_raw_os_error(errno)),
             Message::Other => {}
@@ -249,7 +254,7 @@ fn refused(error: io::Error) -> Error {
     Error { kind, message, hint: hint.into() }
 }
 
-/// A request for all sockets that pass `filter`: `struct inet_diag_req`, of any family.
+/// Builds a request for all sockets that pass `filter`: `struct inet_diag_req`, any family.
 fn request_for_all(filter: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     bytes.extend([libc::AF_UNSPEC as u8, 0, 0, ASKED]);
@@ -265,7 +270,7 @@ fn request_for_all(filter: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A request for the socket of `id`: `struct inet_diag_req_v2`, appended to `bytes`.
+/// Appends a request for the socket `id` to `bytes`: `struct inet_diag_req_v2`.
 fn request_for(id: &Id, bytes: &mut Vec<u8>) {
     let begin = bytes.len();
     let family = if id.ipv6 { libc::AF_INET6 } else { libc::AF_INET };
@@ -282,7 +287,7 @@ fn request_for(id: &Id, bytes: &mut Vec<u8>) {
     close(bytes, begin, SOCK_DIAG_BY_FAMILY, 0);
 }
 
-/// Writes the header of the request that begins there and ends here.
+/// Writes the header of the request that begins at `begin` and ends at the end of `bytes`.
 fn close(bytes: &mut [u8], begin: usize, kind: u16, flags: u16) {
     let request = &mut bytes[begin..];
     let length = request.len() as u32;
@@ -291,7 +296,7 @@ fn close(bytes: &mut [u8], begin: usize, kind: u16, flags: u16) {
     request[6..8].copy_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
 }
 
-/// The 16 bytes that an address takes in a socket's id.
+/// Encodes an address in the 16 bytes that it has in a socket's ID.
 fn address(address: IpAddr, ipv6: bool) -> [u8; 16] {
     match address {
         IpAddr::V6(address) => address.octets(),
@@ -304,22 +309,23 @@ fn address(address: IpAddr, ipv6: bool) -> [u8; 16] {
     }
 }
 
-/// One of the messages that the kernel has put into an answer.
+/// One netlink message of an answer.
 enum Message<'a> {
-    /// A socket; one of many in a dump.
+    /// A socket; `dump` if it is part of a dump.
     Socket {
         dump: bool,
         bytes: &'a [u8],
     },
-    /// The end of a dump.
+    /// End of a dump.
     Done,
-    /// Number of an error.
+    /// Error number (`errno`).
     Error(i32),
     Other,
 }
 
-/// The first message of `bytes` and what follows it. Of one that is longer than its room (keys of TCP-MD5, which only root is told, come
-/// before what BBR says and after all else) there is what found room. `None` where there is no header.
+/// Splits off the first message of `bytes`; `None` without a complete header. A message longer than the
+/// buffer is returned truncated. (The excess can be TCP-MD5 keys, reported to root only: they come
+/// before the BBR attribute and after all others.)
 fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     const NLM_F_MULTI: u16 = 2;
     let length = u32_at(bytes, 0)? as usize;
@@ -338,14 +344,15 @@ fn message(bytes: &[u8]) -> Option<(Message<'_>, &[u8])> {
     Some((message, rest))
 }
 
-/// A socket from its `struct inet_diag_msg` and the attributes after it; `None` where the kernel left out what it is about.
+/// Parses a socket from its `struct inet_diag_msg` and attributes; `None` if the kernel left out
+/// `TCP_INFO`.
 fn parse(bytes: &[u8]) -> Option<SocketState> {
     let fixed = bytes.get(..MESSAGE)?;
     let ipv6 = fixed[0] == libc::AF_INET6 as u8;
     let port = |at: usize| Some(u16::from_be_bytes(fixed.get(at..at + 2)?.try_into().ok()?));
     let ip = |at: usize| -> Option<IpAddr> {
         let bytes: [u8; 16] = fixed.get(at..at + 16)?.try_into().ok()?;
-        // An IPv4 peer of an IPv6 socket is an IPv4 peer.
+        // An IPv4 peer of an IPv6 socket gets its IPv4 address.
         Some(if ipv6 {
             Ipv6Addr::from(bytes).to_canonical()
         } else {
@@ -377,7 +384,8 @@ fn parse(bytes: &[u8]) -> Option<SocketState> {
     }
     let (raw, memory) = (raw?, memory.unwrap_or_default());
     let known = cc.algorithm();
-    // The kernel computes a pacing rate for everybody; who goes by it is paced, and who was given a limit.
+    // The kernel computes a pacing rate for every socket; it applies to rate-based algorithms and to
+    // sockets with a pacing limit.
     let paced = known.is_some_and(Algorithm::is_rate_based) || raw.has_pacing_limit();
     Some(SocketState {
         id,
@@ -399,10 +407,10 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The sockets among the open files of a process, by the numbers of their files.
+/// Returns the inode numbers of the sockets that a process has open.
 ///
 /// # Errors
-/// [`Kind::Settings`] where there is no such process, [`Kind::Rights`] where its files may not be looked at.
+/// [`Kind::Settings`] if there is no such process, [`Kind::Rights`] if its files may not be read.
 pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
     let folder = format!("/proc/{process}/fd");
     let failed = |error: io::Error| match error.kind() {
@@ -418,7 +426,7 @@ pub fn inodes_of(process: u32) -> Result<BTreeSet<u32>, Error> {
     };
     let mut inodes = BTreeSet::new();
     for entry in Path::new(&folder).read_dir().map_err(failed)? {
-        // A file that was closed meanwhile has no target.
+        // A file closed in the meantime has no target.
         let target = entry.and_then(|entry| entry.path().read_link());
         let target = match target {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(failed(error)),

@@ -1,17 +1,18 @@
-//! The other loop with the real clock: fullpipe's TCP on a TUN device, or on the end of an emulated path.
+//! The real-time loop of fullpipe's own TCP, on a TUN device or at the end of an emulated path.
 //!
 //! ```text
-//!   epoll ─► read what there is ─► stack.handle_packet
+//!   epoll ─► read all packets ─► stack.handle_packet
 //!         ─► stack.handle_timeout ─► the application: events, reads, writes
-//!         ─► stack.poll_packet until there is none ─► write
-//!         ─► timer at stack.poll_timeout() or when the application wants to be woken, absolute
+//!         ─► stack.poll_packet until none is left ─► write
+//!         ─► timer at stack.poll_timeout() or at the application's wake-up time, absolute
 //! ```
 //!
-//! One thread for all connections of a stack. Whatever else wants to look at one, a trace for instance, locks it
-//! between two rounds. With offload a super-packet goes in one write and the kernel, or the path, cuts it.
+//! One thread serves all connections of a stack. Another thread that samples a connection, for example
+//! for a trace, locks the stack between two rounds. With offload one write carries a super-packet,
+//! which the kernel or the path splits.
 //!
-//! The loop takes a port, a stack, a clock and an application, and knows nothing of the lab. A service of a host makes
-//! its port of a device: [`Tun::new`], then [`Port::from`].
+//! The loop takes a port, a stack, a clock and an application, and does not depend on the lab. A
+//! service on a host creates its port from a device: [`Tun::new`], then [`Port::from`].
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
@@ -32,18 +33,18 @@ use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
 /// The largest IP packet.
 const MOST_BYTES: usize = 65_535;
-/// Packets that are read before the application is asked and anything is sent.
+/// Most packets read before the application runs and anything is sent.
 const READ_AT_ONCE: usize = 64;
-/// Timers fire when they are due: a pacer's releases are microseconds apart.
+/// Timer slack of 1 ns, so that timers fire when due: a pacer's releases are microseconds apart.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// `virtio_net_hdr`: the checksum is left to whoever sends the packet on; or it has been looked at.
+/// `virtio_net_hdr` flags: the checksum has to be completed before transmission, or has been verified.
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
-/// Where a TCP header has its checksum, and its flags.
+/// Offsets of the checksum and of the flags in a TCP header.
 const TCP_CHECKSUM: u16 = 16;
 const TCP_FLAGS: usize = 13;
 
@@ -51,19 +52,19 @@ const AWAKE: u64 = 0;
 const STOPPING: u64 = 1;
 const DEVICE: u64 = 2;
 
-/// What reads and writes on the connections of a stack.
+/// Application that reads and writes on the connections of a stack.
 pub trait Application {
-    /// Something may have happened: takes the stack's events, accepts, reads and writes. Returns when to be asked again if
-    /// nothing happens; [`Instant::FAR_FUTURE`] for never.
+    /// Handles the stack's events: accepts, reads and writes. Returns the time of the next call if no
+    /// event comes first; [`Instant::FAR_FUTURE`] for never.
     fn attend(&mut self, now: Instant, stack: &mut Stack) -> Instant;
 }
 
-/// What a loop did.
+/// Counters of a loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoopReport {
-    /// Packets read; with offload one may carry several segments.
+    /// Number of packets read; with offload one may carry several segments.
     pub reads: u64,
-    /// Packets written.
+    /// Number of packets written.
     pub writes: u64,
     /// Writes that the kernel refused.
     pub write_errors: u64,
@@ -71,7 +72,8 @@ pub struct LoopReport {
     pub cpu: Duration,
 }
 
-/// Where the packets of a stack come from and go to: a TUN device, or an end of a pair of sockets that stands for one.
+/// Source and sink of a stack's packets: a TUN device, or one end of a socket pair in place of a
+/// device.
 #[derive(Debug)]
 pub struct Port(Tun);
 
@@ -82,7 +84,7 @@ impl From<Tun> for Port {
 }
 
 impl Port {
-    /// In what packets a stack on it has to send.
+    /// Returns the form in which a stack on this port has to send: segments or super-packets.
     pub fn cut(&self) -> Cut {
         match self.0.datapath {
             Datapath::Plain => Cut::Segments,
@@ -91,15 +93,15 @@ impl Port {
     }
 }
 
-/// The stack behind a lock, whatever became of others who held it.
+/// Locks the stack, even if another thread panicked while holding the lock.
 pub fn locked(stack: &Mutex<Stack>) -> MutexGuard<'_, Stack> {
     stack.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Moves packets between `port` and `stack`, and asks `application`, until `stop`.
+/// Moves packets between `port` and `stack`, and calls `application`, until `stop`.
 ///
 /// # Errors
-/// When a system call fails that should not.
+/// Fails if a system call fails unexpectedly.
 pub fn run(
     port: &Port,
     stack: &Mutex<Stack>,
@@ -112,8 +114,8 @@ pub fn run(
     poll.watch(port.0.as_fd(), DEVICE)?;
     poll.watch(alarm.as_fd(), AWAKE)?;
     poll.watch(stop.as_fd(), STOPPING)?;
-    // Both are favours: without them pacing is coarser, and on a busy machine a round trip longer. A kernel's TCP does not
-    // wait for ordinary threads either.
+    // Both are best effort: without them pacing is coarser, and on a busy machine the RTT is longer. A
+    // kernel's TCP does not wait for ordinary threads either.
     let _ = set_current_timer_slack(Some(TIMER_SLACK));
     let _ = sys::run_in_real_time();
     let mut device = Device {
@@ -153,18 +155,18 @@ pub fn run(
 struct Device<'a> {
     tun: &'a Tun,
     room: Vec<u8>,
-    /// A packet for which there was no room; nothing is taken from the stack until it has gone.
+    /// Packet that did not fit the queue; no packet is taken from the stack until it is written.
     held: Vec<u8>,
     report: LoopReport,
 }
 
 impl Device<'_> {
-    /// Takes packets from the kernel; true when there may be more.
+    /// Reads packets from the port; returns true if there may be more.
     fn read_all(&mut self, stack: &mut Stack, clock: Clock) -> Result<bool, Error> {
         let header = self.tun.datapath.header_len();
         for _ in 0..READ_AT_ONCE {
             let len = match read(self.tun, &mut self.room[..]) {
-                // The other end of a pair has gone.
+                // Zero bytes: the other end of a socket pair is closed.
                 Ok(0) | Err(Errno::AGAIN) => return Ok(false),
                 Ok(len) => len,
                 Err(Errno::INTR) => continue,
@@ -179,7 +181,7 @@ impl Device<'_> {
         Ok(true)
     }
 
-    /// Writes what the stack has, as long as there is room.
+    /// Writes the stack's packets until the queue is full.
     fn write_all(&mut self, stack: &mut Stack, now: Instant) {
         if !self.held.is_empty() {
             if write(self.tun, &self.held) == Err(Errno::AGAIN) {
@@ -202,14 +204,14 @@ impl Device<'_> {
                     parts.iter().for_each(|part| self.held.extend_from_slice(part));
                     return;
                 }
-                // As on a wire: it is lost, and TCP finds out.
+                // As on a wire: the packet is lost, and TCP detects it.
                 Err(_) => self.report.write_errors += 1,
             }
         }
     }
 }
 
-/// What tells the kernel how to cut and complete a packet.
+/// Builds the header that tells the kernel how to split and complete a packet.
 fn virtio_header(packet: &Outgoing<'_>) -> [u8; VIRTIO_HEADER] {
     let headers = packet.headers.as_bytes();
     let tcp = packet.headers.tcp_at();
@@ -220,7 +222,7 @@ fn virtio_header(packet: &Outgoing<'_>) -> [u8; VIRTIO_HEADER] {
         virtio[1] = ecn | if headers[0] >> 4 == 4 { GSO_TCPV4 } else { GSO_TCPV6 };
         virtio[4..6].copy_from_slice(&size.to_ne_bytes());
     }
-    // Headers are at most a hundred bytes.
+    // Headers are at most about 100 bytes.
     virtio[2..4].copy_from_slice(&(headers.len() as u16).to_ne_bytes());
     virtio[6..8].copy_from_slice(&(tcp as u16).to_ne_bytes());
     virtio[8..10].copy_from_slice(&TCP_CHECKSUM.to_ne_bytes());

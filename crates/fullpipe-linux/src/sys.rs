@@ -1,4 +1,4 @@
-//! System calls that no library wraps safely, one function each.
+//! System calls without a safe wrapper in a library, one per function.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,21 +13,22 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives the calling thread a network namespace of its own.
+/// Moves the calling thread into a new network namespace.
 pub(crate) fn unshare_network() -> io::Result<()> {
-    // SAFETY: unshare is unsafe where it parts file descriptors; this flag does not touch them.
+    // SAFETY: unshare is unsafe where it separates file descriptor tables; this flag does not affect
+    // them.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.map_err(Into::into)
 }
 
-/// Gives the process a user namespace of its own; it must have one thread only.
+/// Moves the process into a new user namespace; it must have only one thread.
 pub(crate) fn unshare_user() -> io::Result<()> {
     // SAFETY: as above.
     unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }.map_err(Into::into)
 }
 
-/// Attaches `fd`, an open `/dev/net/tun`, to a new device; returns the name that the kernel gave it.
+/// Attaches `fd`, an open `/dev/net/tun`, to the device `name`, which the kernel creates if necessary.
 pub(crate) fn tun_set_interface(fd: BorrowedFd<'_>, name: &str, flags: libc::c_int) -> io::Result<()> {
-    // SAFETY: an ifreq of zeros is a valid one.
+    // SAFETY: an ifreq of zeros is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -37,38 +38,41 @@ pub(crate) fn tun_set_interface(fd: BorrowedFd<'_>, name: &str, flags: libc::c_i
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &mut request) })
 }
 
-/// Says which offloads the reader of the TUN device can take (`TUN_F_*`).
+/// Sets the offloads that the reader of the TUN device accepts (`TUN_F_*`).
 pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, features: u32) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(features)) })
 }
 
-/// Says how many bytes stand before each packet.
+/// Sets the length of the header before each packet, in bytes.
 pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: libc::c_int) -> io::Result<()> {
     // SAFETY: TUNSETVNETHDRSZ reads one int, which outlives the call.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &len) })
 }
 
-/// Lets the calling thread run before all ordinary ones (round robin, lowest real-time priority).
+/// Gives the calling thread priority over all ordinary ones (SCHED_RR, lowest real-time priority).
 pub(crate) fn run_in_real_time() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: the structure outlives the call; pid 0 is the calling thread.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &parameters) })
 }
 
-/// The next children of the calling thread begin a PID namespace: the first of them is its first process.
+/// Puts later children of the calling thread into a new PID namespace, whose first process is the first
+/// child.
 pub(crate) fn unshare_processes() -> io::Result<()> {
-    // SAFETY: unshare is unsafe where it parts file descriptors; this flag does not touch them.
+    // SAFETY: unshare is unsafe where it separates file descriptor tables; this flag does not affect
+    // them.
     unsafe { unshare_unsafe(UnshareFlags::NEWPID) }.map_err(Into::into)
 }
 
-/// Gives the calling process a `/proc` of its own PID namespace, which nobody outside sees.
+/// Mounts a `/proc` of the calling process's PID namespace, invisible outside its new mount namespace.
 pub(crate) fn own_proc() -> io::Result<()> {
     const NOTHING: *const libc::c_void = std::ptr::null();
-    // SAFETY: as above, for a process with one thread.
+    // SAFETY: as above; the process has one thread.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
     let down = libc::MS_REC | libc::MS_SLAVE;
-    // SAFETY: the kernel reads strings that end in zero, and looks at no others with these flags.
+    // SAFETY: the strings are NUL-terminated, and with these flags the kernel ignores the null
+    // pointers.
     check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), down, NOTHING) })?;
     let plain = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
     let name = c"proc".as_ptr();
@@ -76,38 +80,39 @@ pub(crate) fn own_proc() -> io::Result<()> {
     check(unsafe { libc::mount(name, c"/proc".as_ptr(), name, plain, NOTHING) })
 }
 
-/// Does `work` in the child that `command` makes, before it becomes the command.
+/// Runs `work` in the child process of `command`, before exec.
 ///
 /// # Safety
-/// As for [`CommandExt::pre_exec`]: only what may be done between fork and exec of a program with threads.
+/// As for [`CommandExt::pre_exec`]: `work` may only do what is allowed between fork and exec of a
+/// threaded program.
 pub(crate) unsafe fn before_exec(
     command: &mut Command,
     work: impl FnMut() -> io::Result<()> + Send + Sync + 'static,
 ) {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { command.pre_exec(work) };
 }
 
-/// A second process that goes on from here; `None` in it.
+/// Forks; returns the child's process ID in the parent and `None` in the child.
 ///
 /// # Safety
 /// As for [`before_exec`].
 pub(crate) unsafe fn fork() -> io::Result<Option<Pid>> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let pid = unsafe { libc::fork() };
     check(pid)?;
     Ok(Pid::from_raw(pid))
 }
 
-/// Ends the process without what a program does at its end, which is its parent's.
+/// Ends the process without running exit handlers, which belong to its parent's program.
 pub(crate) fn exit_at_once(status: libc::c_int) -> ! {
-    // SAFETY: it has no preconditions and does not come back.
+    // SAFETY: it has no preconditions and does not return.
     unsafe { libc::_exit(status) }
 }
 
-/// Closes every file descriptor but the first three.
+/// Closes every file descriptor except the first three.
 pub(crate) fn close_all_but_standard() {
-    // SAFETY: the calling process, between fork and exec, uses none of them any more.
+    // SAFETY: the calling process, between fork and exec, no longer uses any of them.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     if closed == 0 {
         return;
@@ -120,7 +125,7 @@ pub(crate) fn close_all_but_standard() {
     }
 }
 
-/// Has all signals wait from now on; returns those that waited before.
+/// Blocks all signals and returns the previous signal mask.
 pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
     let mut all = no_signals();
     let mut before = no_signals();
@@ -130,23 +135,24 @@ pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
     Ok(before)
 }
 
-/// Has those signals wait and no others.
+/// Sets the signal mask.
 pub(crate) fn set_signal_mask(mask: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: the set outlives the call, and nobody asks for the old one.
+    // SAFETY: the set outlives the call, and a null pointer skips the old mask.
     check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) })
 }
 
-/// Waits for a signal; its number if a process of another PID namespace has sent it, and nothing if it was one of this
-/// namespace or the kernel.
+/// Waits for a signal; returns its number if a process of another PID namespace sent it, and `None` if
+/// it came from this namespace or the kernel.
 pub(crate) fn next_signal_from_outside() -> Option<libc::c_int> {
     let mut all = no_signals();
     // SAFETY: the set outlives the call.
     unsafe { libc::sigfillset(&mut all) };
-    // SAFETY: integers and pointers that nobody follows.
+    // SAFETY: a siginfo of zeros is valid: integers, and pointers that are not dereferenced.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: both outlive the call.
     let signal = unsafe { libc::sigwaitinfo(&all, &mut info) };
-    // SAFETY: what a process sends has its number, which is zero from where it has none in here.
+    // SAFETY: with SI_USER the sender's process ID is set; it is zero for a sender that has none in
+    // this namespace.
     let from_outside = signal > 0 && info.si_code == libc::SI_USER && unsafe { info.si_pid() } == 0;
     from_outside.then_some(signal)
 }
@@ -156,7 +162,7 @@ fn no_signals() -> libc::sigset_t {
     unsafe { std::mem::zeroed() }
 }
 
-/// Reads a plain-data socket option into `value`; returns how many bytes the kernel knew.
+/// Reads a plain-data socket option into `value`; returns the number of bytes that the kernel wrote.
 ///
 /// # Safety
 /// Every bit pattern must be a valid `T`.
@@ -167,7 +173,8 @@ pub(crate) unsafe fn socket_option<T>(
     value: &mut T,
 ) -> io::Result<usize> {
     let mut len = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `value`, and the caller vouches for what they mean.
+    // SAFETY: the kernel writes at most `len` bytes to `value`, and the caller guarantees that they are
+    // a valid `T`.
     check(unsafe {
         libc::getsockopt(fd.as_raw_fd(), level, name, std::ptr::from_mut(value).cast(), &mut len)
     })?;
@@ -186,9 +193,9 @@ pub(crate) fn set_socket_option<T: Copy>(
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(&value).cast(), len) })
 }
 
-/// Processor time that the process has taken so far: in its own code, and in the kernel.
+/// Returns the processor time that the process has used so far: in user mode, and in the kernel.
 pub(crate) fn process_times() -> io::Result<[Duration; 2]> {
-    // SAFETY: a rusage is integers.
+    // SAFETY: a rusage consists of integers, so zeros are valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes one rusage, which outlives the call.
     check(unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) })?;
@@ -198,12 +205,12 @@ pub(crate) fn process_times() -> io::Result<[Duration; 2]> {
     Ok([span(usage.ru_utime), span(usage.ru_stime)])
 }
 
-/// Bytes that have arrived and were not read (`SIOCINQ`).
+/// Returns the bytes that have arrived and are not read (`SIOCINQ`).
 pub(crate) fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
     queued(fd, libc::FIONREAD)
 }
 
-/// Bytes that were written and are not acknowledged (`SIOCOUTQ`).
+/// Returns the bytes written and not acknowledged (`SIOCOUTQ`).
 pub(crate) fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
     queued(fd, libc::TIOCOUTQ)
 }
@@ -215,18 +222,19 @@ fn queued(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
-/// Messages that a socket can be asked for at once.
+/// Most messages that one call can receive.
 pub(crate) const MOST_MESSAGES: usize = 32;
 
-/// Waits for a message, and takes those with it that have come: each into its piece of `room`, which is cut evenly, with the length
-/// that it has there into `lengths`, of which there are [`MOST_MESSAGES`] at most. Returns how many came.
+/// Waits for a message and receives all that have arrived, up to `lengths.len()` and at most
+/// [`MOST_MESSAGES`]. `room` is divided evenly, one message per part; the length of each goes to
+/// `lengths`. Returns the number of messages.
 pub(crate) fn receive_several(
     fd: BorrowedFd<'_>,
     room: &mut [u8],
     lengths: &mut [usize],
 ) -> io::Result<usize> {
     let wanted = lengths.len().clamp(1, MOST_MESSAGES);
-    // SAFETY: both are integers and pointers, which may be null where nothing is asked for.
+    // SAFETY: both consist of integers and pointers, which may be null for unused entries.
     let (mut headers, mut pieces): ([libc::mmsghdr; MOST_MESSAGES], [libc::iovec; MOST_MESSAGES]) =
         unsafe { std::mem::zeroed() };
     let length = room.len() / wanted;
@@ -236,7 +244,8 @@ pub(crate) fn receive_several(
         (header.msg_hdr.msg_iov, header.msg_hdr.msg_iovlen) = (std::ptr::from_mut(piece), 1);
     }
     let (count, waits) = (wanted as libc::c_uint, libc::MSG_WAITFORONE);
-    // SAFETY: there are so many headers, each with one piece of a room that outlives the call and is nobody else's.
+    // SAFETY: there are `count` headers, each with one part of a buffer that outlives the call and is
+    // not aliased.
     let came =
         unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, waits, std::ptr::null_mut()) };
     check(came)?;
@@ -246,7 +255,7 @@ pub(crate) fn receive_several(
     Ok(came as usize)
 }
 
-/// Reads from a TCP socket without copying anything: what arrived counts as taken.
+/// Reads from a TCP socket without copying: the data counts as read. Returns the number of bytes.
 pub(crate) fn discard(fd: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
     // SAFETY: with MSG_TRUNC a TCP socket copies nothing, so no buffer is needed.
     let taken = unsafe {

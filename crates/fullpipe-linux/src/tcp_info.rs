@@ -1,8 +1,8 @@
-//! What a kernel socket tells of itself, as a trace row: `TCP_INFO`, `SO_MEMINFO` and the queues' ioctls.
+//! Converts a kernel socket's `TCP_INFO`, `SO_MEMINFO` and queue ioctls to a trace row.
 //!
-//! `struct tcp_info` only ever grows, and an older kernel fills less of it; what it leaves out is zero here. Counts of
-//! segments become bytes by the socket's own MSS. A socket of this process is asked itself, those of others are asked for over
-//! netlink ([`crate::sock_diag`]): the structures are the same.
+//! `struct tcp_info` only ever grows, and an older kernel fills less of it; missing fields are zero
+//! here. Segment counts become bytes by the socket's own MSS. Sockets of this process are read by
+//! `getsockopt`, those of others over netlink ([`crate::sock_diag`]); the structures are the same.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::sys;
 
-/// A structure of the kernel, and its reader: of a shorter one the rest is zero.
+/// Declares a kernel structure with its reader; fields that the kernel left out are zero.
 macro_rules! structure {
     ($(#[$what:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $integer:ty,)* }) => {
         $(#[$what])*
@@ -20,12 +20,13 @@ macro_rules! structure {
         pub(crate) struct $name { $($(#[$about])* $field: $integer,)* }
 
         impl $name {
-            /// Bytes of it that are read.
+            /// Size in bytes of the fields that are read.
             const LEN: usize = 0 $(+ size_of::<$integer>())*;
 
-            /// From what the kernel has written.
+            /// Reads the structure from the kernel's bytes.
             pub(crate) fn read(bytes: &[u8]) -> Self {
-                // One copy, without what a newer kernel has added: each field is then at a place that the compiler knows.
+                // One copy, cut to the known fields: each field is then at an offset known to the
+                // compiler.
                 let (mut whole, told) = ([0; Self::LEN], bytes.len().min(Self::LEN));
                 whole[..told].copy_from_slice(&bytes[..told]);
                 let mut rest = whole.as_slice();
@@ -42,7 +43,7 @@ macro_rules! structure {
 }
 
 structure! {
-/// `struct tcp_info` of Linux up to 6.2, which brought `tcpi_rcv_wnd`.
+/// `struct tcp_info` up to `tcpi_rcv_wnd`, added in Linux 6.2.
 #[expect(dead_code, reason = "what stands between the fields that are read")]
 Raw {
     state: u8,
@@ -52,7 +53,7 @@ Raw {
     backoff: u8,
     options: u8,
     wscale: u8,
-    /// Lowest bit: the delivery rate is the application's.
+    /// Lowest bit: the delivery rate is limited by the application.
     flags: u8,
     rto: u32,
     ato: u32,
@@ -108,15 +109,15 @@ Raw {
 const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 /// `tcpi_min_rtt` before the first sample.
 const NO_MIN_RTT: u32 = u32::MAX;
-/// `tcpi_ca_state` of fast recovery; of the repair after a timeout it is one more.
+/// `tcpi_ca_state` in fast recovery; in loss recovery after a timeout it is one higher.
 const TCP_CA_RECOVERY: u8 = 3;
 
-/// What the sending socket tells. `paced` says whether the pacing rate that the kernel computes anyway is in force.
+/// Returns the state of a sending socket. `paced` tells whether the computed pacing rate is in force.
 pub(crate) fn sender(fd: BorrowedFd<'_>, paced: bool) -> io::Result<TcpInfo> {
     Ok(sender_of(&raw(fd)?, &memory(fd)?, paced))
 }
 
-/// The same, of what was told.
+/// Converts raw structures to the state of a sending socket; `paced` as in [`sender`].
 pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
     let mss = u64::from(raw.snd_mss);
     let segments = |count: u32| Bytes::new(u64::from(count) * mss);
@@ -126,7 +127,7 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
     };
     let micros =
         |micros: u32| (micros != 0 && micros != NO_MIN_RTT).then(|| Duration::from_micros(micros.into()));
-    // As tcp_packets_in_flight() has it.
+    // As in the kernel's tcp_packets_in_flight().
     let inflight =
         raw.unacked.saturating_add(raw.retrans).saturating_sub(raw.sacked.saturating_add(raw.lost));
     TcpInfo {
@@ -143,7 +144,7 @@ pub(crate) fn sender_of(raw: &Raw, memory: &Memory, paced: bool) -> TcpInfo {
         app_limited: raw.flags & 1 != 0,
         srtt: micros(raw.rtt),
         min_rtt: micros(raw.min_rtt),
-        // tcpi_delivered counts segments, and an application that writes little fills few of them.
+        // tcpi_delivered counts segments, which an application with small writes fills only partly.
         delivered: raw.acked() + segments(raw.sacked),
         retransmits: raw.total_retrans.into(),
         recovering: raw.ca_state >= TCP_CA_RECOVERY,
@@ -165,11 +166,11 @@ RawBbr {
 }
 }
 
-/// The kernel's gains are in units of 1/256.
+/// Unit of the kernel's gains: 1/256.
 const BBR_UNIT: u64 = 256;
 
 impl RawBbr {
-    /// Nothing where the kernel told none of it.
+    /// Converts to a trace's form; `None` if the kernel reported nothing.
     pub(crate) fn info(&self) -> Option<BbrInfo> {
         let percent = |gain: u32| (u64::from(gain) * 100 / BBR_UNIT) as u32;
         let known = self.pacing_gain != 0;
@@ -184,9 +185,10 @@ impl RawBbr {
     }
 }
 
-/// What the BBR of a sending socket tells of its model. Only of a socket that has it: others tell something else under this name.
+/// Returns the BBR model of a sending socket. Call it only for a socket that uses BBR: other algorithms
+/// report other data under this option.
 pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
-    /// Of `linux/tcp.h`.
+    /// From `linux/tcp.h`.
     const TCP_CC_INFO: libc::c_int = 26;
     let mut bytes = [0; RawBbr::LEN];
     // SAFETY: bytes are bytes.
@@ -195,29 +197,30 @@ pub(crate) fn bbr(fd: BorrowedFd<'_>) -> io::Result<Option<BbrInfo>> {
 }
 
 impl Raw {
-    /// Whether a limit of its pacing was set, for then it is paced.
+    /// Returns whether a pacing limit was set, which also enables pacing.
     pub(crate) const fn has_pacing_limit(&self) -> bool {
         self.max_pacing_rate != 0 && self.max_pacing_rate != u64::MAX
     }
 
-    /// Payload that its peer has acknowledged so far; the kernel counts the SYN of a socket that connected as a byte of it.
+    /// Returns the payload bytes that the peer has acknowledged; the kernel also counts the SYN of a
+    /// connecting socket.
     pub(crate) const fn acked(&self) -> Bytes {
         Bytes::new(self.bytes_acked)
     }
 }
 
-/// What iperf3 reports of a sending socket and a trace does not have.
+/// Values of a sending socket that iperf3 reports and a trace lacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Details {
-    /// Variation of the RTT.
+    /// RTT variation.
     pub(crate) rttvar: Duration,
-    /// MTU of the path.
+    /// Path MTU.
     pub(crate) pmtu: Bytes,
-    /// Times that the path was seen to reorder.
+    /// Number of reordering events seen.
     pub(crate) reord_seen: u32,
 }
 
-/// What the sending socket tells beside [`sender`].
+/// Returns the values of a sending socket that [`sender`] lacks.
 pub(crate) fn details(fd: BorrowedFd<'_>) -> io::Result<Details> {
     let raw = raw(fd)?;
     Ok(Details {
@@ -227,26 +230,30 @@ pub(crate) fn details(fd: BorrowedFd<'_>) -> io::Result<Details> {
     })
 }
 
-/// Segments that the sending socket has retransmitted, and those that its peer reported to have got twice (D-SACK, RFC 2883).
+/// Returns the segments that the sending socket retransmitted, and those that its peer reported as
+/// duplicates (D-SACK, RFC 2883).
 pub(crate) fn repeats(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
     let raw = raw(fd)?;
     Ok((raw.total_retrans.into(), raw.dsack_dups.into()))
 }
 
-/// `SO_MAX_PACING_RATE` of a socket that is paced and has no limit: the largest value stands for "not paced".
+/// `SO_MAX_PACING_RATE` of a socket that is paced without a limit: the largest value stands for "not
+/// paced".
 pub(crate) const NO_LIMIT: u64 = u64::MAX - 1;
 
 /// States of a connection whose peer has sent a FIN: TIME-WAIT, CLOSED, CLOSE-WAIT, LAST-ACK, CLOSING.
 const FIN_RECEIVED: [u8; 5] = [6, 7, 8, 9, 11];
 
-/// What the receiving socket tells.
+/// Returns the state of a receiving socket.
 pub(crate) fn receiver(fd: BorrowedFd<'_>) -> io::Result<ReceiverInfo> {
-    // Unread first: what comes in between is then received and not yet counted as unread, never the other way round.
+    // Unread is read first: data arriving in between then counts as received but not yet as unread,
+    // never the reverse.
     let unread = sys::unread(fd)?;
     Ok(receiver_of(&raw(fd)?, &memory(fd)?, Bytes::new(unread)))
 }
 
-/// The same and what else tells of the path, where nobody watches the sender.
+/// Returns a sample of a receiving socket for traces without the sender: its state, window, RTT,
+/// out-of-order packets and MSS.
 pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result<Received> {
     let unread = sys::unread(fd)?;
     let raw = raw(fd)?;
@@ -261,7 +268,7 @@ pub(crate) fn received(fd: BorrowedFd<'_>, at: Instant, flow: u32) -> io::Result
     })
 }
 
-/// The same, of what was told; `unread` is its `Recv-Q`.
+/// Converts raw structures to the state of a receiving socket; `unread` is its `Recv-Q`.
 pub(crate) fn receiver_of(raw: &Raw, memory: &Memory, unread: Bytes) -> ReceiverInfo {
     // A FIN takes a sequence number, and the kernel counts it as a byte.
     let fin = u64::from(FIN_RECEIVED.contains(&raw.state));
@@ -309,7 +316,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
-    /// BBR's own view of a connection, against the kernel's other one; no other congestion control is taken for it.
+    /// BBR's own model of a connection is plausible beside the kernel's `TCP_INFO`.
     #[test]
     fn bbr_tells_its_model() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -332,7 +339,7 @@ mod tests {
         assert!((99..=290).contains(&told.cwnd_gain_percent), "{told:?}");
     }
 
-    /// Field by field against what both ends of a connection must show: a shifted structure would not.
+    /// Each field has a value that both ends of a connection imply; a shifted structure would not.
     #[test]
     fn a_connection_tells_what_was_done_with_it() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -341,7 +348,7 @@ mod tests {
         near.write_all(&[7; 20_000]).expect("room");
         let mut read = [0; 5_000];
         far.read_exact(&mut read).expect("data");
-        // Loopback delivers at once; the last acknowledgement may take its delay.
+        // Loopback delivers at once, but the last ACK may be delayed.
         while sender(near.as_fd(), false).expect("info").flight_size.get() > 0 {
             std::thread::yield_now();
         }
@@ -357,7 +364,7 @@ mod tests {
         let info = receiver(far.as_fd()).expect("info");
         assert_eq!((info.received.get(), info.unread.get()), (20_000, 15_000), "{info:?}");
         assert!(info.rcvbuf.get() >= 20_000, "{info:?}");
-        // Kernels before 6.2 tell no window.
+        // Kernels before 6.2 do not report the window.
         let alone = received(far.as_fd(), Instant::ZERO, 3).expect("info");
         assert_eq!((alone.receiver, alone.flow, alone.out_of_order), (info, 3, 0));
         assert!(alone.window.is_zero() || alone.window.get() >= 16_384, "{alone:?}");

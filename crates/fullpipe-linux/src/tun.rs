@@ -1,4 +1,4 @@
-//! TUN devices: IP packets of a namespace as reads and writes.
+//! TUN devices: read and write the IP packets of a namespace.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -12,20 +12,20 @@ use crate::error::{Doing, Error};
 use crate::netlink::Netlink;
 use crate::sys;
 
-/// How packets come out of the kernel.
+/// Form in which packets leave the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Datapath {
-    /// One packet of at most the MTU for each call: the reference.
+    /// One packet of at most the MTU per call: the reference.
     #[default]
     Plain,
-    /// Super-packets of up to 64 KiB with a `virtio_net_hdr` before them, cut into wire segments for the path and
-    /// put together again behind it: segments of one super-packet that are due within 50 us (1 % of the delay
-    /// on short paths), for which time the first of them is held.
+    /// Super-packets of up to 64 KiB, each after a `virtio_net_hdr`. They are split into wire segments
+    /// for the path and merged again behind it: segments of one super-packet that are due within 50 us
+    /// (1 % of the delay on short paths). The first is held for that time.
     Offload,
 }
 
 impl Datapath {
-    /// The name in options and reports.
+    /// Returns the name in options and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -33,7 +33,7 @@ impl Datapath {
         }
     }
 
-    /// Bytes before each packet.
+    /// Length of the header before each packet, in bytes.
     pub(crate) const fn header_len(self) -> usize {
         match self {
             Self::Plain => 0,
@@ -42,30 +42,31 @@ impl Datapath {
     }
 }
 
-/// `struct virtio_net_hdr` without the count of merged buffers.
+/// Length of `struct virtio_net_hdr` without the count of merged buffers, in bytes.
 pub(crate) const VIRTIO_HEADER: usize = 10;
 
-/// Memory of the packets that wait between the ends of a pair, in bytes: as a device's queue, more than a window.
+/// Send buffer of a socket pair in bytes: like a device's queue, larger than a window.
 const PAIR_BUFFER: libc::c_int = 64 << 20;
 
-/// How a TUN device is created.
+/// Settings of a new TUN device.
 #[derive(Clone, Copy, Debug)]
 pub struct TunConfig<'a> {
-    /// Its name, 1 to 15 bytes.
+    /// Device name, 1 to 15 bytes.
     pub name: &'a str,
     /// Form of the packets.
     pub datapath: Datapath,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Length of its transmit queue: packets that the kernel holds until they are read.
+    /// Transmit queue length: packets that the kernel holds until they are read.
     pub queue: u32,
     /// The kernel's address on the device.
     pub address: IpAddr,
-    /// Prefix length of that address: the kernel sends packets to all others of the prefix to the device.
+    /// Prefix length of that address; the kernel sends packets for the rest of the prefix to the
+    /// device.
     pub prefix_len: u8,
 }
 
-/// A TUN device. It exists while this does.
+/// A TUN device, which exists as long as this handle or a clone of it.
 #[derive(Clone, Debug)]
 pub struct Tun {
     fd: Arc<OwnedFd>,
@@ -76,7 +77,7 @@ impl Tun {
     /// Creates a device in the calling thread's network namespace and brings it up.
     ///
     /// # Errors
-    /// When the name is empty or too long, the process lacks the rights, or a system call fails.
+    /// Fails if the name is empty or too long, the process lacks the rights, or a system call fails.
     pub fn new(config: &TunConfig<'_>) -> Result<Self, Error> {
         let TunConfig { name, datapath, mtu, queue, address, prefix_len } = *config;
         if !(1..libc::IFNAMSIZ).contains(&name.len()) {
@@ -99,7 +100,7 @@ impl Tun {
         let vnet_hdr = if datapath == Datapath::Offload { libc::IFF_VNET_HDR } else { 0 };
         let flags = libc::IFF_TUN | libc::IFF_NO_PI | vnet_hdr;
         sys::tun_set_interface(fd.as_fd(), name, flags).doing("make a TUN device")?;
-        // Set even to nothing: the flags outlive a process where somebody made the device persistent.
+        // Set even if empty: the flags of a persistent device survive the process that set them.
         let features = match datapath {
             Datapath::Plain => 0,
             Datapath::Offload => libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN,
@@ -112,14 +113,16 @@ impl Tun {
         Ok(Self { fd: Arc::new(fd), datapath })
     }
 
-    /// Two ends without a device between: what is written to one is read from the other, packet by packet and with the same
-    /// header before each. No kernel looks into the packets, and a write for which there is no room is refused.
+    /// Creates two connected ends without a device: a packet written to one, with the same header
+    /// before it, is read from the other. No kernel processes the packets, and a write without room is
+    /// refused.
     pub(crate) fn pair(datapath: Datapath) -> Result<[Self; 2], Error> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
             .doing("make a pair of sockets")?;
         Ok([near, far].map(|fd| {
-            // Beyond wmem_max only for root of the machine; who is not gets less room and says so by lost packets.
+            // Only root of the machine may exceed wmem_max. Otherwise the buffer is smaller, and lost
+            // packets show it.
             let set = |option| sys::set_socket_option(fd.as_fd(), libc::SOL_SOCKET, option, PAIR_BUFFER);
             let _ = set(libc::SO_SNDBUFFORCE).or_else(|_| set(libc::SO_SNDBUF));
             Self { fd: Arc::new(fd), datapath }

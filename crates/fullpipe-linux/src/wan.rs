@@ -20,50 +20,51 @@ use crate::tun::{Datapath, Tun, TunConfig};
 
 pub use fullpipe_lab::capture::{RECEIVER, SENDER};
 
-/// Name of the device in each namespace.
+/// Device name in each namespace.
 const DEVICE: &str = "fullpipe0";
-/// Both are in one subnet.
+/// Prefix lengths: both addresses are in one subnet.
 const PREFIX_LEN: u8 = 30;
 const PREFIX_LEN_V6: u8 = 126;
-/// Packets that a device holds until the link reads them. A sender that opens a window of tens of megabytes at once fills
-/// it, and the default of 500 would drop silently.
+/// Packets that a device holds until the link reads them. A sender that opens a window of tens of
+/// megabytes at once fills a short queue, and the default of 500 packets would drop silently.
 const TX_QUEUE: u32 = 100_000;
 
-/// What the link is to do.
+/// Settings of a [`Wan`].
 #[derive(Clone, Debug)]
 pub struct WanConfig<'a> {
-    /// Both directions.
+    /// Both directions of the path.
     pub path: &'a PathSpec,
-    /// What all chance derives from.
+    /// Seed of all randomness.
     pub seed: u64,
-    /// How packets come out of the kernel.
+    /// Form in which packets leave the kernel.
     pub datapath: Datapath,
-    /// How long after it is built its clock begins.
+    /// Time from building the link to the zero of its clock.
     pub lead: Duration,
     /// Whether to log every packet.
     pub logged: bool,
-    /// Whose TCP is at the sender's end and at the receiver's.
+    /// TCP implementation at the sender's end and at the receiver's.
     pub ends: [End; 2],
 }
 
-/// Whose TCP is at an end of the path.
+/// TCP implementation at one end of the path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
-    /// The kernel's, behind a TUN device in a namespace.
+    /// The kernel's TCP, behind a TUN device in a namespace.
     #[default]
     Kernel,
-    /// Fullpipe's, which takes its packets from the link itself: [`Wan::port`].
+    /// Fullpipe's TCP, which exchanges packets with the link directly: [`Wan::port`].
     Ours,
 }
 
-/// Two namespaces, a TUN device in each, a thread for each direction, and one that watches how the machine keeps up.
+/// Two namespaces with a TUN device in each, a thread per direction, and a thread that measures how the
+/// machine keeps up.
 #[derive(Debug)]
 pub struct Wan {
-    /// Where data comes from.
+    /// Namespace of the sender.
     pub sender: Namespace,
-    /// Where it goes.
+    /// Namespace of the receiver.
     pub receiver: Namespace,
-    /// The time that all threads share.
+    /// Clock shared by all threads.
     pub clock: Clock,
     ends: [End; 2],
     ports: [Option<Port>; 2],
@@ -73,30 +74,30 @@ pub struct Wan {
     answers: Answers,
 }
 
-/// What both directions did.
+/// Counters and measurements of both directions.
 #[derive(Clone, Debug)]
 pub struct WanReport {
-    /// From sender to receiver.
+    /// Direction from sender to receiver.
     pub forward: LinkReport,
-    /// Back.
+    /// Direction from receiver to sender.
     pub backward: LinkReport,
     /// Packets that the kernel dropped at the devices, between its TCP and the path.
     pub tun_drops: u64,
-    /// How the hosts kept up.
+    /// Delays of the hosts at both ends.
     pub stalls: Stalls,
 }
 
 impl Wan {
-    /// Builds it; packets cross from now on.
+    /// Builds the namespaces and the path; packets flow from now on.
     ///
     /// # Errors
-    /// When the process may not, or a system call fails.
+    /// Fails if the process lacks the rights, or a system call fails.
     pub fn new(config: &WanConfig<'_>) -> Result<Self, Error> {
         Self::build(config, [FlowNumbers::by_appearance(), FlowNumbers::by_appearance()], None, None)
     }
 
-    /// [`Wan::new`] whose flows are numbered in this way in either direction, whose data direction is sampled, and whose
-    /// packets are noted at the sender's end.
+    /// Like [`Wan::new`], with given flow numbering per direction, sampling of the forward direction,
+    /// and capture of the packets at the sender's end.
     pub(crate) fn build(
         config: &WanConfig<'_>,
         [forward_flows, backward_flows]: [FlowNumbers; 2],
@@ -115,7 +116,8 @@ impl Wan {
         let (near, near_port) = end_of(&sender, SENDER.into(), config.ends[0])?;
         let (far, far_port) = end_of(&receiver, RECEIVER.into(), config.ends[1])?;
         let stop = Stop::new()?;
-        // Namespaces and devices can take long on a busy machine: the clock begins behind them.
+        // Creating namespaces and devices can take long on a busy machine, so the clock starts
+        // afterwards.
         let clock = Clock::starting_in(config.lead);
         let answers = Answers::default();
         let start = |name: &str, input: &Tun, output: &Tun, number, flows, sampling| {
@@ -144,17 +146,18 @@ impl Wan {
         Ok(Self { sender, receiver, clock, ends, ports, stop, threads, watch, answers })
     }
 
-    /// Where fullpipe's TCP takes its packets from at the sender's end (0) or the receiver's (1), if it is there.
+    /// Returns the port of fullpipe's TCP at the sender's end (0) or the receiver's (1), if that end is
+    /// [`End::Ours`].
     pub fn port(&self, end: usize) -> Option<&Port> {
         self.ports.get(end)?.as_ref()
     }
 
-    /// Ends both directions.
+    /// Stops both directions and returns their report.
     ///
     /// # Errors
-    /// When a direction had ended before because a system call failed.
+    /// Fails if a system call failed in one of the directions.
     pub fn finish(mut self) -> Result<WanReport, Error> {
-        // The devices disappear with the threads.
+        // Read first: the devices disappear with the threads.
         let dropped = |namespace: &Namespace, end| match end {
             End::Kernel => namespace.run(|| {
                 let DeviceCounts { tx_dropped, rx_dropped } = Netlink::new()?.counts(DEVICE)?;
@@ -198,36 +201,38 @@ fn join<T>(thread: JoinHandle<T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Has connections to the receiver begin with a window of so many segments: to be called inside the sender's namespace.
+/// Sets the initial window of connections to the receiver, in segments; call it inside the sender's
+/// namespace.
 ///
-/// Beside the route that came with the address, and closer: the kernel takes it for the peer alone.
+/// Adds a host route for the peer, which takes precedence over the subnet's route that came with the
+/// address.
 pub(crate) fn set_initcwnd(segments: u32) -> Result<(), Error> {
     let netlink = Netlink::new()?;
     netlink.add_route(netlink.index(DEVICE)?, RECEIVER, segments)
 }
 
-/// A TUN device for a stack of ours in `namespace`, with nothing between it and the kernel, which is set up as at an
-/// end of the path. The kernel has `kernel` in a network of four addresses (a prefix of 30 or 126 bits): the stack may
-/// take another of them.
+/// Creates a TUN device in `namespace` for fullpipe's stack, configured like an end of the path but
+/// with nothing between it and the kernel. The kernel gets the address `kernel` in a subnet of four
+/// (prefix length 30 or 126); the stack may take another of them.
 ///
 /// # Errors
-/// When the process may not, or a system call fails.
+/// Fails if the process lacks the rights, or a system call fails.
 pub fn device(namespace: &Namespace, kernel: IpAddr, datapath: Datapath, mtu: u32) -> Result<Port, Error> {
     namespace.run(|| host(kernel, datapath, mtu)).map(Port::from)
 }
 
-/// Sets up one end: to be called inside its namespace.
+/// Configures one end; call it inside its namespace.
 fn host(address: IpAddr, datapath: Datapath, mtu: u32) -> Result<Tun, Error> {
     const LOOPBACK: u32 = 1;
-    // Router solicitations and the like are packets that nobody sent.
+    // Router solicitations and the like would add packets that no flow sent.
     if address.is_ipv4() && std::path::Path::new("/proc/sys/net/ipv6").exists() {
         set_sysctl("net/ipv6/conf/all/disable_ipv6", "1")?;
         set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
     }
-    // A run must not inherit what an earlier one learned of the path.
+    // A run must not inherit metrics that an earlier one saved for the path.
     set_sysctl("net/ipv4/tcp_no_metrics_save", "1")?;
-    // No default route: what is not at the other end is unreachable at once, a resolver's servers for instance, instead of
-    // after a time-out.
+    // No default route: any address except the peer's, such as a resolver's, is then unreachable at
+    // once instead of after a timeout.
     let prefix_len = if address.is_ipv4() { PREFIX_LEN } else { PREFIX_LEN_V6 };
     let tun = Tun::new(&TunConfig { name: DEVICE, datapath, mtu, queue: TX_QUEUE, address, prefix_len })?;
     Netlink::new()?.up(LOOPBACK, None)?;

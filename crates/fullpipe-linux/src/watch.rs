@@ -1,15 +1,16 @@
-//! Sockets of this host, sampled again and again.
+//! Periodic sampling of this host's sockets.
 //!
 //! ```text
-//!   every second      a dump of all that are wanted ──► who is there, who moves how much
-//!   in between        those that move, one by one; of many those that move most
+//!   every second      dump of all selected sockets ──► which exist, and how many bytes each moves
+//!   in between        active sockets one by one; if there are many, only the busiest
 //! ```
 //!
-//! A socket at rest tells nothing new ten times a second: it is looked at once, and as soon as something waits or moves it is
-//! looked at each time. That keeps a thousand open connections cheap, of which a few transfer. A thousand that all move are more than
-//! may be looked at: the kernel takes about two microseconds for each, ten times a second two percent of a core. Those that
-//! move most are then looked at each time and all once a second, and [`Watch::rarely`] says of how many that is true. Up to 128
-//! that move are always looked at each time; of more, as many as the looks of a second are enough for.
+//! An idle socket reports nothing new ten times a second, so it is sampled once a second; a socket with
+//! queued or moving data is sampled each time. A thousand open connections of which a few transfer are
+//! then cheap. A thousand active ones are not: the kernel takes about two microseconds per sample, so
+//! ten samples a second cost two percent of a core. Up to 128 active sockets are all sampled each time.
+//! With more, the busiest are sampled each time, as many as the budget of samples per second allows,
+//! and the others once a second; [`Watch::rarely`] returns the number of those others.
 
 use std::cmp::Reverse;
 
@@ -20,33 +21,33 @@ use crate::error::Error;
 use crate::namespace::Namespace;
 use crate::sock_diag::{Id, SockDiag, SocketState, Which, inodes_of};
 
-/// How often everybody is looked at.
+/// Interval between dumps of all sockets.
 const LOOK: Duration = Duration::from_secs(1);
-/// Those that move are all looked at each time if they are no more than these.
+/// Number of active sockets up to which all are sampled each time.
 const OFTEN: usize = 128;
-/// Sockets that are looked at in a second where more move, each counted as often as it is looked at: what is not gone through once for
-/// all of them is left for those that move most.
+/// Socket samples per second when more sockets are active. The dump of all sockets takes its share; the
+/// rest goes to the busiest.
 const BUDGET: usize = 1_600;
-/// Those that move most are looked at each time however many there are.
+/// Number of busiest sockets that are sampled each time, however many sockets there are.
 const FEWEST: usize = 32;
-/// Rounds in a second that do not look at everybody, at ten in all.
+/// Rounds per second without a dump, of ten in all.
 const BETWEEN: usize = 9;
 
-/// A watch over some of this host's sockets.
+/// Periodic sampling of some of this host's sockets.
 pub struct Watch {
     diag: SockDiag,
     which: Which,
     process: Option<u32>,
     clock: Clock,
     looked: Option<Instant>,
-    /// Whether the sockets are in another network namespace than the caller.
+    /// Whether the sockets are in a different network namespace from the caller's.
     elsewhere: bool,
-    /// What each had moved when everybody was last looked at, by its cookie and in their order.
+    /// Byte counters at the last dump, by socket cookie, sorted.
     known: Vec<(u64, ByteCounts)>,
-    /// The room of the look before.
+    /// Buffer of the previous dump, for reuse.
     spare: Vec<(u64, ByteCounts)>,
     busy: Vec<Id>,
-    /// Those that move and are not among them.
+    /// Number of active sockets that are not in `busy`.
     rarely: usize,
 }
 
@@ -58,27 +59,27 @@ struct ByteCounts {
 }
 
 impl ByteCounts {
-    /// Octets of either direction since then, and those that wait.
+    /// Bytes moved in both directions since `before`, plus those queued.
     fn since(self, before: Self) -> u64 {
         let moved = self.acked.saturating_sub(before.acked) + self.received.saturating_sub(before.received);
         (moved + self.queued).get()
     }
 }
 
-/// One round.
+/// Time and kind of one round of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Round {
-    /// When it was.
+    /// Time of the round.
     pub at: Instant,
-    /// Whether everybody was looked at: who is not among those seen is gone.
+    /// Whether all sockets were sampled: any socket that is missing then no longer exists.
     pub all: bool,
 }
 
 impl Watch {
-    /// Begins one, over the sockets of a process if there is one, in its network namespace.
+    /// Starts a watch; with a process, over its sockets and in its network namespace.
     ///
     /// # Errors
-    /// No such process, no right to look at it, or a kernel that does not answer.
+    /// Fails if there is no such process, the caller may not inspect it, or the kernel does not answer.
     pub fn begin(which: Which, process: Option<u32>) -> Result<Self, Error> {
         if let Some(process) = process {
             inodes_of(process)?;
@@ -104,25 +105,27 @@ impl Watch {
         })
     }
 
-    /// Whether the sockets are in another network namespace than the caller, whose settings are then not theirs.
+    /// Returns whether the sockets are in a different network namespace, so that the caller's settings
+    /// do not apply to them.
     pub const fn elsewhere(&self) -> bool {
         self.elsewhere
     }
 
-    /// Sockets that move and yet are looked at once a second only, for many others move more.
+    /// Returns the number of active sockets that are sampled only once a second because others are
+    /// busier.
     pub const fn rarely(&self) -> usize {
         self.rarely
     }
 
-    /// Its clock, which begins with it.
+    /// Returns the watch's clock, whose zero is the start of the watch.
     pub const fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Sockets as they are now, put into `seen`: all, or those that move.
+    /// Samples sockets into `seen`: all of them once a second, otherwise the busy ones.
     ///
     /// # Errors
-    /// When the process has ended, or the kernel does not answer.
+    /// Fails if the process has ended, or the kernel does not answer.
     pub fn round(&mut self, seen: &mut Vec<SocketState>) -> Result<Round, Error> {
         let at = self.clock.now();
         let all = self.looked.is_none_or(|looked| at.saturating_since(looked) >= LOOK);
@@ -137,7 +140,7 @@ impl Watch {
         } else {
             self.diag.ask(&self.busy, seen)?;
         }
-        // The middle of the asking is nearer to most answers than its begin.
+        // The middle of the round is closer to most answers than its start.
         let at = at + self.clock.now().saturating_since(at) / 2;
         if all {
             self.remember(seen);
@@ -145,8 +148,8 @@ impl Watch {
         Ok(Round { at, all })
     }
 
-    /// Who is new, moved since everybody was last looked at or has something waiting, will be looked at each time until the
-    /// next look, or the most of them.
+    /// Chooses the sockets to sample each time until the next dump: new ones, those that moved data
+    /// since the last dump, and those with queued data; the busiest if they are too many.
     fn remember(&mut self, seen: &[SocketState]) {
         std::mem::swap(&mut self.known, &mut self.spare);
         self.known.clear();
@@ -173,7 +176,7 @@ impl Watch {
     }
 }
 
-/// How many of those that move are looked at each time, of so many sockets in all.
+/// Returns how many of `busy` active sockets are sampled each time, of `all` sockets.
 fn often(busy: usize, all: usize) -> usize {
     if busy <= OFTEN { busy } else { (BUDGET.saturating_sub(all) / BETWEEN).clamp(FEWEST, OFTEN) }
 }
@@ -185,7 +188,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    /// Up to 128 are looked at each time whoever rests beside them; of more, fewer the more there are.
+    /// Up to 128 active sockets are all sampled each time, however many are idle; of more, the fewer
+    /// the more there are.
     #[test]
     fn the_more_move_the_fewer_are_looked_at_often() {
         assert_eq!([0, 1, OFTEN].map(|busy| often(busy, 100_000)), [0, 1, OFTEN]);
@@ -193,8 +197,8 @@ mod tests {
         assert_eq!(often(200, 1_000), 66, "those that rest are gone through as well");
     }
 
-    /// Of more connections that move than are looked at each time, those that move most are; all are once a second, and how
-    /// many that leaves out is said.
+    /// With more active connections than are sampled each time, the busiest are chosen; all are sampled
+    /// once a second, and the number of the others is reported.
     #[test]
     fn those_that_move_most_are_looked_at_often() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -208,7 +212,7 @@ mod tests {
         assert!(watch.round(&mut seen).expect("an answer").all);
         assert_eq!((seen.len(), watch.rarely()), (OFTEN + 40, 40), "all are new");
         loop {
-            // The last ones move most.
+            // The last ones move the most data.
             for (number, (near, far)) in ends.iter_mut().enumerate() {
                 let block = vec![7; 100 * (number + 1)];
                 near.write_all(&block)
@@ -223,7 +227,7 @@ mod tests {
             if !watch.round(&mut seen).expect("an answer").all {
                 break;
             }
-            // Everybody again, which is right only on a machine that has held this up for so long.
+            // A second dump is right only on a machine that delayed this test by a second.
             assert!(watch.looked.expect("a look").saturating_since(looked) >= LOOK);
         }
         let mut looked_at: Vec<_> = seen.iter().map(|socket| socket.id.local).collect();

@@ -1,4 +1,4 @@
-//! What of an experiment a real kernel can be told, and what it cannot.
+//! Settings of an experiment that a real kernel supports, and those that it does not.
 
 use fullpipe_lab::experiment::Point;
 use fullpipe_lab::scenario::{LossPattern, Scenario, Stack};
@@ -9,10 +9,10 @@ use crate::Datapath;
 use crate::error::Error;
 use crate::wan::End;
 
-/// The least window that the kernel takes for `TCP_WINDOW_CLAMP`: half the memory of the smallest packet.
+/// Smallest `TCP_WINDOW_CLAMP` that the kernel applies: half the memory of the smallest skb.
 const LEAST_WINDOW: u64 = 1_152;
 
-/// Whose TCP is at either end of the path: all flows of a run share the ends of one.
+/// Returns which TCP runs at each end of the path. All flows of a run must agree.
 pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     let of = |stack| match stack {
         None | Some(Stack::Kernel) => [End::Kernel; 2],
@@ -30,10 +30,11 @@ pub(super) fn ends(scenario: &Scenario) -> Result<[End; 2], Error> {
     Ok(first)
 }
 
-/// Notes on what of `point` is done in another way here.
+/// Returns notes on the settings of `point` that work differently on a real kernel.
 ///
 /// # Errors
-/// [`Kind::Settings`](crate::Kind::Settings) when it asks for what this kernel cannot do.
+/// [`Kind::Settings`](crate::Kind::Settings) if `point` needs something that this kernel does not
+/// support.
 pub fn check(point: &Point, datapath: Datapath) -> Result<Vec<String>, Error> {
     let running: Option<KernelVersion> = uname().release().to_str().ok().and_then(|text| text.parse().ok());
     let wanted = point.parameters.get("kernel").and_then(|text| text.parse::<KernelVersion>().ok());

@@ -1,7 +1,7 @@
-//! Flows on fullpipe's own TCP: the applications at its end of the path, for all flows.
+//! Applications of flows on fullpipe's own TCP, for all flows at one end of the path.
 //!
-//! They are those of kernel sockets, on a [`Stack`] instead: what they want to write and read is asked of the same
-//! workloads.
+//! They do the same as those on kernel sockets, but on a [`Stack`]; the same workloads decide what to
+//! write and read.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,22 +21,22 @@ use crate::error::Error;
 use crate::stack_loop::{Application, locked};
 use crate::wan::{RECEIVER, SENDER};
 
-/// Most that is written at once, as by kernel flows.
+/// Largest single write, the same as for kernel flows.
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
-/// Stream of the draws that make the stack's secret: the same seed, the same initial sequence numbers.
+/// Random stream of the stack's secret key: the same seed gives the same initial sequence numbers.
 const KEY_STREAM: u64 = 0x6b65_7900;
 
-/// An end of a flow on a stack of ours.
+/// One end of a flow on fullpipe's stack.
 #[derive(Debug)]
 pub(crate) struct Ours {
     stack: Arc<Mutex<Stack>>,
     config: Config,
-    /// Once it connects, or was accepted.
+    /// Set when the connection is opened or accepted.
     id: OnceLock<ConnId>,
 }
 
-/// A stack for the flows of `scenario` at the sender's end (0) or the receiver's (1).
+/// Creates the stack for all flows of `scenario` at the sender's end (0) or the receiver's (1).
 pub(crate) fn stack(scenario: &Scenario, side: usize, cut: Cut) -> Stack {
     let secret = [0, 1].map(|half| draw(scenario.seed, KEY_STREAM + side as u64, half));
     let mut octets = [0; 16];
@@ -58,7 +58,7 @@ impl Ours {
         Self { stack: stack.clone(), config, id: OnceLock::new() }
     }
 
-    /// What `look` sees of the connection, or of one that has not been opened.
+    /// Applies `look` to the connection, or to an unopened one before it exists.
     fn see<T>(&self, look: impl Fn(&Connection) -> T) -> T {
         let stack = locked(&self.stack);
         match self.id.get().and_then(|&id| stack.connection(id)) {
@@ -87,15 +87,15 @@ impl Ours {
     }
 }
 
-/// The sending application of all flows.
+/// Sending application of all flows.
 pub(crate) struct Senders<'a> {
     flows: &'a [Flow],
     specs: &'a [FlowSpec],
     writers: Vec<Writer>,
     numbers: BTreeMap<ConnId, usize>,
-    /// Nobody writes any more from now on.
+    /// Time after which no more data is written.
     end: Instant,
-    /// What went wrong first.
+    /// First error, if any.
     pub(crate) failed: Option<Error>,
 }
 
@@ -166,7 +166,7 @@ impl Application for Senders<'_> {
             let Some(&number) = self.numbers.get(&id) else { continue };
             match event {
                 Event::Connected | Event::Writable if now < self.end => self.write(now, stack, number),
-                // The receiver has closed: it has everything, and its last acknowledgement is here.
+                // The receiver has closed: it has all data, and its last ACK has arrived.
                 Event::PeerClosed => {
                     let _ = self.flows[number].finished.set(now);
                 }
@@ -187,7 +187,7 @@ impl Application for Senders<'_> {
     }
 }
 
-/// The receiving application of all flows.
+/// Receiving application of all flows.
 pub(crate) struct Receivers<'a> {
     flows: &'a [Flow],
     readers: Vec<Reader>,
@@ -197,7 +197,7 @@ pub(crate) struct Receivers<'a> {
 }
 
 impl<'a> Receivers<'a> {
-    /// Listens on `stack` at once: the first SYN may come before the loop runs.
+    /// Starts listening on `stack` at once: the first SYN may arrive before the loop runs.
     pub(crate) fn new(flows: &'a [Flow], scenario: &Scenario, stack: &mut Stack) -> Result<Self, Error> {
         let local = SocketAddr::from((RECEIVER, LISTEN_PORT));
         let config = connection(scenario, &scenario.flows[0], 0, 1);
@@ -224,7 +224,7 @@ impl<'a> Receivers<'a> {
         }
         let unread = stack.connection(id).map_or(0, Connection::readable);
         if self.ended[number] && unread == 0 {
-            // Closing tells the sender that everything was read.
+            // Closing tells the sender that all data was read.
             stack.shutdown(id);
         }
     }

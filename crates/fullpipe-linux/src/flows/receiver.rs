@@ -1,4 +1,4 @@
-//! The receiving application of all flows.
+//! Receiving application of all flows on kernel sockets.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -16,10 +16,10 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Awaited, Poll, Stop};
 use crate::sys;
 
-/// Most that is taken at once.
+/// Most bytes taken in one read.
 const READ: usize = 4 << 20;
 
-/// Accepts every flow on `listener` and reads as its application does, until `stop`.
+/// Accepts every flow on `listener` and reads at its application's pace, until `stop`.
 pub(crate) fn receive(
     flows: &[Flow],
     scenario: &Scenario,
@@ -63,7 +63,7 @@ pub(crate) fn receive(
     }
 }
 
-/// The receiving application of one flow.
+/// Receiving application of one flow.
 struct Receiver {
     reader: Reader,
     busy: bool,
@@ -96,7 +96,7 @@ impl Receiver {
             if most == 0 { Err(ErrorKind::WouldBlock.into()) } else { sys::discard(socket.as_fd(), most) };
         match taken {
             Ok(0) => {
-                // The sender has ended; closing tells it that everything was read.
+                // The sender has closed; closing in return tells it that all data was read.
                 self.ended = true;
                 poll.forget(socket.as_fd())?;
                 let _ = socket.shutdown(std::net::Shutdown::Write);
@@ -104,7 +104,8 @@ impl Receiver {
             }
             Ok(taken) => {
                 self.reader.took(now, taken as u64);
-                // Since 6.9 a kernel forgets the bound when it learns how large packets are in memory.
+                // Since 6.9 the kernel drops the clamp when it updates its estimate of skb overhead, so
+                // it is set again.
                 if let Some(window) = window_clamp {
                     clamp(socket, window).doing("set TCP_WINDOW_CLAMP")?;
                 }

@@ -1,4 +1,4 @@
-//! The sending application of all flows.
+//! Sending application of all flows on kernel sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddrV4;
@@ -15,11 +15,11 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Awaited, Poll, Stop};
 use crate::wan::RECEIVER;
 
-/// Most that is written at once: a block of iperf3's.
+/// Most bytes written in one call: the block size of iperf3.
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
 
-/// Writes for all `flows`, each from its start on, until `stop`.
+/// Connects and writes for all `flows`, each from its start time on, until `stop`.
 pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop) -> Result<(), Error> {
     let mut poll = Poll::new()?;
     let mut happened = Vec::new();
@@ -61,7 +61,7 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
             if !sender.writer.is_done() {
                 sender.write(socket, number, clock.now(), &poll)?;
             } else if !matches!(socket.read(&mut [0]), Err(error) if again(error.kind())) {
-                // The receiver has closed: it has everything, and its last acknowledgement is here.
+                // The receiver has closed: it has all data, and its last ACK has arrived.
                 let _ = flow.finished.set(clock.now());
                 poll.forget(socket.as_fd())?;
             }
@@ -69,7 +69,7 @@ pub(crate) fn send(flows: &[Flow], specs: &[FlowSpec], clock: Clock, stop: &Stop
     }
 }
 
-/// The sending application of one flow.
+/// Sending application of one flow.
 struct Sender {
     writer: Writer,
     awaited: Awaited,
@@ -77,7 +77,7 @@ struct Sender {
 
 impl Sender {
     fn new(spec: &FlowSpec) -> Self {
-        // It is watched for room from the start, which tells of the connection too.
+        // The socket is watched for room from the start, which also signals the established connection.
         Self { writer: Writer::new(spec.workload.writing, spec.bytes), awaited: Awaited::Room }
     }
 
@@ -106,11 +106,14 @@ impl Sender {
     }
 }
 
-/// Writes what is offered as iperf3 does: block by block, each until it is written or the kernel refuses, and after a refusal
-/// the rest of that block counts as the next one. What is offered bounds how often that is.
+/// Writes `offered` bytes as iperf3 does, in blocks of 128 KiB, and returns the bytes that the kernel
+/// took. Each block is written until it is complete or the kernel returns EAGAIN; after EAGAIN the rest
+/// of that block counts as the next one. The number of blocks in `offered` bounds the number of
+/// attempts.
 ///
-/// A refusal is not the end of it, for the kernel looks at the buffer when it begins a packet and not when it adds to one. While
-/// the packet at the end of the queue is sent bit by bit from its front, it takes data at its back again.
+/// EAGAIN is not final: the kernel checks the send buffer when it starts an skb, not when it appends to
+/// one. While the last skb of the queue is sent piecemeal from its front, it takes data at its back
+/// again.
 fn fill(mut socket: &Socket, offered: u64) -> io::Result<u64> {
     let mut taken = 0;
     for _ in 0..offered.div_ceil(WRITE as u64) {

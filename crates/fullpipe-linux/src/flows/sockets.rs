@@ -1,4 +1,4 @@
-//! Sockets as a scenario wants them.
+//! Creates sockets with the settings of a scenario.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
@@ -16,14 +16,14 @@ use crate::sys;
 use crate::tcp_info::NO_LIMIT;
 use crate::wan::{RECEIVER, SENDER};
 
-/// Connections that may wait to be accepted: all flows may start at once.
+/// Connections that may wait for `accept`: all flows may start at once.
 const BACKLOG: i32 = 10_000;
-/// First and second value of `tcp_wmem` and `tcp_rmem`, as every kernel has them.
+/// First values (`LEAST`) and second values of `tcp_wmem` and `tcp_rmem`, the same on every kernel.
 const LEAST: u64 = 4_096;
 const WMEM_DEFAULT: u64 = 16_384;
 const RMEM_DEFAULT: u64 = 131_072;
 
-/// Sets the limits of autotuning for the namespace of the calling thread.
+/// Sets TCP sysctls, including the autotuning limits, in the calling thread's network namespace.
 pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     let limit = |name: &str, buffer: Buffer, default: u64| match buffer {
         Buffer::Auto { max } => {
@@ -32,7 +32,8 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
         }
         Buffer::Fixed(_) => Ok(()),
     };
-    // Asked for or not; agreed to in either case, as is the kernel's own default.
+    // 1 requests ECN; 2, the kernel's default, does not request it. Both accept ECN when the peer
+    // requests it.
     set_sysctl("net/ipv4/tcp_ecn", if host.ecn { "1" } else { "2" })?;
     set_sysctl("net/ipv4/tcp_sack", if host.sack { "1" } else { "0" })?;
     let after_idle = if host.slow_start_after_idle { "1" } else { "0" };
@@ -44,7 +45,7 @@ pub(crate) fn impose(host: &HostSpec) -> Result<(), Error> {
     limit("net/ipv4/tcp_rmem", host.rcvbuf, RMEM_DEFAULT)
 }
 
-/// The kernel's name of a congestion control.
+/// Returns the kernel's name of a congestion control.
 pub fn kernel_name(cc: Algorithm) -> &'static str {
     match cc {
         Algorithm::Bbr1 => "bbr",
@@ -52,7 +53,7 @@ pub fn kernel_name(cc: Algorithm) -> &'static str {
     }
 }
 
-/// A socket that is about to connect.
+/// Creates the sending socket of a flow, bound and ready to connect.
 pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<Socket, Error> {
     if flow.slow_start.is_some() && flow.slow_start != flow.cc.slow_start() {
         return Err(Error::settings(
@@ -75,7 +76,8 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
     if let Buffer::Fixed(size) = host.sndbuf {
         force(&socket, libc::SO_SNDBUFFORCE, size).doing("set SO_SNDBUF")?;
     }
-    // Any limit but the largest makes TCP pace by itself, as it would under the fq queueing discipline.
+    // Any limit below the largest value makes TCP pace internally, as it would under the fq queueing
+    // discipline.
     let pace = match flow.max_pacing_rate {
         Some(rate) => Some(rate.as_bytes_per_sec()),
         None => host.fair_queue.then_some(NO_LIMIT),
@@ -88,7 +90,7 @@ pub(crate) fn connecting(host: &HostSpec, flow: &FlowSpec, port: u16) -> Result<
     Ok(socket)
 }
 
-/// The socket on which all flows arrive; what it is set to, they inherit.
+/// Creates the listening socket of all flows, whose options the accepted sockets inherit.
 pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
     let socket = tcp()?;
     if let Buffer::Fixed(size) = host.rcvbuf {
@@ -102,7 +104,7 @@ pub(crate) fn listening(host: &HostSpec) -> Result<Socket, Error> {
     Ok(socket)
 }
 
-/// Bounds the window that a socket offers.
+/// Limits the receive window that a socket advertises.
 pub(crate) fn clamp(socket: &Socket, window: Bytes) -> std::io::Result<()> {
     let window = window.get().min(i32::MAX as u64) as libc::c_int;
     sys::set_socket_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
@@ -118,8 +120,9 @@ fn bind(socket: &Socket, address: Ipv4Addr, port: u16) -> Result<(), Error> {
     socket.bind(&SocketAddrV4::new(address, port).into()).doing(format_args!("bind to {address}:{port}"))
 }
 
-/// Sets a buffer to so many bytes of memory. The kernel doubles what it is told, to make room for overhead; `FORCE` goes
-/// beyond `wmem_max` and `rmem_max`, which are the machine's and not the namespace's.
+/// Sets a socket buffer to `memory` bytes. The kernel doubles the value that it gets, to make room for
+/// overhead. `FORCE` overrides `wmem_max` and `rmem_max`, which belong to the machine and not to the
+/// namespace.
 fn force(socket: &Socket, option: libc::c_int, memory: Bytes) -> std::io::Result<()> {
     let half = (memory.get() / 2).min(i32::MAX as u64 / 2) as libc::c_int;
     sys::set_socket_option(socket.as_fd(), libc::SOL_SOCKET, option, half)

@@ -1,44 +1,44 @@
-//! What a link saw and did, packet by packet: enough to repeat it without a kernel.
+//! Packet log of a link: enough to replay it without a kernel.
 
 use fullpipe_lab::scenario::DirectionSpec;
 use fullpipe_lab::sim::direction;
 use fullpipe_path::{Ecn, PacketInfo, Verdict};
 use fullpipe_units::Instant;
 
-/// A packet that was offered to the path.
+/// A packet that entered the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// Arrival time.
     pub at: Instant,
-    /// What the path was told of it.
+    /// Packet properties that the path uses.
     pub packet: PacketInfo,
-    /// What the path made of it.
+    /// Decision of the path: accepted, or the reason for the drop.
     pub verdict: Verdict,
 }
 
 /// A packet that left the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
-    /// When it was due; it was written then or later.
+    /// Due time; the packet was written then or later.
     pub due: Instant,
-    /// Number of its arrival, from zero.
+    /// Index of its arrival, from zero.
     pub arrival: u64,
-    /// Its ECN field: the path may have marked it.
+    /// Its ECN field, which the path may have set to CE.
     pub ecn: Ecn,
 }
 
-/// All of both.
+/// All arrivals and departures of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// In the order of arrival.
+    /// Arrivals in order of time.
     pub arrivals: Vec<Arrival>,
-    /// In the order of departure.
+    /// Departures in order of time.
     pub departures: Vec<Departure>,
 }
 
 impl Log {
-    /// What a fresh path makes of the same arrivals in virtual time: everything that leaves it, including what was
-    /// still on its way when the link stopped.
+    /// Replays the same arrivals through a fresh path in virtual time. The result contains every packet
+    /// that leaves it, including those in flight when the link stopped.
     #[must_use]
     pub fn replayed(&self, spec: &DirectionSpec, seed: u64, number: u64) -> Self {
         let mut path = direction::<u64>(spec, seed, number);

@@ -1,4 +1,4 @@
-//! One direction's thread.
+//! The thread of one direction.
 
 use std::io::IoSlice;
 use std::num::NonZeroU64;
@@ -25,21 +25,22 @@ use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
 /// The largest IP packet.
 const MOST_BYTES: usize = 65_535;
-/// Reads before departures are looked at again, though none was due in between.
+/// Most reads in a row, even if no departure was due in between.
 const READ_AT_ONCE: usize = 32;
-/// With offload, what is due within this time is written together: as a network card gathers packets before it raises an
-/// interrupt.
+/// With offload, packets due within this time are written together, as a network card coalesces packets
+/// before it raises an interrupt.
 const MERGE_WITHIN: Duration = Duration::from_micros(50);
-/// And never for more than this part of the delay.
+/// Limits that time to 1/100 of the path's delay.
 const MERGE_PER_DELAY: u64 = 100;
-/// Timers of the loop fire when they are due: the kernel would gather them within 50 us otherwise.
+/// Timer slack of 1 ns, so that timers fire when due; with the default the kernel would coalesce them
+/// within 50 us.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;
 
-/// What wakes the loop: a packet or the timer, and the word to stop.
+/// Event numbers: a packet or the timer (`AWAKE`), and the stop signal (`STOPPING`).
 const AWAKE: u64 = 0;
 const STOPPING: u64 = 1;
 
-/// A wire segment on the path: where its super-packet lies, and which part of it it is.
+/// A wire segment on the path: the location of its super-packet, and its index within it.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     slot: Slot,
@@ -47,20 +48,20 @@ struct Piece {
     arrival: u64,
 }
 
-/// What one direction is made of.
+/// Settings of one direction.
 pub(crate) struct LinkConfig<'a> {
     pub(crate) input: Tun,
     pub(crate) output: Tun,
     pub(crate) direction: &'a DirectionSpec,
     pub(crate) seed: u64,
-    /// Tells its draws from those of the other direction.
+    /// Separates its random draws from those of the other direction; 0 is forward, 1 backward.
     pub(crate) number: u64,
     pub(crate) clock: Clock,
     pub(crate) flows: FlowNumbers,
     pub(crate) sampling: Option<Sampling>,
     pub(crate) logged: bool,
     pub(crate) tap: Option<Tap>,
-    /// How fast the receiver answers; data goes to it in direction 0.
+    /// Response times of the receiver; direction 0 carries data to it.
     pub(crate) answers: Answers,
 }
 
@@ -72,15 +73,15 @@ pub(crate) struct Link {
     flows: FlowNumbers,
     sampling: Option<Sampling>,
     next_sample: Instant,
-    /// How long a due packet may wait for others.
+    /// Longest time that a due packet waits for others.
     gather: Duration,
     arena: Arena,
     arrivals: u64,
-    /// Segments that are due, to be written now.
+    /// Segments that are due and about to be written.
     due: Vec<Exit<Piece>>,
     tap: Option<Tap>,
     answers: Answers,
-    /// It leads to the receiver.
+    /// Whether this direction leads to the receiver.
     to_receiver: bool,
     report: LinkReport,
 }
@@ -131,7 +132,7 @@ impl Link {
         poll.watch(self.input.as_fd(), AWAKE)?;
         poll.watch(alarm.as_fd(), AWAKE)?;
         poll.watch(stop.as_fd(), STOPPING)?;
-        // Both are favours: without them the loop wakes later, and the measured lateness shows it.
+        // Both are best effort: without them the loop wakes later, and the measured lateness shows it.
         let _ = set_current_timer_slack(Some(TIMER_SLACK));
         self.report.real_time = sys::run_in_real_time().is_ok();
 
@@ -152,14 +153,14 @@ impl Link {
                 break;
             }
         }
-        // On a busy machine whoever stops this loop at the end of a run may be earlier than its timer.
+        // On a busy machine the stop signal at the end of a run may arrive before the loop's timer.
         self.sample(self.clock.now());
         self.report.counters = self.path.counters();
         self.report.cpu = thread_cpu();
         Ok(self.report)
     }
 
-    /// Takes packets from the kernel; true when there may be more.
+    /// Reads packets from the kernel; returns true if there may be more.
     fn arrive(&mut self) -> Result<bool, Error> {
         let header = self.input.datapath.header_len();
         for _ in 0..READ_AT_ONCE {
@@ -182,7 +183,7 @@ impl Link {
         Ok(true)
     }
 
-    /// Offers the segments of what was read to the path.
+    /// Pushes the segments of a packet of `len` bytes, just read, into the path.
     fn push(&mut self, now: Instant, len: usize) {
         let header = self.input.datapath.header_len();
         let (virtio, packet) = self.arena.room(header + MOST_BYTES)[..len].split_at(header);
@@ -216,7 +217,7 @@ impl Link {
         }
     }
 
-    /// Follows what became of packets inside the path, so that each is released as often as there are pieces of it.
+    /// Tracks duplicates and drops inside the path, so that each packet is released once per reference.
     fn take_notes(&mut self) {
         while let Some(note) = self.path.next_note() {
             match note {
@@ -229,7 +230,7 @@ impl Link {
         }
     }
 
-    /// Writes what is due by `now`, once the first of it has waited for others long enough.
+    /// Writes packets due by `now`, once the first of them has waited for the gather time.
     fn depart(&mut self, now: Instant) {
         if self.path.next_event() + self.gather > now {
             return;
@@ -237,13 +238,14 @@ impl Link {
         while let Some(due) = self.path.pop(now) {
             self.due.push(due);
         }
-        // Before anything is released: a copy may leave behind its original.
+        // Before any release: a copy may leave after its original.
         self.take_notes();
         let due = std::mem::take(&mut self.due);
         let gather = self.gather;
         let mut rest = due.as_slice();
         while let Some(first) = rest.first() {
-            // Neighbours of one super-packet that are due together, and alike in what the path wrote on them.
+            // Consecutive segments of one super-packet that are due together and have the same ECN
+            // field.
             let together = rest.windows(2).take_while(|pair| {
                 let (one, next) = (pair[0].payload, pair[1].payload);
                 next.slot == one.slot
@@ -265,7 +267,7 @@ impl Link {
         let last = first.index + group.len() as u32 - 1;
         let now = self.clock.now();
         let (virtio, packet) = bytes.split_at(self.output.datapath.header_len());
-        // Before it is written: the answer to it is then noted behind it.
+        // Noted before the write, so that the answer is noted after it.
         if let Some(tap) = self.tap.as_ref().filter(|tap| !tap.outbound) {
             let parsed = parse(packet);
             let segments = Segments::of(virtio, packet, &parsed);
@@ -276,7 +278,7 @@ impl Link {
         }
         let parsed = parse(packet);
         let segments = Segments::of(virtio, packet, &parsed);
-        // Before it is written: the kernel answers within the call.
+        // Recorded before the write, because the kernel answers within the call.
         if self.to_receiver && info.kind == PacketKind::Data {
             self.answers.asked(now, group.len() as u32);
         }
@@ -314,14 +316,14 @@ impl Link {
         }
     }
 
-    /// Notes the state of the path if that is due.
+    /// Samples the state of the path at every sampling time up to `now`.
     fn sample(&mut self, now: Instant) {
         let Some(sampling) = self.sampling else { return };
         while self.next_sample <= now {
             let states = (0..sampling.flows).map(|flow| PathState::of(&mut self.path, now, flow)).collect();
             self.report.samples.push(PathSample { states, counters: self.path.counters() });
             let next = self.next_sample + sampling.every;
-            // The last row is that of the end, on the grid or not.
+            // The last sample is at the end, whether or not it is on the grid.
             self.next_sample = match self.next_sample {
                 at if at >= sampling.until => Instant::FAR_FUTURE,
                 _ => next.min(sampling.until),

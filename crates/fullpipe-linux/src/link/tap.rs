@@ -1,7 +1,7 @@
-//! The sending host's end of the path, as a capture there shows it.
+//! Capture point at the sending host's end of the path.
 //!
-//! What is noted crosses to the thread that writes it over a bounded queue. When that thread cannot keep up the loop waits
-//! for it, and the lateness that comes of it is measured as all lateness is: a capture has no gaps.
+//! Packets go to the writing thread over a bounded queue. If that thread cannot keep up, the loop waits
+//! for it, so a capture has no gaps; the delay counts as lateness like any other.
 
 use std::sync::mpsc::SyncSender;
 
@@ -11,10 +11,10 @@ use fullpipe_units::Instant;
 
 use crate::packet::{ParsedPacket, Segments, wire_headers};
 
-/// Packets that may wait to be written: about 16 MB, and more than a second of a gigabit.
+/// Capacity of the capture queue in packets: about 16 MB, and more than one second at 1 Gbit/s.
 pub(crate) const WAITING: usize = 100_000;
 
-/// A packet on its way to the capture.
+/// A packet queued for the capture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PacketNote {
     at: Instant,
@@ -32,16 +32,17 @@ impl PacketNote {
     }
 }
 
-/// Notes packets of one direction.
+/// Passes packets of one direction to the capture.
 #[derive(Clone, Debug)]
 pub(crate) struct Tap {
     pub(crate) to: SyncSender<PacketNote>,
-    /// The direction leads away from the sending host.
+    /// Whether this direction leads away from the sending host.
     pub(crate) outbound: bool,
 }
 
 impl Tap {
-    /// Notes wire segment `index` of the packet that was `read`, its `virtio_net_hdr` included.
+    /// Queues wire segment `index` of a packet for the capture; the packet comes with its
+    /// `virtio_net_hdr`.
     pub(crate) fn note(
         &self,
         at: Instant,
@@ -54,7 +55,7 @@ impl Tap {
         let mut headers = [0; SNAPLEN];
         let kept = wire_headers((virtio, packet), parsed, segments, index, &mut headers);
         let len = (parsed.headers + segments.payload(index).1) as u32;
-        // Nobody receives any more when the run has failed, which is told elsewhere.
+        // The channel is closed only if the run has failed, which is reported elsewhere.
         let _ = self.to.send(PacketNote { at, outbound: self.outbound, headers, kept, len, verdict });
     }
 }

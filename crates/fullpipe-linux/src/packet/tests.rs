@@ -1,6 +1,6 @@
 use super::*;
 
-/// A super-packet of IPv4 and TCP with timestamps, `payload` bytes in segments of `size`.
+/// Builds a super-packet of IPv4 and TCP with timestamps: `payload` bytes in segments of `size`.
 fn super_packet(payload: usize, size: u16, flags: u8) -> Vec<u8> {
     let mut read = vec![0; VIRTIO_HEADER + 52 + payload];
     read[0] = NEEDS_CSUM;
@@ -30,8 +30,9 @@ fn cut(read: &[u8]) -> (ParsedPacket, Segments) {
     (parsed, Segments::of(virtio, packet, &parsed))
 }
 
-/// The IPv4 header sums to all ones, and the TCP field holds the pseudo-header's sum, which whoever completes it
-/// relies on (RFC 1071, and the kernel's `CHECKSUM_PARTIAL`).
+/// Asserts that the IPv4 header sums to all ones and that the TCP checksum field holds the
+/// pseudo-header's sum, from which the network card completes it (RFC 1071; the kernel's
+/// `CHECKSUM_PARTIAL`).
 fn checksums_hold(packet: &[u8], ip_len: usize) {
     assert_eq!(fold(sum(&packet[..20])), 0xffff);
     let tcp_len = (ip_len - 20) as u64;
@@ -63,7 +64,8 @@ fn what_is_no_super_packet_stays_one_packet() {
     }
 }
 
-/// RFC 3168 section 5, RFC 8200 section 7: a mark is written where it is read, and an IPv4 header stays good.
+/// RFC 3168 section 5, RFC 8200 section 7: the ECN field is written where it is read, and an IPv4
+/// header checksum stays valid.
 #[test]
 fn marks_are_written_and_read() {
     let mut packet = super_packet(1_448, 1_448, 0x10)[VIRTIO_HEADER..].to_vec();
@@ -81,7 +83,7 @@ fn marks_are_written_and_read() {
 
 #[test]
 fn segments_put_together_carry_the_first_ones_number() {
-    // FIN, PSH, ACK and CWR: each stays where segmentation leaves it.
+    // FIN, PSH, ACK and CWR: each stays on the segment on which segmentation leaves it.
     let read = super_packet(3 * 1_448, 1_448, 0x99);
     let (parsed, segments) = cut(&read);
     let merge = |first, last| {
@@ -101,7 +103,7 @@ fn segments_put_together_carry_the_first_ones_number() {
     assert_eq!(merge(0, 1), (52 + 2 * 1_448, 0xfffe, 0xffff_ff00, 0x90, 1, 1_448));
 }
 
-/// What a network card would have sent: the checksum over all of the segment is right, in each of the parts.
+/// Each captured segment has the checksum over all of its payload that a network card would have sent.
 #[test]
 fn a_captured_segment_has_the_checksum_of_its_own_payload() {
     let mut read = super_packet(2 * 1_448 + 101, 1_448, 0x18);
@@ -116,7 +118,7 @@ fn a_captured_segment_has_the_checksum_of_its_own_payload() {
         let pseudo = sum(&headers[12..20]) + u64::from(TCP) + (32 + len) as u64;
         assert_eq!(fold(pseudo + sum(&headers[20..52]) + sum(payload)), 0xffff, "segment {index}");
     }
-    // What has its checksum stays as it is, and no more is kept than there is room for.
+    // A complete checksum is left unchanged, and the headers are truncated to the buffer.
     read[0] = 0;
     let split = read.split_at(VIRTIO_HEADER);
     let mut headers = [0; 40];
@@ -124,7 +126,7 @@ fn a_captured_segment_has_the_checksum_of_its_own_payload() {
     assert_eq!(headers, split.1[..40]);
 }
 
-/// Whatever a namespace sends must not bring the link down.
+/// No packet from a namespace may crash the link.
 #[test]
 fn odd_packets_are_control_packets_of_no_flow() {
     for odd in [&[][..], &[0x45], &[0x45; 19], &[0x60; 39], &[0x4f; 24], &[0x00; 64]] {
@@ -135,7 +137,7 @@ fn odd_packets_are_control_packets_of_no_flow() {
         assert_eq!(segments.count, 1);
         assert_eq!(wire_headers((&virtio, odd), &parsed, &segments, 0, &mut [0; 96]), odd.len());
     }
-    // A TCP header that claims more than there is.
+    // A TCP header that claims to be longer than the packet.
     let mut short = super_packet(0, 0, 0x10)[VIRTIO_HEADER..][..44].to_vec();
     short[32] = 0xf0;
     let parsed = parse(&short);

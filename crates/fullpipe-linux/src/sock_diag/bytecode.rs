@@ -1,13 +1,14 @@
-//! The filter that the kernel runs on each socket: `inet_diag_bc_op` of `linux/inet_diag.h`.
+//! Filter program that the kernel runs on each socket: `inet_diag_bc_op` of `linux/inet_diag.h`.
 //!
 //! ```text
 //!   peer 1?  ─yes─► jump to the end ──────────────────────┐
 //!      └─no─► peer 2?  ─yes─► jump to the end ────────────┤ accepted
 //!                └─no─► last peer?  ─yes─► the end ───────┘
-//!                              └─no─► beyond the end: left out
+//!                             └─no─► beyond the end: rejected
 //! ```
 //!
-//! Where a test leads is a number of bytes from its own begin. One that leads 4 bytes beyond the end rejects.
+//! A jump target is a byte offset from the start of its operation. A target 4 bytes past the end
+//! rejects the socket.
 
 use std::net::IpAddr;
 
@@ -18,10 +19,11 @@ const INET_DIAG_BC_D_COND: u8 = 8;
 /// Length of an operation, and of `struct inet_diag_hostcond` without its address.
 const OP: usize = 4;
 const CONDITION: usize = 8;
-/// A port that stands for all.
+/// Port value that matches every port.
 const ANY_PORT: i32 = -1;
 
-/// The program that accepts sockets connected to any of `peers`; none for no peers, which accepts all.
+/// Builds the program that accepts sockets connected to any of `peers`; empty without peers, which
+/// accepts all.
 pub(super) fn of(peers: &[Peer]) -> Vec<u8> {
     let tests: Vec<Vec<u8>> = peers.iter().map(condition).collect();
     let jumps = tests.len().saturating_sub(1);
@@ -39,13 +41,13 @@ pub(super) fn of(peers: &[Peer]) -> Vec<u8> {
     program
 }
 
-/// An operation: where it leads if true, and where if not. A jump is never true.
+/// Encodes an operation with its offsets for true and false. A jump is never true.
 fn operation(code: u8, yes: usize, no: usize) -> [u8; OP] {
     let no = (no as u16).to_ne_bytes();
     [code, yes as u8, no[0], no[1]]
 }
 
-/// `struct inet_diag_hostcond`: family, length of the prefix, port, address.
+/// Encodes `struct inet_diag_hostcond`: family, prefix length, port, address.
 fn condition(peer: &Peer) -> Vec<u8> {
     let (family, address) = match peer.address {
         None => (libc::AF_UNSPEC, Vec::new()),

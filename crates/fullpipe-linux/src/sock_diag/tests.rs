@@ -7,7 +7,7 @@ use fullpipe_units::{Duration, Instant};
 use super::*;
 use crate::Clock;
 
-/// A connection over loopback with data in it: 20 000 bytes sent, 5000 read.
+/// Opens a connection over loopback with 20 000 bytes sent and 5000 of them read.
 fn connection(address: &str) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind((address, 0)).expect("a port");
     let mut near = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
@@ -29,7 +29,7 @@ fn dump(peers: Vec<Peer>) -> Vec<SocketState> {
     seen
 }
 
-/// What `look` sees once that is `wanted`, or after a minute.
+/// Repeats `look` until its result is `wanted`, for at most a minute, and returns the last result.
 fn until<T>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     let clock = Clock::starting_in(Duration::ZERO);
     loop {
@@ -40,7 +40,7 @@ fn until<T>(mut look: impl FnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     }
 }
 
-/// The kernel's answer is what the sockets themselves tell.
+/// The dump reports the same values as the socket's own options.
 #[test]
 fn a_socket_is_seen_as_it_sees_itself() {
     for address in ["127.0.0.1", "::1"] {
@@ -66,7 +66,7 @@ fn a_socket_is_seen_as_it_sees_itself() {
     }
 }
 
-/// An answer that is longer than its room is an answer: it ends a request, and what found room is told.
+/// A truncated answer still completes its request, and the part that fits is reported.
 #[test]
 fn a_long_answer_is_cut_off() {
     let (near, _far) = connection("127.0.0.1");
@@ -90,7 +90,7 @@ fn a_long_answer_is_cut_off() {
     assert_eq!(of_whole.1.map(|(id, _)| id), Some(id));
 }
 
-/// The kernel leaves out who is not asked for, whatever the kind of the question.
+/// The kernel omits sockets that the filter does not match, for every form of filter.
 #[test]
 fn the_kernel_filters() {
     let (a, _a) = connection("127.0.0.1");
@@ -121,7 +121,7 @@ fn the_kernel_filters() {
     assert!(here.len() >= 4);
 }
 
-/// A known socket is asked for by itself, and one that is gone is left out.
+/// Known sockets are requested one by one, and one that is gone is omitted.
 #[test]
 fn known_sockets_are_asked_for_one_by_one() {
     let (a, _a) = connection("127.0.0.1");
@@ -136,7 +136,7 @@ fn known_sockets_are_asked_for_one_by_one() {
         "{seen:#?}"
     );
     drop((b, b_far));
-    // The end that closed first stays in TIME-WAIT, which is no connection any more.
+    // The end that closed first stays in TIME-WAIT, which does not count as a connection.
     let left = until(
         || {
             diag.ask(&ids, &mut seen).expect("an answer");
@@ -145,7 +145,7 @@ fn known_sockets_are_asked_for_one_by_one() {
         |left| *left == 1,
     );
     assert_eq!(left, 1, "{seen:#?}");
-    // More than are asked at once.
+    // More than fit one batch of requests.
     diag.ask(&[ids[0]; 100], &mut seen).expect("an answer");
     assert_eq!(seen.len(), 100);
 }
@@ -165,7 +165,7 @@ fn a_process_has_its_sockets() {
     assert_eq!((error.kind, error.message.as_str()), (Kind::Settings, "there is no process 4294967295"));
 }
 
-/// An older kernel tells less, and no bytes are a panic.
+/// Shorter structures of older kernels are read, and no input panics.
 #[test]
 fn short_and_odd_answers_are_read() {
     let (near, _far) = connection("127.0.0.1");
@@ -194,13 +194,13 @@ fn short_and_odd_answers_are_read() {
             rest = after;
         }
     }
-    // `tcpi_snd_wnd` came with 5.4, the buffers' use before.
+    // `tcpi_snd_wnd` came with Linux 5.4; the buffer usage came earlier.
     let old = Raw::read(&[1; 192]);
     assert_eq!(tcp_info::sender_of(&old, &Memory::default(), false).rwnd, Bytes::ZERO);
 }
 
-/// `cargo test -p fullpipe-linux --lib sock_diag -- --ignored --nocapture`: 1000 loopback connections asked for ten times a
-/// second. Prints the share of a core that each way takes.
+/// `cargo test -p fullpipe-linux --lib sock_diag -- --ignored --nocapture`: samples 1000 loopback
+/// connections ten times a second, and prints the share of a core that each method takes.
 #[test]
 #[ignore = "a figure, not a fact"]
 fn a_thousand_sockets_at_ten_samples_a_second() {
