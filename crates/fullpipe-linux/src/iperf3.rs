@@ -1,17 +1,19 @@
-//! iperf3's tests on real networks: its protocol is `fullpipe-iperf3`, the sockets and threads are here.
+//! iperf3 tests on real networks: sockets and threads for the protocol in `fullpipe-iperf3`.
 //!
 //! | module | concept |
 //! |---|---|
 //! | `stream` | one TCP stream: a thread that writes or reads, and counts |
+//! | `udp` | one UDP stream: a thread that sends or receives datagrams, and counts |
+//! | `meter` | a stream with its readings: rows, reports, results |
 //! | `udp` | the same for datagrams |
 //! | `meter` | a stream with its readings: rows, reports, results |
-//! | `sums` | the sums of a test, from what both ends have counted |
-//! | `options` | what a test asks of its sockets |
-//! | `wait` | waiting for a socket, a time and the word to stop |
-//! | `place` | where a server is, and connections to it |
-//! | `control` | the control connection, of either end |
+//! | `sums` | the sums of a test, from the counters of both ends |
+//! | `options` | socket options of a test |
+//! | `wait` | waiting for a socket, a timeout or a stop signal |
+//! | `place` | address of a server, and connections to it |
+//! | `control` | the control connection, at either end |
 //! | [`client`] | a test against any iperf3 server |
-//! | [`server`] | one port, many tests at a time |
+//! | [`server`] | one port, many concurrent tests |
 
 pub mod client;
 mod control;
@@ -28,7 +30,7 @@ pub use place::{Family, ServerAddress};
 
 use fullpipe_iperf3::document::Start;
 
-/// The part of a document that is of this host and program.
+/// Returns the part of a document that describes this host and program.
 pub fn this_host() -> Start {
     let uname = rustix::system::uname();
     let parts = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];

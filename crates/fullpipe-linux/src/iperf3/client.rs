@@ -1,4 +1,4 @@
-//! The client of a test, against any iperf3 server.
+//! iperf3 client that runs a test against any iperf3 server.
 //!
 //! ```text
 //!   connect ─► parameters ─► data connections ─► [ sample | report | ... ] ─► end ─► results of both ─► sums
@@ -6,8 +6,8 @@
 //!                                  warm-up ─► restart ──┘
 //! ```
 //!
-//! One thread moves the data of each stream. This one follows the control connection and, between its bytes, samples the
-//! sockets: at least ten times a second, which is what naming a limit needs.
+//! One thread moves the data of each stream. The client's thread handles the control connection and
+//! meanwhile samples the sockets at least ten times a second, as the classifier requires.
 
 mod dialog;
 
@@ -41,63 +41,66 @@ use crate::error::{Doing, Error};
 use crate::poll::Stop;
 use crate::{sys, tcp_info};
 
-/// Time between two samples of the sockets.
+/// Interval between samples of the sockets.
 const SAMPLE: Duration = Duration::from_millis(50);
-/// The same where there are many: ten times a second is what the classifier wants at least.
+/// Interval between samples with more than `MANY` streams: the classifier needs at least ten a second.
 const SAMPLE_OF_MANY: Duration = Duration::from_millis(100);
 const MANY: usize = 16;
-/// Between two looks at how much has arrived, where an amount ends the test.
+/// Interval at which the transferred amount is checked, if an amount ends the test.
 const LOOK: Duration = Duration::from_millis(10);
-/// A last report that is shorter than this share of an interval is left out, as by iperf3.
+/// Shortest last report as a share of an interval; a shorter one is omitted, as in iperf3.
 const SHORTEST_REPORT: f64 = 0.1;
-/// How long a server may take to answer a hello over UDP, and how often it is asked: a hello may be lost.
+/// Timeout for the server's answer to a UDP hello, and number of attempts (`HELLOS`), as a hello may be
+/// lost.
 const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 const HELLOS: u32 = 10;
 
-/// What to measure.
+/// Settings of a client's test.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The server.
+    /// Address of the server.
     pub place: ServerAddress,
-    /// The test.
+    /// Parameters of the test.
     pub params: Params,
-    /// Time between two reports; zero for none but that of the whole.
+    /// Interval between reports; zero for a single report of the whole test.
     pub interval: Duration,
-    /// How long the test is to be for the round trip that the first handshake took; `params.time` where it is `None`.
+    /// Function from the RTT of the first handshake to the duration of the test; `params.time` applies
+    /// if it is `None`.
     pub length: Option<fn(Duration) -> Duration>,
 }
 
-/// Is told of a test while it runs.
+/// Observer of a running test.
 pub trait Watch {
-    /// The data connections are there.
+    /// Called when the data connections are established.
     fn start(&mut self, start: &Start);
-    /// A sample of the sending stream `socket`; `omitted` during the warm-up.
+    /// Called with each sample of the sending stream `socket`; `omitted` during the warm-up.
     fn row(&mut self, socket: i32, row: &Row, omitted: bool);
-    /// A sample of the receiving stream `socket`.
+    /// Called with each sample of the receiving stream `socket`.
     fn received(&mut self, _socket: i32, _sample: &Received, _omitted: bool) {}
-    /// A report. What fullpipe adds to it is for the one who is told.
+    /// Called with each report. The observer may add fullpipe's own fields to it.
     fn interval(&mut self, interval: Interval);
 }
 
-/// What a test came to.
+/// Result of a client's test.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// The sums.
+    /// Sums of the test.
     pub end: End,
-    /// What the server printed, if it was asked for.
+    /// The server's output, if it was requested.
     pub server_output: Option<ServerOutput>,
-    /// The sending server's rows as lines of a trace, if it is one of ours.
+    /// Trace lines of the sending server's rows, if it is fullpipe's server.
     pub server_trace: Option<String>,
-    /// The shortest round trip that the handshakes of the test have seen, before data flowed.
+    /// Shortest RTT in the test's handshakes, before data flowed.
     pub idle_rtt: Option<Duration>,
-    /// It was told to stop before its time: the other end's part is missing.
+    /// Whether the test was stopped early; the server's results are then missing.
     pub interrupted: bool,
 }
 
 /// Runs a test.
 ///
 /// # Errors
-/// When the server cannot be reached, refuses or breaks off, or this kernel does not do what was asked of it.
+/// Fails if the server cannot be reached, refuses or disconnects, or if this kernel does not support an
+/// option of the test.
 pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<Finished, Error> {
     match Test::prepare(client, stop).and_then(|test| test.run(watch)) {
         Ok(finished) => Ok(finished),
@@ -106,7 +109,7 @@ pub fn run(client: &Client, watch: &mut dyn Watch, stop: &Stop) -> Result<Finish
     }
 }
 
-/// A test whose data connections are there.
+/// A test with established data connections.
 struct Test<'a> {
     client: &'a Client,
     params: Params,
@@ -129,7 +132,7 @@ impl<'a> Test<'a> {
         control.expect(State::ParamExchange)?;
         let mut params = client.params.clone();
         if params.len.is_none() {
-            // Over UDP a datagram is to fit a packet, whose size this connection knows.
+            // A UDP datagram should fit one packet, whose size the control connection's MSS gives.
             let mss = control.socket().tcp_mss().map_or(0, u64::from);
             let fits = Bytes::new(mss).min(UDP_BLOCK_MOST);
             let known = params.protocol == Protocol::Udp && !fits.is_zero();
@@ -166,10 +169,10 @@ impl<'a> Test<'a> {
         Ok(socket)
     }
 
-    /// Tells the server which test a data connection belongs to.
+    /// Sends the cookie that tells the server which test a data connection belongs to.
     fn greet(&self, mut socket: &Socket) -> Result<(), Fault> {
         let cookie = self.cookie.to_wire();
-        // The first bytes of a connection always fit.
+        // The first bytes of a connection always fit the send buffer.
         socket.write_all(&cookie).map_err(|error| Fault::from(Broken::from(error)))
     }
 
@@ -194,7 +197,7 @@ impl<'a> Test<'a> {
                     Waited::Late => continue,
                     Waited::Ready => {}
                 }
-                // With -R data may come before the answer: it is passed over.
+                // With -R data may arrive before the answer and is ignored.
                 let mut buffer = [0; 1 << 16];
                 match (&socket).read(&mut buffer) {
                     Ok(len) if datagram::is_answer(&buffer[..len]) => return Ok(socket),
@@ -220,7 +223,7 @@ impl<'a> Test<'a> {
         let (sending, receiving) = (Stop::new()?, Stop::new()?);
         let mut meters = self.begin(&sending, &receiving)?;
         let fault = self.flow(&mut meters, watch).err();
-        // The senders first: what is written after the end would not count at the other end.
+        // Senders stop first: data written after the end would not count at the other end.
         sending.stop();
         let interrupted = match fault {
             None => false,
@@ -231,7 +234,7 @@ impl<'a> Test<'a> {
             }
         };
         if interrupted {
-            // Whether it hears or not, this is the end.
+            // The test ends whether or not the server receives this.
             let _ = self.control.say(State::ClientTerminate);
         } else {
             self.control.say(State::TestEnd)?;
@@ -245,13 +248,13 @@ impl<'a> Test<'a> {
         let (server_output, server_trace) =
             theirs.map_or((None, None), |theirs| (theirs.server_output, theirs.trace));
         for mut meter in meters {
-            // It was told to stop, and what it has met before was seen while data flowed.
+            // It was stopped; errors during the test have been detected already.
             let _ = meter.stream.join();
         }
         Ok(Finished { end, server_output, server_trace, idle_rtt: self.idle_rtt, interrupted })
     }
 
-    /// What is known before data flows.
+    /// Returns the values known before data flows.
     fn started(&self) -> Result<Start, Fault> {
         let sockets: Vec<&Socket> = self.sockets.iter().map(|(_, _, socket)| socket).collect();
         let ServerAddress { host, port, .. } = &self.client.place;
@@ -263,7 +266,7 @@ impl<'a> Test<'a> {
         })
     }
 
-    /// Has the data flow.
+    /// Starts the streams.
     fn begin(&mut self, sending: &Stop, receiving: &Stop) -> Result<Vec<Meter>, Fault> {
         let params = &self.params;
         let block = params.block();
@@ -280,27 +283,27 @@ impl<'a> Test<'a> {
         Ok(meters)
     }
 
-    /// What ends the test, if it is an amount.
+    /// Returns the amount that ends the test, if there is one.
     fn amount(&self) -> Option<Bytes> {
         let blocks = self.params.block().mul_div(self.params.blocks, 1);
         [self.params.num, blocks].into_iter().find(|bytes| !bytes.is_zero())
     }
 
-    /// Follows the test until its time or amount is over, sampling and reporting.
+    /// Samples and reports until the time or amount of the test is reached.
     fn flow(&mut self, meters: &mut [Meter], watch: &mut dyn Watch) -> Result<(), Fault> {
         let sample = time_between_samples(meters);
         let amount = self.amount();
         let time = if amount.is_some() { Duration::ZERO } else { self.params.time };
         let start = self.clock.now();
         let mut part = Part::begin(start, self.params.omit, time, self.client.interval);
-        // What was counted when what counts began.
+        // Bytes counted before the end of the warm-up.
         let mut before = Bytes::ZERO;
         let mut next_sample = start;
         loop {
             let now = self.clock.now();
             if next_sample <= now {
                 sample_all(meters, now, part.omitted, watch).doing("read TCP_INFO")?;
-                // On the grid again, after a pause too.
+                // Continues the grid from now, even after a delay.
                 next_sample = now + sample;
             }
             let over = match amount {
@@ -330,7 +333,7 @@ impl<'a> Test<'a> {
                 let message = format!("the server said {state:?} while data flowed");
                 return Err(Error::network(message, "").into());
             }
-            // With an amount each stream ends when there is nothing left for it.
+            // With an amount, each stream ends once nothing is left to send.
             let mut ended = meters.iter().map(|meter| meter.stream.has_ended());
             let early = match amount {
                 None => ended.any(|ended| ended),
@@ -342,7 +345,7 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// Why a data connection has ended before the test: the server knows, if it still speaks.
+    /// Finds out why a data connection ended early: the server knows, if it still answers.
     fn ended_early(&mut self) -> Fault {
         const GRACE: Duration = Duration::from_secs(1);
         match self.control.speaks_within(GRACE) {
@@ -357,7 +360,7 @@ impl<'a> Test<'a> {
         Error::network("a data connection has closed unexpectedly", "see what the server printed").into()
     }
 
-    /// Tells the results and is told those of the server.
+    /// Sends the results and receives those of the server.
     fn exchange(&mut self, ours: &Results) -> Result<Results, Fault> {
         self.control.expect(State::ExchangeResults)?;
         self.control.send_json(&ours.to_json())?;
@@ -374,7 +377,7 @@ impl<'a> Test<'a> {
     }
 }
 
-/// What either end knows of a test before data flows.
+/// Returns the values that either end knows before data flows.
 pub(super) fn known(
     params: &Params,
     sockets: &[impl std::borrow::Borrow<Socket>],
@@ -408,7 +411,7 @@ pub(super) fn known(
     })
 }
 
-/// How often sockets are sampled.
+/// Returns the interval between samples of the sockets.
 pub(super) fn time_between_samples(meters: &[Meter]) -> Duration {
     if meters.len() > MANY { SAMPLE_OF_MANY } else { SAMPLE }
 }
@@ -432,7 +435,7 @@ pub(super) fn sample_all(
     Ok(())
 }
 
-/// The warm-up, or what counts.
+/// The warm-up, or the measured part of a test.
 pub(super) struct Part {
     pub(super) omitted: bool,
     pub(super) end: Instant,
@@ -443,7 +446,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Begins the warm-up if there is one, or else what counts; without a `time` that has no end.
+    /// Starts the warm-up if there is one, otherwise the measured part; without a `time` that has no
+    /// end.
     pub(super) fn begin(now: Instant, omit: Duration, time: Duration, interval: Duration) -> Self {
         let omitted = !omit.is_zero();
         let length = if omitted { omit } else { time };
@@ -456,11 +460,11 @@ impl Part {
         self.end <= now
     }
 
-    /// Reports, unless this is the end and there is too little to report.
+    /// Reports, unless this is the last report and too short.
     pub(super) fn report(&mut self, meters: &mut [Meter], now: Instant, last: bool, watch: &mut dyn Watch) {
         let since = now.saturating_since(self.last_report);
         let enough = since.as_secs_f64() >= SHORTEST_REPORT * self.interval.as_secs_f64();
-        // Readings are taken in either case: the sums are up to the last of them.
+        // Readings are taken in either case: the sums extend to the last one.
         let streams = meters.iter_mut().map(|meter| meter.report(now, self.omitted)).collect();
         let only = self.last_report == self.begun;
         if !last || enough || only {
@@ -475,17 +479,17 @@ impl Part {
     }
 }
 
-/// Whether all that was to be sent is sent and acknowledged. What is only written is not transferred: a test of an amount
-/// that ended there would measure the send buffer.
+/// Returns whether all data to be sent is sent and acknowledged. Data that is only written does not
+/// count: a test of an amount would otherwise measure the send buffer.
 fn has_arrived(meters: &[Meter]) -> bool {
     let mut sending = meters.iter().filter(|meter| meter.sends);
     sending.all(|meter| {
-        // A socket that cannot be asked has nothing to wait for.
+        // A socket that cannot be queried is treated as acknowledged.
         meter.stream.has_ended() && sys::unacknowledged(meter.stream.socket().as_fd()).unwrap_or(0) == 0
     })
 }
 
-/// Processor time of the process at one moment.
+/// Processor time of the process at one time.
 pub(super) struct ProcessTime {
     at: Instant,
     used: [Duration; 2],
@@ -514,7 +518,7 @@ fn shortest_rtt(socket: &Socket) -> Option<Duration> {
 fn connected(socket: &Socket) -> Result<DataConnection, Error> {
     let own = socket.local_addr().doing("read a socket's address")?.as_socket();
     let peer = socket.peer_addr().doing("read a socket's peer")?.as_socket();
-    // On a socket of both families an IPv4 address is one of IPv6 that holds it.
+    // A dual-stack socket reports an IPv4 address as an IPv4-mapped IPv6 address.
     let host =
         |address: Option<SocketAddr>| address.map_or_else(String::new, |a| a.ip().to_canonical().to_string());
     let port = |address: Option<SocketAddr>| address.map_or(0, |a| a.port());
@@ -527,7 +531,7 @@ fn connected(socket: &Socket) -> Result<DataConnection, Error> {
     })
 }
 
-/// Bytes that nobody can foresee.
+/// Returns unpredictable bytes from the kernel.
 fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let mut source = std::fs::File::open("/dev/urandom").doing("open /dev/urandom")?;

@@ -1,7 +1,7 @@
-//! The control connection, of either end: states, frames and refusals, each read within its time.
+//! The control connection at either end: states, frames and refusals, each read with time limits.
 //!
-//! A peer may vanish, stall or send bytes one by one. So every read has two bounds, as in iperf3: how long nothing may
-//! come, and how long the whole may take.
+//! A peer may vanish, stall or send bytes one by one. So, as in iperf3, a read has two limits: the
+//! longest pause between bytes, and the longest total time.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,9 +16,9 @@ use super::wait::{Waited, wait};
 use crate::clock::Clock;
 use crate::poll::Stop;
 
-/// How long nothing may come in the middle of something.
+/// Longest pause within a message.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long the whole of it may take.
+/// Longest time for a whole message.
 const TOTAL: Duration = Duration::from_secs(30);
 
 /// A control connection.
@@ -29,18 +29,18 @@ pub(crate) struct Control {
     stop: Stop,
 }
 
-/// Why nothing was read or written.
+/// Reason why a read or write failed.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The peer has closed the connection.
+    /// The peer closed the connection.
     Closed,
-    /// The peer was silent for too long.
+    /// The peer sent nothing before the timeout.
     Silent,
-    /// This process was told to stop.
+    /// This process is stopping.
     Stopped,
-    /// What it said makes no sense.
+    /// The peer sent an invalid message.
     Nonsense(WireError),
-    /// The system says no.
+    /// A system call failed.
     System(io::Error),
 }
 
@@ -72,7 +72,7 @@ impl From<io::Error> for Broken {
 }
 
 impl Control {
-    /// Of a connected socket.
+    /// Creates a control connection on a connected socket.
     pub(crate) fn new(socket: Socket, clock: Clock, stop: &Stop) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_tcp_nodelay(true)?;
@@ -83,14 +83,14 @@ impl Control {
         &self.socket
     }
 
-    /// The next state, which may come at any time until `until`.
+    /// Waits for the next state until `until`.
     pub(crate) fn state(&self, until: Instant) -> Result<State, Broken> {
         let mut byte = [0];
         self.fill(&mut byte, until, Duration::MAX)?;
         Ok(State::from_byte(byte[0])?)
     }
 
-    /// The next state if there is one by now.
+    /// Returns the next state if it has already arrived.
     pub(crate) fn state_now(&self) -> Result<Option<State>, Broken> {
         match self.state(Instant::ZERO) {
             Ok(state) => Ok(Some(state)),
@@ -99,9 +99,9 @@ impl Control {
         }
     }
 
-    /// A frame of at most `most` bytes of JSON.
+    /// Reads a frame of at most `most` bytes of JSON.
     pub(crate) fn frame(&self, most: usize) -> Result<Value, Broken> {
-        /// Read at once; the rest of a long frame comes in more than one round.
+        /// Bytes per read; a longer frame takes several reads.
         const PIECE: usize = 16 << 10;
         let mut reader = frame::Reader::new(most);
         let until = self.clock.now() + TOTAL;
@@ -136,9 +136,9 @@ impl Control {
         self.write(&[state.byte()])
     }
 
-    /// Says that there is no test, and why.
+    /// Sends a refusal of the test with its reason.
     pub(crate) fn refuse(&self, refusal: Refusal) -> Result<(), Broken> {
-        // In one write: a client that closes in between would answer the second with a reset.
+        // In one write: a client that closes in between would answer a second one with a reset.
         let mut message = vec![State::ServerError.byte()];
         message.extend(refusal.to_wire());
         self.write(&message)
@@ -148,7 +148,7 @@ impl Control {
         self.write(&frame::encode(value))
     }
 
-    /// All of `bytes`.
+    /// Writes all of `bytes`.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Broken> {
         let until = self.clock.now() + TOTAL;
         let mut rest = bytes;
@@ -163,7 +163,7 @@ impl Control {
         Ok(())
     }
 
-    /// Whether the peer says something within `timeout`; as soon as it does.
+    /// Returns true as soon as the peer sends something, or false after `timeout`.
     pub(crate) fn speaks_within(&self, timeout: Duration) -> Result<bool, Broken> {
         match self.wait(PollFlags::IN, self.clock.now() + timeout) {
             Ok(()) => Ok(true),
@@ -172,14 +172,14 @@ impl Control {
         }
     }
 
-    /// The refusal that follows [`State::ServerError`].
+    /// Reads the refusal that follows [`State::ServerError`].
     pub(crate) fn refusal(&self) -> Result<Refusal, Broken> {
         let mut wire = [0; refusal::LENGTH];
         self.fill(&mut wire, self.clock.now() + TOTAL, IDLE)?;
         Ok(Refusal::from_wire(wire))
     }
 
-    /// Waits until the socket is ready, `until` at most, or for the word to stop.
+    /// Waits until the socket is ready, until `until`, or until the stop signal.
     fn wait(&self, flags: PollFlags, until: Instant) -> Result<(), Broken> {
         loop {
             let left = until.saturating_since(self.clock.now());

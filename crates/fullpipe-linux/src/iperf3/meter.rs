@@ -1,11 +1,11 @@
-//! A stream with its readings: what it has counted, and what its socket told, as rows, reports and sums.
+//! A stream with readings of its counters and its socket, as rows, reports and sums.
 //!
 //! ```text
 //!   begin ──► warm-up (-O) ──► restart ──► report, report, ... ──► result
 //! ```
 //!
-//! Counters of streams and sockets only grow. A report is the difference to the reading before it, the result the difference
-//! to the one at `restart`.
+//! Counters of streams and sockets only grow. A report is the difference from the previous reading, the
+//! result the difference from the reading at `restart`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -25,26 +25,26 @@ use crate::error::Error;
 use crate::poll::Stop;
 use crate::tcp_info;
 
-/// One stream of a test and its readings.
+/// One stream of a test with its readings.
 pub(crate) struct Meter {
-    /// Its number on the wire.
+    /// Stream number on the wire.
     pub(crate) id: u32,
-    /// Its number in documents.
+    /// Stream number in JSON documents.
     pub(crate) number: i32,
-    /// This end sends on it.
+    /// Whether this end sends on it.
     pub(crate) sends: bool,
     pub(crate) stream: Stream,
     protocol: Protocol,
     cc: Option<Algorithm>,
     /// Whether the pacing rate that the kernel computes is in force.
     paced: bool,
-    /// Where the present part of the test, the warm-up or what counts, has begun.
+    /// Reading at the start of the current part of the test: the warm-up, or the measured part.
     base: Reading,
     last: Reading,
     seen: SocketExtremes,
 }
 
-/// The counters at one moment.
+/// Counters at one time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     at: Instant,
@@ -54,7 +54,7 @@ struct Reading {
     retransmits: u64,
 }
 
-/// What the socket told at the ends of reports.
+/// Extremes of the socket's values, sampled at the end of each report.
 #[derive(Clone, Copy, Debug, Default)]
 struct SocketExtremes {
     extremes: Extremes,
@@ -63,7 +63,8 @@ struct SocketExtremes {
 }
 
 impl Meter {
-    /// Has the data of stream `id` flow over `socket`: this end `sends` as `plan` says, or counts what arrives.
+    /// Starts stream `id` on `socket`: this end either sends according to `plan`, or counts arriving
+    /// data.
     pub(crate) fn begin(
         id: u32,
         socket: Socket,
@@ -97,7 +98,7 @@ impl Meter {
         })
     }
 
-    /// What the socket tells now as a row of flow `flow`; nothing of a stream that only reads, or of datagrams.
+    /// Samples the socket as a row of flow `flow`; `None` for a receiving stream or UDP.
     pub(crate) fn row(&self, at: Instant, flow: u32) -> io::Result<Option<Row>> {
         if !self.sends || self.protocol == Protocol::Udp {
             return Ok(None);
@@ -109,7 +110,7 @@ impl Meter {
         Ok(Some(Row { at, flow, sender, receiver: None, path: None, truth: None }))
     }
 
-    /// What the socket tells now of what it receives; nothing of a stream that sends, or of datagrams.
+    /// Samples a receiving socket; `None` for a sending stream or UDP.
     pub(crate) fn received(&self, at: Instant, flow: u32) -> io::Result<Option<Received>> {
         if self.sends || self.protocol == Protocol::Udp {
             return Ok(None);
@@ -117,7 +118,7 @@ impl Meter {
         tcp_info::received(self.stream.socket().as_fd(), at, flow).map(Some)
     }
 
-    /// The warm-up is over: what was counted so far does not count.
+    /// Ends the warm-up: data counted so far is left out of the results.
     pub(crate) fn restart(&mut self, now: Instant) {
         self.base = self.read(now);
         self.last = self.base;
@@ -125,7 +126,7 @@ impl Meter {
         self.stream.omitted();
     }
 
-    /// The report of the time since the last one; `origin` is where the part of the test has begun.
+    /// Returns the report for the time since the last report, marked `omitted` during the warm-up.
     pub(crate) fn report(&mut self, now: Instant, omitted: bool) -> StreamInterval {
         let (last, reading) = (self.last, self.read(now));
         let amount = self.amount(last, reading);
@@ -135,7 +136,7 @@ impl Meter {
         StreamInterval { socket: self.number, amount, tcp, udp, omitted, sender: self.sends, fullpipe: None }
     }
 
-    /// What counts of it up to the last report, as the other end is told.
+    /// Returns the result up to the last report, in the form sent to the other end.
     pub(crate) fn result(&self) -> StreamResult {
         let (base, last) = (self.base, self.last);
         let of = |reading: Reading| if self.sends { reading.datagrams } else { reading.arrived.packets };
@@ -153,12 +154,12 @@ impl Meter {
         }
     }
 
-    /// Datagrams that came after a later one; none where this end sends.
+    /// Returns the datagrams that arrived after a later one; zero if this end sends.
     pub(crate) fn out_of_order(&self) -> u64 {
         self.last.arrived.since(self.base.arrived).out_of_order
     }
 
-    /// What the socket told at the ends of reports.
+    /// Returns the extremes of the socket's values, sampled at the end of each report.
     pub(crate) fn extremes(&self) -> Extremes {
         let mean_rtt = match self.seen.reports {
             0 => Duration::ZERO,
@@ -170,7 +171,7 @@ impl Meter {
     fn read(&self, at: Instant) -> Reading {
         let fd = self.stream.socket().as_fd();
         let resent = (self.sends && self.protocol == Protocol::Tcp).then(|| tcp_info::repeats(fd));
-        // A socket that cannot be asked any more has told before.
+        // A socket that can no longer be queried keeps its last value.
         let retransmits = resent.map_or(0, |resent| resent.map_or(self.last.retransmits, |(sent, _)| sent));
         Reading {
             at,
@@ -223,7 +224,7 @@ impl Meter {
     }
 }
 
-/// The congestion control of a socket, by the kernel's name; none of one that is not TCP's.
+/// Returns the kernel's name of a socket's congestion control; `None` if it is not TCP.
 pub(crate) fn congestion_control(socket: &Socket) -> Option<String> {
     let name = socket.tcp_congestion().ok()?;
     let name: Vec<u8> = name.into_iter().take_while(|&byte| byte != 0).collect();

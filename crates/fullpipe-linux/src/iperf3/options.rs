@@ -1,4 +1,4 @@
-//! What a test asks of its sockets.
+//! Socket options of a test.
 
 use std::os::fd::AsFd;
 
@@ -9,7 +9,8 @@ use socket2::{Domain, Socket};
 use crate::error::{Doing, Error};
 use crate::sys;
 
-/// Sets `socket`, not connected yet or listening, as `params` ask: what the handshake tells of buffers is known before it.
+/// Sets the options of a socket before it connects or listens: the handshake depends on buffers and
+/// MSS.
 pub(crate) fn before_handshake(socket: &Socket, domain: Domain, params: &Params) -> Result<(), Error> {
     if let Some(mss) = params.mss {
         let mss = u32::try_from(mss.get()).unwrap_or(u32::MAX);
@@ -24,13 +25,13 @@ pub(crate) fn before_handshake(socket: &Socket, domain: Domain, params: &Params)
     type_of_service(socket, domain, params)
 }
 
-/// Buffers of a fixed size (`-w`), which end autotuning.
+/// Sets buffers of a fixed size (`-w`), which disables autotuning.
 pub(crate) fn buffers(socket: &Socket, params: &Params) -> Result<(), Error> {
     let Some(window) = params.window else { return Ok(()) };
     let asked = window.get() as usize;
     socket.set_send_buffer_size(asked).doing("set SO_SNDBUF")?;
     socket.set_recv_buffer_size(asked).doing("set SO_RCVBUF")?;
-    // The kernel cuts down silently, and doubles what it grants.
+    // The kernel reduces the size silently, and doubles what it grants.
     let (sndbuf, rcvbuf) = (socket.send_buffer_size().doing("read SO_SNDBUF")?, socket.recv_buffer_size());
     let granted = sndbuf.min(rcvbuf.doing("read SO_RCVBUF")?);
     if granted < asked {
@@ -42,7 +43,7 @@ pub(crate) fn buffers(socket: &Socket, params: &Params) -> Result<(), Error> {
     Ok(())
 }
 
-/// The type-of-service byte (`-S`), the traffic class of IPv6.
+/// Sets the type-of-service byte (`-S`); in IPv6 the traffic class.
 pub(crate) fn type_of_service(socket: &Socket, domain: Domain, params: &Params) -> Result<(), Error> {
     let Some(tos) = params.tos else { return Ok(()) };
     let set =
@@ -50,7 +51,7 @@ pub(crate) fn type_of_service(socket: &Socket, domain: Domain, params: &Params) 
     set.doing("set the type of service")
 }
 
-/// Sets `socket`, the data connection of a test, as `params` ask of whoever sends.
+/// Sets the options of a sender on the data connection `socket`.
 pub(crate) fn of_sender(socket: &Socket, params: &Params) -> Result<(), Error> {
     if params.nodelay {
         socket.set_tcp_nodelay(true).doing("set TCP_NODELAY")?;
@@ -66,7 +67,7 @@ pub(crate) fn of_sender(socket: &Socket, params: &Params) -> Result<(), Error> {
     max_pacing_rate(socket, params)
 }
 
-/// The kernel's own pacing (`--fq-rate`), which needs no fq queueing discipline.
+/// Sets the kernel's own pacing (`--fq-rate`), which needs no fq queueing discipline.
 pub(crate) fn max_pacing_rate(socket: &Socket, params: &Params) -> Result<(), Error> {
     let Some(rate) = params.fq_rate else { return Ok(()) };
     let rate = rate.as_bytes_per_sec();

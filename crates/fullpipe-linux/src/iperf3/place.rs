@@ -1,4 +1,4 @@
-//! Where a server is, and connections to it.
+//! Address of a server, and connections to it.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -9,13 +9,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::{Doing, Error};
 
-/// How long a connection may take to be made, where nobody says.
+/// Timeout for connecting, if none is given.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which addresses of a name to use (`-4`, `-6`).
+/// Address family to use for a name (`-4`, `-6`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
-    /// In the order of the resolver.
+    /// Either family, in the resolver's order.
     #[default]
     Any,
     /// IPv4.
@@ -24,26 +24,27 @@ pub enum Family {
     V6,
 }
 
-/// Where a server is, and how to get there.
+/// Address of a server, and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// Name or address.
+    /// Host name or IP address.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// Which of its addresses to use.
+    /// Address family to use.
     pub family: Family,
-    /// Address of this end, if it matters (`-B`).
+    /// Local address to bind to (`-B`), if given.
     pub bind: Option<IpAddr>,
-    /// How long a connection may take to be made.
+    /// Timeout for connecting.
     pub connect_timeout: Option<Duration>,
 }
 
 impl ServerAddress {
-    /// The server that `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT` means, on iperf3's port where none is named.
+    /// Parses `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]` or `[ADDRESS]:PORT`; the default is iperf3's
+    /// port.
     ///
     /// # Errors
-    /// Why it means none, in a few words.
+    /// A short description of what is wrong with the text.
     pub fn named(text: &str) -> Result<Self, &'static str> {
         let number = |port: &str| port.parse::<u16>().map_err(|_| "the text after the colon is not a port");
         let (host, port) = match (text.strip_prefix('['), text.rsplit_once(':')) {
@@ -51,7 +52,7 @@ impl ServerAddress {
                 (host, "") => (host, PORT),
                 (host, port) => (host, number(port.trim_start_matches(':'))?),
             },
-            // An address of IPv6 has more colons than one.
+            // An IPv6 address contains more than one colon.
             (None, Some((host, port))) if !host.contains(':') => (host, number(port)?),
             _ => (text, PORT),
         };
@@ -61,8 +62,8 @@ impl ServerAddress {
         Ok(Self { host: host.into(), port, family: Family::Any, bind: None, connect_timeout: None })
     }
 
-    /// A connection to the server; `prepare` is called with each socket before it connects. The first address that answers
-    /// is taken.
+    /// Connects to the first address of the server that answers; `prepare` is called with each socket
+    /// before it connects.
     pub(crate) fn connect(
         &self,
         prepare: impl Fn(&Socket, Domain) -> Result<(), Error>,
@@ -95,7 +96,7 @@ impl ServerAddress {
         Ok(all.filter(wanted).collect())
     }
 
-    /// A connection to `address`, which is one of this place's.
+    /// Connects to `address`, one of the server's addresses.
     pub(crate) fn connect_to(
         &self,
         address: SocketAddr,
@@ -123,7 +124,7 @@ impl ServerAddress {
         Ok(socket)
     }
 
-    /// Binds `socket` to this end's address, if one was asked for.
+    /// Binds `socket` to the local address, if one was given.
     pub(crate) fn bind(&self, socket: &Socket) -> Result<(), Error> {
         let Some(own) = self.bind else { return Ok(()) };
         socket.bind(&SocketAddr::new(own, 0).into()).map_err(|error| {

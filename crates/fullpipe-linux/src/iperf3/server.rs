@@ -1,23 +1,24 @@
-//! The server: one port, many tests at a time.
+//! iperf3 server: one port, many concurrent tests.
 //!
 //! ```text
-//!   accept ─► stranger ─ cookie ─► known ─────────────► data connection ─► its test
-//!                │          └────► unknown ─ room? ───► control connection ─► a test: a thread, and one for each stream
+//!   accept ─► pending ── cookie ─► known ─────────────► data connection ─► its test
+//!                │          └────► unknown ─ room? ───► control connection ─► a test: a thread, plus one per stream
 //!                │                              └─ no ► ACCESS_DENIED
-//!                └─ silent for 10 s, or pushed out by others ─► closed
-//!   UDP hello ─► the test from that address that expects one ─► a socket of its own
+//!                └─ silent for 10 s, or evicted when full ─► closed
+//!   UDP hello ─► test that expects one from that address ─► separate connected socket
 //! ```
 //!
-//! iperf3's own server takes one test at a time. Here all share the port, because a TCP connection begins with the cookie of
-//! its test, and a UDP stream with a hello from the address of one.
+//! iperf3's own server runs one test at a time. Here concurrent tests share the port: a TCP connection
+//! begins with the cookie of its test, and a UDP stream with a hello from the address of its test's
+//! client.
 //!
 //! | file | concept |
 //! |---|---|
-//! | `pending` | connections that have not said which test they belong to |
-//! | `register` | which tests run, and who may begin another |
-//! | `hello` | the UDP port, and a connected socket for each stream |
-//! | `session` | the conversation of one test |
-//! | `control` | its control connection, each read within its time |
+//! | `pending` | connections that have not yet sent the cookie of their test |
+//! | `register` | running tests, and admission of new ones |
+//! | `hello` | the UDP port, and a connected socket per stream |
+//! | `session` | the protocol of one test |
+//! | `control` | its control connection, with a time limit for every read |
 
 mod hello;
 mod pending;
@@ -48,35 +49,35 @@ use hello::Hello;
 use pending::Pending;
 use register::Register;
 
-/// What a server is told.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Address to listen on; all of the machine when left out.
+    /// Address to listen on; all addresses if `None`.
     pub address: Option<IpAddr>,
-    /// Which addresses, where none is given.
+    /// Address family to listen on, if no address is given.
     pub family: Family,
-    /// Port of TCP and UDP.
+    /// TCP and UDP port.
     pub port: u16,
-    /// To end after one test.
+    /// Whether to exit after one test.
     pub one_off: bool,
-    /// Time between two reports; zero for none.
+    /// Interval between reports; zero for none.
     pub interval: Duration,
-    /// What clients may ask for.
+    /// Limits for clients' tests.
     pub limits: Limits,
 }
 
-/// What clients may ask for.
+/// Limits for clients' tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Tests at a time.
+    /// Most concurrent tests.
     pub tests: usize,
-    /// Tests at a time from one address.
+    /// Most concurrent tests from one address.
     pub per_address: usize,
-    /// Longest test, with what is omitted.
+    /// Longest test duration, including omitted time.
     pub duration: Option<Duration>,
-    /// Largest rate of a test, all its streams together.
+    /// Highest rate of a test, summed over its streams.
     pub rate: Option<Rate>,
-    /// Time over which that rate is a mean.
+    /// Time over which that rate is averaged.
     pub rate_over: Duration,
 }
 
@@ -86,92 +87,92 @@ impl Default for Limits {
     }
 }
 
-/// A test of a server, for those who hear of it.
+/// Identification of a server's test in its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Counted from 1 since the server began.
+    /// Test number, counted from 1 since the server started.
     pub number: u64,
-    /// Tests that ran when it began, this one too.
+    /// Number of running tests when it began, including this one.
     pub running: usize,
-    /// The client's control connection.
+    /// Address of the client's control connection.
     pub peer: SocketAddr,
 }
 
-/// What a server has to tell.
+/// Event of a server.
 #[derive(Debug)]
 pub enum Said {
-    /// It listens, and the next test has this number.
+    /// The server is listening for the next test.
     Listening {
-        /// Its port.
+        /// Port that it listens on.
         port: u16,
         /// Number of the next test.
         number: u64,
     },
-    /// Somebody was turned away.
+    /// A client was rejected.
     TurnedAway {
-        /// Who.
+        /// Address of the client.
         peer: IpAddr,
-        /// Why.
+        /// Reason for the rejection.
         why: String,
     },
-    /// Of a test.
+    /// Event of a test.
     Test(Tag, ServerEvent),
 }
 
-/// What is told of a test, in this order.
+/// Events of a test, in the order in which they occur.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// A client has come, and asks for this.
+    /// A client's test was accepted, with these parameters.
     Accepted(Box<Params>),
-    /// Its streams are connected, and data flows.
+    /// All streams are connected, and data flows.
     Started(Box<Start>),
-    /// A sample of a sending stream.
+    /// Sample of a sending stream.
     Row {
-        /// The stream's number in documents.
+        /// Stream number in JSON documents.
         socket: i32,
-        /// What its socket told.
+        /// Sampled state of the socket.
         row: Box<Row>,
-        /// It is of the warm-up.
+        /// Whether it belongs to the warm-up.
         omitted: bool,
     },
-    /// A report.
+    /// Interval report.
     Interval(Box<Interval>),
-    /// It is over.
+    /// The test is over.
     Ended(Box<End>),
-    /// It went wrong: one line without a final period.
+    /// The test failed: one line without a final period.
     Failed(String),
-    /// Nothing more is told of it.
+    /// Last event of the test.
     Left,
 }
 
-/// Who hears what a server has to tell. Several tests tell at the same time.
+/// Receiver of a server's events, called by several tests concurrently.
 pub trait Audience: Sync {
-    /// Something happened.
+    /// Handles an event.
     fn hear(&self, said: Said);
-    /// What was printed of a test so far, for a client that asks for it (`--get-server-output`).
+    /// Returns the output of a test so far, for a client that requests it (`--get-server-output`).
     fn printed(&self, of: &Tag) -> Option<ServerOutput>;
-    /// What the sending sockets of a test told, as lines of a trace, for a client that asks for it.
+    /// Returns the samples of a test's sending sockets as trace lines, for a client that requests them.
     fn trace(&self, of: &Tag) -> Option<String>;
 }
 
-/// What a test waits for.
+/// A data connection for a waiting test.
 #[derive(Debug)]
 enum Arrived {
-    /// A TCP connection that has shown the cookie of the test.
+    /// TCP connection that sent the cookie of the test.
     Connection(Socket),
-    /// A connected UDP socket, on which the hello was answered.
+    /// Connected UDP socket whose hello was answered.
     Datagrams(Socket),
 }
 
 type Tests = Mutex<Register<SyncSender<Arrived>>>;
 
-/// Descriptors that are not of streams: those of the process, listeners, and what a test needs beside its streams.
+/// Descriptors reserved for the process and its listeners.
 const DESCRIPTORS_ASIDE: usize = 64;
-/// Descriptors of a test beside its streams: the control connection, and the word to stop.
+/// Descriptors per test besides its streams: control connection, stop signal and so on.
 const DESCRIPTORS_A_TEST: usize = 4;
-/// Streams of all tests together where there are descriptors for more: each is a thread.
+/// Limit on the streams of all tests together, even with enough descriptors: each stream is a thread.
 const STREAMS_MOST: usize = 1_024;
-/// Connections that may wait to be accepted.
+/// Connections that may wait for `accept`.
 const BACKLOG: i32 = 1_024;
 
 const STOPPING: u64 = 0;
@@ -179,13 +180,13 @@ const TIMER: u64 = 1;
 const TCP: u64 = 2;
 const UDP: u64 = 3;
 const BELL: u64 = 4;
-/// Strangers have the numbers from here on.
+/// First event number of pending connections.
 const FIRST_STRANGER: u64 = 16;
 
-/// Serves until `stop`, or after one test if so told.
+/// Serves until `stop`, or until one test has ended if so configured.
 ///
 /// # Errors
-/// When the port cannot be had.
+/// Fails if the port cannot be bound.
 pub fn serve(settings: &Settings, stop: &Stop, audience: &dyn Audience) -> Result<(), Error> {
     let server = Server::new(settings, stop, audience)?;
     thread::scope(|scope| server.run(scope))
@@ -199,7 +200,7 @@ struct Server<'a> {
     listener: Socket,
     hello: Hello,
     tests: Tests,
-    /// Rung by a test that is over.
+    /// Rung by each test that ends.
     bell: Bell,
 }
 
@@ -243,7 +244,7 @@ impl<'a> Server<'a> {
                 match event {
                     STOPPING => return Ok(()),
                     TIMER => {
-                        // Closed without a word: there is nobody to tell.
+                        // Closed without a message: the peer has not identified itself.
                         while pending.overdue(self.clock.now()).is_some() {}
                     }
                     TCP => self.accept(&poll, &mut pending, &mut next)?,
@@ -273,13 +274,13 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Takes in all connections that wait.
+    /// Accepts all waiting connections.
     fn accept(&self, poll: &Poll, pending: &mut Pending<Socket>, next: &mut u64) -> Result<(), Error> {
         loop {
             let (socket, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The client has gone again, or there is no memory: neither is the end of the server.
+                // The client has disconnected, or resources are short; neither ends the server.
                 Err(error) if is_passing(&error) => return Ok(()),
                 Err(error) => return Err(Error::system("accept a connection", error)),
             };
@@ -288,13 +289,13 @@ impl<'a> Server<'a> {
                 continue;
             }
             poll.watch(socket.as_fd(), *next)?;
-            // Closing a descriptor takes it out of the epoll too.
+            // Closing a descriptor also removes it from the epoll set.
             drop(pending.came(*next, socket, peer, self.clock.now()));
             *next += 1;
         }
     }
 
-    /// Reads from a stranger; its socket, once its cookie is whole.
+    /// Reads from a pending connection; returns its socket once its cookie is complete.
     fn listen_to(&self, pending: &mut Pending<Socket>, number: u64) -> Option<(Socket, SocketAddr, Cookie)> {
         let stranger = pending.get(number)?;
         let (mut socket, unsaid) = stranger.unsaid();
@@ -327,13 +328,13 @@ impl<'a> Server<'a> {
     fn hand_over(&self, socket: Socket, cookie: Cookie) {
         let tests = self.lock();
         match tests.connection(cookie) {
-            // One that is not wanted any more is closed.
+            // A connection that is no longer wanted is closed.
             Some(test) => drop(test.try_send(Arrived::Connection(socket))),
             None => deny(&socket),
         }
     }
 
-    /// Begins a test if there is room; whether it did.
+    /// Starts a test if there is room; returns whether it did.
     fn begin<'s>(
         &'s self,
         scope: &'s thread::Scope<'s, '_>,
@@ -343,7 +344,8 @@ impl<'a> Server<'a> {
         number: u64,
     ) -> bool {
         let mut tests = self.lock();
-        // After its one test a server takes no other, though it may still be waiting for the end of that one.
+        // With `one_off`, later tests are rejected even while the server waits for the first one to
+        // end.
         if self.settings.one_off && number > 1 {
             deny(&socket);
             return false;
@@ -363,7 +365,7 @@ impl<'a> Server<'a> {
         };
         let spawned = thread::Builder::new().name(format!("test {number}")).spawn_scoped(scope, session);
         if let Err(error) = spawned {
-            // The socket went with the closure: the client sees the connection close.
+            // The socket was dropped with the closure: the client sees the connection close.
             self.lock().leave(cookie);
             self.audience
                 .hear(Said::TurnedAway { peer: peer.ip(), why: format!("no thread for it: {error}") });
@@ -372,7 +374,7 @@ impl<'a> Server<'a> {
         true
     }
 
-    /// Gives each client that says hello over UDP a socket of its own.
+    /// Gives each client that sent a UDP hello a separate connected socket.
     fn answer_hellos(&self) {
         let expected = |peer| self.lock().hello(peer).is_some();
         self.hello.answer(expected, |peer, socket| {
@@ -383,7 +385,7 @@ impl<'a> Server<'a> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Register<SyncSender<Arrived>>> {
-        // What a panicking test leaves of the register is whole: each change is one call.
+        // A panicking test leaves the register consistent: each change is one call.
         self.tests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -392,7 +394,7 @@ impl Settings {
     fn listen_address(&self) -> SocketAddr {
         let any = match self.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            // A machine without IPv6 has no such address to listen on.
+            // Without IPv6 there is no such address to listen on.
             Family::Any if !has_ipv6() => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Family::Any | Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
@@ -414,7 +416,7 @@ fn listener(address: SocketAddr, only_v6: bool) -> Result<Socket, Error> {
     if address.is_ipv6() {
         socket.set_only_v6(only_v6).doing("set IPV6_V6ONLY")?;
     }
-    // Connections of the tests before may still be in TIME-WAIT.
+    // Connections of earlier tests may still be in TIME-WAIT.
     socket.set_reuse_address(true).doing("set SO_REUSEADDR")?;
     socket.set_nonblocking(true).doing("make a socket non-blocking")?;
     socket.bind(&address.into()).map_err(|error| cannot_listen(address, &error))?;
@@ -437,9 +439,10 @@ fn bound_port(socket: &Socket) -> Result<u16, Error> {
     Ok(address.as_socket().map_or(0, |address| address.port()))
 }
 
-/// Says that the server is full, as iperf3's does.
+/// Reports that the server is full, as iperf3's server does.
 fn deny(socket: &Socket) {
-    // One byte fits the send buffer of a new connection; if the client has gone, so be it.
+    // One byte fits the send buffer of a new connection; an error means that the client has
+    // disconnected.
     let _ = socket.send(&[State::AccessDenied.byte()]);
 }
 
@@ -449,11 +452,11 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|error| PASSING.contains(&error))
 }
 
-/// Asks for as many descriptors as the process may have; how many streams they suffice for.
+/// Raises the descriptor limit as far as allowed; returns the number of streams that it allows.
 fn room_for_streams(tests: usize) -> Result<usize, Error> {
     let limit = getrlimit(Resource::Nofile);
     if let Some(most) = limit.maximum {
-        // The limit as it was may do too.
+        // On failure the current limit may still be enough.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
     }
     let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);

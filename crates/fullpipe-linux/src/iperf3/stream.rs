@@ -1,14 +1,14 @@
-//! One stream of a test: its socket, the thread that moves its data, and what that has counted.
+//! One TCP stream of a test: its socket, the thread that moves its data, and its counters.
 //!
 //! ```text
-//!   write or read ──► refused ──► wait for the socket, or the word to stop ──► ...
+//!   write or read ──► EAGAIN ──► wait for the socket, or the stop signal ──► ...
 //!        │                                                           └──► ended
-//!        └──► ahead of -b ──► wait until it is due, or the word to stop ──► ...
+//!        └──► ahead of -b ──► wait until due, or for the stop signal ──► ...
 //! ```
 //!
-//! Both ends of a test use this. Counters only ever grow: whoever reports an interval, or leaves out a warm-up, takes the
-//! difference of two readings. What a sender has counted it has written into the socket; what of it has arrived only the
-//! other end knows.
+//! Both ends of a test use this. Counters only grow: an interval report, or the exclusion of a warm-up,
+//! is the difference of two readings. A sender counts bytes written to the socket; only the other end
+//! knows how many have arrived.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -27,20 +27,20 @@ use crate::error::{Doing, Error};
 use crate::poll::Stop;
 use crate::sys;
 
-/// Reads, or datagrams, between two looks at whether to stop, where nothing makes the stream wait: a socket that is never empty or never
-/// full would never hear the word.
+/// Reads or datagrams between checks for the stop signal. A socket that is never empty or never full
+/// does not wait, so without these checks it would never notice the signal.
 pub(super) const LOOK_EVERY: u64 = 64;
 
-/// What a sending stream is to do.
+/// Parameters of a sending stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
-    /// Bytes of a write, or of a datagram (`-l`).
+    /// Bytes per write, or per datagram (`-l`).
     pub(crate) block: Bytes,
-    /// Mean rate since the start that it keeps to (`-b`): after a stall it catches up, as iperf3's.
+    /// Mean rate since the start (`-b`): after a stall the stream catches up, as in iperf3.
     pub(crate) rate: Option<Rate>,
-    /// Blocks that leave together once one is due.
+    /// Blocks sent together once one is due.
     pub(crate) burst: u64,
-    /// What all streams together may send (`-n`, `-k`).
+    /// Shared budget of all streams (`-n`, `-k`).
     pub(crate) budget: Option<Arc<Budget>>,
 }
 
@@ -53,17 +53,17 @@ impl Budget {
         Self(AtomicU64::new(bytes.get()))
     }
 
-    /// Takes up to `most` of it; nothing once it is used up.
+    /// Takes up to `most` bytes of the budget; returns 0 once it is used up.
     pub(crate) fn take(&self, most: u64) -> u64 {
         let left = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(most)));
         left.unwrap_or(0).min(most)
     }
 }
 
-/// What the thread of a stream has counted so far.
+/// Counters of a stream's thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Payload written or read.
+    /// Payload bytes written or read.
     pub(crate) bytes: AtomicU64,
     /// Datagrams sent.
     pub(crate) datagrams: AtomicU64,
@@ -71,28 +71,29 @@ pub(crate) struct Counted {
     pub(crate) arrivals: Mutex<Arrivals>,
 }
 
-/// A stream whose data moves.
+/// A running stream.
 pub(crate) struct Stream {
     socket: Arc<Socket>,
     counted: Arc<Counted>,
-    /// `None` once it was waited for.
+    /// `None` after the thread has been joined.
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Stream {
-    /// Has a thread send on `socket` until the budget is used up, the peer ends it, or `stop`.
+    /// Starts a thread that sends on `socket` until the budget is used up, the peer closes, or `stop`.
     pub(crate) fn send(socket: Socket, sending: Sending, clock: Clock, stop: &Stop) -> Result<Self, Error> {
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| send(socket, &sending, counted, clock, &stop))
     }
 
-    /// Has a thread read from `socket`, `block` bytes at most at once, until the peer ends it, or `stop`.
+    /// Starts a thread that reads from `socket`, at most `block` bytes at once, until the peer closes,
+    /// or `stop`.
     pub(crate) fn receive(socket: Socket, block: Bytes, stop: &Stop) -> Result<Self, Error> {
         let stop = stop.clone();
         Self::spawn(socket, move |socket, counted| receive(socket, block, counted, &stop))
     }
 
-    /// Has a thread do `work` with `socket`, which does not block.
+    /// Starts a thread that runs `work` with `socket` in non-blocking mode.
     pub(super) fn spawn(
         socket: Socket,
         work: impl FnOnce(&Socket, &Counted) -> io::Result<()> + Send + 'static,
@@ -105,17 +106,17 @@ impl Stream {
         Ok(Self { socket, counted, thread: Some(thread) })
     }
 
-    /// Its socket, to be asked how it does.
+    /// Returns its socket, for queries.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Payload written or read so far.
+    /// Returns the payload bytes written or read so far.
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes::new(self.counted.bytes.load(Relaxed))
     }
 
-    /// Datagrams sent so far.
+    /// Returns the datagrams sent so far.
     pub(crate) fn datagrams(&self) -> u64 {
         self.counted.datagrams.load(Relaxed)
     }
@@ -124,12 +125,12 @@ impl Stream {
         &self.counted
     }
 
-    /// Whether its thread has come to an end, by itself or by word.
+    /// Returns whether its thread has ended, by itself or when stopped.
     pub(crate) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Waits for the thread; how it ended.
+    /// Waits for the thread and returns its result.
     pub(crate) fn join(&mut self) -> io::Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of a stream panicked")))
@@ -174,7 +175,7 @@ fn send(
                 }
             }
         }
-        // A socket that never refuses would never hear the word.
+        // A socket that always accepts data does not wait, so it would never notice the stop signal.
         if stops_within(stop, Duration::ZERO)? {
             return Ok(());
         }
@@ -205,7 +206,7 @@ fn receive(socket: &Socket, block: Bytes, counted: &Counted, stop: &Stop) -> io:
     }
 }
 
-/// What has arrived before the end counts, though this thread has not come to reading it; what arrives from now on does not.
+/// Counts data that arrived before the end but is still unread; data that arrives later does not count.
 fn receive_the_rest(socket: &Socket, most: usize, counted: &Counted) -> io::Result<()> {
     let mut left = sys::unread(socket.as_fd())?;
     while left > 0 {
@@ -222,7 +223,7 @@ fn receive_the_rest(socket: &Socket, most: usize, counted: &Counted) -> io::Resu
     Ok(())
 }
 
-/// The mean rate that `-b` asks for.
+/// Pacing to the mean rate of `-b`.
 pub(super) struct Pace {
     rate: Option<Rate>,
     start: Instant,
@@ -233,7 +234,7 @@ impl Pace {
         Self { rate: sending.rate.filter(|rate| !rate.is_zero()), start }
     }
 
-    /// Waits until more than `sent` bytes are due; whether there is more to do.
+    /// Waits until more than `sent` bytes are due; returns false if stopped.
     pub(super) fn wait(&self, sent: u64, clock: Clock, stop: &Stop) -> io::Result<bool> {
         let Some(rate) = self.rate else { return Ok(true) };
         let due = self.start + rate.time_for(Bytes::new(sent));
@@ -249,7 +250,7 @@ impl Pace {
     }
 }
 
-/// A block that no device on the way compresses.
+/// Returns a block of incompressible data.
 pub(super) fn payload(block: Bytes) -> Vec<u8> {
     let words = block.get().div_ceil(8);
     let mut bytes: Vec<u8> = (0..words).flat_map(|word| draw(0, 0, word).to_le_bytes()).collect();
@@ -275,7 +276,7 @@ mod tests {
         Sending { block: TCP_BLOCK, rate, burst: 1, budget }
     }
 
-    /// Waits until `happened`, at most a minute; whether it did.
+    /// Waits until `happened`, at most a minute; returns whether it did.
     fn becomes(clock: Clock, happened: impl Fn() -> bool) -> bool {
         let until = clock.now() + Duration::from_secs(60);
         while !happened() {
@@ -287,7 +288,7 @@ mod tests {
         true
     }
 
-    /// `-n`: no byte more than asked for, however the blocks fall, and both ends count the same.
+    /// `-n`: no more bytes than requested, whatever the block size, and both ends count the same.
     #[test]
     fn a_budget_is_sent_to_the_byte_by_all_streams_together() {
         let clock = Clock::starting_in(Duration::ZERO);
@@ -304,7 +305,7 @@ mod tests {
             let counted = Arc::clone(&sender.counted);
             sender.join().expect("no error");
             sent += counted.bytes.load(Relaxed);
-            // Its socket goes with it, which ends the receiver.
+            // Dropping it closes its socket, which ends the receiver.
             drop(sender);
             let counted = Arc::clone(&receiver.counted);
             receiver.join().expect("no error");
@@ -313,14 +314,15 @@ mod tests {
         assert_eq!((sent, received), (1_000_001, 1_000_001));
     }
 
-    /// A peer that goes on sending after the end does not keep a receiver: whoever waits for it would wait for ever.
+    /// A peer that keeps sending after the end does not keep a receiver running; joining it would
+    /// otherwise block forever.
     #[test]
     fn a_receiver_that_is_never_idle_hears_the_word() {
         let clock = Clock::starting_in(Duration::ZERO);
         let (theirs, ours) = (Stop::new().expect("an eventfd"), Stop::new().expect("an eventfd"));
         let (near, far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &theirs).expect("a thread");
-        // A byte at once: there is always a next one.
+        // One byte per read: there is always more to read.
         let mut receiver = Stream::receive(far, Bytes::new(1), &ours).expect("a thread");
         assert!(becomes(clock, || !receiver.bytes().is_zero()));
         ours.stop();
@@ -330,13 +332,13 @@ mod tests {
         sender.join().expect("no error");
     }
 
-    /// `-b`: no block leaves before it is due.
+    /// `-b`: no block is sent before it is due.
     #[test]
     fn a_paced_sender_keeps_its_rate() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, far) = pair();
-        // A block of 128 KiB each 105 ms.
+        // A block of 128 KiB every 105 ms.
         let rate = Rate::from_bps(10_000_000);
         let begun = clock.now();
         let mut sender = Stream::send(near, sending(Some(rate), None), clock, &stop).expect("a thread");
@@ -353,13 +355,13 @@ mod tests {
         receiver.join().expect("no error");
     }
 
-    /// `-b`: a sender that waits until its next block is due hears the word to stop before.
+    /// `-b`: a sender waiting for its next block notices the stop signal first.
     #[test]
     fn a_paced_sender_hears_the_word() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, far) = pair();
-        // A block of 128 KiB each three hours.
+        // A block of 128 KiB every three hours.
         let plan = sending(Some(Rate::from_bps(100)), None);
         let mut sender = Stream::send(near, plan, clock, &stop).expect("a thread");
         let mut receiver = Stream::receive(far, TCP_BLOCK, &stop).expect("a thread");
@@ -372,14 +374,14 @@ mod tests {
         assert_eq!(sender.bytes(), TCP_BLOCK);
     }
 
-    /// A sender whose peer reads nothing ends all the same when it is told to.
+    /// A sender whose peer reads nothing also ends when stopped.
     #[test]
     fn a_blocked_sender_hears_the_word() {
         let clock = Clock::starting_in(Duration::ZERO);
         let stop = Stop::new().expect("an eventfd");
         let (near, _far) = pair();
         let mut sender = Stream::send(near, sending(None, None), clock, &stop).expect("a thread");
-        // Blocked once it has written something, and nothing more for a while.
+        // Blocked once it has written data, and nothing more within 50 ms.
         assert!(becomes(clock, || {
             let written = sender.bytes();
             clock.sleep_until(clock.now() + Duration::from_millis(50));

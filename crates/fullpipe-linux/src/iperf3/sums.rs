@@ -1,4 +1,4 @@
-//! The sums of a test, from what this end has counted and what the other has told.
+//! Sums of a test, from the counters of both ends.
 
 use fullpipe_iperf3::document::{
     Amount, CpuUtilization, Datagrams, End, EndReceiver, EndSender, EndStream, EndUdp, Extremes, Heard, Sum,
@@ -9,15 +9,15 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::meter::{Meter, congestion_control};
 
-/// One stream as both ends saw it.
+/// Counters of one stream at both ends.
 struct Both {
     socket: i32,
     sender: bool,
-    /// What the sending and the receiving end have counted, where they told.
+    /// Counters of the sending and of the receiving end, where reported.
     sent: Option<StreamSums>,
     received: Option<StreamSums>,
     extremes: Extremes,
-    /// Datagrams that came after a later one, as far as this end sees them arrive.
+    /// Datagrams that arrived after a later one, if this end receives.
     out_of_order: u64,
 }
 
@@ -33,7 +33,7 @@ struct StreamSums {
 impl StreamSums {
     fn of(result: &StreamResult, length: Duration) -> Self {
         let Omitted { errors, packets } = result.omitted.unwrap_or_default();
-        // Versions before 3.7 say no times: this end's are as good.
+        // Versions before 3.7 send no times; this end's duration is used instead.
         let told = result.end.saturating_sub(result.start);
         let length = if told.is_zero() { length } else { told };
         Self {
@@ -65,7 +65,7 @@ impl StreamSums {
     }
 }
 
-/// What this end has counted, as the other end is told.
+/// Returns the results of this end, in the form sent to the other end.
 pub(crate) fn results(meters: &[Meter], protocol: Protocol, cpu: Cpu) -> Results {
     let sends = meters.iter().any(|meter| meter.sends);
     Results {
@@ -78,8 +78,8 @@ pub(crate) fn results(meters: &[Meter], protocol: Protocol, cpu: Cpu) -> Results
     }
 }
 
-/// The sums. `theirs` is missing when the test ended before the other end could tell; `first` says which streams are
-/// those of the main direction, in a test of both.
+/// Returns the sums of a test. `theirs` is missing if the test ended before the other end reported. In
+/// a bidirectional test, `first` selects the streams of the main direction.
 pub(crate) fn end(
     meters: &[Meter],
     protocol: Protocol,
@@ -157,7 +157,7 @@ impl Both {
     }
 }
 
-/// The sums of one direction.
+/// Sums of one direction.
 #[derive(Default)]
 struct Sums {
     udp: Option<Sum>,
@@ -177,7 +177,7 @@ impl Sums {
                 received.map(|received| sum(StreamSums { retransmits: None, ..received }, None, sender));
             return Self { udp: None, sent: sent.map(|sent| sum(sent, None, sender)), received };
         }
-        // What a sender says of losses is that it knows of none.
+        // A sender reports no losses, since it does not observe any.
         let unheard = |sent: StreamSums| Datagrams::received(sent.packets, Heard::default());
         let heard = |of: StreamSums, received: StreamSums| Datagrams::received(of.packets, received.heard());
         let bare = |of: StreamSums| StreamSums { retransmits: None, ..of };
@@ -205,7 +205,7 @@ fn cpu(ours: Cpu, theirs: Option<Cpu>) -> CpuUtilization {
     }
 }
 
-/// What all streams of this end have counted together: what an amount (`-n`) is compared with.
+/// Returns the bytes counted by all streams of this end, for comparison with an amount (`-n`).
 pub(crate) fn bytes_so_far(meters: &[Meter]) -> Bytes {
     meters.iter().fold(Bytes::ZERO, |sum, meter| sum + meter.stream.bytes())
 }

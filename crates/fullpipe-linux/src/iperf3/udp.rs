@@ -1,4 +1,4 @@
-//! Streams of datagrams: a header and a number in each, counted at both ends.
+//! UDP streams: datagrams with a header and a sequence number, counted at both ends.
 
 use std::io::{self, ErrorKind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::poll::Stop;
 
 impl Stream {
-    /// Has a thread send datagrams on `socket`, which is connected, until the budget is used up or `stop`. With `wide` their
-    /// numbers have 64 bits.
+    /// Starts a thread that sends datagrams on the connected `socket` until the budget is used up or
+    /// `stop`. With `wide` their sequence numbers have 64 bits.
     pub(crate) fn send_datagrams(
         socket: Socket,
         sending: Sending,
@@ -29,7 +29,7 @@ impl Stream {
         Self::spawn(socket, move |socket, counted| send(socket, &sending, wide, counted, clock, &stop))
     }
 
-    /// Has a thread count what arrives on `socket`, which is connected, until `stop`.
+    /// Starts a thread that counts arriving datagrams on the connected `socket`, until `stop`.
     pub(crate) fn receive_datagrams(
         socket: Socket,
         wide: bool,
@@ -40,12 +40,12 @@ impl Stream {
         Self::spawn(socket, move |socket, counted| receive(socket, wide, counted, clock, &stop))
     }
 
-    /// What has arrived so far, of datagrams.
+    /// Returns the counters of received datagrams.
     pub(crate) fn arrivals(&self) -> Arrivals {
         self.counted().arrivals.lock().map(|arrivals| arrivals.clone()).unwrap_or_default()
     }
 
-    /// The warm-up is over: the jitter begins anew.
+    /// Ends the warm-up: resets the jitter.
     pub(crate) fn omitted(&self) {
         if let Ok(mut arrivals) = self.counted().arrivals.lock() {
             arrivals.omitted();
@@ -70,7 +70,7 @@ fn send(
         }
         for _ in 0..sending.burst.max(1) {
             let most = datagram.len() as u64;
-            // A datagram is whole or not sent: the last one goes beyond the budget rather than be cut.
+            // A datagram is never split: the last one exceeds the budget instead.
             if sending.budget.as_ref().is_some_and(|budget| budget.take(most) == 0) {
                 return Ok(());
             }
@@ -99,7 +99,7 @@ fn send(
 }
 
 fn receive(socket: &Socket, wide: bool, counted: &Counted, clock: Clock, stop: &Stop) -> io::Result<()> {
-    // Larger than any datagram: none is cut, and each counts as it is.
+    // Larger than any datagram, so none is truncated and each counts in full.
     let mut buffer = vec![0; 1 << 16];
     let mut socket_reader: &Socket = socket;
     let mut reads = 0u64;
@@ -110,7 +110,7 @@ fn receive(socket: &Socket, wide: bool, counted: &Counted, clock: Clock, stop: &
                 if reads.is_multiple_of(LOOK_EVERY) && stops_within(stop, Duration::ZERO)? {
                     return Ok(());
                 }
-                // What is no datagram of the test, a second hello say, does not count.
+                // Anything but a datagram of the test, for example a second hello, does not count.
                 let Some(header) = Header::read(wide, &buffer[..len]) else { continue };
                 counted.bytes.fetch_add(len as u64, Relaxed);
                 if let Ok(mut arrivals) = counted.arrivals.lock() {
@@ -123,7 +123,7 @@ fn receive(socket: &Socket, wide: bool, counted: &Counted, clock: Clock, stop: &
                     return Ok(());
                 }
             }
-            // The other end's socket is gone, or not there yet: what arrives is what counts.
+            // The other end's socket is closed, or not open yet; only arriving data counts.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error),
         }
@@ -138,7 +138,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::sync::Arc;
 
-    /// At a rate that loopback bears nothing is lost, and both ends count the same.
+    /// At a rate that loopback sustains, nothing is lost and both ends count the same.
     #[test]
     fn datagrams_are_numbered_paced_and_counted() {
         let (near, far) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -151,7 +151,7 @@ mod tests {
             block: Bytes::new(1_000),
             rate: Some(Rate::from_bps(8_000_000)),
             burst: 1,
-            // So many fit into the receive buffer, should the receiver have to wait for a processor.
+            // This much fits the receive buffer, in case the receiver has to wait for a processor.
             budget: Some(Arc::new(Budget::new(Bytes::new(50_000)))),
         };
         let begin = clock.now();
@@ -170,7 +170,7 @@ mod tests {
         let counts = receiver.arrivals().counts();
         assert_eq!((counts.packets, counts.lost, counts.out_of_order), (50, 0, 0));
         assert_eq!(receiver.bytes().get(), 50_000);
-        // A thousand a second: the fiftieth is due after 49 ms.
+        // At 1000 datagrams per second the fiftieth is due after 49 ms.
         assert!(took >= Duration::from_millis(49), "{took}");
         sender.join().unwrap();
         receiver.join().unwrap();

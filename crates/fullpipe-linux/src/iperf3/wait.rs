@@ -1,4 +1,4 @@
-//! Waiting for a socket, a time and the word to stop, whichever comes first.
+//! Waits for a socket, a timeout or a stop signal, whichever comes first.
 
 use std::io;
 
@@ -10,18 +10,18 @@ use socket2::Socket;
 use crate::clock::timespec;
 use crate::poll::Stop;
 
-/// What a wait has ended with.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waited {
-    /// The socket is ready; an error of it is what the next call on it answers.
+    /// The socket is ready; a socket error is returned by the next call on it.
     Ready,
-    /// Somebody has said to stop.
+    /// The stop signal was set.
     Stopped,
-    /// The time is over.
+    /// The timeout expired, or a signal interrupted the wait.
     Late,
 }
 
-/// Waits until `socket` is ready for what it is watched for, `stop` was said or `timeout` is over.
+/// Waits until `socket` is ready for its events, `stop` is set or `timeout` expires.
 pub(crate) fn wait(
     socket: Option<(&Socket, PollFlags)>,
     stop: &Stop,
@@ -34,13 +34,13 @@ pub(crate) fn wait(
         Ok(0) => Ok(Waited::Late),
         Ok(_) if !watched[0].revents().is_empty() => Ok(Waited::Stopped),
         Ok(_) => Ok(Waited::Ready),
-        // After a signal whoever waits looks at the clock again.
+        // After a signal the caller checks the clock again.
         Err(Errno::INTR) => Ok(Waited::Late),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Waits until `socket` is ready for `what`; whether it is, and not the word to stop.
+/// Waits until `socket` is ready for `what`; returns false if stopped first.
 pub(crate) fn ready(socket: &Socket, what: PollFlags, stop: &Stop) -> io::Result<bool> {
     loop {
         match wait(Some((socket, what)), stop, None)? {
@@ -51,7 +51,7 @@ pub(crate) fn ready(socket: &Socket, what: PollFlags, stop: &Stop) -> io::Result
     }
 }
 
-/// Whether somebody says to stop within `timeout`.
+/// Returns whether the stop signal is set within `timeout`.
 pub(crate) fn stops_within(stop: &Stop, timeout: Duration) -> io::Result<bool> {
     Ok(wait(None, stop, Some(timeout))? == Waited::Stopped)
 }

@@ -4,7 +4,7 @@
 //!   peer 1?  ─yes─► jump to the end ──────────────────────┐
 //!      └─no─► peer 2?  ─yes─► jump to the end ────────────┤ accepted
 //!                └─no─► last peer?  ─yes─► the end ───────┘
-//!                             └─no─► beyond the end: rejected
+//!                              └─no─► beyond the end: rejected
 //! ```
 //!
 //! A jump target is a byte offset from the start of its operation. A target 4 bytes past the end

@@ -1,4 +1,4 @@
-//! What the client hears on the control connection, and what it makes of it.
+//! The client's side of the control connection, and its error messages.
 
 use fullpipe_iperf3::{Refusal, State};
 use fullpipe_units::Duration;
@@ -10,15 +10,16 @@ use crate::error::Error;
 use crate::iperf3::control::{Broken, Control};
 use crate::poll::Stop;
 
-/// How long the server may take for an answer, as iperf3's: its server waits for all data connections.
+/// Timeout for an answer of the server, the same as in iperf3: its server waits for all data
+/// connections.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a test is not finished.
+/// Reason why a test did not finish.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// Somebody has said to stop.
+    /// Stopped on request.
     Interrupted,
-    /// It cannot go on.
+    /// Failed with an error.
     Failed(Error),
 }
 
@@ -59,7 +60,7 @@ impl Dialog {
         self.control.socket()
     }
 
-    /// Waits for the next state, which must be `wanted`.
+    /// Waits for the next state and fails unless it is `wanted`.
     pub(super) fn expect(&self, wanted: State) -> Result<(), Fault> {
         match self.state()? {
             state if state == wanted => Ok(()),
@@ -71,7 +72,7 @@ impl Dialog {
         }
     }
 
-    /// The next state; a server that refuses or ends is an error.
+    /// Waits for the next state; fails if the server refuses the test or terminates.
     pub(super) fn state(&self) -> Result<State, Fault> {
         match self.control.state(self.clock.now() + PATIENCE)? {
             State::AccessDenied => Err(Error::network(
@@ -90,7 +91,7 @@ impl Dialog {
         }
     }
 
-    /// Whether the server says something within `timeout`; as soon as it does.
+    /// Returns true as soon as the server sends something, or false after `timeout`.
     pub(super) fn speaks_within(&self, timeout: Duration) -> Result<bool, Fault> {
         Ok(self.control.speaks_within(timeout)?)
     }
@@ -107,7 +108,7 @@ impl Dialog {
         Ok(self.control.send(value)?)
     }
 
-    /// Reads a frame of at most `most` bytes.
+    /// Reads a JSON frame of at most `most` bytes.
     pub(super) fn read_json(&self, most: usize) -> Result<Value, Fault> {
         Ok(self.control.frame(most)?)
     }

@@ -1,12 +1,13 @@
-//! The UDP port, and a connected socket for each stream.
+//! The server's UDP port, and a connected socket for each stream.
 //!
 //! ```text
-//!   hello ─► expected from this address? ─► a second socket on the port, connected to the client ─► answer ─► its test
+//!   hello ─► expected from this address? ─► new socket on the same port, connected to the client ─► answer ─► its test
 //!                └─ no: dropped without an answer
 //! ```
 //!
-//! A connected socket gets what its client sends, before any other on the port: the kernel looks for the best match. Between its bind and its
-//! connect it may get a hello of somebody else, which is then dealt with as if it had come to the port.
+//! A connected socket receives its client's datagrams in preference to the others on the port, because
+//! the kernel chooses the best match. Between bind and connect it may receive another client's hello,
+//! which is then handled as if it had arrived on the port.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -18,9 +19,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::cannot_listen;
 use crate::error::Error;
 
-/// A hello has four bytes: what fills this is none.
+/// A hello has four bytes; a datagram that fills this buffer is not a hello.
 const HELLO_MOST: usize = 8;
-/// Hellos that are dealt with before others get their turn.
+/// Hellos handled in a row before other events.
 const AT_ONCE: usize = 64;
 
 /// The port on which hellos arrive.
@@ -37,15 +38,15 @@ impl Hello {
         Ok(Self { socket, address, only_v6 })
     }
 
-    /// Takes the hellos that wait. Of those from an address that is `expected` each gets a socket, connected and answered, which
-    /// goes to `taker`.
+    /// Handles the waiting hellos. Each one from an address that is `expected` gets a connected socket,
+    /// is answered, and the socket goes to `taker`.
     pub(super) fn answer(&self, expected: impl Fn(IpAddr) -> bool, taker: impl Fn(IpAddr, Socket)) {
         let mut waiting = Vec::new();
         for _ in 0..AT_ONCE {
             match heard(&self.socket) {
                 Ok(hello) => waiting.extend(hello),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                // A client that has gone: its ICMP error is told once.
+                // A client has disappeared: its ICMP error is reported once.
                 Err(_) => {}
             }
         }
@@ -58,7 +59,7 @@ impl Hello {
             if socket.connect(peer).is_err() {
                 continue;
             }
-            // What came to it before it was connected is somebody else's.
+            // Datagrams received before the connect belong to other clients.
             while let Ok(hello) = heard(&socket) {
                 waiting.extend(hello.filter(|&(other, _)| other != peer));
             }
@@ -75,7 +76,7 @@ impl AsFd for Hello {
     }
 }
 
-/// The next datagram: who said hello, and what to answer; nothing if it is no hello.
+/// Receives the next datagram; returns the peer and the answer if it is a hello, or `None`.
 fn heard(socket: &UdpSocket) -> io::Result<Option<(SocketAddr, [u8; 4])>> {
     let mut buffer = [0; HELLO_MOST];
     let (len, peer) = socket.recv_from(&mut buffer)?;
@@ -100,7 +101,7 @@ mod tests {
     use std::cell::RefCell;
     use std::time::Duration;
 
-    /// Each client has a socket of its own afterwards, and nobody else's datagrams on it.
+    /// Each client gets a separate socket, which receives only that client's datagrams.
     #[test]
     fn clients_on_one_port_do_not_hear_each_other() {
         let clock = crate::Clock::starting_in(fullpipe_units::Duration::ZERO);
@@ -120,7 +121,7 @@ mod tests {
         for client in &clients {
             client.send(&datagram::HELLO).expect("room");
         }
-        // Loopback mostly delivers before it returns, and on a busy machine a little later.
+        // Loopback usually delivers before send returns, but on a busy machine slightly later.
         let until = clock.now() + fullpipe_units::Duration::from_secs(60);
         while taken.borrow().len() < clients.len() && clock.now() < until {
             answer();
@@ -143,7 +144,7 @@ mod tests {
             assert_eq!(buffer[..len], [of.expect("one of them") as u8; 3]);
             assert!(socket.recv(&mut buffer).is_err(), "and nothing else");
         }
-        // No hello, and a hello of somebody who is not expected, have no answer.
+        // Neither a datagram that is not a hello nor a hello from an unexpected client is answered.
         let stranger = client();
         stranger.send(b"GET /").expect("room");
         answer();

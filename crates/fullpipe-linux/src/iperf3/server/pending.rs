@@ -1,7 +1,8 @@
-//! Connections that have not said yet which test they belong to.
+//! Connections that have not yet sent the cookie of their test.
 //!
-//! Anybody can open them by the thousand, so there is room for few, each has a time to speak, and when there is no room the address
-//! that holds the most loses its oldest: a client that speaks at once is served however many stay silent.
+//! Anyone can open thousands of these connections, so their number is limited, each has a timeout, and
+//! at the limit the address with the most connections loses its oldest. A client that sends its cookie
+//! at once is therefore served, however many stay silent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,19 +10,19 @@ use std::net::IpAddr;
 use fullpipe_iperf3::cookie::LENGTH;
 use fullpipe_units::{Duration, Instant};
 
-/// How many there may be.
+/// Most pending connections.
 pub(super) const MOST: usize = 256;
-/// How long one may take for its cookie, as in iperf3.
+/// Time that a connection has to send its cookie, as in iperf3.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Connections by their numbers; `C` is the connection.
+/// Pending connections by number; `C` is the connection type.
 #[derive(Debug)]
 pub(super) struct Pending<C> {
-    /// In the order in which they came.
+    /// In order of arrival.
     of: BTreeMap<u64, PendingClient<C>>,
 }
 
-/// One of them.
+/// A connection whose cookie is incomplete.
 #[derive(Debug)]
 pub(super) struct PendingClient<C> {
     pub(super) connection: C,
@@ -32,12 +33,12 @@ pub(super) struct PendingClient<C> {
 }
 
 impl<C> PendingClient<C> {
-    /// Room for what it has not said yet.
+    /// Returns the connection and the buffer for the missing part of the cookie.
     pub(super) fn unsaid(&mut self) -> (&C, &mut [u8]) {
         (&self.connection, &mut self.said[self.len..])
     }
 
-    /// It has said `len` bytes more; its cookie, as sent, once that is whole.
+    /// Records `len` more bytes of the cookie; returns the raw cookie once it is complete.
     pub(super) fn said(&mut self, len: usize) -> Option<&[u8; LENGTH]> {
         self.len += len;
         (self.len == LENGTH).then_some(&self.said)
@@ -49,7 +50,7 @@ impl<C> Pending<C> {
         Self { of: BTreeMap::new() }
     }
 
-    /// Takes in one more, and returns who had to go for it.
+    /// Adds a connection, and returns the one evicted for it, if any.
     pub(super) fn came(
         &mut self,
         number: u64,
@@ -79,14 +80,14 @@ impl<C> Pending<C> {
         self.of.remove(&number)
     }
 
-    /// Takes out one whose time is over.
+    /// Removes and returns a connection that has timed out.
     pub(super) fn overdue(&mut self, now: Instant) -> Option<PendingClient<C>> {
-        // All have the same time to speak: who came first is due first.
+        // All have the same timeout, so the first to arrive expires first.
         let entry = self.of.first_entry().filter(|entry| entry.get().until <= now)?;
         Some(entry.remove())
     }
 
-    /// When the next one's time is over.
+    /// Returns the time of the next timeout.
     pub(super) fn next_due(&self) -> Instant {
         self.of.first_key_value().map_or(Instant::FAR_FUTURE, |(_, stranger)| stranger.until)
     }

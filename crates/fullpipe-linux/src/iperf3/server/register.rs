@@ -1,12 +1,13 @@
-//! Which tests run, and who may begin another.
+//! Running tests, and admission of new ones.
 //!
 //! ```text
 //!   cookie ─► unknown ─► admit ─► a test ─► expects connections ─► takes them ─► expects none ─► leave
 //!                          └─► full: ACCESS_DENIED
 //! ```
 //!
-//! Tests are known by their cookies. UDP has none in its hello, so its streams are known by the client's address: of the
-//! tests from one address one at a time makes its UDP streams, and nobody is sent datagrams who has no control connection.
+//! Tests are identified by their cookies. A UDP hello has no cookie, so UDP streams are identified by
+//! the client's address: of the tests from one address only one at a time opens UDP streams. An address
+//! without a control connection is sent no datagrams.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,11 +16,11 @@ use fullpipe_iperf3::Cookie;
 
 use super::Limits;
 
-/// The tests of a server; `T` is what waits for the connections of one.
+/// Tests of a server; `T` receives the connections of one.
 #[derive(Debug)]
 pub(super) struct Register<T> {
     limits: Limits,
-    /// Streams that all tests together may have: each costs a descriptor and a thread.
+    /// Most streams of all tests together: each costs a descriptor and a thread.
     streams_most: usize,
     tests: BTreeMap<Cookie, Test<T>>,
 }
@@ -38,14 +39,14 @@ enum Expects<T> {
     Datagrams(T),
 }
 
-/// Why there is no room for a test.
+/// Reason why a test is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// As many tests as are allowed.
+    /// The limit on concurrent tests.
     Tests(usize),
-    /// As many from this address.
+    /// The limit on concurrent tests from one address.
     OfAddress(usize),
-    /// As many streams as there is room for.
+    /// The limit on streams.
     Streams(usize),
 }
 
@@ -65,7 +66,7 @@ impl<T> Register<T> {
         Self { limits, streams_most, tests: BTreeMap::new() }
     }
 
-    /// Whether a test has this name.
+    /// Returns whether a test with this cookie is running.
     pub(super) fn knows(&self, cookie: Cookie) -> bool {
         self.tests.contains_key(&cookie)
     }
@@ -74,12 +75,12 @@ impl<T> Register<T> {
         self.tests.is_empty()
     }
 
-    /// How many run.
+    /// Returns the number of running tests.
     pub(super) fn len(&self) -> usize {
         self.tests.len()
     }
 
-    /// Takes up a test of a name that is not known yet.
+    /// Admits a test with a new cookie.
     pub(super) fn admit(&mut self, cookie: Cookie, peer: IpAddr) -> Result<(), Full> {
         if self.tests.len() >= self.limits.tests {
             return Err(Full::Tests(self.limits.tests));
@@ -92,7 +93,7 @@ impl<T> Register<T> {
         Ok(())
     }
 
-    /// Sets streams aside for a test, once it has said how many.
+    /// Reserves the streams of a test, once its parameters are known.
     pub(super) fn reserve(&mut self, cookie: Cookie, streams: usize) -> Result<(), Full> {
         let taken: usize = self.tests.values().map(|test| test.streams).sum();
         if taken + streams > self.streams_most {
@@ -104,15 +105,15 @@ impl<T> Register<T> {
         Ok(())
     }
 
-    /// From now on connections with this cookie are for `taker`.
+    /// Directs connections with this cookie to `taker` from now on.
     pub(super) fn expect_connections(&mut self, cookie: Cookie, taker: T) {
         if let Some(test) = self.tests.get_mut(&cookie) {
             test.expects = Expects::Connections(taker);
         }
     }
 
-    /// From now on a hello from the address of this test is for `taker`, unless another test of that address expects one;
-    /// whether it is its turn.
+    /// Directs hellos from the address of this test to `taker`, unless another test of that address
+    /// expects one; returns whether it did.
     pub(super) fn expect_datagrams(&mut self, cookie: Cookie, taker: T) -> bool {
         let Some(peer) = self.tests.get(&cookie).map(|test| test.peer) else { return false };
         if self.hello(peer).is_some() {
@@ -124,15 +125,15 @@ impl<T> Register<T> {
         true
     }
 
-    /// It has what it expected, or gave up.
+    /// Stops expecting data connections: the test has all of them, or gave up.
     pub(super) fn expect_nothing(&mut self, cookie: Cookie) {
         if let Some(test) = self.tests.get_mut(&cookie) {
             test.expects = Expects::Nothing;
         }
     }
 
-    /// Who takes a TCP connection with this cookie. Its address may be another than the test's: some networks spread the
-    /// connections of a host over several.
+    /// Returns the taker of a TCP connection with this cookie. Its address may differ from the test's:
+    /// some networks spread the connections of a host over several addresses.
     pub(super) fn connection(&self, cookie: Cookie) -> Option<&T> {
         match &self.tests.get(&cookie)?.expects {
             Expects::Connections(taker) => Some(taker),
@@ -140,7 +141,7 @@ impl<T> Register<T> {
         }
     }
 
-    /// Who takes a hello from `peer`.
+    /// Returns the taker of a hello from `peer`.
     pub(super) fn hello(&self, peer: IpAddr) -> Option<&T> {
         self.tests.values().find_map(|test| match &test.expects {
             Expects::Datagrams(taker) if test.peer == peer => Some(taker),
@@ -148,7 +149,7 @@ impl<T> Register<T> {
         })
     }
 
-    /// The test is over.
+    /// Removes a test.
     pub(super) fn leave(&mut self, cookie: Cookie) {
         self.tests.remove(&cookie);
     }
@@ -203,7 +204,7 @@ mod tests {
         assert_eq!(register.connection(cookie(1)), None);
         register.expect_connections(cookie(1), 7);
         assert_eq!((register.connection(cookie(1)), register.connection(cookie(2))), (Some(&7), None));
-        // What it takes by address is something else.
+        // Connections expected by address are independent of those expected by cookie.
         assert_eq!(register.hello(address(1)), None);
         register.expect_nothing(cookie(1));
         assert_eq!(register.connection(cookie(1)), None);
@@ -222,7 +223,7 @@ mod tests {
         register.expect_nothing(cookie(1));
         assert!(register.expect_datagrams(cookie(2), 2));
         assert_eq!(register.hello(address(1)), Some(&2));
-        // Nor does a test that has left stand in the way.
+        // A test that has left does not block others either.
         register.leave(cookie(2));
         assert_eq!(register.hello(address(1)), None);
     }

@@ -1,4 +1,4 @@
-//! The conversation of one test.
+//! The server's side of the protocol of one test.
 //!
 //! ```text
 //!   PARAM_EXCHANGE ─► parameters ─► within the limits? ─► CREATE_STREAMS ─► all connected ─► TEST_START, TEST_RUNNING
@@ -6,8 +6,8 @@
 //!   IPERF_DONE ◄─ DISPLAY_RESULTS ◄─ results of both ◄─ EXCHANGE_RESULTS ◄─ TEST_END ◄─ reports ◄─┘
 //! ```
 //!
-//! Whatever the client does, the conversation ends: each step has its time, a test without progress is given up, and one that goes
-//! on for longer than it asked for is ended.
+//! Whatever the client does, the test ends: each step has a timeout, a test without progress is
+//! aborted, and one that exceeds the duration it requested is ended.
 
 use std::io;
 use std::net::Shutdown;
@@ -32,31 +32,31 @@ use crate::iperf3::stream::{Budget, Sending};
 use crate::iperf3::{options, sums};
 use crate::poll::Stop;
 
-/// How long a client may take to open its data connections.
+/// Time that a client has to open its data connections.
 const CONNECTING: Duration = Duration::from_secs(30);
-/// How often that looks at the control connection.
+/// Interval at which the control connection is checked meanwhile.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
-/// How long a test may go on beyond its time, as in iperf3.
+/// Time that a test may exceed its duration, as in iperf3.
 const GRACE: Duration = Duration::from_secs(40);
-/// How long nothing may arrive at all, as in iperf3.
+/// Longest time without any data, as in iperf3.
 const NO_DATA: Duration = Duration::from_secs(120);
-/// How long the client may take to say that it is done.
+/// Time that the client has to send its last state.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// A client that has gone without a word is noticed after a minute, whether data flows or not.
+/// Keepalive settings: a client that vanished is detected after one minute, whether or not data flows.
 const KEEPALIVE_AFTER: std::time::Duration = std::time::Duration::from_secs(20);
 const KEEPALIVE_EVERY: std::time::Duration = std::time::Duration::from_secs(10);
 const KEEPALIVES: u32 = 4;
 
-/// Why a test did not come to its end.
+/// Reason why a test did not complete.
 enum Failed {
-    /// The server does not run it.
+    /// The server refuses it.
     Refused(Refusal, String),
     /// There is no room for it.
     Full(Full),
-    /// The client has ended it.
+    /// The client terminated it.
     Terminated,
-    /// The control connection has.
+    /// The control connection failed.
     Broken(Broken),
 }
 
@@ -72,7 +72,7 @@ impl From<Refusal> for Failed {
     }
 }
 
-/// Runs the test to whatever end it has, and tells.
+/// Runs the test to its end, and reports its events.
 pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag) {
     let tell = |told: ServerEvent| server.audience.hear(Said::Test(tag, told));
     let control = match control(server, socket) {
@@ -86,7 +86,7 @@ pub(super) fn run(server: &Server<'_>, socket: Socket, cookie: Cookie, tag: Tag)
     let ended = session.converse();
     session.leave();
     let Err(failed) = ended else { return };
-    // Whether the client hears it is its own affair; what matters is told here.
+    // The client may not receive the refusal; the event is reported in any case.
     let (_, why) = match failed {
         Failed::Refused(refusal, why) => (control.refuse(refusal), why),
         Failed::Full(full) => (control.say(State::AccessDenied), format!("turned away, busy: {full}")),
@@ -114,7 +114,7 @@ struct Session<'a, 's> {
     control: &'a Control,
     cookie: Cookie,
     tag: Tag,
-    /// It makes room for another.
+    /// Whether the test has left the register.
     left: bool,
 }
 
@@ -125,7 +125,8 @@ impl Drop for Session<'_, '_> {
 }
 
 impl Session<'_, '_> {
-    /// Makes room for another test, before the client hears that this one is over: it may begin the next at once.
+    /// Makes room for another test before the client learns that this one is over: it may start the
+    /// next at once.
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.left, true) {
             self.server.lock().leave(self.cookie);
@@ -152,13 +153,13 @@ impl Session<'_, '_> {
         control.say(State::TestRunning)?;
         let stop = Stop::new().map_err(|error| Failed::Refused(Refusal::CREATE_STREAM, error.message))?;
         let ended = self.flow(&params, sockets, &wanted, &stop);
-        // Whatever comes of it, no stream outlives the test.
+        // No stream outlives the test, even after an error.
         stop.stop();
         let (meters, cpu) = ended?;
         self.conclude(&params, meters, cpu)
     }
 
-    /// Whether the server runs such a test.
+    /// Checks the parameters against the server's limits.
     fn check(&self, params: &Params) -> Result<(), Failed> {
         let limits = &self.server.settings.limits;
         let asked = params.time + params.omit;
@@ -176,15 +177,15 @@ impl Session<'_, '_> {
         Ok(())
     }
 
-    /// Has the client open its data connections.
+    /// Makes the client open its data connections.
     fn connect(&self, params: &Params, count: usize) -> Result<Vec<Socket>, Failed> {
         let until = self.server.clock.now() + CONNECTING;
-        // No more than are wanted: a client that opens others has them closed.
+        // Bounded by the number expected: further connections of the client are closed.
         let (taker, taken) = sync_channel(count);
         match params.protocol {
             Protocol::Tcp => self.server.lock().expect_connections(self.cookie, taker),
             Protocol::Udp => {
-                // Others of this address may be at it.
+                // Another test from this address may be opening its streams.
                 while !self.server.lock().expect_datagrams(self.cookie, taker.clone()) {
                     self.look(until)?;
                     self.server.clock.sleep_until(self.server.clock.now() + Duration::from_millis(20));
@@ -209,7 +210,7 @@ impl Session<'_, '_> {
         Ok(sockets)
     }
 
-    /// Whether the client is still there while data connections are made, and has time left.
+    /// Checks that the client is still there while data connections open, and that time remains.
     fn look(&self, until: Instant) -> Result<(), Failed> {
         match self.control.state_now()? {
             None if self.server.clock.now() < until => Ok(()),
@@ -232,7 +233,8 @@ impl Session<'_, '_> {
         }
     }
 
-    /// Has the data flow until the client ends the test; the streams, and the processor time that they took.
+    /// Runs the streams until the client ends the test; returns the streams and the processor time
+    /// used.
     fn flow(
         &self,
         params: &Params,
@@ -249,14 +251,15 @@ impl Session<'_, '_> {
         self.follow(params, &mut meters, &mut watch)?;
         stop.stop();
         for meter in &mut meters {
-            // What it has met before was seen while data flowed; only now its count is the last.
+            // Errors during the test have been detected already; the counters are final once the thread
+            // has ended.
             let _ = meter.stream.join();
         }
         let used = cpu.until_now(clock).map_err(failed)?;
         Ok((meters, used))
     }
 
-    /// What is known before data flows.
+    /// Returns the values known before data flows.
     fn started(&self, params: &Params, sockets: &[Socket]) -> Result<Start, crate::Error> {
         let peer = Endpoint { host: self.tag.peer.ip().to_string(), port: self.tag.peer.port() };
         let start = known(params, sockets, self.control.socket(), self.server.settings.interval)?;
@@ -285,7 +288,7 @@ impl Session<'_, '_> {
         begun.collect()
     }
 
-    /// The rate of a sending stream: as asked for, and where nothing was, its part of what is allowed.
+    /// Returns the rate of a sending stream: as requested, or its share of the server's limit.
     fn rate(&self, params: &Params) -> Option<Rate> {
         let part = self.server.settings.limits.rate.map(|most| most.mul_div(1, params.streams().into()));
         params.rate.or(part)
@@ -303,10 +306,11 @@ impl Session<'_, '_> {
         loop {
             let now = clock.now();
             if next_sample <= now {
-                // A socket that cannot be asked any more ends its stream, and that the client notices.
+                // A socket that can no longer be queried has ended its stream, which the client
+                // detects.
                 let _ = sample_all(meters, now, part.omitted, watch);
                 progress.look(now, sums::bytes_so_far(meters))?;
-                // On the grid again, after a pause too.
+                // Continues the grid from now, even after a delay.
                 next_sample = now + sample;
             }
             let warm = part.omitted && part.is_over(now);
@@ -326,7 +330,7 @@ impl Session<'_, '_> {
             if matches!(heard, Err(Broken::Silent)) {
                 continue;
             }
-            // What is reported last is what was counted up to here, whatever ends the test.
+            // The last report covers data up to now, whatever ended the test.
             part.report(meters, clock.now(), true, watch);
             return match heard {
                 Ok(State::TestEnd) => Ok(()),
@@ -342,8 +346,9 @@ impl Session<'_, '_> {
         let control = self.control;
         let ours = sums::results(&meters, params.protocol, cpu);
         for meter in &meters {
-            // iperf3's client reads whole blocks, and it is in the middle of one: without an end of the data it would wait
-            // for the rest before it looks at the control connection again. Over UDP there is nothing to end.
+            // iperf3's client reads whole blocks and may be in the middle of one: without end-of-file
+            // it would wait for the rest before it checks the control connection again. Over UDP this
+            // has no effect.
             let _ = meter.stream.socket().shutdown(Shutdown::Both);
         }
         control.say(State::ExchangeResults)?;
@@ -351,21 +356,21 @@ impl Session<'_, '_> {
         theirs.of_streams(ours.streams.iter().map(|stream| stream.id))?;
         let main = |meter: &Meter| !meter.sends || params.mode != Mode::Bidirectional;
         let end = sums::end(&meters, params.protocol, &ours, Some(&theirs), main);
-        // Before the results go out: what is printed of them may go along.
+        // Before the results are sent, because the output of this event may be part of them.
         self.tell(ServerEvent::Ended(Box::new(end)));
         let printed = params.get_server_output.then(|| self.server.audience.printed(&self.tag));
         let trace = params.wants_trace.then(|| self.server.audience.trace(&self.tag)).flatten();
         control.send(&Results { server_output: printed.flatten(), trace, ..ours }.to_json())?;
         self.leave();
         control.say(State::DisplayResults)?;
-        // A client that just goes away has everything.
+        // A client that simply disconnects has received everything.
         let _ = control.state(self.server.clock.now() + FAREWELL);
         let _ = control.socket().shutdown(Shutdown::Write);
         Ok(())
     }
 }
 
-/// Tells of a test while it runs.
+/// Forwards the events of a running test.
 struct Watcher<'a> {
     server: &'a Server<'a>,
     tag: Tag,
@@ -391,14 +396,16 @@ impl Watcher<'_> {
     }
 }
 
-/// When a test is ended that its client does not end. Without a time of its own it has the longest that is allowed.
+/// Returns the time at which the server ends a test whose client does not. Without a requested
+/// duration, the longest allowed one applies.
 fn deadline(params: &Params, limits: &Limits, begin: Instant) -> Instant {
     let asked = Some(params.time).filter(|time| !time.is_zero()).map(|time| time + params.omit);
     asked.or(limits.duration).map_or(Instant::FAR_FUTURE, |longest| begin + longest + GRACE)
 }
 
-/// What a sending server may send in all, where the client counts what arrives: over TCP all does. What is sent in the
-/// warm-up counts for neither, so there the client alone ends the test.
+/// Returns the bytes that a sending server may send in total, or `None` if the client alone ends the
+/// test. The client counts arriving data: over TCP everything sent arrives, but over UDP, or with a
+/// warm-up, part of it does not count.
 fn budget(params: &Params) -> Option<Arc<Budget>> {
     let blocks = Bytes::new(params.blocks.saturating_mul(params.block().get()));
     let most = [params.num, blocks].into_iter().filter(|most| !most.is_zero()).min()?;
@@ -406,15 +413,16 @@ fn budget(params: &Params) -> Option<Arc<Budget>> {
     counts.then(|| Arc::new(Budget::new(most)))
 }
 
-/// Whether data moves at all, and no faster than is allowed.
+/// Checks that data moves at all, and no faster than allowed.
 struct Progress {
     limit: Option<Rate>,
     over: Duration,
-    /// Where the present span of the limit has begun, and what had moved by then.
+    /// Start of the current averaging window, and bytes moved by then.
     since: (Instant, Bytes),
-    /// What the span before has left of its part. A paced sender that was held up catches up, the server's own too.
+    /// Unused allowance of the previous window. A paced sender that was delayed catches up, the
+    /// server's own included.
     spared: Bytes,
-    /// When something was last seen to move, and what had moved by then.
+    /// Time of the last progress, and bytes moved by then.
     moved: (Instant, Bytes),
 }
 
@@ -444,7 +452,8 @@ impl Progress {
     }
 }
 
-/// Percent of the limit at which a test is ended: a burst is no offence, nor is a sender that keeps to the limit within a block.
+/// Percentage of the limit above which a test is ended: tolerates a burst, or a sender that meets the
+/// limit to within one block.
 const RATE_SLACK: u64 = 105;
 
 #[cfg(test)]
@@ -472,7 +481,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_a_mean_over_some_seconds() {
-        // 1 Mbit/s over 5 s are 625 000 bytes.
+        // 1 Mbit/s over 5 s is 625 000 bytes.
         let mut progress = Progress::new(&limits(Some(1_000_000), None), at(0));
         assert!(progress.look(at(4), Bytes::new(650_000)).is_ok(), "not yet");
         assert!(progress.look(at(5), Bytes::new(650_000)).is_ok(), "within the slack");
