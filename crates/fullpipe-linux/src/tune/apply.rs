@@ -1,4 +1,4 @@
-//! Applying, confirming and taking back, a step at a time, each of which may be the last before the process dies.
+//! Applies, confirms and reverts changes in steps, after each of which the process may die.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,63 +20,63 @@ use super::timer;
 use crate::error::{Doing, Error, Kind};
 use crate::netlink::Netlink;
 
-/// What has just been done: told to whoever watches, which may be a test that kills the process there.
+/// A completed step, reported to an observer; a test may kill the process there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// What was before is on disk.
+    /// The journal with the former values is on disk.
     Kept,
-    /// A process of its own watches.
+    /// The guard process is watching.
     Guarded,
-    /// Our file is in its place, or what it was before.
+    /// The file of settings is written or restored.
     File,
     /// A setting is changed or restored.
     Setting,
     /// A route is changed or restored.
     Route,
-    /// Everything was read back and is as it should be.
+    /// All values were read back and match.
     ReadBack,
-    /// The journal says so.
+    /// The new phase is in the journal.
     Recorded,
-    /// The journal is gone.
+    /// The journal entry is removed.
     Forgotten,
 }
 
-/// What [`apply`] changed.
+/// Changes that [`apply`] made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AppliedChanges {
-    /// Settings.
+    /// Changed settings.
     pub settings: Vec<SettingChange>,
-    /// Routes to a peer alone.
+    /// Changed routes, each for a single peer.
     pub routes: Vec<RouteChange>,
     /// Time until the changes are reverted unless confirmed; `None` if they stay: key `revert_after_s`.
     #[serde(rename = "revert_after_s", serialize_with = "optional_seconds")]
     #[schemars(with = "Option<f64>")]
     pub revert_after: Option<Duration>,
-    /// Name of the systemd timer that reverts them as well, where there is one.
+    /// Name of the systemd timer that also reverts them, if there is one.
     pub timer: Option<String>,
 }
 
 /// A setting that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SettingChange {
-    /// Its key, with dots.
+    /// Key of the setting, with dots.
     pub key: String,
-    /// The value before.
+    /// Former value.
     pub former: String,
-    /// The value now.
+    /// New value.
     pub value: String,
 }
 
-/// A route to a peer alone that was changed or added.
+/// A host route to one peer that was changed or added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RouteChange {
-    /// The route before, as `ip route` prints it; `None` where there was none to the peer alone.
+    /// Former route, as `ip route` prints it; `None` if there was no host route.
     pub former: Option<String>,
-    /// The route now.
+    /// New route, as `ip route` prints it.
     pub route: String,
 }
 
-/// A time as JSON documents have it: a number of seconds.
+/// Serialises a time for JSON documents as a number of seconds.
 pub(super) fn optional_seconds<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,
@@ -84,17 +84,17 @@ pub(super) fn optional_seconds<S: Serializer>(
     time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
-/// The same amount of white space between values, and none at the ends.
+/// Normalises white space: one space between values, none at the ends.
 pub(super) fn plain(value: &str) -> String {
     value.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Makes `changes`, to be taken back after `revert_after` unless confirmed; at once for good where that is `None`.
-/// `None` is returned when everything is as wanted already.
+/// Applies `changes` and reverts them after `revert_after` unless confirmed; with `None` they stay.
+/// Returns `None` if no change is needed.
 ///
 /// # Errors
-/// [`Kind::Rights`] before anything is changed when the process may not; [`Kind::Reverted`] when a change was begun
-/// and is taken back.
+/// [`Kind::Rights`] before any change if the process lacks the rights; [`Kind::Reverted`] if applying
+/// failed and the changes were reverted.
 pub fn apply(
     place: &Target,
     changes: &[Change],
@@ -120,7 +120,7 @@ pub fn apply(
     watch(Step::Kept);
     let mut all = before;
     all.push(generation.clone());
-    // From here on every way out takes back what was done.
+    // From here on every error path reverts the changes.
     let mut timer = None;
     let done = guard.start(number).and_then(|mut started| {
         timer = revert_after.and_then(|after| timer::set(place, guard, number, after));
@@ -169,10 +169,10 @@ pub fn apply(
     }))
 }
 
-/// Keeps what is on trial; how many changes that are.
+/// Confirms the changes on trial; returns their number.
 ///
 /// # Errors
-/// Nothing is on trial, the process may not, or the trial was taken back meanwhile because it was overdue.
+/// Nothing is on trial, the process lacks the rights, or the overdue trial was reverted meanwhile.
 pub fn confirm(place: &Target, watch: &mut dyn FnMut(Step)) -> Result<usize, Error> {
     let lock = lock(place)?;
     confirm_locked(place, &lock, watch).map_err(|error| lock.explain(error))
@@ -186,7 +186,7 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     last.phase = Phase::Confirmed;
     last.deadline_boottime_ns = None;
     let confirmed = last.clone();
-    // The file first: who dies in between leaves a trial, which ends as one.
+    // The file comes first: a process that dies in between leaves a trial, which ends as usual.
     files::write(lock, place.owned(), &file_text(&all)).doing("write the file of settings")?;
     watch(Step::File);
     confirmed.save(place, lock)?;
@@ -194,25 +194,26 @@ fn confirm_locked(place: &Target, lock: &Lock, watch: &mut dyn FnMut(Step)) -> R
     Ok(confirmed.settings.len() + confirmed.routes.len())
 }
 
-/// What became of changes that were taken back, in words.
+/// Result of reverting changes, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TakenBack {
-    /// As it was before.
+    /// Restored values.
     pub done: Vec<String>,
-    /// Changed by somebody else since, and left so.
+    /// Values that something else changed in the meantime, left as they are.
     pub left: Vec<String>,
 }
 
-/// Takes the newest changes back. What somebody else has changed since is left, unless `force`. `None` when there is nothing to take back.
+/// Reverts the newest changes. Values that something else changed since are left alone, unless `force`.
+/// Returns `None` if there is nothing to revert.
 ///
 /// # Errors
-/// The process may not, or a value cannot be restored.
+/// The process lacks the rights, or a value cannot be restored.
 pub fn rollback(
     place: &Target,
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<Option<TakenBack>, Error> {
-    // Before the lock, which would create the folder.
+    // Checked before taking the lock, which would create the folder.
     if generations(place)?.is_empty() && !place.state().exists() {
         return Ok(None);
     }
@@ -222,17 +223,18 @@ pub fn rollback(
     revert(place, &lock, last, &all, force, watch).map(Some).map_err(|error| lock.explain(error))
 }
 
-/// Finishes what a dead process has left, and ends trials that are overdue; what was done, in words. Nothing is done
-/// where the process may not. Where another process keeps the lock, an overdue trial is taken back all the same, and what is
-/// half-made is left to that process.
+/// Completes what a dead process left half-done and ends overdue trials; returns a description of what
+/// was done. Does nothing if the process lacks the rights. If another process holds the lock, an
+/// overdue trial is reverted anyway, and half-made changes are left to that process.
 ///
 /// # Errors
 /// A value cannot be restored, or the state cannot be locked.
 pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     let due = |generation: &Generation| !generation.phase.is_whole() || generation.is_overdue(place);
-    // An earlier version left the folder open to others. Who may not close it leaves it as it is.
+    // An earlier version left the folder open to others. Without the rights to close it, it stays as it
+    // is.
     let _ = close_folder(place.state());
-    // Without a look at the lock first: most of the time there is nothing.
+    // Checked without the lock first: usually there is nothing to do.
     let last = match generations(place) {
         Err(error) if error.kind == Kind::Rights => None,
         found => found?.pop().filter(due),
@@ -264,7 +266,7 @@ pub fn settle(place: &Target) -> Result<Vec<String>, Error> {
     Ok(done)
 }
 
-/// Takes `generation` back. `earlier` are the ones before it.
+/// Reverts `generation`; `earlier` are the generations before it.
 pub(super) fn revert(
     place: &Target,
     lock: &Lock,
@@ -273,8 +275,9 @@ pub(super) fn revert(
     force: bool,
     watch: &mut dyn FnMut(Step),
 ) -> Result<TakenBack, Error> {
-    // What is half-made may be anything; and what is not ours any more in a whole one is somebody else's. A kernel that
-    // was started since has forgotten all, and what it has now it was told by others.
+    // A half-made generation may have left any value. In a whole one, a value other than ours was set
+    // by something else. A kernel booted since has lost our values, so its present ones come from
+    // elsewhere.
     let whole = generation.phase.is_whole();
     let anything = generation.is_of_this_kernel(place) && (force || !whole);
     let file_before: Vec<String> = [Phase::Trial, Phase::Confirmed]
@@ -356,7 +359,7 @@ pub(super) fn revert(
     Ok(TakenBack { done, left })
 }
 
-/// Refuses what the process may not do, before anything is done.
+/// Checks that the process may make `changes`, before anything is changed.
 fn may(place: &Target, changes: &[Change]) -> Result<(), Error> {
     for change in changes {
         match change {
@@ -384,7 +387,7 @@ pub(super) fn no_rights(message: String) -> Error {
     Error { kind: Kind::Rights, message, hint: hint.into() }
 }
 
-/// The bit of `CAP_NET_ADMIN` in a set of capabilities (capabilities(7)).
+/// Bit number of `CAP_NET_ADMIN` in a capability set (capabilities(7)).
 const CAP_NET_ADMIN: u32 = 12;
 
 fn may_administer() -> bool {
@@ -398,7 +401,7 @@ fn lock(place: &Target) -> Result<Lock, Error> {
     Lock::take(place, place.lock_wait()).map_err(|error| error.into_error(place))
 }
 
-/// What there is to do, and what is there now; what is as wanted is left out.
+/// Collects the changes to make with their former values, omitting those already in effect.
 fn collect(place: &Target, changes: &[Change], generation: &mut Generation) -> Result<(), Error> {
     let mut metrics: BTreeMap<IpAddr, Metrics> = BTreeMap::new();
     for change in changes {
@@ -427,7 +430,7 @@ fn collect(place: &Target, changes: &[Change], generation: &mut Generation) -> R
     Ok(())
 }
 
-/// Makes the changes of the last of `all`, and looks whether they are there.
+/// Makes the changes of the last generation of `all`, and reads them back.
 fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(Step)) -> Result<(), Error> {
     let Some(generation) = all.last() else { return Ok(()) };
     files::write(lock, place.owned(), &file_text(all))
@@ -466,10 +469,10 @@ fn make(place: &Target, lock: &Lock, all: &[Generation], watch: &mut dyn FnMut(S
     Ok(())
 }
 
-/// The first line of our file.
+/// First line of our file.
 const HEADER: &str = "# Written by fullpipe tune. To take it back: fullpipe tune rollback";
 
-/// Our file as it is; nobody else's is taken for it.
+/// Reads our file; fails if fullpipe did not write it.
 fn own_file(place: &Target) -> Result<Option<String>, Error> {
     let found = files::read(place.owned()).doing(format_args!("read {}", place.owned().display()))?;
     match found {
@@ -481,8 +484,8 @@ fn own_file(place: &Target) -> Result<Option<String>, Error> {
     }
 }
 
-/// What our file holds: of what is confirmed the newest values; what is on trial as comments, so that a machine that is
-/// restarted comes up as before.
+/// Builds the text of our file. It sets the newest confirmed values; values on trial are comments, so
+/// that a reboot restores the former state.
 pub(super) fn file_text(all: &[Generation]) -> String {
     let mut text = format!("{HEADER}\n");
     let mut active: BTreeMap<&str, &str> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all, also after a crash of the machine.
+//! Atomic file writes that survive a crash of the machine.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -9,25 +9,28 @@ use tempfile::Builder;
 
 use super::lock::Lock;
 
-/// Files under way have this in front; who finds one while holding the lock finds a dead process's.
+/// Prefix of temporary files. A process that finds one while holding the lock knows that its writer
+/// died.
 pub(super) const UNDER_WAY: &str = ".fullpipe-";
-/// Mode of files that other users have no business with: the journal and the lock.
+/// Mode of private files: the journal and the lock.
 pub(super) const PRIVATE: u32 = 0o600;
-/// Mode of files that other programs read, as those of `/etc/sysctl.d`.
+/// Mode of files that other programs read, such as those of `/etc/sysctl.d`.
 const PUBLIC: u32 = 0o644;
-/// Mode of folders that are the system's and not ours, where they are missing. With a umask of 0 they would be open to all.
+/// Mode of missing system folders that are created. An explicit mode matters: with a umask of 0 the
+/// default would open them to everyone.
 const PUBLIC_FOLDER: u32 = 0o755;
 
-/// Creates a folder of the system and those above it, where they are missing.
+/// Creates a system folder and its parents, where they are missing.
 pub(super) fn create_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(PUBLIC_FOLDER).create(dir)
 }
 
-/// Writes `path` by way of another name beside it, and waits for the disk.
+/// Writes `path` through a temporary file beside it, and syncs to disk.
 ///
 /// # Errors
-/// A process that has lost the lock in the meantime does not replace `path`. Whoever replaces the lock removes what is under way
-/// before it reads the journal: a file that was begun before is gone, and one that was begun after is not renamed.
+/// A process that has lost the lock in the meantime does not replace `path`. The process that replaces
+/// the lock removes temporary files before it reads the journal: a file begun before that is gone, and
+/// one begun afterwards is not renamed.
 pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("/"));
     create_folder(dir)?;
@@ -41,7 +44,7 @@ pub(super) fn write(lock: &Lock, path: &Path, content: &str) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Removes `path`, if it is there, and waits for the disk.
+/// Removes `path` if it exists, and syncs to disk.
 pub(super) fn remove(lock: &Lock, path: &Path) -> io::Result<()> {
     lock.ensure_held()?;
     match fs::remove_file(path) {
@@ -54,7 +57,7 @@ pub(super) fn remove(lock: &Lock, path: &Path) -> io::Result<()> {
     }
 }
 
-/// What a file holds, if it is there.
+/// Returns the contents of a file, or `None` if it does not exist.
 pub(super) fn read(path: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),

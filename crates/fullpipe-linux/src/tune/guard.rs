@@ -1,15 +1,17 @@
-//! A process of its own that takes changes back: at once when whoever makes them dies before the end, and at the deadline
-//! unless they are confirmed. It outlives the shell and the connection from which it was started; where it might be killed with
-//! their session, a timer of systemd stands beside it (`timer.rs`). Somebody who holds the lock does not keep an overdue trial from
-//! ending: the lock is replaced (`lock.rs`), and syslog gets a line.
+//! A separate process that reverts changes: at once if the applying process dies early, otherwise at
+//! the deadline unless they are confirmed.
+//!
+//! It outlives the shell and the connection from which it was started. In case it is killed with their
+//! session, a systemd timer backs it up (`timer.rs`). Another process that holds the lock cannot keep
+//! an overdue trial in place: the guard replaces the lock (`lock.rs`) and logs a line to syslog.
 //!
 //! ```text
 //!   apply                          guard
-//!     │── started, a socket ──────►│
-//!     │◄───────────────── ready ───│  in a session of its own
+//!     │── starts it, with socket ─►│
+//!     │◄───────────────── ready ───│  in a separate session
 //!     │  changes ...               │  waits
-//!     │── done ───────────────────►│  waits for the deadline, looks whether it was confirmed
-//!     ×  (or the socket closes)    │  takes back
+//!     │── done ───────────────────►│  waits for the deadline, checks for confirmation
+//!     ×  (or the socket closes)    │  reverts
 //! ```
 
 use std::ffi::OsString;
@@ -32,30 +34,31 @@ use crate::error::{Doing, Error};
 
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
-/// The guard looks this often whether it is still needed.
+/// Interval at which the guard checks whether it is still needed.
 const LOOK: Duration = Duration::from_secs(2);
-/// So long it may take to start.
+/// Time that the guard has to start.
 const START: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The command that calls [`watch`]: the number of the generation is added as its last argument. With `--overdue` in front of that it is
-/// to call [`settle`](super::settle) instead, in a process that nothing is handed to.
+/// The command that calls [`watch`], with the number of the generation as its last argument. With
+/// `--overdue` before that number it has to call [`settle`](super::settle) instead, in a process that
+/// inherits no socket.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Its arguments, without the number.
     pub arguments: Vec<OsString>,
 }
 
-/// A guard that watches.
+/// A running guard.
 pub(super) struct Started {
     to: UnixStream,
 }
 
 impl Started {
-    /// Tells it that everything is applied.
+    /// Tells the guard that everything is applied.
     pub(super) fn done(&mut self) {
-        // A guard that is gone is replaced by the next command.
+        // If the guard is gone, the next command does its work.
         let _ = self.to.write_all(&[DONE]);
     }
 }
@@ -64,7 +67,7 @@ impl Guard {
     pub(super) fn start(&self, number: u64) -> Result<Started, Error> {
         let start = || -> io::Result<Started> {
             let (mut ours, theirs) = UnixStream::pair()?;
-            // It belongs to nobody once this process has ended, and PID 1 reaps it.
+            // The child is not waited for: once this process has ended, PID 1 reaps it.
             let child = Command::new(&self.program)
                 .args(&self.arguments)
                 .arg(number.to_string())
@@ -86,12 +89,13 @@ impl Guard {
     }
 }
 
-/// What the guard does; standard input is the socket to whoever applies.
+/// Runs the guard; standard input is its socket to the applying process.
 ///
 /// # Errors
-/// It was started by something else, or a value cannot be restored: the journal then stays for the next command.
+/// Something else started it, or a value cannot be restored: the journal then stays for the next
+/// command.
 pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
-    // An error means that it leads one already.
+    // An error means that it is already a process group leader.
     let _ = setsid();
     let input = io::stdin().as_fd().try_clone_to_owned().doing("take over standard input")?;
     let mut from = UnixStream::from(input);
@@ -104,7 +108,7 @@ pub fn watch(place: &Target, number: u64) -> Result<(), Error> {
     })
 }
 
-/// Takes the generation back at its deadline unless somebody has confirmed it, and at once where it was not `done`.
+/// Reverts the generation at its deadline unless it was confirmed, and at once if not `done`.
 fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Error> {
     let clock = Clock::starting_in(Duration::ZERO);
     while done && let Some(left) = wanted(place, number)?.map(|trial| trial.left(place).unwrap_or(LOOK)) {
@@ -117,14 +121,14 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
         let over = !done || last.left(place) == Some(Duration::ZERO);
         last.number == number && last.phase != Phase::Confirmed && over
     };
-    // Whoever applies may be taking back by itself, after an error.
+    // After an error the applying process may be reverting its changes itself.
     let wait = if done { OVERDUE_WAIT } else { LOCK_WAIT };
     let mut left_to = None;
     let lock = loop {
         match attempt(place, wait, &due)? {
             Attempt::Locked { lock, .. } => break lock,
             Attempt::NothingDue => return Ok(()),
-            // It ends, or somebody ends it: the next command names it too.
+            // The guard keeps waiting until the holder ends or is ended; the next command names it too.
             Attempt::LeftTo(holder) => {
                 if left_to.as_ref() != Some(&holder) {
                     log::warn(place, &format!("tune: changes are half-made, and {holder} holds the lock"));
@@ -138,22 +142,23 @@ fn take_back_in_time(place: &Target, number: u64, done: bool) -> Result<(), Erro
     revert(place, &lock, last, &all, false, &mut |_| ()).map(drop).map_err(|error| lock.explain(error))
 }
 
-/// What became of the wait for the lock.
+/// Result of waiting for the lock.
 pub(super) enum Attempt {
-    /// The lock is held; the journal may have changed.
+    /// The lock is held; the journal may have changed meanwhile.
     Locked {
         lock: Lock,
-        /// Who held it until it was replaced.
+        /// The former holder, if the lock was replaced.
         passed_over: Option<String>,
     },
-    /// Somebody else has done it, or confirmed it.
+    /// Another process has done the work, or confirmed the changes.
     NothingDue,
-    /// The changes are half-made, and whoever holds the lock may be at it. In words, who that is.
+    /// The changes are half-made, and the holder of the lock may be at work. Contains a description of
+    /// the holder.
     LeftTo(String),
 }
 
-/// Waits for the lock, to take back the newest generation if that is `due`. An overdue trial waits for nobody: a `confirm` that still
-/// holds the lock is late, and fails at its next write.
+/// Waits for the lock, in order to revert the newest generation if it is `due`. An overdue trial does
+/// not wait: a `confirm` that still holds the lock is too late, and fails at its next write.
 pub(super) fn attempt(
     place: &Target,
     wait: Duration,
@@ -180,7 +185,7 @@ pub(super) fn attempt(
     }
 }
 
-/// The generation, while it is on trial.
+/// Returns the generation if it is on trial.
 fn wanted(place: &Target, number: u64) -> Result<Option<Generation>, Error> {
     let found = generations(place)?.into_iter().find(|generation| generation.number == number);
     Ok(found.filter(|generation| generation.phase == Phase::Trial))

@@ -1,8 +1,9 @@
-//! Which processes hold the flock of a file.
+//! Finds the processes that hold the flock of a file.
 //!
-//! `/proc/locks` names the process that called flock(2), which may have died and left the descriptor to another, and it
-//! names the file by a device that stat(2) does not always return (btrfs, overlayfs). `/proc/PID/fdinfo` has the lock at every descriptor
-//! by which it is held. The first is a short cut, the second the answer. Processes of other PID namespaces are in neither.
+//! `/proc/locks` names the process that called flock(2), which may have died and left the descriptor to
+//! another. It names the file by a device number that can differ from stat(2)'s (btrfs, overlayfs).
+//! `/proc/PID/fdinfo` lists the lock at every descriptor that holds it. The first is a shortcut, the
+//! second the authority. Neither shows processes of other PID namespaces.
 
 use std::fmt;
 use std::fs::{self, File, Metadata};
@@ -15,9 +16,9 @@ use rustix::fs::{major, minor};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) pid: u32,
-    /// What it is called; empty where it cannot be read.
+    /// Command name; empty if it cannot be read.
     name: String,
-    /// Its user IDs: real, effective, saved, of the file system. Empty where they cannot be read.
+    /// User IDs: real, effective, saved, file system. Empty if they cannot be read.
     uids: Vec<u32>,
 }
 
@@ -42,14 +43,15 @@ impl Holder {
         }
     }
 
-    /// Whether it runs as these users and as no other. A process of which nothing is known counts as one of them. A program with
-    /// set-user-ID may have been started by anybody with the lock in its hands: all of its IDs count.
+    /// Returns whether it runs only as these users. A process with unknown user IDs counts as one of
+    /// them. All of its IDs count, because any user may have started a set-user-ID program with the
+    /// lock's descriptor.
     pub(super) fn is_only(&self, users: &[u32]) -> bool {
         self.uids.iter().all(|uid| users.contains(uid))
     }
 }
 
-/// The processes that hold the flock of `file`, as far as they can be seen.
+/// Returns the processes that hold the flock of `file`, as far as they are visible.
 pub(super) fn holders(file: &File) -> Vec<Holder> {
     let Ok(file) = file.metadata() else { return Vec::new() };
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -60,13 +62,15 @@ pub(super) fn holders(file: &File) -> Vec<Holder> {
         let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
         found = pids.filter(|pid| holds(*pid, &file)).collect();
     }
-    // Descriptors of others cannot be read by everybody.
+    // Not every user may read the descriptors of other processes.
     let pids = if found.is_empty() { named } else { found };
     pids.into_iter().map(Holder::new).collect()
 }
 
-/// The processes that have taken the flock of `file`, by the text of `/proc/locks` (proc_locks(5)):
-/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:398607 0 EOF`. Those that wait have an arrow behind the number.
+/// Returns the processes that took the flock of `file`, according to the text of `/proc/locks`
+/// (proc_locks(5)):
+/// `1: FLOCK  ADVISORY  WRITE 4711 fe:00:398607 0 EOF`. Waiting processes have an arrow after the
+/// number.
 fn takers(locks: &str, file: &Metadata) -> Vec<u32> {
     let id = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
     let taker = |line: &str| {
@@ -79,14 +83,14 @@ fn takers(locks: &str, file: &Metadata) -> Vec<u32> {
     locks.lines().filter_map(taker).collect()
 }
 
-/// Whether a descriptor of the process holds the flock of `file`.
+/// Returns whether a descriptor of the process holds the flock of `file`.
 fn holds(pid: u32, file: &Metadata) -> bool {
     let process = Path::new("/proc").join(pid.to_string());
     let descriptors = fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten();
     descriptors.into_iter().any(|descriptor| {
         let info = fs::read_to_string(descriptor.path()).unwrap_or_default();
         let locked = info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK"));
-        // Looked at last: where a server does not answer, stat(2) of its files does not return.
+        // Checked last: stat(2) hangs on files of an unresponsive file server.
         locked
             && fs::metadata(process.join("fd").join(descriptor.file_name()))
                 .is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino()))

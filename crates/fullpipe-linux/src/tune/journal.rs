@@ -1,4 +1,4 @@
-//! What was changed, what it was before, and how far that has got: a file for each time, the newest last.
+//! Journal of changes, former values and progress: one file per generation, the newest last.
 
 use std::fs;
 use std::io;
@@ -16,22 +16,22 @@ use super::route::RouteStep;
 use crate::clock::{since_1970, since_boot};
 use crate::error::{Doing, Error};
 
-/// How far a generation has got.
+/// Progress of a generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Being applied: any part of it may be.
+    /// Being applied: any part may be in effect.
     Applying,
-    /// Applied until the deadline.
+    /// In effect until the deadline.
     Trial,
-    /// Applied for good.
+    /// In effect permanently.
     Confirmed,
-    /// Being taken back: any part of it may be.
+    /// Being reverted: any part may still be in effect.
     Reverting,
 }
 
 impl Phase {
-    /// Nobody does anything to it between two commands.
+    /// Returns whether the generation is stable between two commands.
     pub(super) const fn is_whole(self) -> bool {
         matches!(self, Self::Trial | Self::Confirmed)
     }
@@ -40,33 +40,34 @@ impl Phase {
 /// A setting that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Setting {
-    /// Its key, with dots.
+    /// Key of the setting, with dots.
     pub(super) key: String,
-    /// What stood there, byte for byte.
+    /// Former value, byte for byte.
     pub(super) former: String,
-    /// What was written.
+    /// Value that was written.
     pub(super) value: String,
 }
 
-/// All that was changed at one time.
+/// All changes made by one command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Generation {
-    /// Version of this document.
+    /// Schema name and version of this document.
     pub(super) schema: String,
-    /// Generations count from one.
+    /// Number of the generation, counted from one.
     pub(super) number: u64,
     pub(super) phase: Phase,
-    /// When it was begun, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub(super) began_unix_s: u64,
-    /// The run of the machine in which it was.
+    /// Boot ID of the machine when it began.
     pub(super) boot_id: String,
-    /// The network namespace in which it was.
+    /// Inode number of its network namespace.
     pub(super) namespace: u64,
-    /// When it is taken back unless confirmed, in nanoseconds of that boot, sleep included.
+    /// Deadline at which it is reverted unless confirmed, in nanoseconds since that boot, including
+    /// suspend.
     pub(super) deadline_boottime_ns: Option<u64>,
     pub(super) settings: Vec<Setting>,
     pub(super) routes: Vec<RouteStep>,
-    /// What our file held; null where there was none.
+    /// Former contents of our file; null if there was none.
     pub(super) former_file: Option<String>,
 }
 
@@ -88,20 +89,20 @@ impl Generation {
         }
     }
 
-    /// How long it still lasts; `None` without a deadline, zero when it is past. A trial does not outlive the run
-    /// of the machine: a restart is what one tries when nothing else works any more.
+    /// Returns the time until the deadline; `None` without one, zero once it has passed. A trial does
+    /// not survive a reboot: a user reboots when nothing else works any more.
     pub(super) fn left(&self, place: &Target) -> Option<Duration> {
         let deadline = self.deadline_boottime_ns?;
         let left = deadline.saturating_sub(since_boot().as_nanos());
         Some(if self.boot_id == place.boot() { Duration::from_nanos(left) } else { Duration::ZERO })
     }
 
-    /// Whether it is on trial, and that is over.
+    /// Returns whether it is a trial past its deadline.
     pub(super) fn is_overdue(&self, place: &Target) -> bool {
         self.phase == Phase::Trial && self.left(place) == Some(Duration::ZERO)
     }
 
-    /// Whether this kernel, in this namespace, is the one that was told.
+    /// Returns whether it was applied to this boot and this network namespace.
     pub(super) fn is_of_this_kernel(&self, place: &Target) -> bool {
         self.boot_id == place.boot() && self.namespace == this_namespace()
     }
@@ -121,7 +122,7 @@ fn path(place: &Target, number: u64) -> PathBuf {
     place.state().join(format!("{number:04}.json"))
 }
 
-/// Every generation, the newest last.
+/// Reads all generations, the newest last.
 pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
     let mut found = Vec::new();
     let unreadable = |error: io::Error| match error.kind() {
@@ -143,7 +144,7 @@ pub(super) fn generations(place: &Target) -> Result<Vec<Generation>, Error> {
             continue;
         }
         let text = files::read(&entry.path()).doing(format_args!("read {}", entry.path().display()))?;
-        // Who reads without the lock may find one that has just been taken back.
+        // A reader without the lock may find an entry that has just been removed.
         let Some(text) = text else { continue };
         let generation: Generation = serde_json::from_str(&text).map_err(|error| {
             let hint = "it was written by another version, or by hand: put the values in it back with sysctl -w, and remove it";

@@ -1,19 +1,20 @@
-//! The lock under which the state of a target changes: held by one process at a time, and no longer than it lives.
+//! The lock that protects a target's state: one holder at a time, released when its process ends.
 //!
-//! The lock is an flock(2) on `lock` in the state folder. flock asks only for an open descriptor, so whoever may read the file
-//! may hold the lock for as long as they like. Folder and file are therefore root's alone (0700, 0600), and every wait has
-//! a limit.
+//! The lock is an flock(2) on `lock` in the state folder. flock only needs an open descriptor, so any
+//! process that may read the file could hold the lock indefinitely. Folder and file are therefore
+//! accessible to root alone (0700, 0600), and every wait has a limit.
 //!
-//! Closing the mode of an existing file takes no descriptor away that is open already. A file that others could open is replaced
-//! by a new one. Every process checks after flock that the path still names the file that it locked. Two processes that
-//! replace it at the same time are kept apart by a second lock, `lock.replace`, which exists only meanwhile:
+//! Tightening the mode of an existing file revokes no open descriptor. A file that others could open is
+//! therefore replaced by a new one. After flock, every process checks that the path still names the
+//! file that it locked. A second lock, `lock.replace`, serialises processes that replace the file at
+//! the same time and exists only meanwhile:
 //!
 //! ```text
 //!   flock(lock.replace) ── lock is still the same file? ── unlink(lock) ── unlink(lock.replace)
 //! ```
 //!
-//! In the same way a trial is taken back although somebody holds the lock: the lock is replaced, and its former holder finds
-//! out before its next write (`Lock::ensure_held`).
+//! An overdue trial is reverted in the same way although another process holds the lock: the lock is
+//! replaced, and its former holder detects that before its next write (`Lock::ensure_held`).
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -31,40 +32,41 @@ use super::place::Target;
 use crate::clock::Clock;
 use crate::error::{Error, Kind};
 
-/// The name of the lock.
+/// File name of the lock.
 const LOCK: &str = "lock";
-/// The name of the lock under which that one is replaced.
+/// File name of the lock for replacing the first one.
 const REPLACE: &str = "lock.replace";
-/// Mode of the folder of the state.
+/// Mode of the state folder.
 const PRIVATE_FOLDER: u32 = 0o700;
-/// Bits of a mode that let others in.
+/// Mode bits that give access to others.
 const OTHERS: u32 = 0o077;
-/// Permission bits of a mode, with set-user-ID, set-group-ID and sticky.
+/// Permission bits of a mode, including set-user-ID, set-group-ID and sticky.
 const PERMISSIONS: u32 = 0o7777;
-/// How long a command waits for the lock. Whoever holds it does so for milliseconds, and for as long as a guard takes to start
-/// (`guard::START`, 10 s) only where that fails.
+/// Longest wait of a command for the lock. It is normally held for milliseconds, and only longer if a
+/// guard fails to start (`guard::START`, 10 s).
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// How long a process waits that is to end an overdue trial: long enough for a `confirm` that has begun on a slow disk.
+/// Longest wait of a process that ends an overdue trial: enough for a `confirm` already running on a
+/// slow disk.
 pub(super) const OVERDUE_WAIT: Duration = Duration::from_secs(2);
-/// flock has no time limit of its own: the lock is tried this often.
+/// Interval between attempts: flock has no timeout.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What a process learns that lost the lock.
+/// Error of a process that has lost the lock.
 const LOST: &str = "another process has replaced the lock to take back an overdue trial";
 
-/// The lock, held.
+/// The held lock.
 pub(super) struct Lock {
     file: File,
     path: PathBuf,
-    /// The state folder.
+    /// State folder.
     folder: PathBuf,
-    /// The file that was the lock before it was replaced: it still excludes earlier versions, which wait for it.
+    /// The replaced lock file: earlier versions wait for it, so holding it still excludes them.
     _former: Option<File>,
 }
 
-/// Why the lock could not be taken.
+/// Reason why the lock could not be taken.
 pub(super) enum LockError {
-    /// Somebody holds it.
+    /// Another process holds it.
     Busy(Busy),
     /// A system call failed.
     Io(io::Error),
@@ -97,17 +99,17 @@ impl LockError {
     }
 }
 
-/// A lock that somebody else holds.
+/// A lock held by another process.
 pub(super) struct Busy {
     file: File,
     path: PathBuf,
     waited: Duration,
-    /// Empty where they cannot be seen.
+    /// Empty if they are not visible.
     holders: Vec<Holder>,
 }
 
 impl Busy {
-    /// Who holds the lock, in words.
+    /// Describes the holder of the lock.
     pub(super) fn holder(&self) -> String {
         match &self.holders[..] {
             [] => "a process that cannot be seen from here".into(),
@@ -134,14 +136,15 @@ impl Busy {
         }
     }
 
-    /// Makes a new lock possible: the one that is held is none any more. Its holder finds out before its next write.
+    /// Discards the held lock, so that a new one can be created. Its holder detects that before its
+    /// next write.
     pub(super) fn discard(&self, place: &Target) -> io::Result<()> {
         discard(place, &self.file)
     }
 }
 
 impl Lock {
-    /// Takes the lock, and waits for it no longer than `wait`. What dead processes have left half-written is gone afterwards.
+    /// Takes the lock within `wait`, and removes temporary files of dead processes.
     pub(super) fn take(place: &Target, wait: Duration) -> Result<Self, LockError> {
         let owner = close_folders(place)?;
         let trusted = [0, geteuid().as_raw(), owner];
@@ -153,7 +156,7 @@ impl Lock {
         loop {
             let file = open(&path)?;
             let found = file.metadata()?;
-            // Somebody else may have it open, and may lock it at any time.
+            // Another user may have it open, and may lock it at any time.
             let exposed = found.mode() & OTHERS != 0 || !trusted.contains(&found.uid());
             if try_lock(&file)? {
                 if !is_named(&path, &file)? {
@@ -171,7 +174,8 @@ impl Lock {
             if over || (exposed && !inspected) {
                 inspected = true;
                 let holders = holders(&file);
-                // fullpipe's own processes lock exclusively and hand their descriptors to nobody.
+                // fullpipe's own processes lock exclusively and pass their descriptors to no other
+                // process.
                 if exposed && holders.iter().any(|holder| !holder.is_only(&trusted)) {
                     discard(place, &file)?;
                     continue;
@@ -184,12 +188,12 @@ impl Lock {
         }
     }
 
-    /// Whether nobody has replaced the lock: to be asked before every change.
+    /// Checks that the lock has not been replaced; call it before every change.
     pub(super) fn ensure_held(&self) -> io::Result<()> {
         if is_named(&self.path, &self.file)? { Ok(()) } else { Err(io::Error::other(LOST)) }
     }
 
-    /// `error`, or the reason for it: that the lock was lost.
+    /// Returns `error`, or its cause if the lock was lost.
     pub(super) fn explain(&self, error: Error) -> Error {
         match self.ensure_held() {
             Ok(()) => error,
@@ -197,14 +201,14 @@ impl Lock {
         }
     }
 
-    /// Whether `path` is part of the state, which is nobody else's to read.
+    /// Returns whether `path` is part of the state, which is private.
     pub(super) fn covers(&self, path: &Path) -> bool {
         path.starts_with(&self.folder)
     }
 }
 
-/// Creates the folder of the state and those of ours above it, and closes to others what is there already; the owner of the
-/// innermost.
+/// Creates the state folder and fullpipe's folders above it, and makes existing ones private. Returns
+/// the owner of the innermost.
 pub(super) fn close_folders(place: &Target) -> io::Result<u32> {
     let folders = place.state_folders();
     if let Some(above) = folders.first().and_then(|outermost| outermost.parent()) {
@@ -220,9 +224,9 @@ pub(super) fn close_folders(place: &Target) -> io::Result<u32> {
     Ok(owner)
 }
 
-/// Closes a folder to others where it is open; its owner.
+/// Makes a folder private; returns its owner.
 pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
-    // Through a symbolic link the mode of some other folder would be changed.
+    // Following a symbolic link would change the mode of another folder.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = File::from(rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| match error {
         rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP => {
@@ -237,7 +241,7 @@ pub(super) fn close_folder(folder: &Path) -> io::Result<u32> {
     Ok(found.uid())
 }
 
-/// Opens a lock file, or creates it for its owner alone.
+/// Opens a lock file, creating it for its owner alone if missing.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(PRIVATE))?.into())
@@ -251,7 +255,7 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether `path` names `file`, and not another or none.
+/// Returns whether `path` still names `file`.
 fn is_named(path: &Path, file: &File) -> io::Result<bool> {
     let file = file.metadata()?;
     match fs::symlink_metadata(path) {
@@ -261,12 +265,13 @@ fn is_named(path: &Path, file: &File) -> io::Result<bool> {
     }
 }
 
-/// Removes the lock if it still is `file`. Whoever takes the lock next creates a new one.
+/// Removes the lock if it still is `file`. The next process to take the lock creates a new one.
 fn discard(place: &Target, file: &File) -> io::Result<()> {
     let path = place.state().join(REPLACE);
     let clock = Clock::starting_in(Duration::ZERO);
     let until = clock.now() + OVERDUE_WAIT;
-    // Held until the end, and removed before: whoever has waited for it sees that the path does not name it any more.
+    // Held to the end, and its file removed first: a process that waited for it sees that the path no
+    // longer names it.
     let _replacing = loop {
         let replacing = open(&path)?;
         if try_lock(&replacing)? {
@@ -286,8 +291,8 @@ fn discard(place: &Target, file: &File) -> io::Result<()> {
     removed
 }
 
-/// Removes what dead processes have left half-written, and closes files of the state to others. Who may not leaves them as they
-/// are.
+/// Removes temporary files of dead processes, and makes files of the state private. Without the rights
+/// it leaves them.
 fn clean(place: &Target) {
     for dir in [Some(place.state()), place.owned().parent()].into_iter().flatten() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -320,7 +325,7 @@ mod tests {
             .unwrap_or_else(|error| panic!("{}", error.into_error(place)))
     }
 
-    /// Also while the file is replaced again and again, which each does that finds it open to others.
+    /// One holder at a time, even while processes repeatedly replace a lock file that others may open.
     #[test]
     fn one_at_a_time_holds_the_lock_while_it_is_replaced() {
         let root = tempfile::tempdir().unwrap();
@@ -350,7 +355,7 @@ mod tests {
         assert_eq!(left, [LOCK]);
     }
 
-    /// What was being written when the lock was lost is not there afterwards.
+    /// A write in progress when the lock is lost leaves no file.
     #[test]
     fn who_has_lost_the_lock_writes_nothing() {
         let root = tempfile::tempdir().unwrap();
@@ -360,7 +365,7 @@ mod tests {
         crate::tune::files::write(&first, &file, "first").unwrap();
         let Err(LockError::Busy(busy)) = Lock::take(&place, Duration::ZERO) else { panic!("it is held") };
         busy.discard(&place).unwrap();
-        // Again: the lock is another one by then, and stays.
+        // A second discard has no effect: the lock is a different file by then.
         let second = take(&place);
         busy.discard(&place).unwrap();
         second.ensure_held().unwrap();
@@ -370,7 +375,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "second");
     }
 
-    /// A file that was begun before the lock was replaced is removed by whoever takes the new one.
+    /// The process that takes the new lock removes temporary files begun before.
     #[test]
     fn what_is_under_way_is_gone_with_the_lock() {
         let root = tempfile::tempdir().unwrap();

@@ -1,15 +1,15 @@
-//! The log of a process that has no terminal: syslog, where the host has one.
+//! Log of a process without a terminal: syslog, if the host has it.
 
 use std::os::unix::net::UnixDatagram;
 
 use super::place::Target;
 
-/// The socket of syslog and of systemd's journal.
+/// Socket of syslog and of systemd's journal.
 const SOCKET: &str = "dev/log";
-/// Facility `daemon` (3) and severity `warning` (4), as RFC 3164 section 4.1.1 has them in one number.
+/// Facility `daemon` (3) and severity `warning` (4), combined as in RFC 3164 section 4.1.1.
 const DAEMON_WARNING: u8 = 3 * 8 + 4;
 
-/// Sends one line. A host without syslog, or whose syslog does not take it at once, does without.
+/// Sends one line to syslog; drops it if syslog is missing or busy.
 pub(super) fn warn(place: &Target, text: &str) {
     let text = text.replace(char::is_control, " ");
     let line = format!("<{DAEMON_WARNING}>fullpipe[{}]: {text}", std::process::id());

@@ -1,4 +1,4 @@
-//! Changes to a host that can be taken back, whatever happens meanwhile.
+//! Changes to a host that can be reverted even after a crash or reboot.
 //!
 //! ```text
 //!            apply                    confirm
@@ -8,11 +8,11 @@
 //!     └──────────── Reverting ◄────────────────────┘
 //! ```
 //!
-//! Before the first change a journal (`journal.rs`) is on disk with all former values, and a process of its own
-//! (`guard.rs`) watches: it takes the changes back at the deadline, and at once when whoever applies dies before
-//! the end. Where it was killed as well, or the machine was restarted, the next command finds the journal and
-//! does it ([`settle`]). Whoever holds the lock of the state does not keep an overdue trial from ending (`lock.rs`).
-//! What has been changed by somebody else since is theirs, and left as it is.
+//! Before the first change a journal (`journal.rs`) with all former values is on disk, and a separate
+//! process (`guard.rs`) watches: it reverts the changes at the deadline, and at once if the applying
+//! process dies early. If the guard was killed as well, or the machine rebooted, the next command finds
+//! the journal and does so ([`settle`]). Another holder of the state's lock cannot keep an overdue
+//! trial in place (`lock.rs`). Values that something else has changed since are left as they are.
 
 mod apply;
 mod files;

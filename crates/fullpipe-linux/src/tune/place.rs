@@ -1,4 +1,4 @@
-//! Where settings are read and written, and where the files are.
+//! Target of tuning: where settings are read and written, and where files are.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,34 +12,36 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::lock::LOCK_WAIT;
 use crate::error::{Doing, Error, Kind};
 
-/// Where all state is, below what stands for `/`.
+/// Folder of all state, relative to the target's root.
 const STATE: &str = "var/lib/fullpipe";
-/// The name of the one file that is ours below `/etc/sysctl.d`.
+/// Name of fullpipe's file in `/etc/sysctl.d`.
 const OWNED: &str = "90-fullpipe.conf";
 
-/// A host: this one, a network namespace of it, or a folder that looks like one.
+/// A host: this one, one of its network namespaces, or a folder that imitates one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What stands for `/`.
+    /// Folder that stands for `/`.
     root: PathBuf,
-    /// Settings are files below `root` and no kernel's.
+    /// Whether settings are files below `root` instead of the kernel's.
     imitated: bool,
-    /// Where what has been changed is kept.
+    /// Folder of the journal and the lock.
     state: PathBuf,
-    /// Our file.
+    /// Path of our file of settings.
     owned: PathBuf,
-    /// Another process finds it by the same arguments: its namespace has a name.
+    /// Whether another process finds it by the same arguments: true unless its namespace is given by
+    /// path.
     lasting: bool,
-    /// How long a command waits for the lock of the state.
+    /// Longest wait for the lock of the state.
     lock_wait: Duration,
 }
 
 impl Target {
-    /// This host; with `netns` the network namespace of that name (`ip netns`) or path, which the calling thread
-    /// enters for good; with `root` files are below that folder, and so are settings unless there is a namespace.
+    /// Creates a target: this host, or with `netns` the network namespace with that name (`ip netns`)
+    /// or path, which the calling thread enters permanently. With `root` files are below that folder,
+    /// and so are settings unless there is a namespace.
     ///
     /// # Errors
-    /// There is no such namespace or folder, or it may not be entered.
+    /// The namespace or folder does not exist, or may not be entered.
     pub fn new(root: Option<&Path>, netns: Option<&str>) -> Result<Self, Error> {
         if let Some(name) = netns {
             enter(name)?;
@@ -47,10 +49,11 @@ impl Target {
         Self::inherited(root, netns)
     }
 
-    /// The same for a process that was started inside: the path of a namespace may lead nowhere by now.
+    /// Like [`Target::new`], for a process started inside the namespace, whose path may no longer
+    /// exist.
     ///
     /// # Errors
-    /// There is no such folder.
+    /// The folder does not exist.
     pub fn inherited(root: Option<&Path>, netns: Option<&str>) -> Result<Self, Error> {
         if let Some(root) = root
             && !root.is_dir()
@@ -75,39 +78,39 @@ impl Target {
         Ok(match root {
             Some(_) => Self { imitated: false, ..here },
             None => {
-                // Nothing below /etc is loaded for a namespace, and what is would be loaded for the host.
+                // Files below /etc are loaded for the host only, never for a namespace.
                 let state = var.join("netns").join(own);
                 Self { owned: state.join(OWNED), state, ..here }
             }
         })
     }
 
-    /// The same with another limit for the wait for the lock of its state, which is 10 s otherwise.
+    /// Sets the longest wait for the lock of the state; the default is 10 s.
     #[must_use]
     pub fn with_lock_wait(self, lock_wait: Duration) -> Self {
         Self { lock_wait, ..self }
     }
 
-    /// Whether there is no kernel behind it, and so no route.
+    /// Returns whether it is a folder that imitates a host, without a kernel and routes.
     pub fn is_imitated(&self) -> bool {
         self.imitated
     }
 
-    /// Our file of settings.
+    /// Returns the path of our file of settings.
     pub fn owned(&self) -> &Path {
         &self.owned
     }
 
-    /// Whether a process that was not started from here finds it.
+    /// Returns whether a process not started from here finds it by the same arguments.
     pub(super) fn is_lasting(&self) -> bool {
         self.lasting
     }
 
-    /// What tells this run of the machine from others.
+    /// Returns the boot ID of the machine.
     pub(super) fn boot(&self) -> String {
         let id = "proc/sys/kernel/random/boot_id";
         let read = |path: PathBuf| fs::read_to_string(path).ok();
-        // A folder that imitates a host may have none, and is on this machine.
+        // A folder that imitates a host may have none; then this machine's applies.
         let found = read(self.of_kernel(id)).or_else(|| read(Path::new("/").join(id)));
         found.unwrap_or_default().trim().into()
     }
@@ -116,7 +119,7 @@ impl Target {
         &self.state
     }
 
-    /// The folders that are ours, the state's last.
+    /// Returns fullpipe's folders, the state's last.
     pub(super) fn state_folders(&self) -> Vec<PathBuf> {
         let outermost = self.root.join(STATE);
         let ours = |folder: &&Path| folder.starts_with(&outermost);
@@ -129,24 +132,24 @@ impl Target {
         self.lock_wait
     }
 
-    /// The folder of files that stand where they do on a host: settings of every boot, services.
+    /// Returns the path below `root` of a file such as boot settings or services.
     pub(super) fn below_root(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
 
-    /// A file that the running kernel makes or has come with.
+    /// Returns the path of a file that belongs to the running kernel.
     pub(super) fn of_kernel(&self, path: &str) -> PathBuf {
         if self.imitated { self.root.join(path) } else { Path::new("/").join(path) }
     }
 
-    /// The file of a setting, `key` with dots or slashes.
+    /// Returns the file of a setting; `key` has dots or slashes.
     fn setting(&self, key: &str) -> PathBuf {
         let path = if key.contains('/') { key.to_owned() } else { key.replace('.', "/") };
         let sys = if self.imitated { self.root.join("proc/sys") } else { "/proc/sys".into() };
         sys.join(path)
     }
 
-    /// A setting as it stands there, byte for byte.
+    /// Reads a setting, byte for byte.
     pub(super) fn read(&self, key: &str) -> io::Result<String> {
         fs::read_to_string(self.setting(key))
     }
@@ -166,13 +169,13 @@ impl Target {
         })
     }
 
-    /// Whether a setting may be written; nothing is.
+    /// Checks that a setting may be written, without writing it.
     pub(super) fn may_write(&self, key: &str) -> io::Result<()> {
         File::options().write(true).open(self.setting(key)).map(drop)
     }
 }
 
-/// Moves the calling thread into a namespace.
+/// Moves the calling thread into a network namespace.
 fn enter(name: &str) -> Result<(), Error> {
     let path = if name.contains('/') { PathBuf::from(name) } else { Path::new("/run/netns").join(name) };
     let file = File::open(&path).map_err(|error| {
@@ -194,7 +197,7 @@ fn enter(name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The number of the calling thread's network namespace.
+/// Returns the inode number of the calling thread's network namespace.
 pub(super) fn this_namespace() -> u64 {
     fs::metadata("/proc/thread-self/ns/net").map_or(0, |found| found.ino())
 }

@@ -12,10 +12,10 @@ use super::route::PeerRoute;
 use crate::error::Error;
 use crate::netlink::Netlink;
 
-/// Reads `keys` and all else that there is to say, with the route to `peer`.
+/// Reads the settings `keys` and the other facts of a host, with the route to `peer`.
 ///
 /// # Errors
-/// There is no route to `peer`.
+/// Netlink is not available, or there is no route to `peer`.
 pub fn facts(place: &Target, keys: &[&str], peer: Option<IpAddr>) -> Result<HostFacts, Error> {
     let setting = |key: &&str| Some(((*key).to_owned(), place.read(key).ok()?));
     let mut facts = HostFacts {
@@ -66,7 +66,7 @@ fn memory(place: &Target) -> Option<Bytes> {
     Some(Bytes::new(kibibytes.saturating_mul(1024)))
 }
 
-/// Modules of the running kernel that are called `tcp_` and something, as all congestion controls are.
+/// Returns the modules of the running kernel named `tcp_*`, which include all congestion controls.
 fn modules(place: &Target) -> Vec<String> {
     let release = uname();
     let Ok(release) = release.release().to_str() else { return Vec::new() };

@@ -1,8 +1,8 @@
-//! What connections to one peer begin with: the metrics of its route.
+//! Route metrics, which set the initial parameters of connections to one peer.
 //!
-//! A route to the peer alone is changed; where packets to it take a network's route, one to the peer alone is added that
-//! goes the same way, so that nobody else's connections change. Several ways, a nexthop object, the table and all other metrics are
-//! taken over as they are.
+//! An existing host route to the peer is changed. If packets to it take a network's route, a host route
+//! with the same next hop is added, so that connections to other hosts stay unchanged. Multiple next
+//! hops, a nexthop object, the table and all other metrics are kept.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -17,20 +17,20 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Doing, Error};
 use crate::netlink::Netlink;
 
-/// A route that was changed or added. Messages are kept as the kernel takes them, in hexadecimal.
+/// A changed or added route. Messages are stored in the kernel's binary form, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RouteStep {
     pub(super) destination: IpAddr,
-    /// The route to the peer alone as it was; null where there was none.
+    /// Former host route; null if there was none.
     pub(super) former: Option<String>,
-    /// The same for people.
+    /// Former host route as text.
     pub(super) former_text: Option<String>,
-    /// The route as it is meant to be.
+    /// New route.
     ours: String,
     pub(super) ours_text: String,
 }
 
-/// What a route tells connections.
+/// Route metrics that fullpipe tunes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Metrics {
     pub(super) congctl: Option<String>,
@@ -42,18 +42,18 @@ pub(super) struct PeerRoute {
     message: RouteMessage,
     pub(super) device: String,
     destination: IpAddr,
-    /// Names of the devices, by their numbers.
+    /// Device names by index.
     devices: Vec<(u32, String)>,
 }
 
-/// What IPv6 gives a route of which nobody says how much it is preferred (`IP6_RT_PRIO_USER`).
+/// Metric that IPv6 gives a route without one (`IP6_RT_PRIO_USER`).
 const METRIC_V6: u32 = 1024;
 
 impl PeerRoute {
     pub(super) fn to(netlink: &Netlink, destination: IpAddr) -> Result<Self, Error> {
         let mut message = netlink.route_to(destination)?;
         message.header.flags &= RouteFlags::Onlink;
-        // What the kernel says of the route's past and of its links' present is no part of it.
+        // The route's cache state and the state of its links are not part of its definition.
         message.attributes.retain(|attribute| {
             !matches!(
                 attribute,
@@ -78,7 +78,8 @@ impl PeerRoute {
             RouteAttribute::MultiPath(hops) => hops.first().map(|hop| hop.interface_index),
             _ => None,
         });
-        // A nexthop object says the whole way; what it says is told beside it, and may not be given back.
+        // A nexthop object defines the whole next hop. The kernel reports its contents as well, but
+        // rejects them in a request.
         if message.attributes.iter().any(|attribute| matches!(attribute, RouteAttribute::NhId(_))) {
             message.attributes.retain(|attribute| {
                 !matches!(
@@ -95,7 +96,7 @@ impl PeerRoute {
         Ok(Self { message, device, destination, devices })
     }
 
-    /// Whether it is for the peer alone.
+    /// Returns whether it is a host route to the peer.
     pub(super) fn is_exact(&self) -> bool {
         let all = if self.destination.is_ipv4() { 32 } else { 128 };
         self.message.header.destination_prefix_length == all
@@ -113,7 +114,7 @@ impl PeerRoute {
         found
     }
 
-    /// As `ip route` has it.
+    /// Formats the route as `ip route` does.
     pub(super) fn text(&self) -> String {
         let to = self.message.attributes.iter().find_map(|attribute| match attribute {
             RouteAttribute::Destination(address) => Some(words_of(address)),
@@ -127,14 +128,14 @@ impl PeerRoute {
         words([to, self.way(true), self.metric_words(|_| true), self.hops()])
     }
 
-    /// The way to the peer alone, less what is tuned, as `ip route` has it.
+    /// Formats the host route to the peer without the tuned metrics, as `ip route` does.
     pub(super) fn base(&self) -> String {
         let others =
             |metric: &RouteMetric| !matches!(metric, RouteMetric::CcAlgo(_) | RouteMetric::InitCwnd(_));
         words([self.way(self.is_exact()), self.metric_words(others)])
     }
 
-    /// The ways of a route that has several, which stand behind everything else.
+    /// Formats the next hops of a multipath route, which come after everything else.
     pub(super) fn hops(&self) -> String {
         let mut text = String::new();
         for attribute in &self.message.attributes {
@@ -156,10 +157,10 @@ impl PeerRoute {
         text.trim_end().into()
     }
 
-    /// The way of its packets; with what says whose route it is if so.
+    /// Formats the next hop; with `whole` also metric, protocol and scope.
     fn way(&self, whole: bool) -> String {
         let mut text = String::new();
-        // In one order, whichever the kernel has.
+        // In a fixed order, whatever the kernel's order.
         let mut attributes: Vec<&RouteAttribute> = self.message.attributes.iter().collect();
         attributes.sort_by_key(|attribute| match attribute {
             RouteAttribute::NhId(_) => 0,
@@ -213,7 +214,7 @@ impl PeerRoute {
             RouteMetric::Lock(bits) => Some(*bits),
             _ => None,
         });
-        // Bit n stands for metric n.
+        // Bit n is for metric n.
         let lock = |metric: &RouteMetric| {
             let bit = 1u32.checked_shl(metric.kind().into()).unwrap_or(0);
             if locked.unwrap_or(0) & bit == 0 { "" } else { "lock " }
@@ -224,13 +225,13 @@ impl PeerRoute {
             let _ = match metric {
                 RouteMetric::CcAlgo(name) => write!(text, "congctl {lock}{name} "),
                 RouteMetric::InitCwnd(segments) => write!(text, "initcwnd {lock}{segments} "),
-                // Kept in eighths and quarters of a millisecond.
+                // Stored in eighths and quarters of a millisecond.
                 RouteMetric::Rtt(eighths) => write!(text, "rtt {lock}{}ms ", eighths / 8),
                 RouteMetric::RttVar(quarters) => write!(text, "rttvar {lock}{}ms ", quarters / 4),
-                // Whoever gives one locks it.
+                // Setting this metric always locks it.
                 RouteMetric::RtoMin(millis) => write!(text, "rto_min {millis}ms "),
                 RouteMetric::FastopenNoCookie(on) => write!(text, "fastopen_no_cookie {on} "),
-                // The kernel adds what a congestion control needs by itself.
+                // The kernel sets the other bits for a congestion control's needs.
                 RouteMetric::Features(bits) if bits & FEATURE_ECN != 0 => write!(text, "features ecn "),
                 RouteMetric::Lock(_) | RouteMetric::Features(_) => Ok(()),
                 other => {
@@ -243,7 +244,7 @@ impl PeerRoute {
         text.trim_end().into()
     }
 
-    /// The step that gives connections to the peer these metrics; `None` if they have them.
+    /// Returns the step that sets the `wanted` metrics; `None` if they are already in effect.
     pub(super) fn step(&self, wanted: &Metrics) -> Option<RouteStep> {
         let mut metrics: Vec<RouteMetric> = metrics_of(&self.message).into_iter().cloned().collect();
         let now = self.metrics();
@@ -305,14 +306,14 @@ impl RouteStep {
         }
     }
 
-    /// The route to the peer alone as it is now, for people; `None` where there is none.
+    /// Returns the present host route to the peer as text; `None` if there is none.
     pub(super) fn present(&self, netlink: &Netlink) -> Option<String> {
         let found = PeerRoute::to(netlink, self.destination).ok()?;
         found.is_exact().then(|| found.text())
     }
 }
 
-/// In the order of their numbers, as the kernel tells them.
+/// Returns the metrics of a route sorted by number, as the kernel reports them.
 fn metrics_of(message: &RouteMessage) -> Vec<&RouteMetric> {
     let mut metrics = Vec::new();
     for attribute in &message.attributes {
@@ -324,7 +325,7 @@ fn metrics_of(message: &RouteMessage) -> Vec<&RouteMetric> {
     metrics
 }
 
-/// A feature of a route (`RTAX_FEATURE_ECN`).
+/// Route feature bit for ECN (`RTAX_FEATURE_ECN`).
 const FEATURE_ECN: u32 = 1;
 
 fn via(attribute: &RouteAttribute) -> Option<String> {
@@ -341,7 +342,7 @@ fn name_of(devices: &[(u32, String)], index: u32) -> String {
     found.map(|(_, name)| name.clone()).unwrap_or_default()
 }
 
-/// Those that there are, in a row.
+/// Joins the non-empty parts with spaces.
 fn words<const N: usize>(parts: [String; N]) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! What is changed, whether it is still so, and who else sets the same.
+//! Changes in effect, drift from them, and other programs or files that set the same.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,44 +12,44 @@ use fullpipe_units::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What fullpipe has changed in a place.
+/// Changes that fullpipe has made to a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Every time it was, the newest last.
+    /// Generations of changes, the newest last.
     pub states: Vec<State>,
-    /// Files from which settings are loaded, our own among them: path and text.
+    /// Files from which settings are loaded, including ours: path and text.
     pub files: Vec<(String, String)>,
-    /// Programs that set such values by themselves, and how each was noticed.
+    /// Programs that set such values themselves, and how each was detected.
     pub managers: Vec<String>,
 }
 
-/// What was changed at one time.
+/// Changes made by one command, with their present state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct State {
-    /// How far it has got.
+    /// Progress of these changes.
     pub phase: Phase,
-    /// When, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub began_unix_s: u64,
-    /// Time until it is reverted automatically; zero when that is overdue: key `revert_in_s`.
+    /// Time until they are reverted automatically, zero if overdue: key `revert_in_s`.
     #[serde(rename = "revert_in_s", serialize_with = "optional_seconds")]
     #[schemars(with = "Option<f64>")]
     pub left: Option<Duration>,
-    /// Each change.
+    /// Individual changes.
     pub changes: Vec<Drift>,
 }
 
-/// One change, and what has become of it.
+/// One change, with its present value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Drift {
-    /// The key of a setting, or `route to` a peer.
+    /// Key of a setting, or `route to` and a peer.
     pub what: String,
-    /// The value before; `None` where there was no such route.
+    /// Former value; `None` if there was no such route.
     pub former: Option<String>,
-    /// The value that was set.
+    /// Value that was set.
     pub set: String,
-    /// The value now; `None` where there is none.
+    /// Present value; `None` if there is none.
     pub present: Option<String>,
-    /// Whether the value now is another than the one that was set.
+    /// Whether the present value differs from the one that was set.
     pub drifted: bool,
 }
 
@@ -63,10 +63,10 @@ impl Drift {
 const FOLDERS: [&str; 5] =
     ["etc/sysctl.d", "run/sysctl.d", "usr/local/lib/sysctl.d", "usr/lib/sysctl.d", "lib/sysctl.d"];
 
-/// Looks at everything.
+/// Reads the status of a target.
 ///
 /// # Errors
-/// The journal cannot be understood.
+/// The journal cannot be parsed.
 pub fn status(place: &Target) -> Result<Status, Error> {
     let netlink = if place.is_imitated() { None } else { Netlink::new().ok() };
     let states = generations(place)?.into_iter().map(|generation| {
@@ -95,8 +95,9 @@ fn files(place: &Target) -> Vec<(String, String)> {
     let mut files: Vec<PathBuf> = Vec::new();
     let mut add = |path: PathBuf| {
         let Ok(text) = fs::read_to_string(&path) else { return };
-        // Of two folders with a file of one name the first counts, and one that is a link to nothing counts as empty. A file to which
-        // another leads, as 99-sysctl.conf to sysctl.conf, is one file.
+        // Of two files with the same name the first folder's counts, and a link to `/dev/null` counts
+        // as an empty file. A file reached through a link, as sysctl.conf through 99-sysctl.conf, is
+        // listed once.
         let file = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         let path = path.display().to_string();
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -115,7 +116,8 @@ fn files(place: &Target) -> Vec<(String, String)> {
     found
 }
 
-/// Programs that set such values, by what they are called, and files by which they would.
+/// Returns running programs that set such values, by name, and configuration files through which
+/// programs would.
 fn managers(place: &Target) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(place.of_kernel("proc")).into_iter().flatten().flatten() {

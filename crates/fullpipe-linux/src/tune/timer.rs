@@ -1,8 +1,9 @@
-//! A timer of systemd beside the guard. A service manager may kill every process of a session with its last login
-//! (`KillUserProcesses=`), the guard among them; what it starts itself, at a time, it does not.
+//! A systemd timer that backs up the guard. A service manager may kill every process of a session at
+//! its last logout (`KillUserProcesses=`), including the guard, but not processes that it starts itself
+//! from a timer.
 //!
 //! ```text
-//!   systemd-run --on-active=TIME  ──►  fullpipe tune guard --overdue N   ends a trial that is overdue, and nothing else
+//!   systemd-run --on-active=TIME  ──►  fullpipe tune guard --overdue N   ends an overdue trial, and does nothing else
 //! ```
 
 use std::process::{Command, Stdio};
@@ -12,18 +13,18 @@ use fullpipe_units::Duration;
 use super::guard::Guard;
 use super::place::Target;
 
-/// The folder that is there when the service manager of a host is systemd (sd_booted(3)).
+/// Folder that exists if the host's service manager is systemd (sd_booted(3)).
 const BOOTED: &str = "run/systemd/system";
-/// So long after the deadline, which the guard keeps to the moment.
+/// Delay after the deadline, at which the guard itself acts.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Has systemd end what is overdue after `after` and a little; the timer's name, or `None` where there is no systemd,
-/// or it will not. It is one more who takes back, and not the only one: nothing depends on it.
+/// Sets a systemd timer that ends overdue trials after `after` plus a delay; returns its name, or
+/// `None` if systemd is missing or refuses. The timer is a backup: nothing depends on it.
 pub(super) fn set(place: &Target, guard: &Guard, number: u64, after: Duration) -> Option<String> {
     if !place.is_lasting() || !place.below_root(BOOTED).is_dir() {
         return None;
     }
-    // Numbers come again once a trial has been taken back; a timer that was set for it may still be there.
+    // A number is reused once a trial has been reverted, and that trial's timer may still exist.
     let unit = format!("fullpipe-tune-{number}-{}", std::process::id());
     let seconds = (after + GRACE).as_secs_f64().ceil();
     let set = Command::new("systemd-run")
