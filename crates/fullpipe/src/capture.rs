@@ -1,4 +1,4 @@
-//! A run's packets as a pcapng file, for Wireshark and its like.
+//! Writes a run's packets to a pcapng file, for Wireshark and similar tools.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -21,28 +21,28 @@ use crate::Error;
 use crate::files::{self, AtomicFile};
 use crate::run::Observer;
 
-/// `if_tsresol`: times are in units of 10^-9 seconds.
+/// `if_tsresol`: timestamps are in units of 10^-9 seconds.
 const NANOSECONDS: u8 = 9;
-/// `epb_flags`: which way a packet goes.
+/// `epb_flags`: direction of a packet.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
 
-/// A file that takes packets, and is there once it is whole.
+/// A pcapng file being written; it appears under its name when complete.
 pub(crate) struct PcapNg {
     path: PathBuf,
     writer: PcapNgWriter<AtomicFile>,
     packets: u64,
-    /// Why nothing can be written any more.
+    /// First error; nothing is written after it.
     failed: Option<PcapError>,
 }
 
 impl PcapNg {
-    /// Begins `path`: whoever may not write there learns of it before anything runs.
+    /// Creates the file for `path`, so that a missing permission is reported before anything runs.
     pub(crate) fn begin(path: &Path) -> Result<Self, Error> {
         let refused = |e| cannot_write(path, &e);
         let file = AtomicFile::create(path).map_err(|e| refused(PcapError::IoError(e)))?;
         let section = SectionHeaderBlock {
-            // One run, one file, whatever the machine.
+            // The same run gives the same file on every machine.
             endianness: Endianness::Little,
             options: vec![SectionHeaderOption::UserApplication(
                 concat!("fullpipe ", env!("CARGO_PKG_VERSION")).into(),
@@ -65,7 +65,7 @@ impl PcapNg {
         Ok(Self { path: path.to_owned(), writer, packets: 0, failed: None })
     }
 
-    /// Puts the file in its place, and says which run it holds.
+    /// Moves the file to its path, and notes which run it contains.
     pub(crate) fn finish(self, experiment: &Experiment, observer: &impl Observer) -> Result<(), Error> {
         let Self { path, writer, packets, failed } = self;
         let done = failed
@@ -80,7 +80,7 @@ impl PcapNg {
         Ok(())
     }
 
-    /// Makes the first run once more in the simulator, where it is the same again.
+    /// Repeats the first run in the simulator, with an identical result, to capture it.
     pub(crate) fn simulate(&mut self, experiment: &Experiment) {
         if let (Some(point), Some(&seed)) = (experiment.points().first(), experiment.seeds().first()) {
             let scenario = Scenario { seed, ..point.scenario.clone() };

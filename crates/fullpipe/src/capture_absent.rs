@@ -1,4 +1,4 @@
-//! Without the feature `pcapng` no packets are written.
+//! Replaces captures in builds without the feature `pcapng`: creating one fails.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use fullpipe_lab::experiment::Experiment;
 use crate::Error;
 use crate::run::Observer;
 
-/// No file: there is no value of it.
+/// Capture file; the type has no values.
 pub(crate) enum PcapNg {}
 
 impl PcapNg {

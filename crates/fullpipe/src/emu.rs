@@ -1,4 +1,4 @@
-//! The emulator's runs, one after another: beside each other they would disturb each other.
+//! Emulator runs, made one after another because concurrent runs would disturb each other.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ pub(crate) fn runs(
                 return Ok(made);
             }
             let mut trace = Csv::default();
-            // The first run alone is captured.
+            // Only the first run is captured.
             let capture = capture.take();
             let timed = if options.traced {
                 one(point, seed, options.datapath, &mut trace, capture)

@@ -1,4 +1,4 @@
-//! Where there is no Linux there is no emulator.
+//! Replaces the emulator on systems other than Linux: every call fails.
 
 use fullpipe_lab::campaign::RunResult;
 use fullpipe_lab::experiment::Point;

@@ -1,4 +1,4 @@
-//! What can go wrong, in a line and a hint.
+//! Errors of this crate: a one-line message and a hint.
 
 use std::fmt;
 
@@ -6,47 +6,47 @@ use fullpipe_analysis::{DiagnoseError, InputError};
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::experiment::ExperimentError;
 
-/// Something that could not be done.
+/// A failed operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What sort of failure it is.
+    /// Category of the failure.
     pub kind: Kind,
-    /// One line without a final period.
+    /// One-line message without a final period.
     pub message: String,
-    /// What to do instead; may be empty.
+    /// Suggested remedy; may be empty.
     pub hint: String,
 }
 
-/// Sorts of failures.
+/// Category of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The input cannot be used, or the run went wrong.
+    /// The input is not usable, or the run failed.
     Runtime,
-    /// Arguments contradict each other.
+    /// The arguments contradict each other.
     Usage,
-    /// The other end cannot be reached, refuses or breaks off.
+    /// The peer is unreachable, refused, or closed the connection early.
     Network,
-    /// The machine does not let the process do it.
+    /// The process lacks a privilege.
     Rights,
-    /// A change was begun, did not succeed, and has been reverted.
+    /// A change failed part of the way and was reverted.
     Reverted,
-    /// There is no such command.
+    /// The command does not exist.
     NoCommand,
 }
 
 impl Error {
-    /// A failure of [`Kind::Runtime`].
+    /// Creates a failure of [`Kind::Runtime`].
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::Runtime, message: message.into(), hint: hint.into() }
     }
 
-    /// A failure of [`Kind::Usage`].
+    /// Creates a failure of [`Kind::Usage`].
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: Kind::Usage, ..Self::new(message, hint) }
     }
 
-    /// The same error with its subject in front.
+    /// Prefixes the message with its subject.
     #[must_use]
     pub fn about(self, subject: impl fmt::Display) -> Self {
         Self { message: format!("{subject}: {}", self.message), ..self }

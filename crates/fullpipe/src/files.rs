@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Atomic file writes.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// Writes `dir/name` so that it is there whole or not at all.
+/// Writes `dir/name` atomically: the file is either complete or unchanged.
 ///
 /// # Errors
-/// It cannot be written; what was there before stays.
+/// It cannot be written; any former file is unchanged.
 pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result<(), Error> {
     let target = dir.join(name);
     let write = || -> io::Result<()> {
@@ -22,10 +22,11 @@ pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result
     write().map_err(|e| cannot_write(&target, &e, "give a place you may write to"))
 }
 
-/// Writes `text` to `out`, which errors call `name`. A reader that has seen enough (`| head`) is no failure.
+/// Writes `text` to `out`, which error messages call `name`. A reader that closes the pipe early (`|
+/// head`) is not an error.
 ///
 /// # Errors
-/// It cannot be written for another reason.
+/// It cannot be written for any other reason.
 pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Error> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
@@ -35,7 +36,7 @@ pub fn write_to(out: &mut impl Write, name: &str, text: &str) -> Result<(), Erro
     }
 }
 
-/// A file that cannot be written; `otherwise` is what to do unless it is for want of room.
+/// Builds the error for a file that cannot be written; `otherwise` is the hint unless the disk is full.
 pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error {
     let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge];
     let hint =
@@ -43,7 +44,8 @@ pub fn cannot_write(target: &Path, error: &io::Error, otherwise: &str) -> Error 
     Error::new(format!("cannot write {}: {error}", target.display()), hint)
 }
 
-/// A file that is in its place whole or not at all: written beside it under another name, and gone unless committed.
+/// A file written under a temporary name in the same folder, which replaces its target only when
+/// committed.
 #[derive(Debug)]
 pub struct AtomicFile {
     file: BufWriter<File>,
@@ -52,14 +54,14 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Begins `target`, making its folder where there is none.
+    /// Creates a temporary file for `target`, and its folder if missing.
     ///
     /// # Errors
-    /// There may be no such file, or it is none.
+    /// The file cannot be created, or `target` exists and is not a regular file.
     pub fn create(target: &Path) -> io::Result<Self> {
         let no_file = || io::Error::new(ErrorKind::InvalidInput, "it is not a regular file");
         let name = target.file_name().ok_or_else(no_file)?;
-        // A device or a pipe would be replaced.
+        // A device or pipe would be replaced by a file.
         if fs::metadata(target).is_ok_and(|found| !found.is_file()) {
             return Err(no_file());
         }
@@ -71,10 +73,10 @@ impl AtomicFile {
         Ok(Self { file, temporary, target: target.to_owned() })
     }
 
-    /// Puts it in its place.
+    /// Renames the file to its target.
     ///
     /// # Errors
-    /// It cannot be written to the end.
+    /// It cannot be written completely.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
@@ -82,8 +84,8 @@ impl AtomicFile {
     }
 }
 
-/// Removes what processes that were killed have left of `name`: who wrote it is not there any more. Where processes cannot
-/// be looked up nothing is removed.
+/// Removes temporary files of `name` left by killed processes. If processes cannot be looked up,
+/// nothing is removed.
 fn remove_abandoned(dir: &Path, name: &OsStr) {
     let processes = Path::new("/proc");
     if !processes.join("self").exists() {
@@ -96,7 +98,7 @@ fn remove_abandoned(dir: &Path, name: &OsStr) {
         let writer = file.to_str().and_then(|file| file.strip_prefix(&prefix)?.strip_suffix(".tmp"));
         let writer = writer.filter(|writer| writer.bytes().all(|digit| digit.is_ascii_digit()));
         if writer.is_some_and(|writer| !processes.join(writer).exists()) {
-            // Who may not remove it leaves it as it was.
+            // Without the permission to remove it, it stays.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -114,7 +116,7 @@ impl Write for AtomicFile {
 
 impl Drop for AtomicFile {
     fn drop(&mut self) {
-        // A committed one is not there any more under this name; nothing can be done about one that cannot be removed.
+        // A committed file no longer has this name; if removal fails, nothing more can be done.
         let _ = fs::remove_file(&self.temporary);
     }
 }

@@ -1,4 +1,4 @@
-//! This host: its settings and its memory.
+//! Settings and memory of this host.
 
 use std::fs;
 use std::path::Path;
@@ -10,19 +10,20 @@ use fullpipe_units::Bytes;
 use crate::Error;
 use crate::input::read;
 
-/// Stands for this host's own settings.
+/// Name that stands for this host's own settings.
 pub const LOCAL: &str = "local";
 
-/// The settings in a dump, or those of this host for `local`.
+/// Parses the settings in the dump `source`, or reads those of this host for `local`.
 ///
 /// # Errors
-/// The dump cannot be read, or has no settings.
+/// The dump cannot be read, or contains no settings.
 pub fn settings(source: &str) -> Result<HostSettings, Error> {
     let text = if source == LOCAL { local() } else { read(source)? };
     HostSettings::parse(&text).map_err(|e| Error::from(e).about(source))
 }
 
-/// This host's settings as a dump. What cannot be read is left out, as it is in a container.
+/// Returns this host's settings in the form of a dump. Settings that cannot be read are omitted, as in
+/// a container.
 fn local() -> String {
     let line = |path: &&str| {
         let value = fs::read_to_string(Path::new("/proc/sys").join(path)).ok()?;
@@ -31,7 +32,7 @@ fn local() -> String {
     KEYS.iter().filter_map(line).collect()
 }
 
-/// What this host has left for applications, if it says so.
+/// Returns the memory available to applications, if the host reports it.
 pub fn memory_left() -> Option<Bytes> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,4 +1,4 @@
-//! What there is to explain, opened and told apart by its content.
+//! Opens inputs to explain, and detects their format by content.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,32 +10,34 @@ pub use fullpipe_analysis::input::*;
 
 use crate::Error;
 
-/// A log of a day's one-second intervals is a few megabytes; a larger one is something else.
+/// Largest log in bytes. One-second intervals of a whole day take a few megabytes, so a larger file is
+/// something else.
 const LARGEST_INPUT: u64 = 64 << 20;
 
-/// An input of one of the known formats.
+/// An input in one of the known formats.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Input {
-    /// What stands for it in messages: its path, or "standard input".
+    /// Name in messages: the path, or "standard input".
     pub name: String,
-    /// What it says.
+    /// Measurement that it contains.
     pub measurement: Measurement,
 }
 
 impl Input {
-    /// Opens the file `path`, or standard input for `-`. `choice` says which part of it, where it has several.
+    /// Opens the file `path`, or standard input for `-`. If the file has several parts, `choice`
+    /// selects one.
     ///
     /// # Errors
-    /// It cannot be read, has no known format, or does not have the part.
+    /// It cannot be read, has no known format, or lacks the selected part.
     pub fn open(path: &str, choice: &Choice<'_>) -> Result<Self, Error> {
         Self::parse(path, open(path)?, choice)
     }
 
-    /// Reads `bytes` as [`Input::open`] reads a file; `name` stands for it in errors.
+    /// Parses `bytes` in the same way as [`Input::open`] parses a file; `name` is used in errors.
     ///
     /// # Errors
-    /// As [`Input::open`].
+    /// The same as for [`Input::open`].
     pub fn from_bytes(name: &str, bytes: &[u8], choice: &Choice<'_>) -> Result<Self, Error> {
         Self::parse(name, bytes, choice)
     }
@@ -74,7 +76,7 @@ impl Input {
     }
 }
 
-/// `file`, or standard input for `-`.
+/// Opens `file`, or standard input for `-`.
 fn open(file: &str) -> Result<Box<dyn BufRead>, Error> {
     if file == "-" {
         return Ok(Box::new(io::stdin().lock()));
@@ -87,10 +89,10 @@ fn unreadable(file: &str, error: &io::Error) -> Error {
     Error::new(format!("cannot read {file}: {error}"), "pass a file, or - for standard input")
 }
 
-/// The text of `file`, or of standard input for `-`.
+/// Reads the text of `file`, or of standard input for `-`.
 ///
 /// # Errors
-/// It cannot be read, or is larger than any log.
+/// It cannot be read, or is larger than 64 MiB.
 pub fn read(file: &str) -> Result<String, Error> {
     whole(file, open(file)?)
 }

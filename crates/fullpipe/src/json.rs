@@ -1,4 +1,4 @@
-//! Values as JSON documents and lines, and the schemas of those that are ours.
+//! Serialises values as JSON documents and lines, and generates the schemas of fullpipe's documents.
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// `value` as a document that ends with a newline.
+/// Serialises `value` as a document that ends with a newline.
 ///
 /// # Errors
 /// The value cannot be written as JSON.
@@ -16,25 +16,25 @@ pub fn document(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(cannot)
 }
 
-/// `value` on one line, with the newline that ends it.
+/// Serialises `value` on one line that ends with a newline.
 ///
 /// # Errors
-/// As [`document`].
+/// The same as for [`document`].
 pub fn line(value: &impl Serialize) -> Result<String, Error> {
     serde_json::to_string(value).map(|text| text + "\n").map_err(cannot)
 }
 
-/// The JSON schema (draft 2020-12) of the documents that a `T` is written as.
+/// Generates the JSON schema (draft 2020-12) of a document of type `T`.
 ///
 /// # Errors
-/// As [`document`].
+/// The same as for [`document`].
 pub fn schema<T: JsonSchema>() -> Result<String, Error> {
     let settings = SchemaSettings::draft2020_12().for_serialize().with_transform(RecursiveTransform(plain));
     document(&settings.into_generator().into_root_schema_for::<T>())
 }
 
-/// Leaves what readers of a schema want: descriptions without the links of rustdoc, on one line, and no defaults, which stand
-/// for keys that only documents by older versions lack.
+/// Simplifies a schema for readers: descriptions on one line without rustdoc links, and no defaults,
+/// which only concern keys missing in documents of older versions.
 fn plain(schema: &mut Schema) {
     schema.remove("default");
     if let Some(Value::String(text)) = schema.get_mut("description") {

@@ -7,19 +7,23 @@
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`input`] | logs, captures, traces and samples of `ss`, opened and told apart |
+//! | [`input`] | logs, captures, traces and `ss` output, opened with format detection |
+//! | `measure` | iperf3 tests with samples of their sockets (Linux) |
+//! | `watch` | connections of running applications (Linux) |
 //! | `measure` | iperf3's tests, watched through their sockets (Linux) |
 //! | `watch` | the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
-//! | [`tune`] | a host and its route: planned, applied on trial, confirmed, rolled back, verified (Linux) |
+//! | [`tune`] | a host and its route: plan, trial, confirmation, rollback, verification (Linux) |
+//! | [`host`] | settings and memory of this host |
 //! | [`host`] | this host's settings and memory |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
-//! | [`files`], [`json`] | results as files that are there whole or not at all |
+//! | [`files`], [`json`] | results written to files atomically |
 //!
-//! What is pure comes from [`fullpipe_analysis`], and is found here under the same names; [`lab`], [`tcp`], [`units`], [`iperf3`] and
-//! `linux` are the crates below. What takes long tells an [`Observer`], and ends early if that one wants it to.
+//! Pure functions come from [`fullpipe_analysis`] and are available here under the same names; [`lab`],
+//! [`tcp`], [`units`], [`iperf3`] and `linux` are the crates below. Long operations report to an
+//! [`Observer`], which may end them early.
 //!
-//! Features, none of them on by default: `html` (reports as pages), `pcapng` (runs as captures), `exporter`.
+//! Features, all off by default: `html` (reports as pages), `pcapng` (captures of runs), `exporter`.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pcapng")]
@@ -58,17 +62,17 @@ pub use fullpipe_units as units;
 pub use input::Input;
 pub use run::{Datapath, EmuOptions, Observer, PreparedRun, Report, SimOptions, World, run};
 
-/// What holds a transfer back, before anything has been simulated.
+/// Limit of a transfer, before any simulation.
 #[derive(Clone, Debug)]
 pub struct Explanation<'m>(fullpipe_analysis::Explanation<'m>);
 
 impl Explanation<'_> {
-    /// The limit, with its evidence, and what could not be decided.
+    /// Returns the limit with its evidence, and what could not be decided.
     pub fn findings(&self) -> &Findings {
         self.0.findings()
     }
 
-    /// Lifts the limit, simulates, names the next, and so on up to the link.
+    /// Lifts the limit, simulates, names the next limit, and so on up to the link.
     ///
     /// ```
     /// use fullpipe::input::trace::Choice;
@@ -98,7 +102,7 @@ impl Explanation<'_> {
     }
 }
 
-/// Names what limits the transfer of `measurement`, with what is known of the path and the hosts.
+/// Names what limits the transfer of `measurement`, given known facts about the path and the hosts.
 ///
 /// ```
 /// use fullpipe::input::trace::Choice;
@@ -113,7 +117,7 @@ impl Explanation<'_> {
 /// ```
 ///
 /// # Errors
-/// Facts that contradict each other or the measurement.
+/// The facts contradict each other or the measurement.
 pub fn explain<'m>(
     measurement: &'m Measurement,
     path: &PathFacts,
@@ -125,7 +129,7 @@ pub fn explain<'m>(
 /// Explains `measurement` and climbs its ladder.
 ///
 /// # Errors
-/// Facts that contradict each other or the measurement, or a defect of the simulator.
+/// The facts contradict each other or the measurement, or the simulator has a defect.
 pub fn diagnose(
     measurement: &Measurement,
     path: &PathFacts,
@@ -135,7 +139,7 @@ pub fn diagnose(
     fullpipe_analysis::diagnose(measurement, path, hosts, |progress| observer.progress(progress))
 }
 
-/// Climbs the ladder of a path that is given instead of measured.
+/// Climbs the ladder of a path given by figures instead of a measurement.
 ///
 /// ```
 /// use fullpipe::{Look, PathFacts, Question, render_whatif, whatif};
@@ -152,7 +156,7 @@ pub fn diagnose(
 /// ```
 ///
 /// # Errors
-/// Figures that contradict each other, or a defect of the simulator.
+/// The figures contradict each other, or the simulator has a defect.
 pub fn whatif(question: &Question, observer: &impl Observer) -> Result<WhatIf, DiagnoseError> {
     fullpipe_analysis::whatif(question, |progress| observer.progress(progress))
 }

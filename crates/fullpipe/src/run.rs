@@ -1,4 +1,4 @@
-//! Experiments, run in a world.
+//! Runs experiments in the simulator or on the emulator.
 //!
 //! ```text
 //!   Experiment ─► World::Sim  virtual time, all cores, any system  ─┐
@@ -21,18 +21,19 @@ use crate::capture::PcapNg;
 use crate::files::write_atomically;
 use crate::{Error, emu};
 
-/// Where an experiment runs.
+/// Environment in which an experiment runs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum World {
-    /// In virtual time, with fullpipe's own TCP.
+    /// Virtual time, with fullpipe's own TCP.
     Sim(SimOptions),
-    /// In real time on an emulated path, with the kernel's TCP or fullpipe's. Needs Linux and the right to make namespaces.
+    /// Real time on an emulated path, with the kernel's TCP or fullpipe's. Needs Linux and the right to
+    /// create namespaces.
     Emu(EmuOptions),
 }
 
 impl World {
-    /// Its name in options and documents.
+    /// Returns the name in options and documents.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Sim(_) => "sim",
@@ -40,12 +41,13 @@ impl World {
         }
     }
 
-    /// Checks that this world can run `experiment`, acquires the rights for it, and begins its capture. Call it before the process
-    /// starts a thread: only a single-threaded process gets a user namespace, by which one without rights may use the emulator.
+    /// Checks that this world can run `experiment`, acquires the necessary rights, and creates its
+    /// capture. Call it before the process starts a thread: an unprivileged process uses the emulator
+    /// through a user namespace, which only a single-threaded process can create.
     ///
     /// # Errors
-    /// The world cannot run it: not on this system, without these rights, or not this experiment; or the capture cannot be
-    /// written.
+    /// The world cannot run the experiment, on this system or with these rights; or the capture cannot
+    /// be written.
     pub fn prepare<'a>(
         &'a self,
         experiment: &'a Experiment,
@@ -66,7 +68,7 @@ impl World {
     }
 }
 
-/// An experiment that can run: see [`World::prepare`].
+/// An experiment that is ready to run, from [`World::prepare`].
 pub struct PreparedRun<'a> {
     experiment: &'a Experiment,
     world: &'a World,
@@ -74,10 +76,10 @@ pub struct PreparedRun<'a> {
 }
 
 impl PreparedRun<'_> {
-    /// Runs every point with every seed, or as many as `observer` has patience for.
+    /// Runs every point with every seed, unless `observer` ends it early.
     ///
     /// # Errors
-    /// A run failed or, which is a defect, panicked; or the capture cannot be written.
+    /// A run failed, or panicked because of a defect; or the capture cannot be written.
     pub fn run(self, observer: &impl Observer) -> Result<Report, Error> {
         let Self { experiment, world, mut capture } = self;
         let observed = ObserverRelay { experiment, observer };
@@ -104,69 +106,70 @@ impl PreparedRun<'_> {
     }
 }
 
-/// How to run in the simulator.
+/// Options of the simulator.
 #[derive(Clone, Debug, Default)]
 pub struct SimOptions {
-    /// Keep every trace row of every run; takes time and memory.
+    /// Whether to keep every trace row of every run, which takes time and memory.
     pub traced: bool,
-    /// Write the packets of the first run to this pcapng file.
+    /// Path of a pcapng file for the packets of the first run.
     pub capture: Option<PathBuf>,
 }
 
-/// How to run on the emulator.
+/// Options of the emulator.
 #[derive(Clone, Debug, Default)]
 pub struct EmuOptions {
-    /// How packets come out of the kernel.
+    /// Form in which packets leave the kernel.
     pub datapath: Datapath,
-    /// Keep every trace row of every run; takes time and memory.
+    /// Whether to keep every trace row of every run, which takes time and memory.
     pub traced: bool,
-    /// Write the packets of the first run to this pcapng file.
+    /// Path of a pcapng file for the packets of the first run.
     pub capture: Option<PathBuf>,
 }
 
-/// How packets come out of the kernel and go back.
+/// Form in which packets leave and enter the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Datapath {
-    /// Each by itself, of at most the MTU: the reference.
+    /// Single packets of at most the MTU: the reference.
     #[default]
     Plain,
-    /// In super-packets of up to 64 KiB, as with segmentation offload: for rates above 1 Gbit/s.
+    /// Super-packets of up to 64 KiB, as with segmentation offload: for rates above 1 Gbit/s.
     Offload,
 }
 
-/// Watches what takes long, and may end it early. Called from the threads that run.
+/// Observer of long operations, which may end them early. Called from the working threads.
 pub trait Observer: Sync {
-    /// Asked before each run: `false` lets those under way finish and begins no more.
+    /// Returns whether to continue; called before each run. After `false`, runs in progress finish and
+    /// no more start.
     fn goes_on(&self) -> bool {
         true
     }
 
-    /// A run has finished.
+    /// Reports that a run has finished.
     fn progress(&self, _progress: Progress) {}
 
-    /// A run of an experiment has finished, with this result.
+    /// Reports that a run of an experiment has finished, with its result.
     fn finished(&self, _run: &Run) {}
 
-    /// What begins now, in a line.
+    /// Reports in one line what starts now.
     fn status(&self, _text: &str) {}
 
-    /// A measurement begins.
+    /// Reports that a measurement starts.
     fn measuring(&self, _what: &str) {}
 
-    /// The measurement has ended, with this rate unless it failed.
+    /// Reports that the measurement has ended, with its rate unless it failed.
     fn measured(&self, _rate: Option<Rate>) {}
 
-    /// Something that users should know, in a line.
+    /// Reports a line that users should know.
     fn note(&self, _text: &str) {}
 }
 
-/// Nobody watches.
+/// Observer that ignores everything.
 impl Observer for () {}
 
-/// A run, and its trace as lines of comma-separated values if one is wanted.
+/// A run, with its trace as CSV lines if requested.
 pub(crate) type TracedRun = (TimedOutcome, String);
 
-/// What the lab tells, as an [`Observer`] hears it.
+/// Forwards the lab's progress to an [`Observer`].
 pub(crate) struct ObserverRelay<'a, O> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) observer: &'a O,
@@ -184,23 +187,24 @@ impl<O: Observer> Watch<TracedRun> for &ObserverRelay<'_, O> {
     }
 }
 
-/// All results of an experiment.
+/// Results of an experiment.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The document: every run and every expectation.
+    /// JSON document with every run and every expectation.
     pub document: results::Report,
-    /// One for each point, over its runs.
+    /// One summary per point, over its runs.
     pub summaries: Vec<Summary>,
     traces: Vec<RunResult<String>>,
 }
 
 impl Report {
-    /// Whether every expectation is met.
+    /// Returns whether every expectation is met.
     pub fn holds(&self) -> bool {
         self.document.holds()
     }
 
-    /// Writes `result.json`, `results.csv`, `results.jsonl` and `trace.csv` into `dir`, each whole or not at all.
+    /// Writes `result.json`, `results.csv`, `results.jsonl` and `trace.csv` into `dir`, each
+    /// atomically.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -213,10 +217,10 @@ impl Report {
         write_atomically(dir, "trace.csv", TraceTable { experiment, runs: &self.traces })
     }
 
-    /// The report as one HTML page.
+    /// Renders the report as one HTML page.
     ///
     /// # Errors
-    /// A run that is made again for its curves panics: a defect.
+    /// A run that is repeated for its curves panics because of a defect.
     #[cfg(feature = "html")]
     pub fn html(
         &self,
@@ -228,7 +232,7 @@ impl Report {
     }
 }
 
-/// Runs every point of `experiment` with every seed, or as many as `observer` has patience for.
+/// Runs every point of `experiment` with every seed, unless `observer` ends it early.
 ///
 /// ```
 /// use fullpipe::lab::experiment::Experiment;
@@ -244,18 +248,18 @@ impl Report {
 /// # Ok::<(), fullpipe::Error>(())
 /// ```
 ///
-/// [`World::prepare`] and [`PreparedRun::run`] in one.
+/// Combines [`World::prepare`] and [`PreparedRun::run`].
 ///
 /// # Errors
-/// As those.
+/// The same as for those two.
 pub fn run(experiment: &Experiment, world: &World, observer: &impl Observer) -> Result<Report, Error> {
     world.prepare(experiment, observer)?.run(observer)
 }
 
-/// The experiment in the file `path`; files that it names are found beside it.
+/// Reads the experiment in the file `path`; files that it names are relative to its folder.
 ///
 /// # Errors
-/// It cannot be read, or is no experiment.
+/// It cannot be read, or is not an experiment.
 pub fn read(path: &Path) -> Result<Experiment, Error> {
     let file = path.display();
     let text = fs::read_to_string(path).map_err(|e| {
@@ -279,10 +283,10 @@ fn simulated(scenario: &Scenario, traced: bool) -> TracedRun {
     (TimedOutcome { outcome, wall_s: start.elapsed().as_secs_f64(), validity: None }, trace.into_text())
 }
 
-/// Makes one run of `point` on the emulator, and hands its trace rows to `sink`.
+/// Makes one run of `point` on the emulator, and passes its trace rows to `sink`.
 ///
 /// # Errors
-/// This system is not Linux, or the machine does not let the process do it: see [`prepare`].
+/// This system is not Linux, or the process lacks the rights: see [`prepare`].
 pub fn emulate(
     point: &Point,
     seed: u64,
@@ -292,11 +296,11 @@ pub fn emulate(
     emu::one(point, seed, datapath, sink, None)
 }
 
-/// Checks that each of `points` can run on the emulator with its datapath, and acquires the rights for it. Call it before any
-/// thread is started.
+/// Checks that each of `points` can run on the emulator with its datapath, and acquires the necessary
+/// rights. Call it before any thread is started.
 ///
 /// # Errors
-/// As [`emulate`].
+/// The same as for [`emulate`].
 pub fn prepare<'p>(
     points: impl Iterator<Item = (&'p Point, Datapath)>,
     observer: &impl Observer,

@@ -1,11 +1,11 @@
-//! A host and its route, tuned: a plan, the trial of it, and the way back.
+//! Tuning of a host and its route: plan, trial, confirmation and rollback.
 //!
 //! ```text
 //!   local_host ──► plan ──► apply ──► confirm
-//!                      └──► verify      └──► rollback, or by itself when the trial's time is over
+//!                      └──► verify      └──► rollback, or automatically at the end of the trial
 //! ```
 //!
-//! The plan itself is pure ([`fullpipe_analysis::tune`]); what touches the host is [`fullpipe_linux::tune`].
+//! The plan itself is pure ([`fullpipe_analysis::tune`]); [`fullpipe_linux::tune`] changes the host.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -30,10 +30,10 @@ use serde::Serialize;
 use crate::Error;
 use crate::run::Observer;
 
-/// Version of the document of [`StatusReport`].
+/// Schema name and version of [`StatusReport`].
 const STATUS_SCHEMA: &str = "fullpipe.tune.status/1";
 
-/// The host of `place`, and its route to `peer`.
+/// Reads the settings of the host `place`, and its route to `peer`.
 ///
 /// # Errors
 /// Its settings cannot be read, or it has no routes.
@@ -45,14 +45,14 @@ pub fn local_host(place: &Target, peer: Option<IpAddr>) -> Result<LocalHost, Err
     LocalHost::new(facts).map_err(|error| Error::from(error).about("this host"))
 }
 
-/// What is known of the path and of what is wanted; a figure that is left out is taken from the report.
+/// Facts about the path and goals of a plan; a missing figure is taken from the report.
 #[derive(Clone, Debug, Default)]
 pub struct PlanRequest {
     /// The path. The host's memory is divided among its flows.
     pub path: PathFacts,
-    /// This host's part.
+    /// Role of this host.
     pub role: Option<Role>,
-    /// The peer, where the plan is for connections to one.
+    /// Address of the peer, for a plan limited to connections with it.
     pub to: Option<IpAddr>,
     /// Optional items to apply.
     pub with: Vec<What>,
@@ -63,16 +63,16 @@ pub struct PlanRequest {
 }
 
 impl PlanRequest {
-    /// A request with the facts of `diagnosis`.
+    /// Creates a request with the facts of `diagnosis`.
     pub fn of(diagnosis: &Diagnosis) -> Self {
         Self { report: Some(FromReport::of(diagnosis)), ..Self::default() }
     }
 }
 
-/// The inputs of the plan that `request` asks for.
+/// Determines the inputs of a plan.
 ///
 /// # Errors
-/// The rate of the link or the RTT is not known.
+/// The link's rate or the RTT is unknown.
 pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
     let has_report = request.report.is_some();
     let missing = |what: &str, example: &str| {
@@ -108,23 +108,23 @@ pub fn plan(host: &LocalHost, inputs: &PlanInputs, observer: &impl Observer) -> 
     Ok(fullpipe_analysis::tune::plan(host, inputs, |progress| observer.progress(progress))?)
 }
 
-/// A plan, and what became of it.
+/// A plan with its results.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Outcome<'a> {
     /// The plan.
     #[serde(flatten)]
     pub plan: &'a Plan,
-    /// Null unless the plan was applied.
+    /// Applied changes; null unless the plan was applied.
     pub applied: Option<AppliedChanges>,
-    /// Null unless it was verified.
+    /// Result of the verification; null unless the plan was verified.
     pub verified: Option<VerifyResult>,
 }
 
-/// Applies `changes` ([`Plan::changes`]) on trial for `revert_after`, or until they are rolled back. `None`: the host has them
-/// already.
+/// Applies `changes` ([`Plan::changes`]) on trial for `revert_after`, or until they are rolled back.
+/// Returns `None` if they are already in effect.
 ///
 /// # Errors
-/// This process may not, another holds the lock, or a change did not succeed; then nothing is changed.
+/// The process lacks the rights, another holds the lock, or a change failed; then nothing is changed.
 pub fn apply(
     place: &Target,
     changes: &[Change],
@@ -134,45 +134,46 @@ pub fn apply(
     Ok(host::apply(place, changes, revert_after, guard, &mut |_| ())?)
 }
 
-/// What was confirmed.
+/// Result of a confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Confirmed {
-    /// The number of changes that are kept.
+    /// Number of changes that are kept.
     #[serde(rename = "confirmed")]
     pub changes: usize,
 }
 
-/// Keeps what is on trial, also for the next boot.
+/// Confirms the changes on trial, which then also apply after a reboot.
 ///
 /// # Errors
-/// Nothing is on trial, this process may not, or another holds the lock.
+/// Nothing is on trial, the process lacks the rights, or another holds the lock.
 pub fn confirm(place: &Target) -> Result<Confirmed, Error> {
     Ok(Confirmed { changes: host::confirm(place, &mut |_| ())? })
 }
 
-/// Restores what the newest changes found; with `force` also what somebody else has changed since. `None`: there are none.
+/// Reverts the newest changes; with `force` also values that something else has changed since. Returns
+/// `None` if there are none.
 ///
 /// # Errors
-/// This process may not, or another holds the lock.
+/// The process lacks the rights, or another holds the lock.
 pub fn rollback(place: &Target, force: bool) -> Result<Option<TakenBack>, Error> {
     Ok(host::rollback(place, force, &mut |_| ())?)
 }
 
-/// What is applied to a host, and who else sets the same.
+/// Changes applied to a host, and other sources that set the same keys.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct StatusReport {
     /// Name and version of the document.
     #[schemars(extend("const" = STATUS_SCHEMA))]
     schema: &'static str,
-    /// Every set of changes, the newest last.
+    /// All sets of changes, the newest last.
     pub states: Vec<State>,
-    /// Files that are loaded after ours and set the same keys.
+    /// Files loaded after ours that set the same keys.
     pub overrides: Vec<Override>,
     /// Programs that may set the same keys.
     pub managers: Vec<String>,
 }
 
-/// What is applied to the host of `place`.
+/// Returns the status of changes to the host `place`.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -183,10 +184,10 @@ pub fn status(place: &Target) -> Result<StatusReport, Error> {
     Ok(StatusReport { schema: STATUS_SCHEMA, states, overrides, managers })
 }
 
-/// Files that would set something else at the next boot.
+/// Returns the files that would set other values at the next boot.
 fn overridden(place: &Target, status: &Status) -> Vec<Override> {
     let mut set: BTreeMap<String, String> = BTreeMap::new();
-    // What was set last is what our file has.
+    // Our file has the value that was set last.
     for change in status.states.iter().flat_map(|state| &state.changes) {
         set.insert(change.what.clone(), change.set.clone());
     }
@@ -194,42 +195,44 @@ fn overridden(place: &Target, status: &Status) -> Vec<Override> {
     overrides(&place.owned().display().to_string(), &status.files, &set)
 }
 
-/// How a plan is verified: by measurements in turns, so that a path that changes by the hour does not mislead.
+/// Parameters of a verification, which alternates measurements before and after, so that slow changes
+/// of the path do not mislead.
 #[derive(Clone, Copy, Debug)]
 pub struct Verification {
     /// Address of an iperf3 server.
     pub to: IpAddr,
-    /// Its port.
+    /// Port of the server.
     pub port: u16,
-    /// Measurements without the changes and with them, in turns.
+    /// Number of rounds, each with a measurement before and one after the changes.
     pub rounds: u32,
-    /// Length of each.
+    /// Duration of each measurement.
     pub time: Duration,
-    /// The server sends.
+    /// Whether the server sends.
     pub reverse: bool,
-    /// How long the changes stay on trial in the end; without it they are kept if there is a gain.
+    /// Time that the changes stay on trial afterwards; if `None`, they are confirmed if there is a
+    /// gain.
     pub revert_after: Option<Duration>,
 }
 
-/// What the measurements say.
+/// Result of a verification.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VerifyResult {
-    /// Whether the gain came.
+    /// Whether the measurements show a gain.
     pub verdict: Verdict,
-    /// What was measured without the changes, in bit/s.
+    /// Rates measured without the changes, in bit/s.
     pub before_bps: Vec<u64>,
-    /// What was measured with them.
+    /// Rates measured with the changes, in bit/s.
     pub after_bps: Vec<u64>,
 }
 
-/// Measures before and after, in turns; what is applied in the end stays for `revert_after`.
+/// Measures before and after the changes in turns; the changes applied last stay for `revert_after`.
 ///
 /// ```text
-///   round 1: before, apply, after, roll back     round 2: the same     ...     last round: before, apply, after
+///   round 1: before, apply, after, roll back     round 2: likewise     ...     last round: before, apply, after
 /// ```
 ///
 /// # Errors
-/// As [`apply`]; or the server does not answer, and then the changes are rolled back.
+/// The same as for [`apply`]; or the server does not answer, and the changes are then rolled back.
 pub fn verify(
     place: &Target,
     changes: &[Change],
@@ -241,14 +244,14 @@ pub fn verify(
     for round in 1..=how.rounds {
         let last = round == how.rounds;
         before.push(measured(how, observer, &format!("before, {round} of {}", how.rounds))?);
-        // A measurement may take longer than the time for which somebody wants to try; that begins afterwards.
+        // A measurement may take longer than the user's trial time, so the trial is extended by it.
         let long_enough = how.time * 2 + Duration::from_secs(60);
         let trial = how.revert_after.map(|time| time + how.time).unwrap_or(long_enough).max(long_enough);
         let applied = apply(place, changes, Some(trial), guard)?;
         let Some(applied) = applied else { return Ok((None, None)) };
         let rate = measured(how, observer, &format!("after, {round} of {}", how.rounds));
         let rate = rate.inspect_err(|_| {
-            // The trial ends by itself where this fails too.
+            // If this fails as well, the trial ends by itself.
             let _ = rollback(place, false);
         })?;
         after.push(rate);
@@ -263,7 +266,7 @@ pub fn verify(
             confirm(place)?;
             return Ok((Some(AppliedChanges { revert_after: None, ..applied }), Some(verified)));
         }
-        // Of the trial the time of the measurement is gone.
+        // The measurement has used part of the trial time.
         let left = host::status(place)?.states.pop().and_then(|state| state.left);
         return Ok((Some(AppliedChanges { revert_after: left, ..applied }), Some(verified)));
     }
@@ -277,7 +280,7 @@ fn measured(how: &Verification, observer: &impl Observer, what: &str) -> Result<
     rate
 }
 
-/// One transfer over a connection of its own; what arrived counts.
+/// Measures the rate of one transfer over a new connection, at the receiver.
 fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate, Error> {
     let mode = if reverse { Mode::Reverse } else { Mode::Forward };
     let place = Server {
@@ -287,7 +290,7 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
         bind: None,
         connect_timeout: Some(PATIENCE),
     };
-    // A plan predicts the steady-state rate: the start is left out.
+    // A plan predicts the steady-state rate, so the start is omitted.
     let params = Params { time, mode, omit: time / START, ..Params::default() };
     let client = Client { place, params, interval: Duration::ZERO, length: None };
     let end = client::run(&client, &mut Quiet, &Stop::new()?)?.end;
@@ -297,12 +300,12 @@ fn measure(to: IpAddr, port: u16, time: Duration, reverse: bool) -> Result<Rate,
     })
 }
 
-/// The first part of a measurement, one in this many, is left out.
+/// Share of a measurement that is omitted at its start: one in this many.
 const START: u64 = 4;
-/// How long the server may take to answer.
+/// Timeout for connecting to the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A test of which only the end matters.
+/// Observer of a test that only needs the result.
 struct Quiet;
 
 impl Watch for Quiet {

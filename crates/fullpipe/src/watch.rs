@@ -1,4 +1,4 @@
-//! The connections of running applications, sampled again and again.
+//! Periodic sampling of running applications' connections.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
@@ -15,17 +15,17 @@ use serde::Serialize;
 use crate::Error;
 use crate::run::Observer;
 
-/// Between two samples: of connections that are explained afterwards, and of a watch that may go on for weeks.
+/// Sampling interval for connections that are explained afterwards.
 pub const FINE: Duration = Duration::from_millis(50);
-/// See [`FINE`].
+/// Sampling interval for a watch that may last for weeks.
 pub const COARSE: Duration = Duration::from_millis(100);
 
-/// Which connections are watched; all of this host by default.
+/// Selection of connections to watch; all of this host by default.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Those to these hosts, each as `HOST[:PORT]`.
+    /// Remote hosts, each as `HOST[:PORT]`; any if empty.
     pub dst: Vec<String>,
-    /// Those of this process.
+    /// Process that owns the connections; any if `None`.
     pub process: Option<u32>,
 }
 
@@ -36,28 +36,30 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Prepares to watch what is selected.
+    /// Prepares to watch the selected connections.
     ///
     /// # Errors
-    /// A host has no address, the process does not exist, or its sockets may not be seen.
+    /// A host has no address, the process does not exist, or its sockets are not accessible.
     pub fn begin(selection: &Selection) -> Result<Self, Error> {
         let peers = selection.dst.iter().map(|host| peers(host)).collect::<Result<Vec<_>, _>>()?.concat();
         let watch = watch::Watch::begin(Which { peers, inodes: None }, selection.process)?;
         Ok(Self { watch, what: what(selection) })
     }
 
-    /// The process is in another network namespace than this one: settings of this host are not its settings.
+    /// Returns whether the process is in a different network namespace, to which this host's settings
+    /// do not apply.
     pub fn elsewhere(&self) -> bool {
         self.watch.elsewhere()
     }
 
-    /// What is watched, in words.
+    /// Describes the watched connections.
     pub fn what(&self) -> &str {
         &self.what
     }
 
-    /// Takes samples into `sockets`, one each `every`, until `until` has passed, `observer` wants no more, or `each` fails. `each`
-    /// is called after each round, and learns how many connections are sampled more rarely than that.
+    /// Samples into `sockets` at intervals of `every`, until `until` has passed, `observer` stops it,
+    /// or `each` fails. `each` is called after each round with the number of connections that are
+    /// sampled less often.
     ///
     /// # Errors
     /// The kernel does not answer, or `each` fails.
@@ -77,7 +79,7 @@ impl Watch {
         while observer.goes_on() {
             let round = match self.watch.round(&mut seen) {
                 Ok(round) => round,
-                // What was looked at has ended meanwhile, which ends the looking.
+                // The watched process has ended, which ends the sampling.
                 Err(error) if met => {
                     observer.note(&error.to_string());
                     break;
@@ -85,20 +87,20 @@ impl Watch {
                 Err(error) => return Err(Error::from(error).into()),
             };
             met = true;
-            // A diagnosis has those too that have ended meanwhile.
+            // With a limited duration, connections that ended meanwhile are kept for the diagnosis.
             take(sockets, round, &seen, until.is_none());
             each(round.at, sockets, self.watch.rarely())?;
             if until.is_some_and(|until| round.at.saturating_since(begin) >= until) {
                 break;
             }
-            // Who is late goes on from there: samples at once would tell nothing.
+            // After a delay, sampling continues from now: immediate extra samples would add nothing.
             next = (next + every).max(clock.now());
             clock.sleep_until(next);
         }
         Ok(())
     }
 
-    /// Samples for `length`, finely enough for an explanation. Connections that end meanwhile are kept.
+    /// Samples for `length`, often enough for an explanation. Connections that end meanwhile are kept.
     ///
     /// # Errors
     /// The kernel does not answer.
@@ -111,7 +113,8 @@ impl Watch {
         self.sample(sockets, FINE, Some(length), observer, |_, _, _| Ok(()))
     }
 
-    /// The connection to explain of those that were sampled for `length`: number `flow`, or the largest sender.
+    /// Chooses the connection to explain among those sampled for `length`: number `flow`, or the
+    /// fastest sender.
     ///
     /// # Errors
     /// There is no such connection, or none that sends.
@@ -166,10 +169,10 @@ impl Watch {
     }
 }
 
-/// What was measured of a connection.
+/// Returns the measurement of a connection.
 ///
 /// # Errors
-/// There are too few.
+/// There are too few samples.
 pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measurement, Error> {
     let rows = sockets.rows(chosen.flow).unwrap_or_default().to_vec();
     let notes = match &*chosen.congestion_control {
@@ -183,7 +186,7 @@ pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measureme
     Ok(input::trace::of_rows(rows, Format::Sockets, notes, "sample again")?)
 }
 
-/// What is looked at, in words.
+/// Describes the watched connections.
 fn what(which: &Selection) -> String {
     let process = which.process.map(|pid| format!("process {pid}"));
     let peers = (!which.dst.is_empty()).then(|| format!("connections to {}", which.dst.join(", ")));
@@ -194,21 +197,21 @@ fn what(which: &Selection) -> String {
     }
 }
 
-/// Version of the lines of [`line`]; keys are added under the same number, never changed or removed.
+/// Version of the lines of [`line`]; new keys keep the version, and keys are never changed or removed.
 const SCHEMA: &str = "fullpipe.watch/1";
 
-/// A line of `fullpipe diagnose --watch --json`: a socket over an interval.
+/// A line of `fullpipe diagnose --watch --json`: one socket over one interval.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Line<'a> {
     /// Name and version of the line.
     #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
-    /// The socket.
+    /// Report on the socket.
     #[serde(flatten)]
     report: &'a SocketReport,
 }
 
-/// A report as one line of JSON.
+/// Serialises a report as one line of JSON.
 ///
 /// # Errors
 /// It cannot be written as JSON.
@@ -216,7 +219,7 @@ pub fn line(report: &SocketReport) -> Result<String, Error> {
     crate::json::line(&Line { schema: SCHEMA, report })
 }
 
-/// Takes the samples of a round; with `forget` without those that are gone.
+/// Adds the samples of a round; with `forget`, removes connections that no longer exist.
 pub(crate) fn take(sockets: &mut Sockets, round: Round, seen: &[SocketState], forget: bool) {
     for socket in seen {
         sockets.take(round.at, &sample(socket));
@@ -239,7 +242,7 @@ fn sample(seen: &SocketState) -> Sample<'_> {
     }
 }
 
-/// Whoever is meant by `HOST[:PORT]`, at each of its addresses.
+/// Resolves `HOST[:PORT]` to peers, one per address.
 pub(crate) fn peers(text: &str) -> Result<Vec<Peer>, Error> {
     let peer = |address: Option<IpAddr>, port| Peer { address, port };
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<IpAddr>() {

@@ -1,12 +1,13 @@
-//! A small HTTP server whose work is bounded, whoever connects and whatever they say or leave unsaid.
+//! A small HTTP server with bounded work, whatever clients connect and whatever they send.
 //!
 //! ```text
 //!   connection ─► a thread, of at most 64 ─► head within 5 s and 8 KiB ─► answer, `Connection: close` ─► end
+//!                     └─ one more: closes the oldest connection that has not sent its request
 //!                    └─ one more: of those that have not asked yet the oldest is closed
 //! ```
 //!
-//! A scrape says what it wants in its first packet, so connections that say nothing push out each other, and not the scrape. It has no
-//! keep-alive: Prometheus scrapes seconds apart.
+//! A scrape sends its request in the first packet, so silent connections evict each other rather than
+//! the scrape. There is no keep-alive: Prometheus scrapes seconds apart.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,40 +19,40 @@ use std::time::Duration as Timeout;
 use fullpipe_linux::Clock;
 use fullpipe_units::{Duration, Instant};
 
-/// Connections at a time, each with a thread.
+/// Most concurrent connections, each with a thread.
 const CONNECTIONS: usize = 64;
-/// How long a client may take to say what it wants.
+/// Time that a client has to send its request head.
 const HEAD: Duration = Duration::from_secs(5);
-/// How long it may take to take a part of the answer.
+/// Time that a client has to accept each part of the answer.
 const WRITE: Timeout = Timeout::from_secs(10);
-/// Octets of a head.
+/// Largest head in bytes.
 const HEAD_MOST: usize = 8 << 10;
-/// Header lines of a head.
+/// Most header lines in a head.
 const HEADERS_MOST: usize = 64;
-/// After the answer what else the client sends is read and dropped, so much of it at most: closing with something unread would reset
-/// the connection, and the answer with it.
+/// Most bytes that are read and dropped after the answer. Closing a socket with unread data would reset
+/// the connection, and lose the answer with it.
 const REST_MOST: usize = 64 << 10;
 const REST: Timeout = Timeout::from_secs(1);
-/// A process without descriptors left tries again so much later.
+/// Delay before the next accept when it fails, for example for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What somebody wants.
+/// An HTTP request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) url: String,
-    /// `X-Prometheus-Scrape-Timeout-Seconds`.
+    /// Value of `X-Prometheus-Scrape-Timeout-Seconds`.
     pub(super) scrape_timeout: Option<String>,
 }
 
-/// What is answered.
+/// An HTTP answer.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) kind: &'static str,
     pub(super) body: String,
 }
 
-/// The connections there are: those that have not asked yet, by their order, and the others by number.
+/// Open connections: those waiting for a request in order of arrival, and the number of all.
 #[derive(Default)]
 struct Connections {
     next: u64,
@@ -59,7 +60,7 @@ struct Connections {
     all: usize,
 }
 
-/// Answers each request on `listener` by `answer`, for as long as the process runs.
+/// Answers each request on `listener` with `answer`, until the process ends.
 pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) {
     let answer = Arc::new(answer);
     let connections = Arc::new(Mutex::new(Connections::default()));
@@ -70,15 +71,15 @@ pub(super) fn serve(listener: &TcpListener, answer: impl Fn(&Request) -> Answer 
             clock.sleep_until(clock.now() + PAUSE);
             continue;
         };
-        // Full of those that are answered: they take seconds, and then there is room.
+        // All connections are being answered, which takes seconds: the new one is closed.
         let Some(number) = enter(&connections, kept) else { continue };
         let (answer, entered) =
             (Arc::clone(&answer), ConnectionSlot { number, connections: Arc::clone(&connections) });
         let of_connection = move || {
-            // Who asked may be gone.
+            // The client may have disconnected.
             let _ = converse(stream, &entered, &*answer, clock);
         };
-        // Without a thread the connection is dropped, and its entry with it.
+        // If no thread can be started, the connection is dropped, and its entry with it.
         let _ = thread::Builder::new().name("http".into()).spawn(of_connection);
     }
 }
@@ -87,12 +88,12 @@ fn lock(connections: &Mutex<Connections>) -> MutexGuard<'_, Connections> {
     connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes room for a connection, if need be at the cost of one that has said nothing for longest.
+/// Adds a connection, if necessary by closing the one that has been silent for longest.
 fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     let mut connections = lock(connections);
     if connections.all >= CONNECTIONS {
         let (_, oldest) = connections.waiting.pop_first()?;
-        // Its thread reads the end and is gone in a moment.
+        // Its thread then reads end-of-file and ends.
         let _ = oldest.shutdown(Shutdown::Both);
     }
     connections.next += 1;
@@ -102,14 +103,14 @@ fn enter(connections: &Mutex<Connections>, stream: TcpStream) -> Option<u64> {
     Some(number)
 }
 
-/// A connection's place, which ends with it.
+/// Entry of a connection, removed when dropped.
 struct ConnectionSlot {
     number: u64,
     connections: Arc<Mutex<Connections>>,
 }
 
 impl ConnectionSlot {
-    /// It has asked: it is not pushed out any more.
+    /// Marks the connection as having sent its request, so that it is not evicted.
     fn has_asked(&self) {
         lock(&self.connections).waiting.remove(&self.number);
     }
@@ -154,7 +155,8 @@ fn converse(
     io::copy(&mut rest, &mut io::sink()).map(drop)
 }
 
-/// Reads a head, however slowly it comes, until `deadline`; the status to answer with where it is none.
+/// Reads a request head until `deadline`, in however many pieces; returns the error status if it is
+/// invalid.
 fn head(stream: &mut TcpStream, deadline: Instant, clock: Clock) -> io::Result<Result<Request, u16>> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 1 << 10];
@@ -179,7 +181,7 @@ fn head(stream: &mut TcpStream, deadline: Instant, clock: Clock) -> io::Result<R
     }
 }
 
-/// The request in a head; nothing while it is not whole.
+/// Parses a request head; `None` while it is incomplete.
 fn parsed(bytes: &[u8]) -> Result<Option<Request>, u16> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MOST];
     let mut head = httparse::Request::new(&mut headers);

@@ -1,6 +1,7 @@
-//! Sums over sockets in Prometheus's text format (OpenMetrics 1.0).
+//! Formats sums over sockets as Prometheus metrics (OpenMetrics 1.0).
 //!
-//! Of sockets, one set of series for each `--dst`, none for a connection: ports would make a new series of every connection.
+//! There is one set of series per `--dst`, not per connection: ports would make each connection a new
+//! series.
 
 use std::sync::atomic::AtomicU64;
 
@@ -14,15 +15,15 @@ use prometheus_client::registry::Registry;
 
 use super::probe::ProbeResult;
 
-/// What the answer says it is.
+/// Content type of the answer.
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// One group of sockets.
+/// A group of sockets and its sums.
 pub(super) struct Group {
-    /// As `--dst` has it.
+    /// Value of `--dst`.
     pub(super) dst: String,
     pub(super) totals: Totals,
     pub(super) present: Present,
@@ -30,7 +31,7 @@ pub(super) struct Group {
     pub(super) up: bool,
 }
 
-/// The page.
+/// Formats the page of all groups.
 pub(super) fn page(groups: &[Group]) -> String {
     let limits = Family::<Labels, Counter<f64, AtomicU64>>::default();
     let [sent, received, retransmits] = [(); 3].map(|()| Family::<Labels, Counter>::default());
@@ -39,7 +40,8 @@ pub(super) fn page(groups: &[Group]) -> String {
     for Group { dst, totals, present, up: is_up } in groups {
         let labels: Labels = vec![("dst", dst.clone())];
         for limit in Limit::ALL {
-            // All of them from the start: a series that begins at its first second hides that second from rate().
+            // All limits from the start: if a series appeared with its first second, rate() would miss
+            // that second.
             let time = totals.limits.get(&limit).copied().unwrap_or_default();
             let labels = vec![("dst", dst.clone()), ("limit", limit.name().to_owned())];
             limits.get_or_create(&labels).inc_by(time.as_secs_f64());
@@ -72,7 +74,8 @@ pub(super) fn page(groups: &[Group]) -> String {
     text_of(&registry)
 }
 
-/// The page of a probe. The `iperf3_` names are those of the exporter of that name, whose dashboards then fit.
+/// Formats the page of a probe. The `iperf3_` names are those of iperf3_exporter, so its dashboards
+/// work.
 pub(super) fn of_probe(probed: &ProbeResult) -> String {
     let mut registry = Registry::default();
     let mut gauge = |name: &str, help: &str, value: f64| {
@@ -103,7 +106,7 @@ pub(super) fn of_probe(probed: &ProbeResult) -> String {
 
 fn text_of(registry: &Registry) -> String {
     let mut text = String::new();
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = encode(&mut text, registry);
     text
 }
@@ -116,8 +119,9 @@ mod tests {
 
     use super::*;
 
-    /// The form of OpenMetrics 1.0, line by line: families announced once and together, names and labels of the allowed
-    /// letters, counters with `_total`, no series twice, `# EOF` at the end.
+    /// Checks the form of OpenMetrics 1.0, line by line: each family announced once with its series
+    /// together, valid characters in names and labels, counters with `_total`, no duplicate series, `#
+    /// EOF` at the end.
     pub(crate) fn is_strict(page: &str) -> BTreeMap<String, f64> {
         let mut series = BTreeMap::new();
         let (mut types, mut current) = (BTreeMap::new(), String::new());
@@ -183,7 +187,7 @@ mod tests {
         assert_eq!(of("fullpipe_sent_bytes_total{dst=\"192.0.2.7:443\"}"), Some(5.0));
         assert_eq!(of("fullpipe_rtt_seconds{dst=\"all\"}"), Some(0.21));
         assert_eq!(of("fullpipe_connections{dst=\"all\"}"), Some(2.0));
-        // Nine limits and nine others a group, and one without a smallest RTT.
+        // Nine limits and eight other series per group, without the minimum RTT.
         assert_eq!(series.len(), 2 * (9 + 8), "{series:#?}");
         is_strict(&page(&[]));
         let probe = is_strict(&of_probe(&ProbeResult {

@@ -1,7 +1,7 @@
-//! Prometheus metrics of this host's connections, and probes.
+//! Exports Prometheus metrics of this host's connections, and of probes.
 //!
 //! ```text
-//!   a thread: samples of each group, ten a second ──► Sockets, one a group ◄── /metrics: sums and gauges
+//!   a thread: samples of each group, ten a second ──► Sockets, one per group ◄── /metrics: sums and gauges
 //!                                         an iperf3 server ◄── a short test ◄── /probe?target=HOST
 //! ```
 
@@ -26,17 +26,17 @@ use crate::Error;
 use crate::run::Observer;
 use crate::watch::{peers, take};
 
-/// Between two samples: what the rules of the classifier want.
+/// Interval between samples, as the classifier's rules require.
 const EVERY: Duration = Duration::from_millis(100);
-/// The group of all connections.
+/// Name of the group of all connections.
 const ALL: &str = "all";
-/// Groups: each has some twenty series.
+/// Most groups: each has some twenty series.
 const MOST_GROUPS: usize = 100;
 
-/// For people.
+/// Content type of text for people.
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Sockets that are summed up together.
+/// Sockets that are summed together.
 struct SocketGroup {
     dst: String,
     sockets: Sockets,
@@ -45,23 +45,23 @@ struct SocketGroup {
 
 type Groups = Arc<Mutex<Vec<SocketGroup>>>;
 
-/// What is exported, and where.
+/// Settings of the exporter.
 #[derive(Clone, Debug)]
 pub struct Exporter {
-    /// Where the pages are served.
+    /// Address at which the pages are served.
     pub listen: SocketAddr,
-    /// Groups of connections, each as `HOST[:PORT]`; without any, all connections are one group.
+    /// Groups of connections, each as `HOST[:PORT]`; if empty, all connections form one group.
     pub dst: Vec<String>,
-    /// Only connections of this process.
+    /// Process whose connections are exported; all processes if `None`.
     pub process: Option<u32>,
     /// Rate of the bottleneck link.
     pub link: Option<Rate>,
 }
 
-/// Serves the pages for as long as the process runs.
+/// Serves the pages until the process ends.
 ///
 /// # Errors
-/// A group is not understood, the address is taken, or sockets cannot be read.
+/// A group is invalid, the address is in use, or sockets cannot be read.
 pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error> {
     let mut dsts = exporter.dst.clone();
     if dsts.is_empty() {
@@ -87,14 +87,14 @@ pub fn serve(exporter: &Exporter, observer: &impl Observer) -> Result<(), Error>
     let groups: Groups = Arc::new(Mutex::new(groups));
     let sampled = Arc::clone(&groups);
     thread::spawn(move || sample(&mut watches, &sampled));
-    // With port 0 the kernel has chosen one.
+    // With port 0 the kernel has chosen a port.
     observer.note(&format!("http://{}/metrics", listener.local_addr().unwrap_or(exporter.listen)));
     let prober = Prober::default();
     http::serve(&listener, move |request| answer(request, &groups, &prober, host));
     Ok(())
 }
 
-/// Takes samples for as long as the process runs.
+/// Samples all groups until the process ends.
 fn sample(watches: &mut [Watch], groups: &Groups) {
     let clock = Clock::starting_in(Duration::ZERO);
     let mut seen = Vec::new();
@@ -107,7 +107,8 @@ fn sample(watches: &mut [Watch], groups: &Groups) {
             group.up = round.is_ok();
             match round {
                 Ok(round) => take(&mut group.sockets, round, &seen, true),
-                // A process that ended has no sockets any more; a kernel that does not answer may do so again.
+                // A process that ended has no sockets left; a kernel that did not answer may answer
+                // again.
                 Err(_) => group.sockets.keep(Instant::FAR_FUTURE),
             }
         }
@@ -120,7 +121,7 @@ fn answer(request: &Request, groups: &Groups, prober: &Prober, host: SocketFacts
     let path = request.url.split('?').next().unwrap_or_default();
     let reads = matches!(request.method.as_str(), "GET" | "HEAD");
     match path {
-        // It takes seconds, and others have their metrics meanwhile.
+        // A probe takes seconds; other requests are served meanwhile.
         "/probe" if request.method == "GET" => probe(request, prober, host),
         _ if !reads => text(405, PLAIN, "GET or HEAD\n".into()),
         "/metrics" => text(200, metrics::CONTENT_TYPE, page(groups)),

@@ -1,4 +1,4 @@
-//! `/probe?target=HOST`: a short run to an iperf3 server, as long as the scrape allows.
+//! `/probe?target=HOST`: a short test to an iperf3 server, within the scrape timeout.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,46 +14,46 @@ use fullpipe_linux::iperf3::client::{self, Client, Finished, Watch};
 use fullpipe_linux::{Clock, Stop};
 use fullpipe_units::{Bytes, Duration};
 
-/// A scrape's time where Prometheus does not say it.
+/// Scrape timeout if Prometheus does not send one.
 const SCRAPE: Duration = Duration::from_secs(10);
-/// Of the scrape's time, what connecting, the results and the way back may take.
+/// Part of the scrape timeout reserved for connecting, the results and the answer.
 const RESERVE: Duration = Duration::from_secs(3);
-/// A run is no longer, however long the scrape may be, and no shorter.
+/// Bounds on the duration of a test, whatever the scrape timeout.
 const LONGEST: Duration = Duration::from_secs(5);
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// What a probe came to.
+/// Result of a probe.
 #[derive(Default)]
 pub(super) struct ProbeResult {
-    /// Whether the test ran to its end.
+    /// Whether the test completed.
     pub(super) success: bool,
-    /// How long all of it took.
+    /// Total duration.
     pub(super) took: Duration,
     pub(super) sent: Bytes,
     pub(super) sent_in: f64,
     pub(super) received: Bytes,
     pub(super) received_in: f64,
     pub(super) retransmits: u64,
-    /// The time of each limit, and the smallest RTT.
+    /// Time of each limit, and the minimum RTT.
     pub(super) live: Live,
 }
 
-/// Why there is no probe: a line for whoever asked.
+/// Reason why a probe was refused.
 pub(super) enum ProbeRefusal {
-    /// The address is not one.
+    /// The target address is invalid; contains the message for the client.
     Bad(String),
-    /// Another runs: two would measure each other.
+    /// Another probe is running: two would disturb each other.
     Busy,
 }
 
-/// One probe at a time.
+/// Runs one probe at a time.
 #[derive(Clone, Default)]
 pub(super) struct Prober {
     busy: Arc<AtomicBool>,
 }
 
 impl Prober {
-    /// Runs a test to the `target` of a URL, within the seconds of the scrape's header.
+    /// Runs a test to the `target` of a URL, within the scrape timeout in `header`.
     pub(super) fn probe(
         &self,
         url: &str,
@@ -66,11 +66,11 @@ impl Prober {
     }
 }
 
-/// A probe runs. It ends with the value, whatever becomes of the probe.
+/// Marks a running probe; dropping it ends the mark, even after a panic.
 struct Busy<'a>(&'a AtomicBool);
 
 impl<'a> Busy<'a> {
-    /// Nothing if one runs already.
+    /// Returns `None` if a probe is already running.
     fn begin(busy: &'a AtomicBool) -> Option<Self> {
         (!busy.swap(true, Ordering::AcqRel)).then_some(Self(busy))
     }
@@ -82,20 +82,20 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// `X-Prometheus-Scrape-Timeout-Seconds`, or what stands for it.
+/// Parses `X-Prometheus-Scrape-Timeout-Seconds`, with a default.
 fn scrape(header: Option<&str>) -> Duration {
     let seconds = header.and_then(|value| value.trim().parse::<f64>().ok());
     let sane = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0 && *seconds < 3_600.0);
     sane.map_or(SCRAPE, Duration::from_secs_f64)
 }
 
-/// Length of a run that fits; tests last whole seconds.
+/// Returns the duration of a test that fits the scrape timeout, in whole seconds.
 fn length(scrape: Duration) -> Duration {
     let room = scrape.saturating_sub(RESERVE).clamp(SHORTEST, LONGEST);
     Duration::from_secs(room.as_millis() / 1_000)
 }
 
-/// `target=HOST`, `HOST:PORT` or `[ADDRESS]:PORT`, with percent signs resolved.
+/// Parses `target=HOST`, `HOST:PORT` or `[ADDRESS]:PORT`, percent-encoded.
 fn place(url: &str) -> Result<ServerAddress, ProbeRefusal> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let target = query.split('&').find_map(|pair| pair.strip_prefix("target=")).unwrap_or_default();
@@ -124,7 +124,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Follows the samples of a test.
+/// Collects the samples of a test.
 struct Following(Live);
 
 impl Watch for Following {
@@ -148,7 +148,7 @@ fn run(place: ServerAddress, scrape: Duration, host: SocketFacts) -> ProbeResult
     let over = Arc::new(AtomicBool::new(false));
     let finished = thread::scope(|scope| {
         let (word, end) = (stop.clone(), Arc::clone(&over));
-        // A server that says nothing does not outlast the scrape.
+        // Stops the test before the scrape timeout, even if the server is silent.
         scope.spawn(move || {
             let deadline = begin + scrape.saturating_sub(RESERVE / 6);
             while !end.load(Ordering::Acquire) {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!((seconds(Some("1")), seconds(Some("nan")), seconds(Some("-3"))), (1.0, 5.0, 5.0));
     }
 
-    /// A probe that panics is over: the next one may run.
+    /// A probe that panics is over, so the next one may run.
     #[test]
     fn one_probe_runs_at_a_time() {
         let busy = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! What fullpipe adds to the documents and events of iperf3.
+//! fullpipe's additions to the documents and events of iperf3.
 
 use fullpipe_analysis::diagnosis::Iperf3Additions;
 use fullpipe_analysis::{Diagnosis, Latency, TcpVsUdp};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::{Explained, Explanations, Recorder};
 use crate::Error;
 
-/// What fullpipe adds to the end of a document; with the test over UDP, if there was one.
+/// Returns fullpipe's additions to the end of a document, with those of the UDP test if there was one.
 ///
 /// # Errors
-/// It cannot be written as JSON.
+/// They cannot be written as JSON.
 pub fn ending(
     recorder: &Recorder,
     latency: Latency,
@@ -41,7 +41,7 @@ pub fn ending(
     serde_json::to_value(added).map_err(|e| Error::new(format!("cannot write JSON: {e}"), ""))
 }
 
-/// An event of a server, as a line: several tests may run, so it says of which it is.
+/// Formats an event of a server as a line that includes the number of its test, since several may run.
 ///
 /// # Errors
 /// It cannot be written as JSON.

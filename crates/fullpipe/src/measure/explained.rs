@@ -1,7 +1,9 @@
-//! The diagnosis of a test that this host has just made.
+//! Diagnosis of a test that this host has just run.
 //!
 //! ```text
 //!   this host sends       rows of its sockets ────────────────────────────────────┐
+//!   the server sends      rows of its sockets, if it is fullpipe's ─► both ends ──┤ of all streams together
+//!                         else samples of the receiving sockets here ─────────────┤
 //!   the server sends      rows of its sockets, if it is fullpipe's ─► both ends ──┤ of all streams together
 //!                         else samples of the receiving sockets here ─────────────┤
 //!   UDP                   the document ───────────────────────────────────────────┴─► diagnose
@@ -21,46 +23,46 @@ use super::Recorder;
 use crate::run::Observer;
 use crate::{Error, diagnose};
 
-/// What is known beside the test.
+/// Information besides the test itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TestContext<'a> {
-    /// What the user says of the path.
+    /// Facts about the path from the user.
     pub path: PathFacts,
-    /// RTT that was measured before the test.
+    /// RTT measured before the test.
     pub idle_rtt: Option<Duration>,
     /// Settings of this host.
     pub own: Option<&'a HostSettings>,
     /// Settings of the server's host.
     pub peer: Option<&'a HostSettings>,
-    /// The sending server's rows, where it told them.
+    /// Rows of the sending server, if it sent them.
     pub server_trace: Option<&'a str>,
 }
 
-/// What a sending end alone cannot know.
+/// Note about what cannot be seen from the sending end alone.
 pub(super) const ONE_END: &str = "only the sending end was seen: whether a receive window is short of buffer or of a \
                                   reader, only the receiving end can tell";
-/// What a receiving end alone cannot know.
+/// Note about what cannot be seen from the receiving end alone.
 const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
                              fullpipe iperf3 on the other host, without -R or as the server, to see them";
 const BOTH_ENDS: &str = "both ends were seen: the server, which sent, told its sockets' samples";
 const TOO_FEW: &str = "measure for longer: -t 10";
 
-/// Why there is no diagnosis, or what it is.
+/// A diagnosis, or the reason why there is none.
 pub type Explained = Result<Box<Diagnosis>, String>;
 
-/// The diagnoses of a test.
+/// Diagnoses of a test.
 #[derive(Debug)]
 pub struct Explanations {
-    /// Of its main direction.
+    /// Diagnosis of the main direction.
     pub main: Explained,
-    /// Of the other one, in a test of both.
+    /// Diagnosis of the other direction, in a bidirectional test.
     pub reverse: Option<Explained>,
 }
 
-/// Explains the test that `recorder` has seen, whose document is whole.
+/// Explains a completed test from its `recorder`.
 ///
 /// # Errors
-/// A defect of the simulator; that there is nothing to explain is an answer.
+/// A defect of the simulator. A test without anything to explain is not an error.
 pub fn explain(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -87,7 +89,7 @@ fn answer(diagnosed: Result<Diagnosis, DiagnoseError>) -> Result<Explained, Erro
     }
 }
 
-/// What this host has sent over TCP.
+/// Explains what this host sent over TCP.
 fn sent(
     recorder: &Recorder,
     known: &TestContext<'_>,
@@ -98,19 +100,19 @@ fn sent(
     diagnosed((known.own, known.peer), &measurement, None, &recorder.document, known, observer)
 }
 
-/// What the server has sent over TCP.
+/// Explains what the server sent over TCP.
 fn received(
     recorder: &Recorder,
     known: &TestContext<'_>,
     observer: &impl Observer,
 ) -> Result<Diagnosis, DiagnoseError> {
     let own = recorder.received.streams();
-    // What cannot be read is no reason to fail: this end has seen something itself.
+    // An unreadable trace is not an error: this end has samples too.
     let told = known.server_trace.and_then(|text| trace::read(text).ok());
     let told: Vec<Row> = told.into_iter().flat_map(|recording| recording.rows).map(|row| row.row).collect();
     let of_both = rows::of_streams(both_ends(&told, &own), Format::Trace, vec![BOTH_ENDS.into()], TOO_FEW);
     if let Ok(measurement) = of_both {
-        // The host on which such rows are made is the sender.
+        // These rows were made on the server's host, which is the sender.
         let hosts = (known.peer, known.own);
         return diagnosed(hosts, &measurement, None, &recorder.document, known, observer);
     }
@@ -125,7 +127,8 @@ fn received(
     Ok(diagnosis)
 }
 
-/// The rows that the server told, by stream, with what the receiving sockets here told nearest to them in time. Both began with the data.
+/// Combines the server's rows, by stream, with the receiving sockets' samples nearest in time. Both
+/// time scales begin with the data.
 fn both_ends(told: &[Row], own: &[Vec<Sample>]) -> Vec<Vec<Row>> {
     let begun = |at: Option<Instant>| at.unwrap_or_default();
     let theirs = begun(told.iter().map(|row| row.at).min());
@@ -160,12 +163,12 @@ fn over_udp(
     }
     let json = serde_json::to_value(document).unwrap_or_default();
     let log = iperf3::of_document(&json).map_err(DiagnoseError::Input)?;
-    // Nothing else of a test over UDP sees the round trip but the handshake of its control connection.
+    // In a UDP test only the handshake of the control connection measures the RTT.
     diagnosed((known.own, known.peer), &log, known.idle_rtt, document, known, observer)
 }
 
-/// `hosts` are the settings of the host that made the measurement, and those of the other; `idle_rtt` is what a measurement
-/// without a round-trip time of its own is explained with, unless the user gave one.
+/// Diagnoses a measurement. `hosts` are the settings of the host that made it and of the other one;
+/// `idle_rtt` is used if neither the user nor the measurement gives an RTT.
 fn diagnosed(
     (local, peer): (Option<&HostSettings>, Option<&HostSettings>),
     measurement: &Measurement,
@@ -186,7 +189,8 @@ fn diagnosed(
     diagnose(measurement, &path, &hosts, observer)
 }
 
-/// Whether the server runs on this host: both ends of the data connections have one address.
+/// Returns whether the server runs on this host: both ends of the data connections have the same
+/// address.
 pub fn is_this_host(document: &Document) -> bool {
     document.start.connected.first().is_some_and(|one| {
         let loopback = one.remote_host.parse().is_ok_and(|address: IpAddr| address.is_loopback());

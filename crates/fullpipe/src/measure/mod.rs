@@ -1,4 +1,4 @@
-//! Measurements of this host's own making: iperf3's tests, watched through the sockets that make them.
+//! Measurements by this host: iperf3 tests with samples of their sockets.
 
 mod ending;
 mod explained;

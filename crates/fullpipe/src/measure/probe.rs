@@ -1,7 +1,8 @@
-//! One short test of TCP to an iperf3 server, made for its diagnosis.
+//! One short TCP test to an iperf3 server, for a diagnosis.
 //!
-//! What is unknown of a path to HOST is what stops one TCP flow to it, so that is what is measured: one stream, from here. It
-//! lasts for many round trips, because on a long path the start alone takes seconds and losses come seconds apart.
+//! The question about a path to HOST is what limits one TCP flow from here, so the test has one stream.
+//! It lasts many round trips: on a long path slow start alone takes seconds, and losses are seconds
+//! apart.
 
 use std::path::Path;
 
@@ -19,19 +20,19 @@ use super::recorder::{ROWS, Recorder};
 use crate::Error;
 use crate::run::Observer;
 
-/// Shortest and longest test, and how many round trips it is to have.
+/// Bounds on the duration of a test, and the number of round trips it should have.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30);
 const ROUND_TRIPS: u64 = 100;
-/// A control measurement has no long path to get used to.
+/// Duration of a control measurement: its path is short, so it needs little time to reach full rate.
 const CONTROL: Duration = Duration::from_secs(3);
 
-/// Names of files that are missing, rather than hosts.
+/// File name extensions: a missing file is not taken for a host.
 const FILE_ENDINGS: [&str; 11] =
     ["txt", "log", "json", "jsonl", "csv", "pcap", "pcapng", "cap", "gz", "sysctl", "out"];
 
-/// The server that `name` means, if it means one. What is a file, looks like the path or the name of one, or is standard input,
-/// is none.
+/// Parses `name` as an iperf3 server. Returns `None` for standard input, an existing file, and anything
+/// that looks like a path or file name.
 pub fn server(name: &str) -> Option<ServerAddress> {
     let path = Path::new(name);
     let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
@@ -43,29 +44,29 @@ pub fn server(name: &str) -> Option<ServerAddress> {
     if file { None } else { ServerAddress::named(name).ok() }
 }
 
-/// What the limits of the path may be compared with: the rate of one flow where the path is short.
+/// Reference for the path's limits: the rate of one flow over a short path.
 #[derive(Clone, Debug)]
 pub enum Control {
-    /// A measured rate.
+    /// Rate measured earlier.
     Rate(Rate),
-    /// An iperf3 server nearby, as `HOST[:PORT]`, to measure it to.
+    /// Nearby iperf3 server, as `HOST[:PORT]`, to measure against.
     Host(String),
 }
 
-/// What a test has shown.
+/// Result of a test.
 #[derive(Clone, Debug)]
 pub struct Probe {
     measurement: Measurement,
-    /// What one flow reaches to the control server, if there is one.
+    /// Rate of one flow to the control server, if there is one.
     control: Option<Rate>,
     here: bool,
 }
 
 impl Probe {
-    /// Measures to `place`, after the control server if there is one.
+    /// Measures to `place`, after a measurement to the control server if there is one.
     ///
     /// # Errors
-    /// A server cannot be reached or refuses, or `stop` came before the end.
+    /// A server is unreachable or refuses, or `stop` was set before the end.
     pub fn measure(
         place: &ServerAddress,
         control: Option<&Control>,
@@ -108,18 +109,18 @@ impl Probe {
         Ok(Self { measurement, control, here })
     }
 
-    /// What was measured.
+    /// Returns the measurement.
     pub fn measurement(&self) -> &Measurement {
         &self.measurement
     }
 
-    /// What the test says of the hosts.
+    /// Returns the facts about the hosts that the test shows.
     pub fn hosts(&self) -> HostFacts {
         HostFacts { peer_is_unknown: !self.here, control: self.control, ..HostFacts::default() }
     }
 }
 
-/// One test; with the line that tells of its latency.
+/// Runs one test; also returns the line about its latency.
 fn run(
     place: &ServerAddress,
     length: Option<fn(Duration) -> Duration>,
@@ -138,7 +139,7 @@ fn run(
     Ok((recorder, latency))
 }
 
-/// How long a test must be for a path of this round trip.
+/// Returns the duration that a test needs on a path with this RTT.
 fn enough(rtt: Duration) -> Duration {
     (rtt * ROUND_TRIPS).max(SHORTEST).min(LONGEST)
 }
@@ -147,7 +148,7 @@ fn enough(rtt: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// A log that is missing is a missing log, not a host that nobody knows.
+    /// A missing log is reported as such, not as an unknown host.
     #[test]
     fn files_are_files() {
         for file in ["-", "", "absent.txt", "logs/run", "./run", "Cargo.toml", "trace.CSV", "my log"] {

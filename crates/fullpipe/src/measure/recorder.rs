@@ -1,4 +1,4 @@
-//! What is kept of a test while it runs, for its diagnosis at the end.
+//! Data kept during a test for its diagnosis at the end.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,14 @@ use fullpipe_units::{Duration, Instant, Rate};
 
 use super::samples::Samples;
 
-/// Samples of a test that are kept for its diagnosis, less than 50 MB: an hour of one stream at twenty a second.
+/// Most samples of a test kept for its diagnosis, less than 50 MB: an hour of one stream at twenty per
+/// second.
 pub const ROWS: usize = 72_000;
 
-/// Keeps what the end of a test wants: the document, and the samples of its sockets.
+/// Records a test: its document, and the samples of its sockets.
 #[derive(Debug)]
 pub struct Recorder {
-    /// The document so far.
+    /// Document so far.
     pub document: Document,
     /// Rows of the sending streams, without the warm-up.
     pub rows: Samples<Row>,
@@ -32,7 +33,7 @@ pub struct Recorder {
     last_row: Instant,
 }
 
-/// Smoothed round trips while data flowed.
+/// Smoothed RTTs while data flowed.
 #[derive(Debug, Default)]
 struct LoadedRtt {
     sum: f64,
@@ -41,7 +42,8 @@ struct LoadedRtt {
 }
 
 impl Recorder {
-    /// Keeps `most` samples. With `adds_limits` each report says what held its streams. `settings` are those of this host.
+    /// Creates a recorder of at most `most` samples. With `adds_limits` each report names the limit of
+    /// its streams. `settings` are those of this host.
     pub fn new(adds_limits: bool, most: usize, link: Option<Rate>, settings: Option<&HostSettings>) -> Self {
         let wmem = settings.and_then(|settings| settings.tcp_wmem).map(|wmem| wmem[2]);
         Self {
@@ -57,14 +59,14 @@ impl Recorder {
         }
     }
 
-    /// Round trips before, as they were given, and during the test.
+    /// Returns the RTT before the test, as given, and during it.
     pub fn latency(&self, idle: Option<Duration>) -> Latency {
         let LoadedRtt { sum, samples, longest } = self.loaded;
         let mean = (samples > 0).then(|| Duration::from_secs_f64(sum / samples as f64));
         Latency { idle, loaded: mean, longest: mean.map(|_| longest), samples }
     }
 
-    /// How long each limit held the streams, in seconds by their names: the mean of the streams.
+    /// Returns the seconds that each limit held the streams, by name: the mean over the streams.
     pub fn limit_seconds(&self) -> BTreeMap<&'static str, f64> {
         let mut seconds = BTreeMap::new();
         for times in self.flows.values().map(Live::times) {

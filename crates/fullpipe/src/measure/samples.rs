@@ -1,15 +1,15 @@
-//! Samples of a test that are kept for its end: bounded, and of every stream at the same moments.
+//! Bounded storage for samples of a test, taken from all streams at the same times.
 //!
-//! When there are too many, every other goes and from then on only every other is kept: a long test is told more coarsely, and from its
-//! beginning to its end.
+//! When it is full, every other sample is dropped, and from then on only every other one is kept: a
+//! long test is stored more coarsely, but from beginning to end.
 
 use std::collections::BTreeMap;
 
-/// Samples of streams.
+/// Bounded samples of several streams.
 #[derive(Clone, Debug)]
 pub struct Samples<T> {
     most: usize,
-    /// Of so many samples of a stream one is kept.
+    /// Decimation: one sample of a stream is kept out of this many.
     every: u64,
     streams: BTreeMap<i32, Stream<T>>,
     len: usize,
@@ -22,12 +22,12 @@ struct Stream<T> {
 }
 
 impl<T: Clone> Samples<T> {
-    /// At most so many, all streams together.
+    /// Creates storage for at most `most` samples of all streams together.
     pub const fn new(most: usize) -> Self {
         Self { most, every: 1, streams: BTreeMap::new(), len: 0 }
     }
 
-    /// Takes the next sample of `stream`.
+    /// Adds the next sample of `stream`.
     pub fn push(&mut self, stream: i32, sample: &T) {
         if self.most == 0 {
             return;
@@ -38,7 +38,7 @@ impl<T: Clone> Samples<T> {
             self.len += 1;
         }
         of.seen += 1;
-        // A stream keeps one at least.
+        // A stream keeps at least one sample.
         if self.len > self.most.max(self.streams.len()) {
             self.every *= 2;
             for Stream { samples, .. } in self.streams.values_mut() {
@@ -52,7 +52,7 @@ impl<T: Clone> Samples<T> {
         }
     }
 
-    /// Those of each stream, in the order of the streams' numbers.
+    /// Returns the samples of each stream, sorted by stream number.
     pub fn streams(&self) -> Vec<Vec<T>> {
         self.streams.values().map(|of| of.samples.clone()).collect()
     }
@@ -62,7 +62,7 @@ impl<T: Clone> Samples<T> {
 mod tests {
     use super::*;
 
-    /// Whatever the number of streams and samples: bounded, equal moments, and the whole time.
+    /// For any number of streams and samples: bounded, at equal times, and over the whole test.
     #[test]
     fn a_long_test_is_kept_coarsely_and_whole() {
         for streams in [1, 3, 7] {
