@@ -1,4 +1,4 @@
-//! Commands behind a path, as root.
+//! Tests of commands behind a path, as root.
 
 use crate::rights;
 use std::ffi::OsString;
@@ -39,7 +39,8 @@ fn the_commands_exit_status_is_returned() {
     assert!(error.to_string().contains("ended before it listened"), "{error}");
 }
 
-/// What the commands of [`a_server_at_the_far_end_is_reached_through_the_path`] do: this very program, started again.
+/// Client and server commands of [`a_server_at_the_far_end_is_reached_through_the_path`]: this program,
+/// started again.
 #[test]
 fn role() {
     let address = |name: &str| (std::env::var(name).expect("inside"), 8_000);
@@ -56,14 +57,16 @@ fn role() {
             server.read_to_string(&mut text).expect("an answer");
             let took = clock.now().saturating_since(Instant::ZERO);
             assert_eq!(text, "hello");
-            // The server speaks when the handshake is over on its side: one and a half round trips, then half of one.
+            // The server sends when its side of the handshake is complete, after 1.5 round trips; half
+            // a round trip follows.
             assert!(took >= Duration::from_millis(80), "{took}");
         }
         _ => {}
     }
 }
 
-/// Both ends know their addresses, and what one serves the other gets, in no less than two round trips.
+/// Both ends know their addresses, and data from the server reaches the client in no less than two
+/// round trips.
 #[test]
 fn a_server_at_the_far_end_is_reached_through_the_path() {
     let Some(_alone) = rights::alone() else { return };

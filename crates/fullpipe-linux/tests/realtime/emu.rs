@@ -1,5 +1,5 @@
-//! Kernel flows on an emulated path, as root. What they protect: that the path of the emulator is the simulator's, and
-//! that what is reported of a run is what happened.
+//! Tests of kernel flows on an emulated path, as root: the emulator's path behaves as the simulator's,
+//! and reports are accurate.
 
 use crate::rights;
 use fullpipe_lab::experiment::Experiment;
@@ -11,7 +11,7 @@ use fullpipe_path::{PacketKind, Verdict};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Duration;
 
-/// A second on a short path, with everything that can drop and hold.
+/// Returns a scenario of 1 s on a short path with all causes of drops and delays.
 fn scenario(flow: &str) -> Scenario {
     let text = format!(
         "name = 'x'\nduration = '1s'\n[path]\nrate = '100mbit'\nrtt = '10ms'\nloss = '1%'\nqueue = '30KiB'\n\
@@ -26,8 +26,8 @@ fn logged(scenario: &Scenario, datapath: Datapath) -> EmuRun {
     run(scenario, Options { datapath, logged: true }, &mut NoTrace).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A fresh path, given the arrivals of a run in virtual time, decides and departs alike to the nanosecond: when the loop
-/// looked, and how late it was, changed nothing.
+/// A fresh path replays the arrivals of a run in virtual time with the same decisions and departures,
+/// to the nanosecond: the loop's wake-up times and lateness changed nothing.
 fn replays(datapath: Datapath) {
     let Some(_alone) = rights::alone() else { return };
     let scenario = scenario("cc = 'bbr1'\ncount = 2");
@@ -37,7 +37,8 @@ fn replays(datapath: Datapath) {
         let replayed = log.replayed(spec, scenario.seed, number as u64);
         assert_eq!(log.arrivals, replayed.arrivals, "direction {number}");
         assert!(log.arrivals.len() > 500, "{} arrivals", log.arrivals.len());
-        // The link stopped before the last packets were due; all that it wrote is the beginning of what was due.
+        // The link stopped before the last packets were due; the packets that it wrote are the first of
+        // those due.
         let written = log.departures.len();
         assert_eq!(log.departures, replayed.departures[..written], "direction {number}");
         assert!(replayed.departures.len() - written < 200, "{written} of {}", replayed.departures.len());
@@ -61,11 +62,9 @@ fn the_path_of_an_offload_run_replays_bit_for_bit() {
     replays(Datapath::Offload);
 }
 
-/// Both ends' own counts against the path's: nothing is lost or made between kernel and path, whichever way packets
-/// are cut and put together.
-/// The same where the path has times of its own: CoDel takes packets out and marks or drops them between arrivals, ACKs are
-/// gathered and thinned, packets come twice and overtake each other. What was marked is marked on the wire: the kernels have
-/// agreed on ECN, and answer.
+/// A path with internal timing replays identically too: CoDel drops or marks packets between arrivals,
+/// ACKs are aggregated and decimated, packets are duplicated and reordered. Marks reach the wire: the
+/// kernels have negotiated ECN, and respond.
 #[test]
 fn a_path_with_times_of_its_own_replays_bit_for_bit() {
     let Some(_alone) = rights::alone() else { return };
@@ -97,22 +96,23 @@ fn a_path_with_times_of_its_own_replays_bit_for_bit() {
             "true" => assert!(path.marked > 5, "{path:?}"),
             _ => assert!(path.marked == 0 && path.aqm_drops > 5, "{path:?}"),
         }
-        // Every drop inside the path is known to the reconciliation.
+        // The reconciliation knows every drop inside the path.
         assert!(ran.validity.drops >= path.aqm_drops + path.queue_drops, "{:?}, {path:?}", ran.validity);
         assert_eq!(ran.validity.tun_drops, 0);
         if ecn == "true" {
-            // A kernel that hears of marks sends hardly anything again.
+            // A kernel that receives ECN marks retransmits hardly anything.
             assert!(path.aqm_drops <= path.marked, "{path:?}");
         }
     }
 }
 
+/// Both ends count the same as the path: no byte is lost or added between kernel and path, in either datapath.
 #[test]
 fn a_transfer_of_limited_size_arrives_whole() {
     let Some(_alone) = rights::alone() else { return };
     for datapath in [Datapath::Plain, Datapath::Offload] {
         let mut rows: Vec<Row> = Vec::new();
-        // It takes a tenth of that, and some timeouts longer where the machine is busy.
+        // The transfer takes a tenth of that, plus some timeouts on a busy machine.
         let duration = Duration::from_secs(2);
         let scenario = Scenario { duration, ..scenario("cc = 'cubic'\nbytes = '300kB'") };
         let ran =
@@ -145,7 +145,7 @@ fn a_transfer_of_limited_size_arrives_whole() {
     }
 }
 
-/// What an experiment sets on its hosts is in force on the sockets.
+/// The host settings of an experiment take effect on the sockets.
 #[test]
 fn buffers_and_windows_are_imposed() {
     let Some(_alone) = rights::alone() else { return };
@@ -161,12 +161,12 @@ fn buffers_and_windows_are_imposed() {
     assert_eq!(last.sender.max_pacing_rate.map(|rate| rate.as_bps()), Some(40_000_000));
     assert!(last.sender.pacing_rate.is_some());
     assert!(last.sender.rwnd.get() <= 20_000, "{}", last.sender.rwnd);
-    // A window of 20 kB each 20 ms: 8 Mbit/s, whatever the link carries.
+    // A window of 20 kB per 20 ms is 8 Mbit/s, whatever the link's rate.
     let goodput = 8.0 * last.received().expect("watched").get() as f64 / last.at.as_secs_f64();
     assert!(goodput < 8.5e6, "{goodput} bit/s");
 }
 
-/// A route says with how many segments connections begin; that many leave before anything is acknowledged.
+/// The route's metric sets the initial window: that many segments leave before the first ACK.
 #[test]
 fn the_first_flight_has_as_many_segments_as_the_route_says() {
     let Some(_alone) = rights::alone() else { return };
@@ -186,12 +186,13 @@ fn the_first_flight_has_as_many_segments_as_the_route_says() {
     }
 }
 
-/// A pause shrinks the window or not, as the experiment says, on the kernel as in the simulator.
+/// An idle period reduces the window or not, as the experiment specifies, on the kernel as in the
+/// simulator.
 #[test]
 fn a_burst_after_a_pause_begins_with_the_window_that_is_left() {
     let Some(_alone) = rights::alone() else { return };
     for (shrinks, segments) in [(true, 10), (false, 40)] {
-        // 40 segments every 2 s, which are seven timeouts of 280 ms.
+        // 40 segments every 2 s, which is seven timeouts of 280 ms.
         let text = format!(
             "name = 'x'\nduration = '2800ms'\n[path]\nrate = '1gbit'\nrtt = '80ms'\n[host]\n\
              slow_start_after_idle = {shrinks}\n[[flow]]\ncc = 'reno'\n\
@@ -210,8 +211,9 @@ fn a_burst_after_a_pause_begins_with_the_window_that_is_left() {
     }
 }
 
-/// What may wait unsent is bounded where that is asked for, and the rate is the same. The kernel asks for more below half of the
-/// limit, which is worth 65 ms of the line: the application may be so late on a busy machine, and now and then it is later.
+/// With `notsent_lowat` unsent data is limited, and the rate is the same. The kernel asks for more
+/// below half of the limit, which is worth 65 ms at the link's rate: the application may be that late
+/// on a busy machine, and sometimes it is later.
 #[test]
 fn little_waits_unsent_where_the_experiment_says_so() {
     let Some(_alone) = rights::alone() else { return };
@@ -239,7 +241,8 @@ fn little_waits_unsent_where_the_experiment_says_so() {
         of(&rows)
     };
     let [limited, unlimited] = ["notsent_lowat = '64KiB'", ""].map(scenario);
-    // An application that has to wait for a processor makes a run slower and never faster: one of several has the rate.
+    // An application that waits for a processor makes a run slower, never faster, so one run of several
+    // has to reach the rate.
     type World<'a> = &'a dyn Fn(&Scenario) -> (u64, u64);
     let worlds: [(World<'_>, u32); 2] = [(&simulated, 1), (&kernel, 6)];
     for (world, attempts) in worlds {
@@ -247,7 +250,7 @@ fn little_waits_unsent_where_the_experiment_says_so() {
         assert!(free > 1_000_000, "{free}");
         let as_fast = (0..attempts).any(|_| {
             let (bounded, slower) = world(&limited);
-            // Below the limit an skb of 64 KiB may be begun.
+            // Below the limit an skb of 64 KiB may be started.
             assert!(bounded < 2 * 65_536, "{bounded}");
             slower * 20 > rate * 19
         });
@@ -255,8 +258,8 @@ fn little_waits_unsent_where_the_experiment_says_so() {
     }
 }
 
-/// A limit that is the machine's own must not pass for the experiment's. How much payload a send buffer holds is left to
-/// the kernel: it looks at the limit when it begins an skb and not when it adds to one.
+/// The machine's own limit must not be taken for the experiment's. How much payload a send buffer holds
+/// is up to the kernel: it checks the limit when it starts an skb, not when it appends to one.
 #[test]
 fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
     let Some(_alone) = rights::alone() else { return };
@@ -269,12 +272,12 @@ fn an_autotuned_buffer_grows_to_its_limit_and_no_further() {
     assert!(rows.iter().all(|row| buffers(row).0 <= 128 << 10 && buffers(row).1 <= 200 << 10));
     let (sndbuf, rcvbuf) = buffers(rows.last().expect("rows"));
     assert_eq!(sndbuf, 128 << 10);
-    // From the default of 128 KiB, which one round trip's data outgrows at once.
+    // Grown from the default of 128 KiB, which the data of one round trip exceeds at once.
     assert!(rcvbuf > 128 << 10, "{rcvbuf}");
 }
 
-/// The applications of an experiment are those of the simulator: they bound the rate at either end. The receive buffer is worth a
-/// quarter of a second of it, for a busy machine lets the reader wait.
+/// The applications of an experiment limit the rate at either end, as in the simulator. The receive
+/// buffer holds a quarter of a second of data, because on a busy machine the reader may be delayed.
 #[test]
 fn applications_write_and_read_at_their_rates() {
     let Some(_alone) = rights::alone() else { return };
@@ -291,7 +294,7 @@ fn applications_write_and_read_at_their_rates() {
         let received = |row: &Row| row.received().map_or(0, |bytes| bytes.get());
         let seconds = last.at.saturating_since(half.at).as_secs_f64();
         let rate = 8.0 * (received(last) - received(half)) as f64 / seconds;
-        // Of the whole run: an application that was held up catches up.
+        // Over the whole run, because an application that was delayed catches up.
         let mean = 8.0 * received(last) as f64 / last.at.as_secs_f64();
         assert!(rate > 4e6 && mean < 9.5e6, "{app}: {rate} bit/s in the second half, {mean} bit/s in all");
     }

@@ -1,4 +1,4 @@
-//! What touches a kernel, on a kernel: the path between two namespaces, sockets on it, settings of a host.
+//! Tests that need a kernel: the path between two namespaces, sockets on it, settings of a host.
 #![cfg(target_os = "linux")]
 
 mod command;

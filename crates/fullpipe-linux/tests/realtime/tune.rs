@@ -1,5 +1,6 @@
-//! Changes to a host that can be taken back, whatever kills whom: after SIGKILL at each step the host is as it was, or the
-//! journal leads there. Hosts are folders here, and network namespaces where the process may make them.
+//! Tests that changes to a host can be reverted, whichever process is killed: after SIGKILL at each
+//! step the host is restored, or the journal leads there. Hosts are folders here, and network
+//! namespaces where the process may create them.
 
 mod lock;
 
@@ -25,13 +26,13 @@ const RMEM: (&str, &str) = ("net.ipv4.tcp_rmem", "4096 131072 52502528");
 const PEER: &str = "10.20.3.7";
 const PEER_V6: &str = "2001:db8:20::7";
 
-/// Says to a process that this program starts what it is.
+/// Environment variables that give a process started from this program its part.
 const PART: &str = "FULLPIPE_TEST_PART";
 const ROOT: &str = "FULLPIPE_TEST_ROOT";
 const LAST_STEP: &str = "FULLPIPE_TEST_LAST_STEP";
 const IN_NAMESPACE: &str = "FULLPIPE_TEST_IN_NAMESPACE";
 
-/// A folder that looks like a host, or holds the files of a namespace.
+/// Creates a folder that imitates a host, or holds the files of a namespace.
 fn host(test: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{test}"));
     let _ = fs::remove_dir_all(&root);
@@ -61,12 +62,13 @@ fn route(peer: &str) -> Change {
     Change::Route { destination, congctl: Some("reno".into()), initcwnd: Some(32) }
 }
 
-/// How many routes are changed: one of IPv4, and one of IPv6 where the kernel has it.
+/// Returns the number of changed routes: one for IPv4, and one for IPv6 if the kernel has it.
 fn routes(in_namespace: bool) -> usize {
     if in_namespace { 1 + usize::from(Path::new("/proc/sys/net/ipv6").exists()) } else { 0 }
 }
 
-/// This program as a guard: the number of the generation is taken for the name of a second test, which there is not.
+/// Returns this program as a guard: it takes the generation's number for the name of a second test,
+/// which does not exist.
 fn guard(root: &Path, in_namespace: bool) -> Guard {
     let this = env::current_exe().unwrap();
     let set = |name: &str, value: &str| OsString::from(format!("{name}={value}"));
@@ -82,12 +84,12 @@ fn guard(root: &Path, in_namespace: bool) -> Guard {
     Guard { program: "env".into(), arguments }
 }
 
-/// A guard that is killed as soon as it is ready.
+/// Returns a guard that dies as soon as it is ready.
 fn dead_guard() -> Guard {
     Guard { program: "sh".into(), arguments: ["-c", "printf r >&0"].map(OsString::from).into() }
 }
 
-/// Everything that must be as before, byte for byte.
+/// Returns everything that must be restored, byte for byte.
 fn snapshot(root: &Path, in_namespace: bool) -> String {
     let file = |path: PathBuf| match fs::read_to_string(&path) {
         Ok(text) => format!("{}:{text}\n", path.display()),
@@ -103,7 +105,7 @@ fn snapshot(root: &Path, in_namespace: bool) -> String {
     text
 }
 
-/// What a command prints.
+/// Returns the output of a command.
 fn said(command: &str) -> String {
     let mut words = command.split(' ');
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
@@ -111,14 +113,14 @@ fn said(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Does `work` on a folder, and again in a namespace where there may be one.
+/// Runs `work` on a folder, and again in a namespace if allowed.
 fn on_both(test: &str, work: impl Fn(&Path, bool) + Sync) {
     let root = host(test);
     work(&root, false);
     let Some(_alone) = rights::alone() else { return };
     let root = host(&format!("{test}-namespace"));
     in_network(|| {
-        // One route that leads to the peer, and one to the peer beside it alone.
+        // One route that includes the peer, and one host route to the address next to it.
         said("ip route add 10.20.0.0/16 dev t0");
         said("ip route add 10.20.3.8/32 dev t0 initcwnd 12 mtu 1400");
         if routes(true) > 1 {
@@ -129,7 +131,7 @@ fn on_both(test: &str, work: impl Fn(&Path, bool) + Sync) {
     });
 }
 
-/// In a namespace with a device.
+/// Runs `work` in a namespace with a device.
 fn in_network(work: impl Fn() + Sync) {
     let namespace = Namespace::new().unwrap();
     let inside = namespace.run(|| {
@@ -138,7 +140,8 @@ fn in_network(work: impl Fn() + Sync) {
             return Ok(());
         }
         if routes(true) > 1 {
-            // No link-local addresses: their routes come seconds later, in the middle of a test.
+            // No link-local addresses: their routes would appear seconds later, in the middle of a
+            // test.
             fs::write("/proc/sys/net/ipv6/conf/default/addr_gen_mode", "1").unwrap();
         }
         said("ip link set lo up");
@@ -147,7 +150,7 @@ fn in_network(work: impl Fn() + Sync) {
         said("ip addr add 192.0.2.1/24 dev t0");
         if routes(true) > 1 {
             said("ip addr add 2001:db8:1::1/64 dev t0 nodad");
-            // The kernel adds its route a little later.
+            // The kernel adds its route slightly later.
             assert!(becomes(|| said("ip -6 route show table local").contains("local 2001:db8:1::1")));
         }
         work();
@@ -156,7 +159,7 @@ fn in_network(work: impl Fn() + Sync) {
     inside.unwrap();
 }
 
-/// Starts this program to play a part and waits for its end; whether it was killed.
+/// Starts this program to play a part, and waits for its end; returns whether it was killed.
 fn dies(part: &str, root: &Path, in_namespace: bool, last_step: usize) -> bool {
     let mut child = Command::new(env::current_exe().unwrap());
     child
@@ -181,7 +184,7 @@ fn becomes(happened: impl Fn() -> bool) -> bool {
     })
 }
 
-/// What this program is when it starts itself; as a test of its own it is nothing.
+/// Plays this program's part when it starts itself; run as an ordinary test it does nothing.
 #[test]
 fn part() {
     let Ok(part) = env::var(PART) else { return };
@@ -247,7 +250,7 @@ fn what_is_taken_back_is_as_it_was_byte_for_byte() {
     });
 }
 
-/// Kept changes are the ground of the next, and each goes back to the one before.
+/// Each set of changes builds on the confirmed one before it, and reverts to that one.
 #[test]
 fn generations_are_taken_back_one_by_one() {
     on_both("generations", |root, in_namespace| {
@@ -280,7 +283,7 @@ fn nobody_confirms_and_it_is_taken_back_at_the_deadline() {
     });
 }
 
-/// While it is being applied: whoever is killed, the guard takes back what there is.
+/// Killed while applying, whatever the step: the guard reverts what was done.
 #[test]
 fn killed_at_any_step_the_guard_restores_it() {
     on_both("killed", |root, in_namespace| {
@@ -289,21 +292,21 @@ fn killed_at_any_step_the_guard_restores_it() {
             let died = dies("apply", root, in_namespace, *step);
             if died {
                 assert!(becomes(|| snapshot(root, in_namespace) == before), "step {step}");
-                // Without a guard yet, the journal is left for the next command.
+                // If there is no guard yet, the journal is left for the next command.
                 settle(&place(root, in_namespace)).unwrap();
                 let gone = || status(&place(root, in_namespace)).unwrap().states.is_empty();
                 assert!(becomes(gone), "step {step}");
             }
             died
         });
-        // Kept, guarded, file, two settings, read back, recorded; and routes.
+        // Journal, guard, file, two settings, read back, recorded; plus routes.
         assert_eq!(steps.count(), 7 + routes(in_namespace));
         rolled_back(root, in_namespace);
         assert_eq!(snapshot(root, in_namespace), before);
     });
 }
 
-/// The guard may be killed too: then the journal is there, and the next command finds it.
+/// If the guard is killed too, the next command finds the journal.
 #[test]
 fn killed_with_its_guard_the_next_command_restores_it() {
     on_both("unguarded", |root, in_namespace| {
@@ -346,7 +349,7 @@ fn killed_while_taking_back_the_next_command_goes_on() {
     });
 }
 
-/// Killed while confirming it is a trial still, or kept.
+/// Killed while confirming: it is either still a trial, or confirmed.
 #[test]
 fn killed_while_confirming_it_is_one_or_the_other() {
     on_both("confirming", |root, in_namespace| {
@@ -363,7 +366,7 @@ fn killed_while_confirming_it_is_one_or_the_other() {
     });
 }
 
-/// What somebody else sets meanwhile is theirs.
+/// Values that something else sets meanwhile are left alone.
 #[test]
 fn what_others_have_changed_is_left_and_said() {
     let root = host("others");
@@ -380,7 +383,7 @@ fn what_others_have_changed_is_left_and_said() {
     assert_eq!(fs::read_to_string(root.join("proc/sys/net/ipv4/tcp_wmem")).unwrap(), theirs);
 }
 
-/// A file of that name which we did not write stays; so does everything else.
+/// A file of that name that fullpipe did not write stays, and so does everything else.
 #[test]
 fn a_file_of_somebody_else_is_not_replaced() {
     let root = host("file");
@@ -393,7 +396,7 @@ fn a_file_of_somebody_else_is_not_replaced() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// A value that the kernel does not take: what was done before it is taken back.
+/// If the kernel refuses a value, the changes made before it are reverted.
 #[test]
 fn what_the_kernel_refuses_leaves_nothing_behind() {
     let Some(_alone) = rights::alone() else { return };
@@ -415,7 +418,7 @@ fn what_the_kernel_refuses_leaves_nothing_behind() {
     inside.unwrap();
 }
 
-/// A guard of which nothing is heard is none: nothing is changed without.
+/// Without an answer from the guard, nothing is changed.
 #[test]
 fn without_a_guard_nothing_is_changed() {
     let root = host("no-guard");
@@ -426,7 +429,8 @@ fn without_a_guard_nothing_is_changed() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// Ways that stand by themselves, which needs a device with a carrier: two of IPv4, both as a group, and one of IPv6.
+/// Nexthop objects, which need a device with a carrier: two for IPv4, a group of both, and one for
+/// IPv6.
 const NEXT_HOPS: &str = "ip link set v1 up
 ip link set v0 up
 ip addr add 198.51.100.1/24 dev v0
@@ -436,11 +440,12 @@ ip nexthop add id 2 via 198.51.100.8 dev v0
 ip nexthop add id 3 group 1/2
 ip nexthop add id 4 via 2001:db8:3::7 dev v0";
 
-/// Whatever way a route to the peer goes, of IPv4 or IPv6, the one to it alone goes the same, and nothing is left of it.
+/// For routes of every kind, IPv4 or IPv6, the host route to the peer has the same next hop, and
+/// nothing of it remains afterwards.
 #[test]
 fn routes_of_every_kind_are_taken_over_and_given_back() {
     let Some(_alone) = rights::alone() else { return };
-    // A route as it is, the peer, and what the peer's own route then has.
+    // An existing route, the peer, and a part of the peer's host route.
     let kinds = [
         ("default via 192.0.2.9", "203.0.113.7", "203.0.113.7 via 192.0.2.9 dev t0"),
         ("203.0.113.7 dev t0 mtu lock 1400 rto_min 300ms", "203.0.113.7", "mtu lock 1400"),
@@ -456,7 +461,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             "2001:db8:2::7",
             "nexthop via 2001:db8:1::8 dev t0 weight 2",
         ),
-        // Ways that stand by themselves (next-hop objects): one, and a group of two.
+        // Nexthop objects: a single one, and a group of two.
         ("203.0.113.0/24 nhid 1", "203.0.113.7", "203.0.113.7 nhid 1 via 198.51.100.7 dev v0"),
         ("203.0.113.0/24 nhid 3", "203.0.113.7", "203.0.113.7 nhid 3"),
         ("2001:db8:2::/48 nhid 4", "2001:db8:2::7", "2001:db8:2::7 nhid 4 via 2001:db8:3::7 dev v0"),
@@ -478,7 +483,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
                 }
                 let known = NEXT_HOPS.lines().filter(|line| routes(true) > 1 || !line.contains("2001:"));
                 known.for_each(|line| drop(said(line)));
-                // What the kernel adds by itself, a little later.
+                // Routes that the kernel adds itself, slightly later.
                 let complete = || {
                     let table = said("ip -6 route show table local");
                     table.contains("local 2001:db8:3::1 dev v0")
@@ -495,7 +500,7 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
             let done = apply(&place, &[route(peer)], minute, &guard, &mut |_| ()).unwrap().unwrap();
             let routes = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(routes.contains(expected) && routes.contains("congctl reno"), "{present}: {routes}");
-            // What is said of it is what ip takes: the same route, given by hand.
+            // The reported text is valid for ip: given by hand, it makes the same route.
             said(&format!("ip route replace {}", done.routes[0].route));
             let by_hand = said(&format!("{ip} show")).split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(by_hand, routes, "{present}");
@@ -506,7 +511,8 @@ fn routes_of_every_kind_are_taken_over_and_given_back() {
     }
 }
 
-/// What every start of the machine loads: files of all folders in the order of their names, of two with one name the first.
+/// Loads files as at boot: those of all folders in order of their names, and of two with the same name
+/// the first.
 fn boot(root: &Path) {
     fs::write(root.join("proc/sys/net/ipv4/tcp_wmem"), "4096\t16384\t4194304\n").unwrap();
     fs::write(root.join("proc/sys/net/ipv4/tcp_rmem"), "4096\t131072\t6291456\n").unwrap();
@@ -528,8 +534,8 @@ fn boot(root: &Path) {
     }
 }
 
-/// A machine that is restarted during a trial comes up as before, with what had been confirmed and nothing else; and
-/// the next command leaves no trace of the trial.
+/// A machine rebooted during a trial comes up with the confirmed settings only, and the next command
+/// removes all traces of the trial.
 #[test]
 fn a_restart_ends_a_trial() {
     let root = host("restart");
@@ -554,7 +560,7 @@ fn a_restart_ends_a_trial() {
     let (before, file) = (settings(), fs::read_to_string(place.owned()).unwrap());
     assert_eq!(before, ("4096 16384 8388608\n".into(), "4096 131072 8388608\n".into()));
 
-    // Everything that would take the trial back ends with the machine.
+    // Every process that would revert the trial ends with the machine.
     apply(&place, &changes(false), Some(Duration::from_secs(3600)), &dead_guard(), &mut |_| ())
         .unwrap()
         .unwrap();

@@ -1,4 +1,4 @@
-//! Bytes that are known by their offset, each way between fullpipe's TCP and the kernel's.
+//! Exchanges verifiable bytes between fullpipe's TCP and the kernel's, in both directions.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,12 +18,12 @@ use fullpipe_units::{Bytes, Instant, draw};
 
 /// Bytes that are written, read and compared at once.
 const BLOCK: usize = 128 << 10;
-/// The longest that an end may hear nothing.
+/// Longest time that an end may receive nothing.
 const SILENCE: Duration = Duration::from_secs(60);
-/// A prime: the pattern comes round out of step with everything else.
+/// A prime, so that the pattern's period does not align with other sizes.
 const PERIOD: u64 = 65_521;
 
-/// What the bytes of a stream must be.
+/// Expected bytes of a stream, determined by their offset.
 pub(crate) struct Pattern(Vec<u8>);
 
 impl Pattern {
@@ -31,7 +31,7 @@ impl Pattern {
         Self((0..PERIOD + BLOCK as u64).map(|i| draw(seed, 0, i % PERIOD) as u8).collect())
     }
 
-    /// The bytes from `offset` on.
+    /// Returns the bytes from `offset` on.
     fn at(&self, offset: u64, len: u64) -> &[u8] {
         &self.0[(offset % PERIOD) as usize..][..len.min(BLOCK as u64) as usize]
     }
@@ -44,14 +44,14 @@ impl Pattern {
     }
 }
 
-/// Who connects to whom.
+/// The side that opens the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opens {
     Ours,
     Kernel,
 }
 
-/// One connection that carries so many bytes each way.
+/// One connection that carries `bytes` in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
     pub(crate) opens: Opens,
@@ -60,13 +60,13 @@ pub(crate) struct Exchange {
     /// From our TCP to the kernel's, and back.
     pub(crate) bytes: [u64; 2],
     pub(crate) cc: Algorithm,
-    /// The kernel's name of its end's; its own choice if `None`.
+    /// Congestion control of the kernel's end; its default if `None`.
     pub(crate) kernel_cc: Option<&'static str>,
     pub(crate) buffers: Bytes,
     pub(crate) mtu: u64,
 }
 
-/// What it took.
+/// Statistics of a completed exchange.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) stats: Stats,
@@ -85,7 +85,8 @@ impl Exchange {
         }
     }
 
-    /// Runs it between `port` and the kernel of `namespace`; panics if a byte is missing or another.
+    /// Runs the exchange between `port` and the kernel of `namespace`; panics if a byte is missing or
+    /// wrong.
     pub(crate) fn run(&self, port: &Port, namespace: &Namespace, clock: Clock) -> Done {
         let mut stack = Stack::new(StackConfig {
             key: Key::new(
@@ -130,7 +131,7 @@ impl Exchange {
                 Some(listener) => listener.accept().expect("a connection").0,
                 None => inside(namespace, || TcpStream::connect(self.ours).expect("a connection")),
             };
-            // When the other end fails, this one does too.
+            // A failure here also ends our end.
             if let Some(cc) = self.kernel_cc {
                 let set = socket2::SockRef::from(&socket).set_tcp_congestion(cc.as_bytes());
                 set.unwrap_or_else(|error| panic!("this kernel has no {cc}: {error}"));
@@ -154,7 +155,7 @@ impl Exchange {
     }
 }
 
-/// Ends the loop when the kernel's end fails; otherwise it has ended by then.
+/// Stops our loop when the kernel's end fails; otherwise the loop has ended by then.
 struct StopAtEnd<'a>(&'a Stop);
 
 impl Drop for StopAtEnd<'_> {
@@ -165,7 +166,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Opens a socket inside; it stays there.
+/// Opens a socket inside the namespace, where it stays.
 fn inside<T: Send>(namespace: &Namespace, open: impl FnOnce() -> T + Send) -> T {
     namespace.run(|| Ok(open())).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -193,7 +194,7 @@ fn kernel_reads(mut socket: TcpStream, pattern: &Pattern, bytes: u64) {
     assert_eq!(read, bytes, "bytes that the kernel read");
 }
 
-/// Our end of it.
+/// Our end of the exchange.
 struct Ours<'a> {
     exchange: Exchange,
     sends: &'a Pattern,
@@ -202,7 +203,7 @@ struct Ours<'a> {
     begun: bool,
     written: u64,
     read: u64,
-    /// All that we wrote was acknowledged; the kernel has ended.
+    /// Whether all our data was acknowledged, and whether the kernel's end has closed.
     ended: [bool; 2],
     stats: Stats,
     buffer: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A server of iperf3 for one test.
+//! An iperf3 server for one test, on fullpipe's TCP.
 //!
 //! ```text
 //!   Cookie ─► Params ─► Streams ─► Running ─► Results ─► Done
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     phase: Phase,
     control: Option<(ConnId, Cookie)>,
     params: Params,
-    /// Connections that have not said their cookie.
+    /// Connections that have not yet sent their cookie.
     strangers: BTreeMap<ConnId, Vec<u8>>,
     streams: BTreeMap<ConnId, Stream>,
 }
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Bytes that came, and bytes that were written.
+    /// Returns the bytes received and the bytes written.
     pub(crate) fn carried(&self) -> (u64, u64) {
         let of = |direction| {
             self.streams.values().filter(|stream| stream.direction == direction).map(|s| s.bytes).sum()
@@ -65,7 +65,7 @@ impl Server {
         (of(Direction::Upload), of(Direction::Download))
     }
 
-    /// The client has got its results and said goodbye.
+    /// Returns whether the client has received its results and closed.
     pub(crate) fn is_done(&self) -> bool {
         matches!(self.phase, Phase::Done)
     }
@@ -118,7 +118,7 @@ impl Server {
         }
     }
 
-    /// What the client says on the control connection; false when there is no more for now.
+    /// Handles a message on the control connection; returns false if there is none for now.
     fn hear(&mut self, now: Instant, stack: &mut Stack) -> bool {
         let Some((id, _)) = self.control else { return false };
         match &mut self.phase {
@@ -171,7 +171,7 @@ impl Server {
     }
 }
 
-/// Reads what a frame still wants; true once it is whole.
+/// Reads the missing part of a frame; returns true once it is complete.
 fn fill(now: Instant, stack: &mut Stack, id: ConnId, reader: &mut Reader) -> bool {
     while let missing @ 1.. = reader.missing().expect("a length that is allowed") {
         let mut bytes = vec![0; missing];

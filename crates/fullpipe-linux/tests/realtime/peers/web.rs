@@ -1,4 +1,4 @@
-//! A web server of one file, and its client.
+//! A web server for one file, and its client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use fullpipe_units::{Instant, draw};
 
 const LEN: u64 = 3_000_000;
 
-/// What every address of it has.
+/// Returns the file that every URL serves.
 pub(crate) fn file() -> Vec<u8> {
     (0..LEN).map(|i| draw(3, 0, i) as u8).collect()
 }
 
-/// The server of it.
+/// The web server.
 pub(crate) struct Web {
     local: SocketAddr,
     answer: Vec<u8>,
@@ -73,13 +73,14 @@ impl Application for Web {
     }
 }
 
-/// Fetches the same file over several connections, each twice: the second request follows on the same connection.
+/// Fetches the file over several connections, twice on each: the second request follows on the same
+/// connection.
 pub(crate) struct Fetch {
     local: SocketAddr,
     remote: SocketAddr,
     connections: u16,
     under_way: BTreeMap<ConnId, Vec<u8>>,
-    /// All that each connection was answered, once the server has closed it.
+    /// Complete response of each connection, once the server has closed it.
     pub(crate) answers: Vec<Vec<u8>>,
     pub(crate) failed: bool,
 }

@@ -1,14 +1,14 @@
-//! Tests that need namespaces and TUN devices are skipped where the process may not make them, with a message;
-//! `FULLPIPE_REQUIRE_NETNS=1` makes a skip a failure.
+//! Skips tests that need namespaces and TUN devices, with a message, if the process may not create
+//! them; `FULLPIPE_REQUIRE_NETNS=1` turns a skip into a failure.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fullpipe_linux::namespace::Namespace;
 
-/// Runs in real time disturb each other: one at a time.
+/// Real-time runs disturb each other, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// `None` when the test has to be skipped.
+/// Returns `None` if the test has to be skipped.
 pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
     let tun = std::fs::File::options().read(true).write(true).open("/dev/net/tun").is_ok();
     if tun && Namespace::new().is_ok() {

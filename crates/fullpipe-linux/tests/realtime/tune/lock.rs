@@ -1,4 +1,5 @@
-//! The lock of the state: closed to others, waited for with a limit, and no way to keep an overdue trial from ending.
+//! Tests of the state's lock: it is closed to other users, every wait has a limit, and it cannot keep
+//! an overdue trial in place.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -16,10 +17,10 @@ use rustix::process::geteuid;
 
 use super::{applied, becomes, changes, dead_guard, host, place, rolled_back, snapshot};
 
-/// A user who is not root: `nobody` on most systems.
+/// User ID of an unprivileged user: `nobody` on most systems.
 const NOBODY: u32 = 65_534;
 const SHORT: Duration = Duration::from_millis(300);
-/// The trials of tests that wait for the guard: long enough to take the lock before it does.
+/// Trial time in tests that wait for the guard: enough to take the lock before the guard does.
 const TRIAL: Duration = Duration::from_secs(1);
 
 fn state(root: &Path) -> PathBuf {
@@ -34,14 +35,14 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Holds the lock until it is dropped.
+/// Takes the lock, held until the file is dropped.
 fn held(root: &Path) -> File {
     let file = File::open(state(root).join("lock")).unwrap();
     assert!(becomes(|| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()), "nobody else does");
     file
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -51,7 +52,7 @@ impl Drop for Running {
     }
 }
 
-/// The lock as earlier versions made it, 0644 in a folder 0755.
+/// Gives the lock the modes of earlier versions: 0644 in a folder 0755.
 fn open_to_all(root: &Path) {
     set_mode(&state(root), 0o755);
     for entry in fs::read_dir(state(root)).unwrap() {
@@ -59,12 +60,12 @@ fn open_to_all(root: &Path) {
     }
 }
 
-/// The guard waits two seconds, takes the trial back, and says to syslog who was in the way.
+/// The guard waits two seconds, reverts the trial, and reports the lock's holder to syslog.
 #[test]
 fn the_guard_takes_an_overdue_trial_back_although_the_lock_is_held() {
     let root = host("held");
     let before = snapshot(&root, false);
-    // The path of a socket has 107 bytes: the log is elsewhere, behind a link.
+    // The path of a socket is limited to 107 bytes, so the log is elsewhere, behind a link.
     let short = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(short.path(), root.join("dev")).unwrap();
     let log = UnixDatagram::bind(short.path().join("log")).unwrap();
@@ -81,12 +82,12 @@ fn the_guard_takes_an_overdue_trial_back_although_the_lock_is_held() {
         line.contains(&format!("process {} (", std::process::id())) && line.contains("the lock"),
         "{line}"
     );
-    // What comes next has a lock of its own.
+    // The next command uses a new lock.
     applied(&root, false, None);
     rolled_back(&root, false);
 }
 
-/// The same without a guard, by the command that comes next or a timer of systemd.
+/// Without a guard, the next command or a systemd timer reverts the trial.
 #[test]
 fn the_next_command_takes_an_overdue_trial_back_although_the_lock_is_held() {
     let root = host("held-settle");
@@ -102,7 +103,8 @@ fn the_next_command_takes_an_overdue_trial_back_although_the_lock_is_held() {
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// A `confirm` that is slower than the guard is patient: the trial is taken back, and `confirm` finds out before it writes.
+/// A `confirm` slower than the guard's wait: the trial is reverted, and `confirm` detects it before its
+/// next write.
 #[test]
 fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     let root = host("held-confirm");
@@ -119,7 +121,8 @@ fn a_confirm_that_the_guard_has_overtaken_changes_nothing() {
     assert_eq!(left, ["lock"]);
 }
 
-/// Whoever holds the lock while changes are half-made may be at it: it is left to them, which is said.
+/// The holder of the lock may be working on half-made changes: they are left to it, and that is
+/// reported.
 #[test]
 fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
     let root = host("held-half");
@@ -131,7 +134,7 @@ fn what_is_half_made_is_left_to_the_holder_of_the_lock() {
     let mut first = true;
     let done = rollback(&place, false, &mut |_| {
         if first {
-            // The journal says by now that it is being taken back.
+            // By now the journal has the phase `Reverting`.
             let said = settle(&place).unwrap();
             assert!(said[0].contains("half-made") && said[0].contains("left to process"), "{said:?}");
         }
@@ -165,8 +168,8 @@ fn a_wait_for_the_lock_ends_and_names_the_holder() {
     rolled_back(&root, false);
 }
 
-/// What an earlier version left open to others is closed by the first command that changes something; the file that others
-/// may have open is replaced, once.
+/// The first command that changes something closes the files that an earlier version left open to
+/// others; the lock file, which others may have open, is replaced once.
 #[test]
 fn modes_of_an_earlier_version_are_closed() {
     let root = host("held-upgrade");
@@ -175,7 +178,7 @@ fn modes_of_an_earlier_version_are_closed() {
     assert_eq!((mode(&state), mode(&lock), mode(&state.join("0001.json"))), (0o700, 0o600, 0o600));
     open_to_all(&root);
     let theirs = File::open(&lock).unwrap();
-    // A command that changes nothing closes the folder.
+    // A command that changes nothing closes only the folder.
     settle(&place(&root, false)).unwrap();
     assert_eq!(mode(&state), 0o700);
     let more = super::Change::Setting { key: super::WMEM.0.into(), value: "4096 16384 99999744".into() };
@@ -192,7 +195,8 @@ fn modes_of_an_earlier_version_are_closed() {
     assert_eq!(mode(&state), 0o700, "also when there is nothing to take back");
 }
 
-/// Somebody who held the lock before it was closed: without authority they are passed over, with it they are waited for.
+/// An unauthorised user who held the lock before it was closed is bypassed; an authorised one is waited
+/// for.
 #[test]
 fn a_lock_that_another_user_holds_is_replaced() {
     if !geteuid().is_root() {
@@ -207,14 +211,14 @@ fn a_lock_that_another_user_holds_is_replaced() {
     let place = place(&root, false).with_lock_wait(SHORT);
     let refused = rollback(&place, false, &mut |_| ()).unwrap_err();
     assert!(refused.message.contains(&format!("process {} (", std::process::id())), "{refused}");
-    // /proc/locks goes on to name this process, which gives the descriptor away.
+    // /proc/locks still names this process, which passes the descriptor on.
     let theirs = Command::new("sleep").arg("60").uid(NOBODY).stdin(Stdio::from(held)).spawn().unwrap();
     let _theirs = Running(theirs);
     rollback(&place, false, &mut |_| ()).unwrap().expect("something");
     assert_eq!(snapshot(&root, false), before);
 }
 
-/// A link would lead to some other folder, of which the mode would be changed.
+/// A symbolic link would lead to another folder, whose mode would be changed.
 #[test]
 fn a_state_folder_that_is_a_link_is_refused() {
     let root = host("held-link");
