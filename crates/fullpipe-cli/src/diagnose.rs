@@ -1,4 +1,4 @@
-//! `fullpipe diagnose`: a log, its limits, the ladder.
+//! `fullpipe diagnose`: reads a log, names its limits and climbs the ladder.
 
 use std::process::ExitCode;
 
@@ -24,8 +24,9 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
     explained(args, look, &input.name, &input.measurement, HostFacts::default(), args.sysctl.as_deref(), None)
 }
 
-/// Explains `measurement` with what is said on the command line, and prints it. `sysctl` says where the settings of the host are
-/// that made the measurement, `hosts` what else is known of the hosts, and `sockets` among which the explained one was found.
+/// Explains `measurement` with the options of the command line, and prints the diagnosis. `sysctl`
+/// names the settings of the host that made the measurement, `hosts` has other facts about the hosts,
+/// and `sockets` lists the connections from which this one was chosen.
 pub(crate) fn explained(
     args: &DiagnoseArgs,
     look: Look,
@@ -50,7 +51,7 @@ pub(crate) fn explained(
         return play(measurement, &path, &hosts, name, look);
     }
     let demand = args.demand.demand(|| {
-        // The queue is where the application is: on the sender.
+        // The queue is at the application, on the sender.
         let settings = if measurement.made_by_sender() { sysctl } else { args.peer_sysctl.as_deref() };
         settings.filter(|source| *source == LOCAL).and_then(|_| memory_left())
     })?;
@@ -78,7 +79,7 @@ pub(crate) fn explained(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Plays a trace back.
+/// Replays a trace in the live view.
 fn play(
     measurement: &Measurement,
     path: &PathFacts,

@@ -1,4 +1,4 @@
-//! `fullpipe emu`: a command behind an emulated path.
+//! `fullpipe emu`: runs a command behind an emulated path.
 
 use std::process::ExitCode;
 

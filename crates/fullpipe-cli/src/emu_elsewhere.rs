@@ -1,4 +1,4 @@
-//! Where there is no Linux there is no emulator.
+//! Replaces the emulator on systems other than Linux: the command fails.
 
 use std::process::ExitCode;
 

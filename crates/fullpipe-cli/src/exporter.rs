@@ -1,4 +1,4 @@
-//! `fullpipe exporter`: metrics of this host's connections for Prometheus.
+//! `fullpipe exporter`: exports metrics of this host's connections to Prometheus.
 
 use std::process::ExitCode;
 

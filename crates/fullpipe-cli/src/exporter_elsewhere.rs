@@ -1,4 +1,4 @@
-//! Where there is no Linux there is no sock_diag to export.
+//! Replaces the exporter on systems without sock_diag: the command fails.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! How a command ends when it cannot do what it was asked.
+//! Failures of a command: message, hint and exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -12,24 +12,24 @@ use fullpipe::{ErrorKind, InputError};
 
 use crate::args::Args;
 
-/// The input cannot be used, or the run went wrong.
+/// Exit code: the input is not usable, or the run failed.
 pub(crate) const RUNTIME: u8 = 1;
-/// The command line is not one.
+/// Exit code: the command line is invalid.
 pub(crate) const USAGE: u8 = 2;
-/// The other end cannot be reached, refuses or breaks off.
+/// Exit code: the peer is unreachable, refused, or closed the connection early.
 pub(crate) const NETWORK: u8 = 3;
-/// The machine does not let the process do it.
+/// Exit code: the process lacks a privilege.
 pub(crate) const RIGHTS: u8 = 4;
-/// A change was begun, did not succeed, and is taken back.
+/// Exit code: a change failed part of the way and was rolled back.
 pub(crate) const REVERTED: u8 = 6;
-/// There is no such command: the exit code of shells.
+/// Exit code: the command does not exist, as in shells.
 pub(crate) const NO_COMMAND: u8 = 127;
-/// The run is fine and an expectation is not met.
+/// Exit code: the run succeeded, but an expectation is not met.
 pub(crate) const EXPECTATION: u8 = 5;
-/// Ended by Ctrl-C: 128 and the number of the signal, as shells count.
+/// Exit code after Ctrl-C: 128 plus the number of the signal, as in shells.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// What went wrong and what to do instead, in a line each.
+/// A failure of a command: a one-line message, a one-line hint and an exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     message: String,
@@ -42,29 +42,29 @@ impl Failure {
         Self { message: message.into(), hint: hint.into(), code: RUNTIME }
     }
 
-    /// A command line whose parts do not go together.
+    /// Creates a failure for contradictory arguments.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { code: USAGE, ..Self::new(message, hint) }
     }
 
-    /// The same with another exit code.
+    /// Replaces the exit code.
     pub(crate) fn exiting(self, code: u8) -> Self {
         Self { code, ..self }
     }
 
-    /// The same, with what it is about in front.
+    /// Prefixes the message with its subject.
     pub(crate) fn about(self, subject: impl fmt::Display) -> Self {
         Self { message: format!("{subject}: {}", self.message), ..self }
     }
 
-    /// What went wrong.
+    /// Returns the message.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// Tells the user; the exit code of the process.
+    /// Prints the failure to standard error; returns the process's exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        // What is quoted may hold anything; a line stays a line.
+        // Quoted input may contain control characters; each message stays on one line.
         let one_line = |text: &str| text.replace(char::is_control, " ");
         eprintln!("error: {}", one_line(&self.message));
         if !self.hint.is_empty() {
@@ -75,7 +75,8 @@ impl Failure {
 }
 
 impl From<clap::Error> for Failure {
-    /// The parser's essay in two lines: what is wrong, and its own tip, the values there are or the help.
+    /// Shortens the parser's message to two lines: what is wrong, and its tip, the possible values or
+    /// the help command.
     fn from(error: clap::Error) -> Self {
         let unit = error.source().and_then(|source| source.downcast_ref::<ParseUnitError>());
         let rendered = error.render().to_string();
@@ -85,7 +86,7 @@ impl From<clap::Error> for Failure {
             what.lines().map(str::trim).partition(|line| line.starts_with("[possible values: "));
         let what = what.join(" ");
         let what = what.trim_start_matches("error: ");
-        // A parser's own words say what is wrong with a value: it need not be quoted before as well.
+        // The value parser's message already says what is wrong, so the value is not quoted again.
         let message = match (error.get(ContextKind::InvalidArg), error.source()) {
             (Some(argument), Some(source)) => format!("{argument}: {source}"),
             _ => what.to_owned(),
@@ -100,7 +101,7 @@ impl From<clap::Error> for Failure {
     }
 }
 
-/// As much of the command line as names a command.
+/// Returns the part of the command line that names the command.
 fn command_line() -> String {
     let named = std::env::args().nth(1).filter(|name| Args::command().find_subcommand(name).is_some());
     named.map_or_else(|| "fullpipe".into(), |name| format!("fullpipe {name}"))

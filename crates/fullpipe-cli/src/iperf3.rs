@@ -1,4 +1,4 @@
-//! `fullpipe iperf3`: iperf3's client and server, with a diagnosis.
+//! `fullpipe iperf3`: an iperf3 client and server with a diagnosis.
 
 mod args;
 #[cfg(target_os = "linux")]
@@ -20,13 +20,14 @@ pub(crate) use self::args::Iperf3Args;
 use crate::args::DiagnoseArgs;
 use crate::failure::{Failure, RUNTIME};
 
-/// Runs the client or the server. Whatever goes wrong, the exit code is 1: scripts know iperf3's.
+/// Runs the client or the server. Every failure has exit code 1, as scripts expect from iperf3.
 pub(crate) fn iperf3(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let done = if args.server { serve(args) } else { measure(args, look) };
     done.map_err(|failure| failure.exiting(RUNTIME))
 }
 
-/// A command line that is none. One of `fullpipe iperf3` has iperf3's exit code, and a word on flags that only iperf3 has.
+/// Converts a parser error. For `fullpipe iperf3` it gets iperf3's exit code, and a message for options
+/// that only iperf3 has.
 pub(crate) fn refused(error: clap::Error) -> Failure {
     if std::env::args().nth(1).as_deref() != Some("iperf3") {
         return Failure::from(error);
@@ -57,7 +58,7 @@ fn serve(_: &Iperf3Args) -> Result<ExitCode, Failure> {
     Err(no_linux())
 }
 
-/// `fullpipe diagnose HOST`: measures to the server, if the input means one.
+/// Runs `fullpipe diagnose HOST`: measures to the server if the input names one.
 #[cfg(target_os = "linux")]
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
     probe::diagnose(args, look)

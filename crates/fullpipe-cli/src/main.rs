@@ -1,4 +1,4 @@
-//! The `fullpipe` command: arguments to calls, results to text.
+//! The `fullpipe` command: maps arguments to library calls, and results to text.
 #![forbid(unsafe_code)]
 
 mod args;

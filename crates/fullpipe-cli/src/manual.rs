@@ -1,4 +1,4 @@
-//! `fullpipe completions` and `fullpipe man`: what a package installs beside the command.
+//! `fullpipe completions` and `fullpipe man`: shell completions and manual pages for packages.
 
 use std::process::ExitCode;
 
@@ -20,7 +20,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
 
 pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     let mut fullpipe = Args::command().disable_help_subcommand(true);
-    // Gives every command its full name and the options that hold for all.
+    // Gives every command its full name and the global options.
     fullpipe.build();
     if let Some(dir) = &args.out {
         for command in std::iter::once(&fullpipe).chain(fullpipe.get_subcommands()) {
@@ -40,7 +40,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Name and text of a command's page.
+/// Returns file name and text of a command's manual page.
 fn page(command: &clap::Command) -> Result<(String, String), Failure> {
     let man = Man::new(command.clone()).source(concat!("fullpipe ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();

@@ -1,4 +1,4 @@
-//! Results as text and JSON, to the terminal and to files.
+//! Prints results as text and JSON, to the terminal and to files.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -15,13 +15,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::args::Color;
 use crate::failure::Failure;
 
-/// Width that fits a terminal and a quoted mail.
+/// Table width that fits a terminal and a quoted mail.
 const COLUMNS: usize = 100;
 
-/// Columns of a report in prose.
+/// Width of a report in prose.
 const WIDTH: usize = 80;
 
-/// How reports in prose look. What the user says outright outranks what the terminal says.
+/// Determines the appearance of reports in prose. An explicit option overrides what the terminal
+/// suggests.
 pub(crate) fn look(color: Color) -> Look {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let welcome = || {
@@ -37,7 +38,8 @@ pub(crate) fn look(color: Color) -> Look {
     Look { width: WIDTH, colour }
 }
 
-/// Does `work` with a bar of its simulated runs: on a terminal only, for in a log redrawn lines are noise.
+/// Runs `work` with a progress bar for its simulated runs, on a terminal only: in a log, redrawn lines
+/// are noise.
 pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
     let bar = io::stderr().is_terminal().then(|| {
         let style = ProgressStyle::with_template("simulating the ladder {bar:30} {pos}/{len} runs");
@@ -51,7 +53,7 @@ pub(crate) fn with_progress<T>(work: impl FnOnce(&Ladder) -> T) -> T {
     done
 }
 
-/// Prints notes, and nothing else.
+/// Observer that prints notes, status and measured rates to standard error.
 pub(crate) struct Notes;
 
 impl Observer for Notes {
@@ -72,7 +74,7 @@ impl Observer for Notes {
     }
 }
 
-/// Shows how far a ladder is.
+/// Observer that shows the progress of a ladder.
 pub(crate) struct Ladder {
     bar: Option<ProgressBar>,
 }
@@ -86,12 +88,12 @@ impl Observer for Ladder {
     }
 }
 
-/// `report` as a document that ends with a newline.
+/// Serialises `report` as a document that ends with a newline.
 pub(crate) fn json(report: &impl json::Serialize) -> Result<String, Failure> {
     Ok(json::document(report)?)
 }
 
-/// `value` on one line, its end included.
+/// Serialises `value` on one line that ends with a newline.
 pub(crate) fn json_line(value: &impl json::Serialize) -> Result<String, Failure> {
     Ok(json::line(value)?)
 }
@@ -101,7 +103,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(write_to(&mut io::stdout().lock(), "standard output", text)?)
 }
 
-/// Writes the page that `render` makes to `path`.
+/// Writes the page from `render` to `path`.
 pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     path: &Path,
     render: impl FnOnce(Provenance<'_>) -> Result<String, E>,
@@ -114,7 +116,7 @@ pub(crate) fn write_html<E: Into<fullpipe::Error>>(
     Ok(write_atomically(path.parent().unwrap_or(Path::new("")), &name.to_string_lossy(), page)?)
 }
 
-/// The command line as a shell would take it.
+/// Returns the command line, quoted for a shell.
 fn command_line() -> String {
     let quoted = |argument: String| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
@@ -129,7 +131,7 @@ fn command_line() -> String {
     std::iter::once("fullpipe".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
-/// One line for each point, then one for each expectation.
+/// Formats one line per point, then one per expectation.
 pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Report) -> String {
     let repeats = summaries.first().map_or(0, |summary| summary.repeats);
     let seeds = experiment.seeds();
@@ -172,7 +174,7 @@ pub(crate) fn table(experiment: &Experiment, summaries: &[Summary], report: &Rep
     text
 }
 
-/// How well each run in real time kept its times; nothing where time is virtual.
+/// Formats how well each real-time run kept its timing; empty for virtual time.
 fn validity(report: &Report) -> String {
     let rows = report.runs.iter().filter_map(|run| {
         let measured = run.validity.as_ref()?;
@@ -200,7 +202,7 @@ fn validity(report: &Report) -> String {
     text
 }
 
-/// How the hosts kept up in the worst of the runs; the document has each.
+/// Formats the hosts' delays in the worst run; the document has those of each run.
 fn hosts(report: &Report) -> Option<String> {
     let worst = |of: fn(&RunValidity) -> Option<LatenessMs>| {
         let measured = report.runs.iter().filter_map(|run| of(run.validity.as_ref()?));
@@ -228,8 +230,8 @@ fn spread(spread: Option<Spread>, repeats: usize) -> String {
     spread.map_or("-".into(), |spread| spread.words(repeats))
 }
 
-/// Columns as wide as they need to be. Where a row would be wider than [`COLUMNS`], its first long
-/// column gets a line of its own: a label cut short would no longer tell points apart.
+/// Aligns columns at the width that they need. If a row would be wider than [`COLUMNS`], its label goes
+/// on a separate line: a truncated label would no longer distinguish points.
 fn aligned(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let width = |text: &str| text.chars().count();
     let widest = |column: usize, limit: usize| {

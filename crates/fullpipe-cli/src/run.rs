@@ -1,4 +1,4 @@
-//! `fullpipe run`: an experiment, its table, its document.
+//! `fullpipe run`: runs an experiment, and prints its table or document.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
@@ -46,7 +46,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if matches!(world, fullpipe::World::Sim(_)) {
         experiment.check_simulated().map_err(|e| Failure::from(e).about(args.file.display()))?;
     }
-    // Before anything starts a thread, as the bar and the handler of signals do: rights may have to be asked for.
+    // Comes before the progress bar and the signal handler, which start threads: acquiring rights may
+    // need a single-threaded process.
     let prepared = world.prepare(&experiment, &Notes)?;
     let made = attended(&experiment, args, |observer| prepared.run(observer))?;
     let report = &made.document;
@@ -84,7 +85,7 @@ fn read(args: &RunArgs) -> Result<Experiment, Failure> {
     })
 }
 
-/// The world that is asked for.
+/// Returns the world selected by the options.
 fn world(args: &RunArgs) -> fullpipe::World {
     let (traced, capture) = (args.out.is_some(), args.pcapng.clone());
     match args.world {
@@ -96,7 +97,7 @@ fn world(args: &RunArgs) -> fullpipe::World {
     }
 }
 
-/// Lets `make` make runs while someone watches.
+/// Makes the runs with a progress bar and an interrupt handler.
 fn attended(
     experiment: &Experiment,
     args: &RunArgs,
@@ -113,7 +114,7 @@ fn attended(
     Ok(made?)
 }
 
-/// Someone watches: shows how far it is, prints what is finished, and may be told to stop.
+/// Observer that shows progress, prints finished runs, and stops after Ctrl-C.
 struct ProgressDisplay {
     bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
@@ -132,7 +133,8 @@ impl Observer for ProgressDisplay {
     fn finished(&self, run: &Run) {
         if self.lines {
             let line = output::json_line(run);
-            // Nobody is there any more to tell: the next writing will fail too, and the files are still to come.
+            // Standard output is closed: the next write fails too, and the result files still have to
+            // be written.
             let _ = line.and_then(|line| self.bar.suspend(|| output::print(&line)));
         }
     }
@@ -142,7 +144,8 @@ impl Observer for ProgressDisplay {
     }
 }
 
-/// The first Ctrl-C is noted, so that what is finished is kept; the second ends the process.
+/// The first Ctrl-C stops after the current runs, so that finished ones are kept; the second ends the
+/// process.
 fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
     let bar = bar.clone();
     interrupt::noted(move || {
@@ -150,7 +153,7 @@ fn interruptible(bar: &ProgressBar) -> Result<Arc<AtomicBool>, Failure> {
     })
 }
 
-/// On a terminal only: in a log, redrawn lines are noise.
+/// Creates a progress bar, on a terminal only: in a log, redrawn lines are noise.
 pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -158,14 +161,14 @@ pub(crate) fn progress_bar(runs: usize) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {left} left");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", time_left);
     let bar = ProgressBar::new(runs as u64).with_style(style);
-    // There from the start, and the clock runs while the first run takes its time.
+    // Visible from the start, with the clock running during the first run.
     bar.enable_steady_tick(std::time::Duration::from_millis(500));
     bar
 }
 
-/// Before anything has finished nothing is known, which is not "no time".
+/// Writes the time left; `?` before the first run has finished, when it is unknown.
 fn time_left(state: &ProgressState, out: &mut dyn fmt::Write) {
-    // A bar that cannot be drawn is not drawn.
+    // A bar that cannot be drawn is skipped.
     let _ =
         if state.pos() == 0 { out.write_str("?") } else { write!(out, "{:#}", HumanDuration(state.eta())) };
 }

@@ -1,4 +1,4 @@
-//! `fullpipe diagnose --pid`, `--dst` and `--watch`: the sockets of running applications.
+//! `fullpipe diagnose --pid`, `--dst` and `--watch`: samples the sockets of running applications.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::output;
 use crate::tui::{self, Screen};
 use fullpipe::host::{LOCAL, memory_left, settings};
 
-/// How long sockets are looked at that are then diagnosed.
+/// Default sampling time before a diagnosis.
 const LENGTH: Duration = Duration::from_secs(10);
-/// An interval has several samples.
+/// Shortest interval, so that each has several samples.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
-/// Sockets that the live view follows: nobody leafs through more.
+/// Most sockets in the live view; nobody pages through more.
 const MOST_SHOWN: usize = 256;
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {
@@ -37,7 +37,7 @@ pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Fail
         ));
     }
     let watch = Watch::begin(&Selection { dst: which.dst.clone(), process: which.pid })?;
-    // Settings belong to a network namespace.
+    // Settings belong to a network namespace, which may differ from this process's.
     let own = if watch.elsewhere() { None } else { Some(LOCAL) };
     let sysctl = args.sysctl.as_deref().or(own);
     let host = sysctl.map(settings).transpose()?.as_ref().map_or_else(SocketFacts::default, socket_facts);
@@ -56,7 +56,7 @@ fn socket_facts(settings: &HostSettings) -> SocketFacts {
     SocketFacts { wmem: settings.tcp_wmem.map(|wmem| wmem[2]), ..SocketFacts::default() }
 }
 
-/// A watch that somebody may end.
+/// A watch with the flag that ends it.
 struct WatchSession {
     watch: Watch,
     until: Until,
@@ -75,7 +75,7 @@ impl Observer for Until {
     }
 }
 
-/// Looks for a while, then explains the largest sender.
+/// Samples for the given time, then explains the largest sender.
 fn one_shot(
     args: &DiagnoseArgs,
     look: Look,
@@ -100,7 +100,7 @@ fn memory(args: &DiagnoseArgs) -> Memory {
     args.demand.memory.map_or_else(available, Memory::Given)
 }
 
-/// Goes on, as the live view.
+/// Shows the live view until it ends.
 fn show(
     args: &DiagnoseArgs,
     mut looking: WatchSession,
@@ -123,7 +123,7 @@ fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Goes on, a line an interval and socket that moved.
+/// Prints one line per interval and active socket until it ends.
 fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> Result<ExitCode, Failure> {
     let which = &args.sockets;
     let json = which.jsonl || args.output.format() == Format::Json;
@@ -147,14 +147,14 @@ fn follow(args: &DiagnoseArgs, mut looking: WatchSession, host: SocketFacts) -> 
         }
         crowded = rarely > 0;
         end = at + which.interval;
-        // What is left changes while it is taken.
+        // Available memory changes while samples are taken.
         let memory = memory(args);
         let reports = sockets.interval(demand, memory);
         if reports.is_empty() && !quiet {
             eprintln!("note: {what}: {} connections, and nothing moves", sockets.len());
         }
         quiet = reports.is_empty();
-        // A thousand lines are written at once.
+        // All lines are written at once, as there may be a thousand.
         if json {
             let lines = reports.iter().map(watch::line);
             return output::print(&lines.collect::<Result<String, _>>()?);

@@ -1,4 +1,4 @@
-//! Where there is no Linux there is no sock_diag.
+//! Replaces socket sampling on systems without sock_diag: the command fails.
 
 use std::process::ExitCode;
 

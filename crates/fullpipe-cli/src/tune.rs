@@ -1,4 +1,4 @@
-//! `fullpipe tune`: a plan for a host, its application, and the way back.
+//! `fullpipe tune`: plans, applies and reverts changes to a host.
 
 mod state;
 mod verify;
@@ -30,7 +30,7 @@ pub(crate) fn tune(args: &TuneArgs, look: Look) -> Result<ExitCode, Failure> {
         Some(TuneAction::Show(args)) => show(args, look),
         Some(TuneAction::Guard(args)) => {
             if args.overdue {
-                // systemd has standard error in its journal.
+                // systemd writes standard error to its journal.
                 settled(&args.place)?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -45,7 +45,7 @@ fn place(args: &PlaceArgs) -> Result<Target, Failure> {
     Ok(Target::new(args.root.as_deref(), args.netns.as_deref())?)
 }
 
-/// The place, after what others have left there is finished.
+/// Returns the target, after completing what an earlier command left behind.
 fn settled(args: &PlaceArgs) -> Result<Target, Failure> {
     let place = place(args)?;
     for line in tune::settle(&place)? {
@@ -54,7 +54,7 @@ fn settled(args: &PlaceArgs) -> Result<Target, Failure> {
     Ok(place)
 }
 
-/// The other host: its address, and what else its name stands for.
+/// Address of the other host, with any further addresses of its name.
 #[derive(Clone, Debug)]
 struct To {
     address: IpAddr,
@@ -87,7 +87,7 @@ impl To {
         Ok(Self { address, others: addresses })
     }
 
-    /// What to know of a name with several addresses: each has a route of its own.
+    /// Returns a note for a name with several addresses: each has a separate route.
     fn note(&self) -> Option<String> {
         let others: Vec<String> = self.others.iter().map(ToString::to_string).collect();
         let (address, others) = (self.address, others.join(", "));
@@ -112,7 +112,7 @@ fn show(args: &ShowArgs, look: Look) -> Result<ExitCode, Failure> {
 }
 
 fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
-    // A name is looked up where the command was given, not in the namespace that is tuned.
+    // A name is resolved in the caller's namespace, not in the tuned one.
     let to = args.to.as_deref().map(To::find).transpose()?;
     let inputs = plan_inputs(args, to.as_ref().map(|to| to.address))?;
     let place = settled(&args.place)?;
@@ -153,13 +153,13 @@ fn plan(args: &PlanArgs, look: Look) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-/// What to do to this host, and how.
+/// Changes to make to this host, and the means to do so.
 struct Doing<'a> {
     place: &'a Target,
     changes: &'a [Change],
     guard: Guard,
     args: &'a PlanArgs,
-    /// The other host.
+    /// Address of the other host.
     to: Option<IpAddr>,
 }
 
@@ -176,7 +176,7 @@ impl Doing<'_> {
             port: args.port,
             rounds: args.rounds,
             time: args.time,
-            // Who receives has the other end send.
+            // If this host receives, the other end sends.
             reverse: args.role == Some(RoleName::Receiver),
             revert_after: args.revert_after.0,
         };
@@ -184,13 +184,13 @@ impl Doing<'_> {
     }
 }
 
-/// This program as the process that takes changes back.
+/// Returns this program as the guard, which reverts changes.
 fn guard(place: &PlaceArgs) -> Result<Guard, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::new(format!("cannot find this program: {error}"), "run it by its path"))?;
     let mut arguments: Vec<OsString> = vec!["tune".into(), "guard".into()];
     if let Some(root) = &place.root {
-        // It works elsewhere.
+        // The guard runs in another directory.
         let root = std::path::absolute(root).unwrap_or_else(|_| root.clone());
         arguments.extend(["--root".into(), root.into()]);
     }

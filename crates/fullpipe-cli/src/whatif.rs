@@ -1,4 +1,4 @@
-//! `fullpipe whatif`: a path, its figures, the ladder.
+//! `fullpipe whatif`: climbs the ladder of a path given by figures.
 
 use std::process::ExitCode;
 

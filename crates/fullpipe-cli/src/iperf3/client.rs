@@ -1,4 +1,4 @@
-//! `fullpipe iperf3 -c`: one test, its report and its diagnosis.
+//! `fullpipe iperf3 -c`: runs a test, reports it and diagnoses it.
 
 use std::process::ExitCode;
 
@@ -24,18 +24,19 @@ use crate::interrupt::at_signal;
 use crate::output;
 use crate::tui::{self, Screen};
 
-/// Between the two tests of `--tcp-and-udp`, if the server is still busy with the first; and how often it is asked again.
+/// Delay before retrying the second test of `--tcp-and-udp` while the server is busy with the first,
+/// and number of retries.
 const BETWEEN_TESTS: Duration = Duration::from_millis(250);
 const RETRIES: u32 = 8;
 
 pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure> {
     let mut params = args.test.params()?;
-    // A server of ours that sends knows more of it than this end sees.
+    // When fullpipe's server sends, it knows more about the transfer than this end.
     params.wants_trace =
         params.mode != Mode::Forward && params.protocol == Protocol::Tcp && !args.explain.no_diagnosis;
     let stop = stop_on_signal()?;
     let own = settings(LOCAL).ok();
-    // The rate is that of UDP then.
+    // With both tests, the rate applies to UDP only.
     let rate = params.rate.filter(|_| args.explain.tcp_and_udp);
     if args.explain.tcp_and_udp {
         params.rate = None;
@@ -54,7 +55,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
             return failed(show, error.into());
         }
     };
-    // What follows is printed below the prompt.
+    // The following output goes below the prompt.
     if show.screen.take().is_some() {
         show.form = form(args, &client.params);
     }
@@ -70,7 +71,7 @@ pub(super) fn measure(args: &Iperf3Args, look: Look) -> Result<ExitCode, Failure
     Ok(ExitCode::SUCCESS)
 }
 
-/// What shows a test of `params`.
+/// Creates the display for a test of `params`.
 fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show {
     let told = !args.explain.no_diagnosis;
     let recorder = Recorder::new(told, ROWS, args.explain.link, own);
@@ -81,7 +82,7 @@ fn shown(args: &Iperf3Args, params: &Params, own: Option<&HostSettings>) -> Show
     show
 }
 
-/// The second test of `--tcp-and-udp`: the same over UDP, at `rate` or at that of `tcp`, which has ended.
+/// Runs the second test of `--tcp-and-udp`: over UDP at `rate`, or at the rate that `tcp` reached.
 fn over_udp(
     args: &Iperf3Args,
     client: &Client,
@@ -105,7 +106,7 @@ fn over_udp(
     let mut finished = client::run(&client, &mut show, stop);
     let clock = Clock::starting_in(Duration::ZERO);
     for _ in 0..RETRIES {
-        // A server of one test at a time may not be done with the first.
+        // A server that runs one test at a time may still be busy with the first.
         if finished.is_ok() || !show.recorder.document.start.connected.is_empty() {
             break;
         }
@@ -143,7 +144,7 @@ pub(super) fn place(args: &Iperf3Args) -> ServerAddress {
     }
 }
 
-/// What `-4` and `-6` leave of the addresses.
+/// Returns the address family that `-4` and `-6` select.
 pub(super) const fn family(args: &Iperf3Args) -> Family {
     match (args.test.version4, args.test.version6) {
         (true, _) => Family::V4,
@@ -160,7 +161,7 @@ fn form(args: &Iperf3Args, params: &Params) -> Form {
     }
 }
 
-/// Ctrl-C ends the test and leaves what it has shown.
+/// Returns a stop signal that Ctrl-C sets; the test's output so far is kept.
 pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     let stop = Stop::new()?;
     let word = stop.clone();
@@ -168,7 +169,7 @@ pub(super) fn stop_on_signal() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// Prints the sums, as far as text goes.
+/// Prints the sums, in text form only.
 fn print_end(show: &mut Show, finished: &Finished) -> Result<(), Failure> {
     let Form::Text(text) = &show.form else { return Ok(()) };
     let mut lines = text.end(&finished.end, show.reports > 0);
@@ -179,7 +180,7 @@ fn print_end(show: &mut Show, finished: &Finished) -> Result<(), Failure> {
     output::print(&lines)
 }
 
-/// What is said of a test that has ended, after its sums; with the same over UDP, if it was made.
+/// Completes the output of a test: its sums, those of the UDP test if there was one, and the diagnosis.
 fn conclude(
     args: &Iperf3Args,
     mut show: Show,
@@ -256,7 +257,7 @@ fn told(
     format!("{tcp_vs_udp}\n{latency}\n{diagnosis}")
 }
 
-/// A test that failed: what it has shown stays, and where that is JSON the failure is part of it.
+/// Ends the output of a failed test: earlier output is kept, and JSON output includes the failure.
 fn failed(mut show: Show, failure: Failure) -> Result<ExitCode, Failure> {
     match show.form {
         Form::Document => {

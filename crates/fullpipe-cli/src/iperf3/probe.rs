@@ -13,7 +13,7 @@ use crate::diagnose::explained;
 use crate::failure::Failure;
 use crate::output::Notes;
 
-/// Measures to the server that the input of `args` means, if it means one, and explains the measurement.
+/// Measures to the server named by the input of `args`, if it names one, and explains the measurement.
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Option<Result<ExitCode, Failure>> {
     server(args.file()).map(|place| measured(args, look, &place))
 }

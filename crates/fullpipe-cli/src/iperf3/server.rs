@@ -1,4 +1,4 @@
-//! `fullpipe iperf3 -s`: what a server tells, as text, documents or events.
+//! `fullpipe iperf3 -s`: prints a server's events as text, documents or JSON events.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -21,23 +21,25 @@ use super::show::{Form, Show};
 use crate::failure::Failure;
 use crate::output;
 
-/// What is kept of a test's lines for a client that asks for them (`--get-server-output`).
+/// Most bytes of a test's lines kept for a client that requests them (`--get-server-output`).
 const PRINTED_MOST: usize = 1 << 20;
 
-/// Rows of its sockets that are kept of a test for a client that asks for them, all streams together: some 400 KB as lines.
+/// Most rows of a test's sockets kept for a client that requests them, over all streams: some 400 KB as
+/// lines.
 const ROWS_MOST: usize = 2_000;
 
-/// Reports that are kept for a document, all streams counted: those of a day of one stream, some 20 MB. What comes after is left out.
+/// Most reports kept for a document, over all streams: a day of one stream, some 20 MB. Later ones are
+/// omitted.
 const REPORTS_MOST: usize = 90_000;
 
-/// What is printed.
+/// Form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputMode {
     /// iperf3's lines.
     Text,
-    /// A document for each test (`-J`).
+    /// One document per test (`-J`).
     Documents,
-    /// An event a line (`--json-stream`).
+    /// One event per line (`--json-stream`).
     Events,
 }
 
@@ -79,13 +81,13 @@ struct Printer {
     tests: Mutex<BTreeMap<u64, Test>>,
 }
 
-/// What was shown of a test so far.
+/// Output state of a running test.
 struct Test {
-    /// Follows what the sending sockets tell.
+    /// Collects the samples of the sending sockets.
     show: Show,
     reports: usize,
     text: Text,
-    /// The same without what tells tests apart: what its client may ask for.
+    /// The same text without the test's number, for its client on request.
     own: Text,
     printed: String,
     keeps: bool,
@@ -133,7 +135,7 @@ impl Printer {
                 let text = Text::new(Side::Server, &params, self.rates, self.verbose);
                 let own = text.clone();
                 let text = if tag.running > 1 { text.tagged(format!("#{number} ")) } else { text };
-                // The diagnosis at the end is the client's.
+                // The client makes the diagnosis at the end.
                 let kept = if params.wants_trace { ROWS_MOST } else { 0 };
                 let mut show = Show::new(Form::Nothing, Recorder::new(true, kept, None, None));
                 show.recorder.document.extra_data = params.extra_data.clone();
@@ -224,7 +226,7 @@ fn print_json(text: Result<String, Failure>) {
     }
 }
 
-/// A server whose output nobody can take serves on.
+/// Prints to standard output; the server keeps running if that fails.
 fn print(text: &str) {
     let _ = output::print(text);
 }

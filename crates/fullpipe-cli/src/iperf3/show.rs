@@ -1,4 +1,4 @@
-//! What a test shows while it runs.
+//! Output of a running test.
 
 use fullpipe::iperf3::document::{Event, Interval, Start};
 use fullpipe::iperf3::text::Text;
@@ -12,22 +12,22 @@ use crate::failure::Failure;
 use crate::output;
 use crate::tui::Screen;
 
-/// How a test is shown.
+/// Form in which a test is shown.
 pub(super) enum Form {
-    /// As lines.
+    /// Lines of text.
     Text(Text),
-    /// As a document at the end (`-J`).
+    /// One document at the end (`-J`).
     Document,
-    /// As an event a line (`--json-stream`).
+    /// One event per line (`--json-stream`).
     Events,
-    /// Not at all: something else is made of it.
+    /// No output; the caller uses the data.
     Nothing,
 }
 
-/// Shows a test and keeps what the end of it wants.
+/// Shows a test, and records the data for its end.
 pub(super) struct Show {
     pub(super) form: Form,
-    /// The live view, and what ends the test when somebody quits it.
+    /// The live view, and the stop signal for a user who quits it.
     pub(super) screen: Option<(Screen, Stop)>,
     pub(super) recorder: Recorder,
     pub(super) reports: usize,
@@ -39,7 +39,7 @@ impl Show {
         Self { form, screen: None, recorder, reports: 0, failed: None }
     }
 
-    /// The first failure to print something.
+    /// Returns the first output error, if any.
     pub(super) fn printed(&mut self) -> Result<(), Failure> {
         self.failed.take().map_or(Ok(()), Err)
     }

@@ -1,15 +1,16 @@
-//! A picture as cells of a terminal: no I/O.
+//! Draws a picture as cells of a terminal, without I/O.
 //!
 //! ```text
 //!   title, sockets           fullpipe  10.0.0.2:5201 (1 of 3)                12.3 s  FROZEN
-//!   rate and its past        94.2 Mbit/s  ▂▃▅▇▇▇▇▇
+//!   rate and its history     94.2 Mbit/s  ▂▃▅▇▇▇▇▇
+//!   one bar per limit      ► cwnd        ██████████████████░░  97 %  1.2 MiB of 1.3 MiB
 //!   one bar a limit        ► cwnd        ██████████████████░░  97 %  1.2 MiB of 1.3 MiB
 //!   figures                  RTT 104ms (least 100ms)   unsent 3 MiB   retransmits 12
 //!   limit and evidence       cwnd: loss holds cwnd down (high confidence)
 //!   keys                     q quit   f or space freeze   arrows choose
 //! ```
 //!
-//! What colour says the mark says too.
+//! Whatever colour shows is also shown by a mark.
 
 use fullpipe::units::Rate;
 use ratatui::buffer::Buffer;
@@ -20,16 +21,16 @@ use ratatui::widgets::{Paragraph, Sparkline, Widget, Wrap};
 
 use super::picture::{Bar, Picture};
 
-/// Columns of a bar's name and of what stands behind it.
+/// Width of a bar's name, and of the text after it.
 const NAME: usize = 12;
 const BEHIND: usize = 32;
-/// Columns of a bar at most.
+/// Longest bar, in columns.
 const LONGEST: usize = 60;
 
-/// How it is shown.
+/// State of the view.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct View {
-    /// Number of the socket and how many there are.
+    /// Index of the chosen socket, and number of sockets.
     pub(crate) chosen: usize,
     pub(crate) sockets: usize,
     pub(crate) frozen: bool,
@@ -37,7 +38,7 @@ pub(crate) struct View {
     pub(crate) colour: bool,
 }
 
-/// Draws `picture`, or that there is none yet.
+/// Draws `picture`, or a message if there is none yet.
 pub(crate) fn draw(picture: Option<&Picture>, view: View, area: Rect, buffer: &mut Buffer) {
     let Some(picture) = picture else {
         Paragraph::new("waiting for the first sample   q quit").render(area, buffer);

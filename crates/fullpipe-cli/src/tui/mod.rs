@@ -1,12 +1,12 @@
-//! The live view (`--tui`): what a transfer does now, and what holds it.
+//! The live view (`--tui`): the current state of a transfer, and its limit.
 //!
 //! ```text
 //!   rows ──► Screen ──► Picture (values) ──► draw (cells) ──► terminal
 //!              ▲ keys: q quits, f and space freeze, arrows choose
 //! ```
 //!
-//! Without a terminal there is a plain line a second instead. The terminal is put back however it ends: by `q`, by Ctrl-C, by
-//! a signal, by a panic.
+//! Without a terminal, one plain line per second is printed instead. The terminal is restored however
+//! the view ends: by `q`, Ctrl-C, a signal or a panic.
 
 mod draw;
 mod picture;
@@ -30,11 +30,11 @@ use crate::output;
 use draw::{View, draw};
 use picture::{Picture, SocketView};
 
-/// Time between two pictures, and between two lines.
+/// Intervals between pictures, and between lines without a terminal.
 const FRAME: Duration = Duration::from_millis(100);
 const LINE: Duration = Duration::from_secs(1);
 
-/// All that is watched, and what of it is looked at.
+/// Watched sockets, and the state of the view.
 struct Model {
     host: SocketFacts,
     sockets: BTreeMap<i64, SocketView>,
@@ -63,12 +63,12 @@ impl Model {
         self.frozen.clone().unwrap_or_else(|| self.live())
     }
 
-    /// Whether the view is to end.
+    /// Handles a key; returns whether the view should end.
     fn key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         let last = self.sockets.len().saturating_sub(1);
         match key {
             KeyCode::Char('q') | KeyCode::Esc => return true,
-            // In raw mode it is a key as any other.
+            // In raw mode Ctrl-C is an ordinary key.
             KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return true,
             KeyCode::Char('f' | ' ') => {
                 self.frozen = if self.frozen.is_some() { None } else { Some(self.live()) };
@@ -88,14 +88,14 @@ impl Model {
     }
 }
 
-/// Where it is shown.
+/// Output device of the view.
 enum Surface {
     Terminal(DefaultTerminal),
-    /// One line for each socket a second; the time of the last.
+    /// One line per socket and second; contains the time of the last line.
     Lines(Option<Instant>),
 }
 
-/// Whether there is a terminal to draw on, and a keyboard.
+/// Returns whether standard input and output are a terminal.
 pub(crate) fn has_terminal() -> bool {
     io::stdout().is_terminal() && io::stdin().is_terminal()
 }
@@ -112,12 +112,12 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal over, where there is one.
+    /// Takes over the terminal, if there is one.
     pub(crate) fn open(host: SocketFacts, look: Look) -> Result<Self, Failure> {
         let asked_to_end = Arc::new(AtomicBool::new(false));
         let surface = if has_terminal() {
             ends_on_signals(&asked_to_end)?;
-            // Its panic hook puts the terminal back before the message is printed.
+            // Its panic hook restores the terminal before the message is printed.
             let terminal = ratatui::try_init().map_err(|e| cannot("take over the terminal", &e))?;
             Surface::Terminal(terminal)
         } else {
@@ -127,12 +127,12 @@ impl Screen {
         Ok(Self { model, surface, colour: look.colour, asked_to_end, drawn: None, ended: false })
     }
 
-    /// A row of a socket.
+    /// Adds a row of a socket.
     pub(crate) fn push(&mut self, socket: i64, name: &str, row: &Row) {
         self.model.push(socket, name, row);
     }
 
-    /// Shows what there is at `now`, which is the time of the rows, and answers whether to go on.
+    /// Shows the picture at `now`, the time of the rows; returns whether to continue.
     pub(crate) fn show(&mut self, now: Instant) -> Result<bool, Failure> {
         if self.drawn.is_none_or(|drawn| now.saturating_since(drawn) >= FRAME || now < drawn) {
             self.drawn = Some(now);
@@ -141,7 +141,8 @@ impl Screen {
         self.wait(Duration::ZERO)
     }
 
-    /// Waits so long, answers keys meanwhile, and says whether to go on. Without a terminal nobody waits.
+    /// Waits for `time` while handling keys; returns whether to continue. Without a terminal it returns
+    /// at once.
     pub(crate) fn wait(&mut self, time: Duration) -> Result<bool, Failure> {
         if matches!(self.surface, Surface::Lines(_)) {
             return Ok(true);
@@ -152,7 +153,7 @@ impl Screen {
             if self.asked_to_end.load(Ordering::Relaxed) {
                 return Ok(false);
             }
-            // A signal is noticed within a frame.
+            // A signal is noticed within one frame.
             let slice = left.min(Wait::from_nanos(FRAME.as_nanos()));
             if event::poll(slice).map_err(broken)? {
                 match event::read().map_err(broken)? {
@@ -174,7 +175,7 @@ impl Screen {
         }
     }
 
-    /// Leaves the last picture until somebody quits.
+    /// Keeps showing the last picture until the user quits.
     pub(crate) fn stay(&mut self) -> Result<(), Failure> {
         self.ended = true;
         self.repaint()?;
@@ -230,7 +231,8 @@ fn cannot(what: &str, error: &io::Error) -> Failure {
     Failure::new(format!("cannot {what}: {error}"), "remove --tui, or redirect the output for plain lines")
 }
 
-/// What asks a process to end asks the view to leave first.
+/// Sets the flag at a terminating signal, so that the view restores the terminal before the process
+/// ends.
 #[cfg(unix)]
 fn ends_on_signals(flag: &Arc<AtomicBool>) -> Result<(), Failure> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -247,7 +249,7 @@ fn ends_on_signals(_: &Arc<AtomicBool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Plays the rows of a trace as they came, at their own pace.
+/// Replays the rows of a trace at their original pace.
 pub(crate) fn replay(rows: &[Row], host: SocketFacts, look: Look) -> Result<(), Failure> {
     let mut screen = Screen::open(host, look)?;
     let mut before: Option<Instant> = None;

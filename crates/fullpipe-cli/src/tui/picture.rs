@@ -1,4 +1,5 @@
-//! What the live view shows of a socket at one moment: values only, made of a flow's rows. Drawing is another matter (`draw`).
+//! State of one socket in the live view: values only, computed from a flow's rows. `draw` does the
+//! drawing.
 
 use std::collections::VecDeque;
 
@@ -7,28 +8,28 @@ use fullpipe::lab::trace::Row;
 use fullpipe::live::{CurrentLimit, Live};
 use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
-/// Rates that are remembered: as many as a wide terminal has columns.
+/// Most rates in the history: a wide terminal's number of columns.
 const HISTORY: usize = 240;
-/// Time over which each of them is taken: what is delivered within a round trip comes in trains.
+/// Shortest averaging time of each rate: within an RTT, data is delivered in bursts.
 const STEP: Duration = Duration::from_millis(250);
 
-/// What is limited by what.
+/// A quantity that is shown relative to its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gauge {
-    /// In flight of the congestion window.
+    /// Data in flight, of the congestion window.
     Cwnd,
-    /// Sent and not acknowledged, of the receiver's window.
+    /// Data sent and not acknowledged, of the receive window.
     Rwnd,
-    /// Memory of the send buffer that is taken.
+    /// Used memory, of the send buffer.
     Sndbuf,
-    /// Pacing rate of the most that the socket may be paced at.
+    /// Pacing rate, of the socket's maximum pacing rate.
     Pacing,
-    /// What arrives, of the line.
+    /// Delivery rate, of the link's rate.
     Line,
 }
 
 impl Gauge {
-    /// The gauge that `limit` fills; `None` for what no gauge shows.
+    /// Returns the gauge that `limit` fills; `None` if no gauge shows it.
     fn of(limit: Limit) -> Option<Self> {
         match limit {
             Limit::Cwnd | Limit::SlowStart => Some(Self::Cwnd),
@@ -40,7 +41,7 @@ impl Gauge {
         }
     }
 
-    /// Its name, as the field has it.
+    /// Returns the name in the field's usual term.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cwnd => "cwnd",
@@ -52,15 +53,15 @@ impl Gauge {
     }
 }
 
-/// A bar: an amount of another.
+/// A bar that shows one amount relative to another.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bar {
     pub(crate) gauge: Gauge,
-    /// 0 to 1.
+    /// Share from 0 to 1.
     pub(crate) share: f64,
-    /// Both amounts in words.
+    /// Both amounts as text.
     pub(crate) amounts: String,
-    /// This one binds.
+    /// Whether this gauge is the limit.
     pub(crate) lit: bool,
 }
 
@@ -76,12 +77,12 @@ impl Bar {
     }
 }
 
-/// A socket that is watched.
+/// A watched socket.
 pub(crate) struct SocketView {
     name: String,
     live: Live,
     rates: VecDeque<Rate>,
-    /// The moment of the last remembered rate, and what had been delivered by then.
+    /// Time of the last rate in the history, and bytes delivered by then.
     since: Option<(Instant, Bytes)>,
 }
 
@@ -105,7 +106,7 @@ impl SocketView {
         }
     }
 
-    /// What there is to show now; `None` before the first row.
+    /// Returns the current picture; `None` before the first row.
     pub(crate) fn picture(&self) -> Option<Picture> {
         let row = self.live.last()?;
         let sender = &row.sender;
@@ -141,7 +142,7 @@ impl SocketView {
     }
 }
 
-/// What is shown.
+/// Values shown for a socket at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) name: String,
@@ -157,7 +158,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// What holds it, in words.
+    /// Describes the limit.
     pub(crate) fn limit(&self) -> String {
         match &self.held {
             None => "nothing is sent".into(),
@@ -177,7 +178,7 @@ impl Picture {
         }
     }
 
-    /// The whole in a line, for where nothing can be redrawn.
+    /// Formats the picture as one line, for output that cannot be redrawn.
     pub(crate) fn line(&self) -> String {
         let rate = self.rate.map_or("-".into(), |rate| rate.to_string());
         let bars: Vec<String> = self

@@ -1,4 +1,4 @@
-//! Pictures from simulated rows, drawn into a terminal of memory.
+//! Tests of pictures from simulated rows, drawn to an in-memory terminal.
 
 use fullpipe::lab::experiment::Experiment;
 use fullpipe::lab::sim;
@@ -7,7 +7,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 
-/// A flow that its receiver's window holds, and one that its send buffer holds.
+/// Returns a model with one flow limited by the receive window and one by the send buffer.
 fn model() -> Model {
     rows_and_model().1
 }
@@ -41,7 +41,7 @@ fn view(model: &Model) -> View {
     }
 }
 
-/// The lines of a terminal of this size.
+/// Returns the lines of a terminal of the given size.
 fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
     let picture = model.picture();
@@ -53,7 +53,7 @@ fn drawn(model: &Model, width: u16, height: u16) -> Vec<String> {
     (0..height).map(line).collect()
 }
 
-/// The bar that binds is marked, and the limit and its evidence are said.
+/// The bar of the limit is marked, and the limit and its evidence are shown.
 #[test]
 fn the_binding_bar_is_lit() {
     let mut model = model();
@@ -72,7 +72,8 @@ fn the_binding_bar_is_lit() {
     }
 }
 
-/// A frozen picture stays while rows come, of the socket that is chosen; then the view goes on with what came.
+/// A frozen picture stays while rows of the chosen socket arrive; afterwards the view continues with
+/// the new rows.
 #[test]
 fn freezing_keeps_the_picture() {
     let (last, mut model) = rows_and_model();
@@ -101,7 +102,7 @@ fn keys_that_end_the_view() {
     }
 }
 
-/// However small the terminal, and before there is anything to show.
+/// Draws at any terminal size, and before there is anything to show.
 #[test]
 fn any_size_is_drawn() {
     let (empty, full) = (Model::new(SocketFacts::default()), model());
@@ -112,7 +113,7 @@ fn any_size_is_drawn() {
     assert!(drawn(&empty, 60, 5)[0].starts_with("waiting"));
 }
 
-/// Without a terminal the same is said in a line.
+/// The line for output without a terminal has the same content.
 #[test]
 fn a_line_says_the_same() {
     let line = model().picture().expect("rows").line();

@@ -1,4 +1,4 @@
-//! What has been applied: shown, kept, taken back.
+//! Shows, confirms and reverts applied changes.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::args::{Format, PlaceArgs, RollbackArgs, StateArgs};
 use crate::failure::Failure;
 use crate::output;
 
-/// The options that lead to the same place.
+/// Returns the options that select the same target.
 pub(super) fn options(place: &PlaceArgs) -> String {
     let mut text = String::new();
     if let Some(root) = &place.root {
@@ -66,7 +66,7 @@ pub(super) fn confirm(args: &StateArgs) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn rollback(args: &RollbackArgs) -> Result<ExitCode, Failure> {
-    // Without settling first: what is overdue or half-made is what is to be taken back.
+    // Without settling first: overdue or half-made changes are exactly what is to be reverted.
     let place = place(&args.place)?;
     let mut any = false;
     while let Some(taken_back) = tune::rollback(&place, args.force)? {

@@ -1,4 +1,4 @@
-//! `--verify`: what the measurements said, and the offer to roll back.
+//! `--verify`: prints the measurements, and offers to roll back.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
@@ -29,8 +29,8 @@ pub(super) fn text(verified: &VerifyResult) -> String {
     let _ = writeln!(text, "  after:  {}", list(&verified.after_bps));
     text
 }
-/// Without a gain there is no reason to keep what was applied. Somebody at a terminal is asked whether to take it back now; else, and without
-/// an answer, it ends as every trial does.
+/// Offers to roll back changes without a gain. A user at a terminal is asked whether to do it now;
+/// otherwise, or without an answer, the trial ends as usual.
 pub(super) fn offer(doing: &Doing<'_>, applied: Option<&AppliedChanges>) -> Result<(), Failure> {
     let options = options(&doing.args.place);
     let left = applied.and_then(|applied| applied.revert_after);
@@ -42,7 +42,7 @@ pub(super) fn offer(doing: &Doing<'_>, applied: Option<&AppliedChanges>) -> Resu
     }
     eprint!("Without a gain there is no reason to keep it. Take it back now{by_itself}? [y/N] ");
     let mut answer = String::new();
-    // No answer is none.
+    // Without an answer, or after a read error, the text is empty and counts as no.
     let _ = io::stdin().read_line(&mut answer);
     if !matches!(answer.trim(), "y" | "Y" | "yes") {
         return output::print(&format!("Left on trial{by_itself}. Now: fullpipe tune rollback{options}\n"));
