@@ -1,12 +1,12 @@
-//! Captures as an input: the simulator writes one and knows the truth of it. What they protect: that each segment is
-//! counted once and under the right head, and that what a capture alone can know is used.
+//! Tests of captures as input, written by the simulator together with its truth: each segment is
+//! counted once and in the right category, and what only a capture shows is used.
 
 use std::fs;
 
 use crate::process::{folder, fullpipe, refusal};
 use serde_json::Value;
 
-/// Runs an experiment of one flow; hands back its first run and what `diagnose` says of its capture.
+/// Runs an experiment of one flow; returns its first run, and the diagnosis of its capture.
 fn diagnosed(test: &str, experiment: &str) -> (Value, Value) {
     let folder = folder(test);
     let [file, capture] = ["it.toml", "it.pcapng"].map(|name| folder.join(name).display().to_string());
@@ -36,7 +36,7 @@ fn losses_are_counted_once() {
     assert_eq!((&connection["side"], &connection["handshake"]), (&"sender".into(), &true.into()));
     let rtt = connection["least_rtt_ms"].as_f64().expect("a time");
     assert!((60.0..60.5).contains(&rtt), "{rtt}");
-    // Both are rates of payload; what was acknowledged is what arrived half a round trip before.
+    // Both are rates of payload; acknowledged data arrived half a round trip earlier.
     let (seen, true_rate) = (diagnosis["path"]["mean_bps"].as_f64(), flow["goodput_bps"].as_f64());
     let ratio = seen.expect("a rate") / true_rate.expect("a rate");
     assert!((0.97..1.01).contains(&ratio), "{ratio}");
@@ -59,7 +59,7 @@ fn a_full_window_is_seen() {
 fn what_cannot_be_read_is_said_in_a_line() {
     let folder = folder("capture-refused");
     let file = folder.join("it.pcap").display().to_string();
-    // A pcap header of a link type that nobody asked for, then one with no packet behind it, then one that is cut off.
+    // A pcap header with an unexpected link type, one without packets after it, and a truncated one.
     let header = |link: u8| {
         let mut header = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0];
         header.extend([0; 8]);

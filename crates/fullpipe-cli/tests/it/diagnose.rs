@@ -1,4 +1,4 @@
-//! `fullpipe diagnose` as a person or a script meets it.
+//! Tests of `fullpipe diagnose` as users and scripts run it.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,13 +6,14 @@ use std::fs;
 use crate::process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
-/// A loss-bound transfer of some Mbit/s: the window falls at each loss and climbs back.
+/// Returns a log of a transfer limited by loss, at some Mbit/s: the window falls at each loss and
+/// recovers.
 fn log() -> String {
     let mut text = "[ ID] Interval           Transfer     Bandwidth       Retr  Cwnd\n".to_owned();
     for second in 0..12 {
         let cwnd = [24, 48, 64, 45, 50, 56, 62, 44, 49, 55, 61, 43][second];
         let retransmits = if [3, 7, 11].contains(&second) { 2 } else { 0 };
-        // At an RTT of 100 ms ten windows pass in a second.
+        // At an RTT of 100 ms ten windows pass in one second.
         let (kbytes, kbits) = (cwnd * 10, cwnd * 10 * 1024 * 8 / 1000);
         let _ = writeln!(
             text,
@@ -37,7 +38,7 @@ fn a_log_is_read_from_standard_input() {
     assert!(!stdout.contains('\u{1b}'), "colour is for terminals");
 }
 
-/// Keys of an object, all of which are there even if null.
+/// Asserts that an object has these keys, even if null.
 #[track_caller]
 fn has_keys(object: &Value, keys: &[&str]) {
     for key in keys {
@@ -78,7 +79,7 @@ fn the_document_has_the_promised_keys() {
     assert!(commands > 0, "{ladder:#?}");
 }
 
-/// Each host is told its own values; what stands in the log's host's dump is not put on the other.
+/// Each host is given its own values; the dump of the log's host does not affect the other host's.
 #[test]
 fn commands_have_the_values_of_their_host() {
     let folder = folder("diagnose-peer");
@@ -113,7 +114,8 @@ fn commands_have_the_values_of_their_host() {
     assert!(run.contains("4096 87002 ") && undo.contains("4096 87002 131072"), "{run} {undo}");
 }
 
-/// What the application offers meets each rung; on the sender's own host its memory is known.
+/// The application's offered load is compared with each rung; on the sender itself, its memory is
+/// known.
 #[test]
 fn an_offered_rate_meets_the_ladder() {
     let path = ["--link", "20mbit", "--rtt", "100ms", "--json", "--offered", "15mbit"];
@@ -142,7 +144,7 @@ fn an_offered_rate_meets_the_ladder() {
     refusal(2, diagnose(&log(), &["--memory", "1GiB"]));
 }
 
-/// Memory is what the sending host has left, where that is this one.
+/// Available memory is the sending host's, if that is this host.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_memory_of_this_host_is_known_if_it_sends() {
@@ -156,7 +158,8 @@ fn the_memory_of_this_host_is_known_if_it_sends() {
     assert_eq!(source(&["--peer-sysctl", "local"]), "example");
 }
 
-/// Every way to get it wrong: one line on what, one on what to do instead, and nothing on standard output.
+/// Every kind of bad input gets one line on what is wrong, one on what to do instead, and no standard
+/// output.
 #[test]
 fn what_cannot_be_used_gets_one_line_and_a_hint() {
     let log = log();
@@ -208,7 +211,7 @@ fn files_that_cannot_be_read_are_named() {
     assert!(error.starts_with("cannot read absent.sysctl: "), "{error}");
 }
 
-/// Usage has an exit code of its own, and says it in two lines as well.
+/// Wrong usage has a separate exit code, and also gets two lines.
 #[test]
 fn wrong_usage_gets_one_line_and_a_hint() {
     let cases: [(&[&str], &str, &str); 7] = [
@@ -236,7 +239,8 @@ fn wrong_usage_gets_one_line_and_a_hint() {
     assert_eq!((error.as_str(), hint.as_str()), ("unrecognized subcommand 'walk'", "see fullpipe --help"));
 }
 
-/// The report is written whole beside what is printed, and says how it was made.
+/// The report is written atomically in addition to the printed text, and names the command that made
+/// it.
 #[test]
 fn a_report_is_written_on_demand() {
     let folder = folder("diagnose-html");
@@ -247,7 +251,7 @@ fn a_report_is_written_on_demand() {
     assert!(stdout.contains("\nLadder: "), "{stdout}");
     let page = fs::read_to_string(&file).expect("a report");
     assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
-    // Quoted as a shell needs it, escaped as HTML needs it.
+    // Quoted for a shell, and escaped for HTML.
     let command = format!("fullpipe diagnose - --link 20mbit --rtt 100ms --html &#39;{path}&#39;");
     assert!(page.contains(&command), "no {command}");
     let left: Vec<_> =

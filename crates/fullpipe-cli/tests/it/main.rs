@@ -1,4 +1,4 @@
-//! The command, as a person or a script sees it: text, JSON, hints, exit codes.
+//! Tests of the command as users and scripts see it: text, JSON, hints, exit codes.
 
 #[path = "../process/mod.rs"]
 mod process;
@@ -14,5 +14,5 @@ mod snapshots;
 mod trace;
 mod whatif;
 
-/// The program that is tested.
+/// Path of the tested program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe");

@@ -1,4 +1,4 @@
-//! Completions, manual pages, and what every help has.
+//! Tests of completions, manual pages and the common parts of all help texts.
 
 use std::fs;
 
@@ -20,9 +20,9 @@ fn every_help_has_an_example_and_the_exit_codes() {
         let example = format!("\n  fullpipe {command} ");
         assert!(help.contains("Example") && help.contains(&example), "{help}");
         let codes = match command {
-            // emu passes on what the command behind the path says.
+            // emu passes on the exit code of the command behind the path.
             "emu" => "\nExit codes:\n  the exit code of ",
-            // It is never done.
+            // The exporter never finishes.
             "exporter" => "\nExit codes:\n  1  ",
             _ => "\nExit codes:\n  0  done\n",
         };

@@ -1,8 +1,8 @@
-//! Captures of runs: read back with the library that wrote them, and by tshark, which knows nothing of this project. What
-//! they protect: that an analyser sees the run that happened, retransmission by retransmission.
+//! Tests of captures of runs, read back with the library that wrote them and with tshark, which is
+//! independent of this project: an analyser sees the run that happened, down to each retransmission.
 //!
-//! Without tshark its tests are skipped with a message, as those of the emulator without the rights;
-//! `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1` make a skip a failure.
+//! Tests that need tshark, or rights for the emulator, are skipped with a message without them;
+//! `FULLPIPE_REQUIRE_TSHARK=1` and `FULLPIPE_REQUIRE_NETNS=1` turn a skip into a failure.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,11 +16,12 @@ use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption
 use pcap_file::pcapng::{Block, PcapNgReader};
 use serde_json::Value;
 
-/// Random loss and a queue that overflows, two flows, in two points of which the first counts.
+/// Experiment with random loss, an overflowing queue, and two flows, at two points of which the first
+/// is captured.
 const LOSSY: &str = "name = 'lossy'\nduration = '3s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\nloss = '1%'\nqueue = '1bdp'\n\
                      [[flow]]\ncc = ['bbr1', 'reno']\ncount = 2\n";
 
-/// Its folder, the experiment and where the capture goes.
+/// Returns the test's folder, the experiment file and the path of the capture.
 fn experiment(test: &str) -> (PathBuf, String, String) {
     let folder = folder(test);
     let [file, capture] = ["lossy.toml", "lossy.pcapng"].map(|name| folder.join(name));
@@ -29,7 +30,7 @@ fn experiment(test: &str) -> (PathBuf, String, String) {
     (folder, text(file), text(capture))
 }
 
-/// Makes the runs and hands back the first one of the document.
+/// Makes the runs, and returns the first one of the document.
 fn captured(file: &str, capture: &str, more: &[&str]) -> Value {
     let arguments = [&["run", file, "--repeat", "2", "--json", "--pcapng", capture], more].concat();
     let (code, stdout, stderr) = fullpipe(&arguments);
@@ -43,14 +44,14 @@ fn retransmits(run: &Value) -> u64 {
     flows.iter().map(|flow| flow["retransmits"].as_u64().expect("a number")).sum()
 }
 
-/// What a file says in sum.
+/// Totals of a capture file.
 #[derive(Debug, Default, PartialEq)]
 struct Summary {
     outbound: u64,
     inbound: u64,
-    /// Data that ends no further than what its flow had sent before.
+    /// Data segments that end no further than earlier data of their flow.
     resent: u64,
-    /// New data with PSH, and without.
+    /// New data segments with PSH, and without.
     pushed: [u64; 2],
     comments: BTreeMap<String, u64>,
 }
@@ -96,7 +97,7 @@ fn summary(capture: &str) -> Summary {
         let end = be32(&tcp[4..]).wrapping_add(payload);
         let newest = sent.entry([tcp[0], tcp[1]]).or_insert(end.wrapping_sub(payload));
         if payload > 0 {
-            // Modulo 2^32, as sequence numbers are compared.
+            // Compared modulo 2^32, as sequence numbers are.
             let advances = end.wrapping_sub(*newest) as i32 > 0;
             summary.resent += u64::from(!advances);
             summary.pushed[usize::from(tcp[13] & 0x08 == 0)] += u64::from(advances);
@@ -121,14 +122,15 @@ fn a_simulated_run_is_in_its_capture_packet_by_packet() {
     ];
     assert_eq!(read.comments, BTreeMap::from(comments));
     assert_eq!(read.resent, retransmits(&run));
-    // Cut from what was sent at once, whose last segment has the PSH.
+    // Segments cut from one super-packet; only its last one has PSH.
     assert!(read.pushed.iter().all(|&count| count > 100), "{:?}", read.pushed);
-    // What left was delivered, dropped, or in the network when the run ended: at most a queue and a round trip.
+    // Packets that left were delivered, dropped, or still in the network at the end of the run: at most
+    // a queue and a round trip.
     let gone = read.outbound - path("delivered") - lost - full;
     assert!(gone < 200, "{gone} of {}", read.outbound);
     assert!(read.inbound > 1_000, "{}", read.inbound);
 
-    // The same run again is the same file, and nothing else is left beside it.
+    // The same run gives the same file, and no other file is left.
     let again = folder.join("again.pcapng");
     captured(&file, again.to_str().expect("UTF-8"), &[]);
     assert!(fs::read(&capture).expect("a file") == fs::read(&again).expect("a file"));
@@ -147,7 +149,7 @@ fn a_capture_that_cannot_be_written_is_refused_before_anything_runs() {
     assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
 }
 
-/// A device that were replaced by a file would be missed.
+/// A device must not be replaced by a file.
 #[cfg(unix)]
 #[test]
 fn only_files_are_replaced() {
@@ -162,7 +164,7 @@ fn only_files_are_replaced() {
     assert_eq!(error, format!("cannot write {place}: it is not a regular file"));
 }
 
-/// The frames of a capture that match a filter, checksums included in what is looked at.
+/// Returns the number of frames of a capture that match a filter, with checksum verification on.
 fn frames(capture: &str, filter: &str) -> u64 {
     let checked = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
     let told = Command::new("tshark")
@@ -174,16 +176,17 @@ fn frames(capture: &str, filter: &str) -> u64 {
     told.stdout.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// What tshark makes of a capture; `resent` is what the sending sockets counted.
+/// Asserts that tshark agrees with a capture; `resent` is the number that the sending sockets counted.
 fn tshark_agrees(capture: &str, resent: u64) {
     assert!(Path::new(capture).exists());
     assert_eq!(frames(capture, "_ws.malformed || _ws.expert.severity == error"), 0);
     assert_eq!(frames(capture, "!tcp || ip.checksum.status == 0"), 0, "every packet is IPv4 and TCP");
-    // Segments that nobody sent or that were acknowledged before they were: signs of a capture with gaps.
+    // Segments that were never seen, or acknowledged before they were seen, indicate gaps in a capture.
     assert_eq!(frames(capture, "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment"), 0);
     assert_eq!(frames(capture, "tcp.options.sack_perm && tcp.options.wscale && tcp.options.mss"), 4);
-    // A retransmission that leaves within the handshake's round-trip time of newer data tshark takes for reordered
-    // ("out of order") unless duplicate ACKs announce it. Behind a sender nothing is reordered, so both are retransmissions.
+    // tshark takes a retransmission that leaves within the handshake's RTT of newer data for reordered
+    // ("out of order"), unless duplicate ACKs precede it. At the sender nothing is reordered, so both
+    // are retransmissions.
     let sent_again = "tcp.analysis.retransmission || tcp.analysis.fast_retransmission \
                       || tcp.analysis.spurious_retransmission || tcp.analysis.out_of_order";
     assert!(resent > 40, "{resent}");
@@ -202,8 +205,8 @@ fn tshark_finds_a_simulated_runs_retransmissions() {
     assert_eq!(frames(&capture, "tcp.checksum.status == 0"), 0);
 }
 
-/// Kernel packets, one by one and cut from super-packets. The capture goes on until the path is drained, so it is held
-/// against what the sockets had counted then.
+/// Kernel packets, single and cut from super-packets. The capture continues until the path has drained,
+/// so it is compared with the sockets' counters at that time.
 #[cfg(target_os = "linux")]
 #[test]
 fn tshark_finds_a_kernels_retransmissions() {

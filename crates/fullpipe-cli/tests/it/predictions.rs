@@ -1,8 +1,10 @@
-//! `docs/PREDICTIONS.md`: what was predicted beside what a kernel did, generated and kept current here.
+//! Generates `docs/PREDICTIONS.md`, which compares predictions with a kernel's results, and keeps it
+//! current.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` writes it anew. The kernel's
-//! figures are facts of one measurement and stand in [`CALCULATED`] and in the experiments' `kernel = `;
-//! whatever misses them is a row like any other, and needs a word on what is known of the cause.
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates it. The
+//! kernel's figures come from one measurement and are in [`CALCULATED`] and in the experiments' `kernel
+//! = `. A prediction that misses them stays in the table, and needs an explanation of what is known of
+//! the cause.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,10 +13,10 @@ use std::path::Path;
 use crate::process::{example, fullpipe};
 use serde_json::Value;
 
-/// Outside the kernel's range by more than this is a miss.
+/// Largest relative distance from the kernel's range that is not a miss.
 const NEAR: f64 = 0.10;
 
-/// What the kernel did: the range of its runs, and their mean where that is not the middle.
+/// Result of the kernel: the range of its runs, and their mean if it is not the middle.
 #[derive(Clone, Copy)]
 struct Kernel {
     low: f64,
@@ -29,7 +31,7 @@ const fn range(low: f64, high: f64) -> Kernel {
 const WEAK: [&str; 4] = ["--link", "340mbit", "--rtt", "140ms"];
 const OCEAN: [&str; 4] = ["--link", "1gbit", "--rtt", "210ms"];
 
-/// Questions to the calculator, and the steady goodput of Linux 6.18 in Mbit/s.
+/// Questions to the calculator, with the steady-state goodput of Linux 6.18 in Mbit/s.
 const CALCULATED: [([&str; 4], &str, &str, &str, Kernel); 13] = [
     (WEAK, "0%", "64MiB", "reno", range(328.1, 328.2)),
     (WEAK, "0%", "64MiB", "cubic", range(328.2, 328.2)),
@@ -46,13 +48,13 @@ const CALCULATED: [([&str; 4], &str, &str, &str, Kernel); 13] = [
     (OCEAN, "20ppm", "64MiB", "bbr", Kernel { low: 550.0, high: 980.0, mean: 830.0 }),
 ];
 
-/// What is known of the misses, by the name of the row.
+/// Known causes of the misses, by name of the row.
 const CAUSES: [(&str, &str); 1] = [(
     "1gbit 210ms, 20ppm lost, 64MiB, cubic",
     "CUBIC comes down from a peak of 744 Mbit/s, and how far it gets in a run rests on a handful of losses: seeds lie between 55 and 142 Mbit/s (experiments/cross-border.toml), and the kernel's range is that of one run",
 )];
 
-/// A line of the page.
+/// A row of the page.
 struct Row {
     name: String,
     kernel: Kernel,
@@ -74,7 +76,7 @@ impl Row {
     }
 }
 
-/// Three digits, as the kernel's figures have.
+/// Formats a value with three digits, like the kernel's figures.
 fn figure(value: f64) -> String {
     match value {
         v if v >= 99.95 => format!("{v:.0}"),
@@ -103,7 +105,8 @@ fn calculated() -> Vec<Row> {
     CALCULATED.iter().map(row).collect()
 }
 
-/// The expectations of an experiment that have a kernel's figure: `136-147 Mbit/s`, `0.836 Mbit/s`, `226-246 ms`.
+/// Returns the expectations of an experiment that have a kernel's figure: `136-147 Mbit/s`, `0.836
+/// Mbit/s`, `226-246 ms`.
 fn simulated(experiment: &str) -> Vec<Row> {
     let report = document(&["run", &example(&format!("../experiments/{experiment}.toml"))]);
     let expect = report["expect"].as_array().expect("expectations");

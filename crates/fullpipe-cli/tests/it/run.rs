@@ -1,11 +1,12 @@
-//! `fullpipe run` as a person or a script meets it.
+//! Tests of `fullpipe run` as users and scripts run it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::process::{Said, folder, fullpipe};
 
-/// A line of 10 Mbit/s that a transfer of 2 s surely moves something over, and never more than it holds.
+/// Experiment on a link of 10 Mbit/s: a transfer of 2 s moves some data, and never more than the link
+/// carries.
 const EXPERIMENT: &str = "\
 name = 'small'
 duration = '2s'
@@ -94,7 +95,7 @@ fn json_lines_are_one_object_a_run() {
     let (code, stdout, stderr) = run(&file, &["--format", "jsonl", "--repeat", "2", "--check"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let lines = stdout.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    // As they finish: which comes first is up to the machine.
+    // In order of completion, which varies between machines.
     let mut runs: Vec<_> = lines
         .map(|run| (run["point"].to_string(), run["seed"].to_string(), run["flows"].is_array()))
         .collect();
@@ -103,15 +104,15 @@ fn json_lines_are_one_object_a_run() {
     assert_eq!(runs, expected.map(|(point, seed)| (format!("{point:?}"), seed.to_owned(), true)));
 }
 
-/// Ctrl-C in the middle of a campaign: what has finished is printed and written, and the exit code says that
-/// it is not all.
+/// Ctrl-C during a campaign: finished runs are printed and written, and the exit code shows that some
+/// are missing.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_campaign_keeps_what_is_finished() {
     use std::io::{BufRead, BufReader, Read};
     use std::process::{Command, Stdio};
 
-    // Far more than anybody waits for: 10 000 runs.
+    // 10 000 runs, far more than can finish before the interrupt.
     let file = experiment("interrupted", &format!("{EXPERIMENT}{MISSED}").replace("'2s'", "'20s'"));
     let out = file.with_file_name("results");
     let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
@@ -156,7 +157,7 @@ fn an_interrupted_campaign_keeps_what_is_finished() {
     assert_eq!(lines("trace.csv"), 1 + runs * 200, "20 s, a row each 100 ms");
 }
 
-/// Who presses twice does not want to wait.
+/// A second Ctrl-C ends the process at once.
 #[cfg(unix)]
 #[test]
 fn a_second_interruption_ends_at_once() {
@@ -167,8 +168,8 @@ fn a_second_interruption_ends_at_once() {
         eprintln!("skipped: one core makes one run after the other");
         return;
     }
-    // An hour at 10 Gbit/s, minutes of real time, is begun first; when the short run behind it is heard of, on
-    // another thread, the long one is under way.
+    // The first run is an hour at 10 Gbit/s, which takes minutes of real time. When the short run after
+    // it, on another thread, is reported, the long one is in progress.
     let text = EXPERIMENT.replace("['reno', 'cubic']", "'reno'");
     let text = text.replace("'2s'", "['3600s', '100ms']").replace("10mbit", "10gbit");
     let file = experiment("interrupted-twice", &text);
@@ -192,7 +193,7 @@ fn a_second_interruption_ends_at_once() {
     assert!(!out.exists(), "nothing is written half");
 }
 
-/// One table for all runs: a data frame reads it as it is.
+/// One table for all runs, which a data frame library reads directly.
 #[test]
 fn a_trace_has_a_row_for_each_sample_of_each_flow() {
     let two_flows = format!("{EXPERIMENT}count = 2\n[[sample]]\nevery = '100ms'\n");
@@ -212,7 +213,7 @@ fn a_trace_has_a_row_for_each_sample_of_each_flow() {
     let column = |name: &str| header.iter().position(|h| *h == name).expect(name);
     let (time, received) = (column("t_s"), column("received_bytes"));
 
-    // The last row of each flow is what the document sums up.
+    // The last row of each flow matches the sums in the document.
     let document: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
     let runs = document["runs"].as_array().expect("runs").iter();
     let expected = runs

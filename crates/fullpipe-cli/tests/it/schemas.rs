@@ -1,6 +1,7 @@
-//! The schemas of our JSON documents: those in `docs/schema` are of today, and what the command prints keeps them.
+//! Tests of the schemas of fullpipe's JSON documents: those in `docs/schema` are current, and the
+//! command's output conforms to them.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it schemas::` writes them anew.
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it schemas::` regenerates them.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -14,7 +15,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema")
 }
 
-/// Every document and line that the command prints as JSON, but for those of iperf3.
+/// Returns the schema of every JSON document and line that the command prints, except iperf3's.
 fn schemas() -> Vec<(&'static str, String)> {
     let mut schemas = vec![
         ("diagnose", schema::<fullpipe::Diagnosis>()),
@@ -56,8 +57,8 @@ fn schemas_in_docs_are_current() {
     }
 }
 
-/// Why `value` does not keep `schema`, with the place; nothing if it does. Known are the keywords that our schemas have: others
-/// are refused, so that none is passed over.
+/// Returns why `value` violates `schema`, with the location; empty if it conforms. Only the keywords
+/// used in fullpipe's schemas are known; any other is reported, so that none is ignored.
 fn objections(place: &str, value: &Value, schema: &Value, root: &Value) -> Vec<String> {
     let Some(schema) = schema.as_object() else {
         return if *schema == Value::Bool(true) { Vec::new() } else { vec![format!("{place}: not allowed")] };
@@ -104,7 +105,7 @@ fn objections(place: &str, value: &Value, schema: &Value, root: &Value) -> Vec<S
                 true
             }
             "properties" => {
-                // A key that the schema does not know is as bad as one that is missing.
+                // A key missing from the schema is an error, as is a missing required key.
                 let open = schema.contains_key("additionalProperties");
                 for (key, value) in value.as_object().into_iter().flatten() {
                     match wanted.get(key) {
@@ -148,7 +149,8 @@ fn printed(arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// A document of diagnose keeps its schema, and reads back as the value that it was written from.
+/// Asserts that a document of diagnose conforms to its schema, and parses to the value from which it
+/// was written.
 #[track_caller]
 fn diagnosed(arguments: &[&str]) {
     let document = printed(&[&["diagnose"], arguments, &["--json"]].concat());
@@ -179,7 +181,7 @@ fn runs_keep_their_schema() {
     for line in fs::read_to_string(out.join("results.jsonl")).expect("lines").lines() {
         keeps("run-line", &serde_json::from_str(line).expect("JSON"));
     }
-    // What it has captured and traced are inputs with parts that a log lacks.
+    // Captures and traces that it wrote are inputs with parts that a log lacks.
     diagnosed(&[&format!("{out_text}/small.pcapng"), "--link", "20mbit"]);
     diagnosed(&[&format!("{out_text}/trace.csv"), "--link", "20mbit"]);
 }

@@ -1,7 +1,7 @@
-//! What the command prints, word by word, beside the files in `snapshots/`.
+//! Tests that compare the command's output, word by word, with the files in `snapshots/`.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it snapshots::` writes them anew; the difference
-//! is then for a reviewer to read.
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it snapshots::` regenerates them; a
+//! reviewer then reads the difference.
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +16,9 @@ fn matches(name: &str, arguments: &[&str]) {
     is_as_in(name, stdout.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
 }
 
-/// The same of a document. What differs between machines and versions is left out: times, trace digests, the
-/// work done, and the digits that a mathematics library may round in its own way.
+/// Compares a JSON document with its snapshot. Values that differ between machines and versions are
+/// left out: times, trace digests, work counters, and digits that depend on a mathematics library's
+/// rounding.
 #[track_caller]
 fn matches_json(name: &str, arguments: &[&str]) {
     let (code, stdout, stderr) = fullpipe(&[arguments, &["--json"]].concat());
@@ -80,7 +81,7 @@ fn diagnose() {
     matches("diagnose-cubic.txt", &arguments);
 }
 
-/// On a small line: what the gigabit adds is time.
+/// On a slow link, because a gigabit link would only take longer.
 #[test]
 fn diagnose_offered() {
     let log = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/snapshots/small.iperf3.txt");

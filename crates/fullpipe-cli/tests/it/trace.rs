@@ -1,4 +1,4 @@
-//! `fullpipe run --out`, then `fullpipe diagnose` of the trace that it wrote.
+//! Tests of `fullpipe run --out`, followed by `fullpipe diagnose` of the trace that it wrote.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::process::{Said, example, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
-/// A send buffer that holds a flow at half of the line, with two flows and two seeds at the second point.
+/// Experiment whose send buffer limits a flow to half of the link; two flows and two seeds at the
+/// second point.
 const EXPERIMENT: &str = r#"
 name = "short"
 duration = "4s"
@@ -26,7 +27,7 @@ host = { rcvbuf = { fixed = "48KiB" } }
 flow = { count = 2 }
 "#;
 
-/// The trace of [`EXPERIMENT`], as text.
+/// Returns the trace of [`EXPERIMENT`] as text.
 fn trace(test: &str) -> String {
     let folder = folder(test);
     let (file, out) = (folder.join("short.toml"), folder.join("out"));
@@ -47,7 +48,7 @@ fn document(input: &str, arguments: &[&str]) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-/// Only the columns whose names `keep` accepts.
+/// Returns only the columns whose names `keep` accepts.
 fn columns(text: &str, keep: impl Fn(&str) -> bool) -> String {
     let names: Vec<&str> = text.lines().next().expect("names").split(',').collect();
     let line = |line: &str| {
@@ -104,7 +105,7 @@ fn point_seed_and_flow_are_chosen() {
     assert!(error.contains("apply to traces"), "{error}");
 }
 
-/// What a tool that samples kernel sockets can write: nothing of path, truth or runs.
+/// A tool that samples kernel sockets can write these columns: nothing about path, truth or runs.
 #[test]
 fn the_columns_of_a_socket_are_enough() {
     let text = trace("trace-stripped");
@@ -163,7 +164,7 @@ fn a_trace_that_cannot_be_used_is_refused() {
         let (error, _) = refusal(1, diagnose(&input, &["--link", "20mbit"]));
         assert!(error.contains(part), "{name}: {error}");
     }
-    // A line that breaks off at the end is what stopping a run leaves.
+    // An incomplete last line is what an interrupted run leaves.
     let cut = with(&rows[..60]);
     let said = document(&cut[..cut.len() - 40], &["--link", "20mbit"]);
     assert_eq!(said["input"]["truncated"], true);

@@ -1,9 +1,9 @@
-//! `fullpipe whatif` as a person or a script meets it.
+//! Tests of `fullpipe whatif` as users and scripts run it.
 
 use crate::process::{fullpipe, refusal};
 use serde_json::Value;
 
-/// A path of which a second of simulation is a moment.
+/// A path on which simulating one second is quick.
 const SMALL: [&str; 6] = ["whatif", "--link", "20mbit", "--rtt", "100ms", "--loss=0.1%"];
 
 fn answer(arguments: &[&str]) -> Value {
@@ -17,9 +17,10 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// What Linux 6.18 did on 1 Gbit/s, 210 ms and 20 ppm, single runs of 30 s, beside the prediction. The bounds
-/// are those of `experiments/cross-border.toml`: 10 % to each side of the kernel's range, and of the model's for
-/// CUBIC with large buffers, whose decay the kernel's run shows to its end and ours to a mean of half of it.
+/// Compares predictions with Linux 6.18 on 1 Gbit/s, 210 ms and 20 ppm, single runs of 30 s. The bounds
+/// are those of `experiments/cross-border.toml`: 10 % on each side of the kernel's range, and of the
+/// model's for CUBIC with large buffers, where the kernel's run shows the whole decay and ours a mean
+/// of half of it.
 #[test]
 fn the_prediction_is_what_the_kernel_does() {
     let cells = [
@@ -35,7 +36,7 @@ fn the_prediction_is_what_the_kernel_does() {
         let predicted = number(&document["ladder"][0]["steady_bps"]) / 1e6;
         println!("{cc:6} {buffers:>6} {kernel:>10} {predicted:>10.1}");
         assert!((least..=most).contains(&predicted), "{cc}, {buffers}: {predicted} Mbit/s");
-        // Wherever one starts, both remedies together come close to the line.
+        // From any starting point, both remedies together come close to the link's rate.
         let ladder = document["ladder"].as_array().expect("a ladder");
         let before_the_line = number(&ladder[ladder.len() - 2]["steady_bps"]) / 1e6;
         assert!(before_the_line >= 700.0, "{cc}, {buffers}: {before_the_line} Mbit/s");
@@ -67,7 +68,7 @@ fn the_document_has_its_figures() {
     assert_eq!(answer(&SMALL), answer(&SMALL), "the same question has the same answer");
 }
 
-/// Where the line is full already nothing is advised.
+/// If the link is already full, nothing is advised.
 #[test]
 fn a_full_line_needs_no_remedy() {
     let document = answer(&["whatif", "--link", "20mbit", "--rtt", "10ms"]);
@@ -78,7 +79,7 @@ fn a_full_line_needs_no_remedy() {
     assert_eq!(document["figures"]["loss_bps"], Value::Null);
 }
 
-/// Colour repeats what the words say, and is for terminals.
+/// Colour repeats the text's content, and is for terminals.
 #[test]
 fn colour_comes_when_asked_and_changes_no_word() {
     let said = |more: &[&str]| fullpipe(&[&SMALL[..], more].concat()).1;
@@ -94,7 +95,7 @@ fn colour_comes_when_asked_and_changes_no_word() {
     assert!(plain.lines().filter(|line| !to_copy(line)).all(|line| line.chars().count() <= 80), "{plain}");
 }
 
-/// A line too fast to be simulated while one waits still gets its figures.
+/// A link too fast to simulate in reasonable time still gets its figures.
 #[test]
 fn too_fast_a_line_is_answered_on_paper() {
     let (code, stdout, stderr) = fullpipe(&["whatif", "--link", "400gbit", "--rtt", "100ms"]);

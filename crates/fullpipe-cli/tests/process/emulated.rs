@@ -1,4 +1,4 @@
-//! Commands behind a path, where the process may have one.
+//! Runs commands behind a path, if the process may create one.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,8 @@ use super::fullpipe;
 
 pub(crate) const PATH: [&str; 5] = ["emu", "--rate", "10mbit", "--rtt", "20ms"];
 
-/// Whether the process may; asked of the command itself, whose exit code for "may not" is 4.
+/// Returns whether the process has the rights, according to the command itself, which exits with 4
+/// without them.
 pub(crate) fn allowed() -> bool {
     let (code, _, stderr) = fullpipe(&[&PATH[..], &["--", "true"]].concat());
     if code == 0 {
@@ -23,20 +24,21 @@ pub(crate) fn allowed() -> bool {
     false
 }
 
-/// A machine on which 1 % of the threads that wake are later than this disturbs what it measures.
+/// Wake-up delay of 1 % of the threads above which a machine counts as disturbed.
 pub(crate) const DISTURBED: Duration = Duration::from_millis(1);
-/// How often a disturbed measurement may be made.
+/// Most attempts at a disturbed measurement.
 const ATTEMPTS: u32 = 5;
 
-/// Whether the machine was too busy for what ran behind a path, by what `fullpipe emu` has said of it.
+/// Returns whether the machine was too busy for a run behind a path, according to the output of
+/// `fullpipe emu`.
 pub(crate) fn is_disturbed(stderr: &str) -> bool {
     let woken = stderr.split_once("woken late by p99 ").and_then(|(_, rest)| rest.split(',').next());
     let woken: Duration = woken.and_then(|time| time.parse().ok()).unwrap_or_else(|| panic!("{stderr}"));
     woken > DISTURBED || stderr.contains("not valid: ")
 }
 
-/// What `measure` comes to; a disturbed measurement of which `holds` is not true is made again. `measure` also says whether it was
-/// disturbed.
+/// Returns the result of `measure`, repeated while a disturbed measurement does not satisfy `holds`.
+/// `measure` also returns whether it was disturbed.
 pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T) -> bool) -> T {
     for _ in 1..ATTEMPTS {
         let (value, disturbed) = measure();
@@ -47,7 +49,7 @@ pub(crate) fn undisturbed<T>(measure: impl Fn() -> (T, bool), holds: impl Fn(&T)
     measure().0
 }
 
-/// Starts a shell behind a path and reads its first line.
+/// Starts a shell behind a path, and reads its first line.
 pub(crate) fn start(script: &str) -> (Child, String) {
     let mut child = Command::new(crate::PROGRAM)
         .args([&PATH[..], &["--", "sh", "-c", script]].concat())

@@ -1,4 +1,4 @@
-//! Starts the command and gathers what it says.
+//! Starts the command, and collects its output.
 #![allow(dead_code, reason = "each file of tests uses its part")]
 
 #[cfg(target_os = "linux")]
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-/// Exit code, standard output, standard error.
+/// Exit code, standard output and standard error.
 pub(crate) type Said = (i32, String, String);
 
-/// Whether `program` is there. A test that needs it is skipped with a message where it is not, unless FULLPIPE_REQUIRE_ and its name
-/// is 1.
+/// Returns whether `program` is installed. Without it a test is skipped with a message, unless the
+/// variable FULLPIPE_REQUIRE_ with its name is 1.
 pub(crate) fn has(program: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok_and(|told| told.status.success());
     let variable = format!("FULLPIPE_REQUIRE_{}", program.to_uppercase());
@@ -26,7 +26,7 @@ pub(crate) fn has(program: &str) -> bool {
     there
 }
 
-/// A folder of its own for one test.
+/// Creates an empty folder for one test.
 pub(crate) fn folder(test: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     let _ = fs::remove_dir_all(&folder);
@@ -34,7 +34,7 @@ pub(crate) fn folder(test: &str) -> PathBuf {
     folder
 }
 
-/// A file that comes with the project, as an argument.
+/// Returns the path of an example file of the project.
 pub(crate) fn example(name: &str) -> String {
     format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
 }
@@ -43,7 +43,7 @@ pub(crate) fn fullpipe(arguments: &[&str]) -> Said {
     fullpipe_reading(b"", arguments)
 }
 
-/// The same with `input` on its standard input.
+/// Runs the command with `input` on its standard input.
 pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> Said {
     let mut child = Command::new(crate::PROGRAM)
         .args(arguments)
@@ -53,20 +53,20 @@ pub(crate) fn fullpipe_reading(input: &[u8], arguments: &[&str]) -> Said {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    // A command that reads no input closes the pipe early, which is its right.
+    // A command that reads no input may close the pipe early.
     let _ = child.stdin.take().expect("a pipe").write_all(input);
     let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("an exit code"), text(stdout), text(stderr))
 }
 
-/// Sends a signal, `name` as `kill` has it.
+/// Sends a signal; `name` as in `kill`.
 pub(crate) fn signal(child: &Child, name: &str) {
     let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status();
     assert!(sent.expect("a shell").success());
 }
 
-/// Waits until `happened`, at most a minute; whether it did.
+/// Waits until `happened`, at most a minute; returns whether it did.
 #[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
 pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
     let tries = || std::thread::sleep(Duration::from_millis(10));
@@ -78,9 +78,10 @@ pub(crate) fn becomes(happened: impl Fn() -> bool) -> bool {
     })
 }
 
-/// A free port that stays free until a server of the caller binds it: below the range from which the kernel gives ports to
-/// connections, of which other tests open thousands meanwhile, another one for each call, and claimed by an abstract socket of its
-/// name, so that tests in other processes pass it over until this process ends.
+/// Returns a free port that stays free until the caller's server binds it. It is below the kernel's
+/// ephemeral range, from which other tests open thousands of connections, and differs for each call. An
+/// abstract socket named after it claims it, so that tests in other processes skip it until this
+/// process ends.
 #[cfg(target_os = "linux")]
 pub(crate) fn port() -> u16 {
     use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -109,7 +110,8 @@ pub(crate) fn port() -> u16 {
         .expect("a free port")
 }
 
-/// What went wrong and what to do instead: one line each and nothing else, with `code` as the exit code.
+/// Asserts exit code `code` and one line each on what went wrong and what to do instead, and nothing
+/// else.
 #[track_caller]
 pub(crate) fn refusal(code: i32, said: Said) -> (String, String) {
     let (exit, stdout, stderr) = said;
@@ -122,7 +124,7 @@ pub(crate) fn refusal(code: i32, said: Said) -> (String, String) {
     (error.into(), hint.into())
 }
 
-/// An experiment in a folder of its own: the folder, and the file as an argument.
+/// Writes an experiment to a new folder; returns the folder, and the file as an argument.
 pub(crate) fn experiment(test: &str, text: &str) -> (PathBuf, String) {
     let folder = folder(test);
     let file = folder.join("runs.toml");
@@ -130,7 +132,7 @@ pub(crate) fn experiment(test: &str, text: &str) -> (PathBuf, String) {
     (folder, file.to_str().expect("UTF-8").into())
 }
 
-/// Runs `script` with a disk of so many KiB at `$D`; `None` where no disk can be made.
+/// Runs `script` with a disk of `kib` KiB at `$D`; `None` if no disk can be created.
 #[cfg(target_os = "linux")]
 pub(crate) fn with_disk(folder: &Path, kib: u32, script: &str) -> Option<Said> {
     let disk = folder.join("disk");

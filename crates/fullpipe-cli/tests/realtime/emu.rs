@@ -1,5 +1,6 @@
-//! `fullpipe emu` and `run --world emu` as a person or a script meets them. Most need namespaces and TUN devices, and are
-//! skipped with a message where the process may not make them; `FULLPIPE_REQUIRE_NETNS=1` makes a skip a failure.
+//! Tests of `fullpipe emu` and `run --world emu` as users and scripts run them. Most need namespaces
+//! and TUN devices, and are skipped with a message if the process may not create them;
+//! `FULLPIPE_REQUIRE_NETNS=1` turns a skip into a failure.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +19,7 @@ fn the_command_answers_for_itself() {
     let (code, stdout, stderr) = emu(&["sh", "-c", "echo $FULLPIPE_ADDR $FULLPIPE_PEER; exit 7"]);
     assert_eq!((code, stdout.as_str()), (7, "198.18.0.1 198.18.0.2\n"), "{stderr}");
     assert!(stderr.starts_with("path: "), "{stderr}");
-    // Also from a session of its own.
+    // From a new session as well.
     assert_eq!(emu(&["setsid", "sh", "-c", "exit 7"]).0, 7);
     let (error, _) = refusal(127, emu(&["no-such-command"]));
     assert!(error.starts_with("cannot run 'no-such-command': "), "{error}");
@@ -34,13 +35,13 @@ fn an_interrupt_reaches_the_command_and_its_answer_counts() {
     assert_eq!(ready, "ready");
     signal(&child, "INT");
     assert_eq!(child.wait().expect("it ends").code(), Some(9));
-    // And a command that has no answer of its own ends by the signal.
+    // A command without a handler is ended by the signal.
     let (mut child, _) = start("echo ready; exec sleep 60");
     signal(&child, "TERM");
     assert_eq!(child.wait().expect("it ends").code(), Some(128 + 15));
 }
 
-/// The command sees itself where it looks, and nobody else: it is alone with what it starts.
+/// The command finds itself in /proc, and no processes other than those it starts.
 #[test]
 fn the_command_is_alone() {
     if !allowed() {
@@ -52,7 +53,7 @@ fn the_command_is_alone() {
     let lines: Vec<&str> = stdout.lines().collect();
     let [_, shell, processes] = lines[..] else { panic!("{stdout}{stderr}") };
     assert_eq!((code, shell), (0, "sh"), "{stderr}");
-    // The first one, the shell, sleep, and those of the last pipeline.
+    // The first process, the shell, sleep, and those of the last pipeline.
     assert!((4..=6).contains(&processes.parse().unwrap_or(0)), "{stdout}");
 }
 
@@ -87,13 +88,14 @@ fn an_experiment_runs_with_kernel_flows() {
     assert_eq!(hint, "leave kernel out, or use the simulator: --world sim");
 }
 
-/// A user without rights gets them by a user namespace, which the kernel gives to single-threaded processes only: the command has
-/// to ask before it draws its bar and listens for signals. As any other user than root every test of this file shows that.
+/// A user without rights gets them through a user namespace, which the kernel grants to single-threaded
+/// processes only, so the command must acquire it before it starts the progress bar and the signal
+/// handler. For any user other than root, every test of this file shows that.
 #[test]
 fn a_user_without_rights_runs_an_experiment_on_the_kernel() {
-    /// `nobody`.
+    /// User ID of `nobody`.
     const USER: u32 = 65_534;
-    // Where that user may look.
+    // A folder that this user can read.
     let folder = std::env::temp_dir().join(format!("fullpipe-test-rights-{}", std::process::id()));
     let (program, file) = (folder.join("fullpipe"), folder.join("run.toml"));
     fs::create_dir_all(&folder).expect("a folder");

@@ -1,6 +1,8 @@
-//! `fullpipe iperf3 -s` with the real iperf3 as its client, on loopback; and with clients that do what they should not.
+//! Tests of `fullpipe iperf3 -s` with the real iperf3 as its client, on loopback, and with misbehaving
+//! clients.
 //!
-//! Without iperf3 the tests that need it are skipped with a message; FULLPIPE_REQUIRE_IPERF3=1 makes that a failure.
+//! Tests that need iperf3 are skipped with a message without it; FULLPIPE_REQUIRE_IPERF3=1 turns that
+//! into a failure.
 
 use crate::process;
 use std::fs;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use crate::process::{becomes, has, signal};
 use serde_json::Value;
 
-/// The server, which ends with the value.
+/// A running server, ended when dropped.
 struct Server {
     child: Child,
     port: u16,
@@ -43,7 +45,7 @@ impl Server {
         server
     }
 
-    /// What it has printed; all of it once [`Server::ends_with`] has returned.
+    /// Returns its standard output so far, which is complete once [`Server::ends_with`] has returned.
     fn said(&self) -> String {
         self.said.so_far()
     }
@@ -52,7 +54,7 @@ impl Server {
         self.noted.so_far()
     }
 
-    /// iperf3's client, under way.
+    /// Starts iperf3's client.
     fn client(&self, arguments: &[&str]) -> Child {
         Command::new("iperf3")
             .args([&["-c", "127.0.0.1", "-p", &self.port.to_string()], arguments].concat())
@@ -75,14 +77,14 @@ impl Server {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("it runs").count()
     }
 
-    /// Memory that it holds, in KiB.
+    /// Returns its resident memory in KiB.
     fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// Waits for its end, and for the last line that it has printed.
+    /// Waits for its end, and for its last line of output.
     fn ends_with(&mut self, code: i32) {
         assert!(becomes(|| fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
             .is_ok_and(|stat| stat.contains(") Z "))));
@@ -108,7 +110,7 @@ fn listens(table: &str, port: u16) -> bool {
     })
 }
 
-/// Lines that a thread reads from a pipe as they come.
+/// Lines that a thread reads from a pipe as they arrive.
 struct Lines {
     text: Arc<Mutex<String>>,
     reader: Option<JoinHandle<()>>,
@@ -132,7 +134,7 @@ impl Lines {
         self.text.lock().expect("whole").clone()
     }
 
-    /// Waits until the pipe is closed: what a process has printed may still be in it when the process has ended.
+    /// Waits until the pipe is closed: it may still contain output after the process has ended.
     fn end(&mut self) {
         if let Some(reader) = self.reader.take() {
             reader.join().expect("it only reads");
@@ -163,7 +165,8 @@ fn number(document: &Value, path: &str) -> f64 {
     document.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {path} in {document:#}"))
 }
 
-/// What people use of iperf3, all of it at the same time on one port; iperf3's own server would run one after another.
+/// Common uses of iperf3, all at the same time on one port; iperf3's own server would run them one
+/// after another.
 #[test]
 fn many_clients_measure_at_once() {
     if !has("iperf3") {
@@ -197,7 +200,7 @@ fn many_clients_measure_at_once() {
             assert!(told.contains("Server output:") && told.contains("Accepted connection from"), "{told}");
         }
     }
-    // It listens again once no test runs, and that may be so between two of them.
+    // It prints that it listens whenever no test is running, which may also happen between two tests.
     let accepted = || server.said().matches("Accepted connection from 127.0.0.1, port").count();
     assert!(becomes(|| accepted() >= tests.len()
         && server
@@ -213,9 +216,9 @@ fn many_clients_measure_at_once() {
     assert_eq!(server.noted(), "");
 }
 
-/// Both ends tell the same of a test, and streams are matched by their numbers. Of an upload the last blocks may still wait
-/// in the sender's socket when its word that it is done arrives by the other connection: those were not received. It sends more
-/// than all its sockets hold, so that some was.
+/// Both ends report the same test, and streams are matched by their numbers. In an upload, the last
+/// blocks may still be in the sender's socket when TEST_END arrives on the other connection; those
+/// count as not received. The amount exceeds all sockets' buffers, so that some data is received.
 #[test]
 fn both_ends_agree_on_what_was_sent() {
     if !has("iperf3") {
@@ -225,7 +228,7 @@ fn both_ends_agree_on_what_was_sent() {
     let json = |arguments: &[&str]| -> Value {
         serde_json::from_str(&server.serves(&[arguments, &["-J"]].concat())).expect("JSON")
     };
-    // The documents of the server; the last one may still be on its way.
+    // Documents of the server; the last one may not have arrived yet.
     let documents = || -> Option<Vec<Value>> {
         serde_json::Deserializer::from_str(&server.said()).into_iter().collect::<Result<_, _>>().ok()
     };
@@ -244,11 +247,11 @@ fn both_ends_agree_on_what_was_sent() {
     assert_eq!(number(&back, "/end/sum_received/bytes"), f64::from(3 << 20), "{back:#}");
     assert!(number(&back, "/end/streams/0/sender/retransmits") >= 0.0);
     assert!(has_documents(2), "{}", server.said());
-    // So few that the receive buffer holds them all: none is lost, however late the client reads.
+    // Few enough to fit the receive buffer: none is lost, however late the client reads.
     let datagrams = json(&["-u", "-b", "4M", "-l", "1000", "-n", "50K", "-R"]);
     assert!(number(&datagrams, "/end/sum/packets") >= 50.0, "{datagrams:#}");
     assert_eq!(number(&datagrams, "/end/sum/lost_packets"), 0.0, "{datagrams:#}");
-    // The server has a document of each test.
+    // The server has a document for each test.
     assert!(has_documents(3), "{}", server.said());
     let documents = documents().expect("JSON");
     assert_eq!(number(&documents[0], "/end/sum_received/bytes"), bytes);
@@ -261,7 +264,7 @@ fn events_say_of_which_test_they_are() {
         return;
     }
     let mut server = Server::start(&["--json-stream", "-1", "-i", "0.5"]);
-    // Slow: a client that waits for a processor would otherwise close its window.
+    // A low rate: otherwise a client that waits for a processor would close its window.
     server.serves(&["-t", "2", "-R", "-b", "20M"]);
     server.ends_with(0);
     let said = server.said();
@@ -270,7 +273,7 @@ fn events_say_of_which_test_they_are() {
     assert_eq!((names[0], names[names.len() - 1]), ("start", "end"), "{said}");
     assert!(names.iter().filter(|name| **name == "interval").count() >= 2, "{said}");
     assert!(events.iter().all(|event| event["fullpipe"]["test"] == 1), "{said}");
-    // It sent, so it knows what its socket told.
+    // It was the sender, so it knows the state of its socket.
     assert!(events[1]["data"]["streams"][0]["fullpipe"]["rwnd_bytes"].as_u64() > Some(0), "{said}");
 }
 
@@ -286,7 +289,7 @@ fn a_full_server_says_that_it_is_busy() {
     assert!(told.contains("the server is busy running a test"), "{told}");
     let noted = || server.noted().contains("note: 127.0.0.1: busy: a test is running");
     assert!(becomes(noted), "{}", server.noted());
-    // The test that runs goes on undisturbed.
+    // The running test continues undisturbed.
     let reports = || server.said().matches(" sec ").count();
     let before = reports();
     assert!(becomes(|| reports() > before), "{}", server.said());
@@ -307,14 +310,14 @@ fn tests_beyond_the_limits_are_refused_or_ended() {
     assert!(becomes(|| server.noted().contains("refused: 3s asked for, and at most 2s allowed")));
     let told = refused(server.client(&["-t", "1", "-b", "15M", "-P", "2"]));
     assert!(told.contains("total required bandwidth is larger than server limit"), "{told}");
-    // As much as it can: too much, and that shows after a second.
+    // At full speed, which exceeds the limit and is detected after one second.
     refused(server.client(&["-t", "2"]));
     assert!(becomes(|| server.noted().contains("at most 20 Mbit/s allowed")), "{}", server.noted());
-    // Where the server sends, it keeps to the limit itself.
+    // As the sender, the server keeps to the limit itself.
     server.serves(&["-t", "2", "-R"]);
 }
 
-/// A client that is killed, a server that is interrupted: the other side hears, and the port is free.
+/// After a client is killed or a server interrupted, the other side notices, and the port is free.
 #[test]
 fn whoever_vanishes_is_no_harm() {
     if !has("iperf3") {
@@ -342,10 +345,10 @@ fn whoever_vanishes_is_no_harm() {
     server.ends_with(0);
 }
 
-/// A cookie that begins a test.
+/// A cookie that starts a test.
 const COOKIE: &[u8; 37] = b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\0";
 
-/// What comes back from a peer that says `words` and then listens, until the server closes.
+/// Sends `words` as a client, and returns what the server sends until it closes.
 fn answer(server: &Server, words: &[&[u8]]) -> Vec<u8> {
     let mut stream = server.connect();
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
@@ -353,7 +356,7 @@ fn answer(server: &Server, words: &[&[u8]]) -> Vec<u8> {
         stream.write_all(word).expect("room");
     }
     let mut heard = Vec::new();
-    // A reset is an end too.
+    // A reset also ends the connection.
     let _ = stream.read_to_end(&mut heard);
     heard
 }
@@ -362,7 +365,8 @@ fn frame(length: u32, text: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), text].concat()
 }
 
-/// Nonsense in each place where a client speaks: one line, the connection closed, nothing kept.
+/// Invalid data at every step of the protocol: one line of output, the connection closed, no state
+/// kept.
 #[test]
 fn nonsense_is_refused_in_a_line() {
     let server = Server::start(&[]);
@@ -382,7 +386,7 @@ fn nonsense_is_refused_in_a_line() {
         let expected = [&[9, 0xfe], &i32::to_be_bytes(code)[..], &[0; 4]].concat();
         assert_eq!(heard, expected, "{}", String::from_utf8_lossy(&params));
     }
-    // A word that is none, where data connections are due.
+    // An invalid state where data connections are expected.
     let heard = answer(&server, &[COOKIE, &whole(b"{\"tcp\":true}"), &[99]]);
     assert_eq!(heard[..3], [9, 10, 0xfe]);
     assert!(becomes(|| server.noted().lines().count() == 9), "{}", server.noted());
@@ -392,15 +396,16 @@ fn nonsense_is_refused_in_a_line() {
     }
 }
 
-/// Silent connections that are open at once: more than the server keeps (256), and fewer than a process may usually have (1024), for the
-/// tests beside this one need some too.
+/// Silent connections open at once: more than the server keeps (256), and fewer than a process may
+/// usually have (1024), because concurrent tests need some too.
 const SILENT_AT_ONCE: usize = 600;
 
-/// Ten thousand connections that say nothing, and a client among them: it measures, and the server keeps what it had.
+/// Among ten thousand silent connections a client can still measure, and the server's memory does not
+/// grow.
 #[test]
 fn silent_connections_cost_little_and_stop_nobody() {
     let server = Server::start(&[]);
-    // So that what the first test makes it keep is not counted.
+    // Excludes memory that the first test allocates permanently.
     if has("iperf3") {
         server.serves(&["-n", "1M"]);
     }
@@ -408,7 +413,7 @@ fn silent_connections_cost_little_and_stop_nobody() {
     let mut silent = Vec::new();
     let mut measured = 0;
     for number in 0..10_000 {
-        // The oldest go, as they would from many hosts.
+        // The oldest are closed, as when they come from many hosts.
         if silent.len() == SILENT_AT_ONCE {
             silent.drain(..SILENT_AT_ONCE / 2);
         }
@@ -426,7 +431,8 @@ fn silent_connections_cost_little_and_stop_nobody() {
     assert_eq!(server.noted(), "", "nothing to say of those who say nothing");
 }
 
-/// Tests that are begun and never go on are bounded too, and give way after their time: here they end with their peers.
+/// Tests that start and never continue are limited in number as well, and end after a timeout; here
+/// they end with their clients.
 #[test]
 fn tests_that_never_go_on_are_bounded() {
     let server = Server::start(&["--max-tests", "4", "--max-per-address", "4"]);
@@ -448,7 +454,7 @@ fn tests_that_never_go_on_are_bounded() {
     }
 }
 
-/// The port is taken: one line, iperf3's exit code.
+/// If the port is in use: one line, and iperf3's exit code.
 #[test]
 fn a_port_that_is_taken_is_told() {
     let server = Server::start(&[]);

@@ -1,6 +1,6 @@
-//! What interrupted runs leave behind after the next start: nothing. Runs are ended by SIGINT, by SIGKILL and by a full disk.
-//! What needs namespaces is skipped with a message where the process may not make them; `FULLPIPE_REQUIRE_NETNS=1` makes
-//! a skip a failure.
+//! Tests that interrupted runs leave nothing behind after the next start. Runs are ended by SIGINT, by
+//! SIGKILL and by a full disk. Tests that need namespaces are skipped with a message if the process may
+//! not create them; `FULLPIPE_REQUIRE_NETNS=1` turns a skip into a failure.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -10,19 +10,19 @@ use std::process::{Command, Stdio};
 use crate::process::emulated::{PATH, allowed, start};
 use crate::process::{becomes, experiment, fullpipe, refusal, signal, with_disk};
 
-/// Short runs with losses, so that each seed is a run of its own.
+/// Experiment with short lossy runs, so that each seed gives a different run.
 const RUNS: &str = "name = 'runs'\nduration = '300ms'\n[path]\nrate = '20mbit'\nrtt = '10ms'\nloss = '1%'\n\
                     [[flow]]\ncc = 'cubic'\n";
 
-/// Processes whose command line has `marker` in it.
+/// Returns the number of processes whose command line contains `marker`.
 fn processes(marker: &str) -> usize {
     let entries = fs::read_dir("/proc").expect("processes").flatten();
     let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     lines.filter(|line| String::from_utf8_lossy(line).contains(marker)).count()
 }
 
-/// Nothing can be tidied up after SIGKILL: there must be nothing to tidy up. A session of its own saves no process, nor
-/// does having lost its parent; the server's end is the same.
+/// Nothing can clean up after SIGKILL, so there must be nothing to clean up. Neither a new session nor
+/// the loss of its parent saves a process; the same holds for the server's end.
 #[test]
 fn a_killed_command_takes_all_that_descends_from_it_along() {
     if !allowed() {
@@ -39,7 +39,7 @@ fn a_killed_command_takes_all_that_descends_from_it_along() {
         signal(&child, name);
         let status = child.wait().expect("it ends");
         assert_eq!(status.signal(), ended, "{status}");
-        // With SIGTERM the shell ends, and what it has left with it, before the command answers.
+        // On SIGTERM the shell ends, and the processes that it left end before the command returns.
         let gone = || processes(&marker) == 0;
         assert!(if name == "KILL" { becomes(gone) } else { gone() }, "{} are left", processes(&marker));
     }
@@ -56,7 +56,7 @@ fn a_killed_command_takes_all_that_descends_from_it_along() {
     assert_eq!(namespaces(), before);
 }
 
-/// Ctrl-C among kernel runs: what has finished is printed and written.
+/// Ctrl-C during kernel runs: finished runs are printed and written.
 #[test]
 fn an_interrupted_campaign_on_the_kernel_keeps_what_is_finished() {
     if !allowed() {
@@ -86,12 +86,12 @@ fn an_interrupted_campaign_on_the_kernel_keeps_what_is_finished() {
     assert_eq!(fs::read_dir(&out).expect("a folder").count(), 4, "nothing but the four files");
 }
 
-/// A file is written beside its place under another name. Who is killed leaves that; the next start removes it, and
-/// nothing else.
+/// A file is first written under a temporary name beside its target. A killed process leaves the
+/// temporary file; the next start removes that file and no other.
 #[test]
 fn what_a_killed_writer_has_left_is_removed() {
     let (folder, file) = experiment("abandoned", RUNS);
-    // No process has such a number: the kernel's limit is 4 million.
+    // No process has this ID: the kernel's limit is 4 million.
     let left = folder.join(".result.json.4200000.tmp");
     let (own, other) = (folder.join(".result.json.notes.tmp"), folder.join(".results.csv.4200000.old"));
     let alive = folder.join(format!(".result.json.{}.tmp", std::process::id()));
@@ -103,7 +103,7 @@ fn what_a_killed_writer_has_left_is_removed() {
     assert!(!left.exists() && own.exists() && other.exists() && alive.exists());
 }
 
-/// The files of a run on a full disk: a line and a hint, exit code 1, and none of them is there half.
+/// Writing results to a full disk: an error line and a hint, exit code 1, and no partial file.
 #[test]
 fn a_full_disk_is_said_and_leaves_no_half_file() {
     let long = RUNS.replace("300ms", "20s");
@@ -113,7 +113,7 @@ fn a_full_disk_is_said_and_leaves_no_half_file() {
         let (folder, file) = experiment(&format!("full-{number}"), &long);
         let script =
             format!(r#""$FULLPIPE" run '{file}' {option} >/dev/null; code=$?; ls -A "$D"; exit $code"#);
-        // Room for the small files of --out, and not for the trace.
+        // Room for the small files of --out, but not for the trace.
         let Some((code, left, stderr)) = with_disk(&folder, 20, &script) else { return };
         let left = left.lines().filter(|name| !name.starts_with("result")).collect::<String>();
         let (error, hint) = refusal(1, (code, left, stderr));

@@ -1,4 +1,4 @@
-//! The command where the clock is real: sockets, namespaces, signals, terminals.
+//! Tests of the command in real time: sockets, namespaces, signals, terminals.
 #![cfg(target_os = "linux")]
 
 #[path = "../process/mod.rs"]
@@ -15,5 +15,5 @@ mod tui;
 mod tune;
 mod watch_cost;
 
-/// The program that is tested.
+/// Path of the tested program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe");

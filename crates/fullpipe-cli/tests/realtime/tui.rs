@@ -1,4 +1,5 @@
-//! The live view in a terminal of `script`: that it takes the terminal over, and gives it back however it ends.
+//! Tests of the live view in a terminal of `script`: it takes over the terminal, and restores it
+//! however it ends.
 
 use crate::process;
 use std::fs;
@@ -6,11 +7,11 @@ use std::process::Command;
 
 use crate::process::{folder, fullpipe, refusal};
 
-/// The alternate screen: on, and off again.
+/// Control sequences that switch to the alternate screen and back.
 const TAKEN: &str = "\u{1b}[?1049h";
 const GIVEN_BACK: &str = "\u{1b}[?1049l";
 
-/// A trace of some seconds, held by the receiver's window.
+/// Returns a trace of some seconds, limited by the receive window.
 fn trace(test: &str) -> String {
     let folder = folder(test);
     let file = folder.join("it.toml");
@@ -24,8 +25,8 @@ fn trace(test: &str) -> String {
     out.join("trace.csv").display().to_string()
 }
 
-/// What a terminal is sent by the live view, and how that ends. `keys` is a shell's way to press some: `shown TEXT` there waits until
-/// the view has shown a text, and `$VIEW` is the number of its process.
+/// Returns the live view's exit code and terminal output. `keys` is a shell script that presses keys:
+/// `shown TEXT` waits until the view has shown a text, and `$VIEW` is its process ID.
 fn on_a_terminal(test: &str, keys: &str) -> Option<(i32, String)> {
     if !Command::new("script").arg("--version").output().is_ok_and(|told| told.status.success()) {
         eprintln!("skipped: there is no script(1)");
@@ -61,7 +62,8 @@ fn a_signal_ends_the_view_and_the_terminal_is_given_back() {
     assert!(sent.contains(TAKEN) && sent.rfind(GIVEN_BACK) > sent.rfind(TAKEN), "{sent}");
 }
 
-/// Without a terminal there is a line a second, without waiting; and what is no trace cannot be played.
+/// Without a terminal, one line per second of the trace is printed without waiting; an input that is
+/// not a trace cannot be replayed.
 #[test]
 fn without_a_terminal_there_are_lines() {
     let trace = trace("tui-lines");

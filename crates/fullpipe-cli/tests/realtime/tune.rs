@@ -1,4 +1,4 @@
-//! `fullpipe tune` as a person meets it: on a folder that looks like a host, and with exit codes that say what happened.
+//! Tests of `fullpipe tune` as users run it, on a folder that imitates a host, and of its exit codes.
 
 use crate::process;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::process::{becomes, folder, fullpipe, fullpipe_reading, refusal};
 use serde_json::Value;
 
-/// A host of kernel 6.1 whose send buffer is too small for 20 Mbit/s at 100 ms.
+/// Creates a host with kernel 6.1 whose send buffer is too small for 20 Mbit/s at 100 ms.
 fn host(test: &str) -> PathBuf {
     let root = folder(test);
     let file = |path: &str, text: &str| {
@@ -90,7 +90,7 @@ fn a_plan_changes_nothing_and_a_trial_is_kept_or_taken_back() {
     assert_eq!(done(tune(&root, &["status"], &[])), "Nothing is changed by fullpipe.\n");
 }
 
-/// The process that takes it back is this program itself, long after the command has ended.
+/// This program is itself the guard, which reverts the changes long after the command has ended.
 #[test]
 fn unconfirmed_changes_are_taken_back_by_themselves() {
     let root = host("tune-deadline");
@@ -103,7 +103,7 @@ fn unconfirmed_changes_are_taken_back_by_themselves() {
     assert!(becomes(|| !root.join("etc/sysctl.d/90-fullpipe.conf").exists()));
 }
 
-/// The path, the loss and the other host's part come from the report.
+/// The path, the loss and the other host's settings come from the report.
 #[test]
 fn a_report_of_diagnose_is_an_input() {
     let root = host("tune-report");
@@ -153,7 +153,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert!(!hint.is_empty());
 }
 
-/// Without authority the plan is printed all the same, and nothing is begun.
+/// Without the rights the plan is still printed, and nothing is started.
 #[test]
 fn without_authority_it_prints_the_commands_and_exits_with_4() {
     let root = host("tune-rights");
@@ -181,7 +181,7 @@ fn without_authority_it_prints_the_commands_and_exits_with_4() {
             .unwrap()
     };
     let said = as_nobody(&[&["plan", "--apply"], &PATH[..]].concat());
-    // What root has applied is root's to read; a plan needs none of it.
+    // Only root may read what root applied; a plan does not need it.
     done(tune(&host, &[], &[&PATH[..], &["--apply", "--revert-after", "never"]].concat()));
     let (status, plan) = (as_nobody(&["status"]), as_nobody(&[&["plan"], &PATH[..]].concat()));
     let (stdout, stderr) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
@@ -210,7 +210,8 @@ fn show_says_what_each_setting_limits() {
     assert_eq!(document["limits"].as_array().map(Vec::len), Some(3));
 }
 
-/// Programs and files that set the same, each by its name; and of files those alone that would win at the next boot.
+/// Programs and files that set the same keys are named; of the files only those that would win at the
+/// next boot.
 #[test]
 fn status_names_whoever_else_sets_it() {
     let root = host("tune-others");
@@ -226,7 +227,7 @@ fn status_names_whoever_else_sets_it() {
     file("etc/sysctl.d/10-early.conf", "net.ipv4.tcp_wmem = 4096 16384 1\n");
     file("etc/sysctl.d/92-same.conf", "net.ipv4.tcp_wmem = 4096\t16384\t503808\n");
     file("run/sysctl.d/95-run.conf", "net.ipv4.tcp_wmem = 4096 16384 2\n");
-    // What stands in /etc hides a file of the same name, and so does a link to nothing.
+    // A file in /etc hides one of the same name elsewhere, and so does a link to /dev/null.
     file("usr/lib/sysctl.d/95-run.conf", "net.ipv4.tcp_wmem = 4096 16384 3\n");
     file("usr/lib/sysctl.d/96-vendor.conf", "-net/ipv4/tcp_wmem = 4096 16384 4\n");
     file("usr/lib/sysctl.d/97-masked.conf", "net.ipv4.tcp_wmem = 4096 16384 5\n");
@@ -267,7 +268,8 @@ fn status_names_whoever_else_sets_it() {
     );
 }
 
-/// Where systemd runs a host its timer takes back what nobody confirms, also when every process of the session was killed.
+/// On a host with systemd, its timer reverts unconfirmed changes even if every process of the session
+/// was killed.
 #[test]
 fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
     let root = host("tune-systemd");
@@ -296,7 +298,7 @@ fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
             .unwrap();
         json(&String::from_utf8(said.stdout).unwrap())
     };
-    // Long enough for the guard to be killed before, on a busy machine too.
+    // Long enough to kill the guard first, even on a busy machine.
     let document = apply("5s");
     let arguments = fs::read_to_string(&asked).unwrap();
     let arguments: Vec<&str> = arguments.lines().collect();
@@ -304,7 +306,7 @@ fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
     assert!(arguments.contains(&timer) && arguments.contains(&"--on-active=6s"), "{arguments:?}");
     kill_guard(&root);
     assert_ne!(wmem(&root), before);
-    // What systemd would start, when it would.
+    // The command that systemd would start.
     let end = arguments.iter().position(|argument| *argument == "--").unwrap();
     let run = || {
         let status = std::process::Command::new(arguments[end + 1]).args(&arguments[end + 2..]).status();
@@ -314,17 +316,17 @@ fn a_timer_of_systemd_takes_it_back_when_all_else_is_killed() {
     assert!(becomes(run), "{}", wmem(&root));
     assert!(!root.join("etc/sysctl.d/90-fullpipe.conf").exists());
 
-    // One that comes late finds another trial, and leaves it alone.
+    // A late timer finds another trial, and leaves it alone.
     apply("3600s");
     assert!(!run());
     done(tune(&root, &["rollback"], &[]));
-    // Without systemd, or where it will not, the process alone is there.
+    // If systemd is missing or refuses, only the guard remains.
     fs::write(&fake, "#!/bin/sh\nexit 1\n").unwrap();
     assert_eq!(apply("3600s")["applied"]["timer"], Value::Null);
     done(tune(&root, &["rollback"], &[]));
 }
 
-/// The lock of the state, held by another process until this is dropped.
+/// The lock of the state, held by another process until this value is dropped.
 struct Held(std::process::Child);
 
 impl Held {
@@ -349,7 +351,7 @@ impl Drop for Held {
     }
 }
 
-/// What `fullpipe tune` says within a minute, six times as long as it may wait for the lock.
+/// Returns the output of `fullpipe tune` within a minute, six times its limit for the lock.
 fn within_a_limit(arguments: &[&str], root: &Path) -> (i32, String, String) {
     let child = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
         .args(["tune", arguments[0], "--root", root.to_str().unwrap()])
@@ -371,7 +373,7 @@ fn within_a_limit(arguments: &[&str], root: &Path) -> (i32, String, String) {
     (said.status.code().unwrap(), text(said.stdout), text(said.stderr))
 }
 
-/// The wait for the lock ends after 10 s, with the name of whoever holds it.
+/// The wait for the lock ends after 10 s, and the error names the holder.
 #[test]
 fn a_rollback_that_cannot_have_the_lock_says_who_holds_it() {
     if !process::has("flock") {
@@ -394,7 +396,8 @@ fn a_rollback_that_cannot_have_the_lock_says_who_holds_it() {
     assert_eq!(wmem(&root), before);
 }
 
-/// Whoever holds the lock, an overdue trial ends: by the guard, and by what a timer of systemd starts.
+/// An overdue trial ends even if the lock is held: through the guard, and through the systemd timer's
+/// command.
 #[test]
 fn an_overdue_trial_ends_although_the_lock_is_held() {
     if !process::has("flock") {
@@ -421,7 +424,8 @@ fn an_overdue_trial_ends_although_the_lock_is_held() {
     }
 }
 
-/// Nobody else can open the lock or read the journal, whatever the umask; folders of the system are not open to be written to.
+/// No other user can open the lock or read the journal, whatever the umask; created system folders are
+/// not writable by others.
 #[test]
 fn the_state_is_closed_to_others_whatever_the_umask() {
     use std::os::unix::fs::PermissionsExt;
@@ -444,7 +448,7 @@ fn the_state_is_closed_to_others_whatever_the_umask() {
         if umask == "0" {
             assert_eq!(mode("etc/sysctl.d/90-fullpipe.conf"), 0o644);
         }
-        // As earlier versions left it.
+        // Modes set by earlier versions.
         for (name, mode) in [("", 0o755), ("/lock", 0o644), ("/0001.json", 0o644)] {
             let path = root.join(format!("var/lib/fullpipe{name}"));
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -456,7 +460,7 @@ fn the_state_is_closed_to_others_whatever_the_umask() {
     }
 }
 
-/// Kills the process that takes back, as the end of a session may.
+/// Kills the guard, as the end of a session may.
 fn kill_guard(root: &Path) {
     let root = root.to_str().unwrap();
     let guard = fs::read_dir("/proc").unwrap().flatten().find(|process| {
@@ -468,8 +472,8 @@ fn kill_guard(root: &Path) {
     assert!(killed.unwrap().success());
 }
 
-/// Larger buffers change nothing on a path that is slow by itself: exit code 5, and the way back is said, or asked for at a
-/// terminal.
+/// Larger buffers change nothing on a path that is slow in itself: exit code 5, and the command for
+/// rolling back is printed, or at a terminal the user is asked.
 #[test]
 fn without_a_gain_the_way_back_is_offered() {
     if !process::emulated::allowed() {
@@ -497,7 +501,8 @@ fn without_a_gain_the_way_back_is_offered() {
         let serve = format!("{} iperf3 -s", env!("CARGO_BIN_EXE_fullpipe"));
         let path = ["emu", "--rate", "4mbit", "--rtt", "20ms", "--serve", &serve, "--", "sh", "-c", &command];
         let (mut code, mut said, mut error) = fullpipe(&path);
-        // On a busy machine one measurement of two may lose the twentieth that is taken for a gain, but not each time.
+        // On a busy machine one measurement of two may lose the 5 % that count as a gain, but not every
+        // time.
         for _ in 0..4 {
             if !said.contains("Verified: the gain came") {
                 break;
@@ -519,7 +524,8 @@ fn without_a_gain_the_way_back_is_offered() {
     }
 }
 
-/// A test of this program is a report too: as a document or as events, over several streams, with UDP beside it.
+/// Output of `fullpipe iperf3` is also a report: as a document or as events, over several streams, with
+/// a UDP test.
 #[test]
 fn a_test_of_iperf3_is_an_input() {
     let root = host("tune-iperf3");
@@ -535,13 +541,13 @@ fn a_test_of_iperf3_is_an_input() {
     );
     assert!(becomes(|| std::net::TcpStream::connect(("127.0.0.1", free)).is_ok()));
     for flags in [&["-J", "-P", "2"][..], &["--json-stream"], &["-J", "--tcp-and-udp"]] {
-        // The part over TCP that has UDP beside it is not held back by -b.
+        // With --tcp-and-udp, -b does not limit the TCP test.
         let slow = ["-t", "2", "-b", "5M", "--fq-rate", "8M", "--link", "20mbit"];
         let client = ["iperf3", "-c", "127.0.0.1", "-p", &port];
         let (code, report, error) = fullpipe(&[&client[..], &slow, flags].concat());
         assert_eq!(code, 0, "{error}");
         let root = root.to_str().unwrap();
-        // Loopback's own round trip is none to plan for.
+        // The RTT of loopback is not plausible for a plan.
         let arguments = ["tune", "--from", "-", "--rtt", "100ms", "--root", root, "--json"];
         let document = json(&done(fullpipe_reading(report.as_bytes(), &arguments)));
         assert_eq!(document["link_bps"], 20_000_000, "{flags:?}");

@@ -1,11 +1,11 @@
-//! What `fullpipe diagnose --watch` costs the machine that it watches: processor time of the watching process alone, of 1000
-//! connections over loopback of which none, a hundred or all move.
+//! Measures the cost of `fullpipe diagnose --watch`: processor time of the watching process alone, with
+//! 1000 connections over loopback of which none, one hundred or all are active.
 //!
 //! ```text
 //! cargo test --release -p fullpipe-cli --test realtime watch_cost:: -- --ignored --nocapture
 //! ```
 //!
-//! `FULLPIPE_BINARY` names another build to be measured in the same way, by turns with this one.
+//! `FULLPIPE_BINARY` names another build to be measured in the same way, alternating with this one.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,15 +16,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Open connections.
+/// Number of open connections.
 const CONNECTIONS: usize = 1_000;
-/// What each that moves writes ten times a second: 320 kbit/s.
+/// Block that each active connection writes ten times per second: 320 kbit/s.
 const WRITE: [u8; 4_000] = [7; 4_000];
 const EVERY: Duration = Duration::from_millis(100);
-/// The watch is left alone until every connection was met and rests or moves, then it is measured for so long.
+/// Time before the measurement, in which every connection is sampled and classified as idle or active;
+/// and time of the measurement.
 const SETTLES: Duration = Duration::from_secs(4);
 const MEASURED: Duration = Duration::from_secs(10);
-/// Of `/proc/PID/stat`, what a tick is (`USER_HZ`).
+/// Clock ticks per second in `/proc/PID/stat` (`USER_HZ`).
 const TICKS_A_SECOND: f64 = 100.0;
 
 #[expect(clippy::disallowed_methods, reason = "the kernel's time, not the engine's")]
@@ -32,11 +33,13 @@ fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Processor time of a process in seconds: all of it, which is exact, and by ticks the kernel's and its own.
+/// Returns the processor time of a process in seconds: the exact total, and by ticks in kernel and user
+/// mode.
 fn spent(process: &Child) -> Option<[f64; 3]> {
     let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", process.id())).ok();
     let all = read("schedstat")?.split_whitespace().next()?.parse::<f64>().ok()? / 1e9;
-    // Behind the name, which is in brackets, the state is the third field of the page; these are the 15th and the 14th.
+    // After the name, which is in parentheses, the state is field 3 of the man page; these are fields
+    // 15 and 14.
     let stat = read("stat")?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = |at: usize| Some(fields.get(at)?.parse::<f64>().ok()? / TICKS_A_SECOND);
