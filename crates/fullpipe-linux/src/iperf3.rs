@@ -5,8 +5,6 @@
 //! | `stream` | one TCP stream: a thread that writes or reads, and counts |
 //! | `udp` | one UDP stream: a thread that sends or receives datagrams, and counts |
 //! | `meter` | a stream with its readings: rows, reports, results |
-//! | `udp` | the same for datagrams |
-//! | `meter` | a stream with its readings: rows, reports, results |
 //! | `sums` | the sums of a test, from the counters of both ends |
 //! | `options` | socket options of a test |
 //! | `wait` | waiting for a socket, a timeout or a stop signal |

@@ -10,12 +10,9 @@
 //! | [`input`] | logs, captures, traces and `ss` output, opened with format detection |
 //! | `measure` | iperf3 tests with samples of their sockets (Linux) |
 //! | `watch` | connections of running applications (Linux) |
-//! | `measure` | iperf3's tests, watched through their sockets (Linux) |
-//! | `watch` | the connections of running applications (Linux) |
 //! | [`mod@run`] | experiments in the simulator or on the emulator |
 //! | [`tune`] | a host and its route: plan, trial, confirmation, rollback, verification (Linux) |
 //! | [`host`] | settings and memory of this host |
-//! | [`host`] | this host's settings and memory |
 //! | `exporter` | Prometheus metrics of this host's connections (Linux, feature `exporter`) |
 //! | [`files`], [`json`] | results written to files atomically |
 //!

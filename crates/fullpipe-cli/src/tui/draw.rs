@@ -4,7 +4,6 @@
 //!   title, sockets           fullpipe  10.0.0.2:5201 (1 of 3)                12.3 s  FROZEN
 //!   rate and its history     94.2 Mbit/s  ▂▃▅▇▇▇▇▇
 //!   one bar per limit      ► cwnd        ██████████████████░░  97 %  1.2 MiB of 1.3 MiB
-//!   one bar a limit        ► cwnd        ██████████████████░░  97 %  1.2 MiB of 1.3 MiB
 //!   figures                  RTT 104ms (least 100ms)   unsent 3 MiB   retransmits 12
 //!   limit and evidence       cwnd: loss holds cwnd down (high confidence)
 //!   keys                     q quit   f or space freeze   arrows choose

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   connection ─► a thread, of at most 64 ─► head within 5 s and 8 KiB ─► answer, `Connection: close` ─► end
-//!                     └─ one more: closes the oldest connection that has not sent its request
-//!                    └─ one more: of those that have not asked yet the oldest is closed
+//!                    └─ one more: closes the oldest connection that has not sent its request
 //! ```
 //!
 //! A scrape sends its request in the first packet, so silent connections evict each other rather than

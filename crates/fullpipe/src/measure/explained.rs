@@ -4,8 +4,6 @@
 //!   this host sends       rows of its sockets ────────────────────────────────────┐
 //!   the server sends      rows of its sockets, if it is fullpipe's ─► both ends ──┤ of all streams together
 //!                         else samples of the receiving sockets here ─────────────┤
-//!   the server sends      rows of its sockets, if it is fullpipe's ─► both ends ──┤ of all streams together
-//!                         else samples of the receiving sockets here ─────────────┤
 //!   UDP                   the document ───────────────────────────────────────────┴─► diagnose
 //! ```
 
