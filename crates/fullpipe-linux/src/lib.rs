@@ -26,8 +26,8 @@
 //! | [`tune`] | settings and routes of a host: read, change temporarily, confirm, restore |
 //! | `pid_namespace` | a PID namespace for that command and all its descendants |
 //!
-//! Nothing here needs `netem`, `fq`, a kernel module or a system command. Unsafe code is limited to `sys.rs` and
-//! `tcp_info.rs`, one call per function, and to `pid_namespace.rs`, which forks.
+//! Nothing here needs `netem`, `fq`, a kernel module or a system command. Unsafe code is limited to
+//! `sys.rs` and `tcp_info.rs`, one call per function, and to `pid_namespace.rs`, which forks.
 #![cfg(target_os = "linux")]
 
 mod arena;

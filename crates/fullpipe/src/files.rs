@@ -22,8 +22,8 @@ pub fn write_atomically(dir: &Path, name: &str, content: impl Display) -> Result
     write().map_err(|e| cannot_write(&target, &e, "give a place you may write to"))
 }
 
-/// Writes `text` to `out`, which error messages call `name`. A reader that closes the pipe early (`|
-/// head`) is not an error.
+/// Writes `text` to `out`, which error messages call `name`. A reader that closes the pipe early
+/// (`| head`) is not an error.
 ///
 /// # Errors
 /// It cannot be written for any other reason.

@@ -2,8 +2,8 @@
 //! current.
 //!
 //! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-cli --test it predictions::` regenerates it. The
-//! kernel's figures come from one measurement and are in [`CALCULATED`] and in the experiments' `kernel
-//! = `. A prediction that misses them stays in the table, and needs an explanation of what is known of
+//! kernel's figures come from one measurement and are in [`CALCULATED`] and in the experiments'
+//! `kernel = `. A prediction that misses them stays in the table, and needs an explanation of what is known of
 //! the cause.
 
 use std::fmt::Write;
@@ -105,8 +105,8 @@ fn calculated() -> Vec<Row> {
     CALCULATED.iter().map(row).collect()
 }
 
-/// Returns the expectations of an experiment that have a kernel's figure: `136-147 Mbit/s`, `0.836
-/// Mbit/s`, `226-246 ms`.
+/// Returns the expectations of an experiment that have a kernel's figure: `136-147 Mbit/s`,
+/// `0.836 Mbit/s`, `226-246 ms`.
 fn simulated(experiment: &str) -> Vec<Row> {
     let report = document(&["run", &example(&format!("../experiments/{experiment}.toml"))]);
     let expect = report["expect"].as_array().expect("expectations");

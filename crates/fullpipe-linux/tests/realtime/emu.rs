@@ -106,7 +106,8 @@ fn a_path_with_times_of_its_own_replays_bit_for_bit() {
     }
 }
 
-/// Both ends count the same as the path: no byte is lost or added between kernel and path, in either datapath.
+/// Both ends count the same as the path: in either datapath no byte is lost or added between kernel and
+/// path.
 #[test]
 fn a_transfer_of_limited_size_arrives_whole() {
     let Some(_alone) = rights::alone() else { return };

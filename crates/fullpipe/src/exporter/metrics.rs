@@ -120,8 +120,8 @@ mod tests {
     use super::*;
 
     /// Checks the form of OpenMetrics 1.0, line by line: each family announced once with its series
-    /// together, valid characters in names and labels, counters with `_total`, no duplicate series, `#
-    /// EOF` at the end.
+    /// together, valid characters in names and labels, counters with `_total`, no duplicate series,
+    /// `# EOF` at the end.
     pub(crate) fn is_strict(page: &str) -> BTreeMap<String, f64> {
         let mut series = BTreeMap::new();
         let (mut types, mut current) = (BTreeMap::new(), String::new());
