@@ -22,7 +22,7 @@ use fullpipe::host::{LOCAL, memory_left, settings};
 const LENGTH: Duration = Duration::from_secs(10);
 /// Shortest interval, so that each has several samples.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
-/// Most sockets in the live view; nobody pages through more.
+/// Maximum number of sockets in the live view; nobody pages through more.
 const MOST_SHOWN: usize = 256;
 
 pub(crate) fn diagnose(args: &DiagnoseArgs, look: Look) -> Result<ExitCode, Failure> {

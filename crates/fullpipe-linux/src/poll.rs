@@ -15,7 +15,7 @@ use rustix::time::{
 use crate::clock::Clock;
 use crate::error::{Doing, Error};
 
-/// Most events returned by one wait.
+/// Maximum number of events returned by one wait.
 const AT_ONCE: usize = 64;
 
 /// Condition that a socket is watched for.

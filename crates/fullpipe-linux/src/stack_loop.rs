@@ -33,7 +33,7 @@ use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
 /// The largest IP packet.
 const MOST_BYTES: usize = 65_535;
-/// Most packets read before the application runs and anything is sent.
+/// Maximum number of packets read before the application runs and anything is sent.
 const READ_AT_ONCE: usize = 64;
 /// Timer slack of 1 ns, so that timers fire when due: a pacer's releases are microseconds apart.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::MIN;

@@ -222,7 +222,7 @@ fn queued(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
     Ok(bytes.max(0) as u64)
 }
 
-/// Most messages that one call can receive.
+/// Maximum number of messages that one call can receive.
 pub(crate) const MOST_MESSAGES: usize = 32;
 
 /// Waits for a message and receives all that have arrived, up to `lengths.len()` and at most

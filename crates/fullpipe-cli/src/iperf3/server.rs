@@ -21,15 +21,16 @@ use super::show::{Form, Show};
 use crate::failure::Failure;
 use crate::output;
 
-/// Most bytes of a test's lines kept for a client that requests them (`--get-server-output`).
+/// Maximum number of bytes of a test's lines kept for a client that requests them
+/// (`--get-server-output`).
 const PRINTED_MOST: usize = 1 << 20;
 
-/// Most rows of a test's sockets kept for a client that requests them, over all streams: some 400 KB as
-/// lines.
+/// Maximum number of rows of a test's sockets kept for a client that requests them, over all streams:
+/// some 400 KB as lines.
 const ROWS_MOST: usize = 2_000;
 
-/// Most reports kept for a document, over all streams: a day of one stream, some 20 MB. Later ones are
-/// omitted.
+/// Maximum number of reports kept for a document, over all streams: a day of one stream, some 20 MB.
+/// Later ones are omitted.
 const REPORTS_MOST: usize = 90_000;
 
 /// Form of the output.

@@ -8,7 +8,7 @@ use fullpipe::lab::trace::Row;
 use fullpipe::live::{CurrentLimit, Live};
 use fullpipe::units::{Bytes, Duration, Instant, Rate};
 
-/// Most rates in the history: a wide terminal's number of columns.
+/// Maximum number of rates in the history: a wide terminal's number of columns.
 const HISTORY: usize = 240;
 /// Shortest averaging time of each rate: within an RTT, data is delivered in bursts.
 const STEP: Duration = Duration::from_millis(250);

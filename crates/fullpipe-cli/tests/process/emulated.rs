@@ -26,7 +26,7 @@ pub(crate) fn allowed() -> bool {
 
 /// Wake-up delay of 1 % of the threads above which a machine counts as disturbed.
 pub(crate) const DISTURBED: Duration = Duration::from_millis(1);
-/// Most attempts at a disturbed measurement.
+/// Maximum number of attempts at a disturbed measurement.
 const ATTEMPTS: u32 = 5;
 
 /// Returns whether the machine was too busy for a run behind a path, according to the output of

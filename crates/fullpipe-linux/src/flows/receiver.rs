@@ -16,7 +16,7 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Awaited, Poll, Stop};
 use crate::sys;
 
-/// Most bytes taken in one read.
+/// Maximum number of bytes taken in one read.
 const READ: usize = 4 << 20;
 
 /// Accepts every flow on `listener` and reads at its application's pace, until `stop`.

@@ -15,7 +15,7 @@ use crate::error::{Doing, Error};
 use crate::poll::{Alarm, Awaited, Poll, Stop};
 use crate::wan::RECEIVER;
 
-/// Most bytes written in one call: the block size of iperf3.
+/// Maximum number of bytes written in one call: the block size of iperf3.
 const WRITE: usize = 128 << 10;
 static ZEROS: [u8; WRITE] = [0; WRITE];
 

@@ -69,9 +69,9 @@ pub struct Settings {
 /// Limits for clients' tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most concurrent tests.
+    /// Maximum number of concurrent tests.
     pub tests: usize,
-    /// Most concurrent tests from one address.
+    /// Maximum number of concurrent tests from one address.
     pub per_address: usize,
     /// Longest test duration, including omitted time.
     pub duration: Option<Duration>,

@@ -25,7 +25,7 @@ use crate::tun::{Datapath, Tun, VIRTIO_HEADER};
 
 /// The largest IP packet.
 const MOST_BYTES: usize = 65_535;
-/// Most reads in a row, even if no departure was due in between.
+/// Maximum number of reads in a row, even if no departure was due in between.
 const READ_AT_ONCE: usize = 32;
 /// With offload, packets due within this time are written together, as a network card coalesces packets
 /// before it raises an interrupt.

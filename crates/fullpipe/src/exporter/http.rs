@@ -18,7 +18,7 @@ use std::time::Duration as Timeout;
 use fullpipe_linux::Clock;
 use fullpipe_units::{Duration, Instant};
 
-/// Most concurrent connections, each with a thread.
+/// Maximum number of concurrent connections, each with a thread.
 const CONNECTIONS: usize = 64;
 /// Time that a client has to send its request head.
 const HEAD: Duration = Duration::from_secs(5);
@@ -26,10 +26,10 @@ const HEAD: Duration = Duration::from_secs(5);
 const WRITE: Timeout = Timeout::from_secs(10);
 /// Largest head in bytes.
 const HEAD_MOST: usize = 8 << 10;
-/// Most header lines in a head.
+/// Maximum number of header lines in a head.
 const HEADERS_MOST: usize = 64;
-/// Most bytes that are read and dropped after the answer. Closing a socket with unread data would reset
-/// the connection, and lose the answer with it.
+/// Maximum number of bytes that are read and dropped after the answer. Closing a socket with unread
+/// data would reset the connection, and lose the answer with it.
 const REST_MOST: usize = 64 << 10;
 const REST: Timeout = Timeout::from_secs(1);
 /// Delay before the next accept when it fails, for example for lack of descriptors.

@@ -30,7 +30,7 @@ use crate::watch::{peers, take};
 const EVERY: Duration = Duration::from_millis(100);
 /// Name of the group of all connections.
 const ALL: &str = "all";
-/// Most groups: each has some twenty series.
+/// Maximum number of groups: each has some twenty series.
 const MOST_GROUPS: usize = 100;
 
 /// Content type of text for people.

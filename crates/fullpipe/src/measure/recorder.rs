@@ -12,8 +12,8 @@ use fullpipe_units::{Duration, Instant, Rate};
 
 use super::samples::Samples;
 
-/// Most samples of a test kept for its diagnosis, less than 50 MB: an hour of one stream at twenty per
-/// second.
+/// Maximum number of samples of a test kept for its diagnosis, less than 50 MB: an hour of one stream
+/// at twenty per second.
 pub const ROWS: usize = 72_000;
 
 /// Records a test: its document, and the samples of its sockets.

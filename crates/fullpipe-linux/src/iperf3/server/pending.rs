@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use fullpipe_iperf3::cookie::LENGTH;
 use fullpipe_units::{Duration, Instant};
 
-/// Most pending connections.
+/// Maximum number of pending connections.
 pub(super) const MOST: usize = 256;
 /// Time that a connection has to send its cookie, as in iperf3.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -20,7 +20,7 @@ use super::Limits;
 #[derive(Debug)]
 pub(super) struct Register<T> {
     limits: Limits,
-    /// Most streams of all tests together: each costs a descriptor and a thread.
+    /// Maximum number of streams of all tests together: each costs a descriptor and a thread.
     streams_most: usize,
     tests: BTreeMap<Cookie, Test<T>>,
 }
