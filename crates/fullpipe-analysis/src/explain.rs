@@ -1,18 +1,18 @@
 //! Names what limits a transfer, from an iperf3 log and the round-trip time.
 //!
-//! Data in flight is rate x RTT. Beside the congestion window, which a sender's log prints, it tells
-//! the two great families of limits apart:
+//! Data in flight is rate x RTT. Its ratio to the congestion window, which a sender's log prints, separates
+//! the two main families of limits:
 //!
 //! ```text
-//!   in flight / Cwnd   > 0.8             the congestion window (loss, or its slow growth) limits
-//!                      < 0.7, rate flat  something else does: a window, a buffer, a cap, the application
+//!   in flight / Cwnd   > 0.8             the congestion window limits (loss, or slow growth)
+//!                      < 0.7, rate flat  another limit: a window, a buffer, a rate cap, the application
 //! ```
 //!
-//! More than Cwnd cannot be in flight; a ratio above 1 is a wrong RTT or the grain of iperf3's write
-//! blocks. Which of the others it is, a text log cannot prove: it prints neither the receiver's window
-//! nor the send buffer. The candidates are ranked by how well the host's settings predict the rate, and
-//! each finding says what it could not tell. A JSON log has RTT and receiver's window in each report;
-//! `json_rules` has the rules that use them. A UDP log knows no windows at all: `udp`.
+//! No more than Cwnd can be in flight, so a ratio above 1 comes from a wrong RTT or from the granularity of
+//! iperf3's write blocks. A text log cannot show which of the other limits applies: it prints neither the
+//! receiver's window nor the send buffer. The candidates are ranked by how well the host's settings predict
+//! the rate, and each finding lists what the input leaves open. A JSON log has RTT and receiver's window in
+//! each report; `json_rules` has the rules that use them. A UDP log contains no windows; `udp` explains it.
 
 mod assumption;
 mod candidates;
@@ -46,21 +46,22 @@ pub(crate) use facts::Facts;
 pub use facts::{HostFacts, SettingsSource};
 pub use findings::{BufferSource, Buffers, Excluded, Findings, Measured, RttSource, Sender};
 
-/// Goodput over the rate of the link: more cannot be, whatever the log rounds.
+/// Largest plausible ratio of goodput to link rate: a link cannot carry more, whatever the log rounds.
 const MORE_THAN_THE_LINK: f64 = 1.05;
-/// In flight over Cwnd: a ratio that no grain of write blocks explains.
+/// Ratio of data in flight to Cwnd that no granularity of write blocks explains.
 const IMPOSSIBLE: f64 = 3.0;
-/// Longer round trips than by three geostationary hops are a slip of the unit.
+/// Longest plausible RTT, that of three geostationary hops; a longer one is a mistaken unit.
 const LONGEST_RTT: Duration = Duration::from_secs(10);
-/// A ramp shorter than this share of the test is not worth a finding.
+/// Shortest ramp that is worth a finding, as a share of the test.
 const NOTABLE_RAMP: f64 = 0.05;
-/// Fewer intervals than this after the ramp carry no conclusion.
+/// Fewest intervals after the ramp that support a conclusion.
 const FEWEST_STEADY: usize = 3;
 
-/// Names what limits the transfer that `facts` are about.
+/// Names what limits the transfer that `facts` describe.
 ///
 /// # Errors
-/// A round-trip time or rate that cannot be, none where one is needed, or a measurement in which nothing moved.
+/// Returns an error for an impossible RTT or rate, for a missing RTT where one is needed, and for a
+/// measurement without transferred data.
 pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     let log = facts.transfer;
     let series = Series::of(log).ok_or_else(|| {
@@ -72,7 +73,7 @@ pub(crate) fn explain(facts: &Facts<'_>) -> Result<Findings, InputError> {
     }
     let (rtt, rtt_source) = round_trip(facts, &series)?;
     let ratio = series.inflight_per_cwnd(rtt);
-    // The log's own samples may be odd, but nobody can mend them.
+    // The log's own samples may be inconsistent, but the user cannot correct them.
     if let Some(ratio) = ratio.filter(|ratio| *ratio > IMPOSSIBLE && series.mean_rtt().is_none()) {
         return Err(InputError::new(
             format!("an RTT of {rtt} puts {ratio:.1} times Cwnd in flight, which is not possible"),
@@ -160,16 +161,16 @@ fn round_trip(facts: &Facts<'_>, series: &Series) -> Result<(Duration, RttSource
     }
 }
 
-/// The explanation in the making.
+/// State of an explanation under construction.
 struct Explainer<'a> {
     facts: &'a Facts<'a>,
     series: &'a Series,
     measured: Measured,
-    /// What receiving sockets showed, where the sending ones were not watched.
+    /// Samples of receiving sockets, where the sending ones were not sampled.
     received: Option<ReceiverView>,
     loss: Option<LossEstimate>,
     sender: Sender,
-    /// The sender's dump lists congestion controls, and not the one that the log shows.
+    /// The sender's dump lists congestion controls, but not the one that the log shows.
     older_dump: bool,
     buffers: Buffers,
     cap: Option<Rate>,
@@ -216,7 +217,7 @@ impl<'a> Explainer<'a> {
         let mut findings = self.rank();
         self.add_what_is_not_seen(&mut findings);
         if self.series.steady_len() < FEWEST_STEADY || self.measured.rtt_source == RttSource::Bound {
-            // Nothing that rests on a guess or on three numbers is certain.
+            // No finding that rests on a guess or on three numbers is certain.
             for finding in &mut findings {
                 finding.confidence = finding.confidence.min(Confidence::High);
             }
@@ -274,15 +275,15 @@ impl<'a> Explainer<'a> {
         findings
     }
 
-    /// Whether the steady rate is what `link` can carry as payload.
+    /// Returns whether the steady rate is the payload rate of `link`.
     fn fills(&self, link: Rate) -> bool {
         let mss = self.measured.mss.get() as f64;
-        // IP and TCP headers with time stamps.
+        // IP and TCP headers with timestamps.
         self.measured.steady.as_bps() as f64 >= link::FULL_IN_LOG * link.as_bps() as f64 * mss / (mss + 52.0)
     }
 
-    /// Whether rate and Cwnd move in proportion. Where the log has its own RTT, that shows little of Cwnd in
-    /// flight or much, whatever moves with what.
+    /// Returns whether rate and Cwnd move in proportion. In a log with its own RTT that proves little unless
+    /// most of Cwnd is in flight.
     fn moves_with_cwnd(&self, ratio: f64) -> bool {
         self.series.follows_cwnd() && (self.measured.mean_rtt.is_none() || ratio >= FREE)
     }
@@ -292,7 +293,7 @@ impl<'a> Explainer<'a> {
         if length > 0.0 { (self.measured.ramp.as_secs_f64() / length).min(1.0) } else { 0.0 }
     }
 
-    /// The share of the test that a limit after the ramp held.
+    /// Returns the share of the test after the ramp, during which the steady limit applied.
     fn steady_share(&self) -> f64 {
         1.0 - self.ramp_share()
     }
@@ -379,7 +380,7 @@ impl<'a> Explainer<'a> {
             {
                 Confidence::Certain
             }
-            // Without an RTT, a ratio near one is no finding but how the bound was made.
+            // Without an RTT, a ratio near one proves nothing: the bound was derived from it.
             (RttSource::Bound, false) => Confidence::Low,
             _ => Confidence::High,
         };
@@ -436,7 +437,8 @@ impl<'a> Explainer<'a> {
         });
     }
 
-    /// The sentence that every candidate of a flow with room in its window begins with.
+    /// Returns the sentence that rules out Cwnd; it opens the evidence of every candidate of a flow with room
+    /// in its window.
     fn not_cwnd(&self, ratio: f64) -> String {
         format!(
             "not cwnd, certain: in flight {} is {ratio:.2} of Cwnd {}, median after the ramp (below {FREE})",
@@ -445,7 +447,8 @@ impl<'a> Explainer<'a> {
         )
     }
 
-    /// The control measurement as a ceiling; `None` when it does not lie below the line.
+    /// Returns the control measurement as a ceiling, or `None` if it reaches the link's rate or is below the
+    /// log's rate.
     fn control_cap(&mut self) -> Option<Rate> {
         let control = self.facts.hosts.control?;
         if (control.as_bps() as f64) < rate::CONTROL_TOO_LOW * self.measured.mean.as_bps() as f64 {

@@ -1,19 +1,20 @@
 //! Names what limits a flow while it runs.
 //!
 //! ```text
-//!   push(row) ──► kept rows, a bounded number ──┬─ held() ──► the limit of the last round trips, and why
+//!   push(row) ──► kept rows, a bounded number ──┬─ held() ──► the limit of the last round trips, and the evidence
 //!                     │ full: the older half    └─ times() ─► the time of each limit so far
-//!                     ▼ goes, once its limits are counted
-//!                 counted times, and what later rows want to know of the past
+//!                     ▼ is dropped once counted
+//!                 counted times, and the history that the rules need
 //! ```
 //!
-//! The rules are those of [`crate::classify`] over the rows that are kept: 512 of them, which at ten a second are
-//! those of the last half to whole minute, less than half a mebibyte. A row costs a copy. The rules are asked when
-//! somebody asks, and when the kept rows are full; a flow may run for weeks.
+//! The rules are those of [`crate::classify`], applied to the kept rows: 512 of them, which at ten a second
+//! cover the last half to whole minute and take less than half a mebibyte. Adding a row costs one copy. The
+//! rules run only on request and when the store is full, because a flow may run for weeks.
 //!
-//! Of rows that are gone the rules still want three things: how large the receiver's window once was (a buffer never
-//! shrinks, so a smaller window is its reader's), that the start is over, and at what windows there were losses. What only
-//! time tells, a policer by several losses, is not told of the time before it was known.
+//! The rules need three things from dropped rows: how large the receiver's window was (a buffer never
+//! shrinks, so a smaller window is the effect of a slow reader), that the start is over, and the windows at
+//! which losses occurred. A limit that only several losses reveal, such as a policer, is not assigned to time
+//! that was counted before.
 
 use std::collections::BTreeMap;
 
@@ -25,74 +26,76 @@ use crate::classify::{
     limit_since, longest_since,
 };
 
-/// Rows kept at most. Losses tell their cause by the dozen, and on a long path they come seconds apart.
+/// Most rows kept. The cause of losses shows only after a dozen of them, and on a long path they are seconds
+/// apart.
 const ROWS: usize = 512;
-/// Of a full store, what is counted and then dropped; of what stays, half is counted too, and is there
-/// only for the rules to look back at.
+/// Rows dropped from a full store. `COUNTED` also covers half of the rows that stay: their time is counted
+/// already, and they only serve the rules as history.
 const DROPPED: usize = ROWS / 2;
 const COUNTED: usize = DROPPED + ROWS / 4;
-/// A flow of so many rows will fill the store: it gets the room of all at once, for to grow is to copy. Pages that are not
-/// written to take no memory.
+/// Number of rows at which a flow gets its full room. Such a flow is likely to fill the store, and one
+/// reservation avoids repeated copies. Pages that are never written take no memory.
 const LONG: usize = 64;
-/// Rows nearer to each other than this are one: the rules want ten a second.
+/// Shortest distance between two rows that are both kept; the rules need ten rows a second.
 const SPACING: Duration = Duration::from_millis(50);
-/// The first part of a flow is short and told by rows as they come: its start lasts some round trips.
+/// Number of first rows that are kept whatever their distance: the start of a flow lasts only some round
+/// trips.
 const START: usize = 64;
-/// Rows of a rest that are kept: of more than two rows the rules believe that something changed.
+/// Rows kept of an idle period. The rules take a run of up to two rows for noise, so more have to stay.
 const REST: usize = 4;
-/// What holds now is what held longest in so many round trips, and in no less time.
+/// Span in round trips over which the current limit is determined; it lasts at least `NOW`.
 const NOW_ROUND_TRIPS: u64 = 4;
 const NOW: Duration = Duration::from_secs(1);
 
-/// One flow that runs.
+/// Running flow with a bounded number of recent rows.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     host: SocketFacts,
     rows: Vec<Row>,
     past: Past,
     counted: BTreeMap<Limit, Duration>,
-    /// Up to where time is in `counted`.
+    /// Time up to which `counted` is complete.
     counted_to: Instant,
-    /// Rows that came, of which many are gone.
+    /// Number of rows received, including dropped ones.
     seen: u64,
 }
 
-/// The limit that holds.
+/// Limit of a flow over a recent span of time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CurrentLimit {
     /// The limit.
     pub limit: Limit,
-    /// How sure it is.
+    /// Confidence in the limit.
     pub confidence: Confidence,
-    /// Its share of the time asked for, 0 to 1.
+    /// Share of the requested time that it held, 0 to 1.
     pub share: f64,
-    /// What it is in plain words.
+    /// Description in plain words.
     pub what: String,
-    /// What speaks for it: one line.
+    /// Main evidence, one line.
     pub evidence: String,
 }
 
 impl Live {
-    /// A flow of which nothing is known yet.
+    /// Creates a flow without rows.
     pub fn new(host: SocketFacts) -> Self {
         Self { host, ..Self::default() }
     }
 
-    /// Takes the next row, of which nothing is read but what [`Row::observed`] leaves. Rows come in order of time, ten
-    /// times a second or more often; one that is not newer than the last is left out.
+    /// Adds the next row, and reads only what [`Row::observed`] keeps. Rows arrive in order of time, at least
+    /// ten a second; a row that is not newer than the last is ignored.
     pub fn push(&mut self, row: &Row) {
         self.push_observed(row.observed());
     }
 
-    /// The same of a row that has nothing else, without a copy of it.
+    /// Adds a row that [`Row::observed`] would not change, without a copy.
     pub(crate) fn push_observed(&mut self, row: Row) {
         self.seen = self.seen.saturating_add(1);
         if let Some(last) = self.rows.last() {
             if row.at <= last.at {
                 return;
             }
-            // What was reported by SACK counts as delivered by estimate, and a timeout takes it back; it is a part of what is in
-            // flight. A counter that falls by more is of another flow.
+            // SACKed data counts as delivered by estimate, and a timeout takes that back; it is part of the
+            // data in flight. A counter that falls by more belongs to another flow.
             let estimated = last.sender.flight_size + last.sender.mss;
             if row.sender.delivered + estimated < last.sender.delivered {
                 self.count(self.rows.len());
@@ -116,43 +119,44 @@ impl Live {
         }
     }
 
-    /// Whether the last row says nothing that `row` does not say too.
+    /// Returns whether `row` makes the last row redundant.
     fn replaces_the_last(&self, row: &Row) -> bool {
         let [.., before, last] = self.rows.as_slice() else { return false };
-        // The last one is asked first: of many sockets, each row further back has long left the processor's caches.
+        // The last row is checked first: with many sockets, older rows have long left the processor's caches.
         let within = |other: &Row| row.at.saturating_since(other.at) < SPACING;
         let near = self.seen > START as u64 && within(last) && within(before);
         let rest = self.rows.len() > REST && {
             let rests = |other: &Row| rests(other) && other.sender.delivered == row.sender.delivered;
             rests(row) && self.rows[self.rows.len() - REST..].iter().all(rests)
         };
-        // A pause in which something waits is not a rest, and a moment of recovery is not lost.
+        // Unsent data during a pause means that the flow does not rest. Rows that differ in their recovery
+        // state are both kept.
         rest || near && last.sender.recovering == row.sender.recovering
     }
 
-    /// The last row.
+    /// Returns the last row.
     pub fn last(&self) -> Option<&Row> {
         self.rows.last()
     }
 
-    /// What is known of the hosts beside the rows.
+    /// Returns the facts about the hosts that the rows do not contain.
     pub const fn host(&self) -> &SocketFacts {
         &self.host
     }
 
-    /// The rows that are kept.
+    /// Returns the rows that are kept.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// What holds the flow now; `None` before anything was sent, and where it rests.
+    /// Returns the current limit, or `None` before any data was sent and while the flow is idle.
     pub fn held(&self) -> Option<CurrentLimit> {
         let last = self.rows.last()?;
         let span = (last.sender.srtt.unwrap_or_default() * NOW_ROUND_TRIPS).max(NOW);
         self.held_since(last.at.saturating_sub(span))
     }
 
-    /// What held the flow for most of the time since `from`, as far as rows are kept.
+    /// Returns the limit that held for most of the time since `from`, as far as rows are kept.
     pub fn held_since(&self, from: Instant) -> Option<CurrentLimit> {
         let finding = longest_since(&self.rows, &self.host, &self.past, from)?;
         Some(CurrentLimit {
@@ -164,24 +168,25 @@ impl Live {
         })
     }
 
-    /// Its limit and confidence alone.
+    /// Returns limit and confidence of [`Self::held_since`], without building the finding.
     pub fn limit_since(&self, from: Instant) -> Option<(Limit, Confidence)> {
         limit_since(&self.rows, &self.host, &self.past, from)
     }
 
-    /// The limits of the kept rows; findings and their evidence are of the time since `from`.
+    /// Classifies the kept rows; findings and their evidence cover the time since `from`.
     pub fn classified(&self, from: Instant) -> Classification {
         classify_since(&self.rows, &self.host, &self.past, from)
     }
 
-    /// The time of each limit since the first row. What came last may be told otherwise by what is yet to come.
+    /// Returns the time of each limit since the first row. Later rows may still change the limit of the most
+    /// recent time.
     pub fn times(&self) -> BTreeMap<Limit, Duration> {
         let mut times = self.counted.clone();
         add(&mut times, &self.intervals(Instant::FAR_FUTURE), self.counted_to, None);
         times
     }
 
-    /// Those that are not counted yet, up to `to` and some more.
+    /// Returns the intervals that are not counted yet, up to `to` and a few rows beyond.
     fn intervals(&self, to: Instant) -> Vec<Classified> {
         intervals_between(&self.rows, &self.host, &self.past, self.counted_to, to)
     }
@@ -195,12 +200,12 @@ impl Live {
     }
 }
 
-/// A connection in which nothing waits and nothing is under way.
+/// Returns whether a connection is idle: nothing is in flight and nothing waits to be sent.
 fn rests(row: &Row) -> bool {
     row.sender.flight_size.is_zero() && row.sender.notsent.is_zero()
 }
 
-/// Adds the intervals' time after `from`, and before `to`.
+/// Adds the part of `intervals` between `from` and `to`.
 fn add(times: &mut BTreeMap<Limit, Duration>, intervals: &[Classified], from: Instant, to: Option<Instant>) {
     for interval in intervals {
         let end = to.map_or(interval.to, |to| to.min(interval.to));

@@ -1,13 +1,14 @@
-//! Sockets of running applications, sampled while they run: what each carries, what its application offers, and what holds it.
+//! Samples of the sockets of running applications: achieved rate, offered rate and limit of each.
 //!
 //! ```text
-//!   samples of all sockets ──► one Live a socket ──► report(): those that moved or have something waiting
-//!     (sock_diag)         └──► counters at the begin of the interval ──┘
+//!   samples of all sockets ──► one Live per socket ──► interval(): sockets that moved or have queued data
+//!     (sock_diag)         └──► counters at the start of the interval ──┘
 //! ```
 //!
-//! Offered is what the application wrote: what was acknowledged and by how much the send queue grew. A writer that waits
-//! for its full send buffer offers what it is let, and what it holds back no kernel knows: that is what a given demand
-//! is for. Who may not wait queues by itself, and then the queue grows by offered less achieved ([`crate::demand`]).
+//! The offered rate is what the application wrote: payload acknowledged plus growth of the send queue. A
+//! writer that blocks on a full send buffer offers only what the buffer accepts, and the kernel cannot know
+//! how much more it would write; the user can state that demand. An application that must not block queues
+//! data itself, and its queue grows by the offered rate less the achieved rate ([`crate::demand`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,102 +23,103 @@ use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
 use crate::live::{CurrentLimit, Live};
 
-/// Rows that are kept for a diagnosis, of all sockets together: some hundred megabytes.
+/// Most rows kept for a diagnosis, over all sockets: some hundred megabytes.
 const MOST_ROWS: usize = 200_000;
-/// Of so many sockets rows are kept when there are too many: the largest.
+/// Number of largest sockets whose rows are kept when there are more than `MOST_ROWS`.
 const LARGEST: usize = 16;
 
-/// A socket at one moment.
+/// Sample of one socket at one instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
-    /// A number that no other socket has.
+    /// Identifier that no other socket has.
     pub id: u64,
-    /// Where it is on this host.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// Its peer.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// The kernel's name of its congestion control.
+    /// Kernel name of the congestion control.
     pub cc: &'a str,
-    /// As a sender.
+    /// State as a sender.
     pub sender: TcpInfo,
-    /// As a receiver.
+    /// State as a receiver.
     pub receiver: ReceiverInfo,
-    /// Payload that its peer has acknowledged so far.
+    /// Payload that the peer has acknowledged so far.
     pub acked: Bytes,
-    /// Written and not acknowledged (`Send-Q`).
+    /// Payload written and not acknowledged (`Send-Q`).
     pub queued: Bytes,
 }
 
-/// A socket over an interval, as JSON has it.
+/// Report of one socket over an interval, in the form of its JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SocketReport {
-    /// Where the interval ends, in seconds since the first sample.
+    /// End of the interval, in seconds since the first sample.
     pub t_s: f64,
-    /// Its number in the order in which sockets were met.
+    /// Number of the socket, in the order of first samples.
     pub flow: u32,
-    /// Where it is on this host.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// Its peer.
+    /// Address and port of the peer.
     pub remote: SocketAddr,
-    /// Both ends, `local > remote`.
+    /// Both ends, as `local > remote`.
     #[serde(skip)]
     pub connection: Arc<str>,
-    /// The kernel's name of its congestion control.
+    /// Kernel name of the congestion control.
     #[serde(with = "crate::json::SharedText")]
     pub congestion_control: Arc<str>,
-    /// Payload acknowledged a second: key `achieved_bps`.
+    /// Rate at which payload was acknowledged: key `achieved_bps`.
     #[serde(rename = "achieved_bps", with = "crate::json::Bps")]
     pub achieved: Rate,
-    /// Payload written a second, or what was given: key `offered_bps`.
+    /// Rate at which payload was written, or the given demand: key `offered_bps`.
     #[serde(rename = "offered_bps", with = "crate::json::Bps")]
     pub offered: Rate,
-    /// Where the offered rate comes from.
+    /// Source of the offered rate.
     pub offered_source: OfferedSource,
-    /// Payload received a second: key `received_bps`.
+    /// Rate at which payload was received: key `received_bps`.
     #[serde(rename = "received_bps", with = "crate::json::Bps")]
     pub received: Rate,
     /// Smoothed RTT in milliseconds.
     pub rtt_ms: Option<f64>,
     /// Smallest RTT in milliseconds.
     pub min_rtt_ms: Option<f64>,
-    /// Congestion window.
+    /// Congestion window in bytes.
     pub cwnd_bytes: u64,
-    /// In flight: sent and not acknowledged.
+    /// Bytes in flight: sent and not acknowledged.
     pub inflight_bytes: u64,
-    /// The peer's window.
+    /// Window that the peer offers, in bytes.
     pub rwnd_bytes: u64,
-    /// Written and not sent.
+    /// Bytes written and not sent.
     pub notsent_bytes: u64,
-    /// Received and not read.
+    /// Bytes received and not read.
     pub unread_bytes: u64,
-    /// Retransmitted segments in the interval.
+    /// Segments retransmitted in the interval.
     pub retransmits: u64,
-    /// Pacing rate where it is in force: key `pacing_bps`.
+    /// Pacing rate, where pacing is active: key `pacing_bps`.
     #[serde(rename = "pacing_bps", with = "crate::json::OptionalBps")]
     pub pacing: Option<Rate>,
-    /// What held it for most of the interval; null where it rested, and for a socket that only receives.
+    /// Limit that held for most of the interval; null where the socket was idle, and for a socket that only
+    /// receives.
     pub limit: Option<Limit>,
-    /// How sure that is.
+    /// Confidence in the limit.
     pub confidence: Option<Confidence>,
-    /// What it is in plain words, unless the sockets are [`Sockets::without_words`].
+    /// Description of the limit in plain words; null if the sockets are [`Sockets::without_words`].
     pub what: Option<String>,
-    /// What speaks for it, with the same exception.
+    /// Main evidence for the limit, with the same exception.
     pub evidence: Option<String>,
-    /// How the queue of the application grows, in the kernel and outside.
+    /// Growth of the application's queue, inside and outside the kernel.
     pub backlog: Backlog,
 }
 
-/// Where the rate comes from that an application offers.
+/// Source of the rate that an application offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OfferedSource {
-    /// What the socket wrote.
+    /// The rate at which the socket accepted data.
     Measured,
-    /// What the user said.
+    /// The rate that the user gave.
     Given,
 }
 
-/// One socket.
+/// Socket with its counters and rows.
 #[derive(Clone, Debug)]
 struct WatchedSocket {
     number: u32,
@@ -126,16 +128,16 @@ struct WatchedSocket {
     connection: Arc<str>,
     cc: Arc<str>,
     live: Live,
-    /// Every row, where they are wanted.
+    /// Every row, if rows are kept for a diagnosis.
     rows: Vec<Row>,
     first: Mark,
-    /// At the begin of the interval.
+    /// Counters at the start of the interval.
     begin: Mark,
     last: Mark,
     unread: Bytes,
 }
 
-/// Its counters at one moment.
+/// Counters of a socket at one instant.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: Instant,
@@ -145,7 +147,7 @@ struct Mark {
     retransmits: u64,
 }
 
-/// All sockets that were seen.
+/// All sockets that were sampled.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
     host: SocketFacts,
@@ -153,13 +155,14 @@ pub struct Sockets {
     without_words: bool,
     sockets: BTreeMap<u64, WatchedSocket>,
     met: u32,
-    /// Of those that are gone.
+    /// Sums over the sockets that are gone.
     gone: Totals,
-    /// The most that was told, for a counter never falls: the last moments may be told otherwise later.
+    /// Longest time reported so far for each limit. A reported counter must not fall, although later samples
+    /// may change the limit of the most recent time.
     told: BTreeMap<Limit, Duration>,
 }
 
-/// Sums over all sockets since they were met, those included that are gone.
+/// Sums over all sockets since their first samples, including sockets that are gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Payload acknowledged.
@@ -168,22 +171,22 @@ pub struct Totals {
     pub received: Bytes,
     /// Retransmitted segments.
     pub retransmits: u64,
-    /// The time of each limit.
+    /// Time of each limit.
     pub limits: BTreeMap<Limit, Duration>,
 }
 
-/// The sockets that are there now.
+/// Sums and means over the sockets that exist now.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Present {
-    /// How many.
+    /// Number of connections.
     pub connections: u64,
-    /// Written and not sent, of all.
+    /// Payload written and not sent, over all sockets.
     pub unsent: Bytes,
-    /// Received and not read, of all.
+    /// Payload received and not read, over all sockets.
     pub unread: Bytes,
     /// Mean of the smoothed RTTs.
     pub rtt: Option<Duration>,
-    /// The smallest RTT.
+    /// Smallest RTT of all.
     pub min_rtt: Option<Duration>,
 }
 
@@ -200,34 +203,35 @@ impl Totals {
 }
 
 impl Sockets {
-    /// None yet, on a host of which that is known.
+    /// Creates an empty set of sockets on a host with the given facts.
     pub fn new(host: SocketFacts) -> Self {
         Self { host, ..Self::default() }
     }
 
-    /// The same, which keeps every row for [`Sockets::rows`], or those of the largest sockets where there are too many.
+    /// Keeps every row for [`Sockets::rows`], or only those of the largest sockets when there are too many.
     #[must_use]
     pub fn keeping_rows(self) -> Self {
         Self { keeps_rows: true, ..self }
     }
 
-    /// The same, whose reports name limits without saying why: for lines of text, which have no room for that.
+    /// Makes reports name limits without description and evidence, for lines of text, which have no room for
+    /// these.
     #[must_use]
     pub fn without_words(self) -> Self {
         Self { without_words: true, ..self }
     }
 
-    /// How many there are.
+    /// Returns the number of sockets.
     pub fn len(&self) -> usize {
         self.sockets.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no sockets.
     pub fn is_empty(&self) -> bool {
         self.sockets.is_empty()
     }
 
-    /// Takes a sample of one socket.
+    /// Records a sample of one socket.
     pub fn take(&mut self, at: Instant, sample: &Sample<'_>) {
         let mark = Mark {
             at,
@@ -253,7 +257,8 @@ impl Sockets {
             }
         });
         (watched.last, watched.unread) = (mark, sample.receiver.unread);
-        // What this end receives says nothing of what its sender meets, and the other end is not here.
+        // The receive side of this end does not describe what its sender meets, and the other end is not
+        // sampled.
         let row =
             Row { at, flow: watched.number, sender: sample.sender, receiver: None, path: None, truth: None };
         if self.keeps_rows && (watched.sends() || watched.rows.is_empty()) {
@@ -262,7 +267,7 @@ impl Sockets {
         watched.live.push_observed(row);
     }
 
-    /// Forgets the sockets of which there is no sample from `since` on, but for their sums.
+    /// Removes the sockets without a sample at or after `since`, and keeps their sums.
     pub fn keep(&mut self, since: Instant) {
         let gone = &mut self.gone;
         self.sockets.retain(|_, watched| {
@@ -274,8 +279,9 @@ impl Sockets {
         });
     }
 
-    /// Ends the interval: a report of each socket that moved in it or has something waiting, the largest first. `demand` is
-    /// what the application offers, if somebody knows; `memory` is what its queue may take.
+    /// Ends the interval and returns a report of each socket that moved or has queued data, largest first.
+    /// `demand` is the rate that the application offers, if known; `memory` is the memory that its queue may
+    /// take.
     pub fn interval(&mut self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
         let mut reports = Vec::new();
         for watched in self.sockets.values_mut() {
@@ -289,7 +295,7 @@ impl Sockets {
         reports
     }
 
-    /// A report of each socket since it was met, the largest first.
+    /// Returns a report of each socket since its first sample, largest first.
     pub fn whole(&self, demand: Option<Rate>, memory: Memory) -> Vec<SocketReport> {
         let report =
             |watched: &WatchedSocket| watched.report(watched.first, demand, memory, !self.without_words);
@@ -298,7 +304,7 @@ impl Sockets {
         reports
     }
 
-    /// Sums since the beginning. They never fall.
+    /// Returns sums since the beginning. They never fall.
     pub fn totals(&mut self) -> Totals {
         let mut totals = self.gone.clone();
         self.sockets.values().for_each(|watched| totals.add(watched));
@@ -313,7 +319,7 @@ impl Sockets {
         totals
     }
 
-    /// The sockets that are there now.
+    /// Returns the totals of the sockets that exist now.
     pub fn present(&self) -> Present {
         let rows: Vec<&Row> = self.sockets.values().filter_map(|watched| watched.live.last()).collect();
         let smooth: Vec<f64> =
@@ -329,7 +335,7 @@ impl Sockets {
         }
     }
 
-    /// The number, the ends and the last row of each that sends or has sent.
+    /// Returns number, ends and last row of each socket that is sending or has sent.
     pub fn senders(&self) -> impl Iterator<Item = (u32, &str, &Row)> {
         self.sockets.values().filter_map(|watched| {
             let row = watched.live.last().filter(|row| {
@@ -341,18 +347,18 @@ impl Sockets {
         })
     }
 
-    /// The flow of a socket, where it is kept.
+    /// Returns the flow of a socket, or `None` if the socket is not known.
     pub fn live(&self, id: u64) -> Option<&Live> {
         self.sockets.get(&id).map(|watched| &watched.live)
     }
 
-    /// The rows of the socket with that number.
+    /// Returns the rows of the socket with that number.
     pub fn rows(&self, number: u32) -> Option<&[Row]> {
         let watched = self.sockets.values().find(|watched| watched.number == number)?;
         Some(&watched.rows)
     }
 
-    /// Leaves the rows of the largest sockets where there are too many.
+    /// Drops the rows of all but the largest sockets when there are too many.
     fn thin(&mut self) {
         let all: usize = self.sockets.values().map(|watched| watched.rows.len()).sum();
         if all <= MOST_ROWS {
@@ -366,7 +372,7 @@ impl Sockets {
                 watched.rows = Vec::new();
             }
         }
-        // A few sockets for a long time: their past is of less interest than their present.
+        // A few sockets reach the limit only over a long time; their oldest rows matter least.
         for watched in self.sockets.values_mut() {
             let too_many = watched.rows.len().saturating_sub(MOST_ROWS / LARGEST);
             watched.rows.drain(..too_many);
@@ -383,7 +389,7 @@ impl WatchedSocket {
         self.last.acked.saturating_sub(self.first.acked)
     }
 
-    /// Whether it is a sender: anything acknowledged, or waiting for that.
+    /// Returns whether this end sends: data was acknowledged, or waits for that.
     fn sends(&self) -> bool {
         !self.sent().is_zero() || !self.last.queued.is_zero()
     }
@@ -443,7 +449,7 @@ impl WatchedSocket {
 }
 
 fn largest_first(reports: &mut [SocketReport]) {
-    // A report has many words: they are moved once.
+    // A report contains many strings, so it is moved only once.
     reports
         .sort_by_cached_key(|report| (std::cmp::Reverse(report.achieved.max(report.received)), report.flow));
 }

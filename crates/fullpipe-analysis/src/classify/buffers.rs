@@ -1,25 +1,27 @@
-//! Whether a buffer grows by itself, is at its limit, or was set.
+//! Tells whether a buffer is autotuned, is at its limit, or was set.
 //!
-//! An autotuned buffer grows with what it has to hold and never shrinks, up to a kernel setting; one that was set
-//! with `SO_SNDBUF` or `SO_RCVBUF` keeps its size for life. A size that never changes is either.
+//! An autotuned buffer grows with the data that it has to hold and never shrinks, up to a kernel setting. A
+//! buffer that was set with `SO_SNDBUF` or `SO_RCVBUF` keeps its size for life. A size that never changes may
+//! be either.
 
 use fullpipe_units::Bytes;
 
-/// What a buffer's sizes over time tell.
+/// State of a buffer, inferred from its sizes over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BufferState {
-    /// It grew and may grow further.
+    /// The buffer grew and may grow further.
     Growing,
-    /// It is at the setting that limits autotuning.
+    /// The buffer has reached the setting that limits autotuning.
     AtLimit,
-    /// It never changed, and the setting would let it grow: it was set.
+    /// The size never changed although the setting would let it grow: a program set it.
     Locked,
-    /// It never changed, or no longer does, and the setting is not known.
+    /// The size did not change in the later half of the time, and the setting is not known.
     Still,
 }
 
 impl BufferState {
-    /// Of the sizes in order of time; `limit` is what autotuning may grow to, if known.
+    /// Returns the state from the sizes in order of time, or `None` without sizes. `limit` is the maximum of
+    /// autotuning, if known.
     pub(super) fn of(sizes: impl Iterator<Item = Bytes> + Clone, limit: Option<Bytes>) -> Option<Self> {
         let (first, last) = (sizes.clone().next()?, sizes.clone().last()?);
         let count = sizes.clone().count();
@@ -32,8 +34,8 @@ impl BufferState {
         })
     }
 
-    /// A sentence, or the question that is left. `who` is the buffer, `setting` what limits autotuning, `set`
-    /// what a program sets it with.
+    /// Returns a sentence as evidence, or as an error the question that stays open. `who` names the buffer,
+    /// `setting` the limit of autotuning, and `set` the socket option that sets its size.
     pub(super) fn words(self, who: &str, size: Bytes, setting: &str, set: &str) -> Result<String, String> {
         match self {
             Self::Growing => Ok(format!("the {who} grows by itself, to {size} so far")),

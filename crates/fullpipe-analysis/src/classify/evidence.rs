@@ -1,4 +1,4 @@
-//! Findings: a limit with the evidence of all of its time, what could not be told, and why.
+//! Findings: a limit with the evidence from all of its time, and the questions that stay open.
 
 use fullpipe_lab::trace::{BbrInfo, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -11,10 +11,10 @@ use super::{Confidence, Finding, JudgedRows, Limit};
 
 /// Rows further apart than this miss what happens between them.
 const COARSE: Duration = Duration::from_millis(150);
-/// Of the rows, those in which Cwnd is full: below, it is what BBR measures that holds the flow, not its window.
+/// BBR's estimate limits the flow, and not its window, when Cwnd is full in less than this share of the rows.
 const RARELY_FULL: f64 = 0.5;
 
-/// One finding a limit, the longest first, from the time since `from`; each is made when it is asked for.
+/// Returns one finding per limit, longest first, from the time since `from`; each is built on demand.
 pub(super) fn findings(
     flow: &Flow<'_>,
     judged: &JudgedRows<'_>,
@@ -25,7 +25,7 @@ pub(super) fn findings(
     tallies.into_iter().map(move |tally| Time { tally }.finding(flow, all))
 }
 
-/// Limit and confidence of the first of them.
+/// Returns limit and confidence of the first finding.
 pub(super) fn longest(
     flow: &Flow<'_>,
     judged: &JudgedRows<'_>,
@@ -49,7 +49,7 @@ fn tallies<'a>(judged: &JudgedRows<'a>, from: Instant) -> Vec<Tally<'a, Row>> {
     tallies
 }
 
-/// How sure a limit is; of rows too far apart nothing is certain.
+/// Returns the confidence in a limit; with rows too far apart nothing is certain.
 fn sure(flow: &Flow<'_>, tally: &Tally<'_, Row>) -> Confidence {
     match tally.confidence() {
         Confidence::Certain if coarse(flow).is_some() => Confidence::High,
@@ -57,7 +57,7 @@ fn sure(flow: &Flow<'_>, tally: &Tally<'_, Row>) -> Confidence {
     }
 }
 
-/// What the reader should know about the rows.
+/// Returns remarks on the rows for the reader of a report.
 pub(super) fn notes(flow: &Flow<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     if flow.rows.len() < 2 {
@@ -73,14 +73,14 @@ pub(super) fn notes(flow: &Flow<'_>) -> Vec<String> {
     notes
 }
 
-/// The usual distance of the rows, if it is too long.
+/// Returns the usual distance between rows, if it is too long.
 fn coarse(flow: &Flow<'_>) -> Option<Duration> {
     let apart = flow.rows.windows(2).map(|pair| pair[1].at.saturating_since(pair[0].at).as_secs_f64());
     let usual = Duration::from_secs_f64(median(apart.collect()));
     (usual > COARSE).then_some(usual)
 }
 
-/// The time of one limit.
+/// Time of one limit.
 struct Time<'a> {
     tally: Tally<'a, Row>,
 }
@@ -119,7 +119,7 @@ impl Time<'_> {
         self.median(stretch).is_some_and(|stretch| stretch >= crate::thresholds::queue::STANDS)
     }
 
-    /// What speaks for it, and what is left open.
+    /// Returns the evidence, and the questions that stay open.
     fn evidence(&self, flow: &Flow<'_>) -> (Vec<String>, Vec<String>) {
         let (mut evidence, mut open) = (Vec::new(), Vec::new());
         match self.tally.limit {
@@ -145,7 +145,8 @@ impl Time<'_> {
         (evidence, open)
     }
 
-    /// What BBR believes of the path, where it says so: the rate that it paces at follows from that.
+    /// Returns BBR's estimates of the path, where the kernel reports them: its pacing rate follows from
+    /// these.
     fn model(&self) -> Option<String> {
         let median = |of: fn(&BbrInfo) -> Option<f64>| self.median(|row| of(&row.sender.bbr?));
         let bandwidth = rate(Some(median(|bbr| bps(Some(bbr.bw)))?));
@@ -210,8 +211,8 @@ impl Time<'_> {
         );
     }
 
-    /// What the largest window lets pass if it is read at once, against what is delivered: a small buffer's is about that, a slow reader's
-    /// far less.
+    /// Returns a sentence that compares the delivered rate with what the largest window allows if it is read
+    /// at once: a small buffer delivers about that, and a slow reader far less.
     fn window_a_round_trip(&self, flow: &Flow<'_>) -> Option<String> {
         let most = Bytes::new(flow.largest_window(flow.rows.len().checked_sub(1)?) as u64);
         let least = self.tally.rows.iter().map(|row| row.sender.rwnd).min()?;

@@ -1,26 +1,26 @@
-//! The truth, from what only a world of our own knows.
+//! Exact limits from what only a simulation records.
 //!
-//! | what stopped the sender most, within a round trip on either side | and besides | limit |
+//! | what stopped the sender most, within a round trip on either side | further condition | limit |
 //! |---|---|---|
 //! | the application | | `app` |
 //! | the send buffer | | `sndbuf` |
-//! | the receiver's window | the receiver's queue was never empty: its reader does not keep up | `receiver_app` |
+//! | the receiver's window | the receiver's queue was never empty: its reader is too slow | `receiver_app` |
 //! | the receiver's window | else | `rwnd` |
 //! | the window in slow start; the pacer or the window in BBR's Startup | | `slow_start` |
 //! | BBR's ProbeRTT, whatever stops it | | `cwnd` |
-//! | the pacer | it runs at the rate that the socket was allowed at most | `pacing` |
-//! | window, recovery, or a pacer at a measured rate | the link never rested | `link` |
-//! | the same | a shaper made this flow's packets wait nearly always | `policer` |
-//! | the same | what was dropped last a policer dropped | `policer` |
+//! | the pacer | it runs at the socket's maximum rate | `pacing` |
+//! | window, recovery, or a pacer at a measured rate | the link was nearly always busy | `link` |
+//! | the same | a shaper delayed this flow's packets nearly always | `policer` |
+//! | the same | a policer made the latest drops | `policer` |
 //! | the same | else | `cwnd` |
 //!
-//! Why so. What stopped the sender is recorded at each change, so the first column is a fact; it is
-//! counted over round trips, for within one the stops take turns. A congestion control that measures the path
-//! and one that fills it until it overflows are both held by the path where the path was busy: more window
-//! would have delivered nothing more. Where it was not, the controller held back, unless it did so because of
-//! drops at a fixed rate. BBR is a special case at a window or send buffer: it measures the rate that
-//! these let pass and paces at it, so most of its time is the pacer's. Since the pacer follows, a fifth of the time
-//! at the window or buffer makes it theirs.
+//! The first column is a fact, because the simulator records what stopped the sender at each change. It is
+//! counted over round trips, because within one the stops alternate. The path limits a congestion control
+//! that measures the path, and one that fills it until it overflows, wherever the path was busy: a larger
+//! window would have delivered nothing more. Where the path was not busy, the congestion control held back,
+//! unless drops at a fixed rate made it do so. BBR is a special case at a window or send buffer: it measures
+//! the rate that these allow and paces at it, so most of its time is attributed to the pacer. Since the pacer
+//! follows them, a fifth of the time at the window or buffer makes that the limit.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::SendLimit;
@@ -33,16 +33,17 @@ use crate::thresholds::{pacing, time};
 
 /// Round trips on either side over which the stops of the sender are counted.
 const STOPS: u64 = 1;
-/// Round trips on either side over which the path's work is measured: BBR leaves it some rest in one of eight.
+/// Round trips on either side over which the path's busy time is measured: BBR lets the path idle in one
+/// round trip of eight.
 const WORK: u64 = 2;
 /// Round trips on either side over which BBR's stops at a window or buffer are counted: its cycle.
 const CYCLE: u64 = 4;
-/// Share of the time from which the path counts as never resting: BBR keeps a link busy so long while it
+/// The path is busy when it works for this share of the time. BBR keeps a link busy for as long while it
 /// drains, and while it makes up for a few percent of loss.
 const BUSY: f64 = 0.8;
 
-/// The limits of the flow of `rows`; `None` where the rows lack path or truth. The rows are in order of
-/// time and of one flow.
+/// Returns the limits of the flow of `rows`, which belong to one flow and are in order of time; `None` where
+/// the rows lack path or truth.
 pub fn exact(rows: &[Row]) -> Option<Vec<Classified>> {
     let rows = spans::lifetime(rows);
     let policed = policed_last(rows);
@@ -52,7 +53,7 @@ pub fn exact(rows: &[Row]) -> Option<Vec<Classified>> {
     Some(spans::merged(rows, &verdicts, Basis::Exact))
 }
 
-/// The limit between row `at` and the one before.
+/// Returns the limit between row `at` and the row before.
 fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let near = &rows[around(rows, at, STOPS, 1)];
     let stops = Stops::of(near)?;
@@ -69,7 +70,7 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let capped = sender
         .max_pacing_rate
         .is_some_and(|most| sender.pacing_rate >= Some(most.mul_div(pacing::AT_MOST, 100)));
-    // BBR has no threshold: below it, which is always, says nothing.
+    // BBR has no slow-start threshold, so being below one means nothing.
     let (control, starting) = match (by_rate, truth.status.phase) {
         (true, "Startup") => (0.0, slow_start + window + if capped { 0.0 } else { pacing }),
         (true, _) => (slow_start + window + if capped { 0.0 } else { pacing }, 0.0),
@@ -102,18 +103,18 @@ fn limit(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     })
 }
 
-/// Seconds that the sender was stopped by each limit, in the order of [`SendLimit::ALL`].
+/// Seconds for which each limit stopped the sender, in the order of [`SendLimit::ALL`].
 struct Stops([f64; SendLimit::ALL.len()]);
 
 impl Stops {
-    /// Between the first and the last of `rows`.
+    /// Returns the stops between the first and the last of `rows`.
     fn of(rows: &[Row]) -> Option<Self> {
         let (first, last) = (rows.first()?.truth.as_ref()?, rows.last()?.truth.as_ref()?);
         let spent = |i: usize| last.limit_times[i].saturating_sub(first.limit_times[i]).as_secs_f64();
         Some(Self(std::array::from_fn(spent)))
     }
 
-    /// The window or buffer that a pacer follows, if there is one.
+    /// Returns the window or buffer that the pacer follows, if any.
     fn followed(&self) -> Option<SendLimit> {
         let all: f64 = self.0.iter().sum();
         let most = |a: SendLimit, b| if self.0[a as usize] >= self.0[b as usize] { a } else { b };
@@ -122,13 +123,13 @@ impl Stops {
     }
 }
 
-/// Whose window it is: the buffer's, or that of a reader who leaves something unread all the time.
+/// Returns whether the buffer limits the window, or a reader that always leaves data unread.
 fn window_limit(near: &[Row]) -> Limit {
     let behind = near.iter().all(|row| row.receiver.is_some_and(|receiver| !receiver.unread.is_zero()));
     if behind { Limit::ReceiverApp } else { Limit::Rwnd }
 }
 
-/// What holds the congestion control.
+/// Returns what limits the congestion control.
 fn by_path(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let wide = &rows[around(rows, at, WORK, 1)];
     let (first, last) = (wide.first()?, wide.last()?);
@@ -144,7 +145,7 @@ fn by_path(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     })
 }
 
-/// For each row, whether what was dropped last by then a policer dropped.
+/// Returns for each row whether a policer made the latest drops up to it.
 fn policed_last(rows: &[Row]) -> Vec<bool> {
     let (mut before, mut policed) = ((0, 0), false);
     let step = |row: &Row| {

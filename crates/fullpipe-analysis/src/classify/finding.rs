@@ -1,16 +1,16 @@
-//! A limit, how sure it is, and what speaks for it: what the classifier and the explainer answer with.
+//! Findings of the classifier and the explainer: a limit with its confidence and evidence.
 
 use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What holds a transfer back.
+/// Cause that keeps a transfer from being faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The sending application offers no more.
+    /// The sending application offers no more data.
     App,
-    /// The receiving application reads no faster.
+    /// The receiving application reads too slowly.
     ReceiverApp,
     /// The receiver's window.
     Rwnd,
@@ -22,15 +22,15 @@ pub enum Limit {
     SlowStart,
     /// The sender's pacing.
     Pacing,
-    /// Whatever lets one flow or one host pass no faster although the line could: a policer or shaper,
-    /// also the host's own ceiling (processor, virtual switch). A log cannot tell these apart.
+    /// A rate cap on one flow or host below the link's rate: a policer, a shaper, or the host's own ceiling
+    /// (processor, virtual switch). A log cannot tell these apart.
     Policer,
-    /// The line itself.
+    /// The link itself.
     Link,
 }
 
 impl Limit {
-    /// All there are.
+    /// All limits.
     pub const ALL: [Self; 9] = [
         Self::App,
         Self::ReceiverApp,
@@ -43,7 +43,7 @@ impl Limit {
         Self::Link,
     ];
 
-    /// The name in reports and JSON.
+    /// Returns the name in reports and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::App => "app",
@@ -65,21 +65,21 @@ impl std::fmt::Display for Limit {
     }
 }
 
-/// How sure a finding is.
+/// Confidence in a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Confidence {
-    /// Fits, but so does something else.
+    /// The finding fits, but another one fits as well.
     #[default]
     Low,
-    /// The best explanation, with a known gap.
+    /// The finding is the best explanation, with a known gap.
     High,
-    /// Follows from the numbers alone.
+    /// The finding follows from the numbers alone.
     Certain,
 }
 
 impl Confidence {
-    /// How reports for people say it.
+    /// Returns the wording in text reports.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -90,29 +90,29 @@ impl Confidence {
     }
 }
 
-/// One limit, and why it is thought to be it.
+/// One limit with its confidence and evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Finding {
     /// The limit.
     pub limit: Limit,
-    /// A clause for people: `loss holds cwnd down`.
+    /// Clause for people: `loss holds cwnd down`.
     #[serde(default)]
     pub what: String,
-    /// Share of the test's time that this limit held, 0 to 1. Alternatives share the same time.
+    /// Share of the test's time that this limit held, 0 to 1. Alternative findings cover the same time.
     #[serde(default)]
     pub share: f64,
-    /// How sure it is.
+    /// Confidence in the limit.
     #[serde(default)]
     pub confidence: Confidence,
-    /// The rate that this limit allows, where it can be told: key `ceiling_bps`.
+    /// Rate that this limit allows, where it can be determined: key `ceiling_bps`.
     #[serde(rename = "ceiling_bps", default, with = "crate::json::OptionalBps")]
     pub ceiling: Option<Rate>,
-    /// What speaks for it, one sentence each.
+    /// Evidence for the limit, one sentence each.
     #[serde(default)]
     pub evidence: Vec<String>,
-    /// What the input leaves open, and why.
+    /// Questions that the input leaves open, each with the reason.
     #[serde(default)]
     pub could_not_tell: Vec<String>,
-    /// The measurement that would settle it.
+    /// Measurement that would settle the question.
     pub next_test: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! Episodes of loss, and whether a fixed rate is behind them.
+//! Episodes of loss, and whether a fixed rate causes them.
 //!
-//! A policer, as a short queue, takes what exceeds a rate and leaves the round-trip time alone: the window of a
-//! loss-based sender is high at each loss. Random loss takes each packet as likely as any other,
-//! whatever the window was when it was sent. So the windows at loss are ranked among those of all data:
+//! A policer drops what exceeds a rate and leaves the RTT alone, and so does a short queue: the window of a
+//! loss-based sender is high at each loss. Random loss takes each packet with the same probability, whatever
+//! the window was when it was sent. The windows at loss are therefore ranked among those of all data:
 //!
 //! ```text
-//!   random loss     ranks spread evenly over 0..1, whatever the congestion control: their mean is 1/2,
+//!   random loss     ranks spread evenly over 0..1, for any congestion control: their mean is 1/2,
 //!                   with a standard deviation of 0.29 / sqrt(losses)
 //!   a fixed rate    ranks near 1
 //! ```
@@ -17,32 +17,34 @@ use super::spans::round_trip;
 use super::window::{Flow, spread};
 use crate::stats::LossEstimate;
 
-/// Fewer losses tell nothing of their ranks.
+/// Fewest losses whose ranks are meaningful.
 const FEWEST: usize = 3;
-/// How often chance may pass for a fixed rate.
+/// Randomness may pass for a fixed rate with this probability.
 const MISTAKE: f64 = 0.001;
 /// Standard deviation of a rank that is evenly spread over 0 to 1.
 /// Source: the square root of 1/12.
 const EVEN: f64 = 0.289;
-/// Standard deviations that the mean of many ranks exceeds as rarely as [`MISTAKE`].
+/// Standard deviations that the mean of many ranks exceeds with probability `MISTAKE`.
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 3.09;
-/// Up to so many losses the tail of their mean is a corner of a cube, above it is nearly a bell's.
+/// Number of losses up to which the tail of their mean rank is the corner of a cube; above, it is nearly
+/// normal.
 const FEW: usize = 6;
-/// However many losses there are, ranks of a fixed rate are above this: two causes may mix.
+/// A fixed rate causes mean ranks above this value, for any number of losses, because two causes may mix.
 const HIGH: f64 = 0.65;
-/// Windows at loss differ by less than this part of their mean where a fixed rate is behind them.
+/// Windows at loss have a standard deviation below this part of their mean where a fixed rate causes the
+/// losses.
 const ALIKE: f64 = 0.3;
-/// Rows of a round trip that are looked at.
+/// Most rows of a round trip that are read.
 const MOST_ROWS: usize = 64;
 
-/// The episodes of a flow.
+/// Episodes of loss of a flow.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Losses {
-    /// Everything retransmitted within two round trips is of one.
+    /// Number of episodes; retransmissions within two round trips belong to one.
     pub(super) episodes: usize,
-    /// Standard deviation of the windows at loss over their mean.
+    /// Standard deviation of the windows at loss, over their mean.
     pub(super) spread: f64,
     /// Mean rank of the windows at loss among those of all data, 0 to 1.
     pub(super) rank: f64,
@@ -59,7 +61,7 @@ impl Losses {
             }
             if last.is_none_or(|at| row.at.saturating_since(at) > round_trip(row) * 2) {
                 if first.is_none() {
-                    // It ends slow start, at a window that overshot by chance.
+                    // The first loss ends slow start, at a window that overshot by chance.
                     first = Some(i);
                 } else {
                     heights.push(height(&rows[..=i], row));
@@ -72,25 +74,25 @@ impl Losses {
         Self { episodes: heights.len() + 1, spread: spread(&heights), rank }
     }
 
-    /// The same of rows in two parts, the earlier of which may be thinned.
+    /// Returns the losses of rows in two parts, the earlier of which may be thinned.
     pub(super) fn after(past: &[Row], rows: &[Row]) -> Self {
         let (first, last) = (past.first(), rows.last());
         match first.zip(last).map(|(first, last)| first.sender.retransmits == last.sender.retransmits) {
-            // Most flows lose nothing for a long time, and need no copy for that.
+            // Most flows lose nothing for a long time, and need no copy.
             Some(true) => Self::default(),
             Some(false) => Self::of(&[past, rows].concat()),
             None => Self::of(rows),
         }
     }
 
-    /// Whether the losses come at a fixed rate.
+    /// Returns whether the losses come at a fixed rate.
     pub(super) fn at_fixed_rate(&self) -> bool {
         let count = self.episodes.saturating_sub(1);
         count >= FEWEST && self.rank >= beyond_chance(count).max(HIGH) && self.spread < ALIKE
     }
 }
 
-/// The mean of so many even ranks that chance exceeds in one of a thousand flows.
+/// Returns the mean of `count` even ranks that randomness exceeds in one of a thousand flows.
 fn beyond_chance(count: usize) -> f64 {
     let n = count as f64;
     if count <= FEW {
@@ -102,7 +104,7 @@ fn beyond_chance(count: usize) -> f64 {
     }
 }
 
-/// Losses that are the path's own, where `limit` is what holds the flow most of the time.
+/// Returns the losses that are the path's own; `limit` is the limit that holds the flow most of the time.
 pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let (Some(first), Some(last)) = (flow.rows.first(), flow.rows.last()) else {
         return LossEstimate::new(0, 0);
@@ -111,7 +113,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     let again = last.retransmits.saturating_sub(first.retransmits);
     let delivered = last.delivered.saturating_sub(first.delivered).get();
     let segments = delivered.div_ceil(last.mss.get().max(1)).saturating_add(again);
-    // A loss-based sender overflows the queue that it stands in; a policer takes what both kinds send too much.
+    // A loss-based sender overflows the queue that it fills; a policer drops what either kind of sender sends
+    // in excess.
     let own = flow.losses().at_fixed_rate()
         || limit == Some(Limit::Policer)
         || limit == Some(Limit::Link) && !flow.by_rate;
@@ -119,8 +122,8 @@ pub(super) fn of_path(flow: &Flow<'_>, limit: Option<Limit>) -> LossEstimate {
     LossEstimate::new(if own { 0 } else { events }, segments)
 }
 
-/// The window before a loss that showed in `row`, in bytes: when it shows, the window may have been reduced
-/// already.
+/// Returns the largest window just before a loss that showed in `row`, in bytes: by then the window may have
+/// been reduced already.
 fn height(before: &[Row], row: &Row) -> f64 {
     let reach = row.at.saturating_sub(round_trip(row) * 2);
     let near = before.iter().rev().take(MOST_ROWS).take_while(|row| row.at >= reach);
@@ -128,7 +131,7 @@ fn height(before: &[Row], row: &Row) -> f64 {
     near.map(|row| row.sender.cwnd.get() as f64).fold(newest, f64::max)
 }
 
-/// The mean share of data that was sent with a smaller window than these.
+/// Returns the mean share of data that was sent with smaller windows than those in `heights`.
 fn mean_rank(rows: &[Row], heights: &[f64]) -> f64 {
     if heights.is_empty() {
         return 0.0;
@@ -139,7 +142,7 @@ fn mean_rank(rows: &[Row], heights: &[f64]) -> f64 {
     };
     let mut data: Vec<(f64, f64)> = rows.windows(2).map(sent).collect();
     data.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Bytes sent with windows up to each.
+    // Bytes sent with windows up to each one.
     let sums: Vec<f64> = data
         .iter()
         .scan(0.0, |sum, (_, bytes)| {

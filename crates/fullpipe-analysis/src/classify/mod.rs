@@ -1,34 +1,34 @@
-//! Names what limits a flow over time, from what its sockets tell.
+//! Names what limits a flow over time, from the state of its sockets.
 //!
 //! ```text
-//!   rows ──► lifetime ──► one window of a few round trips a row ──► rules ──► intervals ──► findings
-//!                                                   path, truth ──► exact ──► intervals
+//!   rows ──► lifetime ──► one window of a few round trips per row ──► rules ──► intervals ──► findings
+//!                                                     path, truth ──► exact ──► intervals
 //! ```
 //!
-//! [`classify`] sees what a kernel tells of its sockets (`TCP_INFO`, `SO_MEMINFO`, the receiver's `Recv-Q`)
-//! and what is known of the hosts. [`exact`] sees what only a world of our own knows: what stopped each
-//! transmission, and how busy the path was. Both answer in intervals of the same [`Limit`]s, so that one
-//! can be compared with the other ([`agreement`]).
+//! [`classify`] reads what a kernel reports of its sockets (`TCP_INFO`, `SO_MEMINFO`, the receiver's
+//! `Recv-Q`) and the known facts about the hosts. [`exact`] reads what only a simulation records: what
+//! stopped each transmission, and how busy the path was. Both return intervals of the same [`Limit`]s, so
+//! that [`agreement`] can compare them.
 //!
-//! A limit belongs to a span of round trips, never to a moment: within one round trip an ACK-clocked sender
-//! waits by turns for its window, its application and its pacer. The kernel's own counters of
-//! such moments mislead (`sndbuf_limited` shows 2 to 15 % for a flow that its send buffer holds all the
-//! time), so no rule asks for them. Rows are wanted at least ten times a second.
+//! A limit applies to a span of round trips, never to an instant: within one round trip an ACK-clocked sender
+//! waits by turns for its window, its application and its pacer. The kernel's own counters of such instants
+//! mislead (`sndbuf_limited` shows 2 to 15 % for a flow that its send buffer limits all the time), so no rule
+//! reads them. The rules need at least ten rows a second.
 //!
 //! | file | concept |
 //! |---|---|
 //! | `spans` | a flow's lifetime, the rows around a row, intervals from rows |
-//! | `window` | what the rows of a short time say together |
-//! | `losses` | the episodes of loss, and whether a fixed rate is behind them |
+//! | `window` | values over the rows of a few round trips |
+//! | `losses` | episodes of loss, and whether a fixed rate causes them |
 //! | `rules` | the order of the rules |
-//! | `reader` | whose a full receive window is, and what it is by turns beside a path |
-//! | `buffers` | whether a buffer grows by itself, is at its limit, or was set |
-//! | `streams` | parallel streams together: what each has of its own, and what they share |
-//! | `tally` | the time of one limit, of rows and of packets alike |
-//! | `finding` | a limit, how sure it is, and what speaks for it |
-//! | `evidence` | findings: evidence, what could not be told, and why |
-//! | `exact` | the truth |
-//! | `packets` | the same from what a capture shows, which is less |
+//! | `reader` | whether a slow reader or a small buffer fills the receive window |
+//! | `buffers` | whether a buffer is autotuned, is at its limit, or was set |
+//! | `streams` | parallel streams together: limits of each stream, and limits of the shared path |
+//! | `tally` | time of one limit, for rows and packets alike |
+//! | `finding` | a limit with its confidence and evidence |
+//! | `evidence` | findings: evidence, and what the rows leave open |
+//! | `exact` | exact limits from the simulator's record |
+//! | `packets` | limits from a capture, which shows less than a socket |
 
 mod buffers;
 mod evidence;
@@ -59,12 +59,12 @@ use serde::{Deserialize, Serialize};
 use crate::stats::LossEstimate;
 use window::Flow;
 
-/// What is known beside the rows.
+/// Facts about the hosts that the rows do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketFacts {
     /// Rate of the link in bits of IP packets per second.
     pub link: Option<Rate>,
-    /// The sender's congestion control, where the rows do not have it.
+    /// Congestion control of the sender, where the rows do not name it.
     pub cc: Option<Algorithm>,
     /// Largest autotuned send buffer of the sender: `tcp_wmem[2]`.
     pub wmem: Option<Bytes>,
@@ -72,82 +72,83 @@ pub struct SocketFacts {
     pub rmem: Option<Bytes>,
 }
 
-/// How a limit is known.
+/// Origin of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// From the sender's own record and the state of the path.
+    /// From the simulated sender's own record and the state of the path.
     Exact,
-    /// From what sockets tell.
+    /// From the state that sockets report.
     Inferred,
 }
 
 /// One limit over a span of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Classified {
-    /// Where it begins: key `from_s`.
+    /// Start of the span: key `from_s`.
     #[serde(rename = "from_s", with = "crate::json::At")]
     pub from: Instant,
-    /// Where it ends: key `to_s`.
+    /// End of the span: key `to_s`.
     #[serde(rename = "to_s", with = "crate::json::At")]
     pub to: Instant,
     /// The limit.
     pub limit: Limit,
-    /// How it is known.
+    /// Origin of the limit.
     pub basis: Basis,
-    /// How sure it is.
+    /// Confidence in the limit.
     pub confidence: Confidence,
 }
 
 impl Classified {
-    /// Its length.
+    /// Returns the length of the span.
     pub fn length(&self) -> Duration {
         self.to.saturating_since(self.from)
     }
 }
 
-/// The limits of one flow.
+/// Limits of one flow over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classification {
-    /// In order of time, without gaps; neighbours differ in limit or confidence.
+    /// Intervals in order of time, without gaps; neighbours differ in limit or confidence.
     pub intervals: Vec<Classified>,
-    /// One a limit, the longest first, with evidence from all of its time.
+    /// One finding per limit, the longest first, with evidence from all of its time.
     pub findings: Vec<Finding>,
-    /// The sender paces at a rate that it measures, as BBR does: named or, where nothing names it, inferred.
+    /// Whether the sender paces at a rate that it measures, as BBR does. It is inferred where the congestion
+    /// control is not named.
     pub is_rate_based: bool,
-    /// Losses that the path is thought to have of its own: those of a queue that the flow fills itself, or of a
-    /// policer, are none. For a loss-based sender episodes count, for one that bears losses segments.
+    /// Losses attributed to the path: losses of a queue that the flow fills itself, or of a policer, are
+    /// excluded. Counts episodes for a loss-based sender, and segments for a rate-based one.
     pub loss: LossEstimate,
-    /// What the reader should know about the rows.
+    /// Remarks on the rows for the reader of a report.
     pub notes: Vec<String>,
 }
 
-/// Names what limits the flow of `rows`, which are in order of time and of one flow; rows in which
-/// nothing had been sent yet, or nothing was to follow, are left out.
+/// Names what limits the flow of `rows`, which belong to one flow and are in order of time. Rows before the
+/// first data, and rows of the idle time after the last data, are left out.
 ///
-/// Reads nothing of a row but what [`Row::observed`] leaves.
+/// Reads only what [`Row::observed`] keeps of a row.
 pub fn classify(rows: &[Row], host: &SocketFacts) -> Classification {
     classify_since(rows, host, &Past::default(), Instant::ZERO)
 }
 
-/// What the rows of a flow's past have shown, when they are no longer there.
+/// History of a flow whose older rows were dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past {
-    /// The largest receive window.
+    /// Largest receive window so far.
     largest_window: Bytes,
-    /// Data went out and came back: what follows is not the first start.
+    /// Whether data was delivered before: the rows that follow are not the first start.
     started: bool,
-    /// Some of the rows, for losses: on a long path there is one in many seconds.
+    /// Some of the dropped rows, for losses: on a long path losses are many seconds apart.
     rows: Vec<Row>,
 }
 
 impl Past {
-    /// Of so many rows that go one is kept, and those before and after a loss.
+    /// One of this many dropped rows is kept, as are the rows before and after a loss.
     const KEPT: usize = 4;
-    /// Rows kept at most.
+    /// Most rows kept.
     pub(crate) const ROWS: usize = 256;
 
-    /// Takes in rows that go.
+    /// Adds rows that are about to be dropped.
     pub(crate) fn take(&mut self, rows: &[Row]) {
         let largest = rows.iter().map(|row| row.sender.rwnd).max().unwrap_or_default();
         self.largest_window = self.largest_window.max(largest);
@@ -162,7 +163,7 @@ impl Past {
     }
 }
 
-/// The same for rows before which there were others; with findings of the time since `from` only.
+/// Like [`classify`], for rows that follow `past`; findings cover only the time since `from`.
 pub(crate) fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Classification {
     let rows = spans::lifetime(rows);
     let flow = Flow::after(past, rows, host);
@@ -174,13 +175,15 @@ pub(crate) fn classify_since(rows: &[Row], host: &SocketFacts, past: &Past, from
     Classification { intervals, findings, is_rate_based, loss, notes }
 }
 
-/// The first finding of the same alone: of a thousand flows a second, the other findings and what stands beside them are most of the work.
+/// Like [`classify_since`], but builds only the first finding; with 1000 flows per second the rest dominates
+/// the cost.
 pub(crate) fn longest_since(rows: &[Row], host: &SocketFacts, past: &Past, from: Instant) -> Option<Finding> {
     let flow = Flow::after(past, spans::lifetime(rows), host);
     evidence::findings(&flow, &JudgedRows::since(&flow, from), from).next()
 }
 
-/// The limit of that finding and how sure it is, without a word on why: for a line of text the words are most of the work.
+/// Like [`longest_since`], but returns only limit and confidence; building the evidence is most of the cost
+/// of a finding.
 pub(crate) fn limit_since(
     rows: &[Row],
     host: &SocketFacts,
@@ -191,7 +194,8 @@ pub(crate) fn limit_since(
     evidence::longest(&flow, &JudgedRows::since(&flow, from), from)
 }
 
-/// The intervals of the same alone, between two times at least.
+/// Like [`classify_since`], but returns only the intervals, for the time between `from` and `to` and a few
+/// rows beyond.
 pub(crate) fn intervals_between(
     rows: &[Row],
     host: &SocketFacts,
@@ -204,14 +208,15 @@ pub(crate) fn intervals_between(
     spans::merged(judged.rows, &judged.verdicts, Basis::Inferred)
 }
 
-/// Rows and the verdicts on the times between them.
+/// Rows with the verdicts for the times between them.
 struct JudgedRows<'a> {
     rows: &'a [Row],
     verdicts: Vec<spans::Verdict>,
 }
 
 impl<'a> JudgedRows<'a> {
-    /// Those between two times, and some more on either side: what surrounds a moment decides whether it is noise.
+    /// Judges the rows between `from` and `to`, and 16 more on either side: the surroundings of a verdict
+    /// decide whether it is noise.
     fn of(flow: &Flow<'a>, from: Instant, to: Instant) -> Self {
         const MORE: usize = 16;
         let begin = up_to(flow.rows, from).saturating_sub(MORE);
@@ -220,8 +225,8 @@ impl<'a> JudgedRows<'a> {
         Self { rows, verdicts: rules::verdicts(flow, begin..end) }
     }
 
-    /// Those after `from` to the end, and more only where that may matter: what ends a flow's rows is never noise, and mostly one
-    /// limit holds all of that time.
+    /// Judges the rows after `from`, and more rows only if their limits differ. The last limit of a flow is
+    /// never noise, and usually one limit holds for all of that time.
     fn since(flow: &Flow<'a>, from: Instant) -> Self {
         let begin = up_to(flow.rows, from).saturating_sub(1);
         match rules::of_one_limit(flow, begin..flow.rows.len()) {
@@ -231,14 +236,14 @@ impl<'a> JudgedRows<'a> {
     }
 }
 
-/// How many rows there are up to `to`: most often that asks for the last few of many, which a search from the middle would not find
-/// in the processor's caches.
+/// Returns the number of rows up to `to`, searching from the end. Most callers need the last few of many
+/// rows, and a binary search would touch rows that have left the processor's caches.
 fn up_to(rows: &[Row], to: Instant) -> usize {
     rows.len() - rows.iter().rev().take_while(|row| row.at > to).count()
 }
 
-/// The share of the time covered by both in which they name the same limit, 0 to 1; `None` where they have no
-/// time in common.
+/// Returns the share of the time covered by both in which they name the same limit, 0 to 1; `None` if they
+/// have no time in common.
 pub fn agreement(a: &[Classified], b: &[Classified]) -> Option<f64> {
     let (mut common, mut same) = (Duration::ZERO, Duration::ZERO);
     for x in a {
@@ -255,7 +260,7 @@ pub fn agreement(a: &[Classified], b: &[Classified]) -> Option<f64> {
     (!common.is_zero()).then(|| same.as_secs_f64() / common.as_secs_f64())
 }
 
-/// The share of the time of `intervals` that `limit` held, 0 to 1.
+/// Returns the share of the time of `intervals` that `limit` held, 0 to 1.
 pub fn share(intervals: &[Classified], limit: Limit) -> f64 {
     let time = |of: &mut dyn Iterator<Item = &Classified>| {
         of.fold(Duration::ZERO, |sum, interval| sum + interval.length()).as_secs_f64()

@@ -1,20 +1,24 @@
-//! Whose a full receive window is: the buffer's, or that of an application that leaves the buffer full.
+//! Tells whether a receive window is full because of its buffer or because of an application that reads too
+//! slowly.
 //!
 //! ```text
-//!   reads at once   window ▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔   what is acknowledged has been read: a window a round trip
-//!   reads a little  window ▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁   it falls to what is read in a round trip, and stays there
-//!   reads a lot,    window ▔▔▔▔╲▁▁│▔▔▔▔╲▁▁│▔▔▔▔╲▁▁   it closes, and opens again when that is read, never by a little
-//!   then rests                                        (RFC 9293 section 3.8.6.2.2)
+//!   reads at once   window ▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔▔   acknowledged data has been read: one window per round trip
+//!   reads a little  window ▔▔▔╲▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁   falls to the data read in a round trip, and stays there
+//!   reads a lot,    window ▔▔▔▔╲▁▁│▔▔▔▔╲▁▁│▔▔▔▔╲▁▁   closes, and reopens by a large step once data is read
+//!   then pauses                                       (RFC 9293 section 3.8.6.2.2)
 //! ```
 //!
-//! Where the receiver's `Recv-Q` is known it tells. Elsewhere the window tells: what is acknowledged and not offered again is not
-//! read. The third course is that of an application that writes to a slow disk or pipe: its window is the whole buffer for most of
-//! the time, for what fills the buffer is on its way meanwhile, so no median shows it. Two things do, over many round trips: how much of the
-//! buffer was not offered, and that the rate is far below a window a round trip, which is what a buffer allows.
+//! Where the receiver's `Recv-Q` is known, it decides. Elsewhere the window decides: data that is
+//! acknowledged without the window reopening is unread. The third pattern is that of an application that
+//! writes to a slow disk or pipe. Its window is the whole buffer for most of the time, because the data that
+//! fills the buffer is on its way meanwhile, so no median shows it. Two measures over many round trips do
+//! show it: how much of the buffer was not offered, and a rate far below one window per round trip, which is
+//! what a buffer allows.
 //!
-//! A receiver whose reader rests also acknowledges late (its window does not advance, so Linux waits for up to 40 ms), and a sender whose
-//! window has just been opened begins with what Cwnd allows. Between two closings the sender then waits for ACKs and for Cwnd, while what
-//! it can bring about in the long run is that the window closes sooner.
+//! A receiver whose reader pauses also acknowledges late (its window does not advance, so Linux waits up to
+//! 40 ms), and a sender whose window has just reopened starts with what Cwnd allows. Between two closings the
+//! sender therefore waits for ACKs and for Cwnd, although in the long run a faster sender would only make the
+//! window close sooner.
 
 use super::rules::{LONG, WIDE_ROWS, by_path, receive_window_is_full};
 use super::spans::around;
@@ -22,22 +26,24 @@ use super::window::{Flow, Window};
 use super::{Confidence, Limit};
 use crate::thresholds::reader;
 
-/// Of the largest window, the usual one of a reader that is behind.
+/// A reader is behind when the usual window is below this share of the largest window.
 const SMALLER: f64 = 0.8;
-/// Of the largest window, what is not offered on the average of a reader that reads by the bufferful. A tenth and not a quarter:
-/// the receiver reports an opening at once, and a closing only with a delayed ACK.
-/// Source: `docs/LIVE.md`: 26 % for such a reader; 0 to 6 % for readers that keep
-/// up, and 14 % for one of them on a busy host.
+/// A reader that reads by the bufferful leaves on average at least this share of the largest window closed.
+/// The share is a tenth and not a quarter, because the receiver reports an opening at once, but a closing
+/// only with a delayed ACK.
+/// Source: `docs/LIVE.md`: 26 % for such a reader; 0 to 6 % for readers that keep up, and 14 % for one of
+/// them on a busy host.
 const CLOSED: f64 = 0.1;
-/// Of the largest window, what a smallest round trip carries if the reader costs more than the buffer. A buffer that is too small lets
-/// nearly all of it pass. One that grows by itself is twice of what its reader takes in a round trip, so a reader
-/// that is the limit stays below a half.
-/// Source: a small buffer was measured to let 0.8 to 0.98 pass; half of twice the buffer is the rest.
+/// A reader costs more than the buffer when a smallest round trip carries less than this share of the largest
+/// window. A buffer that is too small passes nearly all of it. An autotuned buffer is twice the data that its
+/// reader takes in a round trip, so a reader that limits stays below half.
+/// Source: a small buffer was measured to pass 0.8 to 0.98; the half follows from autotuning to twice the
+/// data.
 const CARRIED: f64 = 0.5;
-/// Share of the rows in which the window is full that makes it the end of each cycle, and no accident.
+/// A window ends each cycle, and is not full by accident, when it is full in this share of the rows.
 const BY_TURNS: f64 = 0.05;
 
-/// Whose the receive window is, which is full `near` row `at`.
+/// Returns what limits the receive window that is full `near` row `at`: the buffer or the reader.
 pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
     let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
     let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);
@@ -53,29 +59,32 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
     }
 }
 
-/// What holds the congestion control around row `at`, where the receive window is not full: the path, but for a reader that has left much
-/// of the window unread for a long time, and all of it by turns.
+/// Returns what limits the congestion control around row `at`, where the receive window is not full. It is
+/// the path, except for a reader that has left much of the window unread for a long time, and by turns all of
+/// it.
 pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
-    // Asked last: it looks at many rows.
+    // Evaluated last, because it reads many rows.
     let by_turns = || flow.window(at, LONG, WIDE_ROWS).share(receive_window_is_full) >= BY_TURNS;
     match by_path(flow, at) {
         line @ (Limit::Link, Certain) => line,
         _ if costs_more_than_the_buffer(flow, at, reader::BEHIND) && by_turns() => (Limit::ReceiverApp, Low),
-        // ACKs that come late while a window is closed stretch round trips as a queue does, and a window that opens at once lets
-        // out what a short queue loses.
+        // Late ACKs during a closed window stretch round trips like a queue, and a window that reopens at
+        // once releases bursts that overflow a short queue.
         (limit @ (Limit::Link | Limit::Policer), High) if by_turns() => (limit, Low),
         path => path,
     }
 }
 
-/// Whether the receive window is smaller than it was: a buffer never shrinks, so its reader fell behind.
+/// Returns whether the receive window is smaller than before: a buffer never shrinks, so the reader fell
+/// behind.
 fn shrank(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> bool {
     let usual = near.median(|row| Some(row.sender.rwnd.get() as f64));
     usual.is_some_and(|usual| usual < SMALLER * flow.largest_window(at))
 }
 
-/// Whether at least that part of the buffer was `unread` over many round trips, and far less was delivered than it allows.
+/// Returns whether at least the share `unread` of the buffer was not offered over many round trips, and far
+/// less was delivered than the buffer allows.
 fn costs_more_than_the_buffer(flow: &Flow<'_>, at: usize, unread: f64) -> bool {
     let long = around(flow.rows, at, LONG, WIDE_ROWS);
     let carried = flow.carried(at, &Window { rows: &flow.rows[long.clone()] });
@@ -92,8 +101,9 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(40);
 
-    /// Rows every 50 ms for ten seconds over a path of 40 ms. `course` makes of a time, in milliseconds, the window, what is in flight
-    /// and what has been delivered. `cwnd` has room beside that, and more waits to be sent.
+    /// Returns rows every 50 ms for ten seconds over a path of 40 ms. `course` maps a time in milliseconds to
+    /// the window, the data in flight and the data delivered. `cwnd` leaves room, and more data waits to be
+    /// sent.
     fn rows(cwnd: u64, course: impl Fn(u64) -> (u64, u64, u64)) -> Vec<Row> {
         let at = |millis: u64| {
             let (window, in_flight, delivered) = course(millis);
@@ -112,8 +122,8 @@ mod tests {
         classify(rows, &SocketFacts::default()).findings[0].limit
     }
 
-    /// A buffer of 99 KiB that takes `cycle` milliseconds to fill, to be told so and to be read, and is offered for all of them but
-    /// `closed`.
+    /// Returns rows of a buffer of 99 KiB that takes `cycle` milliseconds to fill, to report that and to be
+    /// read. The window is open for all of the cycle except `closed` milliseconds.
     fn by_the_bufferful(cycle: u64, closed: u64) -> Vec<Row> {
         const BUFFER: u64 = 100_864;
         rows(210_000, |millis| {
@@ -122,13 +132,14 @@ mod tests {
         })
     }
 
-    /// The course that iperf3's server shows which writes into a slow pipe, as captured at the sender: open for 85 of 115 ms, the
-    /// acknowledgement late because the window stands still. In most rows the window is as large as ever.
+    /// The pattern of an iperf3 server that writes to a slow pipe, as captured at the sender: the window is
+    /// open for 85 of 115 ms, and the ACK is late because the window does not advance. In most rows the
+    /// window has its full size.
     #[test]
     fn a_reader_by_the_bufferful_shows_by_its_closings() {
         let told = classify(&by_the_bufferful(115, 28), &SocketFacts::default()).findings;
         assert_eq!(told[0].limit, Limit::ReceiverApp);
-        // What speaks for it, and that one end cannot know.
+        // The evidence for it, and what one end cannot know.
         let told = [&told[0].evidence[1], &told[0].could_not_tell[0]];
         assert!(
             told[0].contains("at most; it fell to 512 B") && told[0].contains("lets 20.2 Mbit/s pass"),
@@ -139,14 +150,14 @@ mod tests {
         assert_eq!(main_limit(&by_the_bufferful(115, 0)), Limit::Rwnd);
     }
 
-    /// On a busy host a reader that keeps up comes late at times. That costs less than the buffer does.
+    /// On a busy host a reader that keeps up is sometimes late. That costs less than the buffer does.
     #[test]
     fn a_reader_that_comes_late_is_no_slow_reader() {
         assert_eq!(main_limit(&by_the_bufferful(51, 9)), Limit::Rwnd);
     }
 
-    /// Each reading frees 128 KiB, which Cwnd takes six flights to fill again, each acknowledged late. The window is the whole of
-    /// what is sent in the long run, though it is full only now and then.
+    /// Each read frees 128 KiB, which Cwnd takes six flights to fill again, each acknowledged late. In the
+    /// long run the sender sends as much as the window allows, although the window is full only now and then.
     #[test]
     fn cwnd_only_delays_the_next_closing() {
         const FREED: u64 = 131_072;
@@ -163,7 +174,7 @@ mod tests {
             (188_928, in_flight.max(FLIGHT), delivered)
         };
         assert_eq!(main_limit(&rows(FLIGHT, read_at_once)), Limit::Cwnd);
-        // It fell, and yet it is never full: Cwnd it is that could bring more.
+        // The window fell, but it is never full, so only a larger Cwnd could bring more.
         let never_full = |millis: u64| {
             let (room, _, delivered) = course(millis);
             (room.clamp(2 * FLIGHT, FREED), FLIGHT, delivered)
@@ -173,7 +184,8 @@ mod tests {
         assert_eq!(main_limit(&never_full), Limit::Cwnd);
     }
 
-    /// Late ACKs and bursts come with a window that is full now and then: a queue or a shaper is not sure beside them.
+    /// Late ACKs and bursts accompany a window that is full now and then, so a queue or shaper is only a
+    /// low-confidence finding there.
     #[test]
     fn beside_a_window_that_fills_by_turns_a_path_is_not_sure() {
         const FLIGHT: u64 = 24_000;

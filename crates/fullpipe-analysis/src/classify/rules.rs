@@ -1,17 +1,17 @@
-//! The order of the rules.
+//! Order of the rules that name a limit.
 //!
 //! ```text
-//!   data waits to be sent?
+//!   does data wait to be sent?
 //!     no   the send buffer is full, and neither window is          sndbuf
 //!          else                                                    app
-//!     yes  paced at the most that the socket may, and so delivered pacing
-//!          in flight = the receiver's window                       rwnd, receiver_app; slow_start while both windows still
-//!                                                                  double
+//!     yes  paced and delivered at the socket's maximum rate        pacing
+//!          in flight = the receiver's window                       rwnd, receiver_app; slow_start while both
+//!                                                                  windows still double
 //!          cwnd below the threshold; BBR's Startup                 slow_start
-//!          else the congestion control holds it, and what holds the congestion control:
-//!            the line's rate is delivered                          link
+//!          else the congestion control limits, because:
+//!            the link's rate is delivered                          link
 //!            the receiver's window is small, and full by turns     receiver_app
-//!            a queue stands before a steady rate                   link; policer (a shaper) where the line
+//!            a queue stands before a steady rate                   link; policer (a shaper) where the link
 //!                                                                  has room
 //!            losses at a fixed rate, no queue                      policer
 //!            else                                                  cwnd
@@ -29,52 +29,55 @@ use crate::thresholds::{link, pacing, queue, send_buffer, window};
 
 /// Round trips on either side of a row over which its state is judged.
 const NEAR: u64 = 1;
-/// Round trips on either side over which rates and queues are judged: more than one cycle of BBR's.
+/// Round trips on either side over which rates and queues are judged; together more than one cycle of BBR.
 pub(super) const WIDE: u64 = 6;
-/// Rows on either side that make a rate steady or not, where they are further apart than round trips.
+/// Rows on either side over which rates are judged at least, where rows are further apart than round trips.
 pub(super) const WIDE_ROWS: usize = 8;
-/// Round trips on either side over which a share of losses is judged that comes in bursts.
+/// Round trips on either side over which the share of losses is judged, because losses come in bursts.
 pub(super) const LONG: u64 = 32;
-/// Times the smoothed round trip that data is in flight where ACKs are withheld. Half of it may be chance: rows are few.
+/// ACKs are withheld when data is in flight for more than this multiple of the smoothed RTT. Half of it may
+/// be chance, because rows are few.
 /// Unit: round trips
 const LATE: f64 = 2.0;
-/// Round trips that a limit lasts at least between two spans of another.
+/// Fewest round trips that a limit lasts between two spans of another limit.
 const BLIP: u64 = 2;
-/// Rows that it lasts at most without being one, where they are further apart.
+/// Most rows of a span that counts as noise between two spans of one limit, where rows are further apart.
 const BLIP_ROWS: usize = 2;
-/// Share of the rows in which a sender waits for its buffer from which on that is no accident: a buffer about as large as
-/// cwnd and written in bursts is full of unsent data by turns. Path and window then decide nothing.
+/// A send buffer limits when the sender waits for it in this share of the rows. A buffer about as large as
+/// cwnd, written in bursts, is by turns full of unsent data. Path and window then decide nothing.
 const WAITS: f64 = 0.25;
-/// Rows on either side over which that is counted at least.
+/// Fewest rows on either side over which that share is counted.
 const WAITS_ROWS: usize = 3;
-/// Of the most that a socket may be paced at, what arrives when that is the limit.
+/// Delivered rate over maximum pacing rate at which the pacing cap limits.
 const AT_THE_CAP: f64 = 0.85;
-/// Of the typical rate, what is delivered while BBR itself holds back: it drains its queue at three quarters.
+/// BBR itself holds back when it delivers less than this share of the typical rate: it drains its queue at
+/// three quarters.
 const BELOW: f64 = 0.7;
-/// A rate whose round trips differ by less is steady.
+/// A rate is steady when its round trips differ by less than this part of the median.
 const STEADY: f64 = 0.12;
-/// The same for a rate that survives loss: random loss of a fifth spreads it by more, however many segments
-/// there are in a round trip that is worth counting.
+/// A rate under loss is like a clock when its round trips differ by less than this part of the median. Random
+/// loss of a fifth spreads it more, for any number of segments per round trip that is worth counting.
 const CLOCK: f64 = 0.06;
-/// Segments in a round trip from which on a rate by round trips is more than small numbers.
+/// Fewest segments in a round trip at which the rate of single round trips is statistically meaningful.
 /// Unit: segments
 const COUNTED: f64 = 10.0;
-/// Share of the segments that is retransmitted from which on BBR's rate is the path's only if it is like a clock.
+/// A steady rate of BBR is the path's while at most this share of the segments is retransmitted; above, it
+/// must be like a clock.
 const BEARABLE: f64 = 0.12;
-/// The same from which on it is not the path's in any case: five quarters of a rate then bring no more than
-/// that rate, so BBR's measure shrinks.
+/// A rate of BBR is not the path's when more than this share of the segments is retransmitted. Five quarters
+/// of a rate then deliver no more than the rate itself, so BBR's estimate shrinks.
 const COLLAPSE: f64 = 0.2;
-/// BBR's window, in segments, while it looks for the smallest RTT.
+/// BBR's window in segments while it probes for the smallest RTT.
 const PROBE_RTT_WINDOW: u64 = 4;
 
-/// A verdict for the time between each of those rows and the next of them.
+/// Returns a verdict for the time between each row of the range and the next.
 pub(super) fn verdicts(flow: &Flow<'_>, which: Range<usize>) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = which.clone().skip(1).map(|at| verdict(flow, at)).collect();
     without_blips(&flow.rows[which], &mut verdicts);
     verdicts
 }
 
-/// The same if they all name one limit: then nothing among them is a moment's noise.
+/// Returns the verdicts if they all name one limit, since then none of them can be noise.
 pub(super) fn of_one_limit(flow: &Flow<'_>, which: Range<usize>) -> Option<Vec<Verdict>> {
     let mut verdicts: Vec<Verdict> = Vec::with_capacity(which.len());
     for at in which.skip(1) {
@@ -87,8 +90,8 @@ pub(super) fn of_one_limit(flow: &Flow<'_>, which: Range<usize>) -> Option<Vec<V
     Some(verdicts)
 }
 
-/// What lasts less than two round trips, or two rows, between two spans of one limit belongs to that limit: a moment's
-/// numbers are no change of the path.
+/// Assigns a span shorter than two round trips, or of at most two rows, to the limit that surrounds it: a
+/// short outlier is not a change of the path.
 pub(super) fn without_blips(rows: &[Row], verdicts: &mut [Verdict]) {
     let mut begin = 0;
     while begin < verdicts.len() {
@@ -111,8 +114,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     use Confidence::{Certain, High};
     let near = flow.window(at, NEAR, 1);
     let (limit, confidence) = if !near.mostly(data_waits) {
-        // A buffer that holds more than it may was filled up while data left: what left may have filled the congestion
-        // window, and yet it is the buffer that keeps the writer waiting then.
+        // A buffer that holds more than it may was filled while data left. That data may have filled the
+        // congestion window, and yet the buffer is what makes the writer wait.
         if near.rows.iter().any(buffer_overflows)
             || near.mostly(buffer_is_full) && !near.mostly(congestion_window_is_full)
         {
@@ -125,8 +128,8 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     } else if at_the_pacing_cap(&near) {
         (Limit::Pacing, Certain)
     } else if near.mostly(receive_window_is_full) {
-        // A receiver doubles what it offers as it reads, and may lag behind a Cwnd that doubles too: the transfer has begun, and no
-        // buffer is at its end.
+        // A receiver doubles its offered window as it reads, and may lag behind a Cwnd that doubles too. The
+        // transfer is then starting, and no buffer is at its limit.
         let begins = if flow.by_rate { flow.in_startup(at) } else { near.mostly(in_slow_start) };
         if begins && flow.window_still_grows(at) {
             (Limit::SlowStart, High)
@@ -145,7 +148,7 @@ fn verdict(flow: &Flow<'_>, at: usize) -> Verdict {
     Verdict { limit, confidence }
 }
 
-/// More than a rest that waits for its segment to fill.
+/// Returns whether at least a segment waits: less may be a remainder that waits for its segment to fill.
 fn data_waits(row: &Row) -> bool {
     row.sender.notsent >= row.sender.mss
 }
@@ -154,13 +157,14 @@ fn buffer_is_full(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= send_buffer::BLOCKED_IN_ROWS)
 }
 
-/// A kernel that fills the buffer of a woken writer takes more than it allows, and the writer comes back late:
-/// between the two the buffer may look emptier than the rule of thirds says.
+/// Returns whether a buffer holds at least its limit. A kernel that fills the buffer of a woken writer may
+/// exceed the limit, and the writer returns late; in between, the buffer may look emptier than the rule of
+/// thirds predicts.
 fn buffer_overflows(row: &Row) -> bool {
     over(row.sender.sndbuf_used, row.sender.sndbuf).is_some_and(|share| share >= 1.0)
 }
 
-/// The sender waits for its writer, and the writer for the buffer.
+/// Returns whether the sender waits for its writer, and the writer for the buffer.
 fn waits_for_buffer(row: &Row) -> bool {
     !data_waits(row) && buffer_is_full(row)
 }
@@ -170,7 +174,8 @@ pub(super) fn congestion_window_is_full(row: &Row) -> bool {
     over(sender.inflight, sender.cwnd).is_some_and(|share| share >= window::FULL_IN_ROWS)
 }
 
-/// A closed window is full whatever is in flight, and so is one with less room than a segment.
+/// Returns whether the receive window is full. A window with room for less than a segment is full, and so is
+/// a closed one.
 pub(super) fn receive_window_is_full(row: &Row) -> bool {
     let sender = &row.sender;
     let room = sender.rwnd.saturating_sub(sender.flight_size);
@@ -183,7 +188,7 @@ fn in_slow_start(row: &Row) -> bool {
     !sender.recovering && sender.ssthresh.is_none_or(|threshold| sender.cwnd < threshold)
 }
 
-/// BBR stops to look for the smallest RTT, with a window of four segments.
+/// Returns whether BBR probes for the smallest RTT, with a window of four segments.
 fn looks_for_min_rtt(row: &Row) -> bool {
     row.sender.cwnd.get() <= row.sender.mss.get().saturating_mul(PROBE_RTT_WINDOW)
 }
@@ -201,8 +206,9 @@ fn at_the_pacing_cap(near: &Window<'_>) -> bool {
     near.mostly(capped) && most.is_some_and(|most| near.rate() >= AT_THE_CAP * most)
 }
 
-/// Data is in flight for far longer than its round trips take (Little's law: what is in flight is what is delivered in the time that it
-/// takes): ACKs are withheld, as by a receiver whose reader rests, and no round-trip time shows it. The rate is then that of the ACKs.
+/// Returns whether data is in flight for far longer than the smoothed RTT (Little's law: data in flight
+/// equals the delivery rate times the time in flight). ACKs are then withheld, as by a receiver whose reader
+/// pauses, and no RTT sample shows it; the rate is that of the ACKs.
 fn answers_late(wide: &Window<'_>) -> bool {
     let in_flight = wide.mean(|row| Some(row.sender.inflight.get() as f64));
     let round_trip = wide.median(|row| row.sender.srtt.map(|srtt| srtt.as_secs_f64()));
@@ -210,7 +216,7 @@ fn answers_late(wide: &Window<'_>) -> bool {
     in_flight * 8.0 > LATE * wide.rate() * round_trip
 }
 
-/// What holds the congestion control.
+/// Returns what limits the congestion control.
 pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
     let wide = flow.window(at, WIDE, WIDE_ROWS);
@@ -220,26 +226,26 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     if full.is_some_and(|full| full >= link::FULL_IN_ROWS) {
         return (Limit::Link, Certain);
     }
-    // Below the line's rate, a fixed rate is somebody else's: that of a shaper or a policer.
+    // Below the link's rate, a fixed rate is that of a shaper or a policer.
     let (fixed, confidence) = match full {
         Some(full) if full < link::ROOM => (Limit::Policer, High),
         _ => (Limit::Link, if full.is_some() { High } else { Low }),
     };
     let steady = rates.is_some_and(|rates| rates.spread() < STEADY);
     if flow.by_rate {
-        // After a pause or a loss it sends less than the path lets pass.
+        // After a pause or a loss BBR sends less than the path can carry.
         if flow.window(at, NEAR, 1).rate() < BELOW * typical {
             return (Limit::Cwnd, High);
         }
-        // Loss beyond its probes' share makes it lose its measure of the path. A policer takes as much while
-        // it is probed, and lets the rest through like a clock.
+        // With more loss than its probes account for, BBR loses its estimate of the path. A policer drops as
+        // much while it is probed, and passes the rest like a clock.
         let counted = flow.segments_a_round_trip(at, typical) >= COUNTED;
         let clock = rates.is_some_and(|rates| rates.spread() < CLOCK);
         let bears = |most: f64, round_trips: u64| flow.window(at, round_trips, WIDE_ROWS).repeated() <= most;
         if !(counted && (clock && bears(COLLAPSE, LONG) || steady && bears(BEARABLE, WIDE))) {
             return (Limit::Cwnd, Low);
         }
-        // The queue answers its probes, or it loses what it sends beyond the rate.
+        // Either a queue shows the probes, or the data sent above the rate is lost.
         return match wide.most(stretch) {
             Some(most) if most >= queue::PROBED => (fixed, confidence),
             _ if full.is_none() => (Limit::Policer, Low),
@@ -250,7 +256,7 @@ pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         return (fixed, confidence.max(High));
     }
     if flow.losses().at_fixed_rate() {
-        // The rate of ACKs that come late is as steady as a policer's, whatever is lost beside it.
+        // Late ACKs produce a rate as steady as a policer's, whatever losses occur as well.
         if answers_late(&wide) {
             return (Limit::Cwnd, Low);
         }
@@ -267,8 +273,9 @@ mod tests {
     use crate::classify::samples::{MSS, row};
     use crate::classify::{SocketFacts, classify};
 
-    /// Windows of 60 to 120 segments that lose one at their top each three seconds: behind a policer, where each leaves in a round trip, and
-    /// where ACKs are withheld for `times` as long, which no round trip shows.
+    /// The windows grow from 60 to 120 segments and lose one at the top, every three seconds. Behind a
+    /// policer each window leaves in a round trip; where ACKs are withheld it takes `times` as long, which no
+    /// RTT shows.
     #[test]
     fn losses_at_a_fixed_rate_are_no_policers_where_acks_come_late() {
         let told = |times: u64| {

@@ -1,4 +1,4 @@
-//! A flow's lifetime, the rows around a row, and intervals from rows.
+//! Lifetime of a flow, neighbouring rows, and intervals from rows.
 
 use std::ops::Range;
 
@@ -7,24 +7,24 @@ use fullpipe_units::{Duration, Instant};
 
 use super::{Basis, Classified, Confidence, Limit};
 
-/// Most rows that are looked at on one side of a row: a bound on the work, not a rule.
+/// Most rows considered on one side of a row; it bounds the work and is not a rule.
 const MOST_ROWS: usize = 512;
-/// The round-trip time that stands for one that is not known yet.
+/// RTT that stands in for one that is not known yet.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 
-/// What is said of the time between a row and the one before.
+/// Limit and confidence for the time between two neighbouring rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) limit: Limit,
     pub(super) confidence: Confidence,
 }
 
-/// The rows from the last before anything was in flight or delivered to the last that delivered anything:
-/// outside there is no transfer that could be limited.
+/// Returns the rows from the last one before any data was in flight or delivered to the last one that
+/// delivered data. Outside these there is no transfer that could be limited.
 pub(super) fn lifetime(rows: &[Row]) -> &[Row] {
     let moves = |row: &Row| {
         let sender = &row.sender;
-        // A handshake has no round-trip time yet; in a kernel its SYN is in flight as data is.
+        // A handshake has no RTT yet, but in a kernel its SYN is in flight like data.
         let open = sender.srtt.is_some() || !sender.delivered.is_zero();
         open && !(sender.flight_size.is_zero() && sender.delivered.is_zero() && sender.notsent.is_zero())
     };
@@ -41,12 +41,12 @@ pub(super) fn lifetime(rows: &[Row]) -> &[Row] {
     &rows[..rows.len() - rest.saturating_sub(1)]
 }
 
-/// The round-trip time at a row.
+/// Returns the smoothed RTT at a row, or a substitute where it is not known.
 pub(super) fn round_trip(row: &Row) -> Duration {
     row.sender.srtt.filter(|srtt| !srtt.is_zero()).unwrap_or(UNKNOWN_RTT)
 }
 
-/// The rows within so many round trips before and after row `at`, and at least so many rows.
+/// Returns the rows within `round_trips` before and after row `at`, and at least `least` rows on either side.
 pub(super) fn around(rows: &[Row], at: usize, round_trips: u64, least: usize) -> Range<usize> {
     let (now, reach) = (rows[at].at, round_trip(&rows[at]) * round_trips);
     let (earliest, latest) = (now.saturating_sub(reach), now + reach);
@@ -56,7 +56,8 @@ pub(super) fn around(rows: &[Row], at: usize, round_trips: u64, least: usize) ->
     at - before.max(least).min(at)..(at + 1 + after.max(least)).min(rows.len())
 }
 
-/// One interval for each run of equal verdicts; verdict `i` is of the time between rows `i` and `i + 1`.
+/// Returns one interval per run of equal verdicts; verdict `i` applies to the time between rows `i` and `i +
+/// 1`.
 pub(super) fn merged(rows: &[Row], verdicts: &[Verdict], basis: Basis) -> Vec<Classified> {
     let mut intervals: Vec<Classified> = Vec::new();
     for (pair, verdict) in rows.windows(2).zip(verdicts) {

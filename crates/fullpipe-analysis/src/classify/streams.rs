@@ -1,15 +1,16 @@
-//! Parallel streams of one transfer, taken together.
+//! Classifies the parallel streams of one transfer together.
 //!
 //! ```text
-//!   rows of each stream ──► rules ──► app, sndbuf, rwnd, pacing, slow_start: its own
-//!            │                 └────► cwnd, policer, link: what the path is to all of them ─┐
+//!   rows of each stream ──► rules ──► app, sndbuf, rwnd, pacing, slow_start: limits of the stream
+//!            │                 └────► cwnd, policer, link: limits of the shared path ──────┐
 //!            ▼ added                                                                       ▼
 //!   rows of the sum ──► rules of the path ──────────────────────────────────────► the verdict of each stream
 //! ```
 //!
-//! A window or a buffer each stream has for itself, so each is judged by its own rows. The line it shares: to one of ten the
-//! line's tenth looks like a fixed rate of its own, which a policer would be, and comes and goes with what the others take. So what
-//! the path lets pass is judged by the sum of the streams. A limit's time is summed over the streams.
+//! Each stream has its own windows and buffers, so each is judged by its own rows. The link is shared: to one
+//! of ten streams, its tenth of the link looks like a fixed rate, as of a policer, and varies with what the
+//! others take. The sum of the streams therefore decides what the path allows. The time of a limit is summed
+//! over the streams.
 
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::stats::LossEstimate;
 
-/// Names what limits streams that were sampled at the same moments, taken together.
+/// Names what limits streams that were sampled at the same times, taken together.
 pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classification {
     let (past, sum) = (Past::default(), added(streams));
     let whole = Flow::after(&past, spans::lifetime(&sum), host);
@@ -60,8 +61,8 @@ pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classificatio
     }
 }
 
-/// What is said of one stream while others run beside it and are not looked at: its fixed rate is their common line's sooner than a
-/// policer's.
+/// Corrects the limit of one stream while others run beside it unsampled: its fixed rate is more likely that
+/// of the shared link than that of a policer.
 pub const fn of_one_of_several(limit: Limit, confidence: Confidence) -> (Limit, Confidence) {
     match limit {
         Limit::Policer => (Limit::Link, Confidence::Low),
@@ -69,7 +70,7 @@ pub const fn of_one_of_several(limit: Limit, confidence: Confidence) -> (Limit, 
     }
 }
 
-/// What holds a stream's congestion control is the path that it shares.
+/// Replaces a limit of the congestion control by that of the shared path.
 fn on_shared_path(own: Verdict, path: Option<(Limit, Confidence)>) -> Verdict {
     let (limit, confidence) = match (own.limit, path) {
         (Limit::Cwnd | Limit::Policer | Limit::Link, Some((Limit::Cwnd, _)) | None) => {
@@ -81,7 +82,7 @@ fn on_shared_path(own: Verdict, path: Option<(Limit, Confidence)>) -> Verdict {
     Verdict { limit, confidence }
 }
 
-/// For each moment of the sum the limit of most streams, as sure as the least sure of them.
+/// Returns for each row of the sum the limit of most streams, with the lowest confidence among these.
 fn most_common(whole: &Flow<'_>, judged: &[JudgedRows<'_>]) -> Vec<Verdict> {
     let at = |row: &Row| {
         let mut counted: Vec<(usize, Verdict)> = Vec::new();
@@ -103,8 +104,8 @@ fn most_common(whole: &Flow<'_>, judged: &[JudgedRows<'_>]) -> Vec<Verdict> {
     whole.rows.iter().skip(1).map(|row| at(row).unwrap_or(none)).collect()
 }
 
-/// One finding a limit, the one of most time first. Its words are those of the stream that it held longest, and of a limit that they
-/// share those of the sum.
+/// Returns one finding per limit, the longest first. Its text is that of the stream that it held longest, or
+/// of the sum for a limit of the shared path.
 fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding]) -> Vec<Finding> {
     let lives: Vec<f64> = judged.iter().map(|judged| life(judged).as_secs_f64()).collect();
     let all: f64 = lives.iter().sum();
@@ -125,7 +126,7 @@ fn merged(of_each: &[Vec<Finding>], judged: &[JudgedRows<'_>], of_sum: &[Finding
         let mut finding = sum.unwrap_or(longest).clone();
         finding.share = if all > 0.0 { with.iter().map(time).sum::<f64>() / all } else { 0.0 };
         if sum.is_none() {
-            // What each is allowed adds up, if it is so for each.
+            // Ceilings are added only if every stream has one.
             let ceilings = with.iter().filter_map(|(_, finding, _)| finding.ceiling).map(Rate::as_bps);
             finding.ceiling =
                 (ceilings.clone().count() == of_each.len()).then(|| Rate::from_bps(ceilings.sum()));
@@ -150,7 +151,8 @@ fn life(judged: &JudgedRows<'_>) -> Duration {
     ends.map_or(Duration::ZERO, |(first, last)| last.at.saturating_since(first.at))
 }
 
-/// The streams as one sender: amounts are sums, round trips means weighted by what is in flight.
+/// Returns the streams as one sender: amounts are sums, and the smoothed RTT is a mean weighted by the data
+/// in flight.
 fn added(streams: &[&[Row]]) -> Vec<Row> {
     let Some(longest) = streams.iter().max_by_key(|rows| rows.len()) else { return Vec::new() };
     let mut next = vec![0usize; streams.len()];

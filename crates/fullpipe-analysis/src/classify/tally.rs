@@ -1,5 +1,5 @@
-//! The time of one limit: how long it held, how sure that is, and what was delivered meanwhile. Rows of a sender and samples
-//! of a capture are counted the same, and what can be said of both is said in the same words.
+//! Time of one limit: how long it held, with what confidence, and how much was delivered meanwhile. Rows of a
+//! sender and samples of a capture share this code, and the wording that applies to both.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -7,14 +7,14 @@ use super::losses::Losses;
 use super::window::median;
 use super::{Confidence, Limit};
 
-/// What held at some of the rows `R`.
+/// Rows or samples `R` at which one limit held.
 pub(super) struct Tally<'a, R> {
     pub(super) limit: Limit,
     pub(super) rows: Vec<&'a R>,
     length: Duration,
-    /// In bytes.
+    /// Bytes delivered while the limit held.
     delivered: f64,
-    /// Time by confidence, the least sure first.
+    /// Time by confidence, the lowest first.
     confidence: [Duration; 3],
 }
 
@@ -29,7 +29,7 @@ impl<'a, R> Tally<'a, R> {
         }
     }
 
-    /// That of `limit` among `tallies`, which gets one if it has none.
+    /// Returns the tally of `limit` among `tallies`, and adds one if there is none.
     pub(super) fn among(tallies: &mut Vec<Self>, limit: Limit) -> &mut Self {
         let known = tallies.iter().position(|tally| tally.limit == limit);
         let index = known.unwrap_or_else(|| {
@@ -39,25 +39,25 @@ impl<'a, R> Tally<'a, R> {
         &mut tallies[index]
     }
 
-    /// The longest first; and the seconds of all.
+    /// Sorts tallies, longest first, and returns the seconds of all.
     pub(super) fn longest_first(tallies: &mut [Self]) -> f64 {
         tallies.sort_by_key(|tally| std::cmp::Reverse(tally.length));
         tallies.iter().map(|tally| tally.length.as_secs_f64()).sum()
     }
 
-    /// It held for `length` more, in which so many bytes were `delivered`.
+    /// Adds a span of `length` in which `delivered` bytes were delivered.
     pub(super) fn add(&mut self, length: Duration, confidence: Confidence, delivered: f64) {
         self.length += length;
         self.confidence[confidence as usize] += length;
         self.delivered += delivered;
     }
 
-    /// Its part of `all` seconds.
+    /// Returns its share of `all` seconds.
     pub(super) fn share(&self, all: f64) -> f64 {
         if all > 0.0 { self.length.as_secs_f64() / all } else { 0.0 }
     }
 
-    /// That of the most time.
+    /// Returns the confidence that applied for most of the time.
     pub(super) fn confidence(&self) -> Confidence {
         let [low, high, certain] = self.confidence;
         if certain >= low.max(high) {
@@ -69,13 +69,14 @@ impl<'a, R> Tally<'a, R> {
         }
     }
 
-    /// What was delivered while it held.
+    /// Returns the mean rate delivered while the limit held.
     pub(super) fn rate(&self) -> Rate {
         let seconds = self.length.as_secs_f64();
         Rate::from_bps(if seconds > 0.0 { (8.0 * self.delivered / seconds) as u64 } else { 0 })
     }
 
-    /// What was delivered at a limit is what it allows; a window in growth allows nothing in particular.
+    /// Returns the rate that the limit allows, which is what was delivered; a growing window has no fixed
+    /// ceiling.
     pub(super) fn ceiling(&self) -> Option<Rate> {
         (!matches!(self.limit, Limit::Cwnd | Limit::SlowStart)).then(|| self.rate())
     }
@@ -85,7 +86,8 @@ impl<'a, R> Tally<'a, R> {
         (!values.is_empty()).then(|| median(values))
     }
 
-    /// The limit in a sentence. With a queue a shaper is meant, without one a policer. Either question is asked where it matters.
+    /// Returns a clause that describes the limit. A rate cap with a queue is a shaper, one without a policer.
+    /// `lossy` and `queued` are evaluated only for limits that depend on them.
     pub(super) fn what(&self, lossy: impl FnOnce() -> bool, queued: impl FnOnce() -> bool) -> &'static str {
         match self.limit {
             Limit::App => "the sending application offers no more",
@@ -102,7 +104,7 @@ impl<'a, R> Tally<'a, R> {
         }
     }
 
-    /// What would tell more, whatever it was seen by.
+    /// Returns the test that would show more, for rows and captures alike.
     pub(super) fn next_test(&self, line_is_known: bool) -> Option<&'static str> {
         match self.limit {
             Limit::Rwnd | Limit::ReceiverApp => Some("look at Recv-Q on the receiving host: ss -tn"),
@@ -118,18 +120,20 @@ impl<'a, R> Tally<'a, R> {
     }
 }
 
-/// To a tenth of a millisecond.
+/// Rounds seconds to a tenth of a millisecond.
 pub(super) fn rounded(seconds: f64) -> Duration {
     Duration::from_secs_f64((seconds * 1e4).round() / 1e4)
 }
 
-/// What the round trip says of a queue.
+/// Returns the sentence that compares the usual RTT with the smallest one, and concludes whether a queue
+/// stands.
 pub(super) fn round_trip(usual: Duration, least: Duration, queued: bool) -> String {
     let queue = if queued { "a queue stands" } else { "no queue stands" };
     format!("the round trip takes {usual} against {least} at least: {queue}")
 }
 
-/// What the window alone says of a receiver whose Recv-Q is `not_known` how.
+/// Returns the open question about a receiver without Recv-Q, with what the window alone suggests.
+/// `not_known` says why Recv-Q is missing.
 pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
     let pattern = if limit == Limit::ReceiverApp {
         "it fell, as a slow reader's does"
@@ -142,11 +146,11 @@ pub(super) fn whose_window(limit: Limit, not_known: &str) -> String {
     )
 }
 
-/// Too few losses to say why they come.
+/// Returns the open question about losses that are too few to show their cause.
 pub(super) fn few_losses(losses: &Losses) -> String {
     format!("what causes the losses: {} tell nothing of whether they come at random", losses.episodes)
 }
 
-/// The line's rate is missing.
+/// Open question where the rate of the link is not known.
 pub(super) const WHICH_LINE: &str =
     "whether it is the line itself or something that limits this flow alone: the line's rate is not known";

@@ -6,7 +6,7 @@ use super::losses::Losses;
 use super::samples::{MSS, row};
 use super::*;
 
-/// Rows every 50 ms, each as `with` leaves it.
+/// Rows every 50 ms, each modified by `with`.
 fn rows(with: impl Fn(usize, &mut Row)) -> Vec<Row> {
     (0..100)
         .map(|i| {
@@ -17,7 +17,7 @@ fn rows(with: impl Fn(usize, &mut Row)) -> Vec<Row> {
         .collect()
 }
 
-/// What holds these rows for most of the time.
+/// Limit that holds for most of the time of these rows.
 fn main_limit(rows: &[Row]) -> Limit {
     classify(rows, &SocketFacts::default()).findings[0].limit
 }
@@ -33,7 +33,7 @@ fn agreement_is_weighted_by_time() {
     use Limit::{App, Cwnd, Link};
     let a = [interval(0, 100, App), interval(100, 400, Cwnd)];
     let b = [interval(50, 200, App), interval(200, 500, Cwnd)];
-    // Common: 50 to 400. The same: 50 to 100 and 200 to 400.
+    // Common: 50 to 400. The same limit: 50 to 100 and 200 to 400.
     assert_eq!(agreement(&a, &b), Some(250.0 / 350.0));
     assert_eq!(agreement(&b, &a), agreement(&a, &b));
     assert_eq!(agreement(&a, &[interval(500, 600, Link)]), None);
@@ -52,7 +52,7 @@ fn nothing_is_said_of_nothing() {
     assert_eq!(exact(&rows(|_, _| {})), None, "no truth, no exact limit");
 }
 
-/// The order of the rules, each by the column that decides.
+/// Each rule responds to the column that decides it.
 #[test]
 fn each_rule_has_its_column() {
     let segments = |n: u64| Bytes::new(n * MSS);
@@ -78,7 +78,7 @@ fn each_rule_has_its_column() {
     assert_eq!(main_limit(&rows(queued)), Limit::Link);
 }
 
-/// A full window is the buffer's or the reader's; who reads is seen at the receiver, or by a window that shrank.
+/// Either the buffer or the reader keeps a window full; the receiver shows which, or a window that shrank.
 #[test]
 fn a_window_is_small_for_two_reasons() {
     let small = |row: &mut Row| row.sender.rwnd = Bytes::new(100 * MSS);
@@ -102,8 +102,8 @@ fn a_window_is_small_for_two_reasons() {
     assert_eq!(main_limit(&rows(shrinks)), Limit::ReceiverApp);
 }
 
-/// A receive window that is full and goes on doubling, as Cwnd does, is the start of a transfer; one that stays is a buffer at its end, and
-/// one that its reader opens again is the reader's.
+/// A receive window that is full and keeps doubling, as Cwnd does, is the start of a transfer. A full window
+/// that stays is a buffer at its limit, and one that its reader reopens is the reader's.
 #[test]
 fn a_window_that_still_doubles_is_the_start() {
     let window = |segments: fn(usize) -> u64| {
@@ -114,7 +114,7 @@ fn a_window_that_still_doubles_is_the_start() {
             (row.sender.flight_size, row.sender.inflight) = (row.sender.rwnd, row.sender.rwnd);
         })
     };
-    // Twice as much every other row, which is every other round trip.
+    // The window doubles every other row, which is every other round trip.
     let doubles = window(|i| 10 << (i / 2).min(9));
     let limits = |rows: &[Row]| {
         let intervals = classify(rows, &SocketFacts::default()).intervals;
@@ -126,19 +126,19 @@ fn a_window_that_still_doubles_is_the_start() {
     assert!((700..=1_000).contains(&start) && rest > 3_900, "{start} ms, {rest} ms");
     let opens = window(|i| if i % 8 < 4 { 100 } else { 50 });
     assert!(limits(&opens).iter().all(|(limit, _)| *limit != Limit::SlowStart), "{:?}", limits(&opens));
-    // After a loss the window of the congestion control does not double.
+    // After a loss the congestion window does not double.
     let mut later = window(|i| 10 << (i / 2).min(9));
     later.iter_mut().for_each(|row| row.sender.ssthresh = Some(Bytes::new(MSS)));
     assert_eq!(limits(&later)[0].0, Limit::Rwnd);
 }
 
-/// What BBR says of itself outranks what its rates look like, and is told.
+/// BBR's own report takes precedence over what its rates suggest, and appears in the evidence.
 #[test]
 fn the_start_of_bbr_is_what_it_says() {
     let gain = |i: usize| if i < 30 { 288 } else { 100 };
     let told = rows(|i, row| {
         row.sender.cc = Some(Algorithm::Bbr1);
-        // As if it had left its start at once.
+        // The rates look as if BBR had left Startup at once.
         row.sender.pacing_rate = row.sender.delivery_rate;
         row.sender.bbr = Some(BbrInfo {
             bw: Rate::from_bps(23_168_000),
@@ -157,7 +157,7 @@ fn the_start_of_bbr_is_what_it_says() {
     assert!(evidence.iter().any(|line| line == model), "{evidence:?}");
 }
 
-/// Between two spans of one limit a moment of another is noise, not a change.
+/// A short span of another limit between two spans of one limit is noise, not a change.
 #[test]
 fn a_moment_makes_no_interval() {
     let blip = |i: usize, row: &mut Row| {
@@ -169,7 +169,7 @@ fn a_moment_makes_no_interval() {
     assert_eq!(classification.intervals.len(), 1, "{:?}", classification.intervals);
 }
 
-/// Before the first byte and after the last there is nothing to be limited.
+/// Before the first byte and after the last there is nothing to limit.
 #[test]
 fn idle_ends_are_left_out() {
     let idle = |i: usize, row: &mut Row| {
@@ -185,10 +185,10 @@ fn idle_ends_are_left_out() {
     assert_eq!((first.from.as_secs_f64(), last.to.as_secs_f64()), (1.0, 3.05));
 }
 
-/// Losses at the top of a sawtooth are of a fixed rate; losses anywhere in it are chance.
+/// Losses at the top of a sawtooth come from a fixed rate; losses anywhere in it are random.
 #[test]
 fn losses_are_told_by_their_rank() {
-    // A window that climbs by two segments a row; `falls` says whether it loses here.
+    // A window that grows by two segments per row; `falls` tells whether it loses at this row.
     let sawtooth = |falls: &dyn Fn(usize, u64) -> bool| {
         let (mut window, mut lost, mut delivered) = (50, 0, 0);
         let row = |i: usize| {
@@ -224,13 +224,13 @@ fn a_buffer_that_never_grows_was_set_or_is_at_its_end() {
     assert_eq!(state(&[2, 4, 4, 4], None), Some(BufferState::Still));
 }
 
-/// Whatever the numbers, there is an answer for all of the time, and no panic.
+/// Any numbers are classified for all of the time, without a panic.
 #[test]
 fn any_numbers_are_classified() {
     for seed in 0..200u64 {
         let value = |i: usize, column: u64| {
             let draw = draw(seed, column, i as u64);
-            // Zeros, small numbers and the largest there are.
+            // Zeros, small numbers, and the largest possible ones.
             match draw % 4 {
                 0 => 0,
                 1 => u64::MAX - draw % 3,

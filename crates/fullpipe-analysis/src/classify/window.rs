@@ -1,4 +1,4 @@
-//! What the rows of a short time say together.
+//! Values over the rows of a short time.
 
 use std::cell::OnceCell;
 use std::ops::Range;
@@ -12,39 +12,40 @@ use super::spans::{around, round_trip};
 use super::{Past, SocketFacts};
 use crate::segment::HEADERS;
 
-/// The kernel computes a pacing rate for a loss-based sender too: 1.2 windows a round trip, 2 in slow start.
-/// BBR's is half a window, a whole one in Startup.
+/// Pacing rate in windows per round trip below which a sender is rate-based. The kernel also computes a
+/// pacing rate for a loss-based sender: 1.2 windows per round trip, and 2 in slow start. BBR's rate is half a
+/// window per round trip, and a whole one in Startup.
 const PACED_BY_WINDOW: f64 = 1.1;
-/// Share of the rows: from this on, something holds for most of them.
+/// A condition holds for most rows when it holds for this share of them.
 const MOSTLY: f64 = 0.5;
 
-/// One flow, and what is known of it as a whole.
+/// One flow with the properties that apply to it as a whole.
 pub(super) struct Flow<'a> {
     pub(super) rows: &'a [Row],
     pub(super) host: &'a SocketFacts,
-    /// The sender paces at a rate that it measures, as BBR does: its window is no limit but a reserve, and
-    /// its slow-start threshold says nothing.
+    /// Whether the sender paces at a rate that it measures, as BBR does: its window is then a reserve and not
+    /// a limit, and its slow-start threshold means nothing.
     pub(super) by_rate: bool,
     past: &'a Past,
-    /// Made when a rule asks for them: an application that writes little needs none.
+    /// Losses, computed when a rule needs them; an application that writes little needs none.
     losses: OnceCell<Losses>,
-    /// Of the receive windows up to each row.
+    /// Receive windows up to each row.
     offered: OnceCell<Vec<WindowHistory>>,
-    /// The row up to which a sender that is rate-based was in its Startup.
+    /// Row up to which a rate-based sender was in Startup.
     startup_until: OnceCell<usize>,
 }
 
-/// The receive windows up to a row.
+/// Receive windows up to a row.
 #[derive(Clone, Copy)]
 struct WindowHistory {
-    /// The largest, in bytes.
+    /// Largest window so far, in bytes.
     largest: f64,
-    /// The sum over the rows of the part of the largest window, up to then, that was not offered.
+    /// Sum over the rows so far of the part of the then largest window that was not offered.
     not_offered: f64,
 }
 
 impl<'a> Flow<'a> {
-    /// Of `rows` that come after `past`.
+    /// Creates the flow of `rows`, which follow `past`.
     pub(super) fn after(past: &'a Past, rows: &'a [Row], host: &'a SocketFacts) -> Self {
         let named = host.cc.or_else(|| rows.iter().find_map(|row| row.sender.cc));
         let by_rate = named.map_or_else(|| is_rate_based(rows), Algorithm::is_rate_based);
@@ -59,23 +60,24 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Whether it is rate-based, and was in its Startup at row `at`.
+    /// Returns whether the sender is rate-based and was in Startup at row `at`.
     pub(super) fn in_startup(&self, at: usize) -> bool {
         let is = self.by_rate && !self.past.started;
         is && at < *self.startup_until.get_or_init(|| startup(self.rows))
     }
 
-    /// Its losses, those of its past with them.
+    /// Returns the losses, including those of the past.
     pub(super) fn losses(&self) -> &Losses {
         self.losses.get_or_init(|| Losses::after(&self.past.rows, self.rows))
     }
 
-    /// The largest receive window up to row `at`, in bytes.
+    /// Returns the largest receive window up to row `at`, in bytes.
     pub(super) fn largest_window(&self, at: usize) -> f64 {
         self.offered()[at].largest
     }
 
-    /// Of the largest receive window up to then, the mean part that the rows of `range` do not offer, 0 to 1.
+    /// Returns the mean share of the then largest receive window that the rows of `range` do not offer, 0 to
+    /// 1.
     pub(super) fn not_offered(&self, range: Range<usize>) -> f64 {
         let up_to = |end: usize| end.checked_sub(1).map_or(0.0, |last| self.offered()[last].not_offered);
         let count = range.len().max(1) as f64;
@@ -95,47 +97,48 @@ impl<'a> Flow<'a> {
         self.offered.get_or_init(|| self.rows.iter().scan(before, next).collect())
     }
 
-    /// Of the largest receive window up to row `at`, the part that a smallest round trip carries at the rate of `window`; `None` without
-    /// a round trip.
+    /// Returns the share of the largest receive window up to row `at` that a smallest round trip carries at
+    /// the rate of `window`; `None` without an RTT.
     pub(super) fn carried(&self, at: usize, window: &Window<'_>) -> Option<f64> {
         let min_rtt = self.rows[at].sender.min_rtt?.as_secs_f64();
         Some(window.rate() * min_rtt / (8.0 * self.largest_window(at).max(1.0)))
     }
 
-    /// Whether the receive window goes on to be larger than it ever was, by a quarter within two round trips: one that a slow reader
-    /// opens again does not, nor one whose buffer is at its end.
+    /// Returns whether the largest receive window grows by a quarter within the next two round trips. A
+    /// window that a slow reader reopens does not, nor does one whose buffer is at its limit.
     pub(super) fn window_still_grows(&self, at: usize) -> bool {
-        /// Largest window two round trips later over that so far: above, it still grows.
+        /// A window still grows when the largest window two round trips later is this multiple of the largest
+        /// so far.
         const LARGER: f64 = 1.25;
         let later = around(self.rows, at, 2, 1).end - 1;
         self.largest_window(later) >= LARGER * self.largest_window(at)
     }
 
-    /// The rows within so many round trips of row `at`, and at least so many on either side.
+    /// Returns the rows within `round_trips` of row `at`, and at least `least` rows on either side.
     pub(super) fn window(&self, at: usize, round_trips: u64, least: usize) -> Window<'a> {
         Window { rows: &self.rows[around(self.rows, at, round_trips, least)] }
     }
 
-    /// Full segments in a smallest round trip at `rate` bit/s.
+    /// Returns the number of full segments in a smallest round trip at `rate` bit/s.
     pub(super) fn segments_a_round_trip(&self, at: usize, rate: f64) -> f64 {
         let sender = &self.rows[at].sender;
         let rtt = sender.min_rtt.unwrap_or_default().as_secs_f64();
         rate * rtt / (8.0 * sender.mss.get().max(1) as f64)
     }
 
-    /// What the line carries as payload, if its rate is known.
+    /// Returns the payload rate of the link in bit/s, if the link's rate is known.
     pub(super) fn line_payload(&self, mss: Bytes) -> Option<f64> {
         self.host.link.map(|line| payload(line, mss))
     }
 }
 
-/// What a `line` carries as payload of segments of `mss`, in bit/s.
+/// Returns the payload rate of `line` with segments of `mss`, in bit/s.
 pub(super) fn payload(line: Rate, mss: Bytes) -> f64 {
     let mss = mss.get().max(1) as f64;
     line.as_bps() as f64 * mss / (mss + HEADERS as f64)
 }
 
-/// Whether a sender whose congestion control nothing names is rate-based.
+/// Returns whether a sender whose congestion control is not named is rate-based.
 fn is_rate_based(rows: &[Row]) -> bool {
     let per_round_trip = |row: &Row| {
         let sender = &row.sender;
@@ -151,16 +154,17 @@ fn is_rate_based(rows: &[Row]) -> bool {
     !ratios.is_empty() && median(ratios) < PACED_BY_WINDOW
 }
 
-/// In Startup BBR paces at 2.89 times what was delivered. It leaves it once, when the rate stops
-/// growing; losses later can widen the gap again, so only the beginning counts.
+/// Returns the number of rows until BBR leaves Startup, where it paces at 2.89 times the delivered rate. BBR
+/// leaves Startup once, when the rate stops growing; later losses can widen the gap again, so only the first
+/// rows count.
 fn startup(rows: &[Row]) -> usize {
-    /// Pacing rate over what was delivered: above, BBR is in Startup.
-    /// Source: its gains are 2.89 there and 1.25 at most later; between them is chosen.
+    /// BBR is in Startup when its pacing rate is at least this multiple of the delivered rate.
+    /// Source: its gains are 2.89 in Startup and at most 1.25 later; a value between them is chosen.
     const GAIN: f64 = 2.0;
     const GAIN_PERCENT: u32 = 200;
     let starting = |row: &&Row| {
         let sender = &row.sender;
-        // Who says it need not be guessed at.
+        // A kernel that reports the pacing gain makes inference unnecessary.
         if let Some(bbr) = sender.bbr {
             return bbr.pacing_gain_percent >= GAIN_PERCENT;
         }
@@ -172,40 +176,40 @@ fn startup(rows: &[Row]) -> usize {
     rows.iter().take_while(starting).count()
 }
 
-/// The rates of some round trips, in bit/s.
+/// Rates of several round trips, in bit/s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     pub(super) median: f64,
-    /// Between the quartiles.
+    /// Distance between the quartiles.
     pub(super) middle_half: f64,
 }
 
 impl Rates {
-    /// Between the quartiles over the median.
+    /// Returns the distance between the quartiles over the median.
     pub(super) fn spread(self) -> f64 {
         if self.median > 0.0 { self.middle_half / self.median } else { f64::INFINITY }
     }
 }
 
-/// Rows that stand together.
+/// Consecutive rows.
 #[derive(Clone, Copy)]
 pub(super) struct Window<'a> {
     pub(super) rows: &'a [Row],
 }
 
 impl Window<'_> {
-    /// The share of the rows for which `holds`.
+    /// Returns the share of the rows for which `holds`.
     pub(super) fn share(&self, holds: impl Fn(&Row) -> bool) -> f64 {
         let count = self.rows.iter().filter(|row| holds(row)).count();
         count as f64 / self.rows.len().max(1) as f64
     }
 
-    /// Whether `holds` for most rows.
+    /// Returns whether `holds` for most rows.
     pub(super) fn mostly(&self, holds: impl Fn(&Row) -> bool) -> bool {
         self.share(holds) >= MOSTLY
     }
 
-    /// The median of a value, over the rows that have it.
+    /// Returns the median of a value over the rows that have it.
     pub(super) fn median(&self, value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
         let values: Vec<f64> = self.rows.iter().filter_map(value).collect();
         (!values.is_empty()).then(|| median(values))
@@ -224,7 +228,7 @@ impl Window<'_> {
         self.rows.iter().filter_map(value).max_by(f64::total_cmp)
     }
 
-    /// What was delivered between first and last row, in bit/s; zero where they are one.
+    /// Returns the delivered rate between first and last row in bit/s, or zero where they are the same row.
     pub(super) fn rate(&self) -> f64 {
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
         let time = last.at.saturating_since(first.at).as_secs_f64();
@@ -232,9 +236,9 @@ impl Window<'_> {
         if time > 0.0 { 8.0 * bytes / time } else { 0.0 }
     }
 
-    /// The rates of its round trips; single rows tell nothing, for a window leaves in bursts. Round trips in
-    /// which `pauses` holds, and those after them, in which the path fills again, do not count. `None` for less
-    /// than four that do.
+    /// Returns the rates of its round trips, or `None` for fewer than four. Single rows mean nothing, because
+    /// a window leaves in bursts. A round trip in which `pauses` holds is left out, and so is the next one,
+    /// in which the path fills again.
     pub(super) fn rates(&self, pauses: impl Fn(&Row) -> bool) -> Option<Rates> {
         let mut rates: Vec<f64> = Vec::new();
         let (mut begin, mut paused) = (0, false);
@@ -254,7 +258,7 @@ impl Window<'_> {
         (rates.len() >= 4).then(|| Rates { median: at(0.5), middle_half: at(0.75) - at(0.25) })
     }
 
-    /// Of the segments sent between first and last row, the share that was retransmitted, 0 to 1.
+    /// Returns the share of retransmissions among the segments sent between first and last row, 0 to 1.
     pub(super) fn repeated(&self) -> f64 {
         let (Some(first), Some(last)) = (self.rows.first(), self.rows.last()) else { return 0.0 };
         let (first, last) = (&first.sender, &last.sender);
@@ -265,13 +269,13 @@ impl Window<'_> {
     }
 }
 
-/// Smoothed over smallest RTT.
+/// Returns smoothed over smallest RTT.
 pub(super) fn stretch(row: &Row) -> Option<f64> {
     let (srtt, min_rtt) = (row.sender.srtt?, row.sender.min_rtt.filter(|min| !min.is_zero())?);
     Some(srtt.as_secs_f64() / min_rtt.as_secs_f64())
 }
 
-/// One amount over another; nothing over nothing is nothing.
+/// Returns the ratio of two amounts, or `None` if `whole` is zero.
 pub(super) fn over(part: Bytes, whole: Bytes) -> Option<f64> {
     (!whole.is_zero()).then(|| part.get() as f64 / whole.get() as f64)
 }
@@ -280,7 +284,7 @@ pub(super) fn bps(rate: Option<Rate>) -> Option<f64> {
     rate.map(|rate| rate.as_bps() as f64)
 }
 
-/// Standard deviation over mean; infinite where the mean is zero.
+/// Returns standard deviation over mean, or infinity where the mean is zero.
 pub(super) fn spread(values: &[f64]) -> f64 {
     let n = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / n;
@@ -288,7 +292,7 @@ pub(super) fn spread(values: &[f64]) -> f64 {
     if mean > 0.0 { variance.sqrt() / mean } else { f64::INFINITY }
 }
 
-/// The middle value; 0 of nothing.
+/// Returns the middle value, or 0 for no values.
 pub(super) fn median(mut values: Vec<f64>) -> f64 {
     let middle = values.len() / 2;
     if values.is_empty() { 0.0 } else { *values.select_nth_unstable_by(middle, f64::total_cmp).1 }

@@ -3,7 +3,7 @@ use fullpipe_units::Bytes;
 use super::*;
 use crate::classify::samples::{MSS, row};
 
-/// The same at the receiver's window.
+/// Row of a sender that fills the receiver's window.
 fn at_the_window(millis: u64) -> Row {
     let mut row = row(millis);
     row.sender.rwnd = row.sender.flight_size;
@@ -14,7 +14,7 @@ fn seconds(times: &BTreeMap<Limit, Duration>, limit: Limit) -> f64 {
     times.get(&limit).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// An hour at ten rows a second: every second is counted, and no more rows are kept than at its beginning.
+/// Over an hour at ten rows a second, every second is counted, while the number of kept rows stays bounded.
 #[test]
 fn an_hour_is_counted_and_not_kept() {
     let mut live = Live::new(SocketFacts::default());
@@ -29,7 +29,7 @@ fn an_hour_is_counted_and_not_kept() {
     assert!((rwnd + cwnd - 3_599.9).abs() < 1e-6, "no time is lost or counted twice: {times:?}");
 }
 
-/// What holds now is not what held for long.
+/// The current limit may differ from the limit that held longest.
 #[test]
 fn what_holds_now_is_told() {
     let mut live = Live::new(SocketFacts::default());
@@ -49,13 +49,13 @@ fn what_holds_now_is_told() {
     assert_eq!((held.limit, held.share), (Limit::App, 1.0), "{held:?}");
     let longer = live.held_since(Instant::ZERO).expect("a limit");
     assert_eq!(longer.limit, Limit::Cwnd);
-    // It is the first of what is found of the same time.
+    // It equals the first finding of a full classification of the same time.
     let first = live.classified(Instant::ZERO).findings.swap_remove(0);
     assert_eq!((longer.share, &longer.what), (first.share, &first.what));
     assert_eq!((longer.confidence, Some(&longer.evidence)), (first.confidence, first.evidence.first()));
 }
 
-/// A socket in which nothing waits is held by nothing, takes no room, and its rest between data is its application's.
+/// An idle socket has no limit and takes no room, and its pause between data is counted as the application's.
 #[test]
 fn a_rest_costs_nothing() {
     let mut live = Live::new(SocketFacts::default());
@@ -82,7 +82,7 @@ fn a_rest_costs_nothing() {
     assert!(seconds(&times, Limit::App) > 590.0 && seconds(&times, Limit::Cwnd) > 2.0, "{times:?}");
 }
 
-/// A kernel reuses addresses and ports: counters that fall back are of another connection.
+/// A kernel reuses addresses and ports: counters that fall back belong to another connection.
 #[test]
 fn another_connection_begins_anew() {
     let mut live = Live::new(SocketFacts::default());
@@ -102,7 +102,8 @@ fn another_connection_begins_anew() {
     assert_eq!(live.times(), same, "a row from the past is left out");
 }
 
-/// Segments that were reported by SACK are delivered by estimate; when a timeout takes that back it is the same flow.
+/// SACKed segments count as delivered by estimate; a timeout that takes the estimate back does not start
+/// another flow.
 #[test]
 fn a_timeout_is_no_other_flow() {
     let mut live = Live::new(SocketFacts::default());
@@ -116,14 +117,15 @@ fn a_timeout_is_no_other_flow() {
     assert_eq!(live.rows().len(), 50);
 }
 
-/// What a flow keeps, however long it runs.
+/// A flow takes less than half a mebibyte, however long it runs.
 #[test]
 fn a_flow_takes_less_than_half_a_mebibyte() {
     assert!((ROWS + Past::ROWS) * size_of::<Row>() < 512 << 10);
 }
 
-/// `cargo test --release -p fullpipe --lib live -- --ignored --nocapture`: pushing 10 rows a second for 1000 flows, every row
-/// kept, which is what nobody asks anything costs. Prints the share of a core.
+/// `cargo test --release -p fullpipe --lib live -- --ignored --nocapture` prints the share of a core that
+/// pushing takes: 10 rows a second for each of 1000 flows, every row kept. No limit is queried, so this is
+/// the cost of watching alone.
 #[test]
 #[ignore = "a figure, not a fact"]
 fn a_thousand_flows_at_ten_rows_a_second() {
@@ -141,15 +143,16 @@ fn a_thousand_flows_at_ten_rows_a_second() {
     }
 }
 
-/// The limit alone, and the finding alone, are those of the whole classification: over whatever a flow goes through, from every
-/// moment on, and where what holds changes back and forth too.
+/// `limit_since` and `held_since` return limit and confidence of the first finding of the full
+/// classification. This holds from any instant on, for every limit that a flow meets, and also where limits
+/// alternate.
 #[test]
 fn the_limit_alone_is_the_first_of_all_findings() {
     let mut told = BTreeMap::new();
     for seed in 0..40 {
         let mut live = Live::new(SocketFacts::default());
         let draws = |n: u64| fullpipe_units::draw(seed, 1, n);
-        // What holds lasts for some rows, often too few to be more than a moment's noise.
+        // A limit lasts for some rows, often too few to be more than noise.
         let (mut kind, mut left) = (0, 0);
         for tenth in 1..=200 {
             if left == 0 {

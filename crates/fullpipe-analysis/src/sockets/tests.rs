@@ -2,7 +2,8 @@ use super::made::{MEMORY, run, sample};
 use super::*;
 use crate::classify::samples::MSS;
 
-/// What an application writes and the path does not carry waits in the kernel, and the memory's end can be told.
+/// Data that is written faster than the path carries it waits in the kernel, and the time until memory is
+/// full can be computed.
 #[test]
 fn a_growing_queue_is_told_with_its_end() {
     let mut sockets = Sockets::new(SocketFacts::default());
@@ -10,19 +11,20 @@ fn a_growing_queue_is_told_with_its_end() {
     let reports = sockets.interval(None, MEMORY);
     let [report] = reports.as_slice() else { panic!("{reports:#?}") };
     assert_eq!((report.achieved.as_bps(), report.offered_source), (8_000_000, OfferedSource::Measured));
-    // 69 segments of 1448 bytes ten times a second: just under a megabyte.
+    // 69 segments of 1448 bytes, ten times a second: just under a megabyte.
     let growth = 69 * MSS * 10;
     assert_eq!(report.offered.as_bps(), 8_000_000 + 8 * growth);
     assert_eq!(report.backlog.growth_bytes_per_s, growth);
     let full = report.backlog.memory_full_after_s.expect("an end");
     assert!((full - 1e9 / growth as f64).abs() < 1.0, "{full}");
     assert_eq!(report.limit, Some(Limit::Cwnd));
-    // A steady queue does not grow.
+    // With a steady queue, the backlog does not grow.
     let mut steady = Sockets::new(SocketFacts::default());
     run(&mut steady, 1, 1, 11, 0);
     let report = &steady.interval(None, MEMORY)[0];
     assert_eq!((report.offered, report.backlog.memory_full_after_s), (report.achieved, None));
-    // What the user says outranks what is measured: the rest is queued outside of the kernel.
+    // The demand that the user gives takes precedence over the measured rate: the rest queues outside the
+    // kernel.
     run(&mut steady, 1, 12, 11, 0);
     let report = &steady.interval(Some(Rate::from_bps(16_000_000)), MEMORY)[0];
     assert_eq!(
@@ -31,7 +33,7 @@ fn a_growing_queue_is_told_with_its_end() {
     );
 }
 
-/// An interval begins where the last one ended, for those that rested too.
+/// An interval starts at the end of the previous one, also for sockets that were idle.
 #[test]
 fn an_interval_has_its_own_figures() {
     let mut sockets = Sockets::new(SocketFacts::default());
@@ -43,7 +45,7 @@ fn an_interval_has_its_own_figures() {
     run(&mut sockets, 1, 1, 20, 0);
     assert_eq!(sockets.interval(None, MEMORY).len(), 1, "one of two moved");
     assert_eq!((sockets.len(), sockets.is_empty()), (2, false));
-    // It moves for the first time in the third second: a million bits in one.
+    // The second socket moves for the first time in the third second: a million bits in one second.
     resting.acked += Bytes::new(125_000);
     for tenth in 21..=30 {
         sockets.take(Instant::ZERO + Duration::from_millis(100 * tenth), &resting);
@@ -57,7 +59,7 @@ fn an_interval_has_its_own_figures() {
     assert_eq!(sockets.whole(None, MEMORY).len(), 1);
 }
 
-/// The largest comes first, in the report and among those whose rows are kept.
+/// The largest sockets come first, in reports and in the choice of sockets whose rows are kept.
 #[test]
 fn the_largest_come_first() {
     let mut sockets = Sockets::new(SocketFacts::default()).keeping_rows();
@@ -72,13 +74,13 @@ fn the_largest_come_first() {
     assert_eq!(sockets.rows(reports[0].flow).map(<[Row]>::len), Some(20));
 }
 
-/// Sums go on over the end of a connection and never fall.
+/// Sums include connections that have ended, and never fall.
 #[test]
 fn sums_never_fall() {
     let mut sockets = Sockets::new(SocketFacts::default());
     run(&mut sockets, 1, 1, 20, 0);
     run(&mut sockets, 2, 1, 20, 0);
-    // The second ends, and the first goes on.
+    // The second connection ends, and the first continues.
     run(&mut sockets, 1, 21, 1, 0);
     let before = sockets.totals();
     assert_eq!((before.sent, sockets.present().connections), (Bytes::new(2_000_000 + 1_900_000), 2));
@@ -94,14 +96,14 @@ fn sums_never_fall() {
     assert_eq!((sockets.totals().sent, sockets.present()), (Bytes::new(4_800_000), Present::default()));
 }
 
-/// Lines of text have no room for why: the reports for them say all else the same.
+/// Reports without words equal the full reports except for description and evidence.
 #[test]
 fn reports_without_words_say_the_same() {
     let (mut whole, mut brief) =
         (Sockets::new(SocketFacts::default()), Sockets::new(SocketFacts::default()).without_words());
     for sockets in [&mut whole, &mut brief] {
         run(sockets, 1, 1, 11, 0);
-        // One that moved nothing, and yet something waits.
+        // The second socket delivers nothing, but has queued data.
         run(sockets, 2, 0, 2, 0);
     }
     let (whole, brief) = (whole.interval(None, MEMORY), brief.interval(None, MEMORY));

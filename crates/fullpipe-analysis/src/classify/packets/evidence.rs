@@ -1,4 +1,4 @@
-//! Findings from packets: evidence that a reader can check in the capture, and what packets cannot tell.
+//! Findings from packets: evidence that can be verified in the capture, and what packets leave open.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::classify::{Classified, Finding, Limit};
 use crate::measurement::packets::{Sample, Side};
 use crate::thresholds::queue;
 
-/// One finding a limit, the longest first.
+/// Returns one finding per limit, longest first.
 pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: &Losses) -> Vec<Finding> {
     let mut tallies: Vec<Tally<'_, Sample>> = Vec::new();
     let samples = packets.samples;
@@ -27,7 +27,7 @@ pub(super) fn findings(packets: &Packets<'_>, intervals: &[Classified], losses: 
     tallies.into_iter().map(|tally| Time { packets, losses, tally }.finding(all)).collect()
 }
 
-/// The time of one limit.
+/// Time of one limit.
 struct Time<'a> {
     packets: &'a Packets<'a>,
     losses: &'a Losses,
@@ -67,7 +67,7 @@ impl Time<'_> {
         self.tally.median(value)
     }
 
-    /// The usual height: spans in which nothing passed say little of what was in flight.
+    /// Returns the usual data in flight: samples in which nothing passed say little about it.
     fn in_flight(&self) -> Bytes {
         let of = |sample: &Sample| (sample.sent > 0).then_some(sample.flight_size.get() as f64);
         Bytes::new(self.median(of).unwrap_or(0.0) as u64)
@@ -81,7 +81,7 @@ impl Time<'_> {
         self.tally.rows.iter().map(|sample| u64::from(of(sample))).sum()
     }
 
-    /// The usual and the least round trip.
+    /// Returns the usual and the smallest RTT.
     fn round_trips(&self) -> Option<(Duration, Duration)> {
         let usual = self.median(|sample| sample.rtt.map(Duration::as_secs_f64))?;
         let least = self.packets.samples.iter().filter_map(|sample| sample.rtt).min()?;
@@ -98,7 +98,7 @@ impl Time<'_> {
         Some(tally::round_trip(usual, least, self.queued()))
     }
 
-    /// What speaks for it, and what is left open.
+    /// Returns the evidence, and the questions that stay open.
     fn evidence(&self) -> (Vec<String>, Vec<String>) {
         let (mut evidence, mut open) = (Vec::new(), Vec::new());
         match self.tally.limit {
@@ -112,7 +112,7 @@ impl Time<'_> {
             Limit::Link | Limit::Policer => self.path(&mut evidence, &mut open),
             Limit::Cwnd => self.cwnd(&mut evidence, &mut open),
         }
-        // A window that is known would have been found full, or not.
+        // If the window were known, the rules would have decided whether it is full.
         let would_show = matches!(self.tally.limit, Limit::App | Limit::Sndbuf | Limit::Pacing | Limit::Cwnd);
         if would_show && self.window().is_none() {
             open.push(

@@ -1,23 +1,24 @@
-//! Names what limits a flow over time, from what its packets show: the classifier of a capture.
+//! Names what limits a flow over time, from its packets: the classifier of a capture.
 //!
-//! A capture has no `Cwnd`, no send buffer and does not say whether data waits to be sent. What the rules of sockets read
-//! there, packets show in another way, and less surely:
+//! A capture contains neither `Cwnd` nor the send buffer, and does not show whether data waits to be sent.
+//! Packets show the inputs of the socket rules in another way, and with less confidence:
 //!
 //! ```text
 //!   nothing in flight                                                     app, or receiver_app where the window is closed
-//!   what was sent filled the window that the sender had been told         rwnd, receiver_app
+//!   the data sent filled the window that the sender had received          rwnd, receiver_app
 //!   in flight still doubles                                               slow_start
-//!   that window is small, and full by turns                               receiver_app
-//!   the rules of the path: line, standing queue, losses at a fixed rate   link, policer
+//!   the window is small, and full by turns                                receiver_app
+//!   the rules of the path: link, standing queue, losses at a fixed rate   link, policer
 //!   losses                                                                cwnd
 //!   neither losses nor a queue:
-//!     packets end short of a segment, for nothing more was there          app; sndbuf where ACKs release them
-//!     full segments on a clock of their own, not that of the ACKs         pacing
+//!     packets end short of a segment, because no more data was there      app; sndbuf where ACKs release them
+//!     full segments on their own clock, not that of the ACKs              pacing
 //!     full segments, and what is in flight grows                          cwnd
 //!                                          stays the same                 sndbuf
 //! ```
 //!
-//! Where the clock of the ACKs is not seen, which is so at the receiver, the last four are guesses and say so.
+//! Where the clock of the ACKs is not observable, as at the receiver, the last four are low-confidence
+//! guesses.
 
 mod evidence;
 
@@ -35,46 +36,47 @@ use crate::thresholds::queue;
 
 /// Round trips on either side over which packets are counted.
 const NEAR: u64 = 1;
-/// Round trips on either side over which it shows whether what is in flight grows or stays.
+/// Round trips on either side over which data in flight is checked for growth.
 const COURSE: u64 = 8;
-/// The same where losses are near: CUBIC's plateau is shorter.
+/// Like `COURSE`, where losses are near: CUBIC's plateau takes longer.
 const PLATEAU: u64 = 32;
-/// Round trips on either side within which a loss is the cause of a window that comes and goes.
+/// Round trips on either side within which a loss explains a window that varies.
 const LOSSY: u64 = 64;
-/// What is in flight grows by more than this in a round trip while the window doubles; delayed ACKs make it half of that.
+/// The window doubles while data in flight grows by this factor per round trip; delayed ACKs halve the
+/// growth.
 const DOUBLES: f64 = 1.2;
-/// Round trips that it may stand still without having ended.
+/// Round trips without growth after which the doubling has ended.
 const PATIENCE: u64 = 2;
-/// Round trips on either side within which a packet that ends short shows that the sender has run out of data.
+/// Round trips on either side within which a short packet shows that the sender has run out of data.
 const SHORT: u64 = 16;
-/// Share of the packets that leave at once after an ACK from which on ACKs release them.
+/// ACKs release the packets when at least this share of them leaves at once after an ACK.
 const CLOCKED: f64 = 0.6;
-/// Time between ACKs from which on that is no chance: it is three times what "at once" means.
+/// ACKs at least this far apart do not precede packets by chance: it is three times what "at once" means.
 /// Unit: seconds
 const CLOSEST: f64 = 150e-6;
-/// In flight after losses over before: above this the sender bears them, as BBR does.
+/// A sender bears losses, as BBR does, when data in flight after them over that before reaches this ratio.
 const BEARS: f64 = 0.9;
-/// What is in flight stays the same if it differs by less than this part of itself.
+/// Data in flight is constant when it differs by less than this part of itself.
 const FLAT: f64 = 0.08;
-/// The quantiles between which that is measured.
+/// Quantiles between which that difference is measured.
 const MIDDLE: (f64, f64) = (0.1, 0.9);
 
-/// The limits over time of the connection that a capture explains, by what its packets show; `line` is the rate of
-/// the line, where it is known.
+/// Names the limits over time of the connection in a capture, from its packets; `line` is the rate of the
+/// link, where it is known.
 pub fn classify_capture(capture: &packets::Packets, line: Option<Rate>) -> Classification {
     let connection = &capture.connection;
     let packets = Packets::new(&capture.samples, connection.side, connection.mss, line);
     if connection.handshake { packets.classify() } else { packets.begun_before().classify() }
 }
 
-/// A flow as its packets show it.
+/// Flow as its packets show it.
 struct Packets<'a> {
     samples: &'a [Sample],
     side: Side,
-    /// The samples as rows. What packets do not show is zero there, and no rule that is asked here reads it.
+    /// Samples as rows. Values that packets do not show are zero, and no rule that is used here reads them.
     rows: Vec<Row>,
     line: Option<Rate>,
-    /// The flow began before its samples.
+    /// Whether the flow began before its samples.
     began_before: bool,
 }
 
@@ -83,12 +85,12 @@ impl<'a> Packets<'a> {
         Self { samples, side, rows: rows(samples, mss), line, began_before: false }
     }
 
-    /// The same of a capture that began when the flow was under way.
+    /// Marks the flow as under way when the capture began.
     fn begun_before(self) -> Self {
         Self { began_before: true, ..self }
     }
 
-    /// The limits over time, with their evidence.
+    /// Returns the limits over time, with their evidence.
     fn classify(&self) -> Classification {
         let is_rate_based = bears_loss(&self.rows);
         let host = |by_rate: bool| SocketFacts {
@@ -106,7 +108,7 @@ impl<'a> Packets<'a> {
             at => self.verdict(flow, &flows[1], at, start),
         };
         let mut verdicts: Vec<Verdict> = (1..self.rows.len()).map(verdict).collect();
-        // What held while nothing was captured is not known; most likely what held before.
+        // The limit while nothing was captured is not known; most likely it is the limit before.
         for at in 1..verdicts.len() {
             if self.samples[at + 1].unseen {
                 verdicts[at] = Verdict { limit: verdicts[at - 1].limit, confidence: Confidence::Low };
@@ -123,12 +125,12 @@ impl<'a> Packets<'a> {
         Classification { intervals, findings, is_rate_based, loss, notes }
     }
 
-    /// The samples within so many round trips of one.
+    /// Returns the samples within `round_trips` of one.
     fn near(&self, at: usize, round_trips: u64) -> &[Sample] {
         &self.samples[around(&self.rows, at, round_trips, 1)]
     }
 
-    /// The last sample in which anything was sent: what follows waits for ACKs only.
+    /// Returns the last sample in which data was sent: afterwards the flow only waits for ACKs.
     fn end(&self) -> usize {
         self.samples.iter().rposition(|sample| sample.sent > 0).unwrap_or(0)
     }
@@ -163,13 +165,14 @@ impl<'a> Packets<'a> {
         Verdict { limit, confidence }
     }
 
-    /// Nothing is in flight. Elsewhere than at the sender that is known once nothing has come for round trips.
+    /// Returns whether nothing is in flight. Other than at the sender, that is known once nothing has passed
+    /// for several round trips.
     fn idle(&self, at: usize) -> bool {
         let quiet = |sample: &Sample| sample.sent == 0 && sample.flight_size.is_zero();
         quiet(&self.samples[at]) && (self.side == Side::Sender || self.near(at, NEAR).iter().all(quiet))
     }
 
-    /// Most spans in which something was sent reached the end of the window, or it was full and nothing could be sent.
+    /// Returns whether most samples with data reached the end of the window, or stalled because it was full.
     fn fills_window(&self, at: usize) -> bool {
         let (mut told, mut full) = (0, 0);
         for sample in self.near(at, NEAR) {
@@ -181,10 +184,11 @@ impl<'a> Packets<'a> {
         told > 0 && 2 * full >= told
     }
 
-    /// Suddenly no more than the four segments that BBR keeps in flight while it measures the empty path.
+    /// Returns whether data in flight suddenly falls to the four segments that BBR keeps in flight while it
+    /// measures the empty path.
     fn looks_for_min_rtt(&self, flow: &Flow<'_>, at: usize) -> bool {
         let usual = flow.window(at, WIDE, WIDE_ROWS).median(|row| Some(row.sender.cwnd.get() as f64));
-        // Elsewhere than at the sender what is in flight is known when it passes.
+        // Other than at the sender, data in flight is known only when it passes.
         let passed = |sample: &&Sample| sample.sent > 0 || self.side == Side::Sender;
         let now = self.samples[..=at].iter().rev().find(passed).map_or(0, |sample| sample.inflight.get());
         now <= 4 * self.mss() && usual.is_some_and(|usual| usual > (40 * self.mss()) as f64)
@@ -194,11 +198,11 @@ impl<'a> Packets<'a> {
         self.rows.first().map_or(1, |row| row.sender.mss.get())
     }
 
-    /// No queue stands: what releases the packets.
+    /// Names what releases the packets where no queue stands.
     fn by_clock(&self, flow: &Flow<'_>, rated: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         use Confidence::{High, Low};
         let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
-        // CUBIC too stays where it lost for a while.
+        // CUBIC, too, stays for a time at the window where it lost.
         let after_loss = lossy(LOSSY);
         let flat = is_flat(flow.window(at, if after_loss { PLATEAU } else { COURSE }, WIDE_ROWS), self.mss());
         if lossy(COURSE) || after_loss && !flat {
@@ -209,7 +213,7 @@ impl<'a> Packets<'a> {
             Some(true) if short || flat => (Limit::Sndbuf, Low),
             Some(true) => (Limit::Cwnd, Low),
             told if short => (Limit::App, if told.is_some() { High } else { Low }),
-            // BBR's probes show in the round trip where the path holds it.
+            // BBR's probes show in the RTT where the path limits it.
             told => match flow.window(at, WIDE, WIDE_ROWS).most(stretch) {
                 Some(most) if most >= queue::PROBED => by_path(rated, at),
                 _ if told.is_some() => (Limit::Pacing, Low),
@@ -219,7 +223,7 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// Whether ACKs release the packets, where that is seen.
+    /// Returns whether ACKs release the packets, or `None` where that is not observable.
     fn clocked(&self, at: usize) -> Option<bool> {
         let near = self.near(at, 2 * NEAR);
         let (first, last) = (near.first()?, near.last()?);
@@ -234,7 +238,7 @@ impl<'a> Packets<'a> {
         seen.then_some(prompt >= CLOCKED * sent)
     }
 
-    /// The row up to which what is in flight doubles.
+    /// Returns the row up to which data in flight doubles.
     fn start(&self, flow: &Flow<'_>) -> usize {
         let rows = flow.rows;
         let first = rows.iter().position(|row| !row.sender.flight_size.is_zero()).unwrap_or(0);
@@ -248,7 +252,7 @@ impl<'a> Packets<'a> {
             if row.at.saturating_since(since) >= trip {
                 let now = row.sender.cwnd.get() as f64;
                 if before == 0.0 && self.began_before {
-                    // What was in flight already has not grown here.
+                    // The data that was in flight at the first sample has not grown here.
                 } else if now >= DOUBLES * before {
                     grew = row.at;
                 } else if row.at.saturating_since(grew) >= trip * PATIENCE {
@@ -261,10 +265,11 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// The samples as rows; `cwnd` is the most that was in flight within a round trip, which it was at least.
+/// Returns the samples as rows; `cwnd` is the most data in flight within the last round trip, a lower bound
+/// of the real one.
 fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     let (mut min_rtt, mut srtt) = (None, None);
-    // Before the first is known it is as it will be.
+    // Before the first window is known, the first known window stands in.
     let first = samples.iter().find_map(|sample| sample.rwnd).unwrap_or(Bytes::MAX);
     let first_rtt = samples.iter().find_map(|sample| sample.rtt);
     let mut rows: Vec<Row> = Vec::with_capacity(samples.len());
@@ -313,7 +318,7 @@ fn rows(samples: &[Sample], mss: Bytes) -> Vec<Row> {
     rows
 }
 
-/// Whether losses leave what is in flight as it was.
+/// Returns whether losses leave the data in flight unchanged.
 fn bears_loss(rows: &[Row]) -> bool {
     let mut ratios = Vec::new();
     let mut last: Option<Instant> = None;
@@ -336,7 +341,7 @@ fn bears_loss(rows: &[Row]) -> bool {
     ratios.len() > 1 && median(ratios) >= BEARS
 }
 
-/// Whether what is in flight stays the same.
+/// Returns whether the data in flight is constant.
 fn is_flat(window: Window<'_>, mss: u64) -> bool {
     let mut values: Vec<f64> = window.rows.iter().map(|row| row.sender.cwnd.get() as f64).collect();
     values.sort_by(f64::total_cmp);
@@ -352,7 +357,7 @@ mod tests {
     use crate::classify::samples::MSS;
     use crate::input::capture::{self, made::spoilt};
 
-    /// Whatever a spoilt capture still holds is classified, and never a panic.
+    /// Classifies whatever a corrupted capture still contains, without a panic.
     #[test]
     fn any_capture_is_classified() {
         for octets in spoilt() {
@@ -361,8 +366,9 @@ mod tests {
         }
     }
 
-    /// A reader frees 128 KiB at a time, and a sender with a small `Cwnd` fills that again by a flight each 44 ms, late as the ACKs come
-    /// while the window stands still: round trips that a queue might stretch, and a steady rate, which a shaper might have.
+    /// A reader frees 128 KiB at a time, and a sender with a small `Cwnd` fills that again by one flight each
+    /// 44 ms, as late as the ACKs come while the window does not advance. A queue might stretch such round
+    /// trips, and a shaper might cause such a steady rate.
     #[test]
     fn a_window_that_is_full_by_turns_is_its_readers() {
         const FREED: u64 = 131_072;
