@@ -1,4 +1,4 @@
-//! What a diagnosis takes for granted, typed where a rule has to recognise it.
+//! Assumptions of a diagnosis, typed where a rule has to recognise them.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use fullpipe_tcp::cc::Algorithm;
 
 use super::Sender;
 
-/// Something that is taken for granted.
+/// Assumption of a diagnosis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Assumption {
     /// The sender's congestion control.
     CongestionControl(Algorithm, CongestionControlBasis),
-    /// Anything else, as a sentence: no rule asks for it.
+    /// Any other assumption, as a sentence that no rule reads.
     Other(String),
 }
 
-/// Why a sender is taken to have its congestion control.
+/// Reason to assume a congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CongestionControlBasis {
     /// The log names it.
     Named,
-    /// Its window over time shows it.
+    /// The window over time suggests it.
     Window,
-    /// Nothing shows it: it is the kernel's default.
+    /// It is the kernel's default, and nothing is observed.
     Default,
-    /// Packets do not name it, and what is in flight does not show BBR.
+    /// Packets do not name it, and the data in flight does not suggest BBR.
     Packets,
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for Assumption {
     }
 }
 
-/// The sentences of a document.
+/// Returns the assumptions as sentences for a document.
 pub(super) fn sentences(assumptions: &[Assumption]) -> Vec<String> {
     assumptions.iter().map(ToString::to_string).collect()
 }

@@ -1,7 +1,8 @@
-//! What may hold a flow that has room in its congestion window.
+//! Candidate limits of a flow that has room in its congestion window.
 //!
-//! Each candidate predicts a rate: the window over RTT, the usable part of the send buffer over RTT, the
-//! control measurement. They are ranked by how close the prediction comes; a text log cannot prove any.
+//! Each candidate predicts a rate: the window per RTT, the usable part of the send buffer per RTT, or the
+//! control measurement. They are ranked by the distance of prediction and measurement; a text log cannot
+//! prove any of them.
 
 use fullpipe_tcp::buffers::{DEFAULT_WMEM, OLDER_DEFAULT_RMEM, WindowRule, default_rmem};
 use fullpipe_units::{Bytes, Duration, Rate};
@@ -13,28 +14,30 @@ use super::{
 use crate::measurement::Role;
 use crate::thresholds::{queue, rate, send_buffer, window};
 
-/// Of a send buffer, what is in flight on average while it limits.
+/// A send buffer that limits has on average this share of its size in flight.
 /// Source: 3.93 of 4.19 MB, measured.
 const TYPICAL_USABLE: f64 = 0.94;
 
-/// Of what is in flight, what a buffer must have held: rate x RTT has its grain.
+/// A buffer has surely held this share of the estimated data in flight, because rate x RTT is an imprecise
+/// estimate.
 const SURELY_HELD: (u64, u64) = (9, 10);
-/// A prediction up to this factor above the measured rate still explains it: windows are not always full.
+/// A prediction explains the measured rate if it is at most this multiple of it: windows are not always full.
 const FIT: f64 = 1.4;
-/// A prediction may lie this far below the measured rate, for the log is coarse.
+/// A prediction explains the measured rate if it is at least this share of it: the log is coarse.
 const GRAIN: f64 = 0.95;
-/// A control measurement up to this factor above the steady rate is the same figure.
+/// A control measurement up to this multiple of the steady rate is the same rate.
 const SAME: f64 = 1.25;
-/// From this factor on it excludes a cap of the host.
+/// A control measurement from this multiple of the steady rate on excludes a rate cap of the host.
 const EXCLUDES: f64 = 1.5;
 
-/// Of the segments, what is retransmitted at a cap that drops: below, nothing was dropped there. BBR that probes past a policer
-/// retransmits 7 % of its segments, past a shaper with a queue of 1 BDP 1 %; a tenth of the lesser is neither.
+/// A rate cap dropped nothing when less than this share of the segments was retransmitted. BBR retransmits 7
+/// % of its segments while it probes past a policer, and 1 % past a shaper with a queue of 1 BDP; a tenth of
+/// the smaller share fits neither.
 /// Source: `experiments/flow-cap.toml`.
 const DROPPED_AT_A_CAP: f64 = 0.001;
 
-/// The buffers to assume: the dump's, the kernel's defaults where it is silent, and never less than the log
-/// proves.
+/// Returns the buffers to assume: from the dump, or else the kernel's defaults, and never smaller than the
+/// log proves.
 pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, older_dump: bool) -> Buffers {
     let sender = facts.sender().map(|(host, _)| host);
     let receiver = facts.receiver().map(|(host, _)| host);
@@ -46,7 +49,7 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
         (None, None) => WindowRule::AdvWinScale(1),
     };
     let of_sender = if older_dump { BufferSource::OlderDump } else { BufferSource::Dump };
-    // The receiver's own dump need not be as old as the sender's.
+    // The receiver's own dump may be newer than the sender's.
     let of_receiver = if facts.hosts.one_for_both() { of_sender } else { BufferSource::Dump };
     let default_rmem = kernel.map_or(OLDER_DEFAULT_RMEM, default_rmem);
     let choose = |(dump, source): (Option<[Bytes; 3]>, _), default: Bytes, least: Bytes| match dump {
@@ -60,7 +63,7 @@ pub(super) fn buffers(facts: &Facts<'_>, series: &Series, measured: &Measured, o
     let seen = series.largest_wnd().map_or(Bytes::ZERO, |wnd| per_flow(wnd, measured));
     let (rcvbuf, rcvbuf_source) = match (told, facts.measurement.hosts.set_buffers) {
         (Some(space), _) => (space, BufferSource::Window),
-        // iperf3 hands -w on to its peer.
+        // iperf3 passes -w on to its peer.
         (None, Some(set)) if rule.window(set.rcvbuf) >= held => (set.rcvbuf, BufferSource::Socket),
         _ => choose(
             (receiver.and_then(|host| host.tcp_rmem), of_receiver),
@@ -80,7 +83,7 @@ fn per_flow(bytes: Bytes, measured: &Measured) -> Bytes {
 }
 
 impl Explainer<'_> {
-    /// The candidates, best first. Never empty.
+    /// Returns the candidates, best first. Never empty.
     pub(super) fn candidates(&mut self) -> Vec<Finding> {
         let steady = self.measured.steady.as_bps() as f64;
         let flat = self.series.is_flat();
@@ -92,7 +95,7 @@ impl Explainer<'_> {
         let control = self.control_verdict();
         let cap_excluded = control == Control::Excludes;
 
-        // A rank below 1 beats every buffer that fits, one above 2 comes after.
+        // A rank below 1 comes before every buffer that fits, and one above 2 after it.
         let distance = |predicted: f64| (predicted / steady).ln().abs();
         let mut ranked: Vec<(f64, Finding)> = Vec::new();
         let mut add = |fits: bool, predicted: f64, finding: Finding| {
@@ -131,7 +134,7 @@ impl Explainer<'_> {
         ranked.into_iter().map(|(_, finding)| finding).collect()
     }
 
-    /// A receiver's log, or one of a host that does not tell: no window to compare with, so nothing is more than a hint.
+    /// Returns the findings where Cwnd is not known, as in a receiver's log: they are low-confidence hints.
     pub(super) fn without_cwnd(&mut self) -> Vec<Finding> {
         let flat = self.series.is_flat();
         let mut findings = self.candidates();
@@ -180,13 +183,13 @@ impl Explainer<'_> {
         findings
     }
 
-    /// How long BBR stayed in its start although the rate was level; `None` for other senders.
+    /// Returns how long BBR stayed in Startup although the rate was level; `None` for other senders.
     fn startup(&self) -> Option<Duration> {
         let bbr = self.sender.algorithm().is_rate_based();
         self.series.stays_in_startup(self.measured.rtt).filter(|_| bbr)
     }
 
-    /// What so many bytes in flight on each flow allow.
+    /// Returns the rate that `window` bytes in flight on each flow allow.
     pub(super) fn ceiling(&self, window: Bytes) -> Rate {
         let total = window.mul_div(self.measured.streams.max(1), 1);
         Rate::of(total, self.measured.rtt)
@@ -198,7 +201,7 @@ impl Explainer<'_> {
         };
         let (control, steady) = (control.as_bps() as f64, self.measured.steady.as_bps() as f64);
         match control / steady {
-            // `Explainer::control_cap` has said why it is left out.
+            // `Explainer::control_cap` has noted why it is ignored.
             ratio if ratio < rate::CONTROL_TOO_LOW => Control::Unknown,
             ratio if ratio <= SAME => Control::Same,
             ratio if ratio >= EXCLUDES => Control::Excludes,
@@ -225,12 +228,12 @@ impl Explainer<'_> {
         evidence
     }
 
-    /// Window and send buffer look alike where the log does not show the window.
+    /// Returns the open question of window or send buffer, where the log does not show the window.
     fn alike(&self) -> Option<String> {
         self.measured.snd_wnd.is_none().then(|| self.window_or_buffer().into())
     }
 
-    /// What limits the trust in a buffer size.
+    /// Returns why a buffer size is uncertain.
     fn doubt(&self, source: BufferSource) -> Option<String> {
         match source {
             BufferSource::Dump | BufferSource::Socket | BufferSource::Window | BufferSource::Trace => None,
@@ -254,7 +257,7 @@ impl Explainer<'_> {
             "tcp_rmem[2] {rcvbuf} gives a window of {window} ({rule}), and that {ceiling} at an RTT of {}",
             self.measured.rtt
         ));
-        // The same window from another pair of values makes an old or missing dump matter less.
+        // An old or missing dump matters less if other settings give the same window.
         let by_default = WindowRule::AdvWinScale(1).window(OLDER_DEFAULT_RMEM);
         if rcvbuf_source == BufferSource::OlderDump && by_default == window {
             evidence.push(format!(
@@ -340,7 +343,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// What kind of cap the log leaves possible, and its rank: drops speak of a policer, a queue of a shaper.
+    /// Returns the kind of rate cap that the log allows, and its rank: drops suggest a policer, a queue
+    /// suggests a shaper.
     fn cap(&self) -> (Cap, f64) {
         let share = self
             .loss
@@ -463,29 +467,29 @@ impl Explainer<'_> {
     }
 }
 
-/// What kind of cap fits retransmissions and RTT.
+/// Kind of rate cap that fits retransmissions and RTT.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cap {
-    /// The log does not tell.
+    /// Any kind: the log does not tell.
     Any,
-    /// Hardly a policer: next to nothing was dropped.
+    /// No policer: almost nothing was dropped.
     WithoutDrops,
-    /// Hardly a shaper either: no queue stood at any time.
+    /// Neither a policer nor a shaper: at no time did a queue stand.
     Host,
 }
 
-/// What the control measurement says about a cap.
+/// Conclusion from the control measurement about a rate cap.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Control {
-    /// Nothing, or none was given.
+    /// No conclusion, or no measurement.
     Unknown,
-    /// The same figure as the log.
+    /// The control measurement reached the same rate as the log.
     Same,
-    /// So much more that the host is no cap.
+    /// The control measurement is so much faster that the host has no rate cap.
     Excludes,
 }
 
-/// Whether a limit that allows from `least` to `most` explains `measured`.
+/// Returns whether a limit that allows from `least` to `most` explains the rate `measured`.
 fn fits(least: f64, most: f64, measured: f64) -> bool {
     most >= GRAIN * measured && least <= FIT * measured
 }

@@ -1,4 +1,4 @@
-//! What an explanation starts from.
+//! Input of an explanation.
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_units::Rate;
@@ -10,56 +10,57 @@ use crate::input::sysctl::HostSettings;
 use crate::measurement::{Measurement, Transfer};
 use crate::path_facts::PathFacts;
 
-/// What is known of the two hosts besides the measurement.
+/// Facts about the two hosts that the measurement does not contain.
 #[derive(Clone, Debug, Default)]
 pub struct HostFacts {
-    /// Kernel settings of the host that made the measurement. They stand for both hosts where `peer` is not given.
+    /// Kernel settings of the host that made the measurement. They apply to both hosts if `peer` is not
+    /// given.
     pub local: Option<HostSettings>,
     /// Kernel settings of the other host.
     pub peer: Option<HostSettings>,
-    /// The other host is another one, of which no settings are known where `peer` is not given: then `local` does not
-    /// stand for it.
+    /// Whether the peer is a different host whose settings are unknown unless `peer` is given; `local` then
+    /// does not apply to it.
     pub peer_is_unknown: bool,
-    /// Both ends are one host, and between them is no path whose ladder could be climbed.
+    /// Whether both ends are on one host, so that no path and no ladder exist between them.
     pub same_host: bool,
-    /// Kernel of the hosts, if the settings do not say or say it wrongly.
+    /// Kernel release of the hosts, if the settings lack it or give a wrong one.
     pub kernel: Option<KernelVersion>,
-    /// What one flow of the same host reaches where neither link nor RTT limit it (a LAN).
+    /// Rate of one flow of the same host where neither link nor RTT limits it (a LAN).
     pub control: Option<Rate>,
 }
 
-/// What an explanation starts from: the measurement, and what is known besides.
+/// Input of an explanation: the measurement and the facts that it does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) measurement: &'a Measurement,
-    /// The explained direction of the measurement.
+    /// The direction of the measurement that is explained.
     pub(crate) transfer: &'a Transfer,
     pub(crate) path: PathFacts,
     pub(crate) hosts: &'a HostFacts,
 }
 
-/// Which settings a host's are.
+/// Origin of a host's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingsSource {
-    /// Those of the host that made the measurement: [`HostFacts::local`].
+    /// Settings of the host that made the measurement: [`HostFacts::local`].
     Sysctl,
-    /// Those of the other host: [`HostFacts::peer`].
+    /// Settings of the other host: [`HostFacts::peer`].
     PeerSysctl,
 }
 
 impl HostFacts {
-    /// Settings of the sending host of `measurement`, and which they are.
+    /// Returns the settings of the sending host of `measurement`, and their origin.
     pub fn sender(&self, measurement: &Measurement) -> Option<(&HostSettings, SettingsSource)> {
         self.settings(measurement.made_by_sender())
     }
 
-    /// Settings of the receiving host of `measurement`, and which they are.
+    /// Returns the settings of the receiving host of `measurement`, and their origin.
     pub fn receiver(&self, measurement: &Measurement) -> Option<(&HostSettings, SettingsSource)> {
         self.settings(!measurement.made_by_sender())
     }
 
-    /// What the classifier of the rows of `measurement` needs besides them.
+    /// Returns the facts that the classifier needs in addition to the rows of `measurement`.
     pub fn of_sockets(&self, measurement: &Measurement, path: &PathFacts) -> SocketFacts {
         SocketFacts {
             link: path.link,
@@ -69,7 +70,7 @@ impl HostFacts {
         }
     }
 
-    /// Whether one dump stands for both hosts.
+    /// Returns whether one dump applies to both hosts.
     pub(super) fn one_for_both(&self) -> bool {
         self.local.is_some() && self.peer.is_none() && !self.peer_is_unknown
     }
@@ -82,7 +83,7 @@ impl HostFacts {
 }
 
 impl<'a> Facts<'a> {
-    /// Whether the sending sockets were sampled.
+    /// Returns whether the sending sockets were sampled.
     pub(super) fn is_traced(&self) -> bool {
         !self.measurement.rows().is_empty()
     }
@@ -99,7 +100,7 @@ impl<'a> Facts<'a> {
         self.hosts.receiver(self.measurement)
     }
 
-    /// Whose settings are whose, as an assumption; `None` without any.
+    /// Returns an assumption that assigns the dumps to the hosts; `None` without dumps.
     pub(super) fn whose_dumps(&self) -> Option<String> {
         let (own, other) =
             if self.made_by_sender() { ("sender", "receiver") } else { ("receiver", "sender") };

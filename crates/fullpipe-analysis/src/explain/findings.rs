@@ -1,4 +1,4 @@
-//! The answer: findings, what they exclude, and the numbers that they rest on.
+//! Result of an explanation: findings, excluded limits, and the numbers behind them.
 
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_tcp::cc::Algorithm;
@@ -9,44 +9,44 @@ use serde::{Deserialize, Serialize};
 use crate::classify::{Classified, Confidence, Finding, Limit};
 use crate::stats::LossEstimate;
 
-/// A limit that it is not.
+/// Limit that was ruled out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Excluded {
-    /// The limit.
+    /// The excluded limit.
     pub limit: Limit,
-    /// How sure that is.
+    /// Confidence in the exclusion.
     pub confidence: Confidence,
-    /// Why not.
+    /// Reason for the exclusion.
     pub evidence: String,
 }
 
-/// The answer.
+/// Result of an explanation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Findings {
-    /// Ranked; the first is the answer. Never empty.
+    /// Findings in order of likelihood, never empty.
     pub findings: Vec<Finding>,
-    /// What it is not.
+    /// Limits that were ruled out.
     pub excluded: Vec<Excluded>,
-    /// The numbers behind it.
+    /// Numbers that the findings rest on.
     pub measured: Measured,
-    /// Loss events; `None` for a log without retransmissions column.
+    /// Loss events; `None` for a log without a retransmissions column.
     pub loss: Option<LossEstimate>,
-    /// What the sender's congestion control seems to be.
+    /// Congestion control of the sender, named, inferred or assumed.
     pub sender: Sender,
-    /// The socket buffers to assume.
+    /// Socket buffers to assume.
     pub buffers: Buffers,
-    /// No single flow of this host passes more, by the control measurement or by a trace in which something
-    /// limits the flow alone; `None` when that does not limit.
+    /// Highest rate of a single flow of this host, from the control measurement or from a trace in which a
+    /// rate cap limits the flow; `None` if there is no such cap.
     pub cap: Option<Rate>,
-    /// The limits over time, of a trace; empty for a log, which does not resolve them.
+    /// Limits over time; empty for a log, which does not resolve them.
     pub limits: Vec<Classified>,
-    /// What was taken for granted.
+    /// Assumptions of the explanation.
     pub assumptions: Vec<String>,
-    /// What the reader should know about the input.
+    /// Notes on the input for the reader of a report.
     pub notes: Vec<String>,
 }
 
-/// The numbers that the findings rest on. Amounts are of all streams together.
+/// Numbers that the findings rest on. Amounts cover all streams together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
     /// Mean goodput over the whole test.
@@ -55,61 +55,61 @@ pub struct Measured {
     pub steady: Rate,
     /// Length of the test.
     pub length: Duration,
-    /// How long the rate took to level off.
+    /// Time until the rate levelled off.
     pub ramp: Duration,
-    /// The round-trip time of the path; zero where nothing tells it (UDP).
+    /// RTT of the path; zero where it is not known (UDP).
     pub rtt: Duration,
-    /// Where it comes from.
+    /// Origin of the RTT.
     pub rtt_source: RttSource,
-    /// Mean of the log's own round-trip times after the ramp, queues included; `None` without them.
+    /// Mean of the log's own RTTs after the ramp, including queues; `None` if the log has none.
     pub mean_rtt: Option<Duration>,
     /// Median of rate x RTT after the ramp.
     pub inflight: Bytes,
     /// Median congestion window after the ramp; `None` in a receiver's log.
     pub cwnd: Option<Bytes>,
-    /// Median of in flight over congestion window after the ramp.
+    /// Median ratio of data in flight to congestion window after the ramp.
     pub inflight_per_cwnd: Option<f64>,
     /// Median of the receiver's window after the ramp; `None` where the log has none.
     pub snd_wnd: Option<Bytes>,
-    /// Median of in flight over the receiver's window after the ramp.
+    /// Median ratio of data in flight to the receiver's window after the ramp.
     pub inflight_per_wnd: Option<f64>,
     /// Payload of a segment.
     pub mss: Bytes,
-    /// Parallel streams.
+    /// Number of parallel streams.
     pub streams: u64,
     /// Retransmitted segments.
     pub retransmits: Option<u64>,
 }
 
-/// Where the round-trip time comes from.
+/// Origin of the RTT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RttSource {
-    /// The user gave it.
+    /// The user gave the RTT.
     #[default]
     Given,
-    /// The log's least sample.
+    /// The RTT is the smallest sample of the log.
     Log,
-    /// Not given: an upper bound from the log, as a window at most doubles each round trip and never holds
-    /// less than rate x RTT.
+    /// The RTT is an upper bound from the log: a window at most doubles in each round trip, and is never
+    /// smaller than rate x RTT.
     Bound,
-    /// Nothing tells it, and nothing needs it: a UDP log.
+    /// The RTT is neither known nor needed: a UDP log.
     Unknown,
 }
 
-/// What the sender's congestion control seems to be.
+/// Congestion control of the sender, and how it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// The log names it.
     Named(Algorithm),
-    /// The window tells it.
+    /// It is inferred from the window.
     Inferred(Algorithm),
-    /// Nothing tells it; the kernel's default is taken.
+    /// It is not observable; the kernel's default is assumed.
     Assumed(Algorithm),
 }
 
 impl Sender {
-    /// The algorithm, however known.
+    /// Returns the algorithm, however it is known.
     pub const fn algorithm(self) -> Algorithm {
         match self {
             Self::Named(a) | Self::Inferred(a) | Self::Assumed(a) => a,
@@ -117,28 +117,28 @@ impl Sender {
     }
 }
 
-/// The buffers that the hosts are taken to have.
+/// Socket buffers that are assumed for the hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
     /// Largest receive buffer in bytes of memory: `tcp_rmem[2]`.
     pub rcvbuf: Bytes,
-    /// Where that value comes from.
+    /// Origin of the receive buffer's size.
     pub rcvbuf_source: BufferSource,
     /// Largest send buffer in bytes of memory: `tcp_wmem[2]`.
     pub sndbuf: Bytes,
-    /// Where that value comes from.
+    /// Origin of the send buffer's size.
     pub sndbuf_source: BufferSource,
-    /// How receive memory becomes window.
+    /// Rule that converts receive memory to a window.
     pub rule: WindowRule,
 }
 
 impl Buffers {
-    /// The largest window of one connection.
+    /// Returns the largest window of one connection.
     pub const fn window(&self) -> Bytes {
         self.rule.window(self.rcvbuf)
     }
 
-    /// Both hosts' buffers as assumptions, a sentence each.
+    /// Returns the buffers of receiver and sender as assumptions, one sentence each.
     pub(super) fn assumed(&self) -> [String; 2] {
         let Self { rcvbuf, rcvbuf_source, sndbuf, sndbuf_source, rule } = self;
         let name = |source: BufferSource, limit: &'static str| match source {
@@ -157,34 +157,34 @@ impl Buffers {
     }
 }
 
-/// Where a buffer size comes from.
+/// Origin of a buffer size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferSource {
-    /// The dump says so.
+    /// The size is from the sysctl dump.
     Dump,
-    /// A dump that is older than the log said so: an assumption.
+    /// The size is from a dump that is older than the log, so it is an assumption.
     OlderDump,
-    /// Set for this connection with `-w`, as the log says.
+    /// The size was set for this connection with `-w`, according to the log.
     Socket,
-    /// The receiver's window in the log's reports.
+    /// The size follows from the receiver's window in the log's reports.
     Window,
-    /// What the rows of a trace show.
+    /// The size is from the rows of a trace.
     Trace,
-    /// The kernel's default: an assumption.
+    /// The size is the kernel's default, an assumption.
     #[default]
     KernelDefault,
-    /// The least that lets the measured rate pass, for the other sources contradict the log.
+    /// The size is the smallest that allows the measured rate, because the other sources contradict the log.
     Log,
 }
 
 impl BufferSource {
-    /// True where the value is more than an assumption.
+    /// Returns whether the value is more than an assumption.
     pub const fn is_fact(self) -> bool {
         matches!(self, Self::Dump | Self::Socket | Self::Window | Self::Trace)
     }
 
-    /// How an assumption speaks of it.
+    /// Returns the wording in an assumption.
     const fn words(self) -> &'static str {
         match self {
             Self::Dump => "from the sysctl dump",

@@ -1,13 +1,13 @@
-//! The rules for what a JSON log tells: RTT and the receiver's window in each report, and iperf3's orders.
+//! Rules for a JSON log, which has RTT and the receiver's window in each report, and iperf3's options.
 //!
 //! ```text
 //!   in flight / snd_wnd > 0.8, and snd_wnd below Cwnd    the receiver's window limits
-//!             below 0.7 of both                          neither: send buffer, application, cap
-//!   srtt > 1.25 x the least RTT at a level rate          a queue stands: what empties it limits
+//!             below 0.7 of both                          neither: send buffer, application, rate cap
+//!   srtt > 1.25 x the smallest RTT at a level rate       a queue stands: its outlet limits
 //! ```
 //!
-//! A queue comes first: where one stands all the time, its outlet is busy all the time, and whatever bounds
-//! the data in flight only bounds the queue.
+//! The queue is checked first: where a queue always stands, its outlet is always busy, and any bound on the
+//! data in flight only bounds the queue.
 
 use fullpipe_units::{Duration, Rate};
 
@@ -17,22 +17,22 @@ use crate::thresholds::{
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
 };
 
-/// Below this the hosts' own scheduling is as long.
+/// Shortest queueing delay that counts: the hosts' own scheduling takes as long.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
-/// From this share of what iperf3 was told to send on, it sent what it was told.
+/// iperf3 reached the rate given with `-b` when it sent at least this share of it.
 const AS_ORDERED: f64 = 0.97;
 
-/// What stands before the bottleneck.
+/// Queue in front of the bottleneck.
 #[derive(Clone, Copy)]
 pub(super) struct Queue {
-    /// The least RTT known: that of the path.
+    /// Smallest RTT known, which is that of the path.
     base: Duration,
-    /// The mean RTT after the ramp.
+    /// Mean RTT after the ramp.
     mean: Duration,
 }
 
 impl Explainer<'_> {
-    /// A queue that stands while the rate is level.
+    /// Returns the queue that stands while the rate is level, if there is one.
     pub(super) fn queue(&self) -> Option<Queue> {
         let mean = self.measured.mean_rtt?;
         let base = self.least_rtt();
@@ -40,18 +40,18 @@ impl Explainer<'_> {
         (stands && self.series.is_flat()).then_some(Queue { base, mean })
     }
 
-    /// The least RTT known: the given one or a sample of the log.
+    /// Returns the smallest RTT known: the given one or a sample of the log.
     pub(super) fn least_rtt(&self) -> Duration {
         let own = self.facts.transfer.rtt.map_or(Duration::MAX, |rtt| rtt.min);
         self.measured.rtt.min(own)
     }
 
-    /// The log's RTTs in a clause.
+    /// Returns the log's RTTs in a clause.
     pub(super) fn rtt_evidence(&self, mean: Duration) -> String {
         format!("the smoothed RTT is {mean} on average, {} at least", self.least_rtt())
     }
 
-    /// What limits where a queue stands.
+    /// Returns the findings where a queue stands.
     pub(super) fn standing_queue(&mut self, per_cwnd: Option<f64>) -> Vec<Finding> {
         let Some(Queue { base, mean }) = self.queue() else {
             return self.candidates();
@@ -114,7 +114,7 @@ impl Explainer<'_> {
         findings
     }
 
-    /// Whether iperf3 sent what it was told to (`-b`), and no more.
+    /// Returns whether iperf3 reached the rate that it was limited to (`-b`).
     pub(super) fn keeps_to_order(&self) -> bool {
         let steady = self.measured.steady.as_bps() as f64;
         self.facts.transfer.offered.is_some_and(|order| steady >= AS_ORDERED * order.as_bps() as f64)
@@ -134,12 +134,12 @@ impl Explainer<'_> {
         }
     }
 
-    /// Whether the receiver's window is known to be the one that is full.
+    /// Returns whether the receiver's window is known to be the one that is full.
     pub(super) fn window_is_full(&self, per_cwnd: f64) -> bool {
         self.measured.inflight_per_wnd.is_some_and(|ratio| ratio > FULL && ratio > per_cwnd)
     }
 
-    /// The receiver's window, where the log shows it full.
+    /// Returns the findings where the log shows a full receiver's window.
     pub(super) fn told_window(&mut self, per_cwnd: f64) -> Vec<Finding> {
         let (Some(wnd), Some(ratio)) = (self.measured.snd_wnd, self.measured.inflight_per_wnd) else {
             return self.candidates();
@@ -181,7 +181,7 @@ impl Explainer<'_> {
                     .into(),
             ),
         };
-        // At the receiver both are seen.
+        // The receiver observes both window and Recv-Q.
         let here = self.received.is_some();
         let rwnd = if here { Finding { could_not_tell: Vec::new(), next_test: None, ..rwnd } } else { rwnd };
         let mut findings = vec![rwnd];
@@ -192,7 +192,7 @@ impl Explainer<'_> {
         findings
     }
 
-    /// Whether the log shows room in the receiver's window.
+    /// Returns whether the log shows room in the receiver's window.
     pub(super) fn window_has_room(&self) -> bool {
         self.measured.inflight_per_wnd.is_some_and(|ratio| ratio < FREE)
     }
@@ -212,12 +212,12 @@ impl Explainer<'_> {
         }
     }
 
-    /// Why the RTT during the test is not known.
+    /// Returns why the RTT during the test is not known.
     pub(super) fn no_rtt(&self) -> &'static str {
         if self.is_text() { "the text log shows no RTT" } else { "this log has no RTT" }
     }
 
-    /// Why window and send buffer look alike.
+    /// Returns why window and send buffer cannot be told apart.
     pub(super) fn window_or_buffer(&self) -> &'static str {
         if self.is_text() {
             "receive window or send buffer: the text log prints neither snd_wnd nor the buffers"

@@ -1,11 +1,11 @@
-//! Logs that tests make.
+//! Logs for tests.
 
 use super::{Facts, Findings, HostFacts, explain};
 use crate::input::{InputError, iperf3};
 use crate::measurement::Measurement;
 use crate::path_facts::PathFacts;
 
-/// A log of one-second intervals: Mbit/s, retransmissions, Cwnd in KiB.
+/// Builds a log of one-second intervals from Mbit/s, retransmissions, and Cwnd in KiB.
 pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Measurement {
     let mut text =
         String::from("Connecting to host h, port 5201\n[ ID] Interval Transfer Bitrate Retr Cwnd\n");
@@ -24,12 +24,12 @@ pub(crate) fn log_of(rows: impl IntoIterator<Item = (f64, u64, u64)>) -> Measure
     iperf3::parse(&text).unwrap()
 }
 
-/// A path of which nothing is known but the RTT.
+/// Returns a path of which only the RTT is known.
 pub(crate) fn path(rtt: &str) -> PathFacts {
     PathFacts { rtt: rtt.parse().ok(), ..PathFacts::default() }
 }
 
-/// The findings of a measurement.
+/// Returns the findings of a measurement.
 pub(crate) fn explained(
     measurement: &Measurement,
     path: PathFacts,

@@ -1,12 +1,12 @@
-//! The rules for what a receiving end alone knows: its own window, how much of it arrives in a round trip, whether its application
-//! keeps up, and gaps in what arrives.
+//! Rules for a measurement at the receiving end alone, which knows its own window, how much of it arrives in
+//! a round trip, whether its application keeps up, and gaps in the received data.
 //!
 //! ```text
 //!   unread data fills the buffer                     receiver_app
 //!   rate x RTT / window > 0.8                        rwnd: the rule of `json_rules`
-//!   round trips longer than the idle path's          link: the rule of `json_rules`
-//!   gaps, and a sender that yields to loss           cwnd
-//!   else                                             the sender, of which nothing is seen
+//!   RTT above that of the idle path                  link: the rule of `json_rules`
+//!   gaps, and a sender that reacts to loss           cwnd
+//!   else                                             the sender, whose state is not observable
 //! ```
 
 use fullpipe_lab::trace::Received as Sample;
@@ -17,28 +17,28 @@ use crate::measurement::Measurement;
 use crate::stats::middle;
 use crate::thresholds::reader;
 
-/// Of the samples, those in which the reader must have been behind for that to be what holds the transfer.
+/// A slow reader limits the transfer when it was behind in at least this share of the samples.
 const MOSTLY: f64 = 0.5;
-/// Fewer segments out of order than this may be a path that reorders now and then.
+/// Fewest segments out of order that show losses: fewer may come from a path that reorders now and then.
 const FEWEST_GAPS: u64 = 3;
 
-/// What receiving sockets showed during a test.
+/// Samples of receiving sockets during a test, summarised.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiverView {
-    /// Of the samples, the share in which the receiving application had fallen behind, 0 to 1.
+    /// Share of the samples in which the receiving application had fallen behind, 0 to 1.
     behind: f64,
-    /// What usually waited to be read (`Recv-Q`).
+    /// Usual amount of data waiting to be read (`Recv-Q`).
     pub(super) unread: Bytes,
-    /// The largest receive buffer.
+    /// Largest receive buffer.
     rcvbuf: Bytes,
-    /// Segments that came while an earlier one was missing.
+    /// Segments that arrived while an earlier one was missing.
     out_of_order: u64,
-    /// All segments that came.
+    /// Segments that arrived in total.
     segments: u64,
 }
 
 impl ReceiverView {
-    /// `None` where the sending socket was watched, or none.
+    /// Returns the summary of receiver samples, or `None` where the measurement has none.
     pub(super) fn of(measurement: &Measurement) -> Option<Self> {
         let streams = measurement.receiver_samples();
         let all = || streams.iter().copied().flatten();
@@ -65,7 +65,7 @@ impl ReceiverView {
 }
 
 impl Explainer<'_> {
-    /// Whether the receiving application, which is on this host, leaves the buffer full.
+    /// Returns whether the receiving application, which is on this host, leaves the buffer full.
     pub(super) fn reader_is_behind(&self) -> bool {
         self.received.is_some_and(|received| received.behind >= MOSTLY)
     }
@@ -89,7 +89,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// What is a guess is one because of what this end cannot see.
+    /// Adds to each low-confidence finding what the receiving end cannot observe.
     pub(super) fn add_what_is_not_seen(&self, findings: &mut [Finding]) {
         const NOT_SEEN: &str = "the receiving end sees neither Cwnd nor the send buffer";
         let silent = |finding: &&mut Finding| {
@@ -102,12 +102,13 @@ impl Explainer<'_> {
         }
     }
 
-    /// What the gaps in what arrives say of the congestion window, in a sentence, and how sure that is.
+    /// Returns what the gaps in the received data suggest about the congestion window, in a sentence, with
+    /// its confidence.
     pub(super) fn gaps(&self) -> Option<(String, Confidence)> {
         let ReceiverView { out_of_order: late, segments, .. } = self.received?;
         let yields =
             self.facts.transfer.congestion_control.is_some() && !self.sender.algorithm().is_rate_based();
-        // A standing queue overflows, and that is the line's doing.
+        // A standing queue that overflows is an effect of the link.
         let by_loss = yields && self.window_has_room() && self.queue().is_none();
         let confidence = if by_loss { Confidence::High } else { Confidence::Low };
         (late >= FEWEST_GAPS).then(|| {

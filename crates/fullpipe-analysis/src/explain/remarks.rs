@@ -1,4 +1,4 @@
-//! What a diagnosis takes for granted, and what the reader should know about the input.
+//! Assumptions of a diagnosis, and notes on its input.
 
 use fullpipe_tcp::buffers::KernelVersion;
 use fullpipe_tcp::cc::Algorithm;
@@ -10,7 +10,8 @@ use crate::measurement::Format;
 use crate::segment::DEFAULT_MSS;
 use crate::thresholds::window;
 
-/// In flight over Cwnd: so low that an RTT in the wrong unit is likelier than a flow that uses so little of its window.
+/// An RTT in the wrong unit is likely when the data in flight is below this share of Cwnd; flows rarely use
+/// so little.
 const BARELY_USED: f64 = 0.1;
 
 impl Explainer<'_> {
@@ -104,7 +105,7 @@ impl Explainer<'_> {
                     .into(),
             );
         }
-        // Scaling takes both ends; how the receive buffer grows is the receiver's.
+        // Window scaling needs both ends; only the receiver's settings decide how the receive buffer grows.
         let (sender, receiver) = (self.facts.sender(), self.facts.receiver());
         let no_scaling = |(host, _): &(&HostSettings, _)| host.window_scaling == Some(false);
         if sender.iter().chain(&receiver).any(no_scaling) {
@@ -129,7 +130,8 @@ impl Explainer<'_> {
         self.facts.measurement.origin.format == Format::Text
     }
 
-    /// The receiver's kernel by the user or the dump: what its window follows.
+    /// Returns the receiver's kernel as the user or the dump names it; the size of its window depends on the
+    /// release.
     fn known_kernel(&self) -> Option<KernelVersion> {
         self.facts.hosts.kernel.or(self.facts.receiver().and_then(|(host, _)| host.kernel))
     }

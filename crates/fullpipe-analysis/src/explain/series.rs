@@ -1,4 +1,4 @@
-//! A log as a series of numbers: where its ramp ends, and how rate and window move together.
+//! A log as a series of numbers, with the end of its ramp and the relation of rate and window.
 
 use std::fmt;
 
@@ -9,49 +9,56 @@ use super::{Measured, Sender};
 use crate::measurement::Transfer;
 use crate::thresholds::window;
 
-/// The rate has levelled off where it first reaches this share of the later median.
+/// The rate has levelled off at the first interval that reaches this share of the median rate of the later
+/// half.
 const LEVEL: f64 = 0.7;
-/// Length of an interval over the usual one: a shorter one, as the last often is, has a rate that means nothing.
+/// An interval shorter than this share of the usual length is left out: its rate means nothing. The last one
+/// is often short.
 const WHOLE: f64 = 0.5;
-/// Difference of the receiver's window from its median, over the median: within, the window is constant.
+/// The receiver's window is constant when it differs from its median by at most this share of the median.
 const CONSTANT_WINDOW: f64 = 0.125;
-/// Cwnd at the end of an interval over that before: above, the interval bounds the RTT by the doublings that it may hold.
+/// An interval bounds the RTT when its Cwnd grows by more than this factor, through the number of doublings
+/// that it may contain.
 const RAMPS: f64 = 1.5;
-/// Largest Cwnd over smallest: below, the window varies too little for the rate to follow it.
+/// The rate can follow Cwnd only if the largest Cwnd is at least this multiple of the smallest.
 const VARIES: f64 = 1.3;
-/// Slope of log rate over log Cwnd, least and most: within, the rate goes with the window.
+/// The rate follows Cwnd when the slope of log rate over log Cwnd is in this range.
 const FOLLOWS: (f64, f64) = (0.6, 1.6);
-/// Correlation of the two: above, that is no coincidence.
+/// The relation of rate and Cwnd is not a coincidence when their correlation exceeds this value.
 const CORRELATED: f64 = 0.7;
-/// Range between the quartiles of the rate, over its median: within, the rate is flat.
+/// The rate is flat when the distance of its quartiles is at most this share of its median.
 const FLAT: f64 = 0.25;
-/// Cwnd at the end over Cwnd in the middle of a log without a loss: above, the window still grows.
+/// Cwnd still grows when at the end of a log without losses it exceeds this multiple of its value in the
+/// middle.
 const WINDOW_GROWS: f64 = 1.5;
-/// The same of the rate, which must grow too.
+/// The rate grows as well when at the end it exceeds this multiple of its value in the middle.
 const RATE_GROWS: f64 = 1.3;
-/// Of the largest Cwnd: above, the window is still that of BBR's start.
+/// Cwnd is still that of BBR's Startup while it exceeds this share of the largest Cwnd.
 const START_WINDOW: f64 = 0.99;
-/// Round trips for which BBR must have kept that window. Its start ends after three without growth.
+/// BBR has stayed in Startup when it kept that window for more round trips than this. Startup ends after
+/// three without growth.
 /// Unit: round trips
 const START_KEPT: f64 = 10.0;
-/// Cwnd over in flight in BBR's start, least and most.
+/// Cwnd over data in flight is in this range during BBR's Startup.
 /// Source: its gain of 2.89 (`BBRHighGain`); the range is chosen.
 const START_GAIN: (f64, f64) = (2.5, 3.4);
-/// Cwnd after losses over that before: below, the window has collapsed.
+/// Cwnd has collapsed when after losses it is below this share of its value before.
 const COLLAPSED: f64 = 0.9;
-/// Cwnd in and after a loss over that before: above, the sender keeps its window, as BBR does.
+/// A sender keeps its window, as BBR does, when Cwnd during and after a loss exceeds this share of its value
+/// before.
 const KEPT: f64 = 0.95;
-/// In flight over Cwnd of BBR: above. Its window is 2 BDP when steady and 2.89 in its start.
+/// Data in flight exceeds this share of Cwnd under BBR, whose window is 2 BDP when steady and 2.89 BDP in
+/// Startup.
 const LEAST_OF_BBR: f64 = 0.25;
 /// Initial window of a connection: ten segments.
 /// Source: RFC 6928.
 /// Unit: bytes
 const INITIAL_WINDOW: f64 = 14_480.0;
 
-/// The intervals of a log, in seconds, bits and bytes.
+/// Intervals of a log, in seconds, bits and bytes.
 pub(super) struct Series {
     points: Vec<Point>,
-    /// The first point after the ramp.
+    /// Index of the first point after the ramp.
     level: usize,
     has_cwnd: bool,
     has_wnd: bool,
@@ -65,15 +72,15 @@ struct Point {
     length: f64,
     rate: f64,
     cwnd: f64,
-    /// The receiver's window; below zero where the log has none.
+    /// Receiver's window in bytes; below zero where the log has none.
     wnd: f64,
-    /// The log's own RTT in seconds.
+    /// RTT in the log's own report, in seconds; zero where it has none.
     rtt: f64,
     retransmits: u64,
 }
 
 impl Series {
-    /// `None` when nothing was transferred.
+    /// Returns the series of a log, or `None` if nothing was transferred.
     pub(super) fn of(log: &Transfer) -> Option<Self> {
         let lengths = log.intervals.iter().map(|i| i.length().as_secs_f64()).collect();
         let usual = median(lengths);
@@ -94,8 +101,9 @@ impl Series {
         let later = median(points[points.len() / 2..].iter().map(|p| p.rate).collect());
         let moved = points.iter().any(|p| p.rate > 0.0) && !log.mean_rate().is_zero();
         let level = points.iter().position(|p| p.rate >= LEVEL * later)?;
-        // What one report lacks, the series lacks: a median of the rest would be of another time.
-        // A window of zero is a closed one, but kernels that do not tell it print zeros throughout.
+        // A value that one report lacks is missing for the whole series: a median of the others would cover
+        // another time. A window of zero is a closed one, but kernels that do not report the window print
+        // zeros throughout.
         let has_wnd =
             points[level..].iter().all(|p| p.wnd >= 0.0) && points[level..].iter().any(|p| p.wnd > 0.0);
         let has_rtt = points[level..].iter().all(|p| p.rtt > 0.0);
@@ -106,17 +114,18 @@ impl Series {
         &self.points[self.level..]
     }
 
-    /// Intervals after the ramp.
+    /// Returns the number of intervals after the ramp.
     pub(super) fn steady_len(&self) -> usize {
         self.after().len()
     }
 
-    /// How long the ramp takes.
+    /// Returns the length of the ramp.
     pub(super) fn ramp(&self) -> Duration {
         Duration::from_secs_f64(self.points[..self.level].iter().map(|p| p.length).sum())
     }
 
-    /// The mean after the ramp: single intervals jump by write blocks, their mean does not.
+    /// Returns the mean rate after the ramp: single intervals vary by whole write blocks, their mean does
+    /// not.
     pub(super) fn steady(&self) -> Rate {
         let bits: f64 = self.after().iter().map(|p| p.rate * p.length).sum();
         let time: f64 = self.after().iter().map(|p| p.length).sum();
@@ -127,12 +136,13 @@ impl Series {
         self.has_cwnd.then(|| self.points.iter().fold(0u64, |sum, p| sum.saturating_add(p.retransmits)))
     }
 
-    /// Rates after the ramp, each the mean with its neighbours.
+    /// Returns the rates after the ramp, each averaged with its neighbours.
     fn smooth_rates(&self) -> Vec<f64> {
         smoothed(self.after(), |p| p.rate)
     }
 
-    /// Round-trip times after the ramp: the log's own, each the mean with its neighbours, or else `rtt`.
+    /// Returns the log's own RTTs after the ramp, each averaged with its neighbours, or else `rtt` for every
+    /// interval.
     fn rtts(&self, rtt: Duration) -> Vec<f64> {
         if self.has_rtt {
             smoothed(self.after(), |p| p.rtt)
@@ -141,74 +151,74 @@ impl Series {
         }
     }
 
-    /// Rate x RTT after the ramp, in bytes.
+    /// Returns rate x RTT after the ramp, in bytes.
     fn inflights(&self, rtt: Duration) -> Vec<f64> {
         self.smooth_rates().iter().zip(self.rtts(rtt)).map(|(rate, rtt)| rate * rtt / 8.0).collect()
     }
 
-    /// Median of rate x RTT after the ramp.
+    /// Returns the median of rate x RTT after the ramp.
     pub(super) fn inflight(&self, rtt: Duration) -> Bytes {
         Bytes::new(median(self.inflights(rtt)) as u64)
     }
 
-    /// The mean of the log's own RTTs after the ramp, if it has them.
+    /// Returns the mean of the log's own RTTs after the ramp, if it has them.
     pub(super) fn mean_rtt(&self) -> Option<Duration> {
         let after = self.after();
         let mean = after.iter().map(|p| p.rtt).sum::<f64>() / after.len().max(1) as f64;
         self.has_rtt.then(|| Duration::from_secs_f64(mean))
     }
 
-    /// Median of the receiver's window after the ramp, if the log has it.
+    /// Returns the median of the receiver's window after the ramp, if the log has it.
     pub(super) fn median_wnd(&self) -> Option<Bytes> {
         self.has_wnd.then(|| Bytes::new(median(self.after().iter().map(|p| p.wnd).collect()) as u64))
     }
 
-    /// The largest window that the receiver offered.
+    /// Returns the largest window that the receiver offered.
     pub(super) fn largest_wnd(&self) -> Option<Bytes> {
         let largest = self.points.iter().map(|p| p.wnd).fold(0.0, f64::max);
         (largest > 0.0).then(|| Bytes::new(largest as u64))
     }
 
-    /// Whether the receiver's window after the ramp stays within an eighth of its median: a buffer at its
-    /// end. The window of a receiver that reads slowly comes and goes.
+    /// Returns whether the receiver's window stays within an eighth of its median after the ramp, as with a
+    /// buffer at its limit. The window of a receiver that reads slowly varies.
     pub(super) fn wnd_is_constant(&self) -> bool {
         let middle = median(self.after().iter().map(|p| p.wnd).collect());
         self.has_wnd && self.after().iter().all(|p| (p.wnd - middle).abs() <= CONSTANT_WINDOW * middle)
     }
 
-    /// Median of in flight over the receiver's window after the ramp.
+    /// Returns the median ratio of data in flight to the receiver's window after the ramp.
     pub(super) fn inflight_per_wnd(&self, rtt: Duration) -> Option<f64> {
         let wnd = smoothed(self.after(), |p| p.wnd);
         let ratios = self.inflights(rtt).iter().zip(&wnd).map(|(bytes, wnd)| bytes / wnd.max(1.0)).collect();
         self.has_wnd.then(|| median(ratios))
     }
 
-    /// Median of the congestion window after the ramp; `None` without one.
+    /// Returns the median congestion window after the ramp; `None` if the log has none.
     pub(super) fn median_cwnd(&self) -> Option<Bytes> {
         self.has_cwnd.then(|| Bytes::new(median(self.after().iter().map(|p| p.cwnd).collect()) as u64))
     }
 
-    /// Median of in flight over Cwnd after the ramp.
+    /// Returns the median ratio of data in flight to Cwnd after the ramp.
     pub(super) fn inflight_per_cwnd(&self, rtt: Duration) -> Option<f64> {
         let cwnd = smoothed(self.after(), |p| p.cwnd);
         let ratios = self.inflights(rtt).iter().zip(&cwnd).map(|(inflight, cwnd)| inflight / cwnd).collect();
         self.has_cwnd.then(|| median(ratios))
     }
 
-    /// Median of rate over Cwnd, in windows per second.
+    /// Returns the median of rate over Cwnd, in windows per second.
     fn bytes_per_cwnd_second(&self) -> Option<f64> {
         let cwnd = smoothed(self.after(), |p| p.cwnd);
         let ratios = self.smooth_rates().iter().zip(&cwnd).map(|(rate, cwnd)| rate / 8.0 / cwnd).collect();
         self.has_cwnd.then(|| median(ratios))
     }
 
-    /// The RTT at which exactly Cwnd would be in flight: no more can be.
+    /// Returns the RTT at which exactly Cwnd would be in flight, an upper bound of the real RTT.
     pub(super) fn rtt_by_cwnd(&self) -> Option<Duration> {
         self.bytes_per_cwnd_second().filter(|r| *r > 0.0).map(|r| Duration::from_secs_f64(1.0 / r))
     }
 
-    /// The tightest upper bound of the RTT: by what fits the window, and by the ramp, where a window at most
-    /// doubles each round trip.
+    /// Returns the tightest upper bound of the RTT, from two facts: no more than the window is in flight, and
+    /// during the ramp the window at most doubles in each round trip.
     pub(super) fn rtt_bound(&self) -> Option<Duration> {
         let by_cwnd = self.rtt_by_cwnd()?.as_secs_f64();
         let before = std::iter::once(INITIAL_WINDOW * self.streams).chain(self.points.iter().map(|p| p.cwnd));
@@ -220,7 +230,7 @@ impl Series {
         Some(Duration::from_secs_f64(by_growth.fold(by_cwnd, f64::min)))
     }
 
-    /// Whether rate and window move in proportion: then the window limits, whatever the RTT is.
+    /// Returns whether rate and window vary in proportion; the window then limits, whatever the RTT is.
     pub(super) fn follows_cwnd(&self) -> bool {
         let cwnd = smoothed(self.after(), |p| p.cwnd);
         let rates = self.smooth_rates();
@@ -233,7 +243,7 @@ impl Series {
         (FOLLOWS.0..=FOLLOWS.1).contains(&slope) && correlation > CORRELATED
     }
 
-    /// Whether the rate after the ramp varies by no more than a quarter, between its quartiles.
+    /// Returns whether the quartiles of the rate after the ramp differ by at most a quarter of its median.
     pub(super) fn is_flat(&self) -> bool {
         let mut rates = self.smooth_rates();
         rates.sort_by(f64::total_cmp);
@@ -241,7 +251,7 @@ impl Series {
         at(0.75) - at(0.25) <= FLAT * at(0.5)
     }
 
-    /// Whether the window was still growing at the end, untouched by any loss.
+    /// Returns whether the window was still growing at the end of a log without losses.
     pub(super) fn still_growing(&self) -> bool {
         let lossless = self.points.iter().all(|p| p.retransmits == 0);
         let (Some(last), Some(middle)) = (self.points.last(), self.points.get(self.points.len() / 2)) else {
@@ -253,8 +263,9 @@ impl Series {
             && last.rate > RATE_GROWS * middle.rate
     }
 
-    /// How long a BBR sender kept the window of its start, 2.89 times what is in flight, after the rate had
-    /// levelled off. It leaves the start after three round trips without growth, unless it has nothing to send.
+    /// Returns how long a BBR sender kept the window of Startup, 2.89 times the data in flight, after the
+    /// rate had levelled off. BBR leaves Startup after three round trips without growth, unless it has
+    /// nothing to send.
     pub(super) fn stays_in_startup(&self, rtt: Duration) -> Option<Duration> {
         let cwnd = self.after().iter().map(|p| p.cwnd).fold(0.0, f64::max);
         let inflight = self.inflight(rtt).get() as f64;
@@ -264,14 +275,14 @@ impl Series {
             .then(|| Duration::from_secs_f64(held))
     }
 
-    /// The interval with the most retransmissions, and what the window did around it.
+    /// Returns the interval with the most retransmissions, and how the window fell around it.
     pub(super) fn collapse(&self) -> Option<Collapse> {
         let lossy = |p: &Point| p.retransmits > 0;
         let worst = (0..self.points.len()).max_by_key(|i| self.points[*i].retransmits)?;
         let first = (0..=worst).rev().take_while(|i| lossy(&self.points[*i])).last()?;
         let last = (worst..self.points.len()).take_while(|i| lossy(&self.points[*i])).last()?;
         let before = self.points.get(first.checked_sub(1)?)?.cwnd;
-        // Repair may end after the last retransmission was sent.
+        // Recovery may end after the last retransmission was sent.
         let after = self.points[last..].iter().take(2).map(|p| p.cwnd).fold(f64::MAX, f64::min);
         let episode = &self.points[first..=last];
         (self.has_cwnd && after < COLLAPSED * before).then(|| Collapse {
@@ -284,13 +295,13 @@ impl Series {
         })
     }
 
-    /// What the congestion control seems to be.
+    /// Returns the congestion control that the log names or suggests.
     pub(super) fn sender(&self, log: &Transfer, measured: &Measured) -> Sender {
         let named = log.congestion_control.as_deref().and_then(|name| name.parse().ok());
         if let Some(named) = named {
             return Sender::Named(named);
         }
-        // The window in the interval before a loss, in it and after it.
+        // Windows in the interval before a loss, during it and after it.
         let around: Vec<(f64, f64, f64)> = self
             .points
             .windows(3)
@@ -300,7 +311,7 @@ impl Series {
             .collect();
         let kept = |(before, during, after): &(f64, f64, f64)| during.min(*after) > KEPT * before;
         let ratio = measured.inflight_per_cwnd.unwrap_or(1.0);
-        // A BBR window is 2 x BDP when steady and 2.89 x when the start never filled the path.
+        // A BBR window is 2 BDP when steady and 2.89 BDP when Startup never filled the path.
         if ratio < window::FREE_IN_LOG && ratio > LEAST_OF_BBR && around.iter().any(kept) {
             return Sender::Inferred(Algorithm::Bbr1);
         }
@@ -311,7 +322,7 @@ impl Series {
     }
 }
 
-/// How the window fell at the worst loss.
+/// Fall of the window at the worst loss.
 pub(super) struct Collapse {
     before: Bytes,
     after: Bytes,
@@ -333,7 +344,7 @@ impl fmt::Display for Collapse {
     }
 }
 
-/// The middle value; 0 of nothing.
+/// Returns the middle value, or 0 for no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -343,7 +354,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// Each value as the mean with its neighbours.
+/// Returns each value averaged with its neighbours.
 fn smoothed(points: &[Point], value: impl Fn(&Point) -> f64) -> Vec<f64> {
     (0..points.len())
         .map(|i| {
@@ -353,7 +364,7 @@ fn smoothed(points: &[Point], value: impl Fn(&Point) -> f64) -> Vec<f64> {
         .collect()
 }
 
-/// Slope of `y` over `x`, and their correlation; zeros where one of them does not vary.
+/// Returns the slope of `y` over `x` and their correlation; zeros where one of them does not vary.
 fn regression(x: &[f64], y: &[f64]) -> (f64, f64) {
     let n = x.len() as f64;
     let mean = |values: &[f64]| values.iter().sum::<f64>() / n;

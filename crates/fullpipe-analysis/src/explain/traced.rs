@@ -1,4 +1,4 @@
-//! The explanation of a trace and of a capture: the classifier's findings, with the figures of a log around them.
+//! Explains a trace or a capture: the findings of the classifier, with the figures of a log.
 
 use fullpipe_lab::trace::Row;
 use fullpipe_tcp::buffers::WindowRule;
@@ -14,7 +14,7 @@ use crate::classify::{Classification, agreement, classify, classify_capture, cla
 use crate::measurement::packets::Packets;
 use crate::thresholds::time;
 
-/// Explains the flow of a trace.
+/// Explains the flows of a trace.
 pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured) -> Findings {
     let host = facts.hosts.of_sockets(facts.measurement, &facts.path);
     let streams = facts.measurement.rows();
@@ -33,7 +33,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series, measured: Measured) ->
     notes.extend(facts.measurement.origin.notes.iter().cloned());
     notes.extend(classification.notes.iter().cloned());
     notes.extend(shared(&streams, classification.findings.first()));
-    // A trace of ours knows better, and says how far the sockets' own numbers lead.
+    // A simulated trace also has the exact limits, which show how far the sockets' own numbers agree.
     if let Some(agreed) = streams
         .first()
         .and_then(|rows| exact(rows))
@@ -60,7 +60,7 @@ pub(super) fn explain_capture(
     let Explainer { buffers, mut assumptions, mut notes, cap, .. } = explainer;
     notes.extend(classification.notes.iter().cloned());
     if !classification.is_rate_based {
-        // What the log's own reader says of it is of logs without packets.
+        // The assumption that was derived from the series holds for logs without packets.
         assumptions.retain(|assumed| !matches!(assumed, Assumption::CongestionControl(..)));
         let of_packets = Assumption::CongestionControl(Algorithm::Cubic, CongestionControlBasis::Packets);
         assumptions.insert(0, of_packets);
@@ -68,7 +68,7 @@ pub(super) fn explain_capture(
     findings(facts, measured, classification, Background { buffers, cap, assumptions, notes })
 }
 
-/// What is known beside the classification.
+/// Facts of an explanation that the classification does not contain.
 struct Background {
     buffers: Buffers,
     cap: Option<Rate>,
@@ -96,7 +96,8 @@ fn findings(facts: &Facts<'_>, measured: Measured, found: Classification, told: 
     }
 }
 
-/// Between two ends on one host round trips last microseconds, and the host does the work of both.
+/// Lowers the confidence of a finding between two ends on one host: RTTs are microseconds, and the host does
+/// the work of both.
 fn of_one_host(finding: &mut Finding) {
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(
@@ -105,7 +106,8 @@ fn of_one_host(finding: &mut Finding) {
     );
 }
 
-/// A moment's state shows what the socket waits for, and not for how long, nor what brought it there.
+/// Lowers the confidence of a finding from one sample, which shows what the socket waits for, but neither for
+/// how long nor why.
 fn of_one_sample(finding: &mut Finding) {
     let open = match finding.limit {
         Limit::App => "whether a writer that is slow or a moment between two writes shows here",
@@ -124,7 +126,7 @@ fn of_one_sample(finding: &mut Finding) {
     finding.next_test = Some("sample for some seconds: while sleep 0.1; do ss -tmi; done".into());
 }
 
-/// How parallel streams share what there is: some limits each stream has for itself, others there are but once.
+/// Returns how parallel streams share the limit: some limits apply to each stream, others to all together.
 fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
     let finding = first?;
     let rate = |rows: &&[Row]| {
@@ -150,7 +152,7 @@ fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
         .then(|| format!("each of the {} streams carried {least} to {most}; {of_each}", streams.len()))
 }
 
-/// What the rows say of the buffers, in place of `base` where that says less.
+/// Returns the buffers with sizes from the rows where these show more than `base`.
 pub(super) fn buffers(base: Buffers, streams: &[&[Row]], classification: &Classification) -> Buffers {
     let held = |limit: Limit| {
         classification
@@ -168,7 +170,8 @@ pub(super) fn buffers(base: Buffers, streams: &[&[Row]], classification: &Classi
         (known.sndbuf, known.sndbuf_source) = (sndbuf, BufferSource::Trace);
     }
     if held(Limit::Rwnd) && !rcvbuf.is_zero() && window <= rcvbuf {
-        // The window at its end over the buffer at its end is the socket's own ratio.
+        // The ratio of a window and a buffer that have both reached their limit is the scaling ratio of the
+        // socket.
         let ratio = 256.0 * window.get() as f64 / rcvbuf.get() as f64;
         known.rule = WindowRule::ScalingRatio((ratio.round() as u16).clamp(1, 256));
     }

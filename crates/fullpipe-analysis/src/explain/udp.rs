@@ -1,9 +1,10 @@
-//! What a UDP test can say: how much arrived of what was sent, and how evenly. No more than that.
+//! Explains a UDP test, which shows how much of the sent data arrived, and how evenly.
 //!
-//! UDP has no windows, no acknowledgements and no congestion control, so a line that carries any rate of
-//! UDP may still carry a tenth of it over TCP. A clean UDP test is how such a fault goes unseen for years.
-//! Its loss rate, however, is the path's where the test left the line room, and with RTT and line rate it
-//! says what TCP would reach: the ladder is then that of a path which is given instead of measured.
+//! UDP has no windows, no acknowledgements and no congestion control, so a link that carries any rate over
+//! UDP may still carry a tenth of it over TCP. A clean UDP test can therefore hide such a fault for years.
+//! Its loss rate, however, is the path's if the test left room on the link. Together with RTT and link rate,
+//! the loss rate predicts what TCP would reach: the ladder is then simulated for a given path instead of a
+//! measured one.
 
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Probability, Rate};
@@ -16,19 +17,20 @@ use crate::stats::LossEstimate;
 use crate::thresholds::{link, loss};
 use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
-/// Upper end of the 95 % interval of a count of which none was seen.
+/// Upper end of the 95 % interval of an expected count of losses, when none was observed.
 /// Source: the Poisson distribution.
 /// Unit: losses
 const NONE_SEEN: f64 = 3.7;
-/// Of a packet of 1500 bytes, what IP leaves to UDP; larger datagrams travel in several packets.
+/// Bytes that IP leaves to UDP in a packet of 1500 bytes; larger datagrams travel in several packets.
 const FRAGMENT: u64 = 1480;
-/// IP and UDP headers.
+/// Length of IP and UDP headers, in bytes.
 const UDP_HEADERS: u64 = 28;
 
-/// The share of the *packets* that the path lost while the test left it room: what TCP would meet.
+/// Returns the share of *packets* that the path lost while the test left room on the link: the loss that TCP
+/// would meet.
 ///
 /// # Errors
-/// Why it cannot be told, as a clause.
+/// Returns a clause that says why the loss is not known.
 pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     let log = facts.transfer;
     let unheard = || "what arrived is not in the log, so the path's loss is not known".to_owned();
@@ -45,28 +47,29 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
             "{on_the_line} with headers were sent into a line of {link}: what was lost there TCP would not have sent; repeat \
              with -b below the line"
         )),
-        // Whichever packet of a datagram is lost, the datagram is.
+        // The loss of any one packet loses its datagram.
         _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),
     }
 }
 
-/// The rate that was sent and the size of a datagram.
+/// Returns the rate that was sent and the size of a datagram.
 fn sent_as(log: &Transfer, datagrams: Datagrams) -> (Rate, Bytes) {
     let arrived = datagrams.total.saturating_sub(datagrams.lost.unwrap_or(0)).max(1);
     match log.sent {
         Some(sent) => (sent.rate, sent.bytes.mul_div(1, datagrams.total.max(1))),
-        // Only the receiver spoke: what is missing was sent as well.
+        // The log has only the receiver's count: the missing datagrams were sent as well.
         None => (log.mean_rate().mul_div(datagrams.total.max(1), arrived), log.bytes().mul_div(1, arrived)),
     }
 }
 
-/// What TCP would send by: the sender's default, where it is one of ours.
+/// Returns the congestion control that TCP would use: the sender's default if it is implemented here, or else
+/// CUBIC.
 fn congestion_control(facts: &Facts<'_>) -> Algorithm {
     let default = facts.sender().and_then(|(host, _)| host.congestion_control.as_deref()?.parse().ok());
     default.unwrap_or(Algorithm::Cubic)
 }
 
-/// What was sent, what arrived of it, and how.
+/// Returns the rate sent, the size of a datagram, and the counts of the datagrams.
 pub(crate) fn summary(log: &Transfer) -> (Rate, Bytes, Datagrams) {
     let datagrams = log.datagrams.unwrap_or_default();
     let (sent, size) = sent_as(log, datagrams);
@@ -138,7 +141,7 @@ pub(super) fn explain(facts: &Facts<'_>, series: &Series) -> Findings {
     }
 }
 
-/// What this loss leaves of a loss-based sender, on paper.
+/// Returns the rate that a model of a loss-based sender predicts at this loss and RTT, in a sentence.
 fn on_paper(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
     let (rtt, loss) = (facts.path.rtt?, path_loss(facts).ok()?);
     (!loss.rate.is_zero()).then(|| {
@@ -147,7 +150,8 @@ fn on_paper(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
     })
 }
 
-/// How little loss matters to TCP, and how many datagrams it takes to see so little.
+/// Returns the open question whether the path loses little enough for TCP, if the test was too short to show
+/// such a small loss.
 fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
     let (rtt, link, loss) = (facts.path.rtt?, facts.path.link?, path_loss(facts).ok()?);
     let fill = loss_to_fill(rtt, link, measured.mss);
@@ -232,7 +236,8 @@ fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec
     }
 }
 
-/// More was sent than arrived: something on the way is full, or the receiver.
+/// Names the limits of a test in which more was sent than arrived: the path or the receiving host drops
+/// datagrams.
 fn lossy(facts: &Facts<'_>, measured: &Measured, base: Finding) -> Vec<Finding> {
     let arrived = measured.mean;
     let near_line = |link: Rate| arrived.as_bps() as f64 >= link::FULL_OVER_UDP * link.as_bps() as f64;

@@ -1,67 +1,67 @@
-//! Reports over time, and sums over the whole test.
+//! Reports of single intervals, and sums over the whole test.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// Smoothed round-trip times, sampled at the end of each interval. The least of them is what iperf3 calls
+/// Range of the smoothed RTT, sampled at the end of each interval. Its minimum is what iperf3 calls
 /// `min_rtt`; the kernel's own minimum may be lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttRange {
-    /// The least sample.
+    /// Smallest sample.
     pub min: Duration,
-    /// The mean.
+    /// Mean of the samples.
     pub mean: Duration,
-    /// The largest.
+    /// Largest sample.
     pub max: Duration,
 }
 
-/// Datagrams of a UDP test.
+/// Counts of the datagrams of a UDP test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Datagrams {
     /// Datagrams sent.
     pub total: u64,
-    /// Those that did not arrive; `None` where only the sender spoke.
+    /// Datagrams that did not arrive; `None` if only the sender reported.
     pub lost: Option<u64>,
-    /// Variation of the spacing on arrival (RFC 1889), smoothed; `None` where only the sender spoke.
+    /// Smoothed variation of the spacing on arrival (RFC 1889); `None` if only the sender reported.
     pub jitter: Option<Duration>,
-    /// Datagrams that arrived after a later one; `None` where only the sender spoke. Text logs name them only
-    /// if there are any.
+    /// Datagrams that arrived after a later one; `None` if only the sender reported. Text logs print the
+    /// count only if it is not zero.
     pub out_of_order: Option<u64>,
 }
 
-/// One report of iperf3, usually over a second, all streams added.
+/// Report of iperf3 for one interval, usually a second, summed over all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// Where it begins, counted from the start of the test.
+    /// Start of the interval, counted from the start of the test.
     pub start: Instant,
-    /// Where it ends, after `start`.
+    /// End of the interval, after `start`.
     pub end: Instant,
     /// Payload written (sender) or read (receiver).
     pub bytes: Bytes,
-    /// The rate as printed.
+    /// Rate as printed.
     pub rate: Rate,
     /// Retransmitted segments; `None` in a receiver's log.
     pub retransmits: Option<u64>,
-    /// Streams that sent something again; one stream counts once.
+    /// Number of streams that retransmitted; each stream counts once.
     pub lossy_streams: u64,
     /// Congestion window at the end of the interval; `None` in a receiver's log.
     pub cwnd: Option<Bytes>,
-    /// The receiver's window as the sender knows it at the end of the interval: JSON of iperf3 3.11 and
-    /// newer, on kernel 5.4 and newer.
+    /// Receiver's window as the sender knows it at the end of the interval. Only JSON of iperf3 3.11 and
+    /// newer, on kernel 5.4 and newer, contains it.
     pub snd_wnd: Option<Bytes>,
-    /// Smoothed RTT at the end of the interval: JSON only. Of several streams the mean weighted by their
-    /// rates, so that rate x RTT is what all of them have in flight.
+    /// Smoothed RTT at the end of the interval, only in JSON. For several streams it is the mean weighted by
+    /// their rates, so that rate x RTT is the data that all of them have in flight.
     pub rtt: Option<Duration>,
-    /// Datagrams; `None` over TCP.
+    /// Datagram counts; `None` over TCP.
     pub datagrams: Option<Datagrams>,
 }
 
 impl Interval {
-    /// Its length, above zero.
+    /// Returns the length of the interval, above zero.
     pub fn length(&self) -> Duration {
         self.end.saturating_since(self.start)
     }
 
-    /// The reports of two streams as one.
+    /// Adds the reports of two streams.
     pub(crate) fn added(self, other: Self) -> Self {
         let (a, b) = (self, other);
         let windows = |x: Option<Bytes>, y: Option<Bytes>| x.zip(y).map(|(x, y)| x + y);
@@ -89,18 +89,18 @@ fn weighted(a: (Rate, Duration), b: (Rate, Duration)) -> Duration {
 }
 
 impl Datagrams {
-    /// Lost over sent.
+    /// Returns the ratio of lost to sent datagrams.
     pub fn lost_share(&self) -> Option<f64> {
         let total = self.total.max(1) as f64;
         self.lost.map(|lost| (lost as f64 / total).min(1.0))
     }
 
-    /// What the sender alone can say.
+    /// Returns the counts without those that only the receiver knows.
     pub(crate) const fn unheard(self) -> Self {
         Self { total: self.total, lost: None, jitter: None, out_of_order: None }
     }
 
-    /// Two streams as one: jitter is of the worse.
+    /// Adds the counts of two streams; jitter is that of the worse one.
     pub(crate) fn added(self, other: Self) -> Self {
         Self {
             total: self.total.saturating_add(other.total),
@@ -114,28 +114,29 @@ impl Datagrams {
     }
 }
 
-/// What one end counted over the whole test.
+/// Counts of one end over the whole test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Total {
     /// Length of the test.
     pub length: Duration,
-    /// Payload in total.
+    /// Payload in bytes.
     pub bytes: Bytes,
-    /// The mean rate as printed.
+    /// Mean rate as printed.
     pub rate: Rate,
     /// Retransmitted segments; `None` on the receiver's side.
     pub retransmits: Option<u64>,
 }
 
 impl Total {
-    /// A report over the whole test. `None` for nothing: older servers print a sender's summary of zero, for they do not know it.
+    /// Returns the totals of a report over the whole test; `None` without payload, because older servers
+    /// print zeros for the sender, whose counts they do not know.
     pub(crate) fn of(report: Option<Interval>) -> Option<Self> {
         let report = report.filter(|report| !report.bytes.is_zero())?;
         let Interval { bytes, rate, retransmits, .. } = report;
         Some(Self { length: report.length(), bytes, rate, retransmits })
     }
 
-    /// What is counted of `bytes` in `length`, at the mean rate.
+    /// Returns the totals of `bytes` in `length`, with their mean rate.
     pub(crate) fn mean(bytes: Bytes, length: Duration, retransmits: Option<u64>) -> Self {
         Self { length, bytes, rate: Rate::mean(bytes, length), retransmits }
     }

@@ -1,4 +1,4 @@
-//! What was measured: one value, whichever tool saw it.
+//! Measurement: one type for the results of every tool.
 //!
 //! ```text
 //!   iperf3's log  trace  dumps of ss  capture  sockets of this host
@@ -7,11 +7,11 @@
 //!              Measurement { origin, hosts, flows, totals }
 //!                             │
 //!                             ▼
-//!        transfer(): the flows of the explained direction, added
+//!        transfer(): the flows of the explained direction, summed
 //! ```
 //!
-//! Several flows are the normal case: parallel streams of one test, or the connections of a service. Every flow has
-//! intervals; a reader of samples or packets derives them. What the tool saw beyond intervals is the flow's
+//! Several flows are the normal case: parallel streams of one test, or the connections of a service. Every
+//! flow has intervals; readers of samples or packets derive them. Data beyond the intervals is the flow's
 //! [`Detail`]. The explainer reads a [`Transfer`] first, and the details where it has rules for them.
 
 mod interval;
@@ -26,42 +26,42 @@ use serde::{Deserialize, Serialize};
 pub use interval::{Datagrams, Interval, RttRange, Total};
 use packets::{Connection, Packets};
 
-/// What a tool measured: flows between two hosts, in one direction or both.
+/// Measurement of flows between two hosts, in one direction or both.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// Which tool wrote it down, and how completely.
+    /// Tool that recorded it, and how complete the record is.
     pub origin: Origin,
-    /// What the tool says of the hosts.
+    /// Properties of the hosts, as the tool reports them.
     pub hosts: Hosts,
-    /// The flows, at least one; those of the explained direction come first.
+    /// Flows, at least one; those of the explained direction come first.
     pub flows: Vec<Flow>,
     /// Sums over the flows of each direction, in the order of [`Self::flows`].
     pub totals: Vec<Totals>,
 }
 
-/// Which tool wrote a measurement down, and how completely.
+/// Tool that recorded a measurement, and how complete the record is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origin {
-    /// The form in which it was written.
+    /// Format of the input.
     pub format: Format,
-    /// The tool's version, if it says so.
+    /// Version of the tool, if the input contains it.
     pub version: Option<String>,
-    /// The input breaks off before its end.
+    /// Whether the input breaks off before its end.
     pub truncated: bool,
-    /// The error that the tool reported, of a run that failed late enough to be of use.
+    /// Error that the tool reported, if the run failed late enough to be of use.
     pub error: Option<String>,
-    /// Warm-up intervals that were left out.
+    /// Number of warm-up intervals that were left out.
     pub omitted: usize,
-    /// Every connection of a capture that carried data, the largest first; empty for other formats.
+    /// Connections of a capture that carried data, the largest first; empty for other formats.
     pub connections: Vec<Connection>,
-    /// What the reader of a report should know of the input.
+    /// Notes on the input for the reader of a report.
     pub notes: Vec<String>,
 }
 
-/// What the tool says of the hosts.
+/// Properties of the hosts, as the tool reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hosts {
-    /// Kernel of the host that wrote the measurement down.
+    /// Kernel release of the host that recorded the measurement.
     pub kernel: Option<KernelVersion>,
     /// Socket buffers that the program set (`-w`); `None` where the kernel sizes them.
     pub set_buffers: Option<SocketBuffers>,
@@ -70,29 +70,29 @@ pub struct Hosts {
 /// One connection in one direction.
 #[derive(Clone, Debug)]
 pub struct Flow {
-    /// The tool's number of it: stream, flow of a trace, connection of a capture.
+    /// Number of the flow in the input: stream, flow of a trace, or connection of a capture.
     pub id: u32,
-    /// Which way its data went.
+    /// Direction of its data.
     pub direction: Direction,
-    /// Which end of it was observed.
+    /// End of the flow that was observed.
     pub role: Role,
-    /// What carried the data.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// The sender's congestion control, as the tool names it.
+    /// Name of the sender's congestion control, as the tool reports it.
     pub congestion_control: Option<String>,
     /// Payload of a full segment.
     pub mss: Option<Bytes>,
-    /// What the application was told to send at most (`-b`); `None` without such an order.
+    /// Rate that the application was limited to (`-b`); `None` without a limit.
     pub offered: Option<Rate>,
-    /// Reports in order of time. Flows of one direction report at the same moments.
+    /// Reports in order of time. Flows of one direction report at the same times.
     pub intervals: Vec<Interval>,
-    /// Its own sums.
+    /// Sums of this flow.
     pub summary: Summary,
-    /// What the tool saw beyond the intervals.
+    /// Data beyond the intervals.
     pub detail: Option<Detail>,
 }
 
-/// What a tool saw of a flow beyond its intervals.
+/// Data of a flow beyond its intervals.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Detail {
@@ -100,49 +100,49 @@ pub enum Detail {
     Rows(Vec<Row>),
     /// One sample of the sending socket, repeated as if its state had lasted.
     Snapshot(Vec<Row>),
-    /// The packets of the connection.
+    /// Packets of the connection.
     Packets(Packets),
-    /// Samples of the receiving socket, of a flow whose sender nobody watched.
+    /// Samples of the receiving socket, for a flow whose sender was not sampled.
     ReceiverSamples(Vec<Received>),
-    /// Datagrams of the whole test, of a flow over UDP.
+    /// Datagram counts of the whole test, for a flow over UDP.
     Datagrams(Datagrams),
 }
 
 /// Sums over the whole test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// What the sender counted.
+    /// Counts of the sender.
     pub sent: Option<Total>,
-    /// What the receiver counted: what arrived.
+    /// Counts of the receiver.
     pub received: Option<Total>,
-    /// Smoothed round-trip times of the sender.
+    /// Smoothed RTTs of the sender.
     pub rtt: Option<RttRange>,
 }
 
-/// The sums over all flows of one direction, as the tool gives them. They are finer than the sum over the flows, which
-/// a log prints rounded.
+/// Sums over all flows of one direction, as the tool reports them. They are more precise than a sum over the
+/// flows, which a log prints rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// The direction.
+    /// Direction of the flows.
     pub direction: Direction,
-    /// The sums.
+    /// Sums over these flows.
     pub summary: Summary,
-    /// Datagrams; `None` over TCP.
+    /// Datagram counts; `None` over TCP.
     pub datagrams: Option<Datagrams>,
 }
 
-/// The form of an input.
+/// Format of an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// Lines for people.
+    /// Text output of iperf3.
     #[default]
     #[serde(rename = "iperf3_text")]
     Text,
-    /// One document (`-J`).
+    /// JSON document of iperf3 (`-J`).
     #[serde(rename = "iperf3_json")]
     Json,
-    /// One event a line (`--json-stream`).
+    /// JSON events of iperf3, one per line (`--json-stream`).
     #[serde(rename = "iperf3_json_stream")]
     JsonStream,
     /// Rows of a trace, summed up in intervals.
@@ -151,12 +151,12 @@ pub enum Format {
     Capture,
     /// Samples of a socket of this host, summed up in intervals.
     Sockets,
-    /// The output of `ss -ti`, summed up in intervals.
+    /// Output of `ss -ti`, summed up in intervals.
     Ss,
 }
 
 impl Format {
-    /// The name in reports and JSON.
+    /// Returns the name in reports and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "iperf3_text",
@@ -170,7 +170,7 @@ impl Format {
     }
 }
 
-/// What carried the data.
+/// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
@@ -181,18 +181,18 @@ pub enum Protocol {
     Udp,
 }
 
-/// Which way data goes.
+/// Direction of the data of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// From the end that opened the test to its server.
+    /// From the client, which opened the test, to its server.
     #[default]
     Forward,
-    /// From the server (`-R`).
+    /// From the server to the client (`-R`).
     Reverse,
 }
 
 impl Direction {
-    /// The other direction.
+    /// Returns the other direction.
     pub const fn opposite(self) -> Self {
         match self {
             Self::Forward => Self::Reverse,
@@ -201,17 +201,17 @@ impl Direction {
     }
 }
 
-/// Which end of a flow was observed.
+/// End of a flow that was observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// The sender: over TCP it knows retransmissions and the congestion window.
+    /// The sender, which over TCP knows retransmissions and the congestion window.
     #[default]
     Sender,
     /// The receiver.
     Receiver,
 }
 
-/// Socket buffers that a program set, in bytes of memory as the kernel answers.
+/// Socket buffers that a program set, in bytes of memory as the kernel reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketBuffers {
     /// `SO_SNDBUF`.
@@ -220,58 +220,58 @@ pub struct SocketBuffers {
     pub rcvbuf: Bytes,
 }
 
-/// The flows of one direction, added: what an explanation is about.
+/// Sum of the flows of one direction, the subject of an explanation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transfer {
-    /// Which way the data went.
+    /// Direction of the data.
     pub direction: Direction,
-    /// Which end was observed.
+    /// End of the flows that was observed.
     pub role: Role,
-    /// What carried the data.
+    /// Transport protocol.
     pub protocol: Protocol,
-    /// The number of flows, at least 1.
+    /// Number of flows, at least 1.
     pub streams: usize,
-    /// The sender's congestion control, as the tool names it.
+    /// Name of the sender's congestion control, as the tool reports it.
     pub congestion_control: Option<String>,
     /// Payload of a full segment.
     pub mss: Option<Bytes>,
-    /// What the application was told to send at most, all flows together.
+    /// Rate that the application was limited to, summed over all flows.
     pub offered: Option<Rate>,
-    /// The flows' reports, added.
+    /// Reports of the flows, summed.
     pub intervals: Vec<Interval>,
-    /// What the sender counted.
+    /// Counts of the sender.
     pub sent: Option<Total>,
-    /// What the receiver counted: what arrived.
+    /// Counts of the receiver.
     pub received: Option<Total>,
-    /// Smoothed round-trip times of the sender.
+    /// Smoothed RTTs of the sender.
     pub rtt: Option<RttRange>,
-    /// Datagrams; `None` over TCP.
+    /// Datagram counts; `None` over TCP.
     pub datagrams: Option<Datagrams>,
 }
 
 impl Measurement {
-    /// The flows of the explained direction, added.
+    /// Returns the sum of the flows of the explained direction.
     pub fn transfer(&self) -> Transfer {
         Transfer::of(&self.flows, &self.totals.first().copied().unwrap_or_default())
     }
 
-    /// The other direction of a test that ran both at once.
+    /// Returns the other direction of a test that ran both at once.
     pub fn opposite(&self) -> Option<Transfer> {
         self.totals.get(1).map(|totals| Transfer::of(&self.flows, totals))
     }
 
-    /// The flows of the explained direction.
+    /// Returns the flows of the explained direction.
     pub fn explained(&self) -> impl Iterator<Item = &Flow> {
         let direction = self.totals.first().map(|totals| totals.direction);
         self.flows.iter().filter(move |flow| Some(flow.direction) == direction)
     }
 
-    /// Whether the host that wrote the measurement down sent the data that it explains.
+    /// Returns whether the host that recorded the measurement sent the data that it explains.
     pub fn made_by_sender(&self) -> bool {
         self.flows.first().is_none_or(|flow| flow.role == Role::Sender)
     }
 
-    /// The samples of each sending socket; empty without.
+    /// Returns the samples of each sending socket; empty if there are none.
     pub fn rows(&self) -> Vec<&[Row]> {
         let rows = self.explained().filter_map(|flow| match &flow.detail {
             Some(Detail::Rows(rows) | Detail::Snapshot(rows)) => Some(rows.as_slice()),
@@ -280,12 +280,12 @@ impl Measurement {
         rows.collect()
     }
 
-    /// Whether all that is known is the state of one moment.
+    /// Returns whether the input contains only one sample of the socket's state.
     pub fn is_snapshot(&self) -> bool {
         self.explained().any(|flow| matches!(flow.detail, Some(Detail::Snapshot(_))))
     }
 
-    /// The packets of the explained connection of a capture.
+    /// Returns the packets of the explained connection of a capture.
     pub fn packets(&self) -> Option<&Packets> {
         self.explained().find_map(|flow| match &flow.detail {
             Some(Detail::Packets(packets)) => Some(packets),
@@ -293,7 +293,8 @@ impl Measurement {
         })
     }
 
-    /// The samples of each receiving socket, of flows whose sender nobody watched; empty without.
+    /// Returns the samples of each receiving socket of flows whose sender was not sampled; empty if there are
+    /// none.
     pub fn receiver_samples(&self) -> Vec<&[Received]> {
         let samples = self.explained().filter_map(|flow| match &flow.detail {
             Some(Detail::ReceiverSamples(samples)) => Some(samples.as_slice()),
@@ -324,14 +325,14 @@ impl Transfer {
         }
     }
 
-    /// Length of the test: the summary's, or what the intervals cover.
+    /// Returns the length of the test: the summary's, or the sum of the intervals.
     pub fn length(&self) -> Duration {
         let summary = self.received.or(self.sent).map(|s| s.length).filter(|length| !length.is_zero());
         summary.unwrap_or_else(|| self.intervals.iter().fold(Duration::ZERO, |sum, i| sum + i.length()))
     }
 
-    /// The mean goodput: what the receiver counted if it is known, because the sender's figure includes what never left
-    /// its socket buffer.
+    /// Returns the mean goodput: the receiver's figure if it is known, because the sender's figure includes
+    /// data that never left its socket buffer.
     pub fn mean_rate(&self) -> Rate {
         match self.received.or(self.sent) {
             Some(total) => total.rate,
@@ -339,7 +340,7 @@ impl Transfer {
         }
     }
 
-    /// Payload in total.
+    /// Returns the payload of the whole test.
     pub fn bytes(&self) -> Bytes {
         match self.received.or(self.sent) {
             Some(total) => total.bytes,
@@ -347,8 +348,8 @@ impl Transfer {
         }
     }
 
-    /// The highest rate that surely passed the path: of TCP the best interval; of UDP the mean of what arrived, because
-    /// what a UDP sender writes proves nothing.
+    /// Returns the highest rate that the path has proven to carry: over TCP that of the best interval, over
+    /// UDP the mean of what arrived, because the rate that a UDP sender writes proves nothing.
     pub fn proven_rate(&self) -> Rate {
         let best = self.intervals.iter().map(|interval| interval.rate).max();
         match self.protocol {
@@ -362,7 +363,7 @@ fn sum_of_rates(a: Rate, b: Rate) -> Rate {
     Rate::from_bps(a.as_bps().saturating_add(b.as_bps()))
 }
 
-/// The reports of several flows as those of one. They report at the same moments, so the nth reports belong together.
+/// Adds the reports of several flows. They report at the same times, so the nth reports belong together.
 pub(crate) fn added<'a>(flows: impl Iterator<Item = &'a [Interval]>) -> Vec<Interval> {
     let mut sum: Option<Vec<Interval>> = None;
     for intervals in flows {

@@ -1,4 +1,4 @@
-//! What a capture shows of a connection.
+//! Packets of a connection, as a capture shows them.
 
 use std::net::SocketAddr;
 
@@ -6,16 +6,16 @@ use fullpipe_units::{Bytes, Duration, Instant};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The explained connection of a capture.
+/// Connection of a capture that is explained.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packets {
-    /// What the capture shows of the connection as a whole.
+    /// Properties of the connection as a whole.
     pub connection: Connection,
-    /// What it shows over time, in spans of some milliseconds.
+    /// Samples over time, each a span of some milliseconds.
     pub samples: Vec<Sample>,
 }
 
-/// Where a capture was made.
+/// Place where a capture was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -23,103 +23,106 @@ pub enum Side {
     Sender,
     /// On the host that received it, or close to it.
     Receiver,
-    /// In between.
+    /// Between the two hosts.
     Between,
-    /// Nothing tells.
+    /// Unknown place.
     Unknown,
 }
 
-/// Counts of one direction's data segments and of the ACKs of them.
+/// Counts of one direction's data segments, and of the ACKs for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counts {
-    /// Segments with payload. A super-segment, as a sender's own capture shows it, counts as the segments in it.
+    /// Segments with payload. A super-segment, as in a capture on the sending host, counts as the segments
+    /// that it contains.
     pub data_segments: u64,
-    /// Payload octets in them.
+    /// Payload bytes in these segments.
     pub data_bytes: u64,
     /// Segments that were retransmitted.
     pub retransmits: u64,
-    /// Of these, those whose octets had been acknowledged already.
+    /// Retransmissions of data that had been acknowledged already.
     pub needless: u64,
-    /// Segments that were overtaken on their way to the tap.
+    /// Segments that were overtaken on their way to the capture point.
     pub out_of_order: u64,
     /// Keep-alives and window probes.
     pub probes: u64,
-    /// Octets that were acknowledged and are not in the capture: the capturing tool dropped them.
+    /// Bytes that were acknowledged and are missing from the capture, because the capturing tool dropped
+    /// them.
     pub missed_bytes: u64,
-    /// ACKs that repeat the one before while data is outstanding.
+    /// ACKs that repeat the previous one while data is outstanding.
     pub duplicate_acks: u64,
-    /// Times that the receiver closed its window.
+    /// Number of times that the receiver closed its window.
     pub zero_windows: u64,
-    /// Times that the sender filled the receiver's window.
+    /// Number of times that the sender filled the receiver's window.
     pub window_full: u64,
 }
 
-/// What the packets of a span of time show of a flow.
+/// Summary of a flow's packets in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The end of the span.
+    /// End of the span.
     pub at: Instant,
-    /// Most octets in flight: sent and not acknowledged, by what the sender knew.
+    /// Largest amount of data in flight: sent and not acknowledged, as the sender knew it.
     pub flight_size: Bytes,
-    /// Of these, those that the receiver had not said to have (SACK).
+    /// Part of the data in flight that the receiver had not reported by SACK.
     pub inflight: Bytes,
-    /// The receiver's window; `None` without its scale.
+    /// Receiver's window; `None` if its scale is not known.
     pub rwnd: Option<Bytes>,
-    /// Mean round trip of what was sent; `None` where nothing tells it.
+    /// Mean RTT of the data sent; `None` where it is not observable.
     pub rtt: Option<Duration>,
-    /// Octets that arrived so far.
+    /// Bytes that have arrived so far.
     pub delivered: Bytes,
     /// Retransmitted segments so far.
     pub retransmits: u64,
-    /// Packets with new data.
+    /// Number of packets with new data.
     pub sent: u32,
-    /// Of these, those after which less than a segment fits into the window.
+    /// Packets after which less than a segment fits into the window.
     pub full: u32,
-    /// Of these, those that are not whole segments and yet not what the window cut off: the sender had no more data.
+    /// Packets shorter than a segment although the window had room: the sender had no more data.
     pub short: u32,
-    /// Of these, those that left at once after an ACK.
+    /// Packets that left at once after an ACK.
     pub prompt: u32,
-    /// ACKs that passed.
+    /// Number of ACKs that passed.
     pub acks: u32,
-    /// The capture has a hole here: data moved and no packet was captured.
+    /// Whether the capture has a hole here: data moved, but no packet was captured.
     pub unseen: bool,
 }
 
-/// A connection of a capture, seen as the transfer of the end that sent more.
+/// Connection of a capture, as the transfer of the end that sent more.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Connection {
-    /// The socket that sent the data.
+    /// Socket that sent the data.
     pub from: SocketAddr,
-    /// The socket that received it.
+    /// Socket that received it.
     pub to: SocketAddr,
-    /// Where it was captured.
+    /// Place where it was captured.
     pub side: Side,
-    /// What its segments were.
+    /// Counts of its segments and ACKs.
     pub counts: Counts,
-    /// Payload of the other direction.
+    /// Payload of the other direction, in bytes.
     #[serde(rename = "opposite_bytes", with = "crate::json::ByteCount")]
     pub opposite_bytes: Bytes,
-    /// Both SYNs were captured.
+    /// Whether both SYNs were captured.
     pub handshake: bool,
-    /// Window scaling was agreed.
+    /// Whether window scaling was agreed.
     pub scaled: bool,
-    /// Payload of a full segment.
+    /// Payload of a full segment, in bytes.
     #[serde(rename = "mss_bytes", with = "crate::json::ByteCount")]
     pub mss: Bytes,
-    /// Some packets hold several segments, as they do on the host that sends or merges them.
+    /// Whether some packets hold several segments, as on a host that segments or merges them in the network
+    /// card.
     pub super_segments: bool,
-    /// Least round trip.
+    /// Smallest RTT.
     #[serde(rename = "least_rtt_ms", with = "crate::json::OptionalMillis")]
     pub least_rtt: Option<Duration>,
-    /// From its first packet to the last ACK that was new.
+    /// Time from its first packet to the last ACK of new data.
     #[serde(rename = "length_s", with = "crate::json::Seconds")]
     pub length: Duration,
-    /// Most octets in flight at once; unknown where no ACK was captured.
+    /// Largest amount of data in flight at any time, in bytes; unknown if no ACK was captured.
     #[serde(rename = "most_in_flight_bytes", with = "crate::json::OptionalByteCount")]
     pub most_in_flight: Option<Bytes>,
-    /// ACKs of its data were captured: of one direction alone they were not.
+    /// Whether ACKs of its data were captured; a capture of one direction has none.
     pub acknowledged: bool,
-    /// The window that the receiver offered last.
+    /// Window that the receiver offered last.
     #[serde(rename = "last_window_bytes", with = "crate::json::OptionalByteCount")]
     pub last_window: Option<Bytes>,
 }

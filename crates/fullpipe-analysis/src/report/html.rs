@@ -1,4 +1,4 @@
-//! The report as one HTML page that needs nothing beside it: no network, no server, no other file.
+//! Reports as self-contained HTML pages: no network, no server, no other file.
 //!
 //! ```text
 //!   Diagnosis ───────────────────► diagnosis ──► page ─┐
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Facts are in the page itself, so that they can be read, searched and printed without scripts; scripts draw
-//! the charts and copy commands. What a log or a file says is escaped by the templates, and the data of the
-//! charts is JSON without a `<`. A content security policy forbids every request.
+//! the charts and copy commands. Templates escape the text of logs and files, and the chart data is JSON
+//! without a `<`. A content security policy forbids every request.
 
 mod curve;
 mod diagnosis;
@@ -22,16 +22,16 @@ pub use diagnosis::render_diagnosis;
 pub use experiment::render_experiment;
 pub use scene::{LimitSpan, Scene};
 
-/// How a page came to be: its last lines.
+/// Origin of a page, shown in its last lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provenance<'a> {
-    /// The command line that made it.
+    /// Command line that created the page.
     pub command: &'a str,
-    /// The version of what made it.
+    /// Version of the program that created the page.
     pub version: &'a str,
 }
 
-/// What every page is given besides its facts.
+/// Input of every page besides its facts.
 struct Frame<'a> {
     made: Provenance<'a>,
     scenes: Vec<Scene>,
@@ -49,22 +49,22 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The data of the charts.
+    /// Returns the data of the charts as JSON.
     fn data(&self) -> String {
         embedded(&self.scenes)
     }
 
-    /// The library that draws.
+    /// Returns the script of plotly, the chart library.
     fn plotly(&self) -> String {
-        // Beside plotly the crate embeds MathJax, two megabytes that no chart here needs.
+        // The crate also embeds MathJax, two megabytes that no chart here needs.
         let scripts = Plot::offline_js_sources();
         let first = scripts.split("</script>").next().unwrap_or_default();
         first.split_once('>').map_or(String::new(), |(_, code)| code.to_owned())
     }
 }
 
-/// `value` as JSON that no browser takes for markup, whatever its texts hold.
+/// Returns `value` as JSON that no browser takes for markup, whatever its texts contain.
 fn embedded(value: &impl Serialize) -> String {
-    // Scenes hold numbers and texts only, which always serialise.
+    // Scenes contain only numbers and texts, which always serialise.
     serde_json::to_string(value).unwrap_or_else(|_| "[]".into()).replace('<', "\\u003c")
 }

@@ -1,41 +1,41 @@
-//! How text is to look: how wide, and in colour or not. Colour repeats what the words say.
+//! Look of text: its width, and whether it is coloured. Colour only repeats what the words say.
 
-/// The look of a text.
+/// Look of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns at most; 40 at least.
+    /// Largest number of columns, at least 40.
     pub width: usize,
-    /// Whether to use a terminal's colours.
+    /// Whether to use the terminal's colours.
     pub colour: bool,
 }
 
 impl From<usize> for Look {
-    /// So wide, without colour.
+    /// Returns a look of that width, without colour.
     fn from(width: usize) -> Self {
         Self { width, colour: false }
     }
 }
 
-/// What is told apart by colour.
+/// Kind of text that has its own colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ink {
     /// Headline and headings.
     Heading,
-    /// The bar of what was measured.
+    /// Bar of a measured rate.
     Measured,
-    /// The bar of what was simulated.
+    /// Bar of a simulated rate.
     Simulated,
-    /// The bar of what was given.
+    /// Bar of a given rate.
     Given,
 }
 
 impl Look {
-    /// `text` between the terminal's codes for `ink`. It takes up no more columns than before.
+    /// Returns `text` between the terminal's codes for `ink`, which occupy no columns.
     pub(super) fn paint(self, ink: Ink, text: &str) -> String {
         if !self.colour || text.is_empty() {
             return text.into();
         }
-        // The eight basic colours: the terminal's theme makes them readable on its ground.
+        // The eight basic colours are readable on the terminal's background, because its theme defines them.
         let code = match ink {
             Ink::Heading => "1",
             Ink::Measured => "33",

@@ -1,4 +1,4 @@
-//! Text in lines: wrapping, lists, ladders and commands, for every document that has them.
+//! Text in lines: wrapping, lists, ladders and commands, for all text documents.
 
 use std::fmt::Write;
 
@@ -9,18 +9,18 @@ use crate::advice::{Command, Host};
 use crate::classify::Limit;
 use crate::ladder::{Rung, Source};
 
-/// A rate's column: `69.3 Mbit/s`, right-aligned.
+/// Width of a rate's column: `69.3 Mbit/s`, right-aligned.
 pub(super) const RATE_WIDTH: usize = 12;
 /// Length of a full bar.
 const BAR: usize = 20;
 
-/// `7 %`, `0.4 %`.
+/// Formats a share as `7 %` or `0.4 %`.
 pub(super) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     if percent > 0.0 && percent < 0.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// A long horizontal bar for a large share of `full`.
+/// Returns a horizontal bar whose length is the share of `rate` in `full`.
 fn bar(rate: Rate, full: Rate) -> String {
     if full.is_zero() {
         return String::new();
@@ -48,7 +48,7 @@ impl Page {
         self.look.width
     }
 
-    /// The line that says it all.
+    /// Adds the headline, which summarises the document.
     pub(super) fn headline(&mut self, headline: &str) {
         self.line(&self.look.paint(Ink::Heading, headline));
     }
@@ -63,18 +63,18 @@ impl Page {
         self.headline(heading);
     }
 
-    /// `text` in whole words, indented.
+    /// Adds `text` in whole words, indented.
     pub(super) fn paragraph(&mut self, indent: usize, text: &str) {
         self.hanging(&" ".repeat(indent), text);
     }
 
-    /// `text` after `lead`; the lines that follow stand below its first word. A word wider than the page
-    /// is cut rather than let out.
+    /// Adds `text` after `lead`; continuation lines align with its first word. A word wider than the page is
+    /// split instead of exceeding the width.
     pub(super) fn hanging(&mut self, lead: &str, text: &str) {
         self.hanging_after(lead, lead.chars().count(), text);
     }
 
-    /// The same after a lead that takes up `indent` columns, its colour not counted.
+    /// Like `hanging`, for a lead that occupies `indent` columns without its colour codes.
     fn hanging_after(&mut self, lead: &str, indent: usize, text: &str) {
         let room = self.look.width.saturating_sub(indent).max(8);
         let mut lead = lead.to_owned();
@@ -111,7 +111,7 @@ impl Page {
         }
     }
 
-    /// The rungs as bars; the longest is the line's where it is known.
+    /// Adds the rungs as bars; a full bar is the link's rate where it is known and no rung exceeds it.
     pub(super) fn ladder(&mut self, ladder: &[Rung], link: Option<Rate>) {
         if ladder.is_empty() {
             return;
@@ -145,7 +145,7 @@ impl Page {
         }
     }
 
-    /// What to run to climb each rung.
+    /// Adds the commands that lead to each rung.
     pub(super) fn remedies(&mut self, ladder: &[Rung]) {
         for rung in ladder.iter().filter(|rung| !rung.commands.is_empty()) {
             let remedy = rung.remedy.as_deref().unwrap_or("the change");
@@ -155,7 +155,7 @@ impl Page {
         }
     }
 
-    /// Commands by host, each on a line of its own to copy.
+    /// Adds commands by host, each on its own line for copying.
     pub(super) fn commands(&mut self, commands: &[Command]) {
         for host in [Host::Sender, Host::Receiver] {
             let of_host: Vec<&Command> = commands.iter().filter(|c| c.host == host).collect();

@@ -10,15 +10,16 @@ use crate::classify::Confidence;
 use crate::demand::{Carries, Memory};
 use crate::sockets::{OfferedSource, SocketReport};
 
-/// Measured growth below this part of what is sent is the sawtooth of a queue, not a growing one.
+/// A queue grows when its measured growth exceeds this share of the data sent; less is the sawtooth of a
+/// queue.
 const NOTABLE_GROWTH: f64 = 0.1;
-/// Rows of a table of sockets.
+/// Most rows of a table of sockets.
 const MOST_LINES: usize = 10;
 
-/// Room for a line, most often.
+/// Usual length of a line, for the allocation.
 const USUAL_LINE: usize = 128;
 
-/// The names of the columns of [`lines()`].
+/// Returns the names of the columns of [`lines()`].
 pub fn heading() -> String {
     format!(
         "{:>8}  {:>3}  {:<44}  {:>11}  {:>8}  {:<12}  unsent\n",
@@ -26,16 +27,16 @@ pub fn heading() -> String {
     )
 }
 
-/// Sockets in an interval: a line of each, with its end. `memory` is what the application's queue may take.
+/// Returns one line per socket for an interval. `memory` is the memory that the application's queue may take.
 pub fn lines(reports: &[SocketReport], memory: Memory) -> String {
     let mut text = String::with_capacity(USUAL_LINE * reports.len());
-    // Those that were looked at together have one time.
+    // Sockets that were sampled together have the same time.
     let (mut seconds, mut begin) = (f64::NAN, String::new());
     for report in reports {
         if report.t_s != seconds {
             (seconds, begin) = (report.t_s, format!("{:>8.1}", report.t_s));
         }
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = line(&mut text, &begin, report, memory);
     }
     text
@@ -67,7 +68,7 @@ fn line(text: &mut String, begin: &str, report: &SocketReport, memory: Memory) -
     Ok(())
 }
 
-/// Whether the queue's growth is more than the moment's sawtooth.
+/// Returns whether the queue grows by more than its sawtooth.
 fn grows(report: &SocketReport) -> bool {
     let growth = report.backlog.growth_bytes_per_s as f64 * 8.0;
     report.offered_source == OfferedSource::Given || growth > NOTABLE_GROWTH * report.achieved.as_bps() as f64
@@ -86,7 +87,7 @@ fn limit(report: &SocketReport) -> Cow<'static, str> {
     }
 }
 
-/// The largest of the sockets as lines, for a report that explains one of them.
+/// Returns the largest sockets as lines, for a report that explains one of them.
 pub(super) fn table(reports: &[SocketReport]) -> Vec<String> {
     let widest = reports.iter().take(MOST_LINES).map(|report| report.remote.to_string().len()).max();
     let width = widest.unwrap_or(0).max(4);
@@ -125,7 +126,7 @@ mod tests {
     use crate::sockets::Sockets;
     use crate::sockets::made::{MEMORY, run, sample};
 
-    /// What waits in the kernel and grows is told with the memory's end; of a steady queue nothing is said.
+    /// A growing queue is reported with the time until memory is full; a steady queue is not reported.
     #[test]
     fn a_growing_queue_is_told_with_its_end() {
         let mut growing = Sockets::new(SocketFacts::default());
@@ -154,14 +155,14 @@ mod tests {
         assert!(table[11].contains("2 more"), "{table:#?}");
     }
 
-    /// Lines have no room for why, so reports without it make the same ones.
+    /// Lines do not contain the evidence, so reports without words produce the same lines.
     #[test]
     fn reports_without_words_make_the_same_lines() {
         let (mut whole, mut brief) =
             (Sockets::new(SocketFacts::default()), Sockets::new(SocketFacts::default()).without_words());
         for sockets in [&mut whole, &mut brief] {
             run(sockets, 1, 1, 11, 0);
-            // One that moved nothing, and yet something waits.
+            // The second socket delivers nothing, but has queued data.
             run(sockets, 2, 0, 2, 0);
         }
         let whole = lines(&whole.interval(None, MEMORY), MEMORY);
@@ -169,7 +170,8 @@ mod tests {
         assert_eq!(whole.lines().count(), 2);
     }
 
-    /// Number, ends, rate, round trip, limit and what waits: the columns stand below their names, and the time is each socket's own.
+    /// Number, ends, rate, RTT, limit and unsent data align with their column names, and each socket has its
+    /// own time.
     #[test]
     fn a_line_has_its_columns() {
         let mut sockets = Sockets::new(SocketFacts::default());

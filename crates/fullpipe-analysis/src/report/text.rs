@@ -1,4 +1,4 @@
-//! The diagnosis as text: whole words within the width, and no control characters but the colours asked for.
+//! Diagnosis as text: whole words within the width, and no control characters except the colours asked for.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,8 +12,8 @@ use crate::classify::Finding;
 use crate::diagnosis::{Diagnosis, UdpSummary};
 use crate::explain::RttSource;
 
-/// The whole diagnosis as text of at most `width` columns (40 at least), commands to copy excepted. The first
-/// line says it in one breath: the share of the line, what holds the transfer, the next wall.
+/// Renders the whole diagnosis as text of at most `width` columns (at least 40), except for commands to copy.
+/// The first line is the summary: the share of the link, the limit of the transfer, and the next limit.
 ///
 /// `look` is a [`Look`], or a width for text without colour.
 pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
@@ -33,7 +33,7 @@ pub fn render_text(diagnosis: &Diagnosis, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-/// One line, in the shortest of three wordings that fits.
+/// Returns the headline in the longest of three wordings that fits, or else the shortest.
 pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     let (mean, link) = (diagnosis.path.mean, diagnosis.path.link);
     if let Some(headline) = headline_of_udp(diagnosis, width) {
@@ -46,8 +46,8 @@ pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     let Some(first) = diagnosis.findings.first() else {
         return share;
     };
-    // The first rung is the present; what stops the transfer there is not the next wall, and a cap that
-    // holds it now is the end of the ladder.
+    // The first rung is the present state; its limit is not the next one, and a rate cap that limits now ends
+    // the ladder.
     let wall = diagnosis.ladder.get(1).filter(|wall| wall.limit != first.limit);
     let amounts = link.map(|link| format!(" ({mean} of {link})")).unwrap_or_default();
     let what = &first.what;
@@ -70,7 +70,7 @@ pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     [long, middle].into_iter().find(|form| form.chars().count() <= width).unwrap_or(short)
 }
 
-/// What TCP would reach where UDP was tested; `None` where that is not known.
+/// Returns what TCP would reach after a UDP test; `None` where that is not known.
 fn headline_of_udp(diagnosis: &Diagnosis, width: usize) -> Option<String> {
     let (udp, link) = (diagnosis.udp.as_ref()?, diagnosis.path.link?);
     let tcp = udp.tcp.as_ref()?;
@@ -81,7 +81,7 @@ fn headline_of_udp(diagnosis: &Diagnosis, width: usize) -> Option<String> {
     Some(if form.chars().count() <= width { form } else { reached })
 }
 
-/// A UDP test in a sentence.
+/// Describes a UDP test in a sentence.
 fn measurement_of_udp(diagnosis: &Diagnosis, udp: &UdpSummary) -> String {
     let (input, path) = (&diagnosis.input, &diagnosis.path);
     let mut text = format!("UDP: sent {}", udp.sent);
@@ -112,7 +112,7 @@ fn measurement_of_udp(diagnosis: &Diagnosis, udp: &UdpSummary) -> String {
     text + "."
 }
 
-/// What was measured, in a sentence.
+/// Describes the measurement in a sentence.
 pub(super) fn measurement(diagnosis: &Diagnosis) -> String {
     if let Some(udp) = &diagnosis.udp {
         return measurement_of_udp(diagnosis, udp);
@@ -140,7 +140,7 @@ pub(super) fn measurement(diagnosis: &Diagnosis) -> String {
 
 fn findings(page: &mut Page, diagnosis: &Diagnosis) {
     page.heading("Findings, the likeliest first");
-    // Alternatives share evidence and open questions; each is said once.
+    // Evidence and open questions that alternatives share appear only once.
     let mut said = BTreeSet::new();
     for (number, finding) in diagnosis.findings.iter().enumerate() {
         finding_lines(page, number + 1, finding, &mut said);

@@ -1,4 +1,4 @@
-//! The calculator's answer as text.
+//! Result of the what-if calculator as text.
 
 use fullpipe_units::{Bytes, Duration, Probability};
 
@@ -6,9 +6,9 @@ use super::Look;
 use super::page::{Page, RATE_WIDTH, percent};
 use crate::whatif::WhatIf;
 
-/// The whole answer as text within the width of `look`, commands to copy excepted; the first line says what
-/// the hosts as they are would reach, and why no more. `look` is a [`Look`], or a width for text without
-/// colour.
+/// Renders the whole answer as text within the width of `look`, except for commands to copy. The first line
+/// states what the hosts would reach as they are, and the limit. `look` is a [`Look`], or a width for text
+/// without colour.
 pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     let mut page = Page::new(look.into());
     page.headline(&headline(answer, page.width()));
@@ -23,7 +23,7 @@ pub fn render_whatif(answer: &WhatIf, look: impl Into<Look>) -> String {
     page.into_text()
 }
 
-/// One line, in the longest of three wordings that fits.
+/// Returns the headline in the longest of three wordings that fits.
 fn headline(answer: &WhatIf, width: usize) -> String {
     let Some(present) = answer.ladder.first() else {
         return format!("{} in flight fill {}", Bytes::new(answer.bdp_bytes), answer.path.link);
@@ -86,7 +86,7 @@ fn figures(page: &mut Page, answer: &WhatIf) {
     );
 }
 
-/// The buffers, unless a rung has them already.
+/// Adds the buffers, unless a rung has them already.
 fn plan(page: &mut Page, answer: &WhatIf) {
     let shown = answer.ladder.iter().any(|rung| rung.commands.first() == answer.plan.commands.first());
     if shown || answer.plan.commands.is_empty() {

@@ -1,4 +1,4 @@
-//! A curve for a chart: few enough points to be a small file, none of its peaks lost.
+//! Curve of a chart, with few enough points for a small file and with all of its peaks.
 
 use serde::Serialize;
 
@@ -8,15 +8,15 @@ const SLICES: usize = 240;
 /// Values over time, in base units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Curve {
-    /// Seconds.
+    /// Times in seconds.
     t: Vec<f64>,
     /// Values.
     v: Vec<f64>,
 }
 
 impl Curve {
-    /// `points` in order of time, thinned: where there are more than two a slice, each slice keeps its least
-    /// and its most, which is what a denser line would have painted there.
+    /// Thins `points`, which are in order of time: each slice with more than two points keeps its smallest
+    /// and its largest value, which is what a dense line would have painted there.
     pub(super) fn thinned(points: &[(f64, f64)]) -> Option<Self> {
         let (&(first, _), &(last, _)) = (points.first()?, points.last()?);
         let mut curve = Self::default();
@@ -42,7 +42,7 @@ impl Curve {
         Some(curve)
     }
 
-    /// Appends a point. Of a level stretch only both ends are kept: the line between them is the same.
+    /// Appends a point. Of a level stretch it keeps only both ends: the line between them is the same.
     fn push(&mut self, (t, v): (f64, f64)) {
         let (t, v) = (short(t, 6), short(v, 5));
         if let [.., before, last] = self.v[..]
@@ -58,7 +58,7 @@ impl Curve {
     }
 }
 
-/// `value` to so many significant digits: no screen shows more, and the file is half as long.
+/// Rounds `value` to `digits` significant digits: no screen shows more, and the file is half as long.
 pub(super) fn short(value: f64, digits: usize) -> f64 {
     format!("{value:.*e}", digits.saturating_sub(1)).parse().unwrap_or(value)
 }

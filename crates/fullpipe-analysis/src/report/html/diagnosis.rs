@@ -1,4 +1,4 @@
-//! The page of a diagnosis.
+//! Page of a diagnosis.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ use crate::report::offered::on_each_rung;
 use crate::report::page::percent;
 use crate::report::text::{headline, measurement};
 
-/// The whole diagnosis as a page. Each simulated rung is simulated once more, with one of the seeds that its
-/// figure is the mean of, for its course over time.
+/// Renders a diagnosis as a page. Each simulated rung is simulated again for its timeline, with one of the
+/// seeds that its mean figure was computed from.
 ///
 /// # Errors
-/// A simulated run that panicked: a defect of this library.
+/// Returns an error if a simulated run panicked, which is a defect of this library.
 pub fn render_diagnosis(
     measurement: &Measurement,
     diagnosis: &Diagnosis,
@@ -66,13 +66,13 @@ struct DiagnosisPage<'a> {
     steps: Vec<StepView<'a>>,
     findings: Vec<FindingView<'a>>,
     excluded: Vec<&'a str>,
-    /// What each rung carries, and what becomes of the application's queue there.
+    /// Rate of each rung, and how the application's queue develops there.
     backlogs: Vec<(String, String)>,
     figures: Vec<(&'static str, String)>,
     diagnosis: &'a Diagnosis,
 }
 
-/// A rung as a bar.
+/// Rung as a bar.
 struct RungView<'a> {
     rate: String,
     limit: Option<&'static str>,
@@ -81,16 +81,16 @@ struct RungView<'a> {
     source: &'static str,
     range: Option<String>,
     remedy: Option<&'a str>,
-    /// Per cent of the longest bar: its length, and the ends of its range.
+    /// Length of the bar as a percentage of the longest one; `low` has start and length of its range.
     bar: String,
     low: Option<(String, String)>,
     share: Option<String>,
 }
 
-/// A remedy and its commands.
+/// Remedy with its commands.
 struct StepView<'a> {
     remedy: &'a str,
-    /// What it is for.
+    /// Limit that the remedy lifts.
     lifts: String,
     reaches: String,
     hosts: Vec<(Host, Vec<&'a Command>)>,
@@ -174,7 +174,7 @@ fn steps(ladder: &[Rung]) -> Vec<StepView<'_>> {
         .collect()
 }
 
-/// Alternatives share evidence and open questions; each is said once.
+/// Returns the findings; evidence and open questions that alternatives share appear only once.
 fn findings(diagnosis: &Diagnosis) -> Vec<FindingView<'_>> {
     let mut said = BTreeSet::new();
     let mut views = Vec::new();
@@ -196,7 +196,7 @@ fn unsaid<'a>(texts: &'a [String], said: &mut BTreeSet<&'a str>) -> Vec<&'a str>
     texts.iter().map(String::as_str).filter(|text| said.insert(text)).collect()
 }
 
-/// The path and the transfer in numbers.
+/// Returns path and transfer in numbers.
 fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
     let path = &diagnosis.path;
     let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3).to_string();

@@ -1,4 +1,4 @@
-//! The page of an experiment.
+//! Page of an experiment.
 
 use askama::Template;
 use fullpipe_lab::campaign::{Job, RunPanicked};
@@ -11,16 +11,17 @@ use super::scene::replay;
 use super::{Frame, Provenance, Scene};
 use crate::report::page::percent;
 
-/// Points that get charts; tables have all. More would make the file too large to open at once.
+/// Most points with charts; tables have all of them. More charts would make the file too large to open at
+/// once.
 const MOST_POINTS: usize = 24;
-/// Flows of a point that get charts of their own beside the one of all together.
+/// Most flows of a point that get their own charts in addition to the one of all flows together.
 const MOST_FLOWS: usize = 4;
 
-/// The whole experiment as a page: every point and expectation in tables. Charts are of the first seed of the
-/// first 24 points, which are simulated once more for their course over time.
+/// Renders an experiment as a page, with all points and expectations in tables. Charts show the first seed of
+/// the first 24 points, which are simulated again for their timelines.
 ///
 /// # Errors
-/// A simulated run that panicked: a defect of this library.
+/// Returns an error if a simulated run panicked, which is a defect of this library.
 pub fn render_experiment(
     experiment: &Experiment,
     summaries: &[Summary],
@@ -77,12 +78,12 @@ struct ExperimentPage<'a> {
     report: &'a Report,
 }
 
-/// A point as a line of the table.
+/// Point as a row of the table.
 struct PointView<'a> {
     label: &'a str,
     goodput: String,
     second_half: String,
-    /// Per cent of the highest goodput.
+    /// Percentage of the highest goodput.
     bar: String,
     retransmits: String,
     rtt: String,
@@ -91,7 +92,7 @@ struct PointView<'a> {
 
 struct LimitView {
     name: &'static str,
-    /// For people, and as a width.
+    /// Share as text for people; `width` is the same share for the bar.
     share: String,
     width: String,
 }

@@ -1,4 +1,4 @@
-//! A run as the charts show it, whether a log or the simulator told of it.
+//! Run as the charts show it, from a log, a capture or the simulator.
 
 use std::num::NonZeroUsize;
 
@@ -17,29 +17,29 @@ use crate::measurement::packets::Sample;
 use crate::measurement::{Interval, Transfer};
 use crate::segment::HEADERS;
 
-/// Rows of a run that is made again for the charts, before they are thinned.
+/// Rows of a run that is repeated for the charts, before they are thinned.
 const ROWS: u64 = 1_500;
-/// Distance between rows at least: packets of a slow path are further apart.
+/// Smallest distance between rows: packets of a slow path are further apart.
 const FINEST: Duration = Duration::from_millis(1);
-/// Slices of a run, each with the one limit that held for most of it.
+/// Slices of a run, each with the limit that held for most of it.
 const BAND_SLICES: usize = 150;
-/// Means of a run over time: seconds of a minute.
+/// Number of mean rates over a run: one per second of a minute.
 const MEANS: usize = 60;
-/// Dots of the phase plot: beyond some hundred they hide each other.
+/// Dots of the phase plot: more than some hundred hide each other.
 const DOTS: usize = 350;
 
-/// One run, or one flow of it. Base units, named in the keys.
+/// One run, or one flow of it, in base units that the keys name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scene {
-    /// What tells it from the others.
+    /// Label that distinguishes it from the other scenes.
     pub(super) label: String,
-    /// Where it comes from, in a sentence.
+    /// Origin of the data, in a sentence.
     pub(super) note: String,
     /// Payload per second, over the last round trip or the log's interval.
     rate_bps: Option<Curve>,
-    /// The same over intervals as long as those of a log: to compare runs.
+    /// Payload per second, over intervals as long as those of a log, to compare runs.
     mean_bps: Option<Curve>,
-    /// What the sender's pacing allows.
+    /// Rate that the sender's pacing allows.
     pacing_bps: Option<Curve>,
     cwnd_bytes: Option<Curve>,
     inflight_bytes: Option<Curve>,
@@ -53,18 +53,18 @@ pub struct Scene {
     path: Lines,
 }
 
-/// One limit that held for a time.
+/// Limit that held for a span of time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LimitSpan {
-    /// Its beginning, in seconds from the start.
+    /// Start of the span, in seconds from the start of the run.
     pub from_s: f64,
-    /// Its end.
+    /// End of the span, in seconds from the start of the run.
     pub to_s: f64,
-    /// The name of the limit.
+    /// Name of the limit.
     pub limit: &'static str,
 }
 
-/// Moments of a run as points of the plane of bytes in flight against RTT and rate.
+/// Points of a run in the plane of bytes in flight against RTT and rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Phase {
     t: Vec<f64>,
@@ -73,21 +73,21 @@ struct Phase {
     rate_bps: Vec<f64>,
 }
 
-/// What the path allows: the straight lines of the charts.
+/// Straight lines of the charts: what the path allows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 struct Lines {
-    /// Most payload per second.
+    /// Highest payload per second.
     line_bps: Option<f64>,
     /// RTT without a queue.
     rtt_ms: Option<f64>,
     bdp_bytes: Option<f64>,
-    /// What the bottleneck's queue holds.
+    /// Capacity of the bottleneck's queue.
     buffer_bytes: Option<f64>,
 }
 
 impl Scene {
-    /// The reports of a log. A log has the RTT in JSON only; without it, what is in flight is the rate times
-    /// one RTT for all, and a phase plot of that would show nothing but this product.
+    /// Creates the scene of a log. A log has the RTT in JSON only. Without it, the data in flight is the rate
+    /// times one RTT, and a phase plot would show nothing but this product.
     pub(super) fn of_log(log: &Transfer, path: &PathSummary) -> Self {
         let known = path.rtt_source != RttSource::Unknown;
         let mut moments = Vec::new();
@@ -103,7 +103,7 @@ impl Scene {
         let bytes = |of: fn(&Interval) -> Option<Bytes>| {
             let points: Vec<_> =
                 moments.iter().filter_map(|(i, t, ..)| Some((*t, of(i)?.get() as f64))).collect();
-            // Kernels that do not tell a window print zeros.
+            // Kernels that do not report a window print zeros.
             points.iter().any(|(_, v)| *v > 0.0).then_some(points)
         };
         let middle = |i: &Interval| 0.5 * (i.start.as_secs_f64() + i.end.as_secs_f64());
@@ -146,7 +146,7 @@ impl Scene {
         }
     }
 
-    /// What the packets of a capture show. It has no Cwnd.
+    /// Creates the scene of a capture, which has no Cwnd.
     pub(super) fn of_capture(samples: &[Sample], path: &PathSummary) -> Self {
         let moment = |sample: &Sample| Moment {
             t: sample.at.as_secs_f64(),
@@ -183,7 +183,7 @@ impl Scene {
         }
     }
 
-    /// What was watched of a simulated run.
+    /// Creates the scene of a simulated run.
     fn of_moments(label: String, note: String, moments: &[Moment], path: &PathSpec) -> Self {
         let lines = Lines::of(path);
         let started = moments.iter().position(|m| m.cwnd > 0.0).unwrap_or(moments.len());
@@ -211,7 +211,7 @@ impl Scene {
         }
     }
 
-    /// The same with another band, for whoever concludes limits in another way.
+    /// Replaces the band of limits, for callers that determine limits in another way.
     #[must_use]
     pub fn with_band(self, band: Vec<LimitSpan>) -> Self {
         Self { band, ..self }
@@ -228,7 +228,7 @@ impl Phase {
 }
 
 impl Lines {
-    /// Those that are known of a path that was measured.
+    /// Returns the known lines of a measured path.
     fn measured(path: &PathSummary) -> Self {
         let known = path.rtt_source != RttSource::Unknown;
         Self {
@@ -255,7 +255,7 @@ impl Lines {
     }
 }
 
-/// All watched flows at one time, added.
+/// Sum of all watched flows at one time.
 #[derive(Clone, Debug, Default)]
 struct Moment {
     t: f64,
@@ -266,7 +266,7 @@ struct Moment {
     queue: Option<f64>,
     delivered: f64,
     retransmits: u64,
-    /// The sum of the flows' RTTs, and how many have one.
+    /// Sum of the flows' RTTs in milliseconds, and the number of flows that have one.
     rtts: (f64, u32),
     /// Seconds by limit, in the order of [`SendLimit::ALL`].
     limit_times: Option<[f64; SendLimit::ALL.len()]>,
@@ -279,7 +279,7 @@ impl Moment {
 
     fn add(&mut self, row: &Row) {
         let sender = &row.sender;
-        // A flow that has not sent yet is no part of any sum.
+        // A flow that has not sent yet counts in no sum.
         if sender.srtt.is_none() && sender.delivered.is_zero() && sender.inflight.is_zero() {
             return;
         }
@@ -302,7 +302,7 @@ impl Moment {
     }
 }
 
-/// Keeps what the charts need of one flow, or of all together.
+/// Data that the charts need of one flow, or of all flows together.
 struct Watch {
     flow: Option<u32>,
     moments: Vec<Moment>,
@@ -327,11 +327,11 @@ impl Sink for Watches {
     }
 }
 
-/// Makes runs again, on all cores, with rows fine enough for a chart. The first scene of a run is that of all its
-/// flows together; where there are no more than `each` flows, every one gets a scene besides.
+/// Repeats runs on all cores, with rows fine enough for a chart. The first scene of a run is that of all its
+/// flows together; if a run has two to `each` flows, every flow gets another scene.
 ///
 /// # Errors
-/// A run that panicked.
+/// Returns an error if a run panicked.
 pub(super) fn replay(jobs: &[Job], note: &str, each: usize) -> Result<Vec<Scene>, RunPanicked> {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let runs = campaign::run_jobs(threads, jobs, |scenario| watched(scenario, each), |_| ())?;
@@ -361,7 +361,7 @@ fn watched(scenario: &Scenario, each: usize) -> Vec<Watch> {
     watches.0
 }
 
-/// When segments were retransmitted, and how many.
+/// Returns times and numbers of retransmitted segments.
 fn resent(moments: &[Moment]) -> Vec<(f64, f64)> {
     let more = |pair: &[Moment]| {
         let more = pair[1].retransmits - pair[0].retransmits;
@@ -370,11 +370,11 @@ fn resent(moments: &[Moment]) -> Vec<(f64, f64)> {
     moments.windows(2).filter_map(more).collect()
 }
 
-/// Bytes in flight against RTT and rate.
+/// Returns data in flight against RTT and rate.
 fn phase(moments: &[Moment], rates: &[(f64, f64)], rtt: f64) -> Option<Phase> {
     let mut phase = Phase::default();
     let step = moments.len().div_ceil(DOTS).max(1);
-    // What is in flight now is what arrives within the next round trip, and finds that RTT.
+    // Data that is in flight now arrives within the next round trip, and meets that RTT.
     let since = round_trips(moments, rtt);
     for (i, moment) in moments.iter().enumerate().step_by(step) {
         if let Some(rtt) = moment.rtt_ms() {
@@ -384,7 +384,7 @@ fn phase(moments: &[Moment], rates: &[(f64, f64)], rtt: f64) -> Option<Phase> {
     (!phase.t.is_empty()).then_some(phase)
 }
 
-/// For each moment the index of the one a round trip before, or the first.
+/// Returns for each moment the index of the one a round trip before, or of the first.
 fn round_trips(moments: &[Moment], rtt: f64) -> Vec<usize> {
     let mut since = 0;
     let before = |(i, moment): (usize, &Moment)| {
@@ -396,7 +396,7 @@ fn round_trips(moments: &[Moment], rtt: f64) -> Vec<usize> {
     moments.iter().enumerate().map(before).collect()
 }
 
-/// What was delivered per second, at each moment over the last round trip: within one, data comes in trains.
+/// Returns the delivered rate at each moment, over the last round trip: within one, data comes in trains.
 fn rates(moments: &[Moment], rtt: f64) -> Vec<(f64, f64)> {
     let rate = |(moment, since): (&Moment, usize)| {
         let before = &moments[since];
@@ -406,7 +406,7 @@ fn rates(moments: &[Moment], rtt: f64) -> Vec<(f64, f64)> {
     moments.iter().zip(round_trips(moments, rtt)).map(rate).collect()
 }
 
-/// What was delivered per second in each of [`MEANS`] equal parts, at its middle.
+/// Returns the delivered rate in each of [`MEANS`] equal parts, at its middle.
 fn means(moments: &[Moment]) -> Vec<(f64, f64)> {
     let step = moments.len().div_ceil(MEANS).max(1);
     let marks: Vec<&Moment> = moments.iter().step_by(step).collect();
@@ -418,7 +418,7 @@ fn means(moments: &[Moment]) -> Vec<(f64, f64)> {
     marks.windows(2).map(mean).collect()
 }
 
-/// Which limit stopped the sender for most of each slice.
+/// Returns the limit that stopped the sender for most of each slice.
 fn band(moments: &[Moment]) -> Vec<LimitSpan> {
     let mut band: Vec<LimitSpan> = Vec::new();
     let step = moments.len().div_ceil(BAND_SLICES).max(1);
