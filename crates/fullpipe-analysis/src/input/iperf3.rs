@@ -1,4 +1,4 @@
-//! One run of iperf3, however it was written down: text, `-J`, `--json-stream`.
+//! One run of iperf3 in any format: text, `-J` or `--json-stream`.
 
 use fullpipe_units::{Bytes, Duration, Instant};
 
@@ -8,14 +8,15 @@ use crate::measurement::{
     Totals, added,
 };
 
-/// Fewer intervals than this without a summary are not a measurement.
+/// Fewest intervals of a measurement without a summary.
 pub const FEWEST_INTERVALS: usize = 5;
 
-/// Reads a log of any format, told apart by its content.
+/// Reads a log of any format, which its content determines.
 ///
 /// # Errors
-/// Whatever is no log of one run, with a hint: nothing at all, several runs, a failed run, a log of fewer
-/// than [`FEWEST_INTERVALS`] intervals without summary, another tool's output.
+/// Returns an error with a hint for any input that is not the log of one run: an empty input, several runs, a
+/// failed run, a log of fewer than [`FEWEST_INTERVALS`] intervals without summary, or the output of another
+/// tool.
 pub fn parse(text: &str) -> Result<Measurement, InputError> {
     let text = &*clean(text);
     let (message, hint) = match Kind::of(text) {
@@ -43,22 +44,22 @@ pub fn parse(text: &str) -> Result<Measurement, InputError> {
     Err(InputError::new(message, hint))
 }
 
-/// Reads a document as iperf3 writes it, which a program has already.
+/// Reads an iperf3 document that a program has parsed already.
 ///
 /// # Errors
-/// As [`parse`].
+/// Returns the same errors as [`parse`].
 pub fn of_document(document: &serde_json::Value) -> Result<Measurement, InputError> {
     iperf3_json::read(document, Format::Json)
 }
 
 /// One direction of a test while it is read.
 pub(super) struct OneWay {
-    /// Its streams; their direction is set when both directions are known.
+    /// Streams of the direction; their `direction` is set once both directions are known.
     pub(super) flows: Vec<Flow>,
-    /// What iperf3 says of all of them together.
+    /// Sums over all streams, as iperf3 reports them.
     pub(super) summary: Summary,
     pub(super) datagrams: Option<Datagrams>,
-    /// Warm-up intervals that were left out.
+    /// Number of warm-up intervals that were left out.
     pub(super) omitted: usize,
 }
 
@@ -69,8 +70,8 @@ impl OneWay {
     }
 }
 
-/// A test as a measurement: what this end sent first, then what it received. `reverse` says that the server sent what comes
-/// first.
+/// Joins the directions of a test into a measurement: data sent by this end first, then data received.
+/// `reverse` says that the server sent the data of the first direction.
 pub(super) fn joined(
     sending: Option<OneWay>,
     receiving: Option<OneWay>,
@@ -89,7 +90,7 @@ pub(super) fn joined(
         }
         let (mut flows, totals) = one_way.directed(direction);
         if both {
-            // The table of such a test says which end sent; a line alone may not.
+            // The table of such a test states which end sent; a single line may not.
             flows.iter_mut().for_each(|flow| flow.role = role);
         }
         measurement.flows.extend(flows);
@@ -99,7 +100,8 @@ pub(super) fn joined(
     measurement
 }
 
-/// The last step of every reader: derives what the reports imply, and refuses what is too little.
+/// Completes a measurement, the last step of every reader: derives values that the reports imply, and refuses
+/// too short logs.
 pub(super) fn finished(mut measurement: Measurement) -> Result<Measurement, InputError> {
     let intervals = added(measurement.explained().map(|flow| flow.intervals.as_slice()));
     if let Some(totals) = measurement.totals.first_mut() {
@@ -142,7 +144,7 @@ pub(super) fn several_runs(message: &str) -> InputError {
     InputError::new(message, "use one complete run, from its first line to its last")
 }
 
-/// Refuses reports that step back in time, which is where another run begins.
+/// Refuses reports that step back in time, because another run begins there.
 pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
     if intervals.is_sorted_by(|a, b| a.start < b.start) {
         Ok(())
@@ -151,17 +153,17 @@ pub(super) fn check_order(intervals: &[Interval]) -> Result<(), InputError> {
     }
 }
 
-/// The longest test that iperf3 can be asked for is a day; ten years leaves room.
+/// Longest plausible test: iperf3 accepts at most a day, and ten years leave room.
 /// Unit: seconds
 const LONGEST_SECONDS: f64 = 3.2e8;
 
-/// A point in time within a test; `None` for what cannot be.
+/// Returns a point in time within a test, or `None` for an impossible value.
 pub(super) fn instant(seconds: f64) -> Option<Instant> {
     let plausible = seconds.is_finite() && (0.0..=LONGEST_SECONDS).contains(&seconds);
     plausible.then(|| Instant::from_nanos((seconds * 1e9).round() as u64))
 }
 
-/// A segment size; `None` for what cannot be.
+/// Returns a segment size, or `None` for an impossible value.
 pub(super) fn plausible_mss(mss: u64) -> Option<Bytes> {
     (64..=65_535).contains(&mss).then_some(Bytes::new(mss))
 }

@@ -1,16 +1,16 @@
-//! The JSON of iperf3: one document (`-J`), or one event a line (`--json-stream`, from 3.17 on).
+//! JSON of iperf3: one document (`-J`), or one event per line (`--json-stream`, from 3.17 on).
 //!
 //! ```text
 //! start      version, system_info, tcp_mss*, sock_bufsize, sndbuf_actual, test_start { protocol, reverse, ... }
 //! intervals  [ { streams [ { socket, start, end, bytes, retransmits, snd_cwnd, snd_wnd, rtt (us), sender } ], sum } ]
 //! end        streams [ { sender { min_rtt, ... }, receiver } | { udp } ], sum_sent, sum_received, sender_tcp_congestion
-//! error      a string, of a failed run
+//! error      a string, for a failed run
 //! ```
 //!
-//! Every version lacks some of it, so what is missing is unknown and nothing else. Three traps: "unknown"
-//! is -1 in some fields, which builds up to 3.12 print as 18446744073709551615; `sndbuf_actual` is where an
-//! autotuned buffer begins, not its size; and a test of both directions names the two congestion controls
-//! the wrong way round.
+//! Every version lacks some of these fields, so a missing field only means that the value is unknown. There
+//! are three pitfalls: unknown values are -1 in some fields, which builds up to 3.12 print as
+//! 18446744073709551615; `sndbuf_actual` is the initial size of an autotuned buffer, not its size during the
+//! test; and a test of both directions swaps the names of the two congestion controls.
 
 use fullpipe_units::{Bytes, Duration, Rate};
 use serde_json::{Deserializer, Map, Value};
@@ -22,15 +22,15 @@ use crate::measurement::{
     RttRange, SocketBuffers, Summary, Total, added,
 };
 
-/// Whether a document or an event may begin with `line`.
+/// Returns whether a document or an event may begin with `line`.
 pub(super) fn begins_document(line: &str) -> bool {
     line.trim_start().starts_with('{') || matches!(line.trim(), "[" | "[{")
 }
 
-/// What the documents of `text` are; one of its lines [`begins_document`].
+/// Returns the kind of the documents in `text`, of which one line satisfies [`begins_document`].
 pub(super) fn kind(text: &str) -> Kind {
     let text = from_first_document(text);
-    // Judged by the head: a document that breaks off or holds an error must still say so as iperf3's.
+    // The head decides: a truncated document, or one with an error, must still be recognised as iperf3's.
     let head: String = text.chars().filter(|c| !c.is_whitespace()).take(200).collect();
     if head.starts_with("{\"event\":\"") {
         Kind::Iperf3JsonStream
@@ -50,7 +50,7 @@ fn from_first_document(text: &str) -> &str {
     text.get(before..).unwrap_or_default()
 }
 
-/// Reads the output of `-J`. What a terminal leaves around the document does not matter.
+/// Reads the output of `-J`. Text that a terminal adds around the document is ignored.
 pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     let text = from_first_document(text);
     let mut documents = Deserializer::from_str(text).into_iter::<Value>();
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     read(&document, Format::Json)
 }
 
-/// Reads the output of `--json-stream`: the events up to `end`. A last line that is cut off is dropped.
+/// Reads the output of `--json-stream`: the events up to `end`. A truncated last line is dropped.
 pub(super) fn parse_stream(text: &str) -> Result<Measurement, InputError> {
     let mut document = Map::new();
     let mut intervals = Vec::new();
@@ -110,14 +110,14 @@ fn odd(what: impl std::fmt::Display) -> InputError {
     InputError::new(format!("the JSON lacks a usable {what}"), "use the unedited output of iperf3 -J")
 }
 
-/// A count or size; `None` for -1 in either spelling, and for what is no number.
+/// Returns a count or size; `None` for -1 in either spelling, and for a value that is not a number.
 fn count(object: &Value, key: &str) -> Option<u64> {
-    // 2^63 and more is a negative number that was printed without its sign.
+    // Values of 2^63 and more are negative numbers that were printed without their sign.
     let value = object.get(key)?.as_f64().filter(|value| (0.0..9.2e18).contains(value))?;
     Some(value as u64)
 }
 
-/// A number that is finite and not negative.
+/// Returns a number that is finite and not negative.
 fn number(object: &Value, key: &str) -> Option<f64> {
     object.get(key)?.as_f64().filter(|value| value.is_finite() && *value >= 0.0)
 }
@@ -130,7 +130,7 @@ fn micros(object: &Value, key: &str) -> Option<Duration> {
     count(object, key).filter(|micros| *micros > 0).map(Duration::from_micros)
 }
 
-/// A switch, which versions print as 0 and 1 or as false and true.
+/// Returns a switch, which versions print as 0 and 1 or as false and true.
 fn flag(object: &Value, key: &str) -> bool {
     object.get(key).is_some_and(|value| value.as_bool().unwrap_or(value.as_f64().is_some_and(|n| n > 0.0)))
 }
@@ -150,7 +150,7 @@ pub(super) fn read(document: &Value, format: Format) -> Result<Measurement, Inpu
     finished(joined(sending, receiving, whole.reverse, origin, whole.hosts))
 }
 
-/// A document and what all of its parts share.
+/// Document with the values that all of its parts share.
 struct Document<'a> {
     intervals: &'a [Value],
     end: &'a Value,
@@ -159,7 +159,7 @@ struct Document<'a> {
     protocol: Protocol,
     reverse: bool,
     mss: Option<Bytes>,
-    /// What one stream was told to send at most.
+    /// Rate that one stream was limited to.
     target: Option<Rate>,
     error: Option<String>,
     server: bool,
@@ -189,7 +189,7 @@ impl<'a> Document<'a> {
             }
             _ => Protocol::Tcp,
         };
-        // What was asked for is zero where the kernel chooses, and then sndbuf_actual is only its beginning.
+        // The requested size is zero where the kernel chooses; sndbuf_actual is then only the initial size.
         let buffers = bytes(start, "sndbuf_actual").zip(bytes(start, "rcvbuf_actual"));
         let set = bytes(start, "sock_bufsize").and(buffers);
         let version = text(start, "version").map(|version| quote(version.trim_start_matches("iperf ")));
@@ -213,7 +213,8 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// The data that this end sent, or that it received; `None` where no report goes this way.
+    /// Returns the data that this end sent, or that it received; `None` if there is no report of this
+    /// direction.
     fn one_way(&self, sending: bool) -> Result<Option<OneWay>, InputError> {
         let mut groups: Vec<Vec<Interval>> = Vec::new();
         let mut ids: Vec<Option<u64>> = Vec::new();
@@ -240,7 +241,7 @@ impl<'a> Document<'a> {
         if ids.is_empty() {
             return Ok(None);
         }
-        // A stream that is missing ended early.
+        // A missing stream ended early.
         groups.retain(|group| group.len() == ids.len());
         let of_stream = |nth: usize| -> Vec<Interval> { groups.iter().map(|group| group[nth]).collect() };
         let of_each: Vec<Vec<Interval>> = (0..ids.len()).map(of_stream).collect();
@@ -271,8 +272,8 @@ impl<'a> Document<'a> {
         Ok(Some(OneWay { flows: flows.collect(), summary, datagrams, omitted }))
     }
 
-    /// Whether this end sent the data of a report. Versions before 3.7 do not say; then it is what only a
-    /// sender can know.
+    /// Returns whether this end sent the data of a report. Versions before 3.7 do not state it; then fields
+    /// that only one end knows decide.
     fn sends(&self, report: &Value) -> bool {
         if let Some(sender) = report.get("sender").and_then(Value::as_bool) {
             return sender;
@@ -284,7 +285,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// One stream's report, or the key that cannot be used.
+    /// Returns one stream's report, or the key that is not usable.
     fn interval(&self, report: &Value, sending: bool) -> Result<Interval, &'static str> {
         let time = |key: &'static str| number(report, key).and_then(instant).ok_or(key);
         let (start, end) = (time("start")?, time("end")?);
@@ -312,23 +313,23 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// The summaries of this direction's streams, from `end.streams[].{key}`.
+    /// Returns the summaries of this direction's streams, from `end.streams[].{key}`.
     fn of_streams(&self, key: &str, sending: bool) -> impl Iterator<Item = &'a Value> {
         array(self.end, "streams")
             .iter()
             .filter_map(move |stream| stream.get(key))
-            // Without the flag there was one direction only.
+            // Without the flag there was only one direction.
             .filter(move |side| side.get("sender").and_then(Value::as_bool).is_none_or(|s| s == sending))
     }
 
     fn summary_of_tcp(&self, sending: bool, both_ways: bool) -> Summary {
-        // In a test of both directions the sums of this direction have a name that depends on the end.
+        // In a test of both directions, the key of this direction's sums depends on the end.
         let total = |sum: &str, side: &str| {
             let sum = self.end.get(sum).and_then(summary).filter(|_| !both_ways);
             let streams = || self.of_streams(side, sending).filter_map(summary).reduce(Interval::added);
             Total::of(sum.or_else(streams))
         };
-        // What a receiver's socket measures is not the way of the data.
+        // A receiver's socket does not measure the RTT of the data.
         let senders = self.of_streams("sender", sending).filter(|_| sending);
         Summary {
             sent: total("sum_sent", "sender"),
@@ -357,19 +358,19 @@ impl<'a> Document<'a> {
         let counted = intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
         let of_end = || streams.iter().copied().map(datagrams).reduce(Datagrams::added);
         let mut all = heard.map(datagrams).or_else(of_end).or(counted);
-        // The sums lack what arrived out of order.
+        // The sums lack the count of out-of-order datagrams.
         let out_of_order = of_end().and_then(|all| all.out_of_order);
         if let Some(all) = all.as_mut().filter(|all| all.lost.is_some()) {
             all.out_of_order = all.out_of_order.or(out_of_order);
         }
         let sent = sum("sum_sent").and_then(summary).or_else(of_streams);
-        // Only `sum_received` is an amount that arrived; `sum` and the streams have what was sent.
+        // Only `sum_received` is an amount that arrived; `sum` and the streams contain the amount sent.
         let arrived = sum("sum_received").and_then(summary);
         let received = arrived.or_else(|| Some(arrived_of(of_streams()?, all?)));
         (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, all)
     }
 
-    /// What the end says of one stream: the one with this socket, or else the `nth` of its direction.
+    /// Returns the sums of one stream: the one with this socket, or else the `nth` of its direction.
     fn summary_of_stream(&self, nth: usize, id: Option<u64>, sending: bool) -> (Summary, Option<Datagrams>) {
         let side = |key: &str| {
             let known =
@@ -388,7 +389,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// What arrived of what was `sent`.
+/// Scales the amount `sent` to the part that arrived.
 fn arrived_of(sent: Interval, Datagrams { total, lost, .. }: Datagrams) -> Interval {
     let share = |amount: u64| {
         (u128::from(amount) * u128::from(total.saturating_sub(lost.unwrap_or(0))) / u128::from(total.max(1)))
@@ -412,7 +413,7 @@ fn datagrams(object: &Value) -> Datagrams {
     }
 }
 
-/// A summary in the form of a report over the whole test.
+/// Returns a summary in the form of a report over the whole test.
 fn summary(object: &Value) -> Option<Interval> {
     let bytes = Bytes::new(count(object, "bytes")?);
     let (start, end) = (instant(number(object, "start")?)?, instant(number(object, "end")?)?);
@@ -431,7 +432,7 @@ fn summary(object: &Value) -> Option<Interval> {
     })
 }
 
-/// Over all streams; zeros are an end that does not know.
+/// Returns the RTT range over all streams; zeros come from an end that does not know the RTT.
 fn rtt_range(senders: &[&Value]) -> Option<RttRange> {
     let all = |key: &str| senders.iter().filter_map(|sender| micros(sender, key)).collect::<Vec<_>>();
     let means = all("mean_rtt");

@@ -1,4 +1,4 @@
-//! The text output of iperf3, of any role.
+//! Text output of iperf3, from either end and any version.
 //!
 //! ```text
 //! [ ID] Interval           Transfer     Bandwidth       Retr  Cwnd
@@ -11,9 +11,8 @@
 //! [  4]   0.00-30.00  sec   249 MBytes  69.6 Mbits/sec  101             sender
 //! ```
 //!
-//! Amounts are powers of 1024 although they read "KBytes", rates in bits powers of 1000. An interval's
-//! rate on the sender is the rate of *writes* into the socket, so single intervals jump by whole write
-//! blocks.
+//! Amounts are powers of 1024 although the unit reads "KBytes"; rates in bits are powers of 1000. The rate of
+//! a sender's interval is that of *writes* into the socket, so single intervals vary by whole write blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +25,7 @@ use crate::measurement::{
     Total, added,
 };
 
-/// Reads a log whose text [`is_typical_line`].
+/// Reads a log with a line that satisfies [`is_typical_line`].
 pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     let begins = |line: &str| {
         let line = line.trim_start();
@@ -49,7 +48,7 @@ pub(super) fn parse(text: &str) -> Result<Measurement, InputError> {
     finished(remarks.complete(sent.one_way(udp)?, received.one_way(udp)?))
 }
 
-/// Whether `line` could only come from iperf3 (or from iperf 2, which is told apart before).
+/// Returns whether `line` can only come from iperf3 (or from iperf 2, which is recognised before).
 pub(super) fn is_typical_line(line: &str) -> bool {
     line.starts_with("Connecting to host ")
         || line.starts_with("iperf3:")
@@ -62,7 +61,7 @@ fn is_header(line: &str) -> bool {
     line.contains("[ ID] Interval") || line.contains("[ ID][Role] Interval")
 }
 
-/// The lines outside the table.
+/// Values from lines outside the table.
 #[derive(Default)]
 struct Remarks {
     version: Option<String>,
@@ -73,7 +72,7 @@ struct Remarks {
     error: Option<String>,
     reverse: bool,
     udp: bool,
-    /// Datagrams that came late, by the lines that name them.
+    /// Datagrams that arrived out of order, from the lines that count them.
     out_of_order: u64,
 }
 
@@ -92,7 +91,7 @@ impl Remarks {
             }
             ["Reverse", "mode,", ..] => self.reverse = true,
             ["Starting", "Test:", "protocol:", "UDP,", ..] => self.udp = true,
-            // One line for each stream that has any, all of them under the name of the sum.
+            // iperf3 prints one line per stream that has any, each with the name of the sum.
             [_, "sec", late, "datagrams", "received", "out-of-order"]
             | [_, _, "sec", late, "datagrams", "received", "out-of-order"]
             | [_, _, _, "sec", late, "datagrams", "received", "out-of-order"] => {
@@ -101,7 +100,7 @@ impl Remarks {
             _ if is_header(line) => self.udp |= line.contains("Datagrams") || line.contains("Jitter"),
             _ => {
                 if let Some(("iperf3", message)) = line.split_once(": ").map(|(tool, m)| (tool.trim(), m)) {
-                    // "interrupt - the client has terminated" is how an ordinary Ctrl-C ends.
+                    // "interrupt - the client has terminated" is the message of an ordinary Ctrl-C.
                     if let Some(message) = message.trim().strip_prefix("error - ") {
                         self.error = Some(quote(message));
                     }
@@ -116,9 +115,10 @@ impl Remarks {
         if let Some(main) = sent.as_mut().or(received.as_mut()) {
             for flow in &mut main.flows {
                 flow.mss = self.mss;
-                // The order is one of each stream.
+                // The limit applies to each stream.
                 flow.offered = self.offered;
-                // In a test of both directions the two ends send, and the log does not say whose name this is.
+                // In a test of both directions both ends send, and the log does not state whose congestion
+                // control it names.
                 flow.congestion_control = self.congestion_control.clone().filter(|_| !both);
             }
             let heard = main.datagrams.as_mut().filter(|datagrams| datagrams.lost.is_some() && !both);
@@ -132,14 +132,14 @@ impl Remarks {
     }
 }
 
-/// Whose summary a line is.
+/// End whose summary a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Sender,
     Receiver,
 }
 
-/// The role column of `--bidir`: whether this end sent the data of a line.
+/// Role column of `--bidir`: whether this end sent the data of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Tx,
@@ -153,10 +153,10 @@ enum RowKind {
     Summary(Side),
 }
 
-/// One line of the table.
+/// Line of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
-    /// `None` for the sum over all streams.
+    /// Number of the stream; `None` for the sum over all streams.
     stream: Option<u32>,
     kind: RowKind,
     direction: Option<Direction>,
@@ -164,9 +164,9 @@ struct Row {
 }
 
 impl Row {
-    /// `None` for whatever is no complete line of the table with values that can be.
+    /// Parses a line of the table; `None` for any line that is incomplete or has impossible values.
     fn parse(line: &str) -> Option<Self> {
-        // What stands before the bracket is a time stamp (--timestamps).
+        // A timestamp may precede the bracket (--timestamps).
         let (id, rest) = line.get(line.find('[')? + 1..)?.split_once(']')?;
         let stream = match id.trim() {
             "SUM" => None,
@@ -178,7 +178,7 @@ impl Row {
             Some(_) => return None,
             None => (None, rest),
         };
-        // Behind a bar fullpipe iperf3 tells more of the sending socket.
+        // After a bar, fullpipe iperf3 prints more columns about the sending socket.
         let columns = rest.split_once(" | ").map_or(rest, |(columns, _)| columns);
         let mut words = columns.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
@@ -202,7 +202,7 @@ impl Row {
             [jitter, "ms", of_total, ..] => Some(datagrams(jitter, of_total)?),
             _ => None,
         };
-        // Of a UDP sender, this is the count of datagrams: `Rows::log` knows.
+        // For a UDP sender this is the count of datagrams; `Rows::read_as_udp` moves it.
         let retransmits = tail.first().and_then(|word| count(word)).filter(|_| datagrams.is_none());
         let cwnd = match tail.as_slice() {
             [_, number, unit] => amount_unit(unit).and_then(|unit| scaled(number, unit)).map(Bytes::new),
@@ -216,7 +216,7 @@ impl Row {
     }
 }
 
-/// `0.006 ms  3/39 (7.7%)`; out-of-order arrivals can make the loss of an interval negative.
+/// Parses `0.006 ms  3/39 (7.7%)`; out-of-order arrivals can make the loss of an interval negative.
 fn datagrams(jitter: &str, of_total: &str) -> Option<Datagrams> {
     let (lost, total) = of_total.split_once('/')?;
     let lost = lost.parse::<i64>().ok()?.max(0).unsigned_abs();
@@ -235,7 +235,7 @@ fn scaled(number: &str, unit: f64) -> Option<u64> {
     (value.is_finite() && value >= 0.0).then_some((value * unit).round() as u64)
 }
 
-/// A count of segments. iperf3 prints "unknown" as -1, some releases as 2^64-1.
+/// Parses a count of segments. iperf3 prints an unknown count as -1, some releases as 2^64-1.
 fn count(text: &str) -> Option<u64> {
     text.parse().ok().filter(|n: &u64| *n < 1 << 63)
 }
@@ -251,12 +251,12 @@ fn binary(prefix: &str) -> Option<f64> {
     })
 }
 
-/// Bytes in one `unit` of an amount.
+/// Returns the number of bytes in one `unit` of an amount.
 fn amount_unit(unit: &str) -> Option<f64> {
     binary(unit.strip_suffix("Bytes")?)
 }
 
-/// bit/s in one `unit` of a rate.
+/// Returns the number of bit/s in one `unit` of a rate.
 fn rate_unit(unit: &str) -> Option<f64> {
     let unit = unit.strip_suffix("/sec")?;
     match unit.strip_suffix("bits") {
@@ -270,7 +270,7 @@ fn rate_unit(unit: &str) -> Option<f64> {
     }
 }
 
-/// The lines of the table in one direction.
+/// Lines of the table in one direction.
 #[derive(Default)]
 struct Rows {
     rows: Vec<Row>,
@@ -281,7 +281,7 @@ impl Rows {
         self.rows.iter().any(|row| row.interval.datagrams.is_some())
     }
 
-    /// `None` where no line goes this way.
+    /// Returns the streams and sums of this direction, or `None` if it has no lines.
     fn one_way(mut self, udp: bool) -> Result<Option<OneWay>, InputError> {
         let Some(first) = self.rows.first().copied() else {
             return Ok(None);
@@ -302,7 +302,7 @@ impl Rows {
         let omitted = self.rows.iter().filter(|row| row.kind == RowKind::Omitted);
         let counted = || intervals.iter().filter_map(|i| i.datagrams).reduce(Datagrams::added);
         let (summary, datagrams) = self.summary(|side| self.total(side));
-        // Where the streams' own lines were filtered out, the sum is all there is.
+        // If the streams' own lines were filtered out, only the sum is left.
         let ids = if streams.is_empty() { vec![None] } else { streams.iter().copied().map(Some).collect() };
         let flows = ids.into_iter().zip(of_each).map(|(stream, intervals)| {
             let own = |side| self.summaries(side).find(|row| row.stream == stream).map(|row| row.interval);
@@ -324,22 +324,22 @@ impl Rows {
             flows: flows.collect(),
             summary,
             datagrams: datagrams.or_else(counted),
-            // Once per interval, not once per stream.
+            // Each interval counts once, not once per stream.
             omitted: omitted.filter(|row| row.stream == streams.first().copied()).count(),
         }))
     }
 
-    /// What both ends counted, by the line that `total` has of each.
+    /// Returns the counts of both ends; `total` returns the summary line of each.
     fn summary(&self, total: impl Fn(Side) -> Option<Interval>) -> (Summary, Option<Datagrams>) {
         let (sent, received) = (total(Side::Sender), total(Side::Receiver));
-        // The sender's summary says "0 lost", for it does not know.
+        // The sender's summary says "0 lost" although it does not know.
         let told = received.and_then(|total| total.datagrams);
         let datagrams = told.or(sent.and_then(|total| total.datagrams).map(Datagrams::unheard));
         (Summary { sent: Total::of(sent), received: Total::of(received), rtt: None }, datagrams)
     }
 
-    /// Over UDP a lone number counts datagrams. The summary of old versions names no side: it has what the
-    /// receiver told, and begins at zero after other lines.
+    /// Converts rows to UDP, where a lone number counts datagrams. The summary of old versions does not name
+    /// a side: it has the receiver's counts, and begins at zero after other lines.
     fn read_as_udp(&mut self) {
         let mut ends: BTreeMap<Option<u32>, Instant> = BTreeMap::new();
         for Row { stream, kind, interval, .. } in &mut self.rows {
@@ -350,11 +350,11 @@ impl Rows {
             if *kind != RowKind::Interval {
                 continue;
             }
-            // The last report may end a hundredth after the summary.
+            // The last report may end a hundredth of a second after the summary.
             let covers = |end: &Instant| interval.end + Duration::from_millis(20) >= *end;
             if interval.start == Instant::ZERO && ends.get(stream).is_some_and(covers) {
                 *kind = RowKind::Summary(Side::Receiver);
-                // Its amount is what was sent.
+                // The printed amount is the amount sent.
                 if let Some(Datagrams { total, lost: Some(lost), .. }) = interval.datagrams {
                     let arrived = total.saturating_sub(lost);
                     interval.bytes = interval.bytes.mul_div(arrived, total.max(1));
@@ -378,15 +378,16 @@ impl Rows {
         by_stream.values().try_for_each(|intervals| check_order(intervals))
     }
 
-    /// The reports of each stream, in the order of `streams`: those of the moments at which all of them reported. The sums that
-    /// iperf3 prints lack the congestion windows; they serve where the streams' own lines were filtered out.
+    /// Returns the reports of each stream, in the order of `streams`, for the times at which all of them
+    /// reported. The sums that iperf3 prints lack the congestion windows, so they are used only if the
+    /// streams' own lines were filtered out.
     fn intervals(&self, streams: &BTreeSet<u32>) -> Vec<Vec<Interval>> {
         if streams.is_empty() {
             return vec![self.of_intervals().map(|row| row.interval).collect()];
         }
         let mut groups: Vec<Vec<&Row>> = Vec::new();
         for row in self.of_intervals().filter(|row| row.stream.is_some()) {
-            // Streams report together, within the grain of the printed times.
+            // Streams report together, within the precision of the printed times.
             let joins = |group: &Vec<&Row>| {
                 let apart = group[0].interval.start.saturating_since(row.interval.start)
                     + row.interval.start.saturating_since(group[0].interval.start);
@@ -412,7 +413,7 @@ impl Rows {
         self.rows.iter().filter(move |row| row.kind == RowKind::Summary(side))
     }
 
-    /// The sum over all streams.
+    /// Returns the sum over all streams.
     fn total(&self, side: Side) -> Option<Interval> {
         let sum = self.summaries(side).find(|row| row.stream.is_none()).map(|row| row.interval);
         sum.or_else(|| self.summaries(side).map(|row| row.interval).reduce(Interval::added))

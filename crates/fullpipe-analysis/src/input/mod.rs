@@ -1,8 +1,8 @@
-//! Reading what other tools wrote.
+//! Readers for the output of other tools.
 //!
-//! Inputs come from terminals, chats and bug reports: cut off, with prompts around them, with the
-//! line ends of another system. Every reader here takes any text without a panic and answers with
-//! values or with one [`InputError`] that says what to do instead.
+//! Inputs come from terminals, chats and bug reports: truncated, surrounded by prompts, or with the line ends
+//! of another system. Every reader here accepts any text without a panic, and returns values or one
+//! [`InputError`] with a hint.
 
 pub mod capture;
 pub mod iperf3;
@@ -17,17 +17,18 @@ pub mod trace;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Why an input cannot be used, in one line, and what to do about it.
+/// Reason why an input cannot be used, with a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputError {
-    /// What is wrong: one line, no final period.
+    /// Description of the problem: one line, no final period.
     pub message: String,
-    /// What to do instead: one line; empty where there is nothing to suggest.
+    /// Hint to solve the problem: one line; empty where there is nothing to suggest.
     pub hint: String,
 }
 
 impl InputError {
-    /// An error and its hint. Control characters in quoted input are replaced, so that both stay one line.
+    /// Creates an error with a hint. Control characters in quoted input are replaced, so that both stay one
+    /// line.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: one_line(&message.into()), hint: one_line(&hint.into()) }
     }
@@ -41,14 +42,14 @@ impl fmt::Display for InputError {
 
 impl std::error::Error for InputError {}
 
-/// At most this much of a foreign line is quoted.
+/// Most characters of an input line that a message quotes.
 const LONGEST_QUOTE: usize = 200;
 
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// `text` shortened to what fits a message.
+/// Returns `text` shortened to fit a message.
 pub(crate) fn quote(text: &str) -> String {
     let text = text.trim();
     if text.chars().count() <= LONGEST_QUOTE {
@@ -57,8 +58,8 @@ pub(crate) fn quote(text: &str) -> String {
     text.chars().take(LONGEST_QUOTE).chain("...".chars()).collect()
 }
 
-/// The text in `bytes`. Redirected output of some shells is UTF-16; other bytes that are not UTF-8 become
-/// replacement characters, for a terminal's leftovers do not make a log unreadable.
+/// Decodes the text in `bytes`. Redirected output of some shells is UTF-16. Other bytes that are not UTF-8
+/// become replacement characters, because stray terminal bytes should not make a log unreadable.
 pub fn decode(bytes: &[u8]) -> String {
     let units = |of: fn([u8; 2]) -> u16| {
         let pairs = bytes[2..].chunks_exact(2).map(|pair| of([pair[0], pair[1]]));
@@ -71,7 +72,7 @@ pub fn decode(bytes: &[u8]) -> String {
     }
 }
 
-/// `text` without byte-order mark and terminal escapes (`ESC [ 31 m` and their kin).
+/// Returns `text` without byte-order mark and terminal escapes (such as `ESC [ 31 m`).
 fn clean(text: &str) -> Cow<'_, str> {
     let text = text.trim_start_matches('\u{feff}');
     if !text.contains('\u{1b}') {
@@ -92,23 +93,23 @@ fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// A trace names its columns within so many lines.
+/// Number of lines within which a trace names its columns.
 const TRACE_WITHIN: usize = 20;
 
-/// What a text is, judged by its content; names of files say nothing.
+/// Kind of a text, determined from its content; file names are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing but white space.
+    /// Only white space.
     Empty,
-    /// Text output of iperf3, of a run that may have failed.
+    /// Text output of iperf3, possibly of a failed run.
     Iperf3Text,
-    /// A document of `iperf3 -J`, of a run that may have failed.
+    /// Document of `iperf3 -J`, possibly of a failed run.
     Iperf3Json,
-    /// Events of `iperf3 --json-stream`, one a line.
+    /// Events of `iperf3 --json-stream`, one per line.
     Iperf3JsonStream,
-    /// JSON of something else.
+    /// JSON of another tool.
     Json,
-    /// Text output of iperf 2, a different tool.
+    /// Text output of iperf 2, which is a different tool.
     Iperf2Text,
     /// Rows of a trace.
     Trace,
@@ -116,18 +117,18 @@ pub enum Kind {
     Ss,
     /// `key = value` lines of kernel settings.
     Sysctl,
-    /// None of these.
+    /// Unknown text.
     Unknown,
 }
 
 impl Kind {
-    /// Judges `text`.
+    /// Determines the kind of `text`.
     pub fn of(text: &str) -> Self {
         let text = &*clean(text);
         if text.trim().is_empty() {
             return Self::Empty;
         }
-        // What came before was a prompt or a command.
+        // Lines before the header may be a prompt or a command.
         if text.lines().take(TRACE_WITHIN).any(fullpipe_lab::trace::is_header) {
             return Self::Trace;
         }
@@ -135,13 +136,13 @@ impl Kind {
         if text.lines().any(|line| ss::is_typical_line(line.trim())) {
             return Self::Ss;
         }
-        // A document may quote the text of its peer, so the first line that tells decides.
+        // A document may quote the text of its peer, so the first conclusive line decides.
         match text.lines().find(|line| iperf3_json::begins_document(line) || typical(line)) {
             Some(line) if iperf3_json::begins_document(line) => return iperf3_json::kind(text),
             _ => {}
         }
         let any = |test: fn(&str) -> bool| text.lines().any(|line| test(line.trim()));
-        // Both tools print interval lines and the same header; only iperf 2 introduces itself this way.
+        // Both tools print interval lines and the same header; only iperf 2 prints these first lines.
         if any(|line| line.starts_with("Client connecting to") || line.starts_with("TCP window size")) {
             return Self::Iperf2Text;
         }

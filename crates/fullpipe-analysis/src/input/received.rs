@@ -1,8 +1,9 @@
-//! Samples of receiving sockets, where nobody watches the sender: all that one end of a transfer knows that it receives.
+//! Measurements from samples of receiving sockets, where the sender is not sampled.
 //!
-//! A receiver knows its own window, which is the one that the sender is told, how much of it arrives in a round trip, and whether its
-//! application keeps up. Of losses it sees the gaps only, and of the sender's windows and buffers nothing. The samples are summed
-//! up as the log of a sender would be that has windows and round trips and no Cwnd, so that the same rules explain them.
+//! A receiver knows its own window, which it advertises to the sender, how much of it arrives in a round
+//! trip, and whether its application keeps up. Of losses it sees only the gaps, and of the sender's windows
+//! and buffers nothing. The samples are summed up like a sender's log that has windows and RTTs but no Cwnd,
+//! so that the same rules explain them.
 
 use fullpipe_lab::trace::Received as Sample;
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -15,10 +16,11 @@ use crate::measurement::{
 };
 use crate::stats::middle;
 
-/// Samples of each stream, in order of time; `congestion` names the sender's congestion control, if it told.
+/// Builds a measurement from the samples of each stream, in order of time; `congestion` names the sender's
+/// congestion control, if the sender reported it.
 ///
 /// # Errors
-/// When nothing arrived, or there are too few samples to say anything.
+/// Returns an error if nothing arrived, or if there are too few samples.
 pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<Measurement, InputError> {
     let arrives = |samples: &&Vec<Sample>| {
         let begin = samples.first().map(|sample| sample.receiver.received);
@@ -54,7 +56,7 @@ pub fn of_streams(streams: &[Vec<Sample>], congestion: Option<&str>) -> Result<M
     })
 }
 
-/// What arrived on all of `streams` during the test.
+/// Returns the sums of the data that arrived on all of `streams` during the test.
 fn summary(streams: &[&[Sample]], length: Duration) -> Summary {
     let ends = streams.iter().filter_map(|samples| Some((samples.first()?, samples.last()?)));
     let bytes = ends.fold(Bytes::ZERO, |sum, (first, last)| sum + arrived(first, last));
@@ -69,8 +71,8 @@ fn summary(streams: &[&[Sample]], length: Duration) -> Summary {
     Summary { sent: None, received: Some(Total::mean(bytes, length, None)), rtt }
 }
 
-/// What arrived on a stream between two moments. The window is that of the middle sample: one of them may be of a moment at which
-/// the reader had not come round yet.
+/// Returns the interval of a stream between two times. The window is the median of its samples: a single
+/// sample may fall at an instant at which the reader has not run yet.
 fn interval(origin: Instant, from: Instant, to: Instant, samples: &[Sample]) -> Interval {
     let nth = |at: Instant| samples.partition_point(|sample| sample.at <= at).saturating_sub(1);
     let within = &samples[nth(from)..=nth(to)];

@@ -1,14 +1,15 @@
-//! How samples of sockets are divided into intervals, like those of a log.
+//! Division of socket samples into intervals, like those of a log.
 
 use fullpipe_units::{Duration, Instant};
 
-/// Length of an interval, unless the transfer is so short that it would have few.
+/// Length of an interval, unless the transfer is so short that it would have few of them.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// A transfer has at least this many intervals, if it has as many samples.
+/// Fewest intervals of a transfer that has as many samples.
 const FEWEST: u64 = 10;
 
-/// Beginning and end of each interval of a transfer that lasts from `begin` to `end` and was sampled at `moments`, in order. An
-/// interval ends at the first sample that makes it long enough, the last one with the last sample.
+/// Returns start and end of each interval of a transfer that lasts from `begin` to `end` and was sampled at
+/// `moments`, in order. An interval ends at the first sample that makes it long enough, and the last interval
+/// at the last sample.
 pub(super) fn of_samples(
     begin: Instant,
     end: Instant,

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   State Recv-Q Send-Q  Local Address:Port  Peer Address:Port Process
-//!   ESTAB 0      3874816     127.0.0.1:52296    127.0.0.1:5999          ──► which connection
-//!        skmem:(r0,rb131072,t0,tb4194304,...) bbr rtt:10.6/4.1 mss:1448 ...  ──► a row of it
+//!   ESTAB 0      3874816     127.0.0.1:52296    127.0.0.1:5999          ──► the connection
+//!        skmem:(r0,rb131072,t0,tb4194304,...) bbr rtt:10.6/4.1 mss:1448 ...  ──► a row of the connection
 //! ```
 //!
-//! Fields are taken by name, and unknown ones left alone: their order and number differ by version. A dump ends where a
-//! connection comes a second time. When dumps have no time before them (`date +%s.%N`), the kernel's own counters of
-//! milliseconds tell how much passed between two: `lastsnd`, `lastrcv` and `busy` of any connection grow by no more than that.
+//! Fields are read by name and unknown ones are ignored, because their order and number differ by version. A
+//! dump ends where a connection appears a second time. If dumps have no time before them (`date +%s.%N`), the
+//! kernel's own counters of milliseconds give the time between two dumps: `lastsnd`, `lastrcv` and `busy` of
+//! any connection grow by no more than that.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +22,19 @@ use super::trace;
 use super::{InputError, quote};
 use crate::measurement::{Format, Measurement};
 
-/// What stands between two dumps of which nothing tells.
+/// Assumed time between two dumps whose distance is not known.
 const UNKNOWN_TIME: Duration = Duration::from_millis(100);
-/// A window that is not shown cannot be taken for full: the largest that TCP can say (RFC 7323).
+/// Window where ss does not show it, the largest that TCP can express (RFC 7323 section 2.3): it must not
+/// count as full.
 const UNKNOWN_WINDOW: Bytes = Bytes::from_mib(1024);
-/// Connections that a message lists.
+/// Most connections that a message lists.
 const LISTED: usize = 4;
-/// Rows in place of one: what it shows is taken to go on for so many round trips.
+/// Number of rows that stand for a single one; its state is assumed to last for that many round trips.
 const EXTRAPOLATED: u64 = FEWEST_INTERVALS as u64 + 2;
 const HINT: &str =
     "give what ss -tmi printed, whole: once, or again and again (while sleep 0.1; do ss -tmi; done)";
 
-/// Whether a line is one of `ss`: the names of its columns, or the inside of a connection.
+/// Returns whether a line comes from `ss`: its column names, or the details of a connection.
 pub(super) fn is_typical_line(line: &str) -> bool {
     let inside = |name: &str| line.split_whitespace().any(|word| word.starts_with(name));
     is_header(line) || inside("cwnd:") && inside("rtt:") && inside("rto:")
@@ -42,25 +44,26 @@ fn is_header(line: &str) -> bool {
     line.contains("Recv-Q") && line.contains("Send-Q") && line.contains("Address:Port")
 }
 
-/// One connection at one dump.
+/// Connection in one dump.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     name: String,
-    /// Named fields; of those without a value the value is empty.
+    /// Fields by name; fields without a value have an empty one.
     fields: BTreeMap<String, String>,
 }
 
-/// Dumps in order, each with the time before it, if one stands there.
+/// One dump, with the time printed before it, if there is one.
 #[derive(Debug, Default)]
 struct Dump {
     time: Option<f64>,
     samples: Vec<Sample>,
 }
 
-/// Reads dumps and takes one connection: number `flow`, counted from 1 in order of appearance, or the one that sent most.
+/// Reads dumps and returns one connection: number `flow`, counted from 1 in order of appearance, or the one
+/// that sent most.
 ///
 /// # Errors
-/// No dump, no connection with an inside, or a number that there is not.
+/// Returns an error if the text contains no connection with details, or no connection with that number.
 pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     let dumps = dumps(&super::clean(text));
     let connections = connections(&dumps);
@@ -118,7 +121,7 @@ pub fn parse(text: &str, flow: Option<u32>) -> Result<Measurement, InputError> {
     }
 }
 
-/// What one row shows, as if it went on: at the rate of its last sample.
+/// Returns rows that continue a single one, at the rate of its last delivery-rate sample.
 fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
     let still = InputError::new(
         "this single dump is of a connection that sent nothing recently",
@@ -135,7 +138,7 @@ fn extrapolated(row: &Row) -> Result<Vec<Row>, InputError> {
     Ok((0..EXTRAPOLATED).map(later).collect())
 }
 
-/// Splits the text into dumps, and these into connections.
+/// Splits the text into dumps, and each dump into connections.
 fn dumps(text: &str) -> Vec<Dump> {
     let mut dumps: Vec<Dump> = vec![Dump::default()];
     let mut time = None;
@@ -165,7 +168,7 @@ fn dumps(text: &str) -> Vec<Dump> {
     dumps
 }
 
-/// The two ends that a line begins with, and what follows them.
+/// Returns the two ends with which a line begins, and the rest of the line.
 fn connection(line: &str) -> Option<(String, &str)> {
     if line.starts_with(char::is_whitespace) {
         return None;
@@ -179,7 +182,7 @@ fn connection(line: &str) -> Option<(String, &str)> {
     };
     let mut first = word()?;
     let number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
-    // With a state chosen, ss leaves it out; with -a it names the protocol too.
+    // ss omits the state if one was selected, and with -a it also prints the protocol.
     for _ in 0..2 {
         if !number(first) {
             first = word()?;
@@ -191,7 +194,8 @@ fn connection(line: &str) -> Option<(String, &str)> {
     is_one.then(|| (format!("{local} > {remote}"), rest))
 }
 
-/// Seconds in a line that is nothing but a time: of the epoch, or of a day (`date +%T.%N`, `date -Ins`).
+/// Returns the seconds of a line that contains only a time: of the epoch, or of the day (`date +%T.%N`, `date
+/// -Ins`).
 fn stamp(line: &str) -> Option<f64> {
     let line = line.trim();
     if let Ok(seconds) = line.parse::<f64>() {
@@ -205,7 +209,7 @@ fn stamp(line: &str) -> Option<f64> {
     (hours < 24.0 && minutes < 60.0 && seconds < 61.0).then_some(hours * 3_600.0 + minutes * 60.0 + seconds)
 }
 
-/// Every connection with its samples, in order of appearance.
+/// Returns every connection with its samples, in order of appearance.
 fn connections(dumps: &[Dump]) -> Vec<(String, Vec<(Instant, &Sample)>)> {
     let mut connections: Vec<(String, Vec<(Instant, &Sample)>)> = Vec::new();
     let mut index: BTreeMap<&str, usize> = BTreeMap::new();
@@ -225,10 +229,11 @@ fn connections(dumps: &[Dump]) -> Vec<(String, Vec<(Instant, &Sample)>)> {
     connections
 }
 
-/// The time between two dumps: what stands there, or the most that a counter of milliseconds grew by.
+/// Returns the time between two dumps: the printed times, or else the largest growth of a counter of
+/// milliseconds.
 fn passed(before: &Dump, after: &Dump) -> Duration {
     if let (Some(from), Some(to)) = (before.time, after.time) {
-        // A day has an end.
+        // A time of day jumps back at midnight.
         let seconds = if to >= from { to - from } else { 0.0 };
         return Duration::from_secs_f64(seconds);
     }
@@ -246,7 +251,7 @@ fn passed(before: &Dump, after: &Dump) -> Duration {
 }
 
 impl Sample {
-    /// Takes the fields of a line. Some have their value in the next word, most behind a colon.
+    /// Adds the fields of a line. Some have their value in the next word, most of them after a colon.
     fn read(&mut self, line: &str) {
         let mut words = line.split_whitespace();
         while let Some(word) = words.next() {
@@ -274,19 +279,19 @@ impl Sample {
         self.value(name)?.parse().ok()
     }
 
-    /// A counter of milliseconds, as `busy:328ms` or `lastsnd:12`.
+    /// Returns a counter of milliseconds, such as `busy:328ms` or `lastsnd:12`.
     fn millis(&self, name: &str) -> Option<u64> {
         let value = self.value(name)?;
         value.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
     }
 
-    /// Milliseconds with a fraction, as `minrtt:0.04`.
+    /// Parses milliseconds with a fraction, such as `minrtt:0.04`.
     fn span(value: &str) -> Option<Duration> {
         let millis: f64 = value.parse().ok()?;
         (millis > 0.0 && millis < 1e9).then(|| Duration::from_secs_f64(millis / 1e3))
     }
 
-    /// A rate, as `92Mbps` or `92019424bps`; `0` is none.
+    /// Parses a rate, such as `92Mbps` or `92019424bps`; `0` means that there is none.
     fn rate(value: &str) -> Option<Rate> {
         let number = value.strip_suffix("bps")?;
         let (digits, unit) =
@@ -303,7 +308,7 @@ impl Sample {
         (1.0..1e15).contains(&bps).then(|| Rate::from_bps(bps as u64))
     }
 
-    /// A part of `skmem:(r0,rb131072,...)`.
+    /// Returns one value of `skmem:(r0,rb131072,...)`.
     fn memory(&self, part: &str) -> Bytes {
         let parts = self.value("skmem").unwrap_or_default().trim_matches(['(', ')']);
         let value = parts.split(',').find_map(|field| {
@@ -314,7 +319,7 @@ impl Sample {
         Bytes::new(value.unwrap_or(0))
     }
 
-    /// Payload that was acknowledged so far.
+    /// Returns the payload that was acknowledged so far.
     fn acked(&self) -> u64 {
         self.number("bytes_acked").unwrap_or(0)
     }
@@ -324,11 +329,11 @@ impl Sample {
         let count = |name: &str| self.number(name).unwrap_or(0);
         let segments = |count: u64| Bytes::new(count.saturating_mul(mss));
         let named = ["reno", "bic", "cubic", "vegas", "bbr"].into_iter().find(|name| {
-            // BBR's own figures have its name too: bbr:(bw:...).
+            // BBR's own figures also have its name: bbr:(bw:...).
             self.has(name)
         });
         let cc = named.and_then(|name| if name == "bbr" { Some(Algorithm::Bbr1) } else { name.parse().ok() });
-        // Those in flight again, and those since the beginning.
+        // The first number counts retransmissions in flight, the second all since the beginning.
         let (again, retransmits) = match self.value("retrans").and_then(|value| value.split_once('/')) {
             Some((now, all)) => (now.parse().unwrap_or(0), all.parse().unwrap_or(0)),
             None => (0, 0),
@@ -344,7 +349,8 @@ impl Sample {
             }
             None => (None, None),
         };
-        // The kernel computes a pacing rate for everybody; who goes by it is paced, and who was given a limit.
+        // The kernel computes a pacing rate for every socket, but only a rate-based sender or a socket with a
+        // limit is paced.
         let paced = cc.is_some_and(Algorithm::is_rate_based) || max_pacing.is_some();
         let window = if shows_window { Bytes::new(count("snd_wnd")) } else { UNKNOWN_WINDOW };
         // `bbr:(bw:92Mbps,mrtt:40.1,pacing_gain:1.25,cwnd_gain:2)`

@@ -5,48 +5,48 @@ use fullpipe_units::Bytes;
 
 use super::{InputError, quote};
 
-/// The settings of one host that bear on a TCP transfer. `None` means the dump does not say.
+/// Settings of one host that affect a TCP transfer. `None` means that the dump lacks the setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSettings {
-    /// `kernel.osrelease`, which a complete `sysctl -a` holds.
+    /// `kernel.osrelease`, which a complete `sysctl -a` contains.
     pub kernel: Option<KernelVersion>,
-    /// `net.core.rmem_max`: bounds `SO_RCVBUF`, not autotuning.
+    /// `net.core.rmem_max`: limits `SO_RCVBUF`, not autotuning.
     pub core_rmem_max: Option<Bytes>,
-    /// `net.core.wmem_max`: bounds `SO_SNDBUF`, not autotuning.
+    /// `net.core.wmem_max`: limits `SO_SNDBUF`, not autotuning.
     pub core_wmem_max: Option<Bytes>,
-    /// `net.ipv4.tcp_rmem`: least, first and largest receive buffer in bytes of memory.
+    /// `net.ipv4.tcp_rmem`: smallest, initial and largest receive buffer in bytes of memory.
     pub tcp_rmem: Option<[Bytes; 3]>,
-    /// `net.ipv4.tcp_wmem`: least, first and largest send buffer in bytes of memory.
+    /// `net.ipv4.tcp_wmem`: smallest, initial and largest send buffer in bytes of memory.
     pub tcp_wmem: Option<[Bytes; 3]>,
     /// `net.ipv4.tcp_mem`: memory of all TCP sockets together, in *pages*.
     pub tcp_mem_pages: Option<[u64; 3]>,
-    /// `net.ipv4.tcp_adv_win_scale`, -31 to 31; ignored by kernels from 6.6 on.
+    /// `net.ipv4.tcp_adv_win_scale`, -31 to 31; kernels from 6.6 on ignore it.
     pub adv_win_scale: Option<i8>,
-    /// `net.ipv4.tcp_moderate_rcvbuf`: whether the receive buffer grows by itself.
+    /// `net.ipv4.tcp_moderate_rcvbuf`: whether the kernel autotunes the receive buffer.
     pub moderate_rcvbuf: Option<bool>,
     /// `net.ipv4.tcp_window_scaling`: without it no window exceeds 64 KiB.
     pub window_scaling: Option<bool>,
-    /// `net.ipv4.tcp_congestion_control`: the default of new sockets.
+    /// `net.ipv4.tcp_congestion_control`: default of new sockets.
     pub congestion_control: Option<String>,
-    /// `net.ipv4.tcp_available_congestion_control`; empty when the dump does not say.
+    /// `net.ipv4.tcp_available_congestion_control`; empty if the dump lacks it.
     pub available_congestion_control: Vec<String>,
-    /// `net.ipv4.tcp_allowed_congestion_control`: what an unprivileged process may choose; empty when the
-    /// dump does not say.
+    /// `net.ipv4.tcp_allowed_congestion_control`: algorithms that an unprivileged process may choose; empty
+    /// if the dump lacks it.
     pub allowed_congestion_control: Vec<String>,
-    /// `net.core.default_qdisc`: of devices that come up later.
+    /// `net.core.default_qdisc`: queueing discipline of devices that come up later.
     pub default_qdisc: Option<String>,
     /// `net.ipv4.tcp_notsent_lowat`: unsent data above which a socket is not writable; 2^32 - 1 is no limit.
     pub notsent_lowat: Option<Bytes>,
-    /// `net.ipv4.tcp_slow_start_after_idle`: whether a window decays while nothing is sent.
+    /// `net.ipv4.tcp_slow_start_after_idle`: whether the congestion window decays while nothing is sent.
     pub slow_start_after_idle: Option<bool>,
 }
 
 impl HostSettings {
-    /// Reads a dump. Prompts, comments and keys that do not matter here are skipped; of a key that is
-    /// named twice the last counts, as when the file is loaded.
+    /// Reads a dump. Prompts, comments and irrelevant keys are skipped; if a key occurs twice, the last value
+    /// counts, as it does when the file is loaded.
     ///
     /// # Errors
-    /// No known key at all, or a known key whose value makes no sense.
+    /// Returns an error if no key is known, or if a known key has an invalid value.
     pub fn parse(text: &str) -> Result<Self, InputError> {
         let mut host = Self::default();
         let mut known = false;
@@ -63,14 +63,15 @@ impl HostSettings {
         }
     }
 
-    /// True when the dump lists what congestion controls exist and `name` is none of them.
+    /// Returns whether the dump lists the available congestion controls and `name` is not among them.
     pub fn lacks_congestion_control(&self, name: &str) -> bool {
         let list = &self.available_congestion_control;
         !list.is_empty() && !list.iter().any(|listed| listed == name)
     }
 
-    /// How this host's receive memory becomes window, by `kernel` or else the dump's own; `None` when
-    /// neither release nor `tcp_adv_win_scale` is known. A scale without a release is taken to count.
+    /// Returns the rule that converts this host's receive memory to a window, for `kernel` or else the dump's
+    /// own release; `None` if neither the release nor `tcp_adv_win_scale` is known. A scale without a release
+    /// is assumed to apply.
     pub fn window_rule(&self, kernel: Option<KernelVersion>) -> Option<WindowRule> {
         match (kernel.or(self.kernel), self.adv_win_scale) {
             (Some(kernel), scale) => Some(WindowRule::of(kernel, scale)),
@@ -79,7 +80,7 @@ impl HostSettings {
         }
     }
 
-    /// Stores one setting; false for a key that does not matter here.
+    /// Stores one setting; returns false for an irrelevant key.
     fn set(&mut self, key: &str, value: &str) -> Result<bool, InputError> {
         let bad = || {
             InputError::new(
@@ -115,14 +116,15 @@ impl HostSettings {
     }
 }
 
-/// Three increasing sizes; zero as the largest would stop the host.
+/// Parses three sizes; `None` if the largest is zero, which would stop the host.
 fn triple(value: &str) -> Option<[u64; 3]> {
     let numbers: Vec<u64> = value.split_whitespace().map(|n| n.parse().ok()).collect::<Option<_>>()?;
     let triple: [u64; 3] = numbers.try_into().ok()?;
     (triple[2] > 0).then_some(triple)
 }
 
-/// `key = value` of a line; also of `sysctl -w key="value"` after a prompt. `None` for anything else.
+/// Returns key and value of a line `key = value`, or of `sysctl -w key="value"` after a prompt; `None` for
+/// any other line.
 pub(crate) fn key_value(line: &str) -> Option<(&str, &str)> {
     let line = line.trim();
     if line.starts_with(['#', ';']) {

@@ -1,7 +1,7 @@
 //! Traces: rows of `fullpipe run --out`, or of any tool that samples sockets with the same columns.
 //!
-//! A trace may hold many runs and flows; one flow of one run is diagnosed. For what a report shows as figures the
-//! rows are also summed up in intervals, as a log of that flow would have them.
+//! A trace may contain many runs and flows; one flow of one run is diagnosed. For the figures of a report,
+//! the rows are also summed up in intervals, like a log of that flow.
 
 use fullpipe_lab::trace::{self, Recorded, Row};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
@@ -13,24 +13,24 @@ use crate::measurement::{
     Total, Totals,
 };
 
-/// Points that a message lists.
+/// Most points that a message lists.
 const LISTED: usize = 4;
 
-/// Which flow of a trace.
+/// Selects one flow of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice<'a> {
-    /// Label of the point; the first in the file when `None`.
+    /// Label of the point; the first in the file if `None`.
     pub point: Option<&'a str>,
-    /// Seed of the run; the first of the point when `None`.
+    /// Seed of the run; the first of the point if `None`.
     pub seed: Option<u64>,
-    /// Number of the flow; the first of the run when `None`.
+    /// Number of the flow; the first of the run if `None`.
     pub flow: Option<u32>,
 }
 
-/// Reads a trace and takes the flow of `choice`.
+/// Reads a trace and returns the flow that `choice` selects.
 ///
 /// # Errors
-/// No trace, a flow that is not in it, or one in which nothing was sent.
+/// Returns an error if the text is not a trace, does not contain the flow, or the flow sent too little.
 pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError> {
     let written = "give the trace.csv that fullpipe run --out DIR wrote, whole and unedited";
     let recording = trace::read(&super::clean(text)).map_err(|e| InputError::new(e.to_string(), written))?;
@@ -44,10 +44,11 @@ pub fn parse(text: &str, choice: &Choice<'_>) -> Result<Measurement, InputError>
     Ok(measurement)
 }
 
-/// The rows of one flow, wherever they come from. `hint` is what to do about rows whose time does not advance.
+/// Builds a measurement from the rows of one flow, from any source. `hint` tells the user what to do about
+/// rows whose time does not advance.
 ///
 /// # Errors
-/// Rows out of order, or in which nothing was sent.
+/// Returns an error for rows out of order, and for rows in which too little was delivered.
 pub fn of_rows(
     rows: Vec<Row>,
     format: Format,
@@ -57,10 +58,11 @@ pub fn of_rows(
     of_streams(vec![rows], format, notes, hint)
 }
 
-/// The rows of parallel streams of one transfer, all sampled at the same moments. Streams in which nothing was delivered are left out.
+/// Builds a measurement from the rows of parallel streams of one transfer, all sampled at the same times.
+/// Streams that delivered next to nothing are left out.
 ///
 /// # Errors
-/// Rows out of order, or streams in none of which anything was sent.
+/// Returns an error for rows out of order, and if every stream delivered too little.
 pub fn of_streams(
     mut streams: Vec<Vec<Row>>,
     format: Format,
@@ -72,7 +74,7 @@ pub fn of_streams(
         let at = pair[1].at.as_secs_f64();
         return Err(InputError::new(format!("the trace's time does not advance at {at} s"), hint));
     }
-    // Of a socket that is met in the middle of its life, what it had delivered before is none of the measurement.
+    // Data that a socket had delivered before its first sample does not belong to the measurement.
     let moving = |rows: &Vec<Row>| {
         let begin = rows.first().map(|row| row.sender.delivered).unwrap_or_default();
         rows.iter().filter(|row| row.sender.delivered > begin).count()
@@ -101,7 +103,7 @@ pub fn of_streams(
     Ok(Measurement { origin, hosts: Hosts::default(), flows, totals: vec![totals] })
 }
 
-/// Rows that continue the only one that there is.
+/// Builds a measurement from rows that extrapolate a single sample.
 pub(super) fn of_one_row(
     rows: Vec<Row>,
     format: Format,
@@ -120,7 +122,7 @@ pub(super) fn of_one_row(
     Ok(measurement)
 }
 
-/// The rows of one flow of one run.
+/// Returns the rows of the chosen flow of one run.
 fn chosen(rows: Vec<Recorded>, choice: &Choice<'_>, notes: &mut Vec<String>) -> Result<Vec<Row>, InputError> {
     let mut points: Vec<Option<String>> = Vec::new();
     for row in &rows {
@@ -167,7 +169,7 @@ fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
     values.collect::<std::collections::BTreeSet<T>>().into_iter().collect()
 }
 
-/// What was wanted if it is there, or else the first.
+/// Returns `wanted` if it is present, or the first value if nothing is wanted.
 fn pick<T: Copy + PartialEq>(
     what: &str,
     wanted: Option<T>,
@@ -198,10 +200,10 @@ fn pick<T: Copy + PartialEq>(
     }
 }
 
-/// The streams as flows whose intervals end at the same moments, without their rows.
+/// Returns the streams as flows whose intervals end at the same times, without their rows.
 fn flows(streams: &[&[Row]]) -> Vec<Flow> {
     let (begin, end) = span(streams);
-    // Streams are sampled at the same moments; those of the longest are moments of all.
+    // Streams are sampled at the same times; those of the longest stream cover all.
     let longest = streams.iter().max_by_key(|rows| rows.len()).copied().unwrap_or_default();
     let spans = spans::of_samples(begin, end, longest.iter().map(|row| row.at));
     let flow = |rows: &&[Row]| {
@@ -222,14 +224,14 @@ fn flows(streams: &[&[Row]]) -> Vec<Flow> {
     streams.iter().map(flow).collect()
 }
 
-/// When the first of the streams begins, and when the last one ends.
+/// Returns the start of the first stream and the end of the last one.
 fn span(streams: &[&[Row]]) -> (Instant, Instant) {
     let begin = streams.iter().filter_map(|rows| rows.first()).map(|row| row.at).min().unwrap_or_default();
     let end = streams.iter().filter_map(|rows| rows.last()).map(|row| row.at).max().unwrap_or_default();
     (begin, end)
 }
 
-/// What the streams did in their whole time.
+/// Returns the sums of the streams over their whole time.
 fn summary(streams: &[&[Row]]) -> Summary {
     let (begin, end) = span(streams);
     let length = end.saturating_since(begin);
@@ -241,7 +243,7 @@ fn summary(streams: &[&[Row]]) -> Summary {
     Summary { sent: Some(Total::mean(bytes, length, retransmits)), received: None, rtt: round_trips(streams) }
 }
 
-/// The rows between which there was something to deliver.
+/// Returns the rows of a stream from its first data to its last.
 fn of_transfer(rows: &[Row]) -> &[Row] {
     let moves = |row: &Row| !(row.sender.delivered.is_zero() && row.sender.flight_size.is_zero());
     let begin = rows.iter().position(moves).unwrap_or(0).saturating_sub(1);
@@ -252,7 +254,7 @@ fn of_transfer(rows: &[Row]) -> &[Row] {
     rows.get(begin..end).unwrap_or(rows)
 }
 
-/// What a stream did between two moments.
+/// Returns the interval of a stream between two times.
 fn interval(origin: Instant, from: Instant, to: Instant, rows: &[Row]) -> Interval {
     let by = |at: Instant| &rows[rows.partition_point(|row| row.at <= at).saturating_sub(1)];
     let (first, last) = (by(from), by(to));

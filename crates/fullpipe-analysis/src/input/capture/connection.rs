@@ -1,4 +1,4 @@
-//! One connection: its two directions, its handshake, and on which side of the path it was captured.
+//! One connection: its two directions, its handshake, and the side of the path on which it was captured.
 
 use std::net::SocketAddr;
 
@@ -13,20 +13,21 @@ use crate::measurement::packets::{Connection, Sample, Side};
 
 /// Payload of a full segment while none is known: Ethernet's MTU with timestamps.
 const USUAL_MSS: u64 = 1_448;
-/// What every path takes (RFC 9293 section 3.7.1): smaller ones are an application's, not the path's.
+/// Smallest segment size that is a limit of the path (RFC 9293 section 3.7.1): smaller ones come from the
+/// application.
 const LEAST_MSS: u64 = 536;
-/// Octets that timestamps take in each header.
+/// Bytes of the timestamp option in each header.
 const TIMESTAMPS: u64 = 12;
-/// A host answers an ACK with data within this time, if it had waited for it.
+/// Longest time in which a host that waited for an ACK sends data after it.
 pub(super) const PROMPT: Duration = Duration::from_micros(50);
-/// Of the round trip, what lies on the near side of the tap at most.
+/// Smallest ratio of the loop times to both ends at which a capture counts as made at the nearer end.
 const NEAR: u64 = 8;
 
-/// The parts of one packet that matter here.
+/// Relevant fields of one packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PacketView<'a> {
     pub(super) at: Instant,
-    /// Which end sent it: 0 or 1.
+    /// End that sent it: 0 or 1.
     pub(super) from: usize,
     pub(super) seq: SeqNum,
     pub(super) ack: SeqNum,
@@ -38,15 +39,16 @@ pub(super) struct PacketView<'a> {
     pub(super) sack: &'a SackBlocks,
 }
 
-/// What one end said at the handshake, and how long it takes to answer.
+/// Options of one end in the handshake, and the time it takes to answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
     syn: Option<SynOptions>,
     syn_at: Option<Instant>,
-    /// The last timestamp of the other end whose echo is awaited here, and when it passed.
+    /// Latest timestamp of the other end whose echo is awaited from this end, and the time at which it
+    /// passed.
     awaits_echo: Option<(u32, Instant)>,
     last_timestamp: Option<u32>,
-    /// Least time from the tap to this end and back.
+    /// Shortest time from the tap to this end and back.
     least_loop: Option<Duration>,
 }
 
@@ -56,7 +58,7 @@ impl End {
     }
 }
 
-/// A connection in the making.
+/// State of a connection while its packets are read.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionTracker {
     ends: [End; 2],
@@ -64,10 +66,10 @@ pub(super) struct ConnectionTracker {
     directions: [OneWay; 2],
     /// ACKs of that data on their way to the end that sent it.
     answers: [Answers; 2],
-    /// When the last of them passed.
+    /// Time at which the last of these ACKs passed.
     last_ack: [Option<Instant>; 2],
     timelines: [Timeline; 2],
-    /// The largest window that either end was offered.
+    /// Largest window that either end was offered.
     widest: [u64; 2],
     timestamps: bool,
     handshake_done: bool,
@@ -106,7 +108,7 @@ impl ConnectionTracker {
         }
     }
 
-    /// An ACK of the data of end `of`.
+    /// Processes an ACK of the data of end `of`.
     fn see_ack(&mut self, seen: &PacketView<'_>, of: usize, room: Room) {
         let scale = if seen.syn.is_some() { 0 } else { self.window_scale(seen.from) };
         let window = u64::from(seen.window) << scale;
@@ -127,7 +129,7 @@ impl ConnectionTracker {
         };
         self.answers[of].passes(told, room.memory.0);
         self.last_ack[of] = Some(seen.at);
-        // Without the handshake nobody knows what the window is to be multiplied by.
+        // Without the handshake the scale of the window is not known.
         let known = self.ends.iter().all(|end| end.syn.is_some());
         self.widest[of] = self.widest[of].max(window);
         let timeline = &mut self.timelines[of];
@@ -144,7 +146,7 @@ impl ConnectionTracker {
         }
     }
 
-    /// Data of end `from`.
+    /// Processes data of end `from`.
     fn see_data(&mut self, seen: &PacketView<'_>, from: usize, room: Room) {
         let (mss, rtt) = (self.mss(), self.least_rtt());
         let away = self.ends[from].least_loop.unwrap_or_default();
@@ -159,7 +161,7 @@ impl ConnectionTracker {
         let full = one_way.look_at_window(told.filter(|_| known).map(|(told, _)| told.edge), mss);
         let timeline = &mut self.timelines[from];
         let (una, sacked) = told.map_or((one_way.una(), 0), |(told, _)| (told.una, told.sacked));
-        // ACKs that were not captured make it look larger than any window has let it be.
+        // ACKs that were not captured make the amount look larger than any window allowed.
         let most = if known { self.widest[from].max(mss) } else { u64::MAX };
         let flight_size = one_way.top().saturating_sub(una).min(most);
         let rests = one_way.flight_size().min(most);
@@ -176,7 +178,8 @@ impl ConnectionTracker {
                 span.short = span.short.saturating_add((!ends).into());
                 let since = self.last_ack[from].map(|last| seen.at.saturating_since(last));
                 span.prompt = span.prompt.saturating_add(since.is_some_and(|since| since <= PROMPT).into());
-                // Without timestamps only the least is known, which says nothing of now.
+                // Without timestamps only the smallest value is known, which does not describe the current
+                // one.
                 if let Some((told, true)) = told.filter(|_| echo.is_some()) {
                     timeline.near_sample(seen.at, seen.at.saturating_since(told.at), room.spans);
                 }
@@ -186,44 +189,48 @@ impl ConnectionTracker {
         }
     }
 
-    /// No more room than that from now on.
+    /// Reduces the memory of this connection to `room`.
     pub(super) fn shrink(&mut self, room: Room) {
         self.timelines.iter_mut().for_each(|timeline| timeline.shrink(room.spans));
     }
 
-    /// Times from the tap to an end and back: by the handshake, by timestamps, by data and its ACK.
+    /// Measures times from the tap to an end and back: from the handshake, from timestamps, and from data and
+    /// its ACK.
     fn measure_loops(&mut self, seen: &PacketView<'_>) {
         let (from, to) = (seen.from, 1 - seen.from);
         if !self.handshake_done && seen.flags.has(Flags::ACK) {
             if let Some(asked) = self.ends[to].syn_at {
-                // The answer to a SYN, or to a SYN-ACK. A SYN that was sent twice tells nothing.
+                // This is the answer to a SYN or to a SYN-ACK. A retransmitted SYN has an ambiguous answer.
                 self.ends[from].took(seen.at.saturating_since(asked));
             }
             self.handshake_done = seen.syn.is_none();
         }
         let Some((value, echo)) = seen.timestamps else { return };
         self.timestamps = true;
-        // Numbers that wrap: half of their range lies behind. An echo of a later one says that this one will not come back.
+        // Timestamps wrap: half of their range counts as earlier. An echo of a later one means that this one
+        // will not come back.
         let reached = |awaited: &mut (u32, Instant)| echo.wrapping_sub(awaited.0) as i32 >= 0;
         if let Some((_, since)) =
             self.ends[from].awaits_echo.take_if(reached).filter(|(value, _)| *value == echo)
         {
             self.ends[from].took(seen.at.saturating_since(since));
         }
-        // The first packet with a new timestamp is the one that is echoed. One at a time is awaited: on a long path many are under way.
+        // The first packet with a new timestamp is the one that is echoed. Only one is awaited at a time,
+        // because a long path has many.
         if self.ends[from].last_timestamp != Some(value) {
             self.ends[from].last_timestamp = Some(value);
             self.ends[to].awaits_echo.get_or_insert((value, seen.at));
         }
     }
 
-    /// Both ends have to offer scaling, and in a SYN (RFC 7323 section 2.2); without the handshake nothing is known.
+    /// Returns the window scale of an end. Both ends must offer scaling in a SYN (RFC 7323 section 2.2);
+    /// without the handshake it is 0.
     fn window_scale(&self, end: usize) -> u8 {
         let scale = |end: usize| self.ends[end].syn.and_then(|syn| syn.window_scale);
         scale(1 - end).and(scale(end)).unwrap_or(0).min(14)
     }
 
-    /// Payload of a full segment.
+    /// Returns the payload of a full segment.
     fn mss(&self) -> u64 {
         let told = self
             .ends
@@ -234,7 +241,7 @@ impl ConnectionTracker {
             .min();
         match told {
             Some(mss) => mss.saturating_sub(if self.timestamps { TIMESTAMPS } else { 0 }).max(1),
-            // A segment of a smaller size, if that is the largest that was seen.
+            // A smaller segment size applies if that is the largest seen.
             None => match self.directions.iter().map(OneWay::largest_segment).max() {
                 Some(largest @ LEAST_MSS..) => largest,
                 _ => USUAL_MSS,
@@ -247,7 +254,7 @@ impl ConnectionTracker {
         Some(near? + far?)
     }
 
-    /// The end that sent more.
+    /// Returns the end that sent more.
     pub(super) fn sender(&self) -> usize {
         usize::from(self.directions[1].counts.data_bytes > self.directions[0].counts.data_bytes)
     }
@@ -256,23 +263,23 @@ impl ConnectionTracker {
         &self.timelines[end]
     }
 
-    /// The least times from the tap to `sender` and to the other end.
+    /// Returns the shortest times from the tap to `sender` and back, and to the other end and back.
     pub(super) fn loops(&self, sender: usize) -> Loops {
         let least = |end: usize| self.ends[end].least_loop;
         let far = least(1 - sender).or(self.directions[sender].least_loop);
         Loops { near: least(sender).unwrap_or_default(), far: far.unwrap_or_default() }
     }
 
-    /// What its data and the ACKs of it show over time, as seen from `side`.
+    /// Returns the samples of its data and ACKs over time, as seen from `side`.
     pub(super) fn samples(&self, sender: usize, side: Side) -> Vec<Sample> {
-        // Without ACKs there is neither a window nor anything in flight that could limit.
+        // Without ACKs neither window nor data in flight is known, so no limit can be inferred.
         if !self.directions[sender].acknowledged() {
             return Vec::new();
         }
         self.timelines[sender].samples(side, self.loops(sender))
     }
 
-    /// All was seen.
+    /// Completes the directions once all packets were read.
     pub(super) fn finish(&mut self) {
         for (one_way, timeline) in self.directions.iter().zip(&mut self.timelines) {
             if !one_way.acknowledged() {
@@ -281,17 +288,17 @@ impl ConnectionTracker {
         }
     }
 
-    /// The ends acknowledged something of which nothing was captured.
+    /// Returns whether the ends acknowledged data of which nothing was captured.
     pub(super) fn acks_alone(&self) -> bool {
         self.directions.iter().any(|one_way| one_way.counts.data_segments == 0 && one_way.acknowledged())
     }
 
-    /// What was forgotten for want of room.
+    /// Returns the number of gaps that were dropped because memory was full.
     pub(super) fn forgotten(&self) -> u64 {
         self.directions.iter().map(|one_way| one_way.forgotten).sum()
     }
 
-    /// What is known once all was seen, of the data that `sender` sent.
+    /// Returns the summary of the data that `sender` sent, once all packets were read.
     pub(super) fn summary(&self, ends: [SocketAddr; 2], sender: usize) -> Connection {
         let near = self.ends[sender].least_loop;
         let far = self.ends[1 - sender].least_loop;

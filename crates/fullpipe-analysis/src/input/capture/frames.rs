@@ -1,12 +1,13 @@
-//! Packets in a file: pcap and pcapng, read through one window, and what stands before the IP header.
+//! Packets in a file: pcap and pcapng, read through one window, and the link header before the IP header.
 //!
 //! ```text
-//!   source ──► window ──┬─ pcap: records ─────────┬─► link: what stands before the IP header ──► Frame
+//!   source ──► window ──┬─ pcap: records ─────────┬─► link: header before the IP header ──► Frame
 //!                       └─ pcapng: blocks ── clock ┘
 //! ```
 //!
-//! The framing of both is small and is read here: half of the time of a large pcapng file went into a library's blocks, of which
-//! fullpipe wants four kinds (docs/decisions/0020). The library is what the tests hold this reader against.
+//! The framing of both formats is small and is read here: a library spent half of the time of a large pcapng
+//! file on blocks, of which fullpipe needs four kinds (docs/decisions/0020). The tests compare this reader
+//! with the library.
 
 mod link;
 mod pcap;
@@ -20,42 +21,42 @@ use fullpipe_units::Instant;
 use crate::input::InputError;
 use window::Window;
 
-/// The first four octets of pcapng, and of pcap in both byte orders with times in microseconds and nanoseconds.
+/// First four bytes of pcapng, and of pcap in both byte orders with times in microseconds and nanoseconds.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] =
     [[0xa1, 0xb2, 0xc3, 0xd4], [0xd4, 0xc3, 0xb2, 0xa1], [0xa1, 0xb2, 0x3c, 0x4d], [0x4d, 0x3c, 0xb2, 0xa1]];
 
-/// Octets of the longest block: a packet has a quarter of a megabyte at most.
+/// Longest block in bytes; a packet has at most a quarter of a megabyte.
 const LARGEST_BLOCK: usize = 16 << 20;
 
-/// One captured packet.
+/// Captured packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
-    /// When, since whatever the file counts from.
+    /// Time of the packet, since the origin of the file's times.
     pub(super) at: Instant,
-    /// Its first octets, from the IP header on; empty if it is no IP packet.
+    /// Captured bytes, starting with the IP header; empty if it is not an IP packet.
     pub(super) ip: &'a [u8],
-    /// Its length on the wire, from the IP header on.
+    /// Length on the wire, from the IP header on.
     pub(super) len: usize,
 }
 
-/// What a file says beside its packets.
+/// Properties of a file besides its packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
-    /// It breaks off within a packet, as a capture does that was being written when it was copied.
+    /// Whether it breaks off within a packet, like a capture that was copied while it was written.
     pub(super) truncated: bool,
-    /// Packets without a time (pcapng's simple packets), which are not shown.
+    /// Number of packets without a time (pcapng's simple packets), which are skipped.
     pub(super) timeless: u64,
-    /// Packets that the capturing tool lost, by its own count.
+    /// Number of packets that the capturing tool lost, by its own count.
     pub(super) dropped: u64,
 }
 
-/// Whether a file that begins like this is a capture.
+/// Returns whether a file with this beginning is a capture.
 pub fn is_capture(beginning: &[u8]) -> bool {
     beginning.first_chunk().is_some_and(|magic| *magic == PCAPNG || PCAP.contains(magic))
 }
 
-/// Shows every packet of a capture to `see`, in the order of the file.
+/// Passes every packet of a capture to `see`, in the order of the file.
 pub(super) fn each(source: impl Read, see: impl FnMut(Frame<'_>)) -> Result<Ending, InputError> {
     let mut window = Window::new(source);
     match window.ahead(PCAPNG.len())?.first_chunk() {
@@ -73,7 +74,7 @@ fn broken(what: &str) -> InputError {
     InputError::new(format!("cannot read this capture: {what}"), "capture again with tcpdump -w F or dumpcap")
 }
 
-/// In which order a file has the octets of its numbers: that of the host that wrote it.
+/// Byte order of the numbers in a file: that of the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Little,
@@ -81,7 +82,7 @@ enum Order {
 }
 
 impl Order {
-    /// The number at `at`, which is there.
+    /// Returns the number at offset `at`, which must lie within `bytes`.
     #[inline]
     fn u32(self, bytes: &[u8], at: usize) -> u32 {
         let octets = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
@@ -100,7 +101,7 @@ impl Order {
         }
     }
 
-    /// A whole option of eight octets.
+    /// Returns the number in a whole option of eight bytes.
     fn u64(self, octets: [u8; 8]) -> u64 {
         match self {
             Self::Little => u64::from_le_bytes(octets),

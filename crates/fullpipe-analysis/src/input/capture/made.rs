@@ -1,11 +1,11 @@
-//! Captures that tests make.
+//! Captures for tests.
 
 use std::net::SocketAddrV4;
 
 use fullpipe_tcp::wire::{Flags, Headers, SackBlocks, Segment, SeqNum};
 use fullpipe_units::{Ecn, draw};
 
-/// A pcap file without a packet.
+/// Returns a pcap file without packets.
 pub(super) fn pcap() -> Vec<u8> {
     let mut file = vec![0x4d, 0x3c, 0xb2, 0xa1, 2, 0, 4, 0];
     file.extend([0; 8]);
@@ -13,7 +13,7 @@ pub(super) fn pcap() -> Vec<u8> {
     file
 }
 
-/// Adds a segment of data from `from`.
+/// Adds a data segment from `from`.
 pub(super) fn push(file: &mut Vec<u8>, micros: u64, from: SocketAddrV4, seq: u32) {
     let to = SocketAddrV4::new([198, 18, 0, 2].into(), 5_201);
     let segment = Segment {
@@ -36,7 +36,7 @@ pub(super) fn push(file: &mut Vec<u8>, micros: u64, from: SocketAddrV4, seq: u32
     file.extend(bytes);
 }
 
-/// A capture of forty segments.
+/// Returns a capture of forty segments.
 pub(super) fn whole() -> Vec<u8> {
     let mut file = pcap();
     for segment in 0..40 {
@@ -46,7 +46,7 @@ pub(super) fn whole() -> Vec<u8> {
     file
 }
 
-/// The same with octets changed at random, and cut off.
+/// Returns that capture with bytes changed at random, and truncated.
 pub(crate) fn spoilt() -> impl Iterator<Item = Vec<u8>> {
     let file = whole();
     (0..2_000).map(move |seed| {

@@ -1,16 +1,17 @@
-//! Captures: pcap and pcapng files of any connection, made anywhere on its way.
+//! Captures: pcap and pcapng files of any connection, made anywhere on its path.
 //!
 //! ```text
-//!   file ──► frames ──► TCP headers ──► one connection each ──► the one that is chosen ──► a log, as iperf3's
+//!   file ──► frames ──► TCP headers ──► one tracker per connection ──► the chosen one ──► a log like iperf3's
 //!                                        │
-//!                                        ├ two directions: what each segment was, counted once
+//!                                        ├ two directions: the kind of each segment, counted once
 //!                                        ├ two timelines: rate, RTT, window and flight over time ──► samples
-//!                                        ├ what either end had been told when it sent (`sender_view`)
-//!                                        └ loops from the tap to either end: on whose side it was made
+//!                                        ├ ACKs that either end knew when it sent (`sender_view`)
+//!                                        └ loops from the tap to either end: the side on which it was made
 //! ```
 //!
-//! A capture has no `Cwnd` and no buffers. It has what no log has: every segment, the receiver's window at each moment, and what was
-//! in flight under it. It is read once from front to back, in room that does not grow with its length.
+//! A capture has neither `Cwnd` nor buffers. It has what a log lacks: every segment, the receiver's window at
+//! each instant, and the data in flight below it. It is read once from front to back, in memory that does not
+//! grow with its length.
 
 mod connection;
 mod frames;
@@ -39,17 +40,18 @@ use one_way::Memory;
 
 pub use frames::is_capture;
 
-/// Connections that are followed; of more only the first are.
+/// Most connections that are tracked; packets of further ones are only counted.
 const MOST_CONNECTIONS: usize = 4_096;
-/// Spans of the timeline of each connection, and what else is remembered of one, as long as there are [`AT_EASE`] of them: a few
-/// hundred kilobytes each. Where there are more, each has less, so that all of them take no more than a hundred megabytes.
+/// Most spans of the timeline of each connection while there are at most [`AT_EASE`] of them;
+/// `MOST_REMEMBERED` bounds the rest of its state. That is a few hundred kilobytes each. With more
+/// connections each has less, so that all of them take no more than a hundred megabytes.
 const MOST_SPANS: usize = 4_096;
 const MOST_REMEMBERED: usize = 1_024;
 const AT_EASE: usize = 64;
-/// Less payload than this is no transfer.
+/// Fewest data segments of a transfer.
 const FEWEST_SEGMENTS: u64 = 10;
 
-/// How much may be remembered of each direction of a connection.
+/// Memory for each direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Room {
     spans: usize,
@@ -57,17 +59,19 @@ struct Room {
 }
 
 impl Room {
-    /// What each of so many connections has.
+    /// Returns the memory for each of `connections`.
     fn for_each_of(connections: usize) -> Self {
         let share = connections.div_ceil(AT_EASE).max(1).next_power_of_two();
         Self { spans: MOST_SPANS / share, memory: Memory(MOST_REMEMBERED / share) }
     }
 }
 
-/// Reads a capture and takes one connection: number `choice` of those listed, or the one that moved most.
+/// Reads a capture and returns one connection: number `choice` of those listed, or the one that moved most
+/// data.
 ///
 /// # Errors
-/// No capture, a link type that is not known, or no connection in which data was moved.
+/// Returns an error if the source is not a capture, if its link type is not known, or if no connection moved
+/// enough data.
 pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, InputError> {
     let mut table = Table::default();
     let ending = frames::each(source, |frame| table.see(&frame))?;
@@ -77,7 +81,7 @@ pub fn read(source: impl Read, choice: Option<usize>) -> Result<Measurement, Inp
         .iter()
         .map(|(ends, tracked)| (tracked.summary(*ends, tracked.sender()), tracked))
         .collect();
-    // Those who moved most come first.
+    // The largest connections come first.
     connections.sort_by_key(|(connection, _)| std::cmp::Reverse(connection.counts.data_bytes));
     connections.retain(|(connection, _)| connection.counts.data_segments > 0);
     if connections.is_empty() {
@@ -126,10 +130,10 @@ struct Table {
     room: Room,
     known: BTreeMap<[SocketAddr; 2], usize>,
     order: Vec<([SocketAddr; 2], ConnectionTracker)>,
-    /// The connection of the last packet.
+    /// Index of the connection of the last packet.
     latest: usize,
     packets: u64,
-    /// Packets that are no TCP, and those of connections beyond the most.
+    /// Packets that are not TCP; `unfollowed` counts those of connections beyond the limit.
     others: u64,
     unfollowed: u64,
     last: Instant,
@@ -157,11 +161,11 @@ impl Table {
             self.others += 1;
             return;
         };
-        // Several processors may write what they see a little out of order.
+        // Several processors may write their packets slightly out of order.
         self.last = self.last.max(frame.at);
         let forward = packet.from <= packet.to;
         let ends = if forward { [packet.from, packet.to] } else { [packet.to, packet.from] };
-        // Mostly it is the connection of the packet before.
+        // Usually a packet belongs to the same connection as the packet before.
         let same = self.order.get(self.latest).filter(|(known, _)| *known == ends).map(|_| self.latest);
         let number = match same.or_else(|| self.known.get(&ends).copied()) {
             Some(number) => number,
@@ -195,7 +199,7 @@ impl Table {
         );
     }
 
-    /// Takes from those that are there what a further connection needs.
+    /// Reduces the memory of each connection as their number grows.
     fn make_room(&mut self) {
         let room = Room::for_each_of(self.order.len());
         if room != self.room {
@@ -205,7 +209,7 @@ impl Table {
     }
 }
 
-/// The connection as a flow: number `chosen` of the capture's.
+/// Returns the connection as a flow with the number `chosen`.
 fn flow(chosen: usize, connection: &Connection, tracked: &ConnectionTracker) -> Flow {
     let timeline = tracked.timeline(tracked.sender());
     let length = connection.length;

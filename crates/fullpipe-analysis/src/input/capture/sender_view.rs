@@ -1,31 +1,31 @@
-//! What the sender of a direction knew when it sent, seen from anywhere on the way.
+//! State of the receiver that a sender knew when it sent, inferred at any point of the path.
 //!
 //! ```text
-//!   sender ◄───── ACK (value 7) ◄───── tap ◄───── receiver        noted as it passes
-//!   sender ─────► data (echo 7) ─────► tap ─────► receiver        what was noted is what the sender had
+//!   sender ◄───── ACK (value 7) ◄───── tap ◄───── receiver        recorded as it passes
+//!   sender ─────► data (echo 7) ─────► tap ─────► receiver        the sender knew the recorded ACK
 //! ```
 //!
-//! At the sender the last ACK that passed is the one it knows. Anywhere else ACKs that passed are still on their way to it
-//! when the data left that passes now: they count from the moment on when an echo of their timestamp (RFC 7323), or at least
-//! the time to the sender and back, allows. Without this a receiver's capture has nothing in flight and a window that is
-//! never full.
+//! At the sender, the last ACK that passed is the one that it knows. Anywhere else, ACKs that passed are
+//! still on their way when the data left that passes now. They count once an echo of their timestamp (RFC
+//! 7323) allows it and at least the time to the sender and back has passed. Otherwise a receiver's capture
+//! would have nothing in flight and a window that is never full.
 
 use std::collections::VecDeque;
 
 use fullpipe_units::{Duration, Instant};
 
-/// What an ACK says.
+/// Content of an ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AckInfo {
-    /// When it passed.
+    /// Time at which it passed.
     pub(super) at: Instant,
-    /// Its timestamp.
+    /// Value of its timestamp option.
     pub(super) value: Option<u32>,
-    /// First octet that is not acknowledged.
+    /// First byte that is not acknowledged.
     pub(super) una: u64,
-    /// Octets above it that were said to have arrived.
+    /// Bytes above `una` that SACK reports as received.
     pub(super) sacked: u64,
-    /// First octet that the receiver's window does not admit.
+    /// First byte beyond the receiver's window.
     pub(super) edge: u64,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// An ACK passes; of more than `most` every other one is forgotten.
+    /// Records an ACK; if more than `most` are recorded, every other one is dropped.
     pub(super) fn passes(&mut self, told: AckInfo, most: usize) {
         if self.passed.len() >= most.max(2) {
             let mut number = 0;
@@ -49,8 +49,8 @@ impl Answers {
         self.passed.push_back(told);
     }
 
-    /// What the sender knew of whose data passes at `now`, and whether it learned more since its last; `away` is the time from
-    /// the tap to it and back at least.
+    /// Returns what the sender of the data that passes at `now` knew, and whether it has learned more since
+    /// its last data; `away` is the shortest time from the tap to the sender and back.
     pub(super) fn known(
         &mut self,
         now: Instant,
@@ -61,7 +61,7 @@ impl Answers {
         while let Some(next) = self.passed.front() {
             let arrived = now.saturating_since(next.at) >= away;
             let echoed = match (next.value, echo) {
-                // Numbers that wrap: half of their range lies behind.
+                // Timestamps wrap: half of their range counts as earlier.
                 (Some(value), Some(echo)) => echo.wrapping_sub(value) as i32 >= 0,
                 _ => true,
             };
@@ -84,7 +84,8 @@ mod tests {
         AckInfo { at, value: Some(millis as u32), una, ..AckInfo::default() }
     }
 
-    /// At the receiver an ACK is known to the sender a round trip later, and not before its timestamp comes back.
+    /// At the receiver, an ACK is known to the sender a round trip later, and not before its timestamp is
+    /// echoed.
     #[test]
     fn an_ack_counts_once_it_is_echoed() {
         let (mut answers, away) = (Answers::default(), Duration::from_millis(100));
@@ -94,7 +95,7 @@ mod tests {
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
         assert_eq!(answers.known(at(90), Some(0), away), None);
         assert_eq!(answers.known(at(100), Some(0), away).map(|(told, _)| told.una), Some(10));
-        // Late enough for both, but only one is echoed.
+        // Two ACKs are old enough, but only one is echoed.
         assert_eq!(answers.known(at(170), Some(50), away).map(|(told, _)| told.una), Some(20));
         assert_eq!(answers.known(at(171), None, away).map(|(told, _)| told.una), Some(30));
     }

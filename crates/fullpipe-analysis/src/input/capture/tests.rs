@@ -1,4 +1,5 @@
-//! What a capture may hold without harm: more connections than are followed, octets that are no capture, a file that breaks off.
+//! Captures that must do no harm: more connections than are tracked, bytes that are not a capture, and a
+//! truncated file.
 
 use std::net::SocketAddrV4;
 
@@ -8,10 +9,10 @@ use super::sender_view::AckInfo;
 use super::timeline::Span;
 use super::*;
 
-/// Of all that is remembered in sum.
+/// Most bytes of state in total.
 const MOST_BYTES: usize = 160 << 20;
 
-/// However many connections there are, what is remembered of all of them stays within bounds.
+/// For any number of connections, the state of all of them stays within bounds.
 #[test]
 fn many_connections_share_the_room() {
     let spans = size_of::<Span>();
@@ -25,7 +26,8 @@ fn many_connections_share_the_room() {
     }
 }
 
-/// Of more connections than are followed the rest is counted and said; the largest is explained.
+/// Packets of connections beyond the tracked ones are counted and reported; the largest connection is
+/// explained.
 #[test]
 fn more_connections_than_are_followed() {
     let mut file = pcap();
@@ -47,7 +49,7 @@ fn more_connections_than_are_followed() {
     );
 }
 
-/// Octets changed at random, and a file that breaks off anywhere, are read or refused, and never a panic.
+/// Bytes changed at random, and a file truncated anywhere, are read or refused without a panic.
 #[test]
 fn any_octets_are_read_or_refused() {
     for octets in spoilt() {

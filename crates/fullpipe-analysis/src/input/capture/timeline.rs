@@ -1,48 +1,51 @@
-//! What a direction does over time, in spans that grow with the capture: a day takes no more room than a minute.
+//! Timeline of a direction, in spans that grow with the capture: a day takes no more memory than a minute.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use crate::measurement::Interval;
 use crate::measurement::packets::{Sample, Side};
 
-/// Length of a span at first: ten of them are a round trip of a long path.
+/// Initial length of a span: ten of them are one round trip of a long path.
 const SPAN: Duration = Duration::from_millis(10);
-/// Length of an interval of the log that is made of them, unless there would be few.
+/// Length of an interval of the log that is made of spans, unless there would be few intervals.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Intervals that a log has at least, if there are as many spans.
+/// Fewest intervals of a log, if there are as many spans.
 const FEWEST: usize = 10;
 
-/// On an unknown side, the time to the receiver and back from which on it is a part of the path, and no host that answers.
+/// Shortest time to the receiver and back that counts as a part of the path on an unknown side; a host
+/// answers faster.
 const TELLING: Duration = Duration::from_millis(1);
-/// Nothing passes for this long, and then come ACKs of data that was never seen: the capture has a hole.
+/// Shortest silence that counts as a hole in the capture, if it is followed by ACKs of data that was not
+/// captured.
 const AWAY: Duration = Duration::from_millis(100);
 
-/// What happened in a span of time.
+/// Counts of a direction in a span of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Span {
-    /// Octets that are known to have arrived by its end.
+    /// Bytes that are known to have arrived by its end.
     pub(super) delivered: u64,
-    /// Octets that were sent by then.
+    /// Bytes that were sent by its end.
     pub(super) sent_to: u64,
-    /// Octets that were said to have arrived and that the capture does not have.
+    /// Bytes that were acknowledged and that the capture does not contain.
     pub(super) missed: u64,
     /// Retransmitted segments.
     pub(super) retransmits: u64,
-    /// Most octets sent and not acknowledged, and of these not said to have arrived.
+    /// Largest amount sent and not acknowledged; `inflight` excludes data that SACK reported.
     pub(super) flight_size: u64,
     pub(super) inflight: u64,
-    /// The receiver's window at the end.
+    /// Receiver's window at the end of the span.
     pub(super) window: Option<u64>,
-    /// Packets with new data; of these those that filled the window, and those that the sender had no more data for.
+    /// Packets with new data; `full` counts those that filled the window, `short` those after which the
+    /// sender had no more data.
     pub(super) sent: u32,
     pub(super) full: u32,
     pub(super) short: u32,
-    /// Of these, those that left at once after an ACK; and ACKs that passed.
+    /// Packets that left at once after an ACK; `acks` counts the ACKs that passed.
     pub(super) prompt: u32,
     pub(super) acks: u32,
-    /// Times from the tap to the receiver and back: how many, and their sum.
+    /// Samples of the time from the tap to the receiver and back: their number and their sum.
     far: (u32, Duration),
-    /// Least time from the tap to the sender and back.
+    /// Shortest time from the tap to the sender and back.
     near: Option<Duration>,
 }
 
@@ -70,13 +73,14 @@ impl Span {
         }
     }
 
-    /// A round trip that takes `least` where the span has no sample of its part.
+    /// Returns the RTT of the span; a part without a sample takes its value from `least`.
     fn rtt(&self, side: Side, least: Loops) -> Option<Duration> {
-        // At the receiver the far part is nothing, and nothing says that this is not so here.
+        // At the receiver the far part is zero, and an unknown side may be the receiver's.
         if side == Side::Unknown && least.far < TELLING {
             return None;
         }
-        // A sender that has nothing to send makes its part look long; only seen from the far end it has the queue in it.
+        // A sender without data to send makes the near part look long; only seen from the far end does that
+        // part contain the queue.
         let near = if side == Side::Sender { least.near } else { self.near.unwrap_or(least.near) };
         let far = if side == Side::Receiver { Some(least.far) } else { self.far() };
         let known = self.far.0 > 0 && (side != Side::Receiver || self.near.is_some());
@@ -84,20 +88,20 @@ impl Span {
     }
 }
 
-/// The least times from the tap to either end and back.
+/// Shortest times from the tap to either end and back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Loops {
     pub(super) near: Duration,
     pub(super) far: Duration,
 }
 
-/// The spans of one direction.
+/// Spans of one direction.
 #[derive(Clone, Debug)]
 pub(super) struct Timeline {
     begin: Instant,
     width: Duration,
     spans: Vec<Span>,
-    /// The two amounts in flight after the last packet: so much is in flight while none passes.
+    /// Amounts of `flight_size` and `inflight` after the last packet, which apply while none passes.
     rests: (u64, u64),
 }
 
@@ -106,8 +110,8 @@ impl Timeline {
         Self { begin, width: SPAN, spans: Vec::new(), rests: (0, 0) }
     }
 
-    /// The span of a packet after which those two amounts are in flight. In the spans between the last packet and this one it is
-    /// those after the last.
+    /// Returns the span of a packet after which `rests` is in flight. The spans between the last packet and
+    /// this one get the amounts after the last packet.
     #[inline]
     pub(super) fn passes(&mut self, now: Instant, rests: (u64, u64), most: usize) -> &mut Span {
         let number = self.number(now, most);
@@ -115,7 +119,8 @@ impl Timeline {
         &mut self.spans[number]
     }
 
-    /// The span of `now`, one of `most`; that of the first moment for what the file has out of order before it.
+    /// Returns the span of `now`, one of at most `most`; a packet that the file has out of order before the
+    /// first one gets the first span.
     #[inline]
     pub(super) fn at(&mut self, now: Instant, most: usize) -> &mut Span {
         let number = self.number(now, most);
@@ -129,7 +134,7 @@ impl Timeline {
         if number < self.spans.len() { number } else { self.extend(since, most.max(2)) }
     }
 
-    /// Adds spans up to the one of `since`; two become one as long as there would be too many.
+    /// Adds spans up to the one of `since`; pairs of spans are merged until there are at most `most`.
     fn extend(&mut self, since: u64, most: usize) -> usize {
         while since / self.width.as_nanos() >= most as u64 {
             self.spans = self
@@ -153,7 +158,7 @@ impl Timeline {
         number
     }
 
-    /// No more than `most` from now on.
+    /// Reduces the number of spans to at most `most`.
     pub(super) fn shrink(&mut self, most: usize) {
         if self.spans.len() > most
             && let Some(last) = self.spans.len().checked_sub(1)
@@ -163,26 +168,26 @@ impl Timeline {
         }
     }
 
-    /// A time from the tap to the receiver and back.
+    /// Records a time from the tap to the receiver and back.
     pub(super) fn far_sample(&mut self, now: Instant, took: Duration, most: usize) {
         let span = self.at(now, most);
         span.far = (span.far.0.saturating_add(1), span.far.1 + took);
     }
 
-    /// A time from the tap to the sender and back.
+    /// Records a time from the tap to the sender and back.
     pub(super) fn near_sample(&mut self, now: Instant, took: Duration, most: usize) {
         let span = self.at(now, most);
         span.near = Some(span.near.map_or(took, |least| least.min(took)));
     }
 
-    /// Nobody was seen to acknowledge anything: what was sent stands for what arrived, and nothing is known to be in flight.
+    /// Uses the data sent as the data delivered, with nothing in flight, because no ACK was captured.
     pub(super) fn take_sent_as_delivered(&mut self) {
         for span in &mut self.spans {
             (span.delivered, span.flight_size, span.inflight) = (span.sent_to, 0, 0);
         }
     }
 
-    /// For each span whether nothing was captured in it though data moved.
+    /// Returns for each span whether nothing was captured in it although data moved.
     fn unseen(&self) -> Vec<bool> {
         let least = AWAY.as_nanos().div_ceil(self.width.as_nanos()) as usize;
         let mut unseen = vec![false; self.spans.len()];
@@ -196,17 +201,17 @@ impl Timeline {
         unseen
     }
 
-    /// How long nothing was captured though data moved.
+    /// Returns how long nothing was captured although data moved.
     pub(super) fn away(&self) -> Duration {
         self.width * self.unseen().into_iter().filter(|unseen| *unseen).count() as u64
     }
 
-    /// Most octets in flight at once.
+    /// Returns the largest amount of data in flight at any time.
     pub(super) fn most_in_flight(&self) -> Bytes {
         Bytes::new(self.spans.iter().map(|span| span.flight_size).max().unwrap_or(0))
     }
 
-    /// The time from its begin to the end of the last span in which something arrived.
+    /// Returns the time from the beginning to the end of the last span in which data arrived.
     pub(super) fn length(&self) -> Duration {
         self.width * self.moving() as u64
     }
@@ -216,7 +221,7 @@ impl Timeline {
         if all == 0 { 0 } else { self.spans.iter().take_while(|span| span.delivered < all).count() + 1 }
     }
 
-    /// Mean of all RTT samples, and the largest of a span's means.
+    /// Returns the mean of all RTT samples, and the largest mean of a span.
     pub(super) fn rtts(&self, side: Side, least: Loops) -> Option<(Duration, Duration)> {
         let of = |span: &Span| Some((span.rtt(side, least)?, u64::from(span.far.0)));
         let (mut sum, mut count, mut most) = (0u128, 0u128, None);
@@ -229,7 +234,7 @@ impl Timeline {
         mean.zip(most)
     }
 
-    /// The spans as samples for the classifier.
+    /// Returns the spans as samples for the classifier.
     pub(super) fn samples(&self, side: Side, least: Loops) -> Vec<Sample> {
         let (mut retransmits, mut window) = (0, None);
         let unseen = self.unseen();
@@ -255,7 +260,7 @@ impl Timeline {
         self.spans[..self.moving()].iter().enumerate().map(sample).collect()
     }
 
-    /// The spans as a log's intervals.
+    /// Returns the spans as the intervals of a log.
     pub(super) fn intervals(&self, side: Side, least: Loops) -> Vec<Interval> {
         let spans = &self.spans[..self.moving()];
         let fit = (INTERVAL.as_nanos() / self.width.as_nanos()).max(1) as usize;
@@ -292,7 +297,7 @@ impl Timeline {
 mod tests {
     use super::*;
 
-    /// Whatever the length of a capture, its sums stay and its room is bounded.
+    /// For a capture of any length, its sums stay the same and its memory is bounded.
     #[test]
     fn a_day_takes_no_more_room_than_a_minute() {
         let mut timeline = Timeline::new(Instant::ZERO);

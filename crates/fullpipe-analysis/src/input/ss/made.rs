@@ -1,9 +1,10 @@
-//! Output of `ss` that tests make.
+//! Output of `ss` for tests.
 
-/// The names of the columns.
+/// Names of the columns.
 pub(super) const HEADER: &str = "State Recv-Q Send-Q  Local Address:Port  Peer Address:PortProcess\n";
 
-/// A dump of one connection, as iproute2 6.1 prints it, `i` tenths of a second into a transfer of 1 MB a second.
+/// Returns a dump of one connection, as iproute2 6.1 prints it, `i` tenths of a second into a transfer of 1
+/// MB a second.
 pub(crate) fn dump(i: u64) -> String {
     format!(
         "{HEADER}ESTAB 0      3874816     192.0.2.1:52296    198.51.100.7:443  users:((\"x\",pid=7,fd=4))\n\
@@ -20,12 +21,12 @@ pub(crate) fn dump(i: u64) -> String {
     )
 }
 
-/// So many of them in a row.
+/// Returns `count` dumps in a row.
 pub(crate) fn dumps_of(count: u64) -> String {
     (1..=count).map(dump).collect()
 }
 
-/// Anything that is pasted: cut off anywhere, or with a byte changed.
+/// Returns damaged texts: truncated anywhere, or with one byte changed.
 pub(crate) fn malformed() -> Vec<String> {
     let text = dumps_of(12);
     let mut texts = Vec::new();

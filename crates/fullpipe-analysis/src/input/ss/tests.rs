@@ -23,7 +23,7 @@ fn fields_are_taken_by_name() {
     assert!(trace.origin.notes.is_empty(), "{:?}", trace.origin.notes);
 }
 
-/// BBR's own figures stand behind its name; who lacks one of them tells none.
+/// BBR's own figures follow its name; if one of them is missing, there are none.
 #[test]
 fn the_model_of_bbr_is_read() {
     let with = |model: &str| {
@@ -44,21 +44,21 @@ fn the_model_of_bbr_is_read() {
     }
 }
 
-/// Nothing says when the dumps were made but the kernel's counters of milliseconds.
+/// The kernel's counters of milliseconds give the time of dumps without a time.
 #[test]
 fn time_is_told_by_counters() {
     let text = dumps_of(30);
     let trace = parse(&text, None).expect("dumps");
     assert_eq!(trace.rows()[0][29].at, Instant::ZERO + Duration::from_millis(2_900));
     assert_eq!(trace.origin.format, Format::Ss);
-    // Stamps outrank them.
+    // Printed times take precedence.
     let stamped: String = (1..=30).map(|i| format!("{}.5\n{}", 1_700_000_000 + i, dump(i))).collect();
     let trace = parse(&stamped, None).expect("dumps");
     assert_eq!(trace.rows()[0][29].at, Instant::ZERO + Duration::from_secs(29));
     let clock: String =
         (10..=39).map(|i| format!("2026-11-22T05:31:{i},250000000+00:00\n{}", dump(i))).collect();
     assert_eq!(parse(&clock, None).expect("dumps").rows()[0][29].at, Instant::ZERO + Duration::from_secs(29));
-    // Without a header a dump ends where the connection comes again.
+    // Without a header a dump ends where a connection appears again.
     let bare = text.replace(HEADER, "").replace("ESTAB ", "");
     assert_eq!(parse(&bare, None).expect("dumps").rows()[0].len(), 30);
     let one_line = text.replace("\n\t", " ");
@@ -107,7 +107,7 @@ fn rates_and_times_are_read_in_every_spelling() {
     }
 }
 
-/// A window of zero is not printed, a window that this ss does not know neither.
+/// ss does not print a window of zero, and an old ss prints no window at all.
 #[test]
 fn what_a_dump_does_not_show_is_said() {
     let closed = format!("{}{}", dump(5), dump(6).replace(" snd_wnd:950272", "").replace("52296", "52297"));

@@ -1,22 +1,22 @@
-//! What a device writes: what stands before the IP header, and in what it counts time.
+//! Link header before the IP header, and the clock of an interface.
 
 use fullpipe_units::Instant;
 
 use super::Frame;
 use crate::input::InputError;
 
-/// Octets of an Ethernet header without its type, and of a VLAN tag.
+/// Bytes of an Ethernet header before its type; `VLAN_TAG` are those of a VLAN tag.
 const MAC_ADDRESSES: usize = 12;
 const VLAN_TAG: usize = 4;
-/// Octets before the packet where the link is the loopback of BSD, and in the two "any" formats of Linux.
+/// Bytes before the packet on the loopback link of BSD, and in the two "any" formats of Linux.
 const BSD_LOOPBACK: usize = 4;
 const LINUX_SLL: usize = 16;
 const LINUX_SLL2: usize = 20;
-/// How far an Ethernet type lies from the start of the two.
+/// Offset of the Ethernet type in the two "any" formats.
 const SLL_PROTOCOL: usize = 14;
 const SLL2_PROTOCOL: usize = 0;
 
-/// What stands before the IP header.
+/// Header before the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Link {
     Ethernet,
@@ -27,7 +27,7 @@ pub(super) enum Link {
 }
 
 impl Link {
-    /// By the numbers of tcpdump.org/linktypes.html.
+    /// Returns the link of a number of tcpdump.org/linktypes.html.
     pub(super) fn of(link_type: u32) -> Result<Self, InputError> {
         match link_type {
             1 => Ok(Self::Ethernet),
@@ -52,14 +52,14 @@ impl Link {
         Frame { at, ip, len }
     }
 
-    /// Octets before the IP header; `None` before something else.
+    /// Returns the number of bytes before the IP header, or `None` if another protocol follows.
     #[inline]
     fn header(self, bytes: &[u8]) -> Option<usize> {
         let kind = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
         let ip = |kind: u16| matches!(kind, 0x0800 | 0x86dd);
         match self {
             Self::Nothing => Some(0),
-            // The address family before it has another number on each system; the IP version tells the same.
+            // The number of the address family differs by system; the IP version says the same.
             Self::BsdLoopback => Some(BSD_LOOPBACK),
             Self::LinuxSll => ip(kind(SLL_PROTOCOL)?).then_some(LINUX_SLL),
             Self::LinuxSll2 => ip(kind(SLL2_PROTOCOL)?).then_some(LINUX_SLL2),
@@ -76,16 +76,16 @@ impl Link {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// In what an interface counts time, and from when.
+/// Unit and origin of an interface's times.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     ticks_per_second: u64,
-    /// Seconds that are to be added (`if_tsoffset`).
+    /// Seconds to add (`if_tsoffset`).
     offset: i64,
 }
 
 impl Default for Clock {
-    /// Microseconds, where nothing else is said.
+    /// Returns a clock of microseconds, the default of both formats.
     fn default() -> Self {
         Self::of_ticks(1_000_000)
     }
@@ -96,7 +96,7 @@ impl Clock {
         Self { ticks_per_second, offset: 0 }
     }
 
-    /// As `if_tsresol` has it: in `1/10^n` or `1/2^n` of a second.
+    /// Sets the unit as `if_tsresol` encodes it: `1/10^n` or `1/2^n` of a second.
     pub(super) fn counting_in(self, resolution: u8) -> Self {
         let ticks_per_second = match resolution {
             binary if binary & 0x80 != 0 => 1 << (binary & 0x7f).min(63),
@@ -111,7 +111,7 @@ impl Clock {
 
     #[inline]
     pub(super) fn instant(self, ticks: u64) -> Instant {
-        // The two usual ones without a division, which would be a tenth of the work for each packet.
+        // The two usual units need no division, which would be a tenth of the work for each packet.
         let nanos = match self.ticks_per_second {
             SECOND => Some(ticks),
             1_000_000 => ticks.checked_mul(1_000),
@@ -120,7 +120,7 @@ impl Clock {
         self.shifted(nanos)
     }
 
-    /// So many seconds, and ticks less than one.
+    /// Returns the instant after `seconds` and less than a second of `ticks`.
     #[inline]
     pub(super) fn of_parts(self, seconds: u64, ticks: u64) -> Instant {
         let nanos = match self.ticks_per_second {
@@ -131,7 +131,8 @@ impl Clock {
         self.shifted(seconds.checked_mul(SECOND).and_then(|whole| whole.checked_add(nanos)))
     }
 
-    /// A damaged file has any time: such that times can still be added.
+    /// Adds the offset. A damaged file may contain any time, so the result is bounded such that times can
+    /// still be added.
     #[inline]
     fn shifted(self, nanos: Option<u64>) -> Instant {
         let nanos = nanos.unwrap_or(u64::MAX);
@@ -164,7 +165,7 @@ mod tests {
         assert!(frame.ip.is_empty(), "cut off before the packet");
     }
 
-    /// Whatever an interface counts in and from, the same moment is the same.
+    /// The same instant is the same in any unit and from any origin.
     #[test]
     fn resolutions_and_offsets_of_time() {
         let moment = Instant::from_nanos(1_500_000_000);

@@ -1,4 +1,5 @@
-//! pcap: a header, then records of a time, two lengths and a packet's first octets (draft-ietf-opsawg-pcap).
+//! pcap: a header, then records of a time, two lengths and the first bytes of a packet
+//! (draft-ietf-opsawg-pcap).
 
 use std::io::Read;
 
@@ -7,13 +8,14 @@ use super::window::Window;
 use super::{ENDS_EARLY, Ending, Frame, LARGEST_BLOCK, Order, PCAP, TOO_LONG, broken};
 use crate::input::InputError;
 
-/// Octets of the file's header, and of a record's: seconds, the part of a second, octets that are here, octets on the wire.
+/// Length of the file's header in bytes; `RECORD` is that of a record: seconds, fraction, captured length,
+/// length on the wire.
 const HEADER: usize = 24;
 const RECORD: usize = 16;
-/// How far the link type lies from the header's start.
+/// Offset of the link type in the header.
 const LINK_TYPE: usize = 20;
 
-/// Shows every packet to `see`.
+/// Passes every packet to `see`.
 pub(super) fn each<R: Read>(
     mut window: Window<R>,
     mut see: impl FnMut(Frame<'_>),
@@ -25,7 +27,7 @@ pub(super) fn each<R: Read>(
     let number = PCAP.iter().position(|known| known == magic).ok_or_else(|| broken("it begins like none"))?;
     let order = if number % 2 == 0 { Order::Big } else { Order::Little };
     let clock = Clock::of_ticks(if number < 2 { 1_000_000 } else { 1_000_000_000 });
-    // The upper bits tell of Ethernet's check sequence.
+    // The upper bits describe Ethernet's frame check sequence.
     let link = Link::of(order.u32(header, LINK_TYPE) & 0xffff)?;
     window.consume(HEADER);
     let truncated = loop {

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   section ──► interfaces, numbered from 0: link type, resolution and offset of their times
-//!      ▲    ──► packets, each of an interface         ──► shown
-//!      └─── ──► statistics: what was lost              ──► counted
+//!      ▲    ──► packets, each of one interface        ──► passed on
+//!      └─── ──► statistics: lost packets              ──► counted
 //! ```
 //!
-//! Every other block is skipped by its length. The order of octets is that of the section.
+//! Every other block is skipped by its length. The section determines the byte order.
 
 use std::io::Read;
 
@@ -18,18 +18,18 @@ use crate::input::InputError;
 /// Types of blocks.
 const SECTION: u32 = u32::from_be_bytes(PCAPNG);
 const INTERFACE: u32 = 1;
-/// What enhanced packets have replaced.
+/// Packet block that enhanced packets have replaced.
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 
-/// The first number of a section, by which its order of octets is known.
+/// First number of a section, which reveals its byte order.
 const ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-/// Octets of a block around its body: type and length before, the length again behind.
+/// Bytes of a block before its body (type and length); `BEHIND` are those after it (the length again).
 const BEFORE: usize = 8;
 const BEHIND: usize = 4;
-/// Octets of a block's body before its options or its packet.
+/// Bytes of a block's body before its options or its packet.
 const INTERFACE_FIXED: usize = 8;
 const PACKET_FIXED: usize = 20;
 const STATISTICS_FIXED: usize = 12;
@@ -38,18 +38,18 @@ const IF_TSRESOL: u16 = 9;
 const IF_TSOFFSET: u16 = 14;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
-/// Interfaces of one section.
+/// Most interfaces of one section.
 const MOST_INTERFACES: usize = 4_096;
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: Link,
     clock: Clock,
-    /// Packets lost on it, by the last that was said.
+    /// Packets lost on it, from its latest statistics.
     dropped: u64,
 }
 
-/// Shows every packet to `see` that has a time.
+/// Passes every packet that has a time to `see`.
 pub(super) fn each<R: Read>(
     mut window: Window<R>,
     mut see: impl FnMut(Frame<'_>),
@@ -66,7 +66,7 @@ pub(super) fn each<R: Read>(
             }
             break !ahead.is_empty();
         }
-        // The type of a section reads the same from both ends.
+        // The type of a section reads the same in both byte orders.
         if ahead.starts_with(&PCAPNG) {
             order = Some(order_of(ahead)?);
         }
@@ -108,7 +108,7 @@ pub(super) fn each<R: Read>(
     Ok(ending)
 }
 
-/// The order of octets of the section that begins here.
+/// Returns the byte order of the section that begins here.
 fn order_of(section: &[u8]) -> Result<Order, InputError> {
     [Order::Little, Order::Big]
         .into_iter()
@@ -125,7 +125,7 @@ fn packet<'a>(
     let Some((fixed, data)) = body.split_at_checked(PACKET_FIXED) else {
         return Err(broken("a packet's block is shorter than its header"));
     };
-    // The obsolete one has a count of drops in the upper half of the number.
+    // The obsolete block has a count of drops in the upper half of the number.
     let number = if kind == OBSOLETE_PACKET { order.u16(fixed, 0).into() } else { order.u32(fixed, 0) };
     let interface = interfaces.get(number as usize);
     let Interface { link, clock, .. } =
@@ -157,7 +157,8 @@ impl Interface {
     }
 }
 
-/// What was lost on an interface so far: by it or by the system behind it, which may both count the same packet.
+/// Records how many packets an interface has lost so far. The interface and the system behind it may both
+/// count the same packet, so the larger count is used.
 fn take_statistics(body: &[u8], order: Order, interfaces: &mut [Interface]) {
     let Some((fixed, rest)) = body.split_at_checked(STATISTICS_FIXED) else { return };
     let Some(interface) = interfaces.get_mut(order.u32(fixed, 0) as usize) else { return };
@@ -165,7 +166,7 @@ fn take_statistics(body: &[u8], order: Order, interfaces: &mut [Interface]) {
         .filter(|(code, _)| matches!(*code, ISB_IFDROP | ISB_OSDROP))
         .filter_map(|(_, value)| value.try_into().ok())
         .map(|octets| order.u64(octets))
-        // All ones stand for a count that is not known.
+        // All ones stand for an unknown count.
         .filter(|&count| count != u64::MAX);
     interface.dropped = counts.max().unwrap_or(0).max(interface.dropped);
 }
@@ -174,7 +175,7 @@ fn dropped(interfaces: &[Interface]) -> u64 {
     interfaces.iter().fold(0, |sum, interface| sum.saturating_add(interface.dropped))
 }
 
-/// Options as code and value, up to the one that ends them or that is not whole.
+/// Returns options as code and value, up to the one that ends them or that is truncated.
 fn options(bytes: &[u8], order: Order) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {

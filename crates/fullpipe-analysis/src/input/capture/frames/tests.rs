@@ -1,4 +1,4 @@
-//! The reader against a library that reads the same formats, and against files that are damaged.
+//! Compares the reader with a library that reads the same formats, and tests it with damaged files.
 
 use std::io::{self, Read};
 
@@ -8,13 +8,14 @@ use pcap_parser::{Block, LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGRead
 
 use super::*;
 
-/// What is compared of a packet: its time in nanoseconds, its octets, its length on the wire.
+/// Compared values of a packet: its time in nanoseconds, its bytes, its length on the wire.
 type Packet = (u64, Vec<u8>, usize);
 
 const ORDERS: [Order; 2] = [Order::Little, Order::Big];
 /// Packets of a section, or of a pcap file.
 const PACKETS: u64 = 60;
-/// Blocks of the two sections but for the last: one that begins it, two interfaces, the packets, two others with every seventh.
+/// Blocks of the two sections except the last: a section header, two interfaces, the packets, and two others
+/// with every seventh packet.
 const BLOCKS: usize = 2 * (3 + PACKETS as usize + 2 * (PACKETS as usize).div_ceil(7)) - 1;
 
 fn u32_of(order: Order, number: u32) -> [u8; 4] {
@@ -77,12 +78,13 @@ fn packet_body(order: Order, interface: u32, ticks: u64, bytes: &[u8], original:
     body
 }
 
-/// Octets of a packet whose length and content follow from its number.
+/// Bytes of a packet whose length and content follow from its number.
 fn octets(number: u64) -> Vec<u8> {
     (0..draw(number, 0, 0) % 90).map(|at| draw(number, 1, at) as u8).collect()
 }
 
-/// Two sections of different order, interfaces of different clocks, blocks that nobody asks for, packets with options.
+/// Two sections of different byte order, interfaces with different clocks, irrelevant blocks, and packets
+/// with options.
 fn pcapng() -> Vec<u8> {
     let mut file = Vec::new();
     for order in ORDERS {
@@ -137,7 +139,8 @@ fn ours(source: impl Read) -> (Vec<Packet>, Result<Ending, InputError>) {
     (packets, ending)
 }
 
-/// What the library reads, up to the end or to where it refuses to go on.
+/// Returns the packets that the library reads, up to the end or to its first error; the flag is true at the
+/// end.
 fn theirs(file: &[u8]) -> (Vec<Packet>, bool) {
     let mut reader: Box<dyn PcapReaderIterator> = if file.starts_with(&PCAPNG) {
         match PcapNGReader::new(1 << 16, file) {
@@ -191,7 +194,7 @@ fn theirs(file: &[u8]) -> (Vec<Packet>, bool) {
     }
 }
 
-/// Of every variant of both formats, what is read is what the library reads.
+/// For every variant of both formats, this reader returns the same packets as the library.
 #[test]
 fn reads_what_the_library_reads() {
     for file in files() {
@@ -203,7 +206,7 @@ fn reads_what_the_library_reads() {
     }
 }
 
-/// A source that hands over one octet at a time, as a slow pipe, and is interrupted now and then.
+/// Source that returns one byte at a time, like a slow pipe, and is interrupted at every other read.
 struct Slow<'a>(&'a [u8], bool);
 
 impl Read for Slow<'_> {
@@ -216,7 +219,8 @@ impl Read for Slow<'_> {
     }
 }
 
-/// How a source cuts the file into reads changes nothing, and what came before its end counts wherever it breaks off.
+/// The packets do not depend on how a source divides the file into reads, and a truncated file returns the
+/// packets before its end.
 #[test]
 fn reads_and_cuts_anywhere_lose_nothing() {
     for file in files() {
@@ -231,12 +235,12 @@ fn reads_and_cuts_anywhere_lose_nothing() {
                 Err(error) => assert!(error.message.contains(ENDS_EARLY), "{}", error.message),
             }
         }
-        // Everywhere else it breaks off or never began, and says so.
+        // At any other position the file is truncated, or ends within its header, and is reported as such.
         assert_eq!(between_two, if file.starts_with(&PCAPNG) { BLOCKS } else { PACKETS as usize });
     }
 }
 
-/// An octet that is changed makes no more packets than there were, and what is refused is so in a line.
+/// A changed byte does not create packets, and damage that is refused has a one-line error.
 #[test]
 fn damage_is_read_or_refused() {
     for (number, file) in files().into_iter().enumerate() {
@@ -253,8 +257,8 @@ fn damage_is_read_or_refused() {
     }
 }
 
-/// A block's length that is no length, or another at its end, is damage and said to be; one that is longer than any packet is not
-/// waited for.
+/// A block with an impossible length, or with two different lengths, is reported as damage; the reader does
+/// not wait for a block that is longer than any packet.
 #[test]
 fn lengths_that_cannot_be() {
     let refused = |file: &[u8]| ours(file).1.expect_err("damage").message;
@@ -278,8 +282,9 @@ fn lengths_that_cannot_be() {
     assert!(refused(&file).contains("longer than any packet"), "{}", refused(&file));
 }
 
-/// What the library does not tell: the obsolete packet block, offsets of an interface's clock, packets without a time, and what whoever captured says
-/// that it lost, the last count of each interface.
+/// Values that the library does not return: the obsolete packet block, offsets of an interface's clock,
+/// packets without a time, and the lost packets that the capturing tool reported, as the last count of each
+/// interface.
 #[test]
 fn what_else_a_section_says() {
     for order in ORDERS {
@@ -288,7 +293,8 @@ fn what_else_a_section_says() {
         interface(&mut file, order, &[option(order, 14, &u64_of(order, 100))]);
         interface(&mut file, order, &[]);
         let mut body = packet_body(order, 0, 1_000_000, &[0x45, 0], 60);
-        // The count of drops stands where an enhanced packet has the upper half of the interface's number.
+        // The count of drops is at the place where an enhanced packet has the upper half of the interface's
+        // number.
         body[..4].copy_from_slice(&[u16_of(order, 0), u16_of(order, 7)].concat());
         block(&mut file, order, 2, &body);
         block(&mut file, order, 3, &[0; 8]);

@@ -1,16 +1,17 @@
-//! A file seen through a window that moves forward: its blocks lie whole in one buffer, whose size does not depend on the file's.
+//! Window that moves forward through a file: its blocks lie whole in one buffer, whose size does not depend
+//! on the file's.
 
 use std::io::{self, Read};
 
 use crate::input::InputError;
 
-/// Octets that are read at once: few enough that they are still in the processor's cache when they are looked at.
+/// Bytes that are read at once, few enough to be still in the processor's cache when they are parsed.
 const BUFFER: usize = 256 << 10;
 
 pub(super) struct Window<R> {
     source: R,
     buffer: Vec<u8>,
-    /// What was read and not yet consumed.
+    /// Range of the bytes that were read and not consumed yet.
     begin: usize,
     end: usize,
 }
@@ -20,10 +21,10 @@ impl<R: Read> Window<R> {
         Self { source, buffer: vec![0; BUFFER], begin: 0, end: 0 }
     }
 
-    /// What comes next: `least` octets or more; fewer only where the file ends.
+    /// Returns the next bytes, at least `least` of them; fewer only at the end of the file.
     ///
     /// # Errors
-    /// Where the source cannot be read.
+    /// Returns an error if the source cannot be read.
     #[inline]
     pub(super) fn ahead(&mut self, least: usize) -> Result<&[u8], InputError> {
         if self.end - self.begin < least {
@@ -32,14 +33,14 @@ impl<R: Read> Window<R> {
         Ok(&self.buffer[self.begin..self.end])
     }
 
-    /// Moves on by so many octets, which were ahead.
+    /// Moves on by `octets` bytes, which must have been ahead.
     #[inline]
     pub(super) fn consume(&mut self, octets: usize) {
         self.begin += octets;
         debug_assert!(self.begin <= self.end);
     }
 
-    /// Pipes hand over little at a time.
+    /// Reads until at least `least` bytes are ahead: a pipe returns few bytes per read.
     #[cold]
     fn refill(&mut self, least: usize) -> io::Result<()> {
         self.buffer.copy_within(self.begin..self.end, 0);
