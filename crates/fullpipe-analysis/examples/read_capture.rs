@@ -1,4 +1,4 @@
-//! Reads a capture and says what is in it: how long that takes is the speed of the reader (BENCHMARKS.md).
+//! Reads a capture and prints its contents; the time it takes is the speed of the reader (BENCHMARKS.md).
 
 use std::env;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! A measurement with what is known besides, as a user would give it.
+//! Case of a test: a measurement with known facts, as a user would give it.
 
 use fullpipe_analysis::{
     DiagnoseError, Diagnosis, Findings, HostFacts, InputError, Measurement, PathFacts, explain,
@@ -6,7 +6,7 @@ use fullpipe_analysis::{
 use fullpipe_lab::campaign::Progress;
 use fullpipe_units::{Duration, Rate};
 
-/// What an explanation starts from.
+/// Input of an explanation.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) measurement: Measurement,
@@ -15,7 +15,7 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    /// A measurement of which nothing else is known.
+    /// Creates a case of a measurement without other facts.
     pub(crate) fn of(measurement: &Measurement) -> Self {
         let (path, hosts) = (PathFacts::default(), HostFacts::default());
         Self { measurement: measurement.clone(), path, hosts }
@@ -39,7 +39,7 @@ impl Case {
         Ok(explain(&self.measurement, &self.path, &self.hosts)?.findings().clone())
     }
 
-    /// The findings as a document, without a ladder.
+    /// Returns the findings as a document, without a ladder.
     pub(crate) fn explained(&self) -> Result<Diagnosis, InputError> {
         Ok(explain(&self.measurement, &self.path, &self.hosts)?.without_ladder())
     }
@@ -48,7 +48,7 @@ impl Case {
         self.diagnose_reporting(|_| ())
     }
 
-    /// The diagnosis; `progress` is called as simulated runs finish.
+    /// Returns the diagnosis; `progress` is called as simulated runs finish.
     pub(crate) fn diagnose_reporting(
         &self,
         progress: impl Fn(Progress) + Sync,

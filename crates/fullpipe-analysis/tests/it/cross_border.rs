@@ -1,4 +1,4 @@
-//! The golden case: a 1 Gbit/s line of 210 ms, once with CUBIC and once with BBR.
+//! Golden case: a 1 Gbit/s link with an RTT of 210 ms, once with CUBIC and once with BBR.
 
 use std::fs;
 use std::path::Path;
@@ -139,7 +139,7 @@ fn bbr_is_not_held_by_cwnd() {
     assert_says(&rwnd.evidence, "not cwnd, certain");
     assert_eq!(rwnd.what, "a receive window near 3 MiB holds it");
     assert_eq!(rwnd.ceiling.map(|rate| rate.as_bps() / 100_000), Some(1198));
-    // Six retransmissions speak against a policer, and leave a cap that drops nothing.
+    // Six retransmissions are evidence against a policer, and leave a rate cap that drops nothing.
     let cap = &found.findings[2];
     assert_eq!(
         (cap.what.as_str(), cap.confidence),
@@ -150,7 +150,7 @@ fn bbr_is_not_held_by_cwnd() {
     assert_says(&cap.could_not_tell, "not excluded");
     assert_eq!(found.sender, Sender::Inferred(Algorithm::Bbr1));
     assert_eq!(found.cap, None);
-    // The window of BBR's start, kept for 20 s, is at odds with a receive window: it must be said.
+    // The window of BBR's Startup, kept for 20 s, contradicts a receive window; the finding must mention it.
     assert_says(&found.findings[1].evidence, "BBR's start");
     assert_says(&rwnd.could_not_tell, "speaks for the send buffer");
 }
@@ -174,7 +174,7 @@ fn the_control_measurement_decides_about_a_cap() {
     assert!(!limits(&faster).contains(&Limit::Policer));
     assert_eq!(faster.excluded[1].limit, Limit::Policer);
     assert_eq!(faster.cap, None);
-    // The cap is a rung above a flow that loss holds further down.
+    // The rate cap is a rung above a flow that loss limits to a lower rate.
     assert_eq!(Case::new("cubic", "before").control("110mbit").explain().cap, "110mbit".parse().ok());
 }
 

@@ -1,5 +1,5 @@
-//! What a test tells whose data flows over several streams, or towards this host: the same limit as one stream from here, or what one
-//! end cannot know.
+//! Tests with several streams, or with data towards this host: they name the same limit as one stream from
+//! here, or what one end cannot observe.
 
 use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
@@ -12,10 +12,10 @@ use fullpipe_lab::trace::{self, Row};
 use fullpipe_units::{Duration, Rate};
 
 const LINE: Rate = Rate::from_bps(100_000_000);
-/// One that no buffer here fills.
+/// Rate of a link that no buffer in these tests fills.
 const FAST: Rate = Rate::from_bps(1_000_000_000);
 
-/// The rows of each flow of a simulated test of six seconds over 100 Mbit/s and 40 ms.
+/// Returns the rows of each flow of a simulated test of six seconds over 100 Mbit/s and 40 ms.
 fn streams(count: usize, what: &str) -> Vec<Vec<Row>> {
     streams_over(LINE, count, what)
 }
@@ -35,13 +35,13 @@ fn streams_over(line: Rate, count: usize, what: &str) -> Vec<Vec<Row>> {
 }
 
 fn sending(streams: Vec<Vec<Row>>, link: Option<Rate>) -> Findings {
-    // One end knows nothing of the other.
+    // One end does not know the state of the other.
     let alone = |rows: Vec<Row>| rows.into_iter().map(|row| Row { receiver: None, ..row }).collect();
     let trace = rows::of_streams(streams.into_iter().map(alone).collect(), Format::Trace, Vec::new(), "");
     Case::of(&trace.expect("a measurement")).link(link).explain().expect("explained")
 }
 
-/// The same as the receiving sockets tell it; segments that were retransmitted left a gap.
+/// Explains the samples of the receiving sockets; each retransmitted segment left a gap.
 fn receiving(streams: &[Vec<Row>], link: Option<Rate>, congestion: Option<&str>) -> Findings {
     let sample = |row: &Row| {
         let receiver = row.receiver.expect("it is watched");
@@ -72,7 +72,7 @@ const SLOW_READER: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT\napp = { read =
 const CUBIC: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT";
 const BBR: &str = "[[flow]]\ncc = 'bbr1'\ncount = COUNT";
 
-/// What each stream has of its own limits several as it does one.
+/// A limit of each stream limits several streams as it limits one.
 #[test]
 fn streams_are_held_by_what_each_has() {
     for (what, limit) in [(RWND, Limit::Rwnd), (SNDBUF, Limit::Sndbuf), (APP, Limit::App)] {
@@ -91,7 +91,8 @@ fn streams_are_held_by_what_each_has() {
     }
 }
 
-/// To one of four the line looks like a fixed rate of its own; together they fill it. That is so with the line's rate known and without.
+/// To one of four streams the link looks like a fixed rate; together they fill it, whether the link's rate is
+/// known or not.
 #[test]
 fn streams_share_a_line() {
     for what in [CUBIC, BBR] {
@@ -104,7 +105,8 @@ fn streams_share_a_line() {
     }
 }
 
-/// The receiving end names what it can know as the sending end does, and knows better whether its reader keeps up.
+/// The receiving end names the same limits as the sending end where it can, and knows better whether its
+/// reader keeps up.
 #[test]
 fn a_receiving_end_names_the_same_limit() {
     for count in [1, 3] {
@@ -121,7 +123,7 @@ fn a_receiving_end_names_the_same_limit() {
     assert_eq!(first(&sending(lossy, Some(LINE))).0, Limit::Cwnd);
 }
 
-/// Of the sender's own buffer and application a receiving end knows nothing, and says so.
+/// The receiving end cannot observe the sender's buffer and application, and says so.
 #[test]
 fn what_a_receiving_end_cannot_know_is_said() {
     for what in [SNDBUF, APP] {
@@ -133,13 +135,13 @@ fn what_a_receiving_end_cannot_know_is_said() {
     }
 }
 
-/// What cannot be explained is refused in a line: streams without data, and samples too few.
+/// Input that cannot be explained is refused in one line: streams without data, and too few samples.
 #[test]
 fn too_little_is_no_measurement() {
     let nothing = rows::of_streams(vec![Vec::new(); 3], Format::Trace, Vec::new(), "").expect_err("nothing");
     assert!(nothing.message.contains("for a measurement"), "{nothing}");
     assert!(received::of_streams(&[], None).is_err());
-    // One of two streams never got through: the other is explained, and that is said.
+    // One of two streams delivered nothing: the other is explained, and a note says so.
     let mut two = streams(2, RWND);
     two[1].truncate(2);
     let trace = rows::of_streams(two, Format::Trace, Vec::new(), "").expect("one of them");
@@ -151,12 +153,12 @@ fn rows_of(samples: Vec<Row>) -> Measurement {
     rows::of_rows(samples, Format::Trace, Vec::new(), "").expect("a measurement")
 }
 
-/// A line of many gigabits is climbed within what one waits for, however few round trips that are, and what was done is said. On one host
-/// nothing is climbed.
+/// The ladder of a link of many gigabits is simulated in acceptable time, over fewer round trips, and an
+/// assumption says so. Between two ends on one host there is no ladder.
 #[test]
 fn a_fast_path_has_its_ladder_in_time() {
     let rows = streams(1, RWND);
-    // The same transfer on a path a hundred times as short, a hundred times as fast.
+    // The same transfer on a path with a hundredth of the RTT and a hundred times the rate.
     let short = |row: Row| {
         let mut row = row;
         let shorter = |rtt: Duration| rtt / 100;
@@ -171,13 +173,13 @@ fn a_fast_path_has_its_ladder_in_time() {
     let diagnosis = Case::of(&trace).link(link).diagnose().expect("diagnosed");
     assert!(diagnosis.ladder.len() > 2, "{:#?}", diagnosis.ladder);
     let said = diagnosis.assumptions.iter().find(|line| line.starts_with("simulated over "));
-    // Ten seconds, the usual least, would be hundreds of millions of packets in all its runs.
+    // Ten seconds, the usual minimum, would be hundreds of millions of packets over all runs.
     assert!(said.is_some_and(|line| line.contains("ms instead of the log's")), "{said:?}");
     let one = HostFacts { same_host: true, ..HostFacts::default() };
     let here = Case::of(&trace).hosts(one).diagnose().expect("diagnosed");
     assert!(here.ladder.is_empty() && here.notes.iter().any(|note| note.starts_with("no ladder: both ends")));
     assert!(here.findings.iter().all(|finding| finding.confidence == Confidence::Low));
-    // A line too fast for that has its first rung and its last.
+    // The ladder of a link that is too fast to simulate has only its first and its last rung.
     let link = Some(Rate::from_bps(400_000_000_000));
     let slow = rows_of(streams(1, RWND).remove(0));
     let rtt = Some(Duration::from_millis(40));

@@ -1,9 +1,10 @@
-//! The modules of this crate and of the lab stand on floors, and a module uses its own floor and lower ones only.
+//! Layers ("floors") of the modules of this crate and of the lab: a module may use its own floor and lower
+//! ones only.
 //!
-//! The test reads every path that begins with `crate`, `super` or `self`: in `use` statements, bodies, types, macros, and
-//! attributes such as `serialize_with = "crate::json::bps"`. It skips comments and other strings. It refuses `crate::Name`
-//! where `lib.rs` re-exports `Name`, because such a path hides the floor. There are no exceptions: an item that two floors
-//! use belongs on the lower one.
+//! The test reads every path that begins with `crate`, `super` or `self`: in `use` statements, bodies, types,
+//! macros, and attributes such as `serialize_with = "crate::json::bps"`. It skips comments and other strings.
+//! It refuses `crate::Name` where `lib.rs` re-exports `Name`, because such a path hides the floor. There are
+//! no exceptions: an item that two floors use belongs on the lower one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write};
@@ -12,16 +13,16 @@ use std::{fs, iter};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// The floors of a crate, lowest first, with their modules. `lib.rs` stands above all.
+/// Floors of a crate, lowest first, with their modules. `lib.rs` is above all of them.
 type Floors = [(&'static str, &'static [&'static str])];
 
-/// A crate whose floors are tested.
+/// Crate whose floors are tested.
 struct Tested {
-    /// Its folder, from this crate's.
+    /// Folder of the crate, relative to this crate's.
     folder: &'static str,
     floors: &'static Floors,
-    /// Whether unit tests obey as well. Those of the lab take their scenarios from the text of an experiment, which stands
-    /// above what they test.
+    /// Whether the rule also applies to unit tests. Those of the lab take their scenarios from the text of an
+    /// experiment, which is on a higher floor than the tested modules.
     unit_tests: bool,
 }
 
@@ -47,52 +48,52 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
     ),
     // Limits over time: of a recorded flow, of a running flow, of all sockets of a host.
     ("classify", &["classify", "demand", "latency", "live", "sockets"]),
-    // Findings: what limits a run, and why.
+    // Findings: the limits of a run, with evidence.
     ("explain", &["explain", "tcp_vs_udp"]),
-    // What may be changed, where, at what cost, and how to undo it.
+    // Possible changes: their place, cost and undo.
     ("remedy", &["remedy"]),
-    // The rate that each remedy brings, simulated.
+    // The simulated rate after each remedy.
     ("ladder", &["advice", "diagnosis", "ladder", "offered", "whatif"]),
-    // What to change on a host.
+    // Tuning plan for a host.
     ("tune", &["tune"]),
     // Text and pages.
     ("report", &["report"]),
 ];
 
 const LAB: [(&str, &[&str]); 4] = [
-    // What a run shows, and what its applications do.
+    // Values of a run, and the behaviour of its applications.
     ("values", &["capture", "host", "outcome", "trace", "validity", "workload"]),
-    // One run with every value known, and the loop.
+    // One run with every value known, and its event loop.
     ("sim", &["history", "scenario", "sim"]),
-    // Files, and the figures that they may expect something of.
+    // Experiment files, and the metrics that they can set expectations on.
     ("experiment", &["experiment", "metric"]),
-    // Many runs, and what comes of them.
+    // Many runs, and their results.
     ("results", &["campaign", "check", "results"]),
 ];
 
-/// A path in a module's source.
+/// Path in a module's source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mention {
     file: String,
     line: usize,
-    /// The top-level module in which it stands; empty in `lib.rs`.
+    /// Top-level module that contains the path; empty in `lib.rs`.
     by: String,
-    /// What follows the crate's root: a top-level module if all is well, empty for the root itself.
+    /// Segment after the crate's root: a top-level module if the rule is met, empty for the root itself.
     of: String,
     path: String,
 }
 
-/// The number of a module's floor and its name.
+/// Returns the number and the name of a module's floor.
 fn floor(floors: &Floors, module: &str) -> Option<(usize, &'static str)> {
     let number = floors.iter().position(|(_, modules)| modules.contains(&module))?;
     Some((number, floors[number].0))
 }
 
-/// Why a path breaks the rule; `None` if it does not.
+/// Returns why a path breaks the rule, or `None` if it does not.
 fn objection(floors: &Floors, mention: &Mention) -> Option<String> {
     let Mention { file, line, by, of, path } = mention;
     let begin = format!("{file}:{line}: {path}:");
-    // In `lib.rs` everything may be used.
+    // `lib.rs` may use everything.
     if by.is_empty() {
         return None;
     }
@@ -111,7 +112,8 @@ fn objection(floors: &Floors, mention: &Mention) -> Option<String> {
     }
 }
 
-/// The first circle of modules that use each other: one line per module, with the place where it uses the next.
+/// Returns the first cycle of modules that use each other: one line per module, with the place where it uses
+/// the next.
 fn circle(mentions: &[Mention]) -> Option<String> {
     let mut uses: BTreeMap<&str, BTreeMap<&str, &Mention>> = BTreeMap::new();
     for mention in mentions.iter().filter(|mention| !mention.by.is_empty() && mention.by != mention.of) {
@@ -145,22 +147,22 @@ fn circle(mentions: &[Mention]) -> Option<String> {
     uses.keys().find_map(|module| follow(module, &uses, &mut Vec::new(), &mut done))
 }
 
-/// Reads the paths of one file.
+/// Reader of the paths of one file.
 struct Reader<'a> {
     file: &'a str,
     unit_tests: bool,
-    /// Of the module at this place of the file, from the root down.
+    /// Module at the current position of the file, from the root down.
     module: Vec<String>,
     mentions: Vec<Mention>,
 }
 
 impl Reader<'_> {
-    /// The paths of `source`, which is the content of `module`.
+    /// Returns the paths of `source`, which is the content of `module`.
     fn mentions(file: &str, module: &[&str], source: &str) -> Vec<Mention> {
         Self::mentions_of(file, module, source, true)
     }
 
-    /// The same, with or without what stands in a module `tests`.
+    /// Like `mentions`, but skips modules named `tests` unless `unit_tests` is set.
     fn mentions_of(file: &str, module: &[&str], source: &str, unit_tests: bool) -> Vec<Mention> {
         let module = module.iter().map(ToString::to_string).collect();
         let mut reader = Reader { file, unit_tests, module, mentions: Vec::new() };
@@ -169,7 +171,7 @@ impl Reader<'_> {
         reader.mentions
     }
 
-    /// Reads tokens; `line` is the line of the string that holds them, if a string does.
+    /// Reads tokens; `line` is the line of the string that contains them, if they come from a string.
     fn read(&mut self, tokens: TokenStream, line: Option<usize>) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -216,7 +218,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads an attribute with its strings: serde takes paths in strings.
+    /// Reads an attribute with its strings, because serde takes paths in strings.
     fn attribute(&mut self, tokens: TokenStream) {
         let Some(first) = tokens.clone().into_iter().next() else { return };
         match first.to_string().as_str() {
@@ -236,7 +238,7 @@ impl Reader<'_> {
                 TokenTree::Literal(literal) => {
                     let (line, text) = (literal.span().start().line, literal.to_string());
                     let inside = text.find('"').zip(text.rfind('"')).and_then(|(a, z)| text.get(a + 1..z));
-                    // Prose has no paths.
+                    // Prose contains no paths.
                     if let Some(Ok(tokens)) = inside.filter(|text| text.contains("::")).map(str::parse) {
                         self.read(tokens, Some(line));
                     }
@@ -246,8 +248,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a path, or the group in braces that continues it. `written` holds the segments so far, `base` the module
-    /// they lead to; it is `None` after a segment that is not a keyword. Returns the number of tokens read.
+    /// Reads a path, or the group in braces that continues it. `written` contains the segments so far, `base`
+    /// the module they lead to; it is `None` after a segment that is not a keyword. Returns the number of
+    /// tokens read.
     fn path(
         &mut self,
         written: Vec<String>,
@@ -279,14 +282,14 @@ impl Reader<'_> {
                     _ => None,
                 };
                 let written: Vec<String> = written.into_iter().chain(iter::once(name)).collect();
-                // The first name after the root is what counts; the rest is read to be printed.
+                // The first name after the root decides; the rest is read for the message.
                 if base.is_none() && known.is_some_and(Vec::is_empty) {
                     self.mention(place, word.to_string(), &written, &tokens[1..]);
                 }
                 if rest().is_some() {
                     return 3 + self.path(written, base, &tokens[3..], line);
                 }
-                // A lone `self` is a value; a root that nothing follows is a name for all there is.
+                // A lone `self` is a value; a root without a following segment imports the whole crate.
                 if base.is_some_and(|base| base.is_empty()) && written != ["self"] {
                     self.mention(place, String::new(), &written, &[]);
                 }
@@ -313,7 +316,7 @@ impl Reader<'_> {
         self.mentions.push(Mention { file: self.file.into(), line, by, of, path });
     }
 
-    /// Records something that brings in a source which this test does not read.
+    /// Records a construct that includes a source which this test does not read.
     fn refuse(&mut self, token: &TokenTree, line: Option<usize>, what: &str) {
         let line = line.unwrap_or_else(|| token.span().start().line);
         self.mention(line, what.into(), &[what.into()], &[]);
@@ -324,7 +327,7 @@ fn is_punct(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == mark)
 }
 
-/// Whether the group belongs to `pub(crate)`, `pub(super)` or `pub(in ...)`, which use nothing.
+/// Returns whether the group belongs to `pub(crate)`, `pub(super)` or `pub(in ...)`, which use no module.
 fn is_scope(group: &Group) -> bool {
     let words: Vec<String> = group.stream().into_iter().map(|token| token.to_string()).collect();
     let one = |word: &str| words.len() == 1 && words[0] == word;
@@ -332,7 +335,7 @@ fn is_scope(group: &Group) -> bool {
         && (one("crate") || one("super") || one("self") || words.first().is_some_and(|word| word == "in"))
 }
 
-/// Every file in a folder and its subfolders.
+/// Returns every file in a folder and its subfolders.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -356,7 +359,7 @@ impl Tested {
         root().join(self.folder).join("src")
     }
 
-    /// All paths of the crate's sources.
+    /// Returns all paths in the crate's sources.
     fn mentions(&self) -> Vec<Mention> {
         let source = self.source();
         let mut mentions = Vec::new();
@@ -432,7 +435,7 @@ fn modules_of_one_floor_make_no_circle() {
     }
 }
 
-/// Expressions in a template are Rust too, and this test does not read them.
+/// Expressions in a template are Rust too, but this test does not read them.
 #[test]
 fn templates_name_no_module() {
     for file in files(&root().join("templates")) {
@@ -441,7 +444,7 @@ fn templates_name_no_module() {
     }
 }
 
-/// The paths of a text in `module`, one per line.
+/// Returns the paths of a text in `module`, one per line.
 fn paths(module: &[&str], text: &str) -> String {
     let mut found = String::new();
     for Mention { line, of, path, .. } in Reader::mentions("x.rs", module, text) {
@@ -499,7 +502,7 @@ mod tests { use super::*; }
     assert_eq!(paths(&["classify", "rules"], text), "");
 }
 
-/// A new name for the root, a glob import of the root and a source from elsewhere would hide a floor.
+/// A new name for the root, a glob import of the root, and a source from elsewhere would hide a floor.
 #[test]
 fn what_hides_a_floor_is_found() {
     let text = "use crate as all;\nuse crate::*;\nuse super::{self as root};\nextern crate self as me;\n\

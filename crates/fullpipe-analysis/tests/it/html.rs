@@ -1,4 +1,4 @@
-//! The report as a page: what it must hold, what it must not let through, and that it asks nothing of a network.
+//! Report as a page: required content, escaped markup, and no network requests.
 
 use std::sync::OnceLock;
 
@@ -15,11 +15,11 @@ use fullpipe_units::{Bytes, Duration, Rate};
 const MADE: Provenance<'static> =
     Provenance { command: "fullpipe diagnose 'a <b>.txt' --html \"r\".html", version: "9.8.7" };
 
-/// The library that draws, once, and what a page may have beside it.
+/// Largest size of the chart library, which a page contains once; `OWN` is that of the rest of a page.
 const PLOTLY: usize = 4_800_000;
 const OWN: usize = 400_000;
 
-/// A transfer of 12 s that loss holds down, by a tool whose version is an attack.
+/// Returns the log of a transfer of 12 s that loss limits, by a tool with `version`, which may be an attack.
 fn log(version: &str) -> String {
     let mut intervals = Vec::new();
     for second in 0..12u32 {
@@ -45,14 +45,14 @@ fn log(version: &str) -> String {
     )
 }
 
-/// A page without the library, which is text of others and long.
+/// Returns a page without the library, which is long and not our own text.
 fn without_library(page: &str) -> String {
     let begin = page.find(r#"<script type="text/plain" id="plotly">"#).expect("the library");
     let end = begin + page[begin..].find("</script>").expect("its end");
     format!("{}{}", &page[..begin], &page[end..])
 }
 
-/// What a reader sees: the page without scripts, style and markup.
+/// Returns the visible text: the page without scripts, style and markup.
 fn visible(page: &str) -> String {
     let body = &page[page.find("<body>").expect("a body")
         ..page.find(r#"<script type="application/json""#).expect("data")];
@@ -73,7 +73,7 @@ fn visible(page: &str) -> String {
     text.replace("&#38;", "&").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The page of a log without attack, made once for all tests.
+/// Returns the page of a log without an attack, made once for all tests.
 fn plain() -> &'static (Diagnosis, String) {
     static PLAIN: OnceLock<(Diagnosis, String)> = OnceLock::new();
     PLAIN.get_or_init(|| page("iperf 3.17"))
@@ -103,7 +103,7 @@ fn what_a_log_says_is_text_and_never_markup() {
     );
     assert!(visible(&page).contains(attack), "the reader sees it as it was");
     assert!(visible(&page).contains(MADE.command));
-    // Beside the library the data and the page's own script.
+    // Besides the library there are the data and the page's own script.
     assert_eq!(own.matches("<script").count(), 2);
     let begin = own.find(r#"id="scenes">"#).expect("data") + r#"id="scenes">"#.len();
     let data = &own[begin..begin + own[begin..].find("</script>").expect("its end")];
@@ -111,7 +111,7 @@ fn what_a_log_says_is_text_and_never_markup() {
     serde_json::from_str::<serde_json::Value>(data).expect("JSON");
 }
 
-/// What an application offers is compared on the page as it is in the text.
+/// The page compares the offered load with each rung, as the text does.
 #[test]
 fn the_page_says_what_becomes_of_the_queue() {
     let (diagnosis, before) = plain();
@@ -130,7 +130,7 @@ fn the_page_says_what_becomes_of_the_queue() {
     }
 }
 
-/// No element of the page has an address outside of it, and the policy forbids every request besides.
+/// No element of the page has an external address, and the policy forbids every request.
 #[test]
 fn the_page_needs_no_network() {
     let (_, page) = plain();
@@ -149,7 +149,7 @@ fn the_page_needs_no_network() {
     assert!(!page.contains("MathJax.loader"), "what no chart needs is left out");
 }
 
-/// Everything of a diagnosis is in the page itself, readable without scripts.
+/// The page contains everything of a diagnosis, readable without scripts.
 #[test]
 fn the_facts_are_there_without_scripts() {
     let (diagnosis, page) = plain();
@@ -183,7 +183,7 @@ fn the_facts_are_there_without_scripts() {
     has("Made by fullpipe 9.8.7");
 }
 
-/// The charts have the log and each simulated rung, with every curve that a simulated run has.
+/// The charts contain the log and each simulated rung, with every curve of a simulated run.
 #[test]
 fn the_charts_have_the_log_and_every_simulated_rung() {
     let (diagnosis, page) = plain();
@@ -213,7 +213,7 @@ fn the_charts_have_the_log_and_every_simulated_rung() {
         assert!(!ends.is_empty() && ends.iter().all(|(from, to)| from < to), "{ends:?}");
         assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "limits do not overlap: {ends:?}");
     }
-    // The log has RTT and Cwnd, and no queue; in flight is their product, as 100 ms x 4.9 Mbit/s.
+    // The log has RTT and Cwnd but no queue; data in flight is rate times RTT, such as 100 ms x 4.9 Mbit/s.
     let log = &scenes[0];
     assert!(log["cwnd_bytes"].is_object() && log["queue_bytes"].is_null() && log["phase"].is_object());
     let inflight = log["inflight_bytes"]["v"][2].as_f64().expect("bytes");
@@ -302,14 +302,14 @@ fn an_experiment_shows_every_point_and_expectation() {
         assert!(text.contains(&goodput), "{goodput}");
         assert!(summary.limits.iter().all(|(limit, _)| text.contains(limit.name())));
     }
-    // Of each point all flows together, then each.
+    // Each point has a scene for all flows together, and then one per flow.
     let scenes = scenes(&page);
     assert_eq!(scenes.len(), 2 * 3);
     let inflight = |scene: &serde_json::Value| {
         let values = scene["inflight_bytes"]["v"].as_array().expect("values");
         values.iter().filter_map(serde_json::Value::as_f64).fold(0.0, f64::max)
     };
-    // A window of 20 KiB is what each of the two flows can have in flight.
+    // Each of the two flows can have a window of 20 KiB in flight.
     assert!((35_000.0..=2.0 * 20_480.0).contains(&inflight(&scenes[0])), "{}", inflight(&scenes[0]));
     assert!((17_000.0..=20_480.0).contains(&inflight(&scenes[1])), "{}", inflight(&scenes[1]));
 }

@@ -1,6 +1,7 @@
-//! Captures that lack something: what they do not show is said, and not guessed.
+//! Incomplete captures: the report says what they do not show, and does not guess it.
 //!
-//! The simulator's captures, from which packets are taken away: the beginning, one direction, a second in the middle, one in fifty.
+//! Packets are removed from the simulator's captures: the beginning, one direction, a second in the middle,
+//! or one in fifty.
 
 use crate::tapped::{BothEnds, File, packets};
 use fullpipe_analysis::classify::{Confidence, Finding, classify_capture};
@@ -12,7 +13,7 @@ use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
 use fullpipe_units::draw;
 
-/// A flow of eight seconds over 50 Mbit/s and 60 ms, as both hosts capture it.
+/// Returns the captures of a flow of eight seconds over 50 Mbit/s and 60 ms, from both hosts.
 fn flow(more: &str) -> BothEnds {
     let text =
         format!("name = 'x'\nduration = '8s'\n[path]\nrate = '50mbit'\nrtt = '60ms'\nqueue = '1bdp'\n{more}");
@@ -22,22 +23,22 @@ fn flow(more: &str) -> BothEnds {
     ends
 }
 
-/// The receiver's window holds it: 160 KiB a round trip.
+/// Flow that the receiver's window limits: 160 KiB per round trip.
 const WINDOW: &str = "[host]\nrcvbuf = { fixed = '256KiB' }\n[[flow]]\ncc = 'cubic'\n";
-/// Loss holds it.
+/// Flow that loss limits.
 const LOSS: &str = "loss = '0.5%'\n[[flow]]\ncc = 'cubic'\n";
 
 fn said(capture: &Measurement, words: &str) -> bool {
     capture.origin.notes.iter().any(|note| note.contains(words))
 }
 
-/// What is found without knowing the line, the longest first.
+/// Returns the findings without a known link rate, the longest first.
 fn findings(capture: &Measurement) -> Vec<Finding> {
     classify_capture(packets(capture), None).findings
 }
 
-/// Without the handshake nobody knows the window's scale. The flow that its window holds is not said to have room in it, what
-/// was under way when the capture began is no gap, and it does not start again.
+/// Without the handshake the scale of the window is not known. A flow that its window limits is not reported
+/// to have room in it, data in flight when the capture began is not a gap, and the flow does not start again.
 #[test]
 fn a_capture_that_begins_in_the_middle() {
     for (more, limits) in [(WINDOW, [Limit::Sndbuf, Limit::Cwnd]), (LOSS, [Limit::Cwnd; 2])] {
@@ -49,7 +50,7 @@ fn a_capture_that_begins_in_the_middle() {
             assert_eq!((connection.side, connection.handshake), (side, false));
             assert!(said(&capture, "the handshake is missing"), "{:?}", capture.origin.notes);
             assert_eq!((connection.last_window, connection.counts.missed_bytes), (None, 0));
-            // Timestamps tell the round trip from anywhere.
+            // Timestamps give the RTT at any place of the path.
             let rtt = |capture: &Measurement| {
                 packets(capture).connection.least_rtt.expect("timestamps tell it").as_millis_f64()
             };
@@ -77,7 +78,7 @@ fn a_capture_that_begins_in_the_middle() {
     }
 }
 
-/// A segment that is smaller than usual is not one that ends short: its size is that of the largest that was seen.
+/// A segment that is smaller than usual is not a short one: the largest segment seen is the full size.
 #[test]
 fn the_size_of_a_segment_without_the_handshake() {
     let BothEnds { sender, .. } =
@@ -89,8 +90,8 @@ fn the_size_of_a_segment_without_the_handshake() {
     assert_ne!(findings(&capture)[0].limit, Limit::App, "{:?}", findings(&capture));
 }
 
-/// Data without ACKs has a rate, and what was retransmitted is counted; everything else is not known. ACKs without data are
-/// no transfer that could be explained, which is said.
+/// Data without ACKs has a rate and a count of retransmissions; everything else is unknown. ACKs without data
+/// are not a transfer that could be explained, and the error says so.
 #[test]
 fn a_capture_of_one_direction() {
     let BothEnds { sender, receiver } = flow(LOSS);
@@ -115,8 +116,8 @@ fn a_capture_of_one_direction() {
     }
 }
 
-/// One packet in fifty was not captured. Nothing of that counts as lost on the path, how much is missing is said, and the limit
-/// is the one that it was.
+/// One packet in fifty was not captured. None of these counts as lost on the path, a note says how much is
+/// missing, and the limit is that of the whole capture.
 #[test]
 fn packets_that_were_not_captured() {
     for more in [WINDOW, LOSS] {
@@ -145,7 +146,8 @@ fn packets_that_were_not_captured() {
     }
 }
 
-/// For a second nothing was captured. That the sender sent nothing is not concluded, nor that all of it was in flight at once.
+/// For a second nothing was captured. The classifier infers neither that the sender was idle, nor that all of
+/// that data was in flight at once.
 #[test]
 fn a_second_without_captured_packets() {
     for more in [WINDOW, LOSS] {
@@ -173,7 +175,8 @@ fn a_second_without_captured_packets() {
     }
 }
 
-/// A file that was cut off while it was written: what came before counts as it does in the whole, and the log says that it is cut.
+/// In a file that was truncated while it was written, the data before the cut counts as usual, and the result
+/// is marked truncated.
 #[test]
 fn a_file_that_breaks_off() {
     let BothEnds { sender, .. } = flow(LOSS);

@@ -1,5 +1,5 @@
-//! Every kind of log that iperf3 writes: what is found in it, and that no other input gets further than one
-//! line and a hint.
+//! Every kind of log that iperf3 writes: the values read from it, and one line with a hint for any other
+//! input.
 
 use std::fs;
 use std::path::Path;
@@ -20,12 +20,12 @@ fn example(name: &str) -> String {
     fs::read_to_string(folder().join(name)).unwrap()
 }
 
-/// What a log says, as far as two logs of one test agree.
+/// Returns the parts of a log in which two logs of one test agree.
 fn said(log: &Measurement) -> (Transfer, Option<Transfer>, Origin, Hosts) {
     (log.transfer(), log.opposite(), log.origin.clone(), log.hosts)
 }
 
-/// A log in a line.
+/// Returns a log in one line.
 fn line(log: &Measurement) -> String {
     let other = log.opposite().map_or_else(String::new, |other| format!(" | {}", one_way(log, &other, 0)));
     one_way(log, &log.transfer(), log.origin.omitted) + &other
@@ -62,8 +62,9 @@ fn one_way(measurement: &Measurement, log: &Transfer, omitted: usize) -> String 
     )
 }
 
-/// What is found in each example: format, protocol, role, streams, rate of what was ordered, intervals less
-/// warm-up, what the first interval knows, least/mean/largest RTT, congestion control, datagrams | other way.
+/// Values of each example: format, protocol, role, streams, mean and requested rate, intervals less warm-up,
+/// known values of the first interval, smallest/mean/largest RTT, congestion control, datagrams | other
+/// direction.
 const READ: [(&str, &str); 28] = [
     (
         "bidir-parallel.txt",
@@ -155,7 +156,7 @@ const READ: [(&str, &str); 28] = [
     ),
 ];
 
-/// Failed runs: what iperf3 said.
+/// Logs of failed runs.
 const FAILED: [&str; 2] = ["refused.json", "made-stream-failed.jsonl"];
 
 #[test]
@@ -193,7 +194,7 @@ fn the_summaries_are_those_of_iperf3() {
     // A server does not know what the client sent.
     let server = iperf3::parse(&example("server.json")).unwrap().transfer();
     assert_eq!((server.role, server.sent), (Role::Receiver, None));
-    // Versions differ in what they add, not in what they say.
+    // Versions differ in additional fields, not in the values of common ones.
     let newer = iperf3::parse(&example("made-3.20.json")).unwrap();
     assert_eq!((newer.transfer(), newer.hosts), (log, read.hosts));
     let stream = iperf3::parse(&example("made-stream.jsonl")).unwrap();
@@ -208,7 +209,7 @@ fn unknown_numbers_are_unknown_in_either_spelling() {
     assert_eq!(log.sent.and_then(|sent| sent.retransmits), None);
 }
 
-/// What arrived, not what was sent, is the rate of a UDP test.
+/// The rate of a UDP test is that of the data that arrived, not of the data sent.
 #[test]
 fn loss_over_udp_is_counted_once() {
     for (name, lost, total, mbps) in [
@@ -242,7 +243,7 @@ fn every_example_is_explained_or_asks_for_the_rtt() {
                 assert_eq!(found.measured.rtt_source, RttSource::Unknown, "{name}");
                 assert!(first.could_not_tell.iter().any(|open| open.contains("UDP has none")), "{name}");
             }
-            // JSON of a sender needs no flag, and the runs did what -b told.
+            // A sender's JSON needs no option, and these runs reached the rate given with -b.
             Protocol::Tcp if log.rtt.is_some() => {
                 assert_eq!(found.measured.rtt_source, RttSource::Log, "{name}");
                 if log.offered.is_some() {
@@ -281,12 +282,12 @@ fn a_stream_of_events_that_breaks_off_serves() {
     let until_end: String = text.lines().take(7).map(|line| format!("{line}\n")).collect();
     let log = iperf3::parse(&(until_end.clone() + "{\"event\":\"end\",\"da")).unwrap();
     assert!(log.origin.truncated && log.transfer().intervals.len() == 6);
-    // Without the end's summary the RTT is that of the reports.
+    // Without a summary at the end, the RTT is that of the reports.
     assert_eq!(log.transfer().rtt.map(|rtt| rtt.min.as_micros()), Some(119));
     let failed = until_end + "{\"event\":\"error\",\"data\":\"control socket has closed unexpectedly\"}\n";
     let log = iperf3::parse(&failed).unwrap();
     assert_eq!(log.origin.error.as_deref(), Some("control socket has closed unexpectedly"));
-    // --json-stream-full-output
+    // Output with --json-stream-full-output.
     assert_eq!(
         said(&iperf3::parse(&(text.clone() + &example("made-3.20.json"))).unwrap()),
         said(&iperf3::parse(&text).unwrap())
@@ -303,7 +304,7 @@ fn refused(text: &str) -> InputError {
     error
 }
 
-/// One thing after the other is put in the place of another in a good document.
+/// Replaces one value at a time in a valid document.
 #[test]
 fn malformed_json_is_one_line_and_a_hint() {
     let good = example("tcp.json");
@@ -389,7 +390,7 @@ fn malformed_text_is_one_line_and_a_hint() {
     }
 }
 
-/// Whatever is read must not panic: not in the reader, the explainer or the report.
+/// Reads, explains and renders a text, which must not panic.
 fn take(text: &str) {
     match iperf3::parse(text) {
         Ok(log) => {
@@ -405,7 +406,7 @@ fn take(text: &str) {
     }
 }
 
-/// Every seventh beginning of each, which ones depends on the example: all are a minute of reading.
+/// Tests every seventh prefix, with an offset that depends on the example: all prefixes would take a minute.
 #[test]
 fn beginnings_of_every_example_are_taken() {
     for (first, (name, _)) in (0..7).cycle().zip(READ) {
@@ -427,7 +428,8 @@ fn random_changes_of_a_byte_are_taken() {
     }
 }
 
-/// A real dump of `ss`, again and again: what it shows, and that neither its beginnings nor changed bytes stop a reader.
+/// Reads a real series of `ss` dumps, its prefixes, and copies with changed bytes, which must not stop the
+/// reader.
 #[test]
 fn ss_is_read_whole_and_broken() {
     let text = fs::read_to_string(folder().join("../ss/cubic-loss.txt")).unwrap();

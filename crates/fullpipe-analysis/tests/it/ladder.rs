@@ -1,5 +1,5 @@
-//! The golden case, all the way: both published runs of the cross-border line, diagnosed with their
-//! ladders. Slow on purpose: these are the runs that a user gets.
+//! Golden case, complete: both published runs of the cross-border link, diagnosed with their ladders. These
+//! tests are slow on purpose: they simulate the same runs as for a user.
 
 use std::fs;
 use std::path::Path;
@@ -61,7 +61,7 @@ fn commands(rungs: &[&Rung]) -> Vec<Command> {
     rungs.iter().flat_map(|rung| rung.commands.clone()).collect()
 }
 
-/// Loss holds the published CUBIC run; BBR alone meets a window; only both remedies reach the line.
+/// Loss limits the published CUBIC run; BBR alone is limited by a window; only both remedies reach the link.
 #[test]
 fn cubic_climbs_past_loss_and_window_to_the_line() {
     let given = Given::new("cubic.iperf3.txt");
@@ -84,7 +84,8 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     assert_eq!((last.limit, last.source), (Limit::Link, Source::Given));
     assert!(diagnosis.ladder.is_sorted_by_key(Rung::lasting));
 
-    // What the sources got wrong is not advised: both hosts, 2 x BDP, and core.*mem_max left alone.
+    // The mistakes of the published advice are avoided: both hosts are changed, buffers are 2 x BDP, and
+    // core.*mem_max stays.
     let all = commands(&rungs);
     assert!(all.iter().any(|c| c.host == Host::Sender && c.run.contains("tcp_wmem=\"4096 16384 52502528\"")));
     assert!(
@@ -97,13 +98,13 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
     for part in ["7 % of the line", "cwnd", "3 MiB receive window"] {
         assert!(headline.contains(part), "{headline}");
     }
-    // Raising the buffers alone, which is what the source tried, changes nothing: it is said.
+    // Larger buffers alone, which the published advice tried, change nothing, and a note says so.
     assert!(
         diagnosis.notes.iter().any(|note| note.starts_with("buffers for 2 x BDP on both hosts would leave"))
     );
 }
 
-/// The published BBR run stops at a tenth of the line, and not at its congestion window.
+/// The published BBR run stops at a tenth of the link, and not because of its congestion window.
 #[test]
 fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
     let given = Given::new("bbr.iperf3.txt");
@@ -120,7 +121,7 @@ fn bbr_is_held_by_a_window_and_lifting_it_reaches_the_line() {
     assert!(diagnosis.notes.iter().any(|note| note.contains("predates the log")));
 }
 
-/// A host that reaches no more on its own network is promised no more.
+/// The ladder of a host that has a rate cap on its own network ends at that cap.
 #[test]
 fn a_cap_ends_the_ladder() {
     let given = Given::new("bbr.iperf3.txt");
@@ -135,7 +136,7 @@ fn a_cap_ends_the_ladder() {
     assert!(!render_text(&diagnosis, 80).lines().next().unwrap().contains("then"));
 }
 
-/// Without a line rate the ladder says so instead of guessing one; the same facts give the same answer.
+/// Without a link rate the ladder says so instead of guessing one; the same facts give the same result.
 #[test]
 fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
     let given = Given::new("cubic.iperf3.txt");
@@ -152,7 +153,7 @@ fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
     assert!(simulated(&diagnosis).iter().all(|rung| mbps(rung.lasting()) < 125.0));
 }
 
-/// A round trip in the wrong unit is an error with a hint, not a ladder.
+/// An RTT in the wrong unit is an error with a hint, not a ladder.
 #[test]
 fn absurd_round_trips_are_refused() {
     let given = Given::new("cubic.iperf3.txt");

@@ -1,7 +1,8 @@
-//! The eleven situations as captures: from packets alone, seen at either end, the classifier concludes what the simulator
-//! knows, and says what packets do not tell.
+//! The eleven situations as captures: from packets alone, seen at either end, the classifier finds the limits
+//! that the simulator records, and says what packets do not show.
 //!
-//! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a file of tcpdump.
+//! Each experiment of `experiments/situations` is run with a tap at both hosts, whose packets are read as a
+//! file of tcpdump.
 
 use crate::situation::{Run, captured, shares};
 use crate::tapped::{BothEnds, File, packets};
@@ -11,12 +12,12 @@ use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;
 use fullpipe_lab::trace::NoTrace;
 
-/// Where a capture was made.
+/// Places where a capture was made.
 const ENDS: [&str; 2] = ["sender", "receiver"];
 
-/// From the captures of both ends, of the runs of the situation whose label `picks`, the classifier concludes what the
-/// simulator knows for at least this share of the time, the mean of the runs: at the sender, and at the receiver where
-/// that can tell.
+/// Asserts that the classifier agrees with the simulator for at least the share `least` of the time, as the
+/// mean over the runs of the situation whose label `picks`: at the sender, and at the receiver where packets
+/// show it there.
 #[track_caller]
 fn is_told(situation: &str, picks: impl Fn(&str) -> bool, least: [Option<f64>; 2]) {
     let mut sums = [0.0; 2];
@@ -56,7 +57,7 @@ fn the_send_buffer() {
     is_told("sndbuf", |label| !label.contains("reno"), AT_THE_SENDER);
 }
 
-/// For some time after a loss what is in flight stays where a loss-based sender's would too.
+/// For some time after a loss, data in flight stays constant, as it also would for a loss-based sender.
 #[test]
 fn the_send_buffer_after_a_loss() {
     is_told("sndbuf", |label| label.contains("reno"), [Some(0.7), None]);
@@ -72,7 +73,7 @@ fn the_receiving_application() {
     is_told("receiver-app", any, BOTH);
 }
 
-/// Its packets end short now and then; on the short path they never do.
+/// The sender's packets are short now and then on the long path; on the short path they never are.
 #[test]
 fn the_sending_application() {
     is_told("app", |label| label.contains("long path"), BOTH);
@@ -103,13 +104,13 @@ fn slow_start_of_a_short_flow() {
     is_told("slow-start", any, BOTH);
 }
 
-/// Reno loses six times in this run on the long path, which may be chance.
+/// Reno loses six times in this run on the long path, which may be random.
 #[test]
 fn a_policer_of_the_flow() {
     is_told("policer", |label| !label.contains("long path cc=reno"), BOTH);
 }
 
-/// Whose losses are told at the receiver alone.
+/// Only the receiver's capture shows the policer in this run.
 #[test]
 fn a_policer_of_reno_on_the_long_path() {
     is_told("policer", |label| label.contains("long path cc=reno"), [None, Some(0.95)]);
@@ -120,7 +121,7 @@ fn a_shaper_of_the_flow() {
     is_told("shaper", any, BOTH);
 }
 
-/// What packets do not tell is said: with low confidence, with what is open, and with what would settle it.
+/// Limits that packets do not show have low confidence, an open question, and a test that would settle it.
 #[test]
 fn what_packets_cannot_tell_is_said() {
     for (situation, picks, ends) in
@@ -137,9 +138,9 @@ fn what_packets_cannot_tell_is_said() {
     }
 }
 
-/// Ten percent of the packets are lost, with a window of 1040 octets at 2 ms. An analyser that splits them into
-/// retransmissions and packets out of order, and takes them of the packets of both directions, reports 1.9 % and 3.0 %; of
-/// the data segments 9.8 % were retransmitted.
+/// Ten percent of the packets are lost, with a window of 1040 bytes at 2 ms. An analyser that splits them
+/// into retransmissions and packets out of order, and relates them to the packets of both directions, reports
+/// 1.9 % and 3.0 %; 9.8 % of the data segments were retransmitted.
 #[test]
 fn a_tenth_lost_is_a_tenth_sent_again() {
     let text = "name = 'x'\nduration = '60s'\n[path]\nrate = '1gbit'\nrtt = '2ms'\nloss = '10%'\nqueue = '1MiB'\n\
@@ -156,7 +157,8 @@ fn a_tenth_lost_is_a_tenth_sent_again() {
     let deviation = (0.1 * 0.9 / counts[0].data_segments as f64).sqrt();
     assert!((again - 0.1).abs() < 3.0 * deviation, "{again:.4} of {} segments", counts[0].data_segments);
     assert_eq!((counts[0].out_of_order, counts[1].out_of_order), (0, 0));
-    // At the receiver the loss of the last segment in flight leaves no gap: with two in flight that is one in ten.
+    // At the receiver, the loss of the last segment in flight leaves no gap: with two in flight that is one
+    // loss in ten.
     let late = share(counts[1].retransmits, &counts[1]);
     assert!((0.08..0.1 + 3.0 * deviation).contains(&late), "{late:.4}");
 }

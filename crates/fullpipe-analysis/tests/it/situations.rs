@@ -1,8 +1,8 @@
-//! Eleven situations, each with one limit by construction: from what sockets tell, the classifier
-//! concludes what the simulator knows, for at least 95 % of the time.
+//! Eleven situations, each with one limit by construction: from the state of the sockets, the classifier
+//! finds the limits that the simulator records, for at least 95 % of the time.
 //!
-//! Each is an experiment in `experiments/situations`, on more than one path and with several seeds
-//! where chance plays. The truth is derived from the sender's own record and the state of the path, which
+//! Each is an experiment in `experiments/situations`, on more than one path, and with several seeds where
+//! randomness matters. The exact limits follow from the sender's own record and the state of the path, which
 //! the rows given to the classifier lack.
 
 use crate::situation::{Run, all, shares};
@@ -11,30 +11,31 @@ use fullpipe_analysis::{Limit, Live};
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::Duration;
 
-/// What the issue asks for.
+/// Least mean agreement of the runs of a situation.
 const AGREEMENT: f64 = 0.95;
-/// And of each run.
+/// Least agreement of a single run.
 const LEAST: f64 = 0.94;
-/// Of the truth, what the limit that a situation is about must hold: the rest is start and pauses.
+/// Least share of the exact time that the limit of a situation must hold: the rest is start and pauses.
 const DOMINANT: f64 = 0.75;
 
-/// Of the seconds while a flow runs, and of the counted time, what is told as afterwards.
+/// Least share of the seconds, and of the counted time, in which the live classification agrees with that of
+/// the whole trace.
 const LIVE: f64 = 0.85;
-/// How often somebody looks at a flow that runs.
+/// Interval at which a running flow is queried.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is known of a run's hosts.
+/// Returns the known facts about a run's hosts.
 fn host(run: &Run) -> SocketFacts {
     SocketFacts { link: Some(run.line()), ..SocketFacts::default() }
 }
 
-/// What sockets tell.
+/// Returns the rows as sockets would show them.
 fn observed(rows: &[Row]) -> Vec<Row> {
     rows.iter().map(Row::observed).collect()
 }
 
-/// Every run of the situation whose label `picks` is held by `limit`, and the classifier says so: for so much of the time of
-/// all of them together, and for hardly less of each.
+/// Asserts that `limit` limits every run of the situation whose label `picks`, and that the classifier finds
+/// it: for `AGREEMENT` of the time in the mean, and for at least `LEAST` in each run.
 #[track_caller]
 fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
     let mut told = Vec::new();
@@ -45,7 +46,7 @@ fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
         let named = share(&truth, limit);
         assert!(named >= DOMINANT, "{label}: {limit} is no more than {named:.2} of {}", shares(&truth));
         let every = observed(run.rows());
-        // Ten rows a second or what is nearest, from a tool that does not ask for the congestion control.
+        // About ten rows a second, from a tool that does not query the congestion control.
         let nameless = |row: &Row| Row { sender: TcpInfo { cc: None, ..row.sender }, ..row.clone() };
         let fewer: Vec<Row> = every.iter().step_by(2).map(nameless).collect();
         told.push(format!("{label}, live: {}", live_agrees(label, &every, &host)));
@@ -73,9 +74,10 @@ fn is_recognised(situation: &str, picks: impl Fn(&str) -> bool, limit: Limit) {
     }
 }
 
-/// While the flow runs, each second is told as the whole trace tells it afterwards, and in the end as much time of each
-/// limit has been counted: both for 85 % at least. A policer of a loss-based sender is the exception, for it is told by
-/// several losses: then the last seconds are told so. Says in how many of the seconds that was so.
+/// Asserts that live classification agrees with that of the whole trace: in each second while the flow runs,
+/// and in the time counted for each limit at the end, both for at least 85 %. A policer of a loss-based
+/// sender is an exception, because only several losses show it: there the last second has to agree. Returns
+/// the agreement in words.
 #[track_caller]
 fn live_agrees(label: &str, rows: &[Row], host: &SocketFacts) -> String {
     let whole = classify(rows, host).intervals;
@@ -140,13 +142,13 @@ fn loss_of_a_loss_based_sender() {
     is_recognised("loss-cubic", any, Limit::Cwnd);
 }
 
-/// A few percent are nothing to BBR: it fills the line.
+/// A few percent of loss do not affect BBR: it fills the link.
 #[test]
 fn loss_that_bbr_bears() {
     is_recognised("loss-bbr", |label| !label.contains("loss=25%"), Limit::Link);
 }
 
-/// A quarter is too much: its measure of the path shrinks.
+/// A quarter is too much: BBR's estimate of the path shrinks.
 #[test]
 fn loss_that_bbr_does_not_bear() {
     is_recognised("loss-bbr", |label| label.contains("loss=25%"), Limit::Cwnd);
@@ -177,8 +179,8 @@ fn a_shaper_of_the_flow() {
     is_recognised("shaper", any, Limit::Policer);
 }
 
-/// Without the receiver's Recv-Q a small window and a slow reader differ by the pattern of the window alone: said,
-/// with low confidence, and with what would settle it.
+/// Without the receiver's Recv-Q, a small window and a slow reader differ only in the pattern of the window:
+/// the finding has low confidence, says so, and names the test that would settle it.
 #[test]
 fn one_end_alone_says_what_it_cannot_tell() {
     for (situation, limit) in [("rwnd", Limit::Rwnd), ("receiver-app", Limit::ReceiverApp)] {
@@ -195,7 +197,8 @@ fn one_end_alone_says_what_it_cannot_tell() {
     }
 }
 
-/// A shaper of one flow and a slow line look the same to it: without the line's rate that is said.
+/// A shaper of one flow and a slow link look the same to the flow: without the link's rate the finding leaves
+/// this open.
 #[test]
 fn a_shaper_without_the_lines_rate_is_an_open_question() {
     for run in all("shaper", any) {

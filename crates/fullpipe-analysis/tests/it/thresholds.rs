@@ -1,9 +1,10 @@
-//! `docs/THRESHOLDS.md` is what the sources say: every ratio by which a rule decides, with its meaning and measurement.
+//! Generates `docs/THRESHOLDS.md` from the sources and checks it: every ratio by which a rule decides, with
+//! its meaning and measurement.
 //!
-//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-analysis --test it thresholds::` writes it anew.
+//! `FULLPIPE_UPDATE_SNAPSHOTS=1 cargo test -p fullpipe-analysis --test it thresholds::` writes the page.
 //!
-//! Listed are all constants in `src/thresholds.rs`, and elsewhere those of type `f64`, `(f64, f64)` and `(u64, u64)`, which are
-//! ratios unless `Unit:` in their comment says otherwise.
+//! The page lists all constants in `src/thresholds.rs`, and elsewhere those of type `f64`, `(f64, f64)` and
+//! `(u64, u64)`, which are ratios unless `Unit:` in their comment says otherwise.
 
 use std::fmt::Write;
 use std::fs;
@@ -11,16 +12,16 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// The file of the shared thresholds.
+/// File of the shared thresholds.
 const SHARED: &str = "thresholds.rs";
-/// Modules that draw and print, whose numbers decide nothing, and unit tests with what they are made from.
+/// Modules that draw and print, whose numbers decide nothing, and unit tests with their helpers.
 const LEFT_OUT: [&str; 4] = ["report/html", "tests.rs", "made.rs", "samples.rs"];
 
-/// A constant.
+/// Constant that a rule uses.
 #[derive(Debug, PartialEq)]
 struct Threshold {
     file: String,
-    /// The module within the file, of a shared one.
+    /// Title of the module within the file, for a shared constant.
     group: String,
     name: String,
     value: String,
@@ -29,7 +30,7 @@ struct Threshold {
     source: String,
 }
 
-/// The comment of an item, from the attributes before it.
+/// Comment of an item, from the attributes before it.
 #[derive(Default)]
 struct Comment {
     lines: Vec<String>,
@@ -52,7 +53,7 @@ impl Comment {
         }
     }
 
-    /// Meaning, source and unit. A part goes from its word to the next.
+    /// Returns meaning, source and unit. Each part extends from its keyword to the next keyword.
     fn parts(&self) -> [String; 3] {
         let mut parts = [const { String::new() }; 3];
         let mut part = 0;
@@ -73,7 +74,7 @@ impl Comment {
     }
 }
 
-/// Adds the thresholds among `tokens`, which stand in `file` and there in module `group`.
+/// Adds the thresholds among `tokens`, which are in `file` and there in module `group`.
 fn read(tokens: TokenStream, file: &str, group: &str, found: &mut Vec<Threshold>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut comment = Comment::default();
@@ -106,7 +107,7 @@ fn read(tokens: TokenStream, file: &str, group: &str, found: &mut Vec<Threshold>
                 }
                 comment = Comment::default();
             }
-            // `pub` and its scope stand between a comment and its item.
+            // `pub` and its scope are between a comment and its item.
             TokenTree::Ident(word) if word == "pub" => {}
             TokenTree::Group(scope) if scope.delimiter() == Delimiter::Parenthesis => {
                 read(scope.stream(), file, group, found);
@@ -127,7 +128,7 @@ fn is(token: &TokenTree, mark: char) -> bool {
     matches!(token, TokenTree::Punct(found) if found.as_char() == mark)
 }
 
-/// `NAME: f64 = 0.5` as a threshold.
+/// Reads `NAME: f64 = 0.5` as a threshold.
 fn constant(tokens: &[TokenTree], comment: &Comment, file: &str, group: &str) -> Option<Threshold> {
     let [TokenTree::Ident(name), colon, rest @ ..] = tokens else { return None };
     let equals = rest.iter().position(|token| is(token, '=')).filter(|_| is(colon, ':'))?;

@@ -1,4 +1,4 @@
-//! What a JSON log decides by itself: RTT, receiver's window and orders are in it, and no flag is needed.
+//! Limits that a JSON log decides without options: it contains RTT, receiver's window and the requested rate.
 
 use crate::case::Case;
 use fullpipe_analysis::classify::Confidence;
@@ -8,7 +8,7 @@ use fullpipe_analysis::{Findings, Limit, Measurement};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Rate};
 
-/// One second of a made-up test.
+/// One second of a synthetic test.
 #[derive(Clone, Copy)]
 struct Second {
     mbps: f64,
@@ -65,7 +65,7 @@ fn assert_says(texts: &[String], part: &str) {
     assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
 }
 
-/// The published BBR run as JSON would have told it, had the window been the limit.
+/// The published BBR run as a JSON log would show it, had the window been the limit.
 #[test]
 fn a_full_receive_window_is_certain() {
     let log = log_of((0..30).map(|_| Second { mbps: 115.0, wnd_kib: 3072, ..IDLE }), "bbr");
@@ -96,7 +96,7 @@ fn a_window_that_comes_and_goes_may_be_the_application() {
     assert_says(&found.findings[0].could_not_tell, "reads too slowly");
 }
 
-/// Measured: 4 MiB of send buffer at 210 ms give 141 Mbit/s, with Cwnd at 8.7 and snd_wnd at 16 MB.
+/// Measured: a send buffer of 4 MiB at 210 ms gives 141 Mbit/s, with Cwnd at 8.7 MB and snd_wnd at 16 MB.
 #[test]
 fn room_in_both_windows_leaves_the_send_buffer() {
     let log = log_of((0..30).map(|_| Second { mbps: 141.0, ..IDLE }), "bbr");
@@ -105,7 +105,7 @@ fn room_in_both_windows_leaves_the_send_buffer() {
     assert_eq!((first.limit, first.confidence), (Limit::Sndbuf, Confidence::High));
     assert_eq!(excluded(&found), [(Limit::Cwnd, Confidence::Certain), (Limit::Rwnd, Confidence::Certain)]);
     assert!(!limits(&found).contains(&Limit::Rwnd));
-    // 16384 bytes are where autotuning begins, not what the buffer is.
+    // 16384 bytes are the initial size of autotuning, not the size of the buffer.
     assert_eq!(
         (found.buffers.sndbuf, found.buffers.sndbuf_source),
         (Bytes::from_mib(4), BufferSource::KernelDefault)
@@ -142,11 +142,11 @@ fn a_queue_that_stands_is_a_full_line() {
     assert_eq!((first.limit, first.confidence), (Limit::Link, Confidence::High));
     assert_says(&first.evidence, "a queue of 13");
     assert_eq!(first.ceiling, Some(found.measured.steady));
-    // The same where the line is known: certain, and the queue is told.
+    // With a known link rate the finding is certain, and still reports the queue.
     let found = Case::of(&log).link("100mbit".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Link, Confidence::Certain));
     assert_says(&found.findings[0].evidence, "the smoothed RTT is 23");
-    // A queue far below the line's rate stands somewhere else.
+    // A queue far below the link's rate is at another place.
     let found = Case::of(&log).link("1gbit".parse().ok()).explain().unwrap();
     assert_eq!((found.findings[0].limit, found.findings[0].confidence), (Limit::Policer, Confidence::High));
 }
@@ -227,7 +227,8 @@ fn samples_that_cannot_be_are_no_error_and_no_certainty() {
     assert_says(&found.notes, "do not stand for the whole");
 }
 
-/// What drops nothing is no policer, what queues nothing no shaper; a ceiling of the host does neither.
+/// A rate cap without drops is not a policer, and one without a queue is not a shaper; a ceiling of the host
+/// has neither.
 #[test]
 fn drops_and_queue_tell_caps_apart() {
     let cap = |retransmits: u64, highest_ms: f64| {

@@ -1,4 +1,4 @@
-//! What a UDP test says, and what TCP would make of the same path.
+//! Explanation of a UDP test, and prediction of TCP on the same path.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,8 @@ use fullpipe_analysis::throughput_models::loss_based_rate;
 use fullpipe_analysis::{Diagnosis, HostFacts, HostSettings, Limit, Measurement, render_text};
 use fullpipe_units::{Duration, Rate};
 
-/// Ten seconds that arrive as sent but for `lost` of the datagrams of 1448 bytes, `late` of them out of order.
+/// Returns a log of ten seconds in which `lost` of the datagrams of 1448 bytes do not arrive, and `late` of
+/// them are out of order.
 fn log_of(mbps: u64, lost: u64, late: u64) -> Measurement {
     let total = mbps * 10_000_000 / 8 / 1448;
     let mbytes = (mbps * 10_000_000 / 8) as f64 / f64::from(1 << 20);
@@ -41,7 +42,7 @@ fn example(name: &str) -> Measurement {
     iperf3::parse(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// On a small line, so that a ladder is a moment.
+/// Returns a case with a slow link, so that its ladder is simulated quickly.
 fn case(log: &Measurement) -> Case {
     Case::of(log).link("20mbit".parse().ok()).rtt("100ms".parse().ok())
 }
@@ -55,7 +56,7 @@ fn assert_says(texts: &[String], part: &str) {
     assert!(texts.iter().any(|text| text.contains(part)), "'{part}' is not in {texts:#?}");
 }
 
-/// The trap of a leased line that was accepted on a UDP test: it fills the line, and TCP starves on it.
+/// The pitfall of accepting a leased line on a UDP test: the test fills the link, and TCP starves on it.
 #[test]
 fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     let log = log_of(18, 78, 3);
@@ -79,7 +80,7 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     }
     assert_says(&first.could_not_tell, "congestion control: UDP has none");
 
-    // 0.5 % at 100 ms: within a factor of 1.5 of the model that the ladder does not use.
+    // 0.5 % at 100 ms: within a factor of 1.5 of the model, which the ladder does not use.
     let tcp = udp.tcp.as_ref().unwrap();
     let model = loss_based_rate(Duration::from_millis(100), tcp.loss.rate, DEFAULT_MSS);
     let ratio = tcp.steady.as_bps() as f64 / model.as_bps() as f64;
@@ -110,7 +111,8 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
     assert_eq!(json["udp"]["tcp"]["steady_bps"], json["ladder"][0]["steady_bps"]);
 }
 
-/// A clean test of some thousand datagrams leaves a loss open at which TCP gets a fraction of the line.
+/// A clean test of some thousand datagrams does not exclude a loss at which TCP gets only a fraction of the
+/// link.
 #[test]
 fn a_test_without_a_loss_is_no_proof() {
     let log = log_of(18, 0, 0);
@@ -123,7 +125,7 @@ fn a_test_without_a_loss_is_no_proof() {
     assert!(present.low.unwrap().mul_div(2, 1) < present.high.unwrap(), "{present:#?}");
 }
 
-/// The sender's own settings are what TCP would run with.
+/// TCP would run with the sender's own settings.
 #[test]
 fn the_ladder_stands_on_the_hosts_as_they_are() {
     let text = "net.ipv4.tcp_congestion_control = bbr\nnet.ipv4.tcp_wmem = 1 2 65536\nnet.ipv4.tcp_rmem = 1 2 131072";
@@ -139,7 +141,7 @@ fn the_ladder_stands_on_the_hosts_as_they_are() {
     assert_says(&diagnosis.assumptions, "the sysctl dump stands for both hosts");
 }
 
-/// Without the path there is nothing to climb, and no round-trip time is made up.
+/// Without the path there is no ladder, and no RTT is invented.
 #[test]
 fn without_rtt_or_line_there_is_no_ladder() {
     let log = log_of(18, 2, 0);
@@ -153,7 +155,7 @@ fn without_rtt_or_line_there_is_no_ladder() {
     }
 }
 
-/// What overran the line, or the receiver, is not the path's loss.
+/// Loss from overrunning the link or the receiver is not the path's loss.
 #[test]
 fn an_overrun_is_not_taken_for_the_paths_loss() {
     let full = log_of(25, 4_000, 0);
@@ -166,7 +168,7 @@ fn an_overrun_is_not_taken_for_the_paths_loss() {
     assert_says(&diagnosis.notes, "more than half was lost");
 }
 
-/// A datagram of 32 KiB is 23 packets, any of which loses it.
+/// A datagram of 32 KiB is 23 packets, and the loss of any of them loses it.
 #[test]
 fn loss_is_counted_in_packets() {
     let log = example("made-udp-3.1.txt");

@@ -1,16 +1,17 @@
-//! One direction of a connection: what its data and the ACKs of it say.
+//! One direction of a connection: its data segments and their ACKs.
 //!
 //! ```text
-//!   data segment ── above everything seen ────────────────────► new (a gap before it is remembered)
+//!   data segment ── above all data seen ──────────────────────► new (a gap before it is recorded)
 //!         │
-//!         └──────── below ── in a gap ── younger than a trip ──► out of order
+//!         └──────── below ── in a gap ── younger than an RTT ──► out of order
 //!                     │         └─────── older ───────────────► retransmission, the original lost before the tap
-//!                     ├───── one octet before snd_una ────────► probe of the peer
+//!                     ├───── one byte before snd_una ──────────► window probe or keep-alive
 //!                     └───── seen before ─────────────────────► retransmission
 //! ```
 //!
-//! Each segment is counted under one head and once. A retransmission cannot come sooner than a round trip after the data
-//! that showed the gap, for the receiver has to say so first; what fills a gap sooner was overtaken on its way.
+//! Each segment is counted once and as one kind. A retransmission cannot come sooner than a round trip after
+//! the data that showed the gap, because the receiver has to report it first; a segment that fills a gap
+//! sooner was overtaken on its way.
 
 use std::collections::VecDeque;
 
@@ -20,28 +21,30 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use crate::measurement::packets::Counts;
 
-/// Of the RTT, the age of a gap from which on what fills it was retransmitted.
+/// Age of a gap, as a part of the RTT, from which on the segment that fills it was retransmitted.
 const A_TRIP: (u64, u64) = (4, 5);
-/// The same while no RTT is known: what tshark takes.
+/// Age of a gap from which on the segment that fills it was retransmitted, while no RTT is known: the value
+/// of tshark.
 const UNKNOWN_TRIP: Duration = Duration::from_millis(3);
 
 /// Payload of a packet of Ethernet's MTU without options.
 const ETHERNET_SEGMENT: u64 = 1_460;
 
-/// Octets below the highest that were not seen.
+/// Range of bytes below the highest that were not seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
     from: u64,
     to: u64,
     since: Instant,
-    /// Timestamp of the segment that came instead.
+    /// Timestamp of the segment that revealed the gap.
     stamp: Option<u32>,
 }
 
 impl Gap {
-    /// Whether what comes `after` so long with `stamp` had left before what came instead, and was overtaken by it. Its timestamp
-    /// tells (RFC 7323): what is retransmitted bears a later one. Where the sender's clock has not ticked between the two, or there
-    /// are none, time does: what is retransmitted comes no sooner than most of a round `trip`.
+    /// Returns whether the segment that fills the gap after the time `after` was overtaken, not
+    /// retransmitted. Its timestamp `stamp` tells (RFC 7323): a retransmission has a later one than the
+    /// segment that revealed the gap. If the timestamps are equal or missing, time decides: a retransmission
+    /// comes no sooner than most of a round trip, `trip`.
     fn was_overtaken(&self, stamp: Option<u32>, after: Duration, trip: Duration) -> bool {
         match (stamp, self.stamp) {
             (Some(own), Some(instead)) if own != instead => own.wrapping_sub(instead).cast_signed() < 0,
@@ -50,46 +53,49 @@ impl Gap {
     }
 }
 
-/// The end of a segment, and when it passed.
+/// End of a segment, and the time at which it passed.
 pub(super) type TimedOffset = (u64, Instant);
 
-/// One direction of a connection. Positions are offsets that never wrap, the first octet seen being at 2^32: what was sent
-/// before the capture began lies below.
+/// One direction of a connection. Positions are offsets that never wrap, with the first byte seen at 2^32:
+/// data sent before the capture began lies below.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OneWay {
     pub(super) counts: Counts,
-    /// Highest octet sent and its number; `None` before any.
+    /// Offset and sequence number after the highest byte sent; `None` before any.
     top: Option<(u64, SeqNum)>,
     una: u64,
-    /// Its SYN was captured: whatever is missing after it was sent, and not captured.
+    /// Whether its SYN was captured: any later gap is data that was sent but not captured.
     from_the_start: bool,
-    /// An ACK said that some of it arrived.
+    /// Whether an ACK has acknowledged some of its data.
     acknowledged: bool,
     gaps: Vec<Gap>,
-    /// Ends of new segments with the time when they passed.
+    /// Ends of new segments with the times at which they passed.
     timed: VecDeque<TimedOffset>,
-    /// What ends here or below was retransmitted: its ACK does not say for which.
+    /// Highest end of a retransmitted segment: an ACK up to here does not show which transmission it
+    /// acknowledges.
     ambiguous: u64,
-    /// Least time from a segment to its ACK.
+    /// Shortest time from a segment to its ACK.
     pub(super) least_loop: Option<Duration>,
     window: Option<u64>,
-    /// Where the FIN stands, which takes a number and is no octet.
+    /// Offset of the FIN, which takes a sequence number but is not data.
     fin: Option<u64>,
-    /// What lies above `una` and was said to have arrived.
+    /// Data above `una` that SACK reported as received.
     sacked: RangeSet,
     full: bool,
-    /// Largest payload of one packet, and of those that are no longer than a segment of Ethernet.
+    /// Largest payload of one packet; `largest_segment` counts only packets no longer than a segment of
+    /// Ethernet.
     largest: u64,
     largest_segment: u64,
-    /// Gaps and blocks that were forgotten, for there were more than are remembered.
+    /// Number of gaps that were dropped because more were open than are recorded.
     pub(super) forgotten: u64,
 }
 
-/// How much one direction may remember: gaps, segments that wait for their ACK, ACKs on their way. All are of one round trip.
+/// Most entries that one direction records: gaps, segments without an ACK, ACKs on their way. All belong to
+/// one round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory(pub(super) usize);
 
-/// A data segment as it passes.
+/// Data segment as it passes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Data {
     pub(super) at: Instant,
@@ -97,27 +103,27 @@ pub(super) struct Data {
     pub(super) len: u64,
     /// Payload of a full segment.
     pub(super) mss: u64,
-    /// Its timestamp.
+    /// Value of its timestamp option.
     pub(super) stamp: Option<u32>,
-    /// Least round trip.
+    /// Smallest RTT.
     pub(super) rtt: Option<Duration>,
 }
 
-/// An ACK as it passes.
+/// ACK as it passes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ack<'a> {
     pub(super) at: Instant,
     pub(super) ack: SeqNum,
     pub(super) sack: &'a SackBlocks,
-    /// What it offers.
+    /// Window that it offers.
     pub(super) window: u64,
-    /// It carries nothing else.
+    /// Whether it carries neither data nor SYN nor FIN.
     pub(super) bare: bool,
 }
 
 const ORIGIN: u64 = 1 << 32;
 
-/// What a data segment turned out to be.
+/// Kind of a data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SegmentKind {
     New,
@@ -126,30 +132,30 @@ pub(super) enum SegmentKind {
     Probe,
 }
 
-/// What an ACK brought.
+/// Effect of an ACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AckEffect {
-    /// Octets acknowledged for the first time.
+    /// Bytes acknowledged for the first time.
     pub(super) bytes: u64,
-    /// Time since the newest of them passed.
+    /// Time since the newest of these bytes passed.
     pub(super) rtt: Option<Duration>,
-    /// Of the octets, those that the capture does not have.
+    /// Part of these bytes that the capture does not contain.
     pub(super) missed: u64,
 }
 
 impl OneWay {
-    /// A SYN takes a sequence number.
+    /// Processes a SYN, which takes a sequence number.
     pub(super) fn on_syn(&mut self, seq: SeqNum) {
         self.begin(seq.plus(1));
         self.from_the_start = true;
     }
 
-    /// So does a FIN.
+    /// Processes a FIN, which also takes a sequence number.
     pub(super) fn on_fin(&mut self, seq: SeqNum) {
         self.fin = self.offset(seq);
     }
 
-    /// The first sequence number of this direction that anybody spoke of.
+    /// Sets the first sequence number of this direction that either end has used.
     fn begin(&mut self, seq: SeqNum) -> (u64, SeqNum) {
         *self.top.get_or_insert_with(|| {
             self.una = ORIGIN;
@@ -162,13 +168,13 @@ impl OneWay {
         seq.offset_near(number, top)
     }
 
-    /// A data segment passes.
+    /// Processes a data segment.
     pub(super) fn on_data(&mut self, data: Data, memory: Memory) -> Option<SegmentKind> {
         let Data { at: now, seq, len, mss, stamp, rtt } = data;
         let from = self.offset(seq)?;
         let (to, (top, number)) = (from + len, self.top?);
         let segments = len.div_ceil(mss.max(1)).max(1);
-        // What is in flight while the capture begins was sent before it, and is no gap of it.
+        // Data in flight while the capture begins was sent before it, and is not a gap of the capture.
         let begins = !self.from_the_start && self.counts.data_segments == 0;
         self.counts.data_segments += segments;
         self.counts.data_bytes += len;
@@ -215,7 +221,7 @@ impl OneWay {
         }
     }
 
-    /// Takes what was not seen out of the gaps; answers which of them is the oldest.
+    /// Removes a range from the gaps; returns the oldest gap that it touched.
     fn fill(&mut self, from: u64, to: u64) -> Option<Gap> {
         let first = self.gaps.partition_point(|gap| gap.to <= from);
         let behind = self.gaps.partition_point(|gap| gap.from < to);
@@ -229,7 +235,7 @@ impl OneWay {
         oldest
     }
 
-    /// An ACK of this direction's data passes.
+    /// Processes an ACK of this direction's data.
     pub(super) fn on_ack(&mut self, seen: &Ack<'_>, memory: Memory) -> AckEffect {
         let Ack { at: now, ack, sack, window, bare } = *seen;
         let before = self.window.replace(window);
@@ -256,7 +262,7 @@ impl OneWay {
             self.sacked.remove_below(to);
         }
         self.full = false;
-        // What nobody saw and yet arrived was not captured.
+        // Gaps in acknowledged data arrived without being captured.
         let gone = self.gaps.partition_point(|gap| gap.to <= to);
         self.counts.missed_bytes += self.gaps.drain(..gone).map(|gap| gap.to - gap.from).sum::<u64>();
         if to > top {
@@ -277,7 +283,8 @@ impl OneWay {
         AckEffect { bytes, rtt, missed: self.counts.missed_bytes - missed }
     }
 
-    /// Notes whether the sender, who was told `edge`, has filled the receiver's window; `mss` is the payload of a full segment.
+    /// Returns whether the sender, which knew the window's `edge`, has filled the receiver's window; `mss` is
+    /// the payload of a full segment.
     pub(super) fn look_at_window(&mut self, edge: Option<u64>, mss: u64) -> bool {
         let full = edge.is_some_and(|edge| self.top() + mss > edge);
         self.counts.window_full += u64::from(full && !self.full);
@@ -289,7 +296,7 @@ impl OneWay {
         let Some((top, number)) = self.top else { return };
         for (start, end) in sack.iter() {
             let offset = |seq: SeqNum| seq.offset_near(number, top);
-            // A block below what is acknowledged reports a duplicate (RFC 2883).
+            // A block below the cumulative ACK reports a duplicate (RFC 2883).
             if let (Some(start), Some(end)) = (offset(start), offset(end))
                 && start > self.una
                 && start < end
@@ -301,52 +308,52 @@ impl OneWay {
         }
     }
 
-    /// First octet that is not acknowledged.
+    /// Returns the first byte that is not acknowledged.
     pub(super) fn una(&self) -> u64 {
         self.una
     }
 
-    /// Octets above it that were said to have arrived.
+    /// Returns the number of bytes above `una` that SACK reported as received.
     pub(super) fn sacked(&self) -> u64 {
         self.sacked.covered()
     }
 
-    /// Octets known to have arrived since the first that was seen.
+    /// Returns the number of bytes known to have arrived since the first that was seen.
     pub(super) fn delivered(&self) -> u64 {
         self.una.saturating_sub(ORIGIN) + self.sacked.covered()
     }
 
-    /// The end of what was sent.
+    /// Returns the offset after the highest byte sent.
     pub(super) fn top(&self) -> u64 {
         self.top.map_or(0, |(top, _)| top)
     }
 
-    /// Octets sent and not acknowledged.
+    /// Returns the number of bytes sent and not acknowledged.
     pub(super) fn flight_size(&self) -> u64 {
         self.top.map_or(0, |(top, _)| top.saturating_sub(self.una))
     }
 
-    /// What the receiver offered last.
+    /// Returns the window that the receiver offered last.
     pub(super) fn window(&self) -> Option<Bytes> {
         self.window.map(Bytes::new)
     }
 
-    /// Largest payload of one packet.
+    /// Returns the largest payload of one packet.
     pub(super) fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// Largest payload of one packet that is no longer than a segment of Ethernet.
+    /// Returns the largest payload of one packet that is no longer than a segment of Ethernet.
     pub(super) fn largest_segment(&self) -> u64 {
         self.largest_segment
     }
 
-    /// Whether an ACK said that some of it arrived.
+    /// Returns whether an ACK has acknowledged some of the data.
     pub(super) fn acknowledged(&self) -> bool {
         self.acknowledged
     }
 
-    /// Octets that were sent since the first that was seen: all that is known of its progress where no ACK is seen.
+    /// Returns the number of bytes sent since the first that was seen: without ACKs, the only known progress.
     pub(super) fn sent(&self) -> u64 {
         self.top().saturating_sub(ORIGIN)
     }
@@ -381,8 +388,8 @@ mod tests {
         one_way.on_ack(&Ack { at: at(millis), ack, sack: &SackBlocks::default(), window, bare: true }, ROOM)
     }
 
-    /// At the receiver: what was lost before the tap comes a round trip later, what was overtaken sooner. The numbers
-    /// wrap on the way.
+    /// At the receiver, a segment lost before the tap comes a round trip later, and an overtaken one sooner.
+    /// The sequence numbers wrap.
     #[test]
     fn gaps_are_filled_late_or_soon() {
         let mut one_way = OneWay::default();
@@ -399,8 +406,8 @@ mod tests {
         assert_eq!(one_way.counts.data_segments, 7);
     }
 
-    /// On a busy receiver what was retransmitted is seen shortly after the gap, and a detour can take longer than a round trip. Their
-    /// timestamps tell; the clock wraps, and says nothing where it has not ticked.
+    /// On a busy receiver a retransmission may be seen shortly after the gap, and a detour can take longer
+    /// than a round trip. Timestamps decide; the clock wraps, and decides nothing where it has not ticked.
     #[test]
     fn timestamps_tell_what_left_first() {
         let mut one_way = OneWay::default();
@@ -417,7 +424,8 @@ mod tests {
         assert_eq!(stamped(12, 5, u32::MAX), Some(SegmentKind::Overtaken));
     }
 
-    /// At the sender every original was seen: what comes again is a retransmission, and needless once it was acknowledged.
+    /// At the sender every original was seen: a repeated segment is a retransmission, and needless if it was
+    /// acknowledged before.
     #[test]
     fn what_was_seen_before_is_sent_again() {
         let mut one_way = OneWay::default();
@@ -430,14 +438,14 @@ mod tests {
         );
         assert_eq!(ack(&mut one_way, 51, 1), AckEffect::default());
         assert_eq!(send(&mut one_way, 60, 1), Some(SegmentKind::Again));
-        // Nobody knows which of the two is meant.
+        // The ACK does not show which of the two transmissions it acknowledges.
         assert_eq!(ack(&mut one_way, 110, 2), AckEffect { bytes: MSS, rtt: None, missed: 0 });
         assert_eq!(send(&mut one_way, 111, 1), Some(SegmentKind::Again));
         let counts = one_way.counts;
         assert_eq!((counts.retransmits, counts.needless, counts.duplicate_acks), (2, 1, 1));
     }
 
-    /// The ACK of a FIN acknowledges one number more than there are octets.
+    /// The ACK of a FIN acknowledges one number more than there are bytes of data.
     #[test]
     fn a_fin_is_no_octet() {
         let mut one_way = OneWay::default();
@@ -459,7 +467,7 @@ mod tests {
         assert_eq!(one_way.flight_size(), 0);
     }
 
-    /// What is said to have arrived counts once, and no longer when it is acknowledged.
+    /// SACKed data counts once as delivered, and not again when it is acknowledged.
     #[test]
     fn blocks_are_delivered_once() {
         let mut one_way = OneWay::default();
@@ -492,7 +500,7 @@ mod tests {
             offers(&mut one_way, millis, 3, 0);
         }
         assert_eq!((one_way.counts.window_full, one_way.counts.zero_windows), (1, 1));
-        // One octet before what is acknowledged asks whether it is still closed.
+        // One byte before the acknowledged data probes whether the window is still closed.
         let before = SeqNum(u32::MAX - 1_499).plus(3 * MSS - 1);
         assert_eq!(data(&mut one_way, 500, before, 1), Some(SegmentKind::Probe));
     }

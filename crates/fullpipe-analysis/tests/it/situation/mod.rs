@@ -1,6 +1,6 @@
-//! The runs of the eleven situations, `experiments/situations`, and words for what was made of one.
+//! Runs of the eleven situations in `experiments/situations`, and a summary of their limits.
 //!
-//! Each run is simulated once, by the first test that asks for it; the others wait for it and share it.
+//! Each run is simulated once, by the first test that needs it; the other tests wait for it and share it.
 
 use std::sync::{LazyLock, OnceLock};
 
@@ -26,7 +26,7 @@ const SITUATIONS: [&str; 11] = [
     "slow-start",
     "sndbuf",
 ];
-/// The runs whose packets are captured: one of each path.
+/// Seed of the runs whose packets are captured: one run of each path.
 const CAPTURED_SEED: u64 = 1;
 
 static RUNS: LazyLock<Vec<(&str, Vec<Run>)>> =
@@ -39,26 +39,26 @@ pub(crate) struct Run {
     simulated: OnceLock<Simulated>,
 }
 
-/// What was seen of a run.
+/// Results of a run.
 struct Simulated {
-    /// With everything that the simulator knows.
+    /// Trace with everything that the simulator knows.
     rows: Vec<Row>,
-    /// Of the sender and of the receiver.
+    /// Captures at the sender and at the receiver.
     captures: Option<[Measurement; 2]>,
 }
 
 impl Run {
-    /// Rate of the line.
+    /// Returns the rate of the link.
     pub(crate) fn line(&self) -> Rate {
         self.scenario.path.forward.rate
     }
 
-    /// Its trace with everything that the simulator knows.
+    /// Returns the trace with everything that the simulator knows.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.simulated().rows
     }
 
-    /// What taps saw at the sender and at the receiver.
+    /// Returns the captures at the sender and at the receiver.
     pub(crate) fn captures(&self) -> &[Measurement; 2] {
         self.simulated().captures.as_ref().expect("a run whose packets are captured")
     }
@@ -92,18 +92,18 @@ fn runs(situation: &str) -> Vec<Run> {
         .collect()
 }
 
-/// Every run of a situation whose label `picks`.
+/// Returns every run of a situation whose label `picks`.
 pub(crate) fn all(situation: &str, picks: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static Run> {
     let (_, runs) = RUNS.iter().find(|(known, _)| *known == situation).expect("a situation");
     runs.iter().filter(move |run| picks(&run.label))
 }
 
-/// Those of them whose packets are captured.
+/// Returns those of these runs whose packets are captured.
 pub(crate) fn captured(situation: &str, picks: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static Run> {
     all(situation, picks).filter(|run| run.scenario.seed == CAPTURED_SEED)
 }
 
-/// How much of the time each limit has.
+/// Returns the share of the time of each limit.
 pub(crate) fn shares(intervals: &[Classified]) -> String {
     let mut limits: Vec<Limit> = intervals.iter().map(|interval| interval.limit).collect();
     limits.sort_unstable();

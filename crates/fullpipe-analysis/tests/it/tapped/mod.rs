@@ -1,4 +1,4 @@
-//! What taps at both hosts of a simulated path see, as files that tcpdump would have written there.
+//! Captures of taps at both hosts of a simulated path, as files that tcpdump would have written there.
 
 use fullpipe_analysis::Measurement;
 use fullpipe_analysis::input::capture;
@@ -8,16 +8,16 @@ use fullpipe_tcp::wire::{Headers, Segment};
 use fullpipe_units::Instant;
 use std::net::SocketAddrV4;
 
-/// Octets of a pcap file's header, and of the one before each packet.
+/// Length in bytes of a pcap file's header, and of the header of each packet.
 const HEADER: usize = 24;
 const RECORD: usize = 16;
 
-/// The packets of a capture.
+/// Returns the packets of a capture.
 pub(crate) fn packets(capture: &Measurement) -> &Packets {
     capture.packets().expect("a capture has packets")
 }
 
-/// A capture file in the making, as tcpdump -s 96 has it on a TUN device.
+/// Capture file under construction, as tcpdump -s 96 writes it on a TUN device.
 #[derive(Clone)]
 pub(crate) struct File(pub(crate) Vec<u8>);
 
@@ -47,12 +47,13 @@ impl File {
         self.0.extend(bytes);
     }
 
-    /// What is read of it.
+    /// Returns the measurement that is read from the file.
     pub(crate) fn read(&self) -> Measurement {
         capture::read(&self.0[..], None).expect("a capture")
     }
 
-    /// The same without the packets that `misses` names, by their number, their time and whether the sender sent them.
+    /// Returns the file without the packets that `misses` selects by number, time, and whether the sender
+    /// sent them.
     pub(crate) fn without(&self, mut misses: impl FnMut(u64, Instant, bool) -> bool) -> Self {
         let (header, mut rest) = self.0.split_at(HEADER);
         let mut kept = Self(header.to_vec());
@@ -61,7 +62,7 @@ impl File {
             let field = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("four octets"));
             let at = Instant::from_nanos(u64::from(field(0)) * 1_000_000_000 + u64::from(field(4)));
             let (record, after) = rest.split_at(RECORD + field(8) as usize);
-            // The source address of IPv4.
+            // Source address of IPv4.
             let of_sender = record[RECORD + 12..RECORD + 16] == SENDER.octets();
             if !misses(number, at, of_sender) {
                 kept.0.extend(record);
@@ -72,7 +73,7 @@ impl File {
     }
 }
 
-/// tcpdump on both hosts.
+/// Captures by tcpdump on both hosts.
 #[derive(Default)]
 pub(crate) struct BothEnds {
     pub(crate) sender: File,
