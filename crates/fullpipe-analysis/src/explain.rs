@@ -1,4 +1,4 @@
-//! Names what limits a transfer, from an iperf3 log and the round-trip time.
+//! Names the limit of a transfer, from an iperf3 log and the round-trip time.
 //!
 //! Data in flight is rate x RTT. Its ratio to the congestion window, which a sender's log prints, separates
 //! the two main families of limits:
@@ -46,18 +46,18 @@ pub(crate) use facts::Facts;
 pub use facts::{HostFacts, SettingsSource};
 pub use findings::{BufferSource, Buffers, Excluded, Findings, Measured, RttSource, Sender};
 
-/// Largest plausible ratio of goodput to link rate: a link cannot carry more, whatever the log rounds.
+/// Maximum plausible ratio of goodput to link rate: the log's rounding explains no more.
 const MORE_THAN_THE_LINK: f64 = 1.05;
 /// Ratio of data in flight to Cwnd that no granularity of write blocks explains.
 const IMPOSSIBLE: f64 = 3.0;
-/// Longest plausible RTT, that of three geostationary hops; a longer one is a mistaken unit.
+/// Maximum plausible RTT, that of three geostationary hops; a longer one is a mistaken unit.
 const LONGEST_RTT: Duration = Duration::from_secs(10);
-/// Shortest ramp that is worth a finding, as a share of the test.
+/// Minimum ramp that is worth a finding, as a share of the test.
 const NOTABLE_RAMP: f64 = 0.05;
-/// Fewest intervals after the ramp that support a conclusion.
+/// Minimum number of intervals after the ramp that support a conclusion.
 const FEWEST_STEADY: usize = 3;
 
-/// Names what limits the transfer that `facts` describe.
+/// Names the limit of the transfer that `facts` describe.
 ///
 /// # Errors
 /// Returns an error for an impossible RTT or rate, for a missing RTT where one is needed, and for a

@@ -1,4 +1,4 @@
-//! Names what limits a flow while it runs.
+//! Names the limit of a flow while it runs.
 //!
 //! ```text
 //!   push(row) ──► kept rows, a bounded number ──┬─ held() ──► the limit of the last round trips, and the evidence
@@ -26,8 +26,8 @@ use crate::classify::{
     limit_since, longest_since,
 };
 
-/// Most rows kept. The cause of losses shows only after a dozen of them, and on a long path they are seconds
-/// apart.
+/// Maximum number of rows kept. The cause of losses shows only after a dozen of them, and on a long path they
+/// are seconds apart.
 const ROWS: usize = 512;
 /// Rows dropped from a full store. `COUNTED` also covers half of the rows that stay: their time is counted
 /// already, and they only serve the rules as history.
@@ -36,7 +36,7 @@ const COUNTED: usize = DROPPED + ROWS / 4;
 /// Number of rows at which a flow gets its full room. Such a flow is likely to fill the store, and one
 /// reservation avoids repeated copies. Pages that are never written take no memory.
 const LONG: usize = 64;
-/// Shortest distance between two rows that are both kept; the rules need ten rows a second.
+/// Minimum distance between two rows that are both kept; the rules need ten rows a second.
 const SPACING: Duration = Duration::from_millis(50);
 /// Number of first rows that are kept whatever their distance: the start of a flow lasts only some round
 /// trips.

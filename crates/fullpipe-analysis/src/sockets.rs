@@ -5,10 +5,11 @@
 //!     (sock_diag)         └──► counters at the start of the interval ──┘
 //! ```
 //!
-//! The offered rate is what the application wrote: payload acknowledged plus growth of the send queue. A
-//! writer that blocks on a full send buffer offers only what the buffer accepts, and the kernel cannot know
-//! how much more it would write; the user can state that demand. An application that must not block queues
-//! data itself, and its queue grows by the offered rate less the achieved rate ([`crate::demand`]).
+//! The offered rate is the rate of the application's writes: payload acknowledged plus growth of the send
+//! queue. A writer that blocks on a full send buffer offers only what the buffer accepts, and the kernel
+//! cannot know how much more it would write; the user can state that demand. An application that must not
+//! block queues data itself, and its queue grows by the offered rate less the achieved rate
+//! ([`crate::demand`]).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use crate::classify::{Confidence, Limit, SocketFacts};
 use crate::demand::{Backlog, Demand, Memory};
 use crate::live::{CurrentLimit, Live};
 
-/// Most rows kept for a diagnosis, over all sockets: some hundred megabytes.
+/// Maximum number of rows kept for a diagnosis, over all sockets: some hundred megabytes.
 const MOST_ROWS: usize = 200_000;
 /// Number of largest sockets whose rows are kept when there are more than `MOST_ROWS`.
 const LARGEST: usize = 16;
@@ -257,7 +258,7 @@ impl Sockets {
             }
         });
         (watched.last, watched.unread) = (mark, sample.receiver.unread);
-        // The receive side of this end does not describe what its sender meets, and the other end is not
+        // The receive side of this end says nothing about the path of its own data, and the other end is not
         // sampled.
         let row =
             Row { at, flow: watched.number, sender: sample.sender, receiver: None, path: None, truth: None };

@@ -14,8 +14,8 @@ pub(crate) mod link {
     /// Means over seconds average out the sawtooth.
     /// Source: chosen, not measured; `tests/it/cross_border.rs` checks it with the golden logs.
     pub(crate) const FULL_IN_LOG: f64 = 0.93;
-    /// A control measurement that reaches this share of the link's rate met the link and not a rate cap.
-    /// Headers are not subtracted, because the MTU of the control's path is not known.
+    /// A control measurement that reaches this share of the link's rate was limited by the link and not by a
+    /// rate cap. Headers are not subtracted, because the MTU of the control's path is not known.
     /// Source: chosen, not measured: the value for a log.
     pub(crate) const FULL_BY_CONTROL: f64 = 0.93;
     /// A simulated run fills the link when its rate reaches this share of the link's payload rate. The rate
@@ -52,8 +52,8 @@ pub(crate) mod window {
     /// intervals do not represent the intervals, or the RTT is too large.
     /// Source: chosen, not measured.
     pub(crate) const SUSPICIOUS_IN_LOG: f64 = 1.3;
-    /// A window is full in a row when the data in flight reaches this share of it. The remaining room is less
-    /// than what a sender sends at once.
+    /// A window is full in a row when the data in flight reaches this share of it. The remaining room is
+    /// smaller than one burst of the sender.
     /// Source: chosen, not measured; checked by `experiments/situations` (`tests/it/situations.rs`) and
     /// `docs/SITUATIONS.md`.
     pub(crate) const FULL_IN_ROWS: f64 = 0.9;

@@ -1,4 +1,4 @@
-//! Exact limits from what only a simulation records.
+//! Exact limits, from values that only a simulation records.
 //!
 //! | what stopped the sender most, within a round trip on either side | further condition | limit |
 //! |---|---|---|
@@ -129,7 +129,7 @@ fn window_limit(near: &[Row]) -> Limit {
     if behind { Limit::ReceiverApp } else { Limit::Rwnd }
 }
 
-/// Returns what limits the congestion control.
+/// Returns the limit behind the congestion control.
 fn by_path(rows: &[Row], at: usize, policed: bool) -> Option<Limit> {
     let wide = &rows[around(rows, at, WORK, 1)];
     let (first, last) = (wide.first()?, wide.last()?);

@@ -1,8 +1,8 @@
 //! Episodes of loss, and whether a fixed rate causes them.
 //!
-//! A policer drops what exceeds a rate and leaves the RTT alone, and so does a short queue: the window of a
-//! loss-based sender is high at each loss. Random loss takes each packet with the same probability, whatever
-//! the window was when it was sent. The windows at loss are therefore ranked among those of all data:
+//! A policer drops the data above a rate and leaves the RTT alone, and so does a short queue: the window of a
+//! loss-based sender is high at each loss. Random loss takes each packet with the same probability, at any
+//! window. The windows at loss are therefore ranked among those of all data:
 //!
 //! ```text
 //!   random loss     ranks spread evenly over 0..1, for any congestion control: their mean is 1/2,
@@ -17,7 +17,7 @@ use super::spans::round_trip;
 use super::window::{Flow, spread};
 use crate::stats::LossEstimate;
 
-/// Fewest losses whose ranks are meaningful.
+/// Minimum number of losses whose ranks are meaningful.
 const FEWEST: usize = 3;
 /// Randomness may pass for a fixed rate with this probability.
 const MISTAKE: f64 = 0.001;
@@ -36,7 +36,7 @@ const HIGH: f64 = 0.65;
 /// Windows at loss have a standard deviation below this part of their mean where a fixed rate causes the
 /// losses.
 const ALIKE: f64 = 0.3;
-/// Most rows of a round trip that are read.
+/// Maximum number of rows that are read of a round trip.
 const MOST_ROWS: usize = 64;
 
 /// Episodes of loss of a flow.

@@ -1,4 +1,4 @@
-//! Names what limits a flow over time, from the state of its sockets.
+//! Names the limits of a flow over time, from the state of its sockets.
 //!
 //! ```text
 //!   rows ──► lifetime ──► one window of a few round trips per row ──► rules ──► intervals ──► findings
@@ -123,7 +123,7 @@ pub struct Classification {
     pub notes: Vec<String>,
 }
 
-/// Names what limits the flow of `rows`, which belong to one flow and are in order of time. Rows before the
+/// Names the limits of the flow of `rows`, which belong to one flow and are in order of time. Rows before the
 /// first data, and rows of the idle time after the last data, are left out.
 ///
 /// Reads only what [`Row::observed`] keeps of a row.
@@ -145,7 +145,7 @@ pub(crate) struct Past {
 impl Past {
     /// One of this many dropped rows is kept, as are the rows before and after a loss.
     const KEPT: usize = 4;
-    /// Most rows kept.
+    /// Maximum number of rows kept.
     pub(crate) const ROWS: usize = 256;
 
     /// Adds rows that are about to be dropped.

@@ -12,8 +12,8 @@
 //! acknowledged without the window reopening is unread. The third pattern is that of an application that
 //! writes to a slow disk or pipe. Its window is the whole buffer for most of the time, because the data that
 //! fills the buffer is on its way meanwhile, so no median shows it. Two measures over many round trips do
-//! show it: how much of the buffer was not offered, and a rate far below one window per round trip, which is
-//! what a buffer allows.
+//! show it: how much of the buffer was not offered, and a rate far below one window per round trip, the rate
+//! that a buffer allows.
 //!
 //! A receiver whose reader pauses also acknowledges late (its window does not advance, so Linux waits up to
 //! 40 ms), and a sender whose window has just reopened starts with what Cwnd allows. Between two closings the
@@ -43,7 +43,7 @@ const CARRIED: f64 = 0.5;
 /// A window ends each cycle, and is not full by accident, when it is full in this share of the rows.
 const BY_TURNS: f64 = 0.05;
 
-/// Returns what limits the receive window that is full `near` row `at`: the buffer or the reader.
+/// Returns the limit behind a receive window that is full `near` row `at`: the buffer or the reader.
 pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Limit, Confidence) {
     let unread = near.mean(|row| row.receiver.map(|receiver| receiver.unread.get() as f64));
     let window = near.mean(|row| Some(row.sender.rwnd.get() as f64)).unwrap_or(0.0);
@@ -59,9 +59,9 @@ pub(super) fn whose_window(flow: &Flow<'_>, at: usize, near: &Window<'_>) -> (Li
     }
 }
 
-/// Returns what limits the congestion control around row `at`, where the receive window is not full. It is
-/// the path, except for a reader that has left much of the window unread for a long time, and by turns all of
-/// it.
+/// Returns the limit behind the congestion control around row `at`, where the receive window is not full. It
+/// is the path, except for a reader that has left much of the window unread for a long time, and by turns all
+/// of it.
 pub(super) fn by_reader_or_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
     // Evaluated last, because it reads many rows.

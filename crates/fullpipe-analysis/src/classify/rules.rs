@@ -35,18 +35,19 @@ pub(super) const WIDE: u64 = 6;
 pub(super) const WIDE_ROWS: usize = 8;
 /// Round trips on either side over which the share of losses is judged, because losses come in bursts.
 pub(super) const LONG: u64 = 32;
-/// ACKs are withheld when data is in flight for more than this multiple of the smoothed RTT. Half of it may
-/// be chance, because rows are few.
+/// ACKs are withheld when data is in flight for more than this multiple of the smoothed RTT. A factor of two
+/// leaves room for randomness, because rows are few.
 /// Unit: round trips
 const LATE: f64 = 2.0;
-/// Fewest round trips that a limit lasts between two spans of another limit.
+/// Minimum number of round trips that a limit lasts between two spans of another limit.
 const BLIP: u64 = 2;
-/// Most rows of a span that counts as noise between two spans of one limit, where rows are further apart.
+/// Maximum number of rows of a span that counts as noise between two spans of one limit, where rows are
+/// further apart.
 const BLIP_ROWS: usize = 2;
 /// A send buffer limits when the sender waits for it in this share of the rows. A buffer about as large as
 /// cwnd, written in bursts, is by turns full of unsent data. Path and window then decide nothing.
 const WAITS: f64 = 0.25;
-/// Fewest rows on either side over which that share is counted.
+/// Minimum number of rows on either side over which that share is counted.
 const WAITS_ROWS: usize = 3;
 /// Delivered rate over maximum pacing rate at which the pacing cap limits.
 const AT_THE_CAP: f64 = 0.85;
@@ -58,7 +59,8 @@ const STEADY: f64 = 0.12;
 /// A rate under loss is like a clock when its round trips differ by less than this part of the median. Random
 /// loss of a fifth spreads it more, for any number of segments per round trip that is worth counting.
 const CLOCK: f64 = 0.06;
-/// Fewest segments in a round trip at which the rate of single round trips is statistically meaningful.
+/// Minimum number of segments in a round trip at which the rate of single round trips is statistically
+/// meaningful.
 /// Unit: segments
 const COUNTED: f64 = 10.0;
 /// A steady rate of BBR is the path's while at most this share of the segments is retransmitted; above, it
@@ -216,7 +218,7 @@ fn answers_late(wide: &Window<'_>) -> bool {
     in_flight * 8.0 > LATE * wide.rate() * round_trip
 }
 
-/// Returns what limits the congestion control.
+/// Returns the limit behind the congestion control.
 pub(super) fn by_path(flow: &Flow<'_>, at: usize) -> (Limit, Confidence) {
     use Confidence::{Certain, High, Low};
     let wide = flow.window(at, WIDE, WIDE_ROWS);

@@ -7,7 +7,7 @@ use fullpipe_units::{Duration, Instant};
 
 use super::{Basis, Classified, Confidence, Limit};
 
-/// Most rows considered on one side of a row; it bounds the work and is not a rule.
+/// Maximum number of rows considered on one side of a row, to bound the work.
 const MOST_ROWS: usize = 512;
 /// RTT that stands in for one that is not known yet.
 const UNKNOWN_RTT: Duration = Duration::from_millis(100);

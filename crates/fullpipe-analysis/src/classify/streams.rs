@@ -23,7 +23,7 @@ use super::{
 };
 use crate::stats::LossEstimate;
 
-/// Names what limits streams that were sampled at the same times, taken together.
+/// Names the limits of streams that were sampled at the same times, taken together.
 pub fn classify_streams(streams: &[&[Row]], host: &SocketFacts) -> Classification {
     let (past, sum) = (Past::default(), added(streams));
     let whole = Flow::after(&past, spans::lifetime(&sum), host);

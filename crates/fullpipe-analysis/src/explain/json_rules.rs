@@ -17,7 +17,7 @@ use crate::thresholds::{
     window::{self, FREE_IN_LOG as FREE, FULL_IN_LOG as FULL},
 };
 
-/// Shortest queueing delay that counts: the hosts' own scheduling takes as long.
+/// Minimum queueing delay that counts: the hosts' own scheduling takes as long.
 const LEAST_QUEUE: Duration = Duration::from_millis(1);
 /// iperf3 reached the rate given with `-b` when it sent at least this share of it.
 const AS_ORDERED: f64 = 0.97;

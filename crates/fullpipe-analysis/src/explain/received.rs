@@ -19,7 +19,8 @@ use crate::thresholds::reader;
 
 /// A slow reader limits the transfer when it was behind in at least this share of the samples.
 const MOSTLY: f64 = 0.5;
-/// Fewest segments out of order that show losses: fewer may come from a path that reorders now and then.
+/// Minimum number of segments out of order that show losses: fewer may come from a path that reorders now and
+/// then.
 const FEWEST_GAPS: u64 = 3;
 
 /// Samples of receiving sockets during a test, summarised.
@@ -89,7 +90,7 @@ impl Explainer<'_> {
         }
     }
 
-    /// Adds to each low-confidence finding what the receiving end cannot observe.
+    /// Adds to each low-confidence finding that the receiving end observes neither Cwnd nor the send buffer.
     pub(super) fn add_what_is_not_seen(&self, findings: &mut [Finding]) {
         const NOT_SEEN: &str = "the receiving end sees neither Cwnd nor the send buffer";
         let silent = |finding: &&mut Finding| {
@@ -102,8 +103,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// Returns what the gaps in the received data suggest about the congestion window, in a sentence, with
-    /// its confidence.
+    /// Returns a sentence about the gaps in the received data, and the confidence that loss limits the
+    /// congestion window.
     pub(super) fn gaps(&self) -> Option<(String, Confidence)> {
         let ReceiverView { out_of_order: late, segments, .. } = self.received?;
         let yields =

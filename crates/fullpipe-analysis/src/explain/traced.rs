@@ -106,8 +106,8 @@ fn of_one_host(finding: &mut Finding) {
     );
 }
 
-/// Lowers the confidence of a finding from one sample, which shows what the socket waits for, but neither for
-/// how long nor why.
+/// Lowers the confidence of a finding from one sample, which shows neither how long a state lasted nor its
+/// cause.
 fn of_one_sample(finding: &mut Finding) {
     let open = match finding.limit {
         Limit::App => "whether a writer that is slow or a moment between two writes shows here",

@@ -3,7 +3,7 @@
 //! UDP has no windows, no acknowledgements and no congestion control, so a link that carries any rate over
 //! UDP may still carry a tenth of it over TCP. A clean UDP test can therefore hide such a fault for years.
 //! Its loss rate, however, is the path's if the test left room on the link. Together with RTT and link rate,
-//! the loss rate predicts what TCP would reach: the ladder is then simulated for a given path instead of a
+//! the loss rate predicts the rate of TCP: the ladder is then simulated for a given path instead of a
 //! measured one.
 
 use fullpipe_tcp::cc::Algorithm;

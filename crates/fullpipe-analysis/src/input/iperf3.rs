@@ -8,7 +8,7 @@ use crate::measurement::{
     Totals, added,
 };
 
-/// Fewest intervals of a measurement without a summary.
+/// Minimum number of intervals of a measurement without a summary.
 pub const FEWEST_INTERVALS: usize = 5;
 
 /// Reads a log of any format, which its content determines.

@@ -42,7 +42,7 @@ impl fmt::Display for InputError {
 
 impl std::error::Error for InputError {}
 
-/// Most characters of an input line that a message quotes.
+/// Maximum number of characters of an input line that a message quotes.
 const LONGEST_QUOTE: usize = 200;
 
 fn one_line(text: &str) -> String {

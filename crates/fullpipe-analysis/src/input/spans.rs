@@ -4,7 +4,7 @@ use fullpipe_units::{Duration, Instant};
 
 /// Length of an interval, unless the transfer is so short that it would have few of them.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Fewest intervals of a transfer that has as many samples.
+/// Minimum number of intervals of a transfer that has as many samples.
 const FEWEST: u64 = 10;
 
 /// Returns start and end of each interval of a transfer that lasts from `begin` to `end` and was sampled at

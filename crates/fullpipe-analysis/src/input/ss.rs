@@ -27,7 +27,7 @@ const UNKNOWN_TIME: Duration = Duration::from_millis(100);
 /// Window where ss does not show it, the largest that TCP can express (RFC 7323 section 2.3): it must not
 /// count as full.
 const UNKNOWN_WINDOW: Bytes = Bytes::from_mib(1024);
-/// Most connections that a message lists.
+/// Maximum number of connections that a message lists.
 const LISTED: usize = 4;
 /// Number of rows that stand for a single one; its state is assumed to last for that many round trips.
 const EXTRAPOLATED: u64 = FEWEST_INTERVALS as u64 + 2;

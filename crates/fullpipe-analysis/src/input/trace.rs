@@ -13,7 +13,7 @@ use crate::measurement::{
     Total, Totals,
 };
 
-/// Most points that a message lists.
+/// Maximum number of points that a message lists.
 const LISTED: usize = 4;
 
 /// Selects one flow of a trace.

@@ -13,7 +13,7 @@ use crate::sockets::{OfferedSource, SocketReport};
 /// A queue grows when its measured growth exceeds this share of the data sent; less is the sawtooth of a
 /// queue.
 const NOTABLE_GROWTH: f64 = 0.1;
-/// Most rows of a table of sockets.
+/// Maximum number of rows in a table of sockets.
 const MOST_LINES: usize = 10;
 
 /// Usual length of a line, for the allocation.

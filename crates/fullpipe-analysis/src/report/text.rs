@@ -70,7 +70,7 @@ pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
     [long, middle].into_iter().find(|form| form.chars().count() <= width).unwrap_or(short)
 }
 
-/// Returns what TCP would reach after a UDP test; `None` where that is not known.
+/// Returns the headline of a UDP test with the rate that TCP would reach; `None` where that is not known.
 fn headline_of_udp(diagnosis: &Diagnosis, width: usize) -> Option<String> {
     let (udp, link) = (diagnosis.udp.as_ref()?, diagnosis.path.link?);
     let tcp = udp.tcp.as_ref()?;

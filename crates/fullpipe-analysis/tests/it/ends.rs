@@ -72,7 +72,7 @@ const SLOW_READER: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT\napp = { read =
 const CUBIC: &str = "[[flow]]\ncc = 'cubic'\ncount = COUNT";
 const BBR: &str = "[[flow]]\ncc = 'bbr1'\ncount = COUNT";
 
-/// A limit of each stream limits several streams as it limits one.
+/// Several streams have the same limit as one stream, if each stream has that limit.
 #[test]
 fn streams_are_held_by_what_each_has() {
     for (what, limit) in [(RWND, Limit::Rwnd), (SNDBUF, Limit::Sndbuf), (APP, Limit::App)] {

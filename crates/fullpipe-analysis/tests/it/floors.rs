@@ -63,7 +63,7 @@ const ANALYSIS: [(&str, &[&str]); 7] = [
 const LAB: [(&str, &[&str]); 4] = [
     // Values of a run, and the behaviour of its applications.
     ("values", &["capture", "host", "outcome", "trace", "validity", "workload"]),
-    // One run with every value known, and its event loop.
+    // One run with all of its values, and its event loop.
     ("sim", &["history", "scenario", "sim"]),
     // Experiment files, and the metrics that they can set expectations on.
     ("experiment", &["experiment", "metric"]),

@@ -11,15 +11,15 @@ use fullpipe_analysis::{Limit, Live};
 use fullpipe_lab::trace::{Row, TcpInfo};
 use fullpipe_units::Duration;
 
-/// Least mean agreement of the runs of a situation.
+/// Minimum mean agreement of the runs of a situation.
 const AGREEMENT: f64 = 0.95;
-/// Least agreement of a single run.
+/// Minimum agreement of a single run.
 const LEAST: f64 = 0.94;
-/// Least share of the exact time that the limit of a situation must hold: the rest is start and pauses.
+/// Minimum share of the exact time that the limit of a situation must hold: the rest is start and pauses.
 const DOMINANT: f64 = 0.75;
 
-/// Least share of the seconds, and of the counted time, in which the live classification agrees with that of
-/// the whole trace.
+/// Minimum share of the seconds, and of the counted time, in which the live classification agrees with that
+/// of the whole trace.
 const LIVE: f64 = 0.85;
 /// Interval at which a running flow is queried.
 const SECOND: Duration = Duration::from_secs(1);

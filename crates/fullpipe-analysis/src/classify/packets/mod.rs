@@ -1,4 +1,4 @@
-//! Names what limits a flow over time, from its packets: the classifier of a capture.
+//! Names the limits of a flow over time, from its packets: the classifier of a capture.
 //!
 //! A capture contains neither `Cwnd` nor the send buffer, and does not show whether data waits to be sent.
 //! Packets show the inputs of the socket rules in another way, and with less confidence:
@@ -51,7 +51,8 @@ const PATIENCE: u64 = 2;
 const SHORT: u64 = 16;
 /// ACKs release the packets when at least this share of them leaves at once after an ACK.
 const CLOCKED: f64 = 0.6;
-/// ACKs at least this far apart do not precede packets by chance: it is three times what "at once" means.
+/// ACKs at least this far apart do not precede packets by chance: the value is three times the time that
+/// counts as "at once".
 /// Unit: seconds
 const CLOSEST: f64 = 150e-6;
 /// A sender bears losses, as BBR does, when data in flight after them over that before reaches this ratio.
@@ -198,7 +199,7 @@ impl<'a> Packets<'a> {
         self.rows.first().map_or(1, |row| row.sender.mss.get())
     }
 
-    /// Names what releases the packets where no queue stands.
+    /// Returns the limit where no queue stands, from the events that release the packets.
     fn by_clock(&self, flow: &Flow<'_>, rated: &Flow<'_>, at: usize) -> (Limit, Confidence) {
         use Confidence::{High, Low};
         let lossy = |round_trips| flow.window(at, round_trips, 1).repeated() > 0.0;
@@ -357,7 +358,7 @@ mod tests {
     use crate::classify::samples::MSS;
     use crate::input::capture::{self, made::spoilt};
 
-    /// Classifies whatever a corrupted capture still contains, without a panic.
+    /// Corrupted captures that can be read are classified without a panic.
     #[test]
     fn any_capture_is_classified() {
         for octets in spoilt() {

@@ -26,7 +26,7 @@ const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 const PCAP: [[u8; 4]; 4] =
     [[0xa1, 0xb2, 0xc3, 0xd4], [0xd4, 0xc3, 0xb2, 0xa1], [0xa1, 0xb2, 0x3c, 0x4d], [0x4d, 0x3c, 0xb2, 0xa1]];
 
-/// Longest block in bytes; a packet has at most a quarter of a megabyte.
+/// Maximum length of a block in bytes; a packet has at most a quarter of a megabyte.
 const LARGEST_BLOCK: usize = 16 << 20;
 
 /// Captured packet.

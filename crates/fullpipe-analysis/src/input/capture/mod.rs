@@ -40,15 +40,15 @@ use one_way::Memory;
 
 pub use frames::is_capture;
 
-/// Most connections that are tracked; packets of further ones are only counted.
+/// Maximum number of connections that are tracked; packets of further ones are only counted.
 const MOST_CONNECTIONS: usize = 4_096;
-/// Most spans of the timeline of each connection while there are at most [`AT_EASE`] of them;
+/// Maximum number of spans in the timeline of each connection while there are at most [`AT_EASE`] of them;
 /// `MOST_REMEMBERED` bounds the rest of its state. That is a few hundred kilobytes each. With more
 /// connections each has less, so that all of them take no more than a hundred megabytes.
 const MOST_SPANS: usize = 4_096;
 const MOST_REMEMBERED: usize = 1_024;
 const AT_EASE: usize = 64;
-/// Fewest data segments of a transfer.
+/// Minimum number of data segments of a transfer.
 const FEWEST_SEGMENTS: u64 = 10;
 
 /// Memory for each direction of a connection.

@@ -90,8 +90,8 @@ pub(super) struct OneWay {
     pub(super) forgotten: u64,
 }
 
-/// Most entries that one direction records: gaps, segments without an ACK, ACKs on their way. All belong to
-/// one round trip.
+/// Maximum number of entries that one direction records: gaps, segments without an ACK, ACKs on their way.
+/// All belong to one round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Memory(pub(super) usize);
 

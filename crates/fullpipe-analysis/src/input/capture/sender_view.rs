@@ -49,8 +49,8 @@ impl Answers {
         self.passed.push_back(told);
     }
 
-    /// Returns what the sender of the data that passes at `now` knew, and whether it has learned more since
-    /// its last data; `away` is the shortest time from the tap to the sender and back.
+    /// Returns the ACK that the sender knew when it sent the data that passes at `now`, and whether that ACK
+    /// is newer than at its previous data; `away` is the shortest time from the tap to the sender and back.
     pub(super) fn known(
         &mut self,
         now: Instant,

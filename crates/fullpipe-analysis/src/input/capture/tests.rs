@@ -9,7 +9,7 @@ use super::sender_view::AckInfo;
 use super::timeline::Span;
 use super::*;
 
-/// Most bytes of state in total.
+/// Maximum state of all connections, in bytes.
 const MOST_BYTES: usize = 160 << 20;
 
 /// For any number of connections, the state of all of them stays within bounds.

@@ -9,7 +9,7 @@ use crate::measurement::packets::{Sample, Side};
 const SPAN: Duration = Duration::from_millis(10);
 /// Length of an interval of the log that is made of spans, unless there would be few intervals.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Fewest intervals of a log, if there are as many spans.
+/// Minimum number of intervals of a log, if there are as many spans.
 const FEWEST: usize = 10;
 
 /// Shortest time to the receiver and back that counts as a part of the path on an unknown side; a host

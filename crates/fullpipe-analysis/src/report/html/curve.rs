@@ -16,7 +16,7 @@ pub(super) struct Curve {
 
 impl Curve {
     /// Thins `points`, which are in order of time: each slice with more than two points keeps its smallest
-    /// and its largest value, which is what a dense line would have painted there.
+    /// and its largest value, the extent that a dense line would paint there.
     pub(super) fn thinned(points: &[(f64, f64)]) -> Option<Self> {
         let (&(first, _), &(last, _)) = (points.first()?, points.last()?);
         let mut curve = Self::default();

@@ -11,10 +11,10 @@ use super::scene::replay;
 use super::{Frame, Provenance, Scene};
 use crate::report::page::percent;
 
-/// Most points with charts; tables have all of them. More charts would make the file too large to open at
-/// once.
+/// Maximum number of points with charts; tables have all of them. More charts would make the file too large
+/// to open at once.
 const MOST_POINTS: usize = 24;
-/// Most flows of a point that get their own charts in addition to the one of all flows together.
+/// Maximum number of flows of a point that get their own charts in addition to the one of all flows together.
 const MOST_FLOWS: usize = 4;
 
 /// Renders an experiment as a page, with all points and expectations in tables. Charts show the first seed of

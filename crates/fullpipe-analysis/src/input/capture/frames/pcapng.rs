@@ -38,7 +38,7 @@ const IF_TSRESOL: u16 = 9;
 const IF_TSOFFSET: u16 = 14;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
-/// Most interfaces of one section.
+/// Maximum number of interfaces of one section.
 const MOST_INTERFACES: usize = 4_096;
 
 #[derive(Clone, Copy, Debug)]

@@ -282,7 +282,7 @@ fn lengths_that_cannot_be() {
     assert!(refused(&file).contains("longer than any packet"), "{}", refused(&file));
 }
 
-/// Values that the library does not return: the obsolete packet block, offsets of an interface's clock,
+/// Values that the library does not return: packets of the obsolete block, offsets of an interface's clock,
 /// packets without a time, and the lost packets that the capturing tool reported, as the last count of each
 /// interface.
 #[test]
