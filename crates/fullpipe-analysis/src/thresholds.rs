@@ -58,8 +58,8 @@ pub(crate) mod window {
     /// `docs/SITUATIONS.md`.
     pub(crate) const FULL_IN_ROWS: f64 = 0.9;
     /// A window or buffer limits the simulated run of a pacing sender when the rate reaches this share of
-    /// window or buffer per RTT. Only two thirds of a send buffer may be in flight, so the value is lower
-    /// than for a window alone.
+    /// window or buffer per RTT. A limiting send buffer may have as little as two thirds of its size in
+    /// flight, so the value is lower than for a window alone.
     /// Source: chosen, not measured; `docs/LADDER.md` compares rungs with kernels.
     pub(crate) const FULL_SIMULATED: f64 = 0.7;
 }

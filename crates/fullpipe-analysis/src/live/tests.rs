@@ -123,9 +123,9 @@ fn a_flow_takes_less_than_half_a_mebibyte() {
     assert!((ROWS + Past::ROWS) * size_of::<Row>() < 512 << 10);
 }
 
-/// `cargo test --release -p fullpipe --lib live -- --ignored --nocapture` prints the share of a core that
-/// pushing takes: 10 rows a second for each of 1000 flows, every row kept. No limit is queried, so this is
-/// the cost of watching alone.
+/// `cargo test --release -p fullpipe-analysis --lib live -- --ignored --nocapture` prints the share of a core
+/// that pushing takes: 10 rows a second for each of 1000 flows, every row kept. No limit is queried, so this
+/// is the cost of watching alone.
 #[test]
 #[ignore = "a figure, not a fact"]
 fn a_thousand_flows_at_ten_rows_a_second() {
