@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Draws congestion windows over time as SVG, from the trace of experiments/cwnd-pictures.toml or slow-start.toml.
+"""Draw congestion windows over time as SVG, from the trace of experiments/cwnd-pictures.toml or slow-start.toml.
 
     python3 docs/algorithms/plot.py TRACE.csv DIRECTORY
 
-Needs nothing but Python. The lines at the BDP and at the BDP with the full queue are the path's: 100 Mbit/s, 40 ms.
+Needs only Python. The dashed lines show the BDP, and the BDP plus the full queue, of the path: 100 Mbit/s, 40 ms.
 """
 import csv
 import sys
 from pathlib import Path
 
-# By what tells the points of an experiment apart, and then by name: the lines, the queue's size in BDP, the height in
-# packets and the time in seconds that are shown. A first overshoot may leave the picture: what matters is what comes after it.
+# By the swept key and the name of the picture: the curves, the queue's size in BDP, the height in packets and the time in
+# seconds. The first overshoot may exceed the height, because the picture is about the time after it.
 PICTURES = {
     "cc": {
         name: (lines, 1, 1000, 60)
@@ -36,7 +36,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 92, 34, 40
 
 
 def read(path):
-    """What tells the points apart; and for each point rows of seconds, window and queue in packets."""
+    """Return the swept key, and for each point rows of seconds, window and queue in packets."""
     series = {}
     with open(path, newline="") as file:
         for row in csv.DictReader(file):
