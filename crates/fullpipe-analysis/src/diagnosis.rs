@@ -1,7 +1,7 @@
-//! The diagnosis as a document: what `diagnose` prints as JSON, and what `tune` reads back.
+//! The diagnosis as a document: the JSON that `diagnose` prints and `tune` reads back.
 //!
-//! Keys are added under the same number of the schema, never changed or removed, so that a document by an older version still
-//! parses: a key that it lacks has the type's default.
+//! Within a version of the schema keys are added, never changed or removed, so that a document of an older
+//! version still parses: a missing key has the default of its type.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,110 +25,110 @@ use crate::sockets::SocketReport;
 use crate::stats::LossEstimate;
 use crate::tcp_vs_udp::TcpVsUdp;
 
-/// Version of the JSON document; keys are added under the same number, never changed or removed.
+/// Version of the JSON document. Within a version keys are added, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.diagnose/1";
 
-/// Everything that `diagnose` says.
+/// Diagnosis of one measurement, in the form of its JSON document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Diagnosis {
     /// Name and version of the document.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
-    /// What was read.
+    /// Summary of the input.
     pub input: InputSummary,
-    /// The path and the transfer on it, in numbers.
+    /// Figures of the path and of the transfer on it.
     pub path: PathSummary,
-    /// What a UDP test says; null for TCP.
+    /// Results of a UDP test; null for TCP.
     pub udp: Option<UdpSummary>,
-    /// What a capture counts; null without one.
+    /// Connections of a capture; null for other inputs.
     pub capture: Option<CaptureSummary>,
-    /// The sockets that were seen, the largest sender first; null where none were looked at.
+    /// Sampled sockets, the largest sender first; null where none were sampled.
     pub sockets: Option<Vec<SocketReport>>,
     /// Both hosts, as far as they are known.
     pub hosts: HostsSummary,
-    /// What holds the transfer back, ranked; the first is the answer.
+    /// Limits of the transfer, most likely first; the first one is the answer.
     pub findings: Vec<Finding>,
-    /// What it is not.
+    /// Limits that were ruled out.
     pub excluded: Vec<Excluded>,
-    /// The limits over time, of a trace; empty for a log, which does not resolve them.
+    /// Limits over time, from a trace; empty for a log, which does not resolve them.
     pub limits: Vec<Classified>,
-    /// From the measured run to the line.
+    /// Rungs from the measured run to the link.
     pub ladder: Vec<Rung>,
-    /// What an application that offers a given rate meets on each rung; null unless asked for.
+    /// Queue of an application that offers a given rate, for each rung; null unless requested.
     pub offered: Option<Offered>,
-    /// What was taken for granted.
+    /// Assumptions behind the diagnosis.
     pub assumptions: Vec<String>,
-    /// What the reader should know about the input.
+    /// Notes on the input for the reader.
     pub notes: Vec<String>,
 }
 
-/// What fullpipe adds to the end of an iperf3 document: the key `fullpipe` of its `end`. `Document` is the document of the test
-/// over UDP, where there was one.
+/// Keys that fullpipe adds to an iperf3 document, as the object `fullpipe` of its `end`. `Document` is the
+/// type of the document of the UDP test, if there is one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Iperf3Additions<Document = IgnoredAny> {
-    /// Round trips before and during the test.
+    /// Round-trip times before and during the test.
     #[serde(default)]
     pub latency: Latency,
-    /// How long each limit held, in seconds.
+    /// Time for which each limit held, in seconds.
     #[serde(default)]
     pub limit_seconds: BTreeMap<String, f64>,
-    /// The diagnosis of the test, or of its direction from the client; null where there is none.
+    /// Diagnosis of the test, or of its direction from the client; null where there is none.
     pub diagnosis: Option<Box<Diagnosis>>,
-    /// Why there is none; absent where there is one.
+    /// Reason why there is no diagnosis; absent where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_diagnosis: Option<String>,
-    /// That of the direction from the server, in a test of both.
+    /// Diagnosis of the direction from the server, in a test of both directions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub diagnosis_reverse: Option<Box<Diagnosis>>,
-    /// Why there is none.
+    /// Reason why there is no diagnosis of that direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub no_diagnosis_reverse: Option<String>,
-    /// The test beside the one over UDP.
+    /// Comparison of the TCP test with the UDP test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_and_udp: Option<TcpVsUdp>,
-    /// The document of the test over UDP.
+    /// Document of the UDP test.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Document>,
 }
 
-/// What was read.
+/// Summary of the input.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct InputSummary {
-    /// How it was written down.
+    /// Format of the input.
     pub kind: Format,
-    /// What carried the data; over UDP all windows and buffers below are zero.
+    /// Transport protocol. Over UDP `window_bytes` and `sndbuf_bytes` of the path are zero.
     pub protocol: Protocol,
-    /// Version of the tool, if it says so.
+    /// Version of the tool, if the input contains it.
     pub version: Option<String>,
-    /// Parallel streams.
+    /// Number of parallel streams.
     pub streams: u64,
-    /// Reports in the log.
+    /// Number of reports in the log.
     pub intervals: u64,
     /// Length of the test in seconds.
     pub duration_s: f64,
-    /// The log breaks off before its summary.
+    /// Whether the log breaks off before its summary.
     pub truncated: bool,
-    /// What the other direction of a test both ways carried: key `opposite_bps`.
+    /// Mean rate of the other direction, in a test of both directions: key `opposite_bps`.
     #[serde(rename = "opposite_bps", with = "crate::json::OptionalBps")]
     pub opposite: Option<Rate>,
 }
 
-/// A capture.
+/// Connections of a capture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CaptureSummary {
-    /// The number of the connection that is explained.
+    /// Number of the connection that is explained.
     pub chosen: usize,
-    /// Every connection with data, the largest first.
+    /// Connections that carried data, the largest first.
     pub connections: Vec<Connection>,
 }
 
-/// The path and the transfer on it.
+/// Figures of the path and of the transfer on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PathSummary {
-    /// Rate of the line, if known: key `link_bps`.
+    /// Rate of the link, if known: key `link_bps`.
     #[serde(rename = "link_bps", with = "crate::json::OptionalBps")]
     pub link: Option<Rate>,
     /// Mean goodput of the measured run: key `mean_bps`.
@@ -139,53 +139,54 @@ pub struct PathSummary {
     pub steady: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
-    /// Where it comes from.
+    /// Source of the RTT.
     pub rtt_source: RttSource,
-    /// Mean of the log's own round-trip times after the ramp, in milliseconds.
+    /// Mean of the RTTs in the log after the ramp, in milliseconds.
     pub mean_rtt_ms: Option<f64>,
-    /// Line rate times RTT; `None` when the line is not known.
+    /// Bandwidth-delay product: link rate times RTT; null unless both are known.
     pub bdp_bytes: Option<u64>,
-    /// Payload of a segment.
+    /// Payload of a full segment.
     pub mss_bytes: u64,
-    /// Median of rate x RTT after the ramp.
+    /// Median of rate times RTT after the ramp.
     pub inflight_bytes: u64,
     /// Median congestion window after the ramp.
     pub cwnd_bytes: Option<u64>,
-    /// Median of their ratio.
+    /// Median ratio of `inflight_bytes` to the congestion window.
     pub inflight_per_cwnd: Option<f64>,
-    /// Median of the receiver's window after the ramp, as the log has it.
+    /// Median of the receiver's window after the ramp, as the log reports it.
     pub snd_wnd_bytes: Option<u64>,
-    /// Median of in flight over that window.
+    /// Median ratio of the bytes in flight to that window.
     pub inflight_per_snd_wnd: Option<f64>,
-    /// The congestion control, known or inferred; `none` over UDP.
+    /// The congestion control, named or inferred or assumed; `none` over UDP.
     pub congestion_control: String,
-    /// How it is known.
+    /// Basis on which the congestion control is known.
     pub congestion_control_source: CongestionControlSource,
-    /// The window that the receiver is taken to offer.
+    /// Window that the receiver is assumed to offer.
     pub window_bytes: u64,
-    /// The send buffer that the sender is taken to have.
+    /// Send buffer that the sender is assumed to have.
     pub sndbuf_bytes: u64,
-    /// No flow of this host passes more, by the control measurement: key `cap_bps`.
+    /// Rate that no single flow of this host exceeds, by the control measurement or by a trace: key
+    /// `cap_bps`.
     #[serde(rename = "cap_bps", with = "crate::json::OptionalBps")]
     pub cap: Option<Rate>,
-    /// Loss events, if the log tells; over UDP lost datagrams.
+    /// Loss events, if the log reports them; over UDP, lost datagrams.
     pub loss: Option<LossSummary>,
     /// Jitter of UDP datagrams on arrival, in milliseconds.
     pub jitter_ms: Option<f64>,
 }
 
-/// How the sender's congestion control is known.
+/// Basis on which the sender's congestion control is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CongestionControlSource {
     /// The input names it.
     Named,
-    /// The window tells it.
+    /// The behaviour of the congestion window shows it.
     Inferred,
-    /// Nothing tells it; the kernel's default is taken.
+    /// Nothing shows it, so the kernel's default is assumed.
     #[default]
     Assumed,
-    /// There is none: UDP.
+    /// UDP has no congestion control.
     Udp,
 }
 
@@ -200,37 +201,37 @@ impl fmt::Display for CongestionControlSource {
     }
 }
 
-/// A UDP test, and what TCP would make of the same path.
+/// Results of a UDP test, with the rate of TCP on the same path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UdpSummary {
-    /// What was sent: key `sent_bps`.
+    /// Rate that was sent: key `sent_bps`.
     #[serde(rename = "sent_bps", with = "crate::json::Bps")]
     pub sent: Rate,
-    /// What arrived; null where only the sender spoke: key `arrived_bps`.
+    /// Rate that arrived; null where only the sender reported: key `arrived_bps`.
     #[serde(rename = "arrived_bps", with = "crate::json::OptionalBps")]
     pub arrived: Option<Rate>,
     /// Payload of a datagram.
     pub datagram_bytes: u64,
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     pub datagrams: u64,
-    /// Those that did not arrive; null where only the sender spoke.
+    /// Number of datagrams that did not arrive; null where only the sender reported.
     pub lost: Option<u64>,
-    /// Those that arrived after a later one.
+    /// Number of datagrams that arrived after a later one.
     pub out_of_order: Option<u64>,
-    /// Smoothed variation of the spacing on arrival, in milliseconds.
+    /// Jitter: smoothed variation of the spacing on arrival, in milliseconds.
     pub jitter_ms: Option<f64>,
-    /// What TCP would reach at this loss, the first rung of the ladder; null without a ladder.
+    /// Predicted result of TCP at this loss, from the first rung of the ladder; null without a ladder.
     pub tcp: Option<TcpAfterUdp>,
 }
 
-/// What TCP would reach on a path that was measured over UDP.
+/// Predicted result of TCP on a path that was measured over UDP.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpAfterUdp {
-    /// The congestion control.
+    /// Congestion control of the predicted transfer.
     pub congestion_control: String,
-    /// Share of the packets that it would lose, with its interval.
+    /// Share of the packets that TCP would lose, with its interval.
     pub loss: LossSummary,
-    /// The rate that lasts: key `steady_bps`.
+    /// Steady-state rate: key `steady_bps`.
     #[serde(rename = "steady_bps", with = "crate::json::Bps")]
     pub steady: Rate,
 }
@@ -260,39 +261,39 @@ impl UdpSummary {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostsSummary {
-    /// Where the data comes from; its buffer is `tcp_wmem[2]` or what the socket set.
+    /// Sending host. Its buffer is `tcp_wmem[2]`, or the size that the socket set.
     pub sender: HostSummary,
-    /// Where the data goes to; its buffer is `tcp_rmem[2]` or what the socket set.
+    /// Receiving host. Its buffer is `tcp_rmem[2]`, or the size that the socket set.
     pub receiver: HostSummary,
 }
 
-/// One host, as it is taken to be.
+/// Properties of one host, known or assumed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostSummary {
-    /// The log was made on it.
+    /// Whether the log was made on this host.
     pub made_the_log: bool,
-    /// Whose dump is taken for its settings; null without one.
+    /// Origin of its settings; null without a sysctl dump.
     pub settings: Option<SettingsSource>,
-    /// Its kernel, if given or in that dump.
+    /// Kernel release, as given or from that dump.
     pub kernel: Option<String>,
-    /// Its buffer; of a UDP test the one that TCP would have.
+    /// Socket buffer of the host; for a UDP test, the buffer that TCP would have.
     pub buffer_bytes: u64,
-    /// Where that size comes from.
+    /// Source of the buffer size.
     pub buffer_source: BufferSource,
-    /// How receive memory becomes window, in words; null for the sender.
+    /// Rule that converts receive memory to window, in words; null for the sender.
     pub window_rule: Option<String>,
 }
 
-/// Loss events over segments.
+/// Estimated rate of loss events, with its interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct LossSummary {
-    /// Loss events seen.
+    /// Number of loss events.
     pub events: u64,
-    /// Data segments sent.
+    /// Number of data segments sent.
     pub segments: u64,
-    /// Events over segments.
+    /// Loss events per segment.
     pub rate: f64,
     /// Lower end of the 95 % interval.
     pub low: f64,
@@ -313,7 +314,7 @@ impl From<LossEstimate> for LossSummary {
 }
 
 impl Diagnosis {
-    /// Puts findings and ladder into one document.
+    /// Combines findings and ladder into one document.
     pub(crate) fn new(facts: &Facts<'_>, findings: Findings, ladder: Vec<Rung>) -> Self {
         let measured = findings.measured;
         let (algorithm, how) = match findings.sender {
@@ -401,13 +402,13 @@ impl Diagnosis {
         }
     }
 
-    /// The same, with the sockets among which the one that is explained was found.
+    /// Adds the sampled sockets that the explained one was chosen from.
     #[must_use]
     pub fn among(self, sockets: Vec<SocketReport>) -> Self {
         Self { sockets: Some(sockets), ..self }
     }
 
-    /// The same, with what an application meets that offers `demand`.
+    /// Adds the queue of an application that offers `demand`, for each rung.
     pub fn against(mut self, demand: Demand) -> Self {
         let known = self.path.link.is_some() || self.path.cap.is_some();
         self.offered = Some(Offered::of(demand, &self.ladder, known));

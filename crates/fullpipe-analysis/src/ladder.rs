@@ -1,8 +1,8 @@
-//! The limit ladder: from the present to the line, one remedy at a time.
+//! The limit ladder: from the present state to the link, one remedy at a time.
 //!
-//! The path is fitted from a log (RTT, loss events, the buffers of the hosts) or simply given, and each combination of the
-//! remedies that the catalogue has for the ladder ([`catalogue`](crate::remedy::catalogue)) is a state of the hosts, which is
-//! simulated on it with the engine's own TCP, over several seeds. Today these are four:
+//! The path is either fitted from a log (RTT, loss events, the hosts' buffers) or given. Each combination of
+//! the catalogue's ladder remedies ([`catalogue`](crate::remedy::catalogue)) is one state of the hosts. The
+//! engine's own TCP simulates each state over several seeds. At present there are four states:
 //!
 //! ```text
 //!                        buffers as they are        buffers for 2 x BDP
@@ -11,9 +11,9 @@
 //!   BBR                  changing it alone          both
 //! ```
 //!
-//! The ladder walks through them: it lifts what limits now, looks at what limits then, and so on until
-//! the link. A note says where the remedies lead that the walk did not take, because their failure
-//! usually sends people the wrong way ("buffers changed nothing, so it is not the buffers").
+//! The ladder walks through the states: it lifts the present limit, determines the next one, and so on up to
+//! the link. Notes give the rates of the states that the walk did not take. A remedy that fails alone often
+//! leads to a wrong conclusion ("buffers changed nothing, so it is not the buffers").
 
 mod given;
 mod known;
@@ -39,37 +39,40 @@ pub(crate) use model::{Effort, Hosts, Model, PathModel};
 pub use rung::{Rung, Source};
 use walk::{last_rung, predictions, present, walk};
 
-/// A log's length is followed within these bounds: shorter would be all ramp, longer costs time and
-/// tells no more.
+/// Bounds of the simulated length for a log. A shorter run would be all ramp; a longer one costs time and
+/// adds no information.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Where so many seconds are too many packets, so many round trips tell as much: the ramp is over after a dozen.
+/// Round trips that suffice where 10 s of a fast path are too many packets: the ramp ends after a dozen.
 const ROUND_TRIPS: u64 = 60;
-/// On a path of microseconds the hosts' timers are longer than round trips.
+/// Shortest run on a path whose RTT is microseconds, because the hosts' timers are longer than its round
+/// trips.
 const SHORTEST_OF_ALL: Duration = Duration::from_millis(200);
-/// Packets that the runs of a log may carry where loss holds a flow far below its line: most of these are never sent, and what is
-/// takes some seconds on two cores. A gigabit across an ocean stays below it with all its seeds.
+/// Packet budget of a log's runs where loss keeps a flow far below its link. The estimate assumes a full
+/// link, so most of these packets are never sent; the rest take some seconds on two cores. All seeds of a
+/// path of 1 Gbit/s across an ocean stay below the budget.
 const PACKETS_UNDER_LOSS: u64 = 200_000_000;
-/// The same where the line is filled, and what more than either is shortened to: a second or two.
+/// Packet budget of a log's runs that fill the link, and the size to which runs above either budget are
+/// shortened: a second or two.
 const PACKETS: u64 = 12_000_000;
 
-/// Why there is no diagnosis.
+/// Reason why there is no diagnosis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiagnoseError {
-    /// The input cannot be used.
+    /// The input is not usable.
     Input(InputError),
-    /// A simulated run panicked: a defect of this library.
+    /// A simulated run panicked, which is a defect of this library.
     Defect(RunPanicked),
 }
 
-/// The ladder, and what has to be said of it.
+/// The rungs of a climb, with its assumptions and notes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ladder {
-    /// From the present to the line.
+    /// Rungs from the present state to the link.
     pub rungs: Vec<Rung>,
-    /// What the simulation took for granted.
+    /// Assumptions of the simulation.
     pub assumptions: Vec<String>,
-    /// How well the model meets the log, and where the other remedies lead.
+    /// Agreement of the model with the log, and the rates that the other remedies lead to.
     pub notes: Vec<String>,
 }
 
@@ -85,7 +88,7 @@ pub(crate) fn climb(
     if facts.transfer.protocol == Protocol::Udp {
         return climb_after_udp(facts, findings, progress);
     }
-    // The log is compared with a run of its own length, whatever the sender.
+    // The log is compared with a run of its own length, whatever the congestion control is.
     let followed = findings.measured.length.max(SHORTEST).min(LONGEST);
     let path = path_of_log(facts, findings);
     let by_loss = loss_based_rate(path.rtt, path.loss.as_f64(), findings.measured.mss);
@@ -128,8 +131,9 @@ pub(crate) fn climb(
     Ok(ladder)
 }
 
-/// Climbs the ladder that TCP would meet on a path which was measured over UDP: the calculator's, at the loss of
-/// the test. Without RTT, line rate and a loss that is the path's there is none.
+/// Climbs the ladder that TCP would meet on a path that was measured over UDP. It is the ladder of
+/// `whatif`, with the loss of the test. The ladder is empty unless the RTT, the link's rate
+/// and the path's own loss are known.
 fn climb_after_udp(
     facts: &Facts<'_>,
     findings: &Findings,
@@ -156,22 +160,23 @@ fn climb_after_udp(
     Ok(ladder)
 }
 
-/// A state of the hosts, and the rate that lasts in it.
+/// Steady-state rate in one state of the hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Simulated {
     pub(crate) state: State,
     pub(crate) steady: Rate,
 }
 
-/// A ladder, with the states that it was made of.
+/// A ladder and the states that were simulated for it.
 pub(crate) struct Climb {
     pub(crate) ladder: Ladder,
     pub(crate) simulated: Vec<Simulated>,
-    /// Where its last remedy leads; the present if there is none.
+    /// State after the last remedy of the ladder; the present state without one.
     pub(crate) reached: State,
 }
 
-/// Climbs the ladder of any path, from what was measured on it or else from the simulated present.
+/// Climbs the ladder of any path. The first rung is the measurement if there is one, and otherwise the
+/// simulated present state.
 pub(crate) fn climb_model(
     model: &Model<'_>,
     measured: Option<&Findings>,
@@ -180,14 +185,14 @@ pub(crate) fn climb_model(
     climb_states(model, measured, progress).map(|climbed| climbed.ladder)
 }
 
-/// The same, and the rate of every state that was looked at.
+/// Climbs like [`climb_model`], and also returns the rate of every simulated state and the state at the top.
 pub(crate) fn climb_states(
     model: &Model<'_>,
     measured: Option<&Findings>,
     progress: impl Fn(Progress) + Sync,
 ) -> Result<Climb, RunPanicked> {
-    // Where an application holds the transfer, or the rate that it allowed its socket, no host or path remedy
-    // follows: nothing to simulate.
+    // No remedy on a host or path lifts a limit that the application sets (its own rate, or the pacing rate
+    // of its socket), so no state needs a simulation.
     let first = measured.map(measured_rung);
     let by_application = |rung: &Rung| matches!(rung.limit, Limit::App | Limit::ReceiverApp | Limit::Pacing);
     let states = if first.as_ref().is_some_and(by_application) { Vec::new() } else { model.states() };
@@ -219,7 +224,7 @@ pub(crate) fn climb_states(
     Ok(Climb { ladder, simulated, reached })
 }
 
-/// The path that a log lets one conclude.
+/// Returns the path model that follows from a log.
 fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     let loss = findings.loss;
     PathModel {
@@ -234,7 +239,7 @@ fn path_of_log(facts: &Facts<'_>, findings: &Findings) -> PathModel {
     }
 }
 
-/// The hosts that a log lets one conclude.
+/// Returns the model of both hosts that follows from a log.
 fn hosts_of_log<'a>(facts: &Facts<'a>, findings: &Findings) -> Hosts<'a> {
     let buffers = findings.buffers;
     let sender = facts.sender().map(|(host, _)| host);

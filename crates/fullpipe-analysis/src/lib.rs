@@ -1,4 +1,4 @@
-//! Finds out why a TCP path is slow.
+//! Diagnosis of slow TCP paths.
 //!
 //! ```text
 //! iperf3 log ───► input ──► explain ──► Findings ──► ladder ──► Diagnosis ──► report
@@ -6,13 +6,17 @@
 //! sysctl dump ──► input ──────┘            simulator, remedy ──┘
 //! ```
 //!
-//! Everything is a pure function of text and values: no I/O, no clock. [`diagnose`] is the whole way;
-//! [`whatif()`] climbs the ladder of a path that is given instead of measured. [`offered`] compares either
-//! ladder with what an application wants to send. [`ladder::climb_known`] climbs that of an
-//! experiment's point. [`live`] classifies a flow
-//! while it runs, and [`sockets`] all of a host. [`tune`] makes of a host and a path what to change on it.
+//! Everything is a pure function of text and values: no I/O, no clock.
 //!
-//! The modules stand on floors: `input < classify < explain < remedy < ladder < tune < report`. None uses a floor above its own.
+//! - [`diagnose`] runs the whole chain.
+//! - [`whatif()`] climbs the ladder of a path that is given instead of measured.
+//! - [`ladder::climb_known`] climbs the ladder of one point of an experiment.
+//! - [`offered`] compares a ladder with the rate that an application wants to send.
+//! - [`live`] classifies one flow while it runs, and [`sockets`] all flows of a host.
+//! - [`tune`] plans the changes to a host for a given path.
+//!
+//! The modules form layers: `input < classify < explain < remedy < ladder < tune < report`. No module uses a
+//! layer above its own.
 #![forbid(unsafe_code)]
 
 pub mod advice;
@@ -64,7 +68,7 @@ use explain::Facts;
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 use measurement::Transfer;
 
-/// What holds a transfer back, before anything has been simulated.
+/// Findings about a transfer, before any simulation.
 #[derive(Clone, Debug)]
 pub struct Explanation<'m> {
     measurement: &'m Measurement,
@@ -74,7 +78,7 @@ pub struct Explanation<'m> {
     findings: Findings,
 }
 
-/// Names what limits the transfer of `measurement`. Of `path`, the link and the round-trip time are read.
+/// Identifies what limits the transfer of `measurement`. Only the link and the RTT of `path` are used.
 ///
 /// # Errors
 /// Facts that contradict each other or the measurement.
@@ -88,7 +92,8 @@ pub fn explain<'m>(
     Ok(Explanation { measurement, transfer, path: *path, hosts, findings })
 }
 
-/// Explains a measurement and climbs its ladder. `progress` is called as simulated runs finish, from any thread.
+/// Explains a measurement and climbs its ladder. `progress` is called as simulated runs finish, from any
+/// thread.
 ///
 /// # Errors
 /// Facts that contradict each other or the measurement, or a defect of the simulator.
@@ -103,19 +108,19 @@ pub fn diagnose(
 }
 
 impl Explanation<'_> {
-    /// The limit, with its evidence, and what could not be decided.
+    /// Returns the limits with their evidence, and the questions that stay open.
     pub fn findings(&self) -> &Findings {
         &self.findings
     }
 
-    /// The findings as a document, without a ladder.
+    /// Returns a document with the findings and without a ladder.
     pub fn without_ladder(self) -> Diagnosis {
         let Self { measurement, transfer, path, hosts, findings } = self;
         Diagnosis::new(&Facts { measurement, transfer: &transfer, path, hosts }, findings, Vec::new())
     }
 
-    /// Lifts the limit, simulates, names the next, and so on up to the link. `progress` is called as simulated runs
-    /// finish, from any thread.
+    /// Climbs the ladder: lifts the present limit, simulates, lifts the next limit, and so on up to the link.
+    /// `progress` is called as simulated runs finish, from any thread.
     ///
     /// # Errors
     /// A defect of the simulator.

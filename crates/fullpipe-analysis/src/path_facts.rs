@@ -11,14 +11,14 @@ pub struct PathFacts {
     pub rtt: Option<Duration>,
     /// Probability that a packet is lost at random.
     pub loss: Option<Probability>,
-    /// Parallel flows of one transfer.
+    /// Number of parallel flows of one transfer.
     pub flows: Option<u64>,
-    /// Bytes that the queue at the bottleneck holds.
+    /// Capacity of the queue at the bottleneck, in bytes.
     pub queue: Option<Bytes>,
 }
 
 impl PathFacts {
-    /// These facts, with those of `other` where one is unknown.
+    /// Returns these facts, with unknown ones taken from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {

@@ -1,12 +1,12 @@
-//! The ladder without a log: what a line, a round-trip time and a loss rate let a transfer reach.
+//! The ladder without a log: the rates that a transfer reaches on a link with a given RTT and loss.
 //!
-//! Two answers stand beside each other. The closed forms are what one works out on paper, each for one limit
-//! alone; the simulated ladder has all limits at once, and the order in which they come up:
+//! There are two answers. Each closed form covers one limit alone. The simulated ladder covers all limits at
+//! once, in the order in which they take effect:
 //!
 //! ```text
-//!   window / RTT        what a buffer lets pass          rate of the least of them, but which is
-//!   1.054 (RTT/p)^3/4   what loss leaves of CUBIC   ───► next, and what one remedy alone brings,
-//!   1.22 / sqrt(p)      what loss leaves of Reno         only the ladder tells
+//!   window / RTT           rate that a buffer allows          The lowest of these is the present limit.
+//!   1.054 (RTT/p)^(3/4)    window of CUBIC under loss   ───►  Only the ladder shows the next limit and
+//!   1.22 / sqrt(p)         window of Reno under loss          the gain of a single remedy.
 //! ```
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
@@ -26,57 +26,57 @@ use crate::remedy::LARGER_BUFFERS;
 use crate::segment::DEFAULT_MSS;
 use crate::throughput_models::{loss_based_rate, loss_to_fill};
 
-/// Version of the JSON document; keys are added under the same number, never changed or removed.
+/// Version of the JSON document. Within a version keys are added, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.whatif/1";
 
-/// The path and the hosts in question.
+/// Path and hosts of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The path. The rate of its link and its RTT are required; a loss that is not given is zero.
+    /// The path. The rate of its link and its RTT are required; a missing loss counts as zero.
     pub path: PathFacts,
-    /// `tcp_wmem[2]` of the sender and `tcp_rmem[2]` of the receiver; the kernel's defaults when `None`.
+    /// `tcp_wmem[2]` of the sender and `tcp_rmem[2]` of the receiver; `None` means the kernel's defaults.
     pub buffers: Option<Bytes>,
-    /// Kernel of both hosts; [`ASSUMED_KERNEL`] when `None`.
+    /// Kernel release of both hosts; `None` means [`ASSUMED_KERNEL`].
     pub kernel: Option<KernelVersion>,
     /// Congestion control of the sender.
     pub cc: Algorithm,
 }
 
-/// Everything that `whatif` says.
+/// Answer of `whatif`, in the form of its JSON document.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WhatIf {
     /// Name and version of the document.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
-    /// What was asked, with every default filled in.
+    /// The question, with every default filled in.
     pub path: Inputs,
-    /// What has to be in flight to fill the line.
+    /// Bandwidth-delay product: the bytes in flight that fill the link.
     pub bdp_bytes: u64,
-    /// The closed forms.
+    /// Rates and sizes from closed forms.
     pub figures: Figures,
-    /// The buffers that fill the line.
+    /// Buffers that fill the link.
     pub plan: Plan,
-    /// From the present state of the hosts to the line.
+    /// Rungs from the present state of the hosts to the link.
     pub ladder: Vec<Rung>,
-    /// What an application that offers a given rate meets on each rung; null unless asked for.
+    /// Queue of an application that offers a given rate, for each rung; null unless requested.
     pub offered: Option<Offered>,
-    /// What was taken for granted.
+    /// Assumptions behind the answer.
     pub assumptions: Vec<String>,
-    /// What else to know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
 /// The question with every default filled in.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Inputs {
-    /// Rate of the line: key `link_bps`.
+    /// Rate of the link: key `link_bps`.
     #[serde(rename = "link_bps", with = "crate::json::Bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
-    /// Share of the packets that is lost, 0 to 1.
+    /// Share of the packets that are lost, 0 to 1.
     pub loss: f64,
-    /// Kernel of both hosts.
+    /// Kernel release of both hosts.
     pub kernel: String,
     /// Congestion control of the sender.
     pub congestion_control: &'static str,
@@ -86,42 +86,42 @@ pub struct Inputs {
     pub rcvbuf_bytes: u64,
 }
 
-/// What each limit alone lets pass, on paper.
+/// Rate that each limit alone allows, from closed forms.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Figures {
-    /// The line, less headers: key `line_bps`.
+    /// Payload rate of the link: key `line_bps`.
     #[serde(rename = "line_bps", with = "crate::json::Bps")]
     pub line: Rate,
-    /// The window that the receive buffer allows.
+    /// Window that the receive buffer allows.
     pub window_bytes: u64,
-    /// How receive memory becomes window, in words.
+    /// Rule that converts receive memory to window, in words.
     pub window_rule: String,
-    /// That window per round trip: key `window_bps`.
+    /// Rate of one such window per round trip: key `window_bps`.
     #[serde(rename = "window_bps", with = "crate::json::Bps")]
     pub window: Rate,
-    /// The send buffer per round trip: key `sndbuf_bps`.
+    /// Rate that the send buffer allows: its payload per round trip: key `sndbuf_bps`.
     #[serde(rename = "sndbuf_bps", with = "crate::json::Bps")]
     pub sndbuf: Rate,
-    /// What loss leaves of a loss-based sender, the larger of CUBIC's and Reno's model; null without loss:
-    /// key `loss_bps`.
+    /// Rate of a loss-based sender: the larger of the models of CUBIC and Reno; null without loss: key
+    /// `loss_bps`.
     #[serde(rename = "loss_bps", with = "crate::json::OptionalBps")]
     pub loss: Option<Rate>,
-    /// The share of the packets that may be lost if a loss-based sender is to fill the line.
+    /// Highest share of lost packets at which a loss-based sender still fills the link.
     pub loss_to_fill: f64,
 }
 
-/// The buffers that fill the line.
+/// Buffers that fill the link.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
     /// `tcp_wmem[2]` of the sender.
     pub wmem_bytes: u64,
     /// `tcp_rmem[2]` of the receiver.
     pub rmem_bytes: u64,
-    /// How to set both; none where the present buffers are as large.
+    /// Commands that set both; empty where the present buffers are large enough.
     pub commands: Vec<Command>,
 }
 
-/// The kernel where none is given: a long-term release that many servers run.
+/// Kernel release where none is given: the long-term release that many servers run.
 pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 
 const LEAST_BUFFER: Bytes = Bytes::new(4096);
@@ -129,13 +129,13 @@ const LEAST_BUFFER: Bytes = Bytes::new(4096);
 /// Answers a question. `progress` is called as simulated runs finish, from any thread.
 ///
 /// # Errors
-/// A path that cannot be, or a defect of the simulator.
+/// An implausible or incomplete path, or a defect of the simulator.
 pub fn whatif(question: &Question, progress: impl Fn(Progress) + Sync) -> Result<WhatIf, DiagnoseError> {
     let path = check(question).map_err(DiagnoseError::Input)?;
     answer(question, path, progress).map_err(DiagnoseError::Defect)
 }
 
-/// The path of a question that can be simulated.
+/// Returns the path of a question that can be simulated.
 fn check(question: &Question) -> Result<PathModel, InputError> {
     let path = PathModel::of_figures(&question.path)?;
     if question.buffers.is_some_and(|buffers| buffers < LEAST_BUFFER) {
@@ -192,7 +192,7 @@ fn answer(
         rungs
     };
 
-    // Buffers follow from the BDP alone: an answer without a ladder has them too.
+    // The buffers follow from the BDP alone, so an answer without a ladder has them too.
     let present = model.present();
     let larger = present.with(LARGER_BUFFERS);
     let ((window, send), (wmem, rmem)) = (model.ceilings(present), model.buffers(larger));
@@ -234,7 +234,7 @@ fn answer(
 }
 
 impl WhatIf {
-    /// The same, with what an application meets that offers `demand`.
+    /// Adds the queue of an application that offers `demand`, for each rung.
     pub fn against(mut self, demand: Demand) -> Self {
         self.offered = Some(Offered::of(demand, &self.ladder, true));
         self
@@ -251,7 +251,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// Figures that both models are known by, and that each is the inverse of the other.
+    /// Both models give published figures, and each function is the inverse of the other.
     #[test]
     fn the_models_of_loss_are_those_of_the_books() {
         let ppm20 = loss_based_rate(ms(210), 20e-6, DEFAULT_MSS);

@@ -1,7 +1,7 @@
-//! The ladder of a run of which every part is known: a point of an experiment.
+//! The ladder of a fully known run: one point of an experiment.
 //!
-//! Nothing is fitted. The path is the run's own with all its elements, and so are the hosts; the remedies alone
-//! change something. So each rung is a run that a kernel can make too.
+//! Nothing is fitted. The path, with all its elements, and the hosts are those of the run, and only the
+//! remedies change anything. So a kernel can reproduce each rung.
 
 use fullpipe_lab::campaign::Progress;
 use fullpipe_lab::scenario::{DirectionSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
@@ -15,22 +15,23 @@ use super::{DiagnoseError, Effort, Hosts, Ladder, Model, PathModel, climb_model}
 use crate::input::InputError;
 use crate::segment::HEADERS;
 
-/// How often each state is simulated where losses are drawn. What is forecast is a measurement: the mean of so
-/// many runs as are made of one.
+/// Number of simulated runs per state where losses are random. A rung predicts a measurement, which is itself
+/// the mean of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeats {
-    /// Measurements; the range of a rung is from the least of them to the greatest.
+    /// Number of measurements. A rung's range spans the lowest to the highest of them.
     pub measurements: u64,
-    /// Runs in each.
+    /// Number of runs per measurement.
     pub runs: u64,
 }
 
-/// Climbs the ladder of `scenario`. A rung's lasting rate is the mean over the second half of runs of the scenario's
-/// own length; the seeds count from its own. `progress` is called as runs finish, from any thread.
+/// Climbs the ladder of `scenario`. The steady-state rate of a rung is the mean over the second half of runs
+/// with the scenario's own length. Seeds count up from the scenario's seed. `progress` is called as runs
+/// finish, from any thread.
 ///
 /// # Errors
-/// A scenario whose flows differ, end or are held by anything that no remedy of the ladder touches; or a defect
-/// of the simulator.
+/// A scenario whose flows differ, end, start late or have a limit that no remedy of the ladder lifts; or a
+/// defect of the simulator.
 pub fn climb_known(
     scenario: &Scenario,
     repeats: Repeats,
@@ -52,12 +53,12 @@ pub fn climb_known(
     let flows = scenario.flows.len() as u64;
     let model = Model::new(path(&scenario.path, flows), hosts(&scenario.host, cc, flows), effort);
     let mut ladder = climb_model(&model.of_known(scenario), None, progress).map_err(DiagnoseError::Defect)?;
-    // Of a fitted path; this one is as it is.
+    // These assumptions are about a fitted path, and this path is known.
     ladder.assumptions.clear();
     Ok(ladder)
 }
 
-/// The congestion control of a run that the ladder has remedies for.
+/// Returns the congestion control of a run that the ladder has remedies for.
 fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
     let refuse = |message: &str, hint: &str| Err(InputError::new(message, hint));
     let (first, host) = (&scenario.flows[0], &scenario.host);
@@ -81,7 +82,7 @@ fn sender(scenario: &Scenario) -> Result<Algorithm, InputError> {
     Ok(first.cc)
 }
 
-/// What the rules of the ladder ask of the path: its line, its cap on a flow, its loss.
+/// Returns the path model for the rules of the ladder: link, rate cap per flow, and loss.
 fn path(path: &PathSpec, flows: u64) -> PathModel {
     let DirectionSpec { rate, loss, .. } = path.forward;
     let limiters = || path.forward.policer.iter().chain(&path.forward.shaper);
@@ -90,7 +91,7 @@ fn path(path: &PathSpec, flows: u64) -> PathModel {
         rates.min().filter(|limit| *limit < rate)
     };
     let line = least(Scope::Aggregate).unwrap_or(rate);
-    // Of all flows together, as payload.
+    // Payload rate of all flows together.
     let cap = least(Scope::PerFlow).map(|rate| rate.mul_div(flows, 1)).filter(|cap| *cap < line);
     let payload = |rate: Rate| rate.mul_div(path.mtu - HEADERS, path.mtu);
     PathModel {
@@ -98,7 +99,7 @@ fn path(path: &PathSpec, flows: u64) -> PathModel {
         cap: cap.map(payload),
         at_least: line,
         rtt: path.rtt(),
-        // Lost ACKs are drawn too.
+        // ACKs are lost at random too.
         loss: loss.max(path.backward.loss),
         loss_interval: None,
     }
@@ -128,7 +129,7 @@ mod tests {
 
     const ONCE: Repeats = Repeats { measurements: 1, runs: 1 };
 
-    /// The only point of an experiment with these lines in its tables, from seed 7.
+    /// Returns the only point of an experiment with these lines in its tables, with seed 7.
     fn scenario(path: &str, host: &str, flow: &str) -> Scenario {
         let text = format!(
             "name = 'x'\nduration = '4s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n{path}\n[host]\n{host}\n[[flow]]\n{flow}"
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(rungs[2].scenario, None, "the line is nobody's run");
     }
 
-    /// A limiter for each flow is a cap that several flows pass; one for all of them is the line.
+    /// A limiter per flow is a rate cap that several flows together exceed; one for all flows is the link.
     #[test]
     fn a_cap_is_a_flows_and_a_line_everybodys() {
         let limited = |path: &str, count: u64| {

@@ -1,5 +1,5 @@
-//! What the ladder is climbed on: a path, its hosts, and what may be varied on them. Whether a log, a
-//! question or a scenario gave the numbers makes little difference here.
+//! The model that the ladder simulates: a path, its hosts, and the changes that the remedies make. It hardly
+//! matters here whether a log, a question or a scenario supplied the numbers.
 
 use fullpipe_lab::campaign::Job;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
@@ -14,40 +14,41 @@ use crate::path_facts::PathFacts;
 use crate::remedy::{Case, Change, State, catalogue, rcvbuf_for, sndbuf_for};
 use crate::segment::{HEADERS, MTU};
 
-/// The kernel that is followed where none is known.
+/// Kernel release of the simulated hosts where none is known.
 const RECENT: KernelVersion = KernelVersion::new(6, 18);
-/// The rate of the simulated path where the line is not known: far above any window on the ladder.
+/// Smallest rate of the simulated path where the link is not known; far above any window on the ladder.
 const AMPLE: Rate = Rate::from_bps(10_000_000_000);
 
-/// Figures of a path beyond these bounds are more likely in the wrong unit than right.
+/// Plausible range of an RTT. A value beyond it, or beyond the range of rates below, is probably in the wrong
+/// unit.
 const RTTS: (Duration, Duration) = (Duration::from_micros(10), Duration::from_secs(10));
 const RATES: (Rate, Rate) = (Rate::from_bps(10_000), Rate::from_bps(1_000_000_000_000));
 
-/// The seeds of a state count from here where no run is known.
+/// First seed of a state where no run is known.
 const FIRST_SEED: u64 = 1;
 
-/// The path.
+/// The path of a simulated run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PathModel {
-    /// Rate of the line, if known.
+    /// Rate of the link, if known.
     pub(crate) link: Option<Rate>,
-    /// Payload that one flow of this host passes anywhere, if that limits.
+    /// Payload rate of a cap below the link's rate, if there is one.
     pub(crate) cap: Option<Rate>,
-    /// What the line surely carries.
+    /// Rate that the link is known to carry.
     pub(crate) at_least: Rate,
     /// Round-trip time without a queue.
     pub(crate) rtt: Duration,
-    /// Share of the packets that is lost.
+    /// Share of the packets that are lost.
     pub(crate) loss: Probability,
-    /// The ends of its interval, where it is an estimate.
+    /// Bounds of the loss, where the loss is an estimate.
     pub(crate) loss_interval: Option<(Probability, Probability)>,
 }
 
 impl PathModel {
-    /// The path that given figures describe. A loss that is not given is zero.
+    /// Returns the path that the given figures describe. A missing loss counts as zero.
     ///
     /// # Errors
-    /// The link or the RTT is missing, or a figure is so far out of range that its unit is likely wrong.
+    /// The link or the RTT is missing, or a figure is so far out of range that its unit is probably wrong.
     pub(crate) fn of_figures(path: &PathFacts) -> Result<Self, InputError> {
         let refuse = |message: String, hint: &str| Err(InputError::new(message, hint));
         let (rtt_hint, link_hint) =
@@ -78,45 +79,46 @@ pub(crate) struct Hosts<'a> {
     pub(crate) cc: Algorithm,
     /// Parallel flows.
     pub(crate) flows: u64,
-    /// Kernel of both, if known.
+    /// Kernel release of both hosts, if known.
     pub(crate) kernel: Option<KernelVersion>,
     /// `tcp_wmem[2]` of the sender.
     pub(crate) sndbuf: Bytes,
     /// `tcp_rmem[2]` of the receiver.
     pub(crate) rcvbuf: Bytes,
-    /// How receive memory becomes window.
+    /// Rule that converts receive memory to window.
     pub(crate) rule: WindowRule,
-    /// Settings of the sender, as far as its congestion control is concerned.
+    /// Settings of the sender that concern its congestion control.
     pub(crate) sender: Option<&'a HostSettings>,
-    /// Settings that are fact for the send buffer: values from another time are no ground for an undo.
+    /// Settings of the sender if they are facts for its send buffer. Values from another time are no basis
+    /// for an undo.
     pub(crate) sender_buffers: Option<&'a HostSettings>,
-    /// The same for the receive buffer.
+    /// Settings of the receiver if they are facts for its receive buffer.
     pub(crate) receiver_buffers: Option<&'a HostSettings>,
-    /// The largest send and receive buffer that the hosts' memory admits.
+    /// Largest send and receive buffer that the hosts' memory allows.
     pub(crate) room: (Bytes, Bytes),
 }
 
-/// How much may be simulated.
+/// Budget of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// Seeds at the estimated loss; the figures are their means.
+    /// Number of seeds at the estimated loss; the rates are means over them.
     pub(crate) seeds: u64,
-    /// So many of them together are one measurement: where the loss is no estimate, the range is that of the
-    /// means of so many.
+    /// Number of seeds that form one measurement. Where the loss is not an estimate, the range of a rate
+    /// spans the means of these groups.
     pub(crate) together: u64,
-    /// Seeds at each end of the loss interval.
+    /// Number of seeds at each end of the loss interval.
     pub(crate) seeds_at_ends: u64,
-    /// Length of the run that a rung's mean is taken of; as much again follows for the rate that lasts.
+    /// Time over which a rung's mean rate is taken. The run lasts as long again, for the steady-state rate.
     pub(crate) duration: Duration,
-    /// The same where a rate is followed instead of losses: such a sender has settled once its start is over.
+    /// Value of `duration` for a rate-based congestion control, which has settled once its start is over.
     pub(crate) duration_by_rate: Duration,
-    /// Least length: a shorter run would be all ramp.
+    /// Least value of `duration`: a shorter run would be all ramp.
     pub(crate) shortest: Duration,
-    /// Packets that all runs together may carry before they become fewer and shorter.
+    /// Total number of packets above which the runs become fewer and shorter.
     pub(crate) packets: u64,
-    /// Packets that they are then shortened to.
+    /// Total number of packets to which runs above `packets` are shortened.
     pub(crate) packets_if_more: u64,
-    /// Packets beyond which, shortened as they are, they take longer than one waits, and none is made.
+    /// Total number of packets above which even the shortened runs take too long, so that none is made.
     pub(crate) most: u64,
 }
 
@@ -126,7 +128,7 @@ impl Effort {
     }
 }
 
-/// Path and hosts together, ready to be simulated.
+/// Path and hosts of a simulation, with its budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model<'a> {
     pub(crate) path: PathModel,
@@ -134,14 +136,14 @@ pub(crate) struct Model<'a> {
     effort: Effort,
     /// Rate of the simulated bottleneck in IP bits.
     bottleneck: Rate,
-    /// The run that this is the model of, where every part of one is known: nothing but what the remedies
-    /// change differs from it, and its seed is the first.
+    /// The known run that this is the model of, if every part of it is known. Simulated runs then differ from
+    /// it only by the changes of the remedies, and its seed is the first.
     known: Option<&'a Scenario>,
 }
 
 impl<'a> Model<'a> {
     pub(crate) fn new(path: PathModel, hosts: Hosts<'a>, effort: Effort) -> Self {
-        // A cap lets so much payload through; the path counts headers too.
+        // The cap counts payload; the path counts headers too.
         let cap = path.cap.map(|cap| cap.mul_div(MTU, MTU - HEADERS));
         let line = path.link.unwrap_or(AMPLE.max(path.at_least.mul_div(2, 1)));
         let bottleneck = cap.map_or(line, |cap| cap.min(line));
@@ -150,7 +152,7 @@ impl<'a> Model<'a> {
             model.effort = Effort { seeds: 1, together: 1, seeds_at_ends: 0, ..effort };
         }
         if model.most_packets() > effort.packets {
-            // Each of these runs has so many packets that fewer of them tell as much.
+            // Each of these runs has so many packets that fewer runs suffice.
             let Effort { seeds, seeds_at_ends, .. } = &mut model.effort;
             (*seeds, *seeds_at_ends) = ((*seeds).min(3), (*seeds_at_ends).min(1));
             let (wanted, packets) = (effort.packets_if_more, model.most_packets().max(1));
@@ -162,22 +164,23 @@ impl<'a> Model<'a> {
         model
     }
 
-    /// The same model of a run of which every part is known.
+    /// Returns this model with a fully known run as its basis.
     pub(crate) fn of_known(self, scenario: &'a Scenario) -> Self {
         Self { known: Some(scenario), ..self }
     }
 
-    /// Nothing is lost at random: a run with another seed would differ by BBR's first phase at most.
+    /// Returns whether no packet is lost at random. Runs with different seeds then differ at most by BBR's
+    /// first phase.
     fn is_lossless(&self) -> bool {
         self.path.loss.is_zero() && self.path.loss_interval.is_none_or(|(_, high)| high.is_zero())
     }
 
-    /// Length of the run that the mean of a rung with this congestion control is taken of.
+    /// Returns the time over which the mean rate of a rung with this congestion control is taken.
     pub(crate) fn duration(&self, cc: Algorithm) -> Duration {
         self.effort.duration(cc)
     }
 
-    /// Packets that all runs together carry at most.
+    /// Returns an upper bound of the packets in all runs together.
     pub(crate) fn most_packets(&self) -> u64 {
         let of_state = |state: State| {
             let (window, sndbuf) = self.ceilings(state);
@@ -190,13 +193,13 @@ impl<'a> Model<'a> {
             .fold(0, u64::saturating_add)
     }
 
-    /// Why it is not simulated while somebody waits, if so.
+    /// Returns the reason not to simulate if the simulation takes too long for an interactive answer.
     pub(crate) fn too_fast(&self) -> Option<String> {
         let why = "not simulated: so fast a line takes longer than one waits; fullpipe run does it";
         (self.most_packets() > self.effort.most).then(|| why.into())
     }
 
-    /// What the line or the cap carries as payload.
+    /// Returns the payload rate of the bottleneck: the link or the rate cap.
     pub(crate) fn ceiling(&self) -> Rate {
         self.bottleneck.mul_div(MTU - HEADERS, MTU)
     }
@@ -205,23 +208,23 @@ impl<'a> Model<'a> {
         self.bottleneck * self.path.rtt
     }
 
-    /// The hosts as they are.
+    /// Returns the present state of the hosts.
     pub(crate) fn present(&self) -> State {
         State::present(self.hosts.cc)
     }
 
-    /// What remedies are fitted to.
+    /// Returns the case that remedies are fitted to.
     pub(crate) fn case(&self) -> Case<'a> {
         let Hosts { rule, kernel, sender, sender_buffers, receiver_buffers, .. } = self.hosts;
         let PathModel { rtt, loss, .. } = self.path;
         Case { bdp: self.bdp(), rtt, loss, rule, kernel, sender, sender_buffers, receiver_buffers }
     }
 
-    /// The states worth simulating: each combination of the ladder's remedies that differs from the others, the present
-    /// first. No raised buffers for a link of unknown rate, whose BDP is not known either.
+    /// Returns the states worth simulating: every distinct combination of the ladder's remedies, the present
+    /// state first. Buffers are not raised for a link of unknown rate, because its BDP is unknown too.
     pub(crate) fn states(&self) -> Vec<State> {
         let mut states = vec![self.present()];
-        // Doubled from the last remedy to the first, so that the last varies fastest.
+        // Doubles the list for each remedy from the last to the first, so that the last one varies fastest.
         for remedy in catalogue::of_ladder().rev() {
             let possible = self.can_make(remedy.change);
             let more: Vec<State> = states.iter().map(|state| state.with(remedy.change)).collect();
@@ -236,12 +239,13 @@ impl<'a> Model<'a> {
         distinct
     }
 
-    /// The state that all of the ladder's remedies together lead to, whether it is worth simulating or not.
+    /// Returns the state with all remedies of the ladder, whether or not it is worth simulating.
     pub(crate) fn all_changed(&self) -> State {
         catalogue::of_ladder().fold(self.present(), |state, remedy| state.with(remedy.change))
     }
 
-    /// Whether a change is one on this path: buffers for a multiple of the BDP may be smaller than what there is.
+    /// Returns whether `change` makes a difference on this path. Buffers for a multiple of the BDP may be
+    /// smaller than the present ones.
     pub(crate) fn can_make(&self, change: Change) -> bool {
         let known = self.path.link.is_some() || self.path.cap.is_some();
         let present = self.present();
@@ -251,7 +255,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Send and receive buffer of a state. Nothing is ever lowered.
+    /// Returns the send and receive buffer of a state. No buffer is ever lowered.
     pub(crate) fn buffers(&self, state: State) -> (Bytes, Bytes) {
         let Hosts { sndbuf, rcvbuf, rule, room, .. } = self.hosts;
         let Some(bdps) = state.buffers else { return (sndbuf, rcvbuf) };
@@ -260,12 +264,13 @@ impl<'a> Model<'a> {
         (sndbuf.max(send.min(room.0)), rcvbuf.max(receive.min(room.1)))
     }
 
-    /// The window that the receiver of a state offers at most.
+    /// Returns the largest window that the receiver of a state offers.
     pub(crate) fn window(&self, state: State) -> Bytes {
         self.hosts.rule.window(self.buffers(state).1)
     }
 
-    /// What the window and the send buffer of a state allow, per round trip and over all flows.
+    /// Returns the rates that the receive window and the send buffer of a state allow: bytes per round trip,
+    /// times the number of flows.
     pub(crate) fn ceilings(&self, state: State) -> (Rate, Rate) {
         let flows = self.hosts.flows.max(1).max(state.connections.unwrap_or(1));
         let per_round_trip = |bytes| Rate::of(bytes, self.path.rtt).mul_div(flows, 1);
@@ -273,7 +278,7 @@ impl<'a> Model<'a> {
         (per_round_trip(self.window(state)), per_round_trip(sendable))
     }
 
-    /// Every run to be made, state by state: the estimated loss, then its low and its high end.
+    /// Returns all runs, state by state: those at the estimated loss, then those at its low and its high end.
     pub(crate) fn jobs(&self, states: &[State]) -> Vec<Job> {
         let mut losses = vec![(self.path.loss, self.effort.seeds)];
         if let Some((low, high)) = self.path.loss_interval {
@@ -292,7 +297,7 @@ impl<'a> Model<'a> {
         jobs
     }
 
-    /// Of a state's runs, those at the estimated loss and those at each end of its interval.
+    /// Returns the number of runs per state at the estimated loss and at each end of its interval.
     pub(crate) fn seeds(&self) -> (usize, usize) {
         let at_ends = if self.path.loss_interval.is_some() { self.effort.seeds_at_ends } else { 0 };
         (self.effort.seeds as usize, at_ends as usize)
@@ -303,17 +308,17 @@ impl<'a> Model<'a> {
         seeds + 2 * at_ends
     }
 
-    /// Of the runs at the estimated loss, so many are one measurement.
+    /// Returns the number of runs at the estimated loss that form one measurement.
     pub(crate) fn together(&self) -> usize {
         self.effort.together.max(1) as usize
     }
 
-    /// The seeds of a state count from here.
+    /// Returns the seed of the first run of each state.
     pub(crate) fn first_seed(&self) -> u64 {
         self.known.map_or(FIRST_SEED, |scenario| scenario.seed)
     }
 
-    /// One run of a state.
+    /// Returns one run of a state.
     pub(crate) fn scenario(&self, state: State, loss: Probability, seed: u64) -> Scenario {
         let mut scenario = match self.known {
             Some(known) => Scenario { seed, ..known.clone() },
@@ -323,7 +328,7 @@ impl<'a> Model<'a> {
         scenario
     }
 
-    /// A run on the path that the numbers give, with the hosts as they are.
+    /// Returns a run on the path that the figures describe, with the present hosts.
     fn fitted(&self, duration: Duration, loss: Probability, seed: u64) -> Scenario {
         let one_way = self.path.rtt / 2;
         let direction = |loss, queue| DirectionSpec::plain(self.bottleneck, one_way, loss, queue);
@@ -390,7 +395,8 @@ pub(super) mod tests {
         )
     }
 
-    /// What a remedy says it changes is what the simulated run has different, on a fitted path and on a known one.
+    /// A remedy changes the simulated run exactly if its change can be simulated, on a fitted path and on a
+    /// known one.
     #[test]
     fn every_remedy_changes_the_model_it_is_applied_to() {
         let model = model();
@@ -418,7 +424,7 @@ pub(super) mod tests {
         assert_eq!(window, one.mul_div(10, 1));
     }
 
-    /// Neither a link of unknown rate nor buffers that are large already make a state worth simulating.
+    /// A link of unknown rate and buffers that are already large add no states.
     #[test]
     fn states_that_change_nothing_are_not_simulated() {
         let model = model();

@@ -1,4 +1,4 @@
-//! One step of the ladder.
+//! Steps of the ladder.
 
 use fullpipe_lab::scenario::Scenario;
 use fullpipe_units::Rate;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::advice::Command;
 use crate::classify::Limit;
 
-/// Where a rung's rate comes from.
+/// Source of a rung's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -16,43 +16,46 @@ pub enum Source {
     Measured,
     /// A simulated run.
     Simulated,
-    /// The user's own figure: the line.
+    /// The link or rate cap, as given or as far as it is known.
     Given,
 }
 
-/// One step from the present rate to the line.
+/// One step of the ladder from the present rate to the link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rung {
-    /// What holds the transfer at this rate.
+    /// Limit of the transfer at this rate.
     pub limit: Limit,
-    /// The same as a noun for people: `a 3 MiB receive window`.
+    /// The limit as a noun phrase: `a 3 MiB receive window`.
     pub what: String,
-    /// The mean over the log's duration: key `bps`.
+    /// Mean rate of the log, or of the first half of a simulated run: key `bps`.
     #[serde(rename = "bps", with = "crate::json::Bps")]
     pub rate: Rate,
-    /// The last half of a longer run: key `steady_bps`.
+    /// Steady-state rate: after the ramp of the log, or over the second half of a simulated run: key
+    /// `steady_bps`.
     #[serde(rename = "steady_bps", with = "crate::json::OptionalBps")]
     pub steady: Option<Rate>,
-    /// The rate at the upper end of the loss interval: key `low_bps`.
+    /// Lower end of the steady-state rate's range, from the high end of the loss interval or from the worst
+    /// of several seeds: key `low_bps`.
     #[serde(rename = "low_bps", with = "crate::json::OptionalBps")]
     pub low: Option<Rate>,
-    /// The rate at the lower end of the loss interval: key `high_bps`.
+    /// Upper end of the steady-state rate's range, from the low end of the loss interval or from the best of
+    /// several seeds: key `high_bps`.
     #[serde(rename = "high_bps", with = "crate::json::OptionalBps")]
     pub high: Option<Rate>,
-    /// Where the rates come from.
+    /// Source of the rates.
     pub source: Source,
-    /// What was changed, beyond the rung before, to get here; `None` on the first rung and the line's.
+    /// Change that leads here from the rung before; `None` on the first rung and on the link's.
     pub remedy: Option<String>,
-    /// How to change it, narrowest scope first.
+    /// Commands that make the change, narrowest scope first.
     pub commands: Vec<Command>,
-    /// One of the runs that this rung was simulated with, to look at it again; on the measured rung that of
-    /// the fitted path as it is. No part of the JSON.
+    /// One of the runs that this rung was simulated with, for a closer look. The measured rung has a run of
+    /// the fitted path in its present state. Not part of the JSON.
     #[serde(skip)]
     pub scenario: Option<Scenario>,
 }
 
 impl Rung {
-    /// The rate that lasts: the steady one if there is one.
+    /// Returns the steady-state rate, or the mean where there is none.
     pub fn lasting(&self) -> Rate {
         self.steady.unwrap_or(self.rate)
     }

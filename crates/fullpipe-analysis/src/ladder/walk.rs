@@ -1,4 +1,4 @@
-//! From the outcomes of the simulated states to the rungs.
+//! Selection of the rungs from the outcomes of the simulated states.
 
 use fullpipe_lab::outcome::{FlowOutcome, Outcome};
 use fullpipe_lab::scenario::Scenario;
@@ -12,30 +12,30 @@ use crate::classify::Limit;
 use crate::remedy::{State, catalogue};
 use crate::thresholds::{link, rate, time, window};
 
-/// What the simulation says of one state.
+/// Simulated rates of one state.
 #[derive(Clone, Debug)]
 pub(super) struct Prediction {
     pub(super) state: State,
-    /// Mean over the first half of the run.
+    /// Mean rate over the first half of the run.
     pub(super) rate: Rate,
-    /// Mean over its second half.
+    /// Mean rate over the second half of the run.
     pub(super) steady: Rate,
-    /// The least and the most: of the means at both ends of the loss interval, or where the loss is no
-    /// estimate of the means of so many seeds as are one measurement.
+    /// Lowest and highest steady-state rate: over the two ends of the loss interval, or, where the loss is
+    /// not an estimate, over the measurements that the seeds form.
     low: Rate,
     high: Rate,
-    /// Shares of the second half.
+    /// Share of the second half in which each limit stopped the sender.
     shares: [f64; SendLimit::ALL.len()],
 }
 
 impl Prediction {
-    /// One of the runs at the estimated loss.
+    /// Returns one of the runs at the estimated loss.
     pub(super) fn example(&self, model: &Model<'_>) -> Scenario {
         model.scenario(self.state, model.path.loss, model.first_seed())
     }
 }
 
-/// What each state's runs come to; `outcomes` as [`Model::jobs`] orders them.
+/// Returns the prediction for each state. `outcomes` are in the order of [`Model::jobs`].
 pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outcome]) -> Vec<Prediction> {
     let (seeds, at_ends) = model.seeds();
     let runs = outcomes.chunks(model.runs_per_state());
@@ -45,7 +45,7 @@ pub(super) fn predictions(model: &Model<'_>, states: &[State], outcomes: &[Outco
         let spread: Vec<Rate> = spread.map(steady).collect();
         let flows = at_loss.first().map_or(1, |outcome| outcome.flows.len().max(1)) as f64;
         let steady = steady(at_loss);
-        // What the first half carried is the rest of the whole.
+        // The rate of the first half follows from the mean of the whole run and that of its second half.
         let whole = mean(at_loss, |flow| flow.goodput.as_bps() as f64);
         Prediction {
             state,
@@ -63,14 +63,14 @@ fn steady(outcomes: &[Outcome]) -> Rate {
     Rate::from_bps(mean(outcomes, |flow| flow.goodput_second_half.as_bps() as f64) as u64)
 }
 
-/// The mean over runs of a figure of all their flows together.
+/// Returns the mean over runs of a figure that is summed over the flows of each run.
 fn mean(outcomes: &[Outcome], of: impl Fn(&FlowOutcome) -> f64) -> f64 {
     let sum: f64 = outcomes.iter().flat_map(|outcome| &outcome.flows).map(of).sum();
     sum / outcomes.len().max(1) as f64
 }
 
-/// The rungs between the present and the line, where the remedies that are not walked lead, and the state at the end. Without a
-/// measured first rung the ladder stands on the simulated present.
+/// Returns the rungs from the present state to the link, notes on the states that were not taken, and the
+/// state at the end. Without a measured first rung the ladder starts at the simulated present state.
 pub(super) fn walk(
     model: &Model<'_>,
     measured: Option<Rung>,
@@ -84,7 +84,7 @@ pub(super) fn walk(
     let mut rungs = Vec::from_iter(measured.or_else(simulated));
     let (mut state, mut walked) = (now, vec![now]);
     while let Some(last) = rungs.last() {
-        // A remedy that alone makes it worse is no step, but all together may be one.
+        // A remedy that alone makes the rate worse is not a step, but all remedies together may be.
         let all = model.all_changed();
         let better =
             |next: &&Prediction| next.steady.mul_div(rate::SETBACK.0, rate::SETBACK.1) >= last.lasting();
@@ -109,21 +109,22 @@ pub(super) fn walk(
     (rungs, notes, state)
 }
 
-/// The hosts as they are, if they were simulated.
+/// Returns the prediction for the present state, if it was simulated.
 pub(super) fn present<'p>(model: &Model<'_>, predicted: &'p [Prediction]) -> Option<&'p Prediction> {
     predicted.iter().find(|p| p.state == model.present())
 }
 
-/// The states that one more remedy leads to, given what limits now.
+/// Returns the states that one more remedy leads to, given the present limit.
 fn next_states(state: State, limit: Limit) -> impl Iterator<Item = State> {
     let lifting = catalogue::lifting(limit).filter(|remedy| remedy.is_of_ladder());
     lifting.map(move |remedy| state.with(remedy.change)).filter(move |next| *next != state)
 }
 
-/// What limits a simulated state.
+/// Returns the limit of a simulated state.
 ///
-/// The sender's own record says what stopped each transmission, but BBR paces at what a window let it
-/// measure: its "pacing" below a window's ceiling is that window.
+/// The sender's own record says what stopped each transmission. BBR is an exception, because it paces at the
+/// rate that a window let it measure: where its rate is near the ceiling of a window or buffer, that is the
+/// limit and not pacing.
 fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     let Prediction { state, steady, shares, .. } = predicted;
     let fraction = |of: Rate| steady.as_bps() as f64 / of.as_bps().max(1) as f64;
@@ -149,7 +150,7 @@ fn binding(model: &Model<'_>, predicted: &Prediction) -> Limit {
     }
 }
 
-/// A simulated rung, and how to get there from the state `before`.
+/// Returns a simulated rung, with the commands that lead there from the state `before`.
 fn rung(model: &Model<'_>, before: Option<State>, limit: Limit, predicted: &Prediction) -> Rung {
     Rung {
         limit,
@@ -194,7 +195,7 @@ pub(super) fn last_rung(model: &Model<'_>) -> Rung {
     }
 }
 
-/// What holds a state, as a noun.
+/// Returns the limit of a state as a noun phrase.
 fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
     match limit {
         Limit::Rwnd => format!("a {} receive window", model.window(state)),
@@ -212,7 +213,7 @@ mod tests {
     use super::super::model::tests::model;
     use super::*;
 
-    /// The four states at these rates in Mbit/s, each stopped by its congestion window.
+    /// Walks the four states with these rates in Mbit/s, each limited by its congestion window.
     fn ladder(rates: [u64; 4]) -> (Vec<u64>, Vec<Option<String>>, usize, Vec<String>) {
         let model = model();
         let mut shares = [0.0; SendLimit::ALL.len()];

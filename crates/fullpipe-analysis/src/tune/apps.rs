@@ -1,4 +1,5 @@
-//! What applications that are no bulk transfer have of a setting: small simulated runs on the path of the plan.
+//! Effects of a setting on applications other than bulk transfers: small simulated runs on the path of the
+//! plan.
 
 use std::num::NonZeroUsize;
 
@@ -13,7 +14,8 @@ use crate::ladder::Model;
 use crate::remedy::{State, Unsent};
 use crate::segment::DEFAULT_MSS;
 
-/// How long a transfer of `bytes` takes on an idle path without loss: `None` if it does not end.
+/// Returns the time that a transfer of `bytes` takes on an idle path without loss, or `None` if it does not
+/// end.
 pub(super) fn short_transfer(model: &Model<'_>, state: State, bytes: Bytes) -> Option<Duration> {
     let mut scenario = model.scenario(state, Probability::ZERO, model.first_seed());
     scenario.flows.truncate(1);
@@ -24,17 +26,18 @@ pub(super) fn short_transfer(model: &Model<'_>, state: State, bytes: Bytes) -> O
     Some(finished.saturating_since(Instant::ZERO))
 }
 
-/// Bursts of one connection; the last is looked at, by when the window has grown to what bursts of this size need.
+/// Number of bursts on one connection. Only the last one is timed; by then the window has grown to the size
+/// that such bursts need.
 const BURSTS: u64 = 3;
-/// From one burst to the next: so many round trips, and no less than this. A burst takes some fifteen of them from an initial
-/// window, and what is left is a pause of many timeouts.
+/// Time from one burst to the next: this many round trips, and at least `BETWEEN_LEAST`. A burst takes about
+/// fifteen round trips from an initial window; the rest is a pause of many timeouts.
 const BETWEEN_RTTS: u64 = 60;
 const BETWEEN_LEAST: Duration = Duration::from_secs(10);
-/// Where packets are lost, a burst may meet one or none: the median of so many.
+/// Number of seeds on a path with loss; the median counts, because a burst may meet one loss or none.
 const SEEDS_OF_BURSTS: u64 = 5;
 
-/// How long a burst of `burst` bytes takes after a pause of an open connection, until the last byte is acknowledged.
-/// `None` if it does not end before the next would begin.
+/// Returns the time that a burst takes on an open connection after a pause, until its last byte is
+/// acknowledged. `None` if the burst does not end before the next one would begin.
 pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -> Option<Duration> {
     let rtt = model.path.rtt;
     let between = (rtt * BETWEEN_RTTS).max(BETWEEN_LEAST);
@@ -48,7 +51,7 @@ pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -
             flow.bytes = Some(burst.mul_div(BURSTS, 1));
         }
         scenario.duration = rtt + last + between;
-        // The first burst is written when the handshake has ended.
+        // The first burst is written when the handshake ends.
         let began = Instant::ZERO + rtt + last;
         let finished = sim::run(&scenario).flows.first()?.finished?;
         Some(finished.saturating_since(began))
@@ -60,20 +63,20 @@ pub(super) fn burst_after_pause(model: &Model<'_>, state: State, burst: Bytes) -
     times.get(times.len() / 2).copied()
 }
 
-/// Length of the run in round trips, and the part of it before the start is over.
+/// Length of the run in round trips, and the number of them that belong to the start.
 const WAITING_RTTS: u64 = 30;
 const START_RTTS: u64 = 20;
-/// Packets of a run that somebody waits for.
+/// Number of packets above which a run takes too long for an interactive answer.
 const MOST_PACKETS: u64 = 1_500_000;
-/// Looks a round trip: what BBR keeps in flight changes with each.
+/// Samples per round trip: the data that BBR keeps in flight changes within each.
 const LOOKS: u64 = 4;
 
-/// Whether to see what waits takes longer than one waits, at so much a second.
+/// Returns whether the simulation of [`unsent`] takes too long at this rate for an interactive answer.
 pub(super) fn takes_long(model: &Model<'_>, rate: Rate) -> bool {
     (rate * (model.path.rtt * WAITING_RTTS)).get() / DEFAULT_MSS.get() > MOST_PACKETS
 }
 
-/// What waits in the sockets in each state; `None` where nothing arrives.
+/// Returns the data that waits in the sockets in each state; `None` where nothing arrives.
 ///
 /// # Errors
 /// A defect of the simulator.
@@ -95,14 +98,14 @@ pub(super) fn unsent(model: &Model<'_>, states: &[State]) -> Result<Vec<Option<U
     run_jobs(threads, &jobs, look, |_| ())
 }
 
-/// Sums over the rows after the start, of all flows.
+/// Sums over the trace rows of all flows after the start.
 struct Looks {
     from: Instant,
-    /// Rows of the first flow: moments looked at.
+    /// Number of sampled instants: rows of the first flow.
     moments: u64,
     unsent: u64,
     held: u64,
-    /// Of each flow what was delivered at the first and the last moment.
+    /// Delivered bytes of each flow in its first and its last row.
     delivered: Vec<Option<(u64, u64)>>,
     span: (Instant, Instant),
 }
@@ -113,7 +116,8 @@ impl Looks {
         Self { from, moments: 0, unsent: 0, held: 0, delivered, span: (from, from) }
     }
 
-    /// A byte that comes to a queue of q bytes from which r bytes a second are taken waits q / r.
+    /// Returns the means over the rows. A byte that joins a queue of q bytes, drained at r bytes per second,
+    /// waits q / r.
     fn mean(&self) -> Option<Unsent> {
         let took = self.span.1.saturating_since(self.span.0);
         let delivered: u64 =

@@ -1,24 +1,25 @@
-//! Files that are loaded after ours and set the same keys to something else.
+//! Files that are loaded after ours and set the same keys to different values.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::input::sysctl::key_value;
 
-/// A file that overrides ours.
+/// A setting in another file that overrides ours.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Override {
-    /// The file.
+    /// Path of the file.
     pub file: String,
-    /// The key, with dots.
+    /// Key of the setting, with dots.
     pub key: String,
-    /// What it sets the key to.
+    /// Value that the file sets.
     pub value: String,
 }
 
-/// Of `files` (path and text, in any order), those that are loaded after `own` and set one of `ours` (key and value) to something
-/// else. Files are loaded in the order of their names, whatever their folder (sysctl.d(5)); `/etc/sysctl.conf` comes last, as
-/// procps has it.
+/// Returns the settings in `files` (path and text, in any order) that override `ours` (key and value) in the
+/// file `own`. A setting overrides if its file is loaded after `own` and its value differs. Files are loaded
+/// in the order of their names, in whichever directory they are (sysctl.d(5)), and `/etc/sysctl.conf` comes
+/// last, as in procps.
 pub fn overrides(own: &str, files: &[(String, String)], ours: &[(String, String)]) -> Vec<Override> {
     let order = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path).to_owned();
@@ -38,7 +39,7 @@ pub fn overrides(own: &str, files: &[(String, String)], ours: &[(String, String)
     later.into_iter().flat_map(of_file).collect()
 }
 
-/// The same values, whatever is between them.
+/// Returns whether two values are equal apart from white space.
 fn same(a: &str, b: &str) -> bool {
     a.split_whitespace().eq(b.split_whitespace())
 }
@@ -47,7 +48,7 @@ fn same(a: &str, b: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// What `sysctl --system` makes of a folder is what counts at the next boot.
+    /// The order in which `sysctl --system` loads files decides which value holds after the next boot.
     #[test]
     fn only_files_that_come_later_override() {
         let file = |path: &str, text: &str| (path.to_owned(), text.to_owned());

@@ -12,30 +12,31 @@ use crate::input::InputError;
 use crate::measurement::Protocol;
 use crate::path_facts::PathFacts;
 
-/// What a report of `fullpipe diagnose` says of the path.
+/// Facts in a report of `fullpipe diagnose` that a plan uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FromReport {
-    /// The path: link, RTT, loss and parallel streams.
+    /// Path: link, RTT, loss and parallel streams.
     pub path: PathFacts,
-    /// The measured rate.
+    /// Mean rate of the measured transfer.
     pub measured: Option<Rate>,
-    /// What holds it where no setting of a host lifts that, as a noun.
+    /// Limit of the transfer as a noun phrase, if no setting of a host lifts it.
     pub out_of_reach: Option<String>,
-    /// This host's part, if the measurement was made here.
+    /// Role of the host that made the log, which is taken to be this host.
     pub role: Option<Role>,
-    /// The buffer of each host: sender, receiver.
+    /// Buffers of the sender and the receiver.
     pub buffers: [Option<Bytes>; 2],
-    /// The kernel of each host: sender, receiver.
+    /// Kernel releases of the sender and the receiver.
     pub kernels: [Option<KernelVersion>; 2],
     /// The sender's congestion control.
     pub congestion_control: Option<String>,
 }
 
-/// What no setting of a host lifts.
+/// Limits that no setting of a host lifts.
 const OUT_OF_REACH: [Limit; 4] = [Limit::App, Limit::ReceiverApp, Limit::Pacing, Limit::Policer];
 
 impl FromReport {
-    /// What `diagnosis` says. A document that was read may lack keys: what is empty or zero there is not known.
+    /// Returns the facts in `diagnosis`. A parsed document may lack keys, so an empty or zero value counts as
+    /// unknown.
     pub fn of(diagnosis: &Diagnosis) -> Self {
         let Diagnosis { input, path, hosts, findings, .. } = diagnosis;
         let rate = |rate: Rate| (!rate.is_zero()).then_some(rate);
@@ -44,7 +45,7 @@ impl FromReport {
         let has_rtt = path.rtt_source != RttSource::Unknown && path.rtt_ms > 0.0;
         let first = findings.first().filter(|first| OUT_OF_REACH.contains(&first.limit));
         let ends = [&hosts.sender, &hosts.receiver];
-        // Those of a UDP test are what TCP is taken to have.
+        // The buffers in a diagnosis of UDP are those that TCP is assumed to have.
         let buffer =
             |end: &HostSummary| Some(Bytes::new(end.buffer_bytes)).filter(|size| !udp && !size.is_zero());
         Self {
@@ -64,11 +65,11 @@ impl FromReport {
         }
     }
 
-    /// Reads a document of `fullpipe diagnose --json`, or the diagnosis in one of `fullpipe iperf3 -J` or `--json-stream`; of a test in both
-    /// directions that of the one from the client.
+    /// Parses the output of `fullpipe diagnose --json`, or the diagnosis in that of `fullpipe iperf3 -J` or
+    /// `--json-stream`. Of a test in both directions it takes the direction from the client.
     ///
     /// # Errors
-    /// It is none, or has no diagnosis.
+    /// The text is not such a document, or has no diagnosis.
     pub fn parse(text: &str) -> Result<Self, InputError> {
         let refuse = |message: String| {
             let hint = "give the output of fullpipe diagnose ... --json, or of fullpipe iperf3 -c ... -J";
@@ -76,14 +77,14 @@ impl FromReport {
         };
         let Envelope { schema, end, .. } = match serde_json::from_str(text) {
             Ok(envelope) => envelope,
-            // JSON, but no object, so none of our documents.
+            // JSON that is not an object cannot be one of our documents.
             Err(error) if error.is_data() && !text.trim_start().starts_with('{') => Envelope::default(),
             Err(error) if error.is_data() => {
                 return Err(refuse(format!("this is not a report of diagnose: {error}")));
             }
             Err(error) => {
                 let mut events = text.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
-                // Events, of which the last is the end.
+                // A stream of events; the last one is the end of the test.
                 let end = events.rfind(|event| event.event == "end");
                 let end = end.ok_or_else(|| refuse(format!("this is not JSON: {error}")))?.data;
                 Envelope { end: Some(end), ..Envelope::default() }
@@ -115,7 +116,7 @@ impl FromReport {
     }
 }
 
-/// What tells the documents apart that have a diagnosis: its own schema, or the end of a test.
+/// Keys that distinguish the documents with a diagnosis: the schema of a diagnosis, or the end of a test.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Envelope {
@@ -123,14 +124,14 @@ struct Envelope {
     end: Option<TestEnd>,
 }
 
-/// An event of `fullpipe iperf3 --json-stream`, where it is the end of a test.
+/// Event of `fullpipe iperf3 --json-stream` that ends the test.
 #[derive(Deserialize)]
 struct Event {
     event: String,
     data: TestEnd,
 }
 
-/// The end of a document of `fullpipe iperf3`. All but one key is iperf3's.
+/// End of a document of `fullpipe iperf3`. All keys but this one are iperf3's own.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TestEnd {

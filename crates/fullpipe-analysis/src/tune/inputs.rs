@@ -11,20 +11,20 @@ use super::item::What;
 use crate::advice::Host;
 use crate::path_facts::PathFacts;
 
-/// This host's part in the transfer.
+/// Role of this host in the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Data comes from it.
+    /// The host sends the data.
     #[default]
     Sender,
-    /// Data goes to it.
+    /// The host receives the data.
     Receiver,
-    /// Both.
+    /// The host sends and receives.
     Both,
 }
 
 impl Role {
-    /// Whether this host is that end.
+    /// Returns whether this host is the given end.
     pub const fn is(self, host: Host) -> bool {
         matches!(
             (self, host),
@@ -46,15 +46,16 @@ impl fmt::Display for Role {
 /// Inputs of a plan, besides the facts of this host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanInputs {
-    /// The path to fill. The rate of its link and its RTT are required. The host's memory is divided among its flows.
+    /// The path to fill. The rate of its link and its RTT are required. The host's memory is divided among
+    /// its flows.
     pub path: PathFacts,
-    /// This host's part.
+    /// Role of this host.
     pub role: Role,
-    /// The peer, where the plan is for connections to one.
+    /// Address of the peer, if the plan is only for connections to it.
     pub to: Option<IpAddr>,
     /// Optional items to apply.
     pub with: Vec<What>,
-    /// The other host.
+    /// Facts about the other host.
     pub peer: Peer,
     /// Further facts from a report.
     pub report: FromReport,
@@ -63,10 +64,10 @@ pub struct PlanInputs {
 /// Facts about the other host; `None` is unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Peer {
-    /// The largest buffer of its end of the transfer.
+    /// Largest buffer at its end of the transfer.
     pub buffer: Option<Bytes>,
-    /// Its congestion control, where it is the sender.
+    /// Congestion control of the other host, if it is the sender.
     pub congestion_control: Option<String>,
-    /// Its kernel.
+    /// Kernel release of the other host.
     pub kernel: Option<KernelVersion>,
 }

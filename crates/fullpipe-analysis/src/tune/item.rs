@@ -1,4 +1,4 @@
-//! One thing to change: why, for what gain, at what cost, and the ways to do it.
+//! Items of a plan: one change each, with its reason, gain, cost and the ways to make it.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -6,33 +6,33 @@ use serde::Serialize;
 use crate::remedy::Host;
 pub use crate::remedy::{Gain, Way, What};
 
-/// One thing to change.
+/// One change that a plan proposes.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Item {
-    /// What.
+    /// Name of the setting that changes.
     pub what: What,
-    /// The host that it belongs to.
+    /// End of the transfer at which the change is made.
     pub host: Host,
-    /// Whether that is the host of the plan.
+    /// Whether the change is made on the host of the plan.
     pub here: bool,
-    /// Whether it is for some applications only: applied when asked for by name.
+    /// Whether the item helps some applications only and is applied only on request.
     pub optional: bool,
-    /// The present value, where it is known.
+    /// Present value, if known.
     pub present: Option<String>,
-    /// The new value.
+    /// New value.
     pub new: String,
-    /// Why.
+    /// Reason for the change.
     pub why: String,
-    /// What it brings.
+    /// Gain of the change.
     pub gain: Gain,
-    /// What it costs.
+    /// Cost of the change.
     pub cost: String,
-    /// How to do it, narrowest scope first.
+    /// Ways to make the change, narrowest scope first.
     pub ways: Vec<Way>,
 }
 
 impl Item {
-    /// The way that is applied, if one is.
+    /// Returns the way that `--apply` takes, if there is one.
     pub fn applied(&self) -> Option<&Way> {
         self.ways.iter().find(|way| way.applied)
     }

@@ -8,16 +8,16 @@ use super::plan::Left;
 use crate::advice;
 use crate::remedy::{Cost, Decision, HostCase, Mechanism, Part, Proposal, Remedy, Scope, catalogue};
 
-/// All that the remedies come to on one host.
+/// Items, omissions and notes of a plan.
 pub(super) struct Items {
     pub(super) items: Vec<Item>,
-    /// What is left as it is.
+    /// Settings that stay as they are.
     pub(super) left: Vec<Left>,
-    /// What else to know.
+    /// Notes for the reader.
     pub(super) notes: Vec<String>,
 }
 
-/// Asks each part of each remedy whether the host needs it.
+/// Collects the decisions of all parts of all remedies about this host.
 ///
 /// # Errors
 /// A defect of the simulator.
@@ -35,7 +35,7 @@ pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, R
         let why = format!("the report says that {what} holds the transfer, which no setting of a host lifts");
         left.extend(proposals.drain(..).map(|one| Left { what: one.item.what, why: why.clone() }));
     }
-    // This host's items first, and among them the narrowest scope.
+    // Order: this host's items first, optional items last among them, then by scope, narrowest first.
     let scope = |item: &Item| item.applied().map_or(Scope::System, |way| way.command.scope);
     proposals.sort_by_key(|PlannedItem { item, .. }| (!item.here, item.optional, scope(item)));
     let notes = notes(host, inputs, &proposals);
@@ -43,7 +43,7 @@ pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, R
     Ok(Items { items, left, notes })
 }
 
-/// An item, and what a note says of it.
+/// An item with the facts that the notes need.
 struct PlannedItem {
     item: Item,
     cost: Cost,

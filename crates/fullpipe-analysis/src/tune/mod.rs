@@ -1,4 +1,4 @@
-//! The remedy for one host: what to change on it, what that brings, and how to take it back.
+//! Tuning plan for one host: the changes, their gain, and how to undo them.
 //!
 //! ```text
 //!   facts of the host ───┐
@@ -7,8 +7,8 @@
 //!                           ladder (simulated): the gain of each item
 //! ```
 //!
-//! A plan is a pure function of values; fullpipe-linux reads the host and changes it. A change without effect is not
-//! planned but listed with the reason ([`Left`]). No value is ever lowered.
+//! A plan is a pure function of values; fullpipe-linux reads the host and changes it. A change without effect
+//! is not planned but listed with the reason ([`Left`]). No value is ever lowered.
 
 mod apps;
 mod drift;

@@ -1,4 +1,4 @@
-//! Makes the plan: the remedies of the ladder as items for this host and the other.
+//! Construction of the plan: the remedies of the ladder as items for this host and the other one.
 
 use fullpipe_lab::campaign::{Progress, RunPanicked};
 use fullpipe_lab::host::Change;
@@ -18,83 +18,84 @@ use crate::ladder::{
 use crate::remedy::{End, Host, HostCase, LocalHost, PAGE, State, Trials, Unsent, catalogue};
 use crate::whatif::ASSUMED_KERNEL;
 
-/// Version of the JSON document; keys are added under the same number, never changed or removed.
+/// Version of the JSON document. Within a version keys are added, never changed or removed.
 pub const SCHEMA: &str = "fullpipe.tune/1";
 
-/// What to change, and what comes of it.
+/// Tuning plan for one host and its path.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Plan {
     /// Name and version of the document.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
-    /// Rate of the line: key `link_bps`.
+    /// Rate of the link: key `link_bps`.
     #[serde(rename = "link_bps", with = "crate::json::Bps")]
     pub link: Rate,
     /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
-    /// Share of the packets that is lost, 0 to 1.
+    /// Share of the packets that are lost, 0 to 1.
     pub loss: f64,
-    /// Flows at a time.
+    /// Number of concurrent flows.
     pub flows: u64,
-    /// What has to be in flight to fill the line.
+    /// Bandwidth-delay product: the bytes in flight that fill the link.
     pub bdp_bytes: u64,
-    /// This host's part, in words.
+    /// Role of this host, in words.
     pub role: String,
-    /// The peer, where the plan is for connections to one.
+    /// Address of the peer, if the plan is only for connections to it.
     pub to: Option<String>,
-    /// This host's kernel.
+    /// Kernel release of this host.
     pub kernel: Option<String>,
-    /// This host's memory.
+    /// Total memory of this host, in bytes.
     pub memory_bytes: Option<u64>,
-    /// The rate that lasts with the hosts as they are; null where it was not simulated: key `present_bps`.
+    /// Steady-state rate with the hosts as they are; null where it was not simulated: key `present_bps`.
     #[serde(rename = "present_bps", with = "crate::json::OptionalBps")]
     pub present: Option<Rate>,
-    /// The rate that lasts with the whole plan, on both hosts: key `planned_bps`.
+    /// Steady-state rate with the whole plan applied on both hosts: key `planned_bps`.
     #[serde(rename = "planned_bps", with = "crate::json::OptionalBps")]
     pub planned: Option<Rate>,
-    /// What a report measured: key `measured_bps`.
+    /// Mean rate in the report that the plan is based on: key `measured_bps`.
     #[serde(rename = "measured_bps", with = "crate::json::OptionalBps")]
     pub measured: Option<Rate>,
-    /// What to change.
+    /// Changes to make.
     pub items: Vec<Item>,
-    /// What is left as it is.
+    /// Settings that stay as they are.
     pub left: Vec<Left>,
-    /// From the present state of the hosts to the line.
+    /// Rungs from the present state of the hosts to the link.
     pub ladder: Vec<Rung>,
-    /// What was taken for granted.
+    /// Assumptions behind the plan.
     pub assumptions: Vec<String>,
-    /// What else to know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// Something that is not changed, and why.
+/// A setting that stays as it is, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Left {
-    /// What.
+    /// Name of the setting.
     pub what: What,
-    /// Why not.
+    /// Reason to leave it.
     pub why: String,
 }
 
 impl Plan {
-    /// The items that `--apply` changes on this host.
+    /// Returns the items that `--apply` changes on this host.
     pub fn applied(&self) -> impl Iterator<Item = &Item> {
         self.items.iter().filter(|item| item.applied().is_some())
     }
 
-    /// What `--apply` does to this host, in the order of the items.
+    /// Returns the changes that `--apply` makes to this host, in the order of the items.
     pub fn changes(&self) -> Vec<Change> {
         self.applied().filter_map(|item| item.applied()?.change.clone()).collect()
     }
 }
 
-/// Of a host's memory, what the buffers of the planned flows may take: the rest is its applications'.
+/// Divisor of a host's memory that gives the share for the buffers of the planned flows. The rest is for its
+/// applications.
 const MEMORY_SHARE: u64 = 4;
 
 /// Makes the plan. `progress` is called as simulated runs finish, from any thread.
 ///
 /// # Errors
-/// A path that cannot be, or a defect of the simulator.
+/// An implausible or incomplete path, or a defect of the simulator.
 pub fn plan(
     host: &LocalHost,
     inputs: &PlanInputs,
@@ -178,8 +179,8 @@ pub fn plan(
     })
 }
 
-/// The sender's congestion control. One that the simulator does not have stands for CUBIC, the default of all
-/// kernels, and is said to.
+/// Returns the sender's congestion control. CUBIC, the default of all kernels, replaces one that is unknown
+/// or not in the simulator, and an assumption records that.
 fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String>) -> Algorithm {
     let own = inputs.role.is(Host::Sender).then(|| host.congestion_control()).flatten();
     let Some(name) = own.or(inputs.peer.congestion_control.as_deref()) else {
@@ -192,8 +193,8 @@ fn algorithm(host: &LocalHost, inputs: &PlanInputs, assumptions: &mut Vec<String
     })
 }
 
-/// What one buffer of one flow may take on this host: of a share of its memory, and of what TCP as a whole may
-/// take before buffers stop growing (`tcp_mem[1]`).
+/// Returns the largest size that one buffer of one flow may take on this host. The bounds are a share of its
+/// memory and the size at which TCP as a whole stops growing buffers (`tcp_mem[1]`).
 fn room(host: &LocalHost, role: Role, flows: u64) -> Bytes {
     let share = host.facts.memory.map(|memory| memory.get() / MEMORY_SHARE);
     let pressure = host.settings.tcp_mem_pages.map(|[_, pressure, _]| pressure.saturating_mul(PAGE));
@@ -202,11 +203,11 @@ fn room(host: &LocalHost, role: Role, flows: u64) -> Bytes {
     most.map_or(Bytes::MAX, |most| Bytes::new(most / buffers / PAGE * PAGE))
 }
 
-/// What the simulation says, where there is one.
+/// Simulated rates and the ladder of a plan; without rates where the path is too fast to simulate.
 struct Forecast {
     ladder: Vec<Rung>,
     simulated: Vec<Simulated>,
-    /// What to reach.
+    /// State that the plan is to reach.
     reached: State,
     assumptions: Vec<String>,
     notes: Vec<String>,
@@ -234,19 +235,19 @@ impl Forecast {
         let Climb { ladder, simulated, reached } = climbed;
         let mut assumptions = ladder.assumptions;
         assumptions.push(lengths(model, "their range is that of the seeds"));
-        // Rungs of a plan have no commands: the items have.
+        // The rungs of a plan have no commands, because its items have them.
         let rungs = ladder.rungs.into_iter().map(|rung| Rung { commands: Vec::new(), ..rung }).collect();
         let reached = if inputs.report.out_of_reach.is_some() { model.present() } else { reached };
         Ok(Self { ladder: rungs, simulated, reached, assumptions, notes: ladder.notes })
     }
 
-    /// The rate that lasts in a state, where it was simulated.
+    /// Returns the steady-state rate in a state, if it was simulated.
     fn rate(&self, state: State) -> Option<Rate> {
         self.simulated.iter().find(|one| one.state == state).map(|one| one.steady)
     }
 }
 
-/// The trials that remedies ask for, on the path of the plan.
+/// Simulated trials for the remedies, on the path of the plan.
 struct SimulatedTrials<'a> {
     model: &'a Model<'a>,
     forecast: &'a Forecast,

@@ -1,4 +1,4 @@
-//! What a kernel offers and uses, and what each of it limits on a path.
+//! Settings of a kernel, and the rates that they allow on a path.
 
 use fullpipe_lab::host::{Device, Route};
 use fullpipe_tcp::buffers::{self, WindowRule};
@@ -11,68 +11,69 @@ use crate::segment::DEFAULT_MSS;
 use crate::throughput_models::loss_based_rate;
 use crate::whatif::ASSUMED_KERNEL;
 
-/// Version of the JSON document; keys are added under the same number, never changed or removed.
+/// Version of the JSON document. Within a version keys are added, never changed or removed.
 pub const SHOW_SCHEMA: &str = "fullpipe.tune.show/1";
 
-/// What a host offers and uses.
+/// Settings and devices of a host, with the rates that they allow.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Show {
     /// Name and version of the document.
     #[schemars(extend("const" = SHOW_SCHEMA))]
     pub schema: &'static str,
-    /// Its kernel.
+    /// Kernel release of the host.
     pub kernel: Option<String>,
-    /// Its memory.
+    /// Total memory of the host, in bytes.
     pub memory_bytes: Option<u64>,
-    /// The congestion control of new connections.
+    /// Congestion control of new connections.
     pub congestion_control: Option<String>,
-    /// Those that are loaded.
+    /// Congestion controls that are loaded.
     pub available: Vec<String>,
-    /// Those that a process without privileges may choose.
+    /// Congestion controls that an unprivileged process may choose.
     pub allowed: Vec<String>,
-    /// Those that are modules and not loaded.
+    /// Congestion controls that are modules and not loaded.
     pub loadable: Vec<String>,
-    /// The queueing discipline of devices that come up; null in a container.
+    /// Queueing discipline of devices that come up later; null in a container.
     pub default_qdisc: Option<String>,
-    /// The devices there are.
+    /// Network devices of the host.
     pub devices: Vec<Device>,
-    /// The route to a peer, where one was asked for.
+    /// Route to the peer, if a peer was given.
     pub route: Option<Route>,
-    /// How receive memory becomes window, in words.
+    /// Rule that converts receive memory to window, in words.
     pub window_rule: String,
-    /// Every setting that bears on it, as it was read.
+    /// All TCP-related settings, as read.
     pub settings: std::collections::BTreeMap<String, String>,
-    /// What each limits, for each round-trip time that was asked for.
+    /// Rates that the settings allow, one entry per requested RTT.
     pub limits: Vec<Limits>,
 }
 
-/// What settings of this host let pass at a round-trip time, each alone.
+/// Rate that each setting of this host alone allows at one RTT.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Limits {
-    /// The round-trip time in milliseconds.
+    /// Round-trip time in milliseconds.
     pub rtt_ms: f64,
-    /// As a receiver, by `tcp_rmem[2]`: key `receive_bps`.
+    /// Receive rate that `tcp_rmem[2]` allows: key `receive_bps`.
     #[serde(rename = "receive_bps", with = "crate::json::OptionalBps")]
     pub receive: Option<Rate>,
-    /// As a sender, by `tcp_wmem[2]`: key `send_bps`.
+    /// Send rate that `tcp_wmem[2]` allows: key `send_bps`.
     #[serde(rename = "send_bps", with = "crate::json::OptionalBps")]
     pub send: Option<Rate>,
-    /// As a receiver that sets `SO_RCVBUF`, by `net.core.rmem_max`: key `set_receive_bps`.
+    /// Receive rate that `net.core.rmem_max` allows a socket that sets `SO_RCVBUF`: key `set_receive_bps`.
     #[serde(rename = "set_receive_bps", with = "crate::json::OptionalBps")]
     pub set_receive: Option<Rate>,
-    /// As a sender that sets `SO_SNDBUF`, by `net.core.wmem_max`: key `set_send_bps`.
+    /// Send rate that `net.core.wmem_max` allows a socket that sets `SO_SNDBUF`: key `set_send_bps`.
     #[serde(rename = "set_send_bps", with = "crate::json::OptionalBps")]
     pub set_send: Option<Rate>,
-    /// As a sender whose congestion control goes by loss, at the loss that was asked for; null otherwise: key
-    /// `loss_bps`.
+    /// Rate that a loss-based sender reaches at the given loss; null without loss or for a rate-based sender:
+    /// key `loss_bps`.
     #[serde(rename = "loss_bps", with = "crate::json::OptionalBps")]
     pub loss: Option<Rate>,
 }
 
-/// The kernel doubles what a socket asks for, as it counts its own overhead too (socket(7)).
+/// Factor by which the kernel enlarges a requested socket buffer, to cover its own overhead (socket(7)).
 const DOUBLED: u64 = 2;
 
-/// What `host` offers and uses, and what each limits at each of `rtts`, with `loss` where it is not zero.
+/// Returns the settings of `host` and the rates that they allow at each of `rtts`, with `loss` unless it is
+/// zero.
 pub fn show(host: &LocalHost, rtts: &[Duration], loss: Probability) -> Show {
     let settings = &host.settings;
     let kernel = settings.kernel.unwrap_or(ASSUMED_KERNEL);

@@ -1,4 +1,4 @@
-//! Whether a change brought what it was made for, from rates measured in turns before and after.
+//! Verdict on a change, from rates measured alternately before and after it.
 
 use std::fmt;
 
@@ -7,15 +7,17 @@ use fullpipe_units::Rate;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What measurements in turns say.
+/// Result of alternating measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Every run after is above every run before, and their mean by so much that it matters.
+    /// Every run after the change is faster than every run before it, and the mean gain is large enough to
+    /// matter.
     Gain,
-    /// It is not.
+    /// The mean gain is too small to matter.
     NoGain,
-    /// Runs before and after overlap: the path varies by more than the change makes.
+    /// The mean gain is large enough, but the runs before and after overlap: the path varies by more than the
+    /// change brings.
     Unclear,
 }
 
@@ -29,8 +31,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Judges by rank, for few runs have no distribution: where nothing changed, n runs are all above n others with
-/// a chance of 1 in 20 for n = 3, and 1 in 70 for n = 4.
+/// Compares the rates by rank, because so few runs do not show a distribution. If the change had no effect, n
+/// runs would all be faster than n others with a probability of 1 in 20 for n = 3, and 1 in 70 for n = 4.
 pub fn judge(before: &[Rate], after: &[Rate]) -> Verdict {
     let mean =
         |rates: &[Rate]| rates.iter().map(|rate| rate.as_bps()).sum::<u64>() / rates.len().max(1) as u64;
@@ -53,7 +55,7 @@ mod tests {
         mbit.map(|mbit| Rate::from_bps(mbit * 1_000_000))
     }
 
-    /// A single good run among bad ones is the path's, not the change's.
+    /// A single good run among bad ones is due to the path and not to the change.
     #[test]
     fn a_gain_is_one_in_every_run() {
         assert_eq!(judge(&rates([70, 90, 80]), &rates([700, 650, 810])), Verdict::Gain);
