@@ -1,4 +1,4 @@
-//! What an application wants of a path, and what becomes of its queue where less is carried.
+//! The rate that an application offers, and the growth of its queue where the path carries less.
 //!
 //! ```text
 //!   backlog grows by      offered - carried
@@ -11,32 +11,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::InputError;
 
-/// The queue of an application for which no memory is known is measured by this.
+/// Memory that is assumed for the queue of an application where none is known.
 const EXAMPLE: Bytes = Bytes::from_mib(1024);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What an application wants of the path.
+/// Rate that an application offers to the path, with the memory for its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Payload that it produces.
+    /// Rate of the payload that the application produces.
     pub rate: Rate,
     /// Memory that its queue may take.
     pub memory: Memory,
 }
 
-/// Memory for the queue of an application.
+/// Memory for the queue of an application, with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
-    /// So much by the user's word.
+    /// Size that the user gave.
     Given(Bytes),
-    /// What the sending host has left (`MemAvailable`), if nothing else wants it.
+    /// Memory that the sending host has available (`MemAvailable`), if nothing else needs it.
     Available(Bytes),
-    /// Not known: 1 GiB as an example.
+    /// Unknown size; 1 GiB serves as an example.
     Unknown,
 }
 
 impl Demand {
-    /// A demand that can be.
+    /// Returns a demand with this rate and memory.
     ///
     /// # Errors
     /// A rate or a memory of zero.
@@ -52,7 +52,7 @@ impl Demand {
 }
 
 impl Memory {
-    /// The amount that is reckoned with.
+    /// Returns the amount to calculate with.
     pub const fn bytes(self) -> Bytes {
         match self {
             Self::Given(bytes) | Self::Available(bytes) => bytes,
@@ -60,7 +60,7 @@ impl Memory {
         }
     }
 
-    /// Where it comes from, as JSON has it.
+    /// Returns the source of the amount, as in the JSON.
     pub const fn source(self) -> MemorySource {
         match self {
             Self::Given(_) => MemorySource::Given,
@@ -70,42 +70,42 @@ impl Memory {
     }
 }
 
-/// Where the memory for an application's queue comes from.
+/// Source of the memory for an application's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemorySource {
-    /// The user said so.
+    /// The user gave it.
     Given,
-    /// What the sending host has left (`MemAvailable`).
+    /// Memory that the sending host has available (`MemAvailable`).
     Available,
-    /// Not known: an example.
+    /// Example size, because none is known.
     Example,
 }
 
-/// What becomes of the application's queue at one rate.
+/// Growth of the application's queue at one rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Backlog {
-    /// What is carried: key `carried_bps`.
+    /// Rate that the path carries: key `carried_bps`.
     #[serde(rename = "carried_bps", with = "crate::json::Bps")]
     pub carried: Rate,
-    /// Whether that is enough.
+    /// Comparison of the offered with the carried rate.
     pub carries: Carries,
-    /// How fast the queue grows, in bytes per second; 0 where all is carried.
+    /// Growth of the queue in bytes per second; 0 where the path carries everything.
     pub growth_bytes_per_s: u64,
-    /// How much that is in a minute.
+    /// Growth of the queue in bytes per minute.
     pub growth_bytes_per_minute: u64,
-    /// When the memory is full, in seconds; null where the queue does not grow.
+    /// Time until the memory is full, in seconds; null where the queue does not grow.
     pub memory_full_after_s: Option<f64>,
 }
 
 impl Backlog {
-    /// Of a transfer that was measured to carry so much.
+    /// Returns the backlog of a transfer that was measured to carry this rate.
     pub fn measured(demand: Demand, carried: Rate) -> Self {
         let carries = if demand.rate <= carried { Carries::All } else { Carries::Less };
         Self::grown(demand, carried, carries)
     }
 
-    /// The queue grows where less is carried than is offered.
+    /// Returns the backlog at this rate. The queue grows only for [`Carries::Less`].
     pub(crate) fn grown(demand: Demand, carried: Rate, carries: Carries) -> Self {
         let short = Rate::from_bps(demand.rate.as_bps().saturating_sub(carried.as_bps()));
         let grows = carries == Carries::Less;
@@ -121,16 +121,16 @@ impl Backlog {
     }
 }
 
-/// Whether what is offered is carried.
+/// Comparison of the offered with the carried rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Carries {
-    /// Also at the low end of its range.
+    /// The path carries the offered rate, even at the low end of the carried rate's range.
     All,
-    /// On average; at the low end of its range the queue grows.
+    /// The path carries the offered rate on average; at the low end of the range the queue grows.
     OnAverage,
-    /// Less than is offered.
+    /// The path carries less than the application offers.
     Less,
-    /// The line is not known, and what it surely carries is less.
+    /// The link's rate is not known, and the part of it that is proven is less than the offered rate.
     Unknown,
 }

@@ -1,11 +1,11 @@
-//! How quantities with a unit stand in the JSON documents of this crate: as a number whose unit is the end of its key.
+//! JSON form of quantities: a number whose unit is the end of its key.
 //!
 //! ```text
 //!   #[serde(rename = "mean_bps", with = "Bps")]
 //!   mean: Rate
 //! ```
 //!
-//! A field names the type here for both directions and for the schema.
+//! One type here serves a field for writing, for reading and for the schema.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ macro_rules! quantities {
     )+};
 }
 
-/// The schema of a field that is written and read by `$name` is that of `$number`.
+/// Gives a field that is written and read by `$name` the schema of `$number`.
 macro_rules! as_in_documents {
     ($name:ident, $number:ty) => {
         impl JsonSchema for $name {
@@ -77,7 +77,7 @@ fn from_millis(ms: f64) -> Duration {
     Duration::from_secs_f64(ms / 1e3)
 }
 
-/// A text that many documents share in memory.
+/// Text that many documents share in memory.
 pub(crate) struct SharedText;
 
 impl SharedText {

@@ -1,7 +1,7 @@
-//! How much longer a round trip takes while the path is loaded, with a grade.
+//! RTT increase under load, with a grade.
 //!
-//! The load is the transfer itself. What it adds is time in queues: of the path, of the sending host, and of a
-//! receiver that answers late. The grades are those of the DSLReports speed test.
+//! The load is the transfer itself. The increase is time in the queues of the path and of the sending host,
+//! and time that a slow receiver takes to answer. The grades are those of the DSLReports speed test.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use fullpipe_units::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Round trips before and during a transfer.
+/// Round-trip times before and during a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "LatencyKeys", into = "LatencyKeys")]
 pub struct Latency {
-    /// Before data flowed.
+    /// RTT before data flowed.
     pub idle: Option<Duration>,
-    /// The mean while it flowed.
+    /// Mean RTT while data flowed.
     pub loaded: Option<Duration>,
-    /// The longest while it flowed.
+    /// Longest RTT while data flowed.
     pub longest: Option<Duration>,
-    /// How many samples there were while it flowed.
+    /// Number of RTT samples while data flowed.
     pub samples: u64,
 }
 
-/// What added latency is worth.
+/// Grade of the added latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Grade {
     /// Below 5 ms.
@@ -37,12 +37,12 @@ pub enum Grade {
     C,
     /// Below 400 ms.
     D,
-    /// The rest.
+    /// 400 ms or more.
     F,
 }
 
 impl Grade {
-    /// The grade of what a load adds to a round trip.
+    /// Returns the grade for the RTT increase `added`.
     pub fn of(added: Duration) -> Self {
         const BELOW: [(u64, Grade); 5] =
             [(5, Grade::APlus), (30, Grade::A), (60, Grade::B), (200, Grade::C), (400, Grade::D)];
@@ -65,19 +65,19 @@ impl fmt::Display for Grade {
 }
 
 impl Latency {
-    /// What the load adds to a round trip, on average; `None` where one of both was not seen.
+    /// Returns the mean RTT increase under load; `None` if either RTT is unknown.
     pub fn added(&self) -> Option<Duration> {
         Some(self.loaded?.saturating_sub(self.idle?))
     }
 
-    /// What that is worth.
+    /// Returns the grade of the increase.
     pub fn grade(&self) -> Option<Grade> {
         self.added().map(Grade::of)
     }
 }
 
 impl fmt::Display for Latency {
-    /// A sentence without its end; what was not measured is said.
+    /// Writes a sentence without a full stop, which names the parts that were not measured.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.idle, self.loaded, self.longest, self.added()) {
             (Some(idle), Some(loaded), Some(longest), Some(added)) => write!(
@@ -96,21 +96,21 @@ impl fmt::Display for Latency {
     }
 }
 
-/// A [`Latency`] as JSON has it.
+/// JSON form of a [`Latency`].
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Latency")]
 struct LatencyKeys {
-    /// Before data flowed.
+    /// RTT before data flowed, in milliseconds.
     idle_ms: Option<f64>,
-    /// The mean while it flowed.
+    /// Mean RTT while data flowed, in milliseconds.
     loaded_ms: Option<f64>,
-    /// The longest while it flowed.
+    /// Longest RTT while data flowed, in milliseconds.
     longest_ms: Option<f64>,
-    /// What the load adds to a round trip, on average.
+    /// Mean RTT increase under load, in milliseconds.
     added_ms: Option<f64>,
-    /// How many samples there were while it flowed.
+    /// Number of RTT samples while data flowed.
     samples: u64,
-    /// What the added time is worth.
+    /// Grade of the added latency.
     grade: Option<Grade>,
 }
 
@@ -162,7 +162,7 @@ mod tests {
         let idle = Latency { idle: Some(Duration::from_millis(3)), ..Latency::default() };
         assert_eq!((idle.added(), idle.grade()), (None, None));
         assert!(idle.to_string().contains("loaded not measured"), "{idle}");
-        // A queue that was full before the test, and is not any more, is no gain.
+        // A queue that was full only before the test does not count as a negative increase.
         let less = Latency { loaded: Some(Duration::from_millis(1)), ..idle };
         assert_eq!(less.grade(), Some(Grade::APlus));
     }

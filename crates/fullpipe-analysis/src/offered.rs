@@ -1,10 +1,11 @@
-//! What the application wants to send, against what each rung of the ladder carries.
+//! Offered load: the rate of an application, compared with each rung of the ladder.
 //!
-//! Where the path carries less than is offered, the rest stays in the application, and a queue without a bound
-//! ends in an out-of-memory kill, however large the memory ([`crate::demand`]).
+//! Where the path carries less than the application offers, the rest stays in the application. A queue
+//! without a bound ends in an out-of-memory kill, however large the memory is ([`crate::demand`]).
 //!
-//! So the first remedy is not on the path: a queue that has a bound, and a rule for what happens there. Then
-//! the kernel's part of the queue (`tcp_notsent_lowat`), and only then the rung that carries the rate.
+//! So the first remedy concerns the application: a bound for its queue, and a rule for a full queue. The
+//! second one is the kernel's part of the queue (`tcp_notsent_lowat`), and the last one is the rung that
+//! carries the rate.
 
 use fullpipe_units::Rate;
 use schemars::JsonSchema;
@@ -15,36 +16,37 @@ use crate::demand::{Backlog, Carries, Demand, MemorySource};
 use crate::ladder::{Rung, Source};
 use crate::remedy::catalogue;
 
-/// The ladder as an application sees it.
+/// The ladder compared with the rate that an application offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Offered {
-    /// Payload that the application produces: key `offered_bps`.
+    /// Rate of the payload that the application produces: key `offered_bps`.
     #[serde(rename = "offered_bps", with = "crate::json::Bps")]
     pub rate: Rate,
-    /// Memory that its queue is reckoned to have.
+    /// Memory that the application's queue is assumed to have.
     pub memory_bytes: u64,
-    /// Where that comes from.
+    /// Source of that size.
     pub memory_source: MemorySource,
-    /// One for each rung of the ladder.
+    /// Growth of the queue on each rung of the ladder.
     pub rungs: Vec<Backlog>,
-    /// The first rung that carries the rate, counted from 0; null where none does.
+    /// Index of the first rung that carries the rate, from 0; null where none does.
     pub first_that_carries: Option<usize>,
-    /// What to do, first things first.
+    /// Remedies, the most important first.
     pub remedies: Vec<Remedy>,
 }
 
-/// One thing to do about a queue that grows.
+/// Remedy for a queue that grows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Remedy {
-    /// What to do, as a sentence.
+    /// The remedy as a sentence.
     pub what: String,
-    /// Commands that do it; none for what only the application's source can do. Those of the path stand on
-    /// the ladder.
+    /// Commands that apply it; empty where only the application's source can change. The ladder has the
+    /// commands for the path.
     pub commands: Vec<Command>,
 }
 
 impl Offered {
-    /// Compares `demand` with a ladder; `line` says that its last rung is a known line or cap.
+    /// Compares `demand` with a ladder. `line` is whether the rate of its last rung is a known link or rate
+    /// cap.
     pub fn of(demand: Demand, ladder: &[Rung], line: bool) -> Self {
         let rungs: Vec<Backlog> = ladder.iter().map(|rung| backlog(demand, rung, line)).collect();
         let enough = |backlog: &Backlog| matches!(backlog.carries, Carries::All | Carries::OnAverage);
@@ -96,7 +98,7 @@ fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<us
             None => String::new(),
         }),
     };
-    // A queue needs a bound on every path: one that carries the mean still has its bad minutes.
+    // The queue needs a bound on every path, because a path that carries the mean rate still has bad minutes.
     let mut remedies: Vec<Remedy> = catalogue::ALL
         .iter()
         .filter_map(|remedy| remedy.backlog.as_ref())
@@ -138,7 +140,7 @@ mod tests {
         Rate::from_bps(n * 1_000_000)
     }
 
-    /// Loss, a window, pacing, the line: 70, 95 (90 to 100), 830, 965 Mbit/s.
+    /// Returns four rungs of 70, 95 (90 to 100), 830 (700 to 900) and 965 Mbit/s; the last one is the link.
     fn ladder() -> Vec<Rung> {
         let rung = |rate, range: Option<(u64, u64)>, source, remedy: Option<&str>| Rung {
             limit: Limit::Cwnd,
@@ -177,7 +179,7 @@ mod tests {
         let offered = offered(150);
         assert_eq!(carries(&offered), [Carries::Less, Carries::Less, Carries::All, Carries::All]);
         assert_eq!(offered.first_that_carries, Some(2));
-        // 80 Mbit/s too much: 10 MB a second, and a gigabyte in 100 s.
+        // 80 Mbit/s in excess: 10 MB per second, and 1 GB after 100 s.
         let present = &offered.rungs[0];
         assert_eq!((present.growth_bytes_per_s, present.growth_bytes_per_minute), (10_000_000, 600_000_000));
         assert_eq!(present.memory_full_after_s, Some(100.0));

@@ -1,9 +1,9 @@
-//! The sizes of a full segment, where a log or a path does not name them.
+//! Sizes of a full segment, for logs and paths that do not give them.
 
 use fullpipe_units::Bytes;
 
-/// Packet size and the header bytes in it, with timestamps.
+/// Size of a full IP packet in bytes; `HEADERS` are the header bytes in it, with TCP timestamps.
 pub(crate) const MTU: u64 = 1500;
 pub(crate) const HEADERS: u64 = 52;
-/// TCP payload of a full segment on a 1500-byte path with time stamps.
+/// TCP payload of a full segment with timestamps, on a path with an MTU of 1500 bytes.
 pub const DEFAULT_MSS: Bytes = Bytes::new(1448);

@@ -1,9 +1,9 @@
-//! How often the path loses something, and how sure that is.
+//! Estimates of the loss rate, with confidence intervals.
 //!
-//! A congestion control reacts to loss *events*, not to lost segments: 92 retransmissions in one
-//! second are one overflow or one burst, and count once. A log that reports every second cannot
-//! separate events within a second, and an episode that spans a report is counted twice; both
-//! errors are small against the interval that comes with so few events.
+//! Congestion controls react to loss *events*, not to lost segments: 92 retransmissions in one second are one
+//! overflow or one burst, and count once. A log with one report per second cannot separate events within a
+//! second, and an episode that spans two reports counts twice. Both errors are small compared with the
+//! interval of so few events.
 
 use std::fmt;
 
@@ -12,20 +12,20 @@ use fullpipe_units::Probability;
 use crate::measurement::{Protocol, Transfer};
 use crate::segment::DEFAULT_MSS;
 
-/// The value in the middle of `values`, the upper one of two; the default of none.
+/// Returns the median of `values`: the upper one of two middle values, and the default if there are none.
 pub(crate) fn middle<T: Ord + Copy + Default>(mut values: Vec<T>) -> T {
     values.sort_unstable();
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// Loss events per data segment with the exact 95 % interval of a Poisson count.
+/// Loss events per data segment, with the exact 95 % interval of a Poisson count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossEstimate {
-    /// Loss events seen.
+    /// Number of loss events.
     pub events: u64,
-    /// Data segments sent.
+    /// Number of data segments sent.
     pub segments: u64,
-    /// Events over segments.
+    /// Loss events per segment.
     pub rate: Probability,
     /// Lower end of the 95 % interval.
     pub low: Probability,
@@ -34,7 +34,7 @@ pub struct LossEstimate {
 }
 
 impl LossEstimate {
-    /// `events` in `segments`.
+    /// Returns the estimate for `events` in `segments`.
     pub fn new(events: u64, segments: u64) -> Self {
         let (low, high) = poisson_interval(events);
         if segments == 0 {
@@ -56,9 +56,10 @@ impl LossEstimate {
         }
     }
 
-    /// The estimate of a log: one event for each stream and interval that sent something again, over the
-    /// payload in segments. Of a UDP log, each lost datagram in what was sent. `None` for a log that shows
-    /// neither (a TCP receiver's, a UDP sender's without the receiver's answer).
+    /// Returns the estimate of a log. Over TCP, each stream that retransmits in an interval counts as one
+    /// event, and the segments follow from the payload. Over UDP, each lost datagram counts, out of those
+    /// sent. `None` for a log that shows neither: that of a TCP receiver, or that of a UDP sender without the
+    /// receiver's report.
     pub fn of_transfer(log: &Transfer) -> Option<Self> {
         if log.protocol == Protocol::Udp {
             let datagrams = log.datagrams?;
@@ -86,18 +87,19 @@ impl fmt::Display for LossEstimate {
     }
 }
 
-/// Probability left out on each side of a 95 % interval.
-/// Source: what 95 % means.
+/// Probability outside each end of a 95 % interval.
+/// Source: the definition of 95 %.
 const TAIL: f64 = 0.025;
-/// Standard deviations on each side of the same interval, where the normal distribution is near enough.
+/// Half width of the same interval, where the normal distribution approximates the Poisson distribution.
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 1.96;
-/// From here on the normal approximation is exact to more digits than anyone reads.
+/// Largest count for the exact interval. From here on the bounds of the normal approximation differ from it
+/// by less than 2 in 100,000.
 const MANY: u64 = 100_000;
 
-/// The exact (Garwood) 95 % interval of a Poisson mean of which `events` were counted: the least mean
-/// that gives so many with 2.5 %, and the largest that gives so few with 2.5 %.
+/// Returns the exact (Garwood) 95 % interval of a Poisson mean after a count of `events`. At its low end a
+/// count this high or higher has a probability of 2.5 %; at its high end a count this low or lower has.
 pub fn poisson_interval(events: u64) -> (f64, f64) {
     let n = events as f64;
     if events > MANY {
@@ -106,8 +108,8 @@ pub fn poisson_interval(events: u64) -> (f64, f64) {
     }
     let ln_factorial: f64 = (1..=events).map(|i| (i as f64).ln()).sum();
     let ln_point = |mean: f64| if events == 0 { -mean } else { n * mean.ln() - mean - ln_factorial };
-    // Both tails are sums outwards from the counted value, where the terms fall: no cancellation, no
-    // underflow that matters.
+    // Both tails are summed from the counted value outwards, where the terms fall. So there is no
+    // cancellation, and no underflow that matters.
     let at_least = |mean: f64| ln_point(mean).exp() * falling_sum((events + 1..).map(|i| mean / i as f64));
     let at_most = |mean: f64| ln_point(mean).exp() * falling_sum((1..=events).rev().map(|i| i as f64 / mean));
     let low = if events == 0 { 0.0 } else { bisect(0.0, n, |mean| at_least(mean) < TAIL) };
@@ -115,7 +117,7 @@ pub fn poisson_interval(events: u64) -> (f64, f64) {
     (low, high)
 }
 
-/// 1 + r1 + r1 r2 + ... for ratios below one.
+/// Returns 1 + r1 + r1 r2 + ... for ratios below one.
 fn falling_sum(ratios: impl Iterator<Item = f64>) -> f64 {
     let mut sum = 1.0;
     let mut term = 1.0;
@@ -129,9 +131,9 @@ fn falling_sum(ratios: impl Iterator<Item = f64>) -> f64 {
     sum
 }
 
-/// Where `below` turns false between `low` and `high`.
+/// Returns the point between `low` and `high` where `below` becomes false.
 fn bisect(mut low: f64, mut high: f64, below: impl Fn(f64) -> bool) -> f64 {
-    // Each step adds a bit; more than a double holds.
+    // Each step adds one bit; 80 bits are more than a double holds.
     for _ in 0..80 {
         let middle = 0.5 * (low + high);
         if below(middle) { low = middle } else { high = middle }

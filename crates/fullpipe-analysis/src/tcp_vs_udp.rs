@@ -1,41 +1,43 @@
-//! What TCP and UDP carry over the same path, beside each other.
+//! Comparison of TCP and UDP on one path.
 //!
-//! A test over UDP sends at the rate it was told, whatever becomes of it. It shows what the path carries, and hides what TCP
-//! makes of the path: windows, buffers and the answer to loss are TCP's alone. So neither is read without the other.
+//! A UDP test sends at a fixed rate, whether or not the data arrives. It shows the capacity of the path but
+//! not the effects that only TCP has: windows, buffers and the reaction to loss. So the two results belong
+//! together.
 
 use crate::thresholds::loss;
 use fullpipe_units::{Duration, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Of the rate, by which the two must differ to differ.
+/// Least ratio between the two rates that counts as a difference.
 const APART: f64 = 1.1;
 
-/// A test over TCP and one over UDP.
+/// Results of a TCP test and a UDP test on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpVsUdp {
-    /// Payload that arrived over TCP.
+    /// Rate of the payload that arrived over TCP: key `tcp_bps`.
     #[serde(rename = "tcp_bps", with = "crate::json::Bps")]
     pub tcp: Rate,
-    /// Segments that TCP retransmitted; `None` where its sender did not tell.
+    /// Number of segments that TCP retransmitted; null where its sender did not report it: key
+    /// `tcp_retransmits`.
     #[serde(rename = "tcp_retransmits")]
     pub retransmits: Option<u64>,
-    /// Payload that was sent over UDP.
+    /// Rate of the payload that was sent over UDP: key `udp_offered_bps`.
     #[serde(rename = "udp_offered_bps", with = "crate::json::Bps")]
     pub offered: Rate,
-    /// Payload that arrived over UDP.
+    /// Rate of the payload that arrived over UDP: key `udp_bps`.
     #[serde(rename = "udp_bps", with = "crate::json::Bps")]
     pub udp: Rate,
-    /// Share of the datagrams that was lost, 0 to 1.
+    /// Share of the datagrams that were lost, 0 to 1: key `udp_lost`.
     #[serde(rename = "udp_lost")]
     pub lost: f64,
-    /// Variation of their spacing.
+    /// Jitter of the datagrams, in milliseconds: key `udp_jitter_ms`.
     #[serde(rename = "udp_jitter_ms", with = "crate::json::Millis")]
     pub jitter: Duration,
 }
 
 impl TcpVsUdp {
-    /// A row each, under a line of their names.
+    /// Returns a table with a header and one row per test.
     pub fn table(&self) -> String {
         let row = |cells: [&str; 5]| {
             let [name, sent, arrived, lost, more] = cells;
@@ -52,7 +54,7 @@ impl TcpVsUdp {
             + &row(["UDP", &self.offered.to_string(), &self.udp.to_string(), &lost, &jitter])
     }
 
-    /// What the two say together: one sentence, and what it does not say.
+    /// Returns the conclusion from both tests: what limits TCP, and what stays open.
     pub fn verdict(&self) -> String {
         let (tcp, udp) = (self.tcp.as_bps() as f64, self.udp.as_bps() as f64);
         let lost = 100.0 * self.lost;
@@ -102,7 +104,7 @@ mod tests {
         }
     }
 
-    /// The case that a test over UDP alone hides: the line is there, and TCP reaches a tenth of it.
+    /// The case that a UDP test alone hides: the link has capacity, and TCP reaches less than a tenth of it.
     #[test]
     fn udp_that_carries_more_points_at_tcp_itself() {
         let verdict = tests(70, 900, 895).verdict();

@@ -1,4 +1,4 @@
-//! What a remedy changes on the simulated model, and the state of the model after some changes.
+//! Changes that remedies make to the simulated model, and the state of the model after them.
 
 use fullpipe_lab::scenario::{FlowSpec, Scenario};
 use fullpipe_path::Discipline;
@@ -6,66 +6,67 @@ use fullpipe_tcp::buffers::Buffer;
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::Bytes;
 
-/// What a remedy changes on the model.
+/// Change that a remedy makes to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// This congestion control takes the place of one that is not rate-based.
+    /// Replace a congestion control that is not rate-based with this one.
     CongestionControl(Algorithm),
-    /// The limits of autotuned buffers on both hosts, raised until this many BDPs can be in flight.
+    /// Raise the limits of autotuned buffers on both hosts until this many BDPs can be in flight.
     Buffers {
         /// Multiples of the BDP.
         bdps: u64,
     },
-    /// At least this many parallel connections share the transfer.
+    /// Share the transfer among at least this many parallel connections.
     Connections(u64),
-    /// The sending host paces every flow.
+    /// Pace every flow on the sending host.
     Pacing,
-    /// Senders request ECN.
+    /// Request ECN on the senders.
     Ecn,
-    /// The discipline of the queue at the bottleneck.
+    /// Use this queueing discipline at the bottleneck.
     Queue(Discipline),
-    /// Segments that a connection begins with.
+    /// Start connections with this window, in segments.
     InitialWindow(u32),
-    /// Unsent data above which a socket takes no more.
+    /// Block writes while a socket holds more unsent data than this.
     NotsentLowat(Bytes),
-    /// A pause does not shrink the congestion window.
+    /// Keep the congestion window through a pause.
     NoSlowStartAfterIdle,
-    /// Nothing, for this reason.
+    /// Change nothing in the model, for this reason.
     NotSimulated(NotSimulated),
 }
 
-/// Why a remedy changes nothing on the model.
+/// Reason why a remedy changes nothing in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotSimulated {
-    /// The model's application always has more to send and reads at once, and bounds neither buffers nor rate.
+    /// The application in the model always has more to send, reads at once, and limits neither buffers nor
+    /// rate.
     Application,
 }
 
-/// What is varied on the model. `None` and `false`: as it is at present.
+/// State of the model. Values of `None` and `false` stand for the present configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The sender's congestion control.
     pub cc: Algorithm,
-    /// Multiples of the BDP that the limits of the buffers are raised to.
+    /// Limits of the buffers, as a multiple of the BDP.
     pub buffers: Option<u64>,
-    /// Parallel connections.
+    /// Number of parallel connections.
     pub connections: Option<u64>,
-    /// Pacing on the sending host.
+    /// Whether the sending host paces.
     pub pacing: bool,
-    /// Senders request ECN.
+    /// Whether senders request ECN.
     pub ecn: bool,
-    /// The discipline of the bottleneck's queue.
+    /// Queueing discipline at the bottleneck.
     pub queue: Option<Discipline>,
     /// Initial window in segments.
     pub initial_window: Option<u32>,
-    /// Limit of unsent data.
+    /// Limit of unsent data in a socket.
     pub notsent_lowat: Option<Bytes>,
-    /// A pause does not shrink the congestion window.
+    /// Whether the congestion window survives a pause.
     pub no_slow_start_after_idle: bool,
 }
 
 impl State {
-    /// The hosts and the path as they are.
+    /// Returns the present state of the hosts and the path.
     pub const fn present(cc: Algorithm) -> Self {
         Self {
             cc,
@@ -80,7 +81,7 @@ impl State {
         }
     }
 
-    /// This state with `change` made. A rate-based congestion control stays, and nothing is lowered.
+    /// Returns this state after `change`. A rate-based congestion control stays, and no value is lowered.
     #[must_use]
     pub fn with(self, change: Change) -> Self {
         match change {
@@ -98,7 +99,7 @@ impl State {
         }
     }
 
-    /// This state with what `change` sets as it is in `other`.
+    /// Returns this state with the value that `change` sets taken from `other`.
     #[must_use]
     pub fn without(self, change: Change, other: Self) -> Self {
         match change {
@@ -117,12 +118,12 @@ impl State {
         }
     }
 
-    /// Whether `change` would make no difference.
+    /// Returns whether `change` would make no difference.
     pub fn has(self, change: Change) -> bool {
         self.with(change) == self
     }
 
-    /// Makes a scenario of the present one of this state, with this send and receive buffer.
+    /// Applies this state to a scenario of the present state, with the given send and receive buffer.
     pub(crate) fn set_in(self, scenario: &mut Scenario, (sndbuf, rcvbuf): (Bytes, Bytes)) {
         let host = &mut scenario.host;
         host.sndbuf = Buffer::Auto { max: sndbuf };
@@ -148,7 +149,7 @@ mod tests {
     use super::*;
     use crate::remedy::catalogue;
 
-    /// Each change can be made once and taken back, whatever else is changed.
+    /// Each change can be made once and undone, independently of the others.
     #[test]
     fn a_change_is_made_and_taken_back() {
         let present = State::present(Algorithm::Cubic);

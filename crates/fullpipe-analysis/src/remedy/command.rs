@@ -1,56 +1,56 @@
-//! One thing to run: on which host, how far it reaches, and what undoes it.
+//! Commands with their host, scope and undo.
 
 use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One thing to run, as data.
+/// One command to run, as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Command {
-    /// The command line, or the call in the application's source for [`Scope::Socket`]. Words in capitals
-    /// (`DEV`, `RECEIVER`) are to be filled in.
+    /// Command line, or for [`Scope::Socket`] the call in the application's source. The user replaces words
+    /// in capitals (`DEV`, `RECEIVER`).
     pub run: String,
-    /// The host to run it on.
+    /// Host to run it on.
     pub host: Host,
-    /// How much it changes.
+    /// Scope of the change.
     pub scope: Scope,
-    /// What takes it back.
+    /// Command that undoes it.
     pub undo: String,
-    /// What has to be in place before, or what to know.
+    /// Precondition, or a fact to know before running it.
     pub requires: Option<String>,
-    /// What it sets; `None` in a document that was parsed, because it is not part of the JSON.
+    /// Mechanism that the command uses; `None` in a parsed document, because it is not part of the JSON.
     #[serde(skip)]
     pub sets: Option<Mechanism>,
 }
 
-/// What a command sets.
+/// Mechanism by which a command takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// A socket option or an option of the program.
+    /// Socket option, or option of the program.
     Application,
-    /// A metric of a route.
+    /// Metric of a route.
     Route,
-    /// The kernel setting with this key.
+    /// Kernel setting with this key.
     Setting(&'static str),
-    /// The queueing discipline of a device.
+    /// Queueing discipline of a device.
     Qdisc,
 }
 
 impl Mechanism {
-    /// Whether it is a setting below `net.ipv4`.
+    /// Returns whether this is a setting below `net.ipv4`.
     pub fn is_ipv4_setting(self) -> bool {
         matches!(self, Self::Setting(key) if key.starts_with("net.ipv4."))
     }
 }
 
-/// An end of the transfer.
+/// One end of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Host {
-    /// Where the data comes from.
+    /// Host that sends the data.
     Sender,
-    /// Where the data goes to.
+    /// Host that receives the data.
     Receiver,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// How much a command changes, narrowest first.
+/// Scope of a command, narrowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -71,12 +71,12 @@ pub enum Scope {
     Socket,
     /// Connections to one destination.
     Route,
-    /// Every new connection of the host (of its network namespace).
+    /// Every new connection of the host, or of its network namespace.
     System,
 }
 
 impl Scope {
-    /// What it means to whoever has to decide on it.
+    /// Returns the scope in words for the user who decides on it.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Socket => "one socket of one program",
@@ -96,11 +96,11 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The undo of a call in an application's source.
+/// Undo of a call in an application's source.
 const LEAVE_OUT: &str = "leave the call out";
 
 impl Command {
-    /// A call in the sending application's source, which is left out again to undo it.
+    /// Returns a call to add to the sending application's source; removing it is the undo.
     pub(crate) fn call(run: String, requires: Option<String>) -> Self {
         Self {
             run,
@@ -112,18 +112,18 @@ impl Command {
         }
     }
 
-    /// Metrics of the sender's route to the receiver.
+    /// Returns a command that sets metrics on the sender's route to the receiver.
     pub(crate) fn route(run: String, undo: String, requires: Option<String>) -> Self {
         Self { run, host: Host::Sender, scope: Scope::Route, undo, requires, sets: Some(Mechanism::Route) }
     }
 
-    /// Metrics of a route of which nothing is known.
+    /// Returns a command that sets metrics on a route of which nothing is known.
     pub(crate) fn unknown_route(metrics: &str, requires: Option<String>) -> Self {
         let undo = "ip route change RECEIVER via GATEWAY dev DEV";
         Self::route(format!("{undo} {metrics}"), undo.into(), requires)
     }
 
-    /// A kernel setting with these commands.
+    /// Returns a command that sets a kernel setting with the given command lines.
     pub(crate) fn setting(
         host: Host,
         key: &'static str,
@@ -134,7 +134,7 @@ impl Command {
         Self { run, host, scope: Scope::System, undo, requires, sets: Some(Mechanism::Setting(key)) }
     }
 
-    /// Sets `key` to `value` where its present value is known.
+    /// Returns a command that sets `key` to `value`; the undo restores the known value `before`.
     pub(crate) fn set(
         host: Host,
         key: &'static str,
@@ -146,7 +146,8 @@ impl Command {
         Self::setting(host, key, assign(value), assign(before), requires)
     }
 
-    /// Sets `key` to `value`, and keeps the present value, which is not known, in a file for the undo.
+    /// Returns a command that saves the unknown present value of `key` in a file for the undo, and sets
+    /// `value`.
     pub(crate) fn save_and_set(
         host: Host,
         key: &'static str,
@@ -158,7 +159,7 @@ impl Command {
         Self::setting(host, key, run, format!("sysctl -w {key}=\"$(cat {file})\""), requires)
     }
 
-    /// Turns a switch on that is known to be off.
+    /// Returns a command that turns on a switch that is known to be off.
     pub(crate) fn switch_on(host: Host, key: &'static str) -> Self {
         Self::set(host, key, "1", "0", None)
     }

@@ -1,11 +1,11 @@
-//! The host that a plan is for: which settings to read, and what their values mean.
+//! The host that a plan is for: the settings to read, and their parsed values.
 
 use fullpipe_lab::host::HostFacts;
 
 use crate::input::InputError;
 use crate::input::sysctl::HostSettings;
 
-/// The settings to read, as files below `/proc/sys`. What is not there is left out.
+/// Settings to read, as files below `/proc/sys`. Files that do not exist are skipped.
 pub const KEYS: [&str; 17] = [
     "kernel/osrelease",
     "net/core/rmem_max",
@@ -26,12 +26,12 @@ pub const KEYS: [&str; 17] = [
     "net/ipv4/tcp_ecn",
 ];
 
-/// The host that a plan is for, in contrast to its peer.
+/// The host that a plan is for, as opposed to its peer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalHost {
-    /// Its state as read.
+    /// Facts of the host, as read.
     pub facts: HostFacts,
-    /// Its settings, parsed.
+    /// Parsed settings of the host.
     pub settings: HostSettings,
 }
 
@@ -39,19 +39,21 @@ impl LocalHost {
     /// Parses the settings of `facts`.
     ///
     /// # Errors
-    /// No known setting among them, or one that makes no sense.
+    /// No known setting, or an invalid value.
     pub fn new(facts: HostFacts) -> Result<Self, InputError> {
         let dump: String = facts.settings.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         Ok(Self { settings: HostSettings::parse(&dump)?, facts })
     }
 
-    /// The congestion control of new connections to the peer: the route's, or else the host's.
+    /// Returns the congestion control of new connections to the peer: that of the route, or else that of the
+    /// host.
     pub fn congestion_control(&self) -> Option<&str> {
         let of_route = self.facts.route.as_ref().and_then(|route| route.congctl.as_deref());
         of_route.or(self.settings.congestion_control.as_deref())
     }
 
-    /// Whether this kernel can run a congestion control; true where it does not say what it has.
+    /// Returns whether this kernel can run a congestion control. The answer is yes if the kernel does not
+    /// list the ones that it has.
     pub fn has_congestion_control(&self, name: &str) -> bool {
         !self.settings.lacks_congestion_control(name)
             || self.facts.loadable.iter().any(|module| module == name)

@@ -1,22 +1,23 @@
-//! Remedies as data: what each changes on the model, on which host, at what cost, by which commands, and how to undo it.
+//! Remedies as data: the change to the model, the hosts, the commands with their undo, and the cost.
 //!
 //! ```text
-//!                      ┌─ change ───► ladder     simulates it, and climbs with it from the limits that it lifts
-//!   catalogue: Remedy ─┼─ commands ─► advice     what to run on each host, with its undo
-//!                      ├─ plan ─────► tune       whether one known host needs it, what it brings and costs
-//!                      └─ backlog ──► offered    what it does about a queue that grows in the application
+//!                      ┌─ change ───► ladder     simulates it, and climbs with it from limits that it lifts
+//!   catalogue: Remedy ─┼─ commands ─► advice     commands to run on each host, with their undo
+//!                      ├─ plan ─────► tune       whether one known host needs it, with its gain and cost
+//!                      └─ backlog ──► offered    its effect on a queue that grows in the application
 //! ```
 //!
-//! To add one, see `catalogue/mod.rs`: each remedy is one file there. Ladder, advice, tune and reports iterate over the
-//! catalogue and know no remedy by name. A change of a new kind also needs a variant of [`Change`] (`change.rs`).
+//! To add a remedy, see `catalogue/mod.rs`: each kind is one file there. Ladder, advice, tune and reports
+//! iterate over the catalogue and know no remedy by name. A new kind of change also needs a variant of
+//! [`Change`] (`change.rs`).
 //!
-//! What the kernel does, and common advice gets wrong:
+//! Facts about the kernel that common advice gets wrong:
 //!
-//! - Autotuned buffers are bounded by `tcp_wmem[2]` on the sender and `tcp_rmem[2]` on the *receiver*; both
-//!   hosts need the change. `net.core.*mem_max` bounds `SO_SNDBUF`/`SO_RCVBUF` only and is left alone.
-//! - One BDP of send buffer is not enough: 0.67 to 1.0 of it is in flight (660 of 956 Mbit/s were measured
-//!   with 1 BDP, 955 with 2).
-//! - Only the sender's congestion control counts, and a change reaches new connections only.
+//! - `tcp_wmem[2]` on the sender and `tcp_rmem[2]` on the *receiver* bound autotuned buffers; both hosts need
+//!   the change. `net.core.*mem_max` bounds only `SO_SNDBUF`/`SO_RCVBUF` and is left alone.
+//! - One BDP of send buffer is not enough, because only 0.67 to 1.0 of the buffer is in flight. With 1 BDP,
+//!   660 of 956 Mbit/s were measured; with 2 BDP, 955.
+//! - Only the sender's congestion control matters, and a change affects only new connections.
 
 mod case;
 pub mod catalogue;
@@ -48,107 +49,108 @@ pub(crate) use proposal::{Decision, Proposal};
 pub use sizes::memory_note;
 pub(crate) use sizes::{PAGE, rcvbuf_for, sndbuf_for};
 
-/// One remedy.
+/// A remedy.
 #[derive(Debug)]
 pub struct Remedy {
-    /// Its name, which no other has.
+    /// Unique name.
     pub name: &'static str,
-    /// What it changes on the model.
+    /// Change to the model.
     pub change: Change,
-    /// The limits that it lifts or raises; none for a remedy that shortens a delay.
+    /// Limits that it lifts or raises; empty for a remedy that shortens a delay.
     pub lifts: &'static [Limit],
-    /// Who uses it.
+    /// User of the remedy: the ladder, tune or the operator.
     pub usage: Usage,
-    /// What it is called on a rung, given the state that it leads to.
+    /// Returns its title on a rung, for the state that it leads to.
     pub title: fn(State) -> String,
-    /// What it does about an application's queue that grows because the path carries less than is offered.
+    /// Advice on an application's queue that grows because the path carries less than the application offers.
     pub backlog: Option<QueueAdvice>,
-    /// What it consists of, each part on one host.
+    /// Parts of the remedy, one setting each.
     pub parts: &'static [Part],
 }
 
-/// What a remedy does about a queue that grows.
+/// Advice on a queue that grows in the application.
 #[derive(Debug)]
 pub struct QueueAdvice {
-    /// What to do, as a sentence.
+    /// The advice as a sentence.
     pub what: &'static str,
-    /// Commands that do it on any host; none for what only the application's source can do.
+    /// Returns commands that work on any host; none where only the application's source can change.
     pub commands: fn() -> Vec<Command>,
 }
 
-/// Who uses a remedy.
+/// User of a remedy.
 #[derive(Clone, Copy, Debug)]
 pub enum Usage {
-    /// The ladder climbs with it, and tune plans it where it brings something.
+    /// The ladder climbs with it, and tune plans it where it brings a gain.
     Ladder {
-        /// Whether it is needed, where the path takes too long to simulate.
+        /// Decides whether it is needed where the path takes too long to simulate.
         by_rule: fn(&Case<'_>) -> bool,
     },
-    /// Some applications only: tune plans it, and applies it if it is asked for by name.
+    /// Some applications need it: tune plans it, and applies it only on request.
     OnRequest,
-    /// The operator: neither ladder nor tune takes it.
+    /// The operator uses it; neither the ladder nor tune does.
     ByHand,
 }
 
-/// One thing to set, on one host.
+/// One setting of a remedy.
 #[derive(Debug)]
 pub struct Part {
-    /// What.
+    /// Name of the setting.
     pub what: What,
-    /// The hosts that have it.
+    /// Ends of the transfer that have the setting.
     pub hosts: &'static [Host],
-    /// The narrowest scope at which it can be set.
+    /// Narrowest scope at which it can be set.
     pub scope: Scope,
-    /// How to set it.
+    /// Commands that set it.
     pub commands: Commands,
-    /// What it costs to have it in a state.
+    /// Returns its cost in a state.
     pub cost: fn(&Case<'_>, State) -> Cost,
-    /// Whether a host needs it whose settings are known; `None` if tune does not plan it.
+    /// Decides whether a host with known settings needs it; `None` if tune does not plan it.
     pub(crate) plan: Option<Plan>,
 }
 
-/// Decides whether a host needs a part.
+/// Decision function: whether a host needs a part.
 type Plan = fn(&HostCase<'_>) -> Result<Decision, RunPanicked>;
 
-/// How to set something.
+/// Commands of a part, or the reason why there are none.
 #[derive(Debug)]
 pub enum Commands {
-    /// By these, which lead to a state, narrowest scope first. There are none for a host that is known to have it, and of
-    /// switches that are on by default none for a host that is not known to have them off.
+    /// Returns the commands that lead to a state, narrowest scope first. A host that is known to have the
+    /// setting gets none. For a switch that is on by default, only a host where it is known to be off gets
+    /// one.
     Run(fn(&Case<'_>, State) -> Vec<Command>),
-    /// By none, for this reason.
+    /// No command can set it, for this reason.
     None(&'static str),
 }
 
 impl Remedy {
-    /// What to run to reach `state`.
+    /// Returns the commands that lead to `state`.
     pub fn commands(&self, case: &Case<'_>, state: State) -> Vec<Command> {
         self.parts.iter().flat_map(|part| part.commands(case, state)).collect()
     }
 
-    /// Whether the ladder climbs with it.
+    /// Returns whether the ladder climbs with it.
     pub const fn is_of_ladder(&self) -> bool {
         matches!(self.usage, Usage::Ladder { .. })
     }
 
-    /// Whether tune applies it only if it is asked for.
+    /// Returns whether tune applies it only on request.
     pub const fn is_on_request(&self) -> bool {
         matches!(self.usage, Usage::OnRequest)
     }
 
-    /// Whether the ladder would take it, where the path takes too long to simulate.
+    /// Returns whether the ladder would need it on a path that takes too long to simulate.
     pub fn is_needed_by_rule(&self, case: &Case<'_>) -> bool {
         matches!(self.usage, Usage::Ladder { by_rule } if by_rule(case))
     }
 
-    /// Whether it was taken between these states: what it sets differs.
+    /// Returns whether it leads from one state to the other: the value that it sets differs.
     pub fn is_between(&self, before: State, after: State) -> bool {
         after.without(self.change, before) != after
     }
 }
 
 impl Part {
-    /// What to run for it to reach `state`.
+    /// Returns the commands that set it as in `state`.
     pub fn commands(&self, case: &Case<'_>, state: State) -> Vec<Command> {
         match self.commands {
             Commands::Run(commands) => commands(case, state),
@@ -157,12 +159,12 @@ impl Part {
     }
 }
 
-/// The name of what is set. Each remedy's file adds its own.
+/// Name of a setting. Each remedy's file adds its own names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct What(&'static str);
 
 impl What {
-    /// The name itself.
+    /// Returns the name as text.
     pub const fn name(self) -> &'static str {
         self.0
     }
@@ -174,7 +176,7 @@ impl fmt::Display for What {
     }
 }
 
-/// Not the name of a part that can be asked for.
+/// Error for a name that is not that of an optional part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownPart(String);
 

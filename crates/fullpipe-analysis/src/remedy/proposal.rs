@@ -1,4 +1,4 @@
-//! A part of a remedy, fitted to one host: why, for what gain, at what cost, and the ways to set it.
+//! A part of a remedy, fitted to one host: its reason, gain, cost and the ways to set it.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 
 use super::{Command, Host, sizes};
 
-/// Whether a host needs a part.
+/// Decision whether a host needs a part.
 pub(crate) enum Decision {
-    /// It does.
+    /// The host needs it.
     Propose(Box<Proposal>),
-    /// It does not, for this reason.
+    /// The host does not need it, for this reason.
     Leave(String),
-    /// The question does not arise.
+    /// The part does not concern this host.
     Skip,
 }
 
@@ -27,33 +27,34 @@ impl Decision {
 
 /// A part that a host needs.
 pub(crate) struct Proposal {
-    /// The host that it belongs to.
+    /// End of the transfer at which it is set.
     pub(crate) host: Host,
-    /// Whether that is the host whose settings are known.
+    /// Whether that end is the host whose settings are known.
     pub(crate) here: bool,
-    /// The present value, where it is known.
+    /// Present value, if known.
     pub(crate) present: Option<String>,
-    /// The new value.
+    /// New value.
     pub(crate) new: String,
     pub(crate) why: String,
     pub(crate) gain: Gain,
     pub(crate) cost: Cost,
-    /// How to set it, narrowest scope first.
+    /// Ways to set it, narrowest scope first.
     pub(crate) ways: Vec<Way>,
-    /// What the other host lacks until it has the part, if that matters.
+    /// Note on the limit that remains until the other host has the part; `None` if that limit does not
+    /// matter.
     pub(crate) until_then: Option<String>,
 }
 
-/// What a part costs.
+/// Cost of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// Kernel memory of each connection that fills its buffer.
+    /// Kernel memory of each connection that fills its buffer, in bytes.
     Memory(Bytes),
-    /// A burst of packets when a connection begins.
+    /// Burst at the start of each connection, in packets.
     Burst(u32),
-    /// This share of the rate, in per cent, while a loss is repaired.
+    /// Share of the rate that is lost during loss recovery, in per cent.
     Rate(u64),
-    /// In words.
+    /// Cost in words.
     Words(&'static str),
 }
 
@@ -79,35 +80,36 @@ impl fmt::Display for Cost {
     }
 }
 
-/// What an item brings.
+/// Gain of an item.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Gain {
-    /// In words.
+    /// The gain in words.
     pub text: String,
-    /// The steady-state rate with the rest of the plan and without this item; null where it was not simulated: key
-    /// `without_bps`.
+    /// Steady-state rate with the rest of the plan and without this item; null where it was not simulated:
+    /// key `without_bps`.
     #[serde(rename = "without_bps", with = "crate::json::OptionalBps")]
     pub without: Option<Rate>,
-    /// The steady-state rate with the whole plan: key `with_bps`.
+    /// Steady-state rate with the whole plan: key `with_bps`.
     #[serde(rename = "with_bps", with = "crate::json::OptionalBps")]
     pub with: Option<Rate>,
-    /// What takes time without it, in milliseconds: a short transfer, a burst after a pause, a byte in the socket.
+    /// Duration without the item, in milliseconds: of a short transfer, of a burst after a pause, or of a
+    /// byte's wait in the socket.
     pub without_ms: Option<f64>,
-    /// The same with it.
+    /// The same duration with the item, in milliseconds.
     pub with_ms: Option<f64>,
-    /// What the socket holds without it.
+    /// Bytes in the socket without the item.
     pub without_bytes: Option<u64>,
-    /// What it holds with it.
+    /// Bytes in the socket with the item.
     pub with_bytes: Option<u64>,
 }
 
 impl Gain {
-    /// A gain that was not simulated as a rate.
+    /// Returns a gain without a simulated rate.
     pub(crate) fn words(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// A time that becomes shorter.
+    /// Returns a gain that consists of a shorter time.
     pub(crate) fn time(text: String, without: Duration, with: Duration) -> Self {
         let ms = |time: Duration| Some(time.as_millis_f64());
         Self { text, without_ms: ms(without), with_ms: ms(with), ..Self::default() }
@@ -117,17 +119,17 @@ impl Gain {
 /// One way to make a change.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Way {
-    /// What to run, and what takes it back.
+    /// Command that makes the change, with its undo.
     #[serde(flatten)]
     pub command: Command,
-    /// The same as data, where it can be applied on this host.
+    /// The change as data, if it can be applied on this host.
     pub change: Option<HostChange>,
-    /// Whether it is what `--apply` does.
+    /// Whether `--apply` takes this way.
     pub applied: bool,
 }
 
 impl Way {
-    /// A way that somebody goes by hand.
+    /// Returns a way that the user takes by hand.
     pub(crate) fn by_hand(command: Command) -> Self {
         Self { command, change: None, applied: false }
     }

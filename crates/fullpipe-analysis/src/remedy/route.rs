@@ -1,16 +1,16 @@
-//! The route to the peer of a host whose settings are known.
+//! The route from a host with known settings to its peer.
 
 use fullpipe_lab::host::Route;
 
 use super::{Host, HostCase};
 
 impl HostCase<'_> {
-    /// The route to the peer, where this host is the sender.
+    /// Returns the route to the peer, if this host is the sender.
     pub(crate) fn route(&self) -> Option<&Route> {
         self.local.facts.route.as_ref().filter(|_| self.here(Host::Sender))
     }
 
-    /// What gives the route to the peer these metrics, and what takes them away.
+    /// Returns the commands that set these metrics on the route to the peer, and undo that.
     pub(crate) fn route_commands(&self, congctl: Option<&str>, initcwnd: Option<u32>) -> (String, String) {
         let Some(route) = self.route() else { return Default::default() };
         let Route { destination, way, hops, present, exact, .. } = route;

@@ -1,27 +1,28 @@
-//! How large buffers are that keep a BDP in flight, and what that takes of a host's memory.
+//! Sizes of buffers that keep a BDP in flight, and their share of a host's memory.
 
 use fullpipe_tcp::buffers::WindowRule;
 use fullpipe_units::Bytes;
 
 use crate::input::sysctl::HostSettings;
 
-/// Multiples of the BDP that buffers need.
+/// Size of the buffers as a multiple of the BDP.
 pub(super) const BDPS: u64 = 2;
-/// The kernel keeps socket buffers in an `int`.
+/// Largest buffer: the kernel stores sizes in an `int`.
 const LARGEST_BUFFER: u64 = i32::MAX as u64;
 pub(crate) const PAGE: u64 = 4096;
 
-/// The send buffer limit that keeps `bdp` in flight: this multiple of it.
+/// Returns the limit of the send buffer that keeps `bdp` in flight: `bdps` times `bdp`.
 pub(crate) fn sndbuf_for(bdp: Bytes, bdps: u64) -> Bytes {
     capped(bdp.get().saturating_mul(bdps))
 }
 
-/// The receive buffer limit that keeps `bdp` in flight: this multiple of it, or what the window rule needs if more.
+/// Returns the limit of the receive buffer that keeps `bdp` in flight: `bdps` times `bdp`, or what the window
+/// rule needs if that is more.
 pub(crate) fn rcvbuf_for(bdp: Bytes, bdps: u64, rule: WindowRule) -> Bytes {
     capped(bdp.get().saturating_mul(bdps).max(rule.space(bdp).get()))
 }
 
-/// Whole pages, below what the kernel can hold.
+/// Rounds up to whole pages, within the kernel's bound.
 fn capped(bytes: u64) -> Bytes {
     Bytes::new(bytes.min(LARGEST_BUFFER / PAGE * PAGE).div_ceil(PAGE) * PAGE)
 }
@@ -30,7 +31,8 @@ pub(super) fn pages(bytes: Bytes) -> u64 {
     bytes.get().div_ceil(PAGE)
 }
 
-/// What the raised limits cost: one line. `tcp_mem` counts pages and bounds all sockets of the host together.
+/// Returns a note on the memory that the raised limits allow. `tcp_mem` counts pages and bounds all sockets
+/// of the host together.
 pub fn memory_note(bdp: Bytes, rule: WindowRule, host: Option<&HostSettings>) -> String {
     let most = sndbuf_for(bdp, BDPS).max(rcvbuf_for(bdp, BDPS, rule));
     let pages = pages(most);

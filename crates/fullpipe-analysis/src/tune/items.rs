@@ -35,7 +35,8 @@ pub(super) fn items(host: &HostCase<'_>, inputs: &PlanInputs) -> Result<Items, R
         let why = format!("the report says that {what} holds the transfer, which no setting of a host lifts");
         left.extend(proposals.drain(..).map(|one| Left { what: one.item.what, why: why.clone() }));
     }
-    // Order: this host's items first, optional items last among them, then by scope, narrowest first.
+    // This host's items come first, required before optional ones, and each group is sorted by scope,
+    // narrowest first.
     let scope = |item: &Item| item.applied().map_or(Scope::System, |way| way.command.scope);
     proposals.sort_by_key(|PlannedItem { item, .. }| (!item.here, item.optional, scope(item)));
     let notes = notes(host, inputs, &proposals);

@@ -30,7 +30,7 @@ pub struct Show {
     pub available: Vec<String>,
     /// Congestion controls that an unprivileged process may choose.
     pub allowed: Vec<String>,
-    /// Congestion controls that are modules and not loaded.
+    /// Congestion controls that are built as modules, loaded or not.
     pub loadable: Vec<String>,
     /// Queueing discipline of devices that come up later; null in a container.
     pub default_qdisc: Option<String>,

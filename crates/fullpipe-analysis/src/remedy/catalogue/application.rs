@@ -1,11 +1,13 @@
-//! What only the application can change: bounds that it sets on its sockets, and the queue in front of them.
+//! Remedies that only the application can apply: limits that it sets on its sockets, and the queue in front
+//! of them.
 
 use crate::classify::Limit;
 use crate::remedy::{
     Change, Command, Commands, Cost, Host, NotSimulated, Part, QueueAdvice, Remedy, Scope, Usage, What,
 };
 
-/// A socket with `SO_SNDBUF` or `SO_RCVBUF` does not autotune, and limits that sysctl sets do not reach it.
+/// Removes `SO_SNDBUF` and `SO_RCVBUF`. A socket that sets them does not autotune, and sysctl limits do not
+/// affect it.
 pub(super) static BUFFERS: Remedy = Remedy {
     name: "application_buffers",
     change: Change::NotSimulated(NotSimulated::Application),
@@ -33,7 +35,7 @@ pub(super) static BUFFERS: Remedy = Remedy {
     ],
 };
 
-/// An application that bounds the rate of its socket gets no more, whatever the path.
+/// Removes the application's own limit on the rate of its socket, which no path can exceed.
 pub(super) static PACING: Remedy = Remedy {
     name: "application_pacing",
     change: Change::NotSimulated(NotSimulated::Application),
@@ -53,7 +55,7 @@ pub(super) static PACING: Remedy = Remedy {
     }],
 };
 
-/// Where the path carries less than is offered, the rest stays in the application.
+/// Bounds the application's queue, which holds what the path does not carry.
 pub(super) static BOUNDED_QUEUE: Remedy = Remedy {
     name: "bounded_queue",
     change: Change::NotSimulated(NotSimulated::Application),
@@ -83,11 +85,12 @@ impl What {
     pub const APPLICATION_RCVBUF: Self = Self("application_rcvbuf");
     /// `SO_MAX_PACING_RATE` of the sending application.
     pub const APPLICATION_PACING: Self = Self("application_pacing");
-    /// The queue in front of the socket.
+    /// Queue of the application in front of the socket.
     pub const APPLICATION_QUEUE: Self = Self("application_queue");
 }
 
-/// Leaves a socket option out of the application on `host`, and an option of iperf3 that sets it.
+/// Returns the advice to remove a socket option, or the iperf3 option that sets it, from the application on
+/// `host`.
 fn left_out(host: Host, option: &str, of_iperf3: &str) -> Command {
     Command {
         host,

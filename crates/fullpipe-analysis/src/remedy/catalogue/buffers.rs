@@ -1,4 +1,5 @@
-//! Larger buffers: the limits of autotuning on both hosts, and the switches that would hold them back.
+//! Larger buffers: the limits of autotuning on both hosts, and the switches that hold buffers and windows
+//! down.
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
@@ -12,12 +13,13 @@ use crate::remedy::{
     Scope, State, Usage, Way, What,
 };
 
-/// Both hosts' buffers are one remedy: with one of them raised, the other limits at nearly the same rate.
+/// Raises the buffers of both hosts as one remedy. If only one buffer is raised, the other limits at nearly
+/// the same rate.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "buffers",
     change: CHANGE,
     lifts: &[Limit::Rwnd, Limit::Sndbuf],
-    // Whether they are large enough is known without a simulation.
+    // The BDP alone tells whether they are large enough, without a simulation.
     usage: Usage::Ladder { by_rule: |_| true },
     title: |state| format!("buffers for {} x BDP on both hosts", bdps(state)),
     backlog: None,
@@ -64,28 +66,29 @@ impl What {
     pub const TCP_RMEM: Self = Self("tcp_rmem");
     /// `tcp_window_scaling`: without it no window exceeds 64 KiB.
     pub const TCP_WINDOW_SCALING: Self = Self("tcp_window_scaling");
-    /// `tcp_moderate_rcvbuf`: without it no receive buffer grows.
+    /// `tcp_moderate_rcvbuf`: without it receive buffers do not grow.
     pub const TCP_MODERATE_RCVBUF: Self = Self("tcp_moderate_rcvbuf");
 }
 
 pub(crate) const CHANGE: Change = Change::Buffers { bdps: BDPS };
 
-/// Multiples of the BDP in a state that has this remedy.
+/// Returns the multiple of the BDP in a state that has this remedy.
 fn bdps(state: State) -> u64 {
     state.buffers.unwrap_or(BDPS)
 }
 
-/// The third number of `tcp_wmem` or `tcp_rmem`.
+/// A buffer limit: the third number of `tcp_wmem` or `tcp_rmem`.
 struct Triple {
     host: Host,
     key: &'static str,
-    /// The file that keeps the triple from before, where it is not known.
+    /// File that saves the present triple where it is not known.
     file: &'static str,
     current: fn(&HostSettings) -> Option<[Bytes; 3]>,
     requires: Option<&'static str>,
-    /// The limit that keeps the BDP in flight.
+    /// Returns the limit that keeps the BDP in flight.
     wanted: fn(&Case<'_>, State) -> Bytes,
-    /// Of the present end of a case, of the raised buffers and of the rates that they allow, this end's.
+    /// Selects this end of a case. The next two functions select this end's part of the buffers and of the
+    /// rates that they allow.
     end: for<'a> fn(&'a HostCase<'a>) -> &'a End,
     of_buffers: fn((Bytes, Bytes)) -> Bytes,
     of_ceilings: fn((Rate, Rate)) -> Rate,
@@ -136,7 +139,8 @@ static RMEM: Triple = Triple {
     },
 };
 
-/// Raises the limit for a state, unless it is as large. Nothing is ever lowered.
+/// Returns the command that raises the limit for a state; `None` if it is large enough. Nothing is ever
+/// lowered.
 fn raise(triple: &Triple, case: &Case<'_>, state: State) -> Option<Command> {
     let current = case.buffers_of(triple.host).and_then(triple.current);
     raise_to(triple, current, (triple.wanted)(case, state))
@@ -151,7 +155,7 @@ fn raise_to(triple: &Triple, current: Option<[Bytes; 3]>, target: Bytes) -> Opti
             let triple = |most: u64| format!("\"{} {} {most}\"", least.get(), first.get());
             Command::set(*host, key, &triple(target), &triple(most.get()), requires)
         }
-        // The old value is kept, and the third number only ever raised.
+        // The old value is saved, and the third number is only ever raised.
         None => {
             let raised = format!("\"$(awk '{{print $1, $2, ($3 > {target} ? $3 : {target})}}' {file})\"");
             Command::save_and_set(*host, key, &raised, file, requires)
@@ -199,7 +203,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
             host.flows
         );
     }
-    // Where the present buffer lets as much pass there is nothing to wait for.
+    // If the present buffer allows as high a rate, nothing depends on this part.
     let ceiling = (triple.of_ceilings)(trials.ceilings(reached.without(CHANGE, *present)));
     let holds = trials.rate(*reached).is_none_or(|planned| ceiling < planned);
     Decision::Propose(Box::new(Proposal {
@@ -215,7 +219,7 @@ fn plan_limit(triple: &Triple, host: &HostCase<'_>) -> Decision {
     }))
 }
 
-/// A switch that holds every window or buffer down while it is off.
+/// A switch that holds windows or buffers down while it is off.
 struct Switch {
     key: &'static str,
     hosts: &'static [Host],
@@ -240,7 +244,7 @@ static MODERATE_RCVBUF: Switch = Switch {
     cost: Cost::Words("memory of busy connections"),
 };
 
-/// Turns a switch on where it is known to be off.
+/// Returns the commands that turn a switch on where it is known to be off.
 fn switch_on(switch: &Switch, case: &Case<'_>) -> Vec<Command> {
     let is_off = |host: &&Host| {
         case.buffers_of(**host).is_some_and(|settings| (switch.is_on)(settings) == Some(false))
@@ -284,7 +288,7 @@ mod tests {
         HostSettings::parse(text).unwrap()
     }
 
-    /// What raises the buffers of two hosts with these settings.
+    /// Returns the commands that raise the buffers of two hosts with these settings.
     fn raised(rule: WindowRule, settings: Option<&HostSettings>) -> Vec<Command> {
         let case = Case { bdp: BDP, rule, sender_buffers: settings, receiver_buffers: settings, ..case() };
         REMEDY.commands(&case, State::present(Algorithm::Cubic).with(CHANGE))

@@ -1,4 +1,4 @@
-//! A rate-based congestion control on the sender: BBR as mainline Linux has it.
+//! A rate-based congestion control on the sender: BBR as in mainline Linux.
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
@@ -17,7 +17,7 @@ pub(super) static REMEDY: Remedy = Remedy {
     name: "bbr",
     change: CHANGE,
     lifts: &[Limit::Cwnd, Limit::SlowStart],
-    // Loss is what BBR bears and a loss-based window does not.
+    // BBR tolerates loss that a loss-based window does not.
     usage: Usage::Ladder { by_rule: |case| !case.loss.is_zero() },
     title: |_| "BBR on the sender".into(),
     backlog: None,
@@ -42,12 +42,12 @@ pub(super) static REMEDY: Remedy = Remedy {
 };
 
 impl What {
-    /// The sender's congestion control.
+    /// Congestion control of the sender.
     pub const CONGESTION_CONTROL: Self = Self("congestion_control");
 }
 
 pub(super) const CHANGE: Change = Change::CongestionControl(Algorithm::Bbr1);
-/// What the kernel calls it.
+/// Name of BBR in the kernel.
 pub(super) const BBR: &str = "bbr";
 const COST: Cost = Cost::Words(
     "more retransmissions where the queue of the line is short, and flows of CUBIC beside it get less; \
@@ -59,8 +59,8 @@ fn is_default(sender: Option<&HostSettings>) -> bool {
     sender.and_then(|host| host.congestion_control.as_deref()) == Some(BBR)
 }
 
-/// For one socket, one route, the host. None where it is the sender's default already. `kernel` outranks the one in
-/// `sender`.
+/// Returns the commands for one socket, one route and the host; none where BBR is the sender's default.
+/// `kernel` takes precedence over the release in `sender`.
 fn commands(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec<Command> {
     if is_default(sender) {
         return Vec::new();
@@ -92,12 +92,12 @@ fn commands(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec
     ]
 }
 
-/// Whether BBR needs a device that paces: kernels before 4.13 leave pacing to it.
+/// Returns whether BBR needs a device that paces: kernels before 4.13 leave pacing to it.
 fn needs_fair_queue(kernel: Option<KernelVersion>) -> bool {
     kernel.is_some_and(|k| (KernelVersion::BBR..KernelVersion::INTERNAL_PACING).contains(&k))
 }
 
-/// What the kernel needs before it can run BBR.
+/// Returns the preconditions of BBR on this kernel.
 fn needs(kernel: Option<KernelVersion>, sender: Option<&HostSettings>) -> Vec<String> {
     let mut needs = Vec::new();
     match kernel {
@@ -144,7 +144,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         let why = "BBR would help, and this kernel has none: neither built in nor as a module";
         return Ok(Decision::leave(why));
     }
-    // The peer's route outranks the host's default, which may be BBR already.
+    // The route's congestion control takes precedence over the host's default, which may already be BBR.
     let of_peer = host.local.congestion_control().map(str::to_owned);
     let settings = HostSettings { congestion_control: of_peer, ..host.local.settings.clone() };
     let has_default = here && is_default(Some(&host.local.settings));
@@ -154,7 +154,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         .filter(|command| command.scope != Scope::System || !has_default)
         .map(|command| way(host, command, here))
         .collect();
-    // The narrowest that can be applied is.
+    // `--apply` takes the narrowest way that can be applied.
     if let Some(way) = ways.iter_mut().find(|way| way.change.is_some()) {
         way.applied = true;
     }
@@ -190,7 +190,7 @@ fn way(host: &HostCase<'_>, command: Command, here: bool) -> Way {
     }
 }
 
-/// For kernels that do not pace by themselves.
+/// Plans fq for kernels that do not pace by themselves.
 fn plan_fair_queue(host: &HostCase<'_>) -> Decision {
     if !host.makes(CHANGE) || !needs_fair_queue(Some(host.kernel)) {
         return Decision::Skip;

@@ -3,7 +3,8 @@
 use crate::classify::Limit;
 use crate::remedy::{Change, Command, Commands, Cost, Host, Part, Remedy, Scope, Usage, What};
 
-/// Each connection has windows, buffers and losses of its own, and a cap on one flow counts for each.
+/// Splits the transfer. Each connection has its own windows, buffers and losses, and a rate cap per flow
+/// applies to each one separately.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "connections",
     change: Change::Connections(MANY),
@@ -22,11 +23,11 @@ pub(super) static REMEDY: Remedy = Remedy {
 };
 
 impl What {
-    /// The number of connections that carry one transfer.
+    /// Number of connections that carry one transfer.
     pub const CONNECTIONS: Self = Self("connections");
 }
 
-/// Enough to see whether it helps; more take more from everybody else.
+/// Number of connections that shows whether splitting helps. More of them take more from other traffic.
 const MANY: u64 = 10;
 const COST: Cost = Cost::Words("memory and a start for each connection; other traffic on the path gets less");
 

@@ -1,4 +1,4 @@
-//! A larger initial window, for connections that carry little on a long path.
+//! A larger initial window, for connections that carry little data on a long path.
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
@@ -31,15 +31,15 @@ pub(super) static REMEDY: Remedy = Remedy {
 };
 
 impl What {
-    /// The initial window of new connections.
+    /// Initial window of new connections.
     pub const INITCWND: Self = Self("initcwnd");
 }
 
-/// Segments to begin with on a long path: what a common queue of some 100 packets takes at once.
+/// Initial window for a long path, in segments: a common queue of some 100 packets absorbs this burst.
 const LONG_INITCWND: u32 = 32;
-/// Below this round-trip time a slow start costs little.
+/// RTT below which slow start costs little.
 pub(super) const LONG_PATH: Duration = Duration::from_millis(50);
-/// A transfer that is mostly slow start.
+/// Size of a transfer that is mostly slow start.
 const SHORT_TRANSFER: Bytes = Bytes::from_kib(640);
 
 fn on_unknown_route(segments: u32) -> Command {

@@ -1,4 +1,4 @@
-//! Every remedy there is, one kind to a file, in the order in which they are taken, advised and planned.
+//! All remedies, one kind per file, in the order in which they are taken, advised and planned.
 //!
 //! To add one, write its file here, declare it, and list it in [`ALL`].
 
@@ -15,7 +15,7 @@ mod slow_start_after_idle;
 use super::{Part, Remedy, What};
 use crate::classify::Limit;
 
-/// All.
+/// All remedies.
 pub static ALL: [&Remedy; 12] = [
     &congestion_control::REMEDY,
     &buffers::REMEDY,
@@ -31,22 +31,22 @@ pub static ALL: [&Remedy; 12] = [
     &application::PACING,
 ];
 
-/// The parts of all, each with its remedy.
+/// Returns all parts, each with its remedy.
 pub fn parts() -> impl Iterator<Item = (&'static Remedy, &'static Part)> {
     ALL.into_iter().flat_map(|remedy| remedy.parts.iter().map(move |part| (remedy, part)))
 }
 
-/// Those that the ladder climbs with.
+/// Returns the remedies that the ladder climbs with.
 pub fn of_ladder() -> impl DoubleEndedIterator<Item = &'static Remedy> {
     ALL.into_iter().filter(|remedy| remedy.is_of_ladder())
 }
 
-/// Those that lift or raise `limit`.
+/// Returns the remedies that lift or raise `limit`.
 pub fn lifting(limit: Limit) -> impl Iterator<Item = &'static Remedy> {
     ALL.into_iter().filter(move |remedy| remedy.lifts.contains(&limit))
 }
 
-/// Why no remedy lifts `limit`; `None` for one that some remedy lifts.
+/// Returns the reason why no remedy lifts `limit`; `None` if one does.
 pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
     match limit {
         Limit::App => {
@@ -60,7 +60,7 @@ pub const fn no_remedy(limit: Limit) -> Option<&'static str> {
     }
 }
 
-/// What is applied if it is asked for by name, narrowest scope first.
+/// Returns the names of the parts that are applied only on request, narrowest scope first.
 pub fn on_request() -> Vec<What> {
     let mut parts: Vec<_> =
         parts().filter(|(remedy, _)| remedy.is_on_request()).map(|(_, part)| part).collect();
@@ -79,7 +79,8 @@ mod tests {
     use crate::remedy::made::case;
     use crate::remedy::{Change, Command, Commands, Mechanism, State};
 
-    /// What a part runs on hosts of which nothing is known but that every switch is off.
+    /// Returns the commands of a part for hosts of which only two facts are known: kernel 4.10, and every
+    /// switch off.
     fn commands(remedy: &Remedy, part: &Part) -> Vec<Command> {
         let off =
             "kernel.osrelease = 4.10\nnet.ipv4.tcp_window_scaling = 0\nnet.ipv4.tcp_moderate_rcvbuf = 0";
@@ -147,7 +148,7 @@ mod tests {
         }
     }
 
-    /// The ladder compares states, so that what it climbs with must be simulated.
+    /// The ladder compares simulated states, so all its remedies must be simulated.
     #[test]
     fn the_ladder_climbs_with_what_is_simulated_and_lifts_a_limit() {
         for remedy in of_ladder() {

@@ -1,4 +1,4 @@
-//! A bound on the data that a socket holds unsent, so that a full path is felt in the application.
+//! A limit on the unsent data in a socket, so that the application notices a full path.
 
 use fullpipe_lab::campaign::RunPanicked;
 use fullpipe_lab::host::Change as HostChange;
@@ -9,7 +9,7 @@ use crate::remedy::{
     Remedy, Scope, Usage, Way, What,
 };
 
-/// It delays the writer, and nothing else.
+/// Delays the writer and changes nothing else.
 pub(super) static REMEDY: Remedy = Remedy {
     name: "notsent_lowat",
     change: Change::NotsentLowat(Bytes::new(UNSENT)),
@@ -37,15 +37,15 @@ impl What {
     pub const NOTSENT_LOWAT: Self = Self("notsent_lowat");
 }
 
-/// Unsent data that a socket may hold: measured on a path of 4 MiB of send buffer, it took the data that waits
-/// in the kernel from 3.36 MB to 195 kB at the same goodput.
+/// Unsent bytes that a socket may hold. On a path with 4 MiB of send buffer, this value reduced the data
+/// waiting in the kernel from 3.36 MB to 195 kB at equal goodput (measured).
 const UNSENT: u64 = 128 << 10;
 const COST: Cost =
     Cost::Words("an application that does not wait for writability, but spins, is woken more often");
 const KEY: &str = "net.ipv4.tcp_notsent_lowat";
-/// A byte that waits less than this share of a round trip is not waiting for the path.
+/// Divisor of the RTT: a byte that waits less than this share of it does not wait for the path.
 const SOON: u64 = 20;
-/// A rate that becomes less by no more than this share is the same.
+/// A rate that falls to no less than this share counts as unchanged.
 const SAME_RATE: (u64, u64) = (19, 20);
 
 fn commands() -> Vec<Command> {
@@ -79,7 +79,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let gain = if trials.rate(reached).is_none_or(|rate| trials.takes_long(rate)) {
         Gain::words("not simulated on so fast a line")
     } else {
-        // A limit above the send buffer is none.
+        // A limit above the send buffer has no effect.
         let now = if present < sndbuf { reached.with(Change::NotsentLowat(present)) } else { reached };
         let unsent = trials.unsent(&[now, reached.with(REMEDY.change)])?;
         let [Some(without), Some(with)] = unsent[..] else {

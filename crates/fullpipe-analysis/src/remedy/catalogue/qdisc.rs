@@ -1,4 +1,4 @@
-//! The queueing discipline of a device: fq, which paces every flow, on the sender; CAKE in front of the bottleneck.
+//! Queueing disciplines: fq on the sender, which paces every flow, and CAKE in front of the bottleneck.
 
 use fullpipe_lab::host::Change as HostChange;
 use fullpipe_path::{Discipline, FqCodelConfig};
@@ -9,7 +9,7 @@ use crate::remedy::{
     Scope, Usage, Way, What,
 };
 
-/// Pacing spreads bursts that a queue shorter than them would drop.
+/// Paces every flow, so that a short queue does not drop the end of a burst.
 pub(super) static PACING: Remedy = Remedy {
     name: "pacing",
     change: Change::Pacing,
@@ -27,7 +27,7 @@ pub(super) static PACING: Remedy = Remedy {
     }],
 };
 
-/// Shortens the queue, and so the RTT under load, at the same rate.
+/// Shortens the queue, and so the RTT under load, at an equal rate.
 pub(super) static MANAGED_QUEUE: Remedy = Remedy {
     name: "managed_queue",
     change: Change::Queue(Discipline::FqCodel(FqCodelConfig::RFC8290)),
@@ -46,16 +46,16 @@ pub(super) static MANAGED_QUEUE: Remedy = Remedy {
 };
 
 impl What {
-    /// The queueing discipline, where the kernel does not pace by itself.
+    /// Queueing discipline of the sender, needed where the kernel does not pace by itself.
     pub const QUEUEING_DISCIPLINE: Self = Self("queueing_discipline");
-    /// The queue at the bottleneck.
+    /// Queue at the bottleneck.
     pub const BOTTLENECK_QUEUE: Self = Self("bottleneck_queue");
 }
 
 pub(super) const COST: Cost = Cost::Words("replaces the queueing discipline that the device has");
 const DEFAULT_KEY: &str = "net.core.default_qdisc";
 
-/// Replaces the root queueing discipline of `device`.
+/// Returns the command that replaces the root queueing discipline of `device`.
 fn replace(device: &str, discipline: &str, requires: &str) -> Command {
     Command {
         run: format!("tc qdisc replace dev {device} root {discipline}"),
@@ -67,19 +67,20 @@ fn replace(device: &str, discipline: &str, requires: &str) -> Command {
     }
 }
 
-/// fq on a device of which nothing is known.
+/// Returns the command for fq on a device of which nothing is known.
 pub(super) fn fair_queue() -> Command {
     replace("DEV", "fq", "replaces whatever queueing discipline DEV has: see tc qdisc show dev DEV")
 }
 
-/// A queue moves to where it is managed only if that is the slowest place: hence less than the link's rate.
+/// Returns the command for CAKE. A queue forms in CAKE only if CAKE is the slowest hop, so its rate is below
+/// the link's.
 fn cake() -> Command {
     let requires = "RATE is 95 % of the bottleneck link's, and DEV leads to it: on the sender or on the router before it; \
                     replaces whatever queueing discipline DEV has";
     replace("DEV", "cake bandwidth RATE", requires)
 }
 
-/// fq on the device to the peer, and as the default of devices that come up later.
+/// Proposes fq on the device that leads to the peer, and as the default of devices that come up later.
 pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -> Decision {
     let here = host.here(Host::Sender);
     let before = host.local.settings.default_qdisc.clone().filter(|_| here);
@@ -87,7 +88,7 @@ pub(super) fn propose_fair_queue(host: &HostCase<'_>, why: String, gain: &str) -
     let by_hand =
         replace(device, "fq", "the default is for devices that come up later: this one is changed by hand");
     let change = HostChange::Setting { key: DEFAULT_KEY.into(), value: "fq".into() };
-    // Only the host's own namespace has it.
+    // The key exists only in the host's own network namespace.
     let change = here.then_some(change).filter(|_| before.is_some());
     let default = Command::set(
         Host::Sender,

@@ -36,7 +36,7 @@ impl What {
 
 const COST: Cost = Cost::Words("a whole window at once after a pause, if the path can still take it or not");
 const KEY: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// A burst that is looked at is a BDP, which takes the whole window, and no more than this.
+/// Largest burst that is simulated. A burst is otherwise one BDP, which takes the whole window.
 const LARGEST_BURST: Bytes = Bytes::from_mib(8);
 
 fn switch_off() -> Command {
