@@ -39,8 +39,8 @@ pub struct Offered {
 pub struct Remedy {
     /// The remedy as a sentence.
     pub what: String,
-    /// Commands that apply it; empty where only the application's source can change. The ladder has the
-    /// commands for the path.
+    /// Commands that apply it; empty where only a change to the application's source helps. The commands for
+    /// the path are part of the ladder.
     pub commands: Vec<Command>,
 }
 

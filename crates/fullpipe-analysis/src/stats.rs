@@ -90,7 +90,7 @@ impl fmt::Display for LossEstimate {
 /// Probability outside each end of a 95 % interval.
 /// Source: the definition of 95 %.
 const TAIL: f64 = 0.025;
-/// Half width of the same interval, where the normal distribution approximates the Poisson distribution.
+/// Half width of a 95 % interval, where the normal distribution approximates the Poisson distribution.
 /// Source: the normal distribution.
 /// Unit: standard deviations
 const DEVIATIONS: f64 = 1.96;

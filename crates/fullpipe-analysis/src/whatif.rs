@@ -121,7 +121,7 @@ pub struct Plan {
     pub commands: Vec<Command>,
 }
 
-/// Kernel release where none is given: the long-term release that many servers run.
+/// Kernel release that is assumed where none is given: a long-term release that many servers run.
 pub const ASSUMED_KERNEL: KernelVersion = KernelVersion::new(6, 8);
 
 const LEAST_BUFFER: Bytes = Bytes::new(4096);

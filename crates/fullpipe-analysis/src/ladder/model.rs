@@ -395,8 +395,8 @@ pub(super) mod tests {
         )
     }
 
-    /// A remedy changes the simulated run exactly if its change can be simulated, on a fitted path and on a
-    /// known one.
+    /// A remedy changes the simulated run if and only if its change can be simulated, on a fitted path and on
+    /// a known one.
     #[test]
     fn every_remedy_changes_the_model_it_is_applied_to() {
         let model = model();

@@ -73,7 +73,7 @@ pub struct Remedy {
 pub struct QueueAdvice {
     /// The advice as a sentence.
     pub what: &'static str,
-    /// Returns commands that work on any host; none where only the application's source can change.
+    /// Returns commands that work on any host; empty where only a change to the application's source helps.
     pub commands: fn() -> Vec<Command>,
 }
 

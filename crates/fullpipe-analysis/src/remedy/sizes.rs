@@ -16,8 +16,8 @@ pub(crate) fn sndbuf_for(bdp: Bytes, bdps: u64) -> Bytes {
     capped(bdp.get().saturating_mul(bdps))
 }
 
-/// Returns the limit of the receive buffer that keeps `bdp` in flight: `bdps` times `bdp`, or what the window
-/// rule needs if that is more.
+/// Returns the limit of the receive buffer that keeps `bdp` in flight: `bdps` times `bdp`, or the size that
+/// the window rule requires if that is larger.
 pub(crate) fn rcvbuf_for(bdp: Bytes, bdps: u64, rule: WindowRule) -> Bytes {
     capped(bdp.get().saturating_mul(bdps).max(rule.space(bdp).get()))
 }

@@ -1,4 +1,4 @@
-//! The items of a plan: what the catalogue's remedies propose for the host.
+//! Items of a plan, as the catalogue's remedies propose them for the host.
 
 use fullpipe_lab::campaign::RunPanicked;
 
