@@ -301,7 +301,7 @@ impl<'a> Explainer<'a> {
     fn link(&self, link: Rate) -> Finding {
         Finding {
             limit: Limit::Link,
-            what: "the line is full".into(),
+            what: "the link is full".into(),
             share: self.steady_share(),
             confidence: Confidence::Certain,
             ceiling: Some(self.measured.steady),
@@ -316,7 +316,7 @@ impl<'a> Explainer<'a> {
             .collect(),
             could_not_tell: match self.measured.mean_rtt {
                 Some(_) => Vec::new(),
-                None => vec![format!("how long the queue at the line is: {}", self.no_rtt())],
+                None => vec![format!("the length of the queue at the bottleneck: {}", self.no_rtt())],
             },
             next_test: None,
         }
@@ -362,7 +362,7 @@ impl<'a> Explainer<'a> {
                         .push(format!("{}: the losses are {whose} that overflows", self.rtt_evidence(mean)));
                 }
                 None => could_not_tell.push(format!(
-                    "whether the losses are errors of the line or an overflowing queue: {}",
+                    "whether the losses are transmission errors or an overflowing queue: {}",
                     self.no_rtt()
                 )),
             }

@@ -125,7 +125,7 @@ pub(crate) fn climb(
         ladder.assumptions.push(format!("simulated over {duration} instead of the log's {length}{seeds}"));
     }
     if model.path.link.is_none() && model.path.cap.is_none() {
-        let unknown = "the line is faster than every window on the ladder; give --link to go on";
+        let unknown = "the link is assumed faster than every window on the ladder; give --link to go on";
         ladder.assumptions.push(unknown.into());
     }
     Ok(ladder)
@@ -205,7 +205,7 @@ pub(crate) fn climb_states(
     let check = measured.and_then(|findings| {
         let as_it_is = present(model, &predicted)?;
         Some(format!(
-            "the fitted path, simulated as it is, gives {} over {} ({} lasting); the log says {}",
+            "the fitted path, simulated as it is, gives {} over {} (steady state: {}); the log says {}",
             as_it_is.rate,
             model.duration(model.present().cc),
             as_it_is.steady,

@@ -88,11 +88,11 @@ fn remedies(demand: Demand, ladder: &[Rung], rungs: &[Backlog], first: Option<us
         None if rungs.is_empty() => None,
         None => Some(match rungs.last() {
             Some(last) if last.carries == Carries::Unknown => format!(
-                "then the path: no remedy on this ladder carries {}, and the line is not known",
+                "then the path: no remedy on this ladder carries {}, and the link is not known",
                 demand.rate
             ),
             Some(last) => format!(
-                "the path cannot carry {}, not even the whole of it ({}): send less, compress, or add a line",
+                "the path cannot carry {}, not even the whole of it ({}): send less, compress, or add a link",
                 demand.rate, last.carried
             ),
             None => String::new(),
@@ -112,7 +112,7 @@ fn carrying(demand: Demand, ladder: &[Rung], backlog: &Backlog, index: usize) ->
     let steps: Vec<&str> = ladder[..=index].iter().filter_map(|rung| rung.remedy.as_deref()).collect();
     if ladder[index].source == Source::Given {
         return format!(
-            "no remedy on this ladder carries {} on one connection; the line would ({}): several connections, or send less",
+            "no remedy on this ladder carries {} on one connection; the link would ({}): several connections, or send less",
             demand.rate, backlog.carried
         );
     }
@@ -220,6 +220,6 @@ mod tests {
         let unknown = Offered::of(Demand { rate: mbit(2000), memory: Memory::Unknown }, &ladder(), false);
         assert_eq!(unknown.rungs[3].carries, Carries::Unknown);
         assert_eq!((unknown.memory_bytes, unknown.memory_source), (1 << 30, MemorySource::Example));
-        assert!(unknown.remedies[2].what.contains("the line is not known"));
+        assert!(unknown.remedies[2].what.contains("the link is not known"));
     }
 }

@@ -236,7 +236,9 @@ fn closing(args: &PlanArgs, changes: usize, wanted: bool) -> String {
     }
     debug_assert!(!wanted);
     match args.revert_after.0 {
-        Some(time) => format!("\nNothing was changed. With --apply it is, for {time} unless confirmed.\n"),
-        None => "\nNothing was changed. With --apply it is.\n".into(),
+        Some(time) => {
+            format!("\nNothing was changed. --apply makes these changes, for {time} unless confirmed.\n")
+        }
+        None => "\nNothing was changed. --apply makes these changes.\n".into(),
     }
 }

@@ -38,7 +38,7 @@ pub fn expected(point: &Point) -> Option<Limit> {
 }
 
 /// What the classifier names for the longest time in the rows of a run's first flow; `None` when nothing was sent.
-/// It sees what sockets tell, and is told the rate of the line.
+/// It sees what sockets tell, and is told the rate of the link.
 pub fn named(rows: &[Row], scenario: &Scenario) -> Option<NamedLimit> {
     let seen: Vec<Row> = rows.iter().filter(|row| row.flow == 0).map(Row::observed).collect();
     let host = SocketFacts { link: Some(scenario.path.forward.rate), ..SocketFacts::default() };

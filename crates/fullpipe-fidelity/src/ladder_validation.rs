@@ -171,7 +171,7 @@ fn summary(held: &[RungComparison<'_>]) -> String {
     let widest = widths.fold(1.0, f64::max);
     let of = |tally: Tally| format!("{} of {} ({:.0} %)", tally.holding, tally.all, 100.0 * tally.share());
     format!(
-        "Where a window, a buffer or the line holds, {} are within {:.0} % (asked: all). Of the others, {} are in a range whose ends \
+        "Where a window, a buffer or the link is the limit, {} are within {:.0} % (asked: all). Of the others, {} are in a range whose ends \
          are at most {WIDEST} apart (asked: {:.0} %); the widest range has {widest:.2}. Asked and met: {}.\n",
         of(near),
         100.0 * WITHIN,

@@ -85,7 +85,7 @@ pub fn plan_inputs(request: PlanRequest) -> Result<PlanInputs, Error> {
     };
     let report = request.report.unwrap_or_default();
     let path = request.path.or(report.path);
-    path.link.ok_or_else(|| missing("the rate of the line", "--link 1gbit"))?;
+    path.link.ok_or_else(|| missing("the rate of the link", "--link 1gbit"))?;
     path.rtt.ok_or_else(|| missing("the round-trip time", "--rtt 210ms"))?;
     let role = request.role.or(report.role).unwrap_or_default();
     let settings = request.peer;

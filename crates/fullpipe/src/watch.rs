@@ -126,7 +126,7 @@ impl Watch {
     ) -> Result<&'r SocketReport, Error> {
         let what = &self.what;
         if reports.is_empty() {
-            let hint = "ss -tnp shows the connections that there are; a listening socket is none";
+            let hint = "ss -tnp lists the connections; a listening socket is not a connection";
             return Err(Error::new(format!("{what}: no TCP connection is open"), hint));
         }
         if let Some(number) = flow {
@@ -177,9 +177,7 @@ pub fn measurement(sockets: &Sockets, chosen: &SocketReport) -> Result<Measureme
     let rows = sockets.rows(chosen.flow).unwrap_or_default().to_vec();
     let notes = match &*chosen.congestion_control {
         cc if rows.iter().all(|row| row.sender.cc.is_none()) => {
-            vec![format!(
-                "the sender's congestion control is {cc}, which is none of those that are simulated"
-            )]
+            vec![format!("the sender's congestion control is {cc}, which the simulator does not have")]
         }
         _ => Vec::new(),
     };

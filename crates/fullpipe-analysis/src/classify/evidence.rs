@@ -160,7 +160,7 @@ impl Time<'_> {
 
     fn starved(&self) -> String {
         format!(
-            "nothing waits to be sent, and in flight are {} of a Cwnd of {}",
+            "nothing waits to be sent, and {} of a Cwnd of {} are in flight",
             self.bytes(|row| row.sender.flight_size),
             self.bytes(|row| row.sender.cwnd)
         )
@@ -184,7 +184,7 @@ impl Time<'_> {
 
     fn window(&self, flow: &Flow<'_>, evidence: &mut Vec<String>, open: &mut Vec<String>) {
         evidence.push(format!(
-            "in flight are {} of the receiver's window of {}, and {} wait to be sent",
+            "{} of the receiver's window of {} are in flight, and {} wait to be sent",
             self.bytes(|row| row.sender.flight_size),
             self.bytes(|row| row.sender.rwnd),
             self.bytes(|row| row.sender.notsent)
@@ -232,7 +232,7 @@ impl Time<'_> {
         let rate = self.tally.rate();
         match flow.line_payload(mss) {
             Some(line) => evidence.push(format!(
-                "{rate} are delivered, {:.0} % of what the line carries as payload",
+                "{rate} are delivered, {:.0} % of the link's payload rate",
                 100.0 * rate.as_bps() as f64 / line.max(1.0)
             )),
             None => evidence.push(format!("{rate} are delivered, steadily")),
@@ -256,7 +256,7 @@ impl Time<'_> {
 
     fn ranks(&self, flow: &Flow<'_>) -> String {
         format!(
-            "{} losses came at windows that outrank {:.0} % of the data (by chance 50 %)",
+            "{} losses came at windows that exceed those of {:.0} % of the data (expected for random loss: 50 %)",
             flow.losses().episodes,
             100.0 * flow.losses().rank
         )
@@ -266,7 +266,7 @@ impl Time<'_> {
         let full = Window { rows: flow.rows }.share(congestion_window_is_full);
         let ratio = self.median(|row| over(row.sender.inflight, row.sender.cwnd)).unwrap_or(0.0);
         let cwnd = self.bytes(|row| row.sender.cwnd);
-        evidence.push(format!("in flight is {ratio:.2} of a Cwnd of {cwnd}, and more waits to be sent"));
+        evidence.push(format!("{ratio:.2} of a Cwnd of {cwnd} is in flight, and more waits to be sent"));
         if flow.by_rate {
             let repeated = Window { rows: flow.rows }.repeated();
             evidence.push(format!("{:.1} % of the segments were retransmitted", 100.0 * repeated));

@@ -98,9 +98,9 @@ impl<'a, R> Tally<'a, R> {
             Limit::Cwnd => "the congestion window grows too slowly",
             Limit::SlowStart => "the start: the window still doubles",
             Limit::Pacing => "the socket may send no faster (SO_MAX_PACING_RATE)",
-            Limit::Policer if queued() => "something delays this flow at a rate below the line's",
-            Limit::Policer => "something lets this flow pass no faster, below the line's rate",
-            Limit::Link => "the line is full",
+            Limit::Policer if queued() => "something delays this flow at a rate below the link's",
+            Limit::Policer => "something caps this flow below the link's rate",
+            Limit::Link => "the link is full",
         }
     }
 
@@ -109,9 +109,9 @@ impl<'a, R> Tally<'a, R> {
         match self.limit {
             Limit::Rwnd | Limit::ReceiverApp => Some("look at Recv-Q on the receiving host: ss -tn"),
             Limit::Policer | Limit::Link if !line_is_known => Some(
-                "give the line's rate with --link, or send a second flow beside: what limits each alone adds up",
+                "give the link's rate with --link, or run a second flow: with a limit per flow, the rates add up",
             ),
-            Limit::Policer => Some("send a second flow beside: what limits each alone adds up"),
+            Limit::Policer => Some("run a second flow: with a limit per flow, the rates add up"),
             Limit::Cwnd => {
                 Some("repeat with BBR on the sender: a higher rate shows that loss held cwnd down")
             }
@@ -153,4 +153,4 @@ pub(super) fn few_losses(losses: &Losses) -> String {
 
 /// Open question where the rate of the link is not known.
 pub(super) const WHICH_LINE: &str =
-    "whether it is the line itself or something that limits this flow alone: the line's rate is not known";
+    "whether the link or a limit on this flow alone holds it: the link's rate is not known";

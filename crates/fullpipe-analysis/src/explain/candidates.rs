@@ -268,7 +268,8 @@ impl Explainer<'_> {
         could_not_tell.extend(self.alike());
         if cap_excluded {
             could_not_tell.push(
-                "whether a policer on the line itself lets one flow pass no faster: the control did not cross it".into(),
+                "whether a policer on the path caps each flow: the control measurement did not cross it"
+                    .into(),
             );
         }
         if !fits {
@@ -365,7 +366,7 @@ impl Explainer<'_> {
         let near = match (control, self.facts.hosts.control) {
             (Control::Same, Some(rate)) => {
                 evidence.push(format!(
-                    "one flow of the same host reached no more than {rate} in the control measurement, where neither line nor \
+                    "one flow of the same host reached no more than {rate} in the control measurement, where neither link nor \
                      RTT limits"
                 ));
                 rate
@@ -418,7 +419,7 @@ impl Explainer<'_> {
             evidence,
             could_not_tell,
             next_test: Some(
-                "measure one flow to a neighbour of the sender (--control RATE), and iperf3 -P 2 on the line: a doubled total \
+                "measure one flow to a neighbour of the sender (--control RATE), and iperf3 -P 2 on the path: a doubled total \
                  excludes a cap of the host"
                     .into(),
             ),
@@ -428,16 +429,16 @@ impl Explainer<'_> {
     fn unknown_link(&self) -> Finding {
         Finding {
             limit: Limit::Link,
-            what: format!("a line of about {} is full", self.measured.steady),
+            what: format!("a link of about {} is full", self.measured.steady),
             share: self.steady_share(),
             confidence: Confidence::Low,
             ceiling: None,
             evidence: vec![format!(
-                "the line's rate is not known; {} may be all it carries",
+                "the link's rate is not known; {} may be all it carries",
                 self.measured.steady
             )],
-            could_not_tell: vec!["whether the line is faster: give --link RATE".into()],
-            next_test: Some("iperf3 -P 10: a total well above one flow's rate excludes the line".into()),
+            could_not_tell: vec!["whether the link is faster: give --link RATE".into()],
+            next_test: Some("iperf3 -P 10: a total well above one flow's rate excludes the link".into()),
         }
     }
 

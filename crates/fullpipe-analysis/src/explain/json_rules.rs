@@ -81,17 +81,16 @@ impl Explainer<'_> {
         let (limit, what) = match elsewhere {
             Some(link) => {
                 could_not_tell.push(format!(
-                    "what lies below the line's {link}: a shaper, a slower hop, or other traffic on the line"
+                    "what keeps the rate below the link's {link}: a shaper, a slower hop, or other traffic"
                 ));
                 (
                     Limit::Policer,
                     format!("a shaper or a slower hop near {steady}, with a queue before it, holds it"),
                 )
             }
-            None => (
-                Limit::Link,
-                format!("a line of about {steady} is full, with a queue of {} before it", mean - base),
-            ),
+            None => {
+                (Limit::Link, format!("a link of about {steady} is full, with a queue of {}", mean - base))
+            }
         };
         let finding = Finding {
             limit,
@@ -102,7 +101,7 @@ impl Explainer<'_> {
             evidence,
             could_not_tell,
             next_test: Some(
-                "iperf3 -P 10: an equal total is the line; ping beside the test shows the queue, and its end when the test ends"
+                "iperf3 -P 10: an equal total means that the link is full; ping during the test shows the queue, and after it the idle path"
                     .into(),
             ),
         };
@@ -124,7 +123,7 @@ impl Explainer<'_> {
         let order = self.facts.transfer.offered.unwrap_or_default();
         Finding {
             limit: Limit::App,
-            what: format!("iperf3 was told to send no more than {order} (-b)"),
+            what: format!("iperf3 was set to send at most {order} (-b)"),
             share: self.steady_share(),
             confidence: Confidence::Certain,
             ceiling: Some(order),

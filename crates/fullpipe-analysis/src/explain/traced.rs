@@ -110,7 +110,7 @@ fn of_one_host(finding: &mut Finding) {
 /// cause.
 fn of_one_sample(finding: &mut Finding) {
     let open = match finding.limit {
-        Limit::App => "whether a writer that is slow or a moment between two writes shows here",
+        Limit::App => "whether this is a slow writer or only the time between two writes",
         Limit::Rwnd | Limit::ReceiverApp => {
             "whether the window is small or shrinks: the receiver's buffer is one cause, a slow reader the other"
         }
@@ -119,7 +119,7 @@ fn of_one_sample(finding: &mut Finding) {
             "what holds the congestion window: loss at random, a policer and a window that still grows look alike"
         }
         Limit::Pacing => "whether the limit of the pacing was set or changes",
-        Limit::Policer | Limit::Link => "whether the rate is steady, as that of a line",
+        Limit::Policer | Limit::Link => "whether the rate is as steady as that of a link",
     };
     finding.confidence = Confidence::Low;
     finding.could_not_tell.insert(0, format!("one sample cannot tell {open}"));
@@ -139,10 +139,10 @@ fn shared(streams: &[&[Row]], first: Option<&Finding>) -> Option<String> {
     let (least, most) = (rates.iter().min()?, rates.iter().max()?);
     let of_each = match finding.limit {
         Limit::Rwnd | Limit::Sndbuf => {
-            "each stream has a window and a buffer of its own, so their number multiplies what these allow"
+            "each stream has its own window and buffer, so several streams allow a multiple"
         }
         Limit::Cwnd | Limit::SlowStart => {
-            "each stream has a congestion window of its own, and a loss makes one of them smaller"
+            "each stream has its own congestion window, and a loss reduces only one of them"
         }
         Limit::Pacing => "the limit of the pacing is that of each stream",
         Limit::App | Limit::ReceiverApp => "one application serves all of them",

@@ -41,11 +41,11 @@ pub(crate) fn path_loss(facts: &Facts<'_>) -> Result<LossEstimate, String> {
     }
     let (sent, size) = sent_as(log, datagrams);
     let packets = size.get().saturating_add(8).div_ceil(FRAGMENT).max(1);
-    let on_the_line = sent.mul_div(size.get() + packets * UDP_HEADERS, size.get().max(1));
+    let on_the_link = sent.mul_div(size.get() + packets * UDP_HEADERS, size.get().max(1));
     match facts.path.link {
-        Some(link) if lost > 0 && on_the_line > link => Err(format!(
-            "{on_the_line} with headers were sent into a line of {link}: what was lost there TCP would not have sent; repeat \
-             with -b below the line"
+        Some(link) if lost > 0 && on_the_link > link => Err(format!(
+            "{on_the_link} with headers were sent into a link of {link}: TCP would not have sent what was lost there; repeat \
+             with -b below the link's rate"
         )),
         // The loss of any one packet loses its datagram.
         _ => Ok(LossEstimate::new(lost, datagrams.total.saturating_mul(packets))),
@@ -158,7 +158,7 @@ fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
     let enough = (NONE_SEEN / fill).ceil();
     (loss.low.as_f64() < fill && loss.high.as_f64() > fill).then(|| {
         format!(
-            "whether the path loses less than the {} at which a loss-based sender fills this line: that takes {enough:.2e} \
+            "whether the path loses less than the {} at which a loss-based sender fills this link: that takes {enough:.2e} \
              packets without a loss, and this test sent {:.2e}",
             Probability::from_f64(fill),
             loss.segments as f64
@@ -169,7 +169,7 @@ fn too_coarse(facts: &Facts<'_>, measured: &Measured) -> Option<String> {
 fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec<Finding> {
     let log = facts.transfer;
     let (offered, size) = sent_as(log, datagrams);
-    let of_order = log.offered.map_or_else(String::new, |order| format!(" (told to: {order})"));
+    let of_order = log.offered.map_or_else(String::new, |order| format!(" (set to: {order})"));
     let mut evidence = Vec::new();
     if let (Some(lost), Some(share)) = (datagrams.lost, datagrams.lost_share()) {
         evidence.push(format!(
@@ -197,8 +197,8 @@ fn findings(facts: &Facts<'_>, measured: &Measured, datagrams: Datagrams) -> Vec
         _ => format!("{late} arrived out of order; TCP would take those for lost that come late by much"),
     }));
     let mut could_not_tell = vec![
-        "windows, socket buffers and congestion control: UDP has none of them, and they are what holds most slow TCP transfers; \
-         a UDP test that fills the line hides them"
+        "windows, socket buffers and congestion control: UDP has none of them, and they limit most slow TCP transfers; \
+         a UDP test that fills the link hides them"
             .to_owned(),
         "the round-trip time: UDP has no acknowledgements".to_owned(),
     ];
@@ -248,7 +248,7 @@ fn lossy(facts: &Facts<'_>, measured: &Measured, base: Finding) -> Vec<Finding> 
         ..base
     };
     path.could_not_tell.push(
-        "whether the line is full, a policer cuts, or errors strike: a lower rate (-b) tells, for errors stay and the others go"
+        "whether the link is full, a policer cuts, or errors strike: a lower rate (-b) tells, for errors stay and the others go"
             .into(),
     );
     let receiver = Finding {

@@ -18,11 +18,13 @@ pub(crate) fn lengths(model: &Model<'_>, range: &str) -> String {
     let [duration, by_rate] = [model.present().cc, Algorithm::Bbr1].map(|cc| model.duration(cc));
     let of_bbr = if by_rate == duration { String::new() } else { format!(", {by_rate} with BBR,") };
     let (runs, range) = if seeds == 1 {
-        ("one run".into(), "without loss another seed changes next to nothing")
+        ("one run".into(), "without loss another seed changes almost nothing")
     } else {
         (format!("{seeds} seeds"), range)
     };
-    format!("rates are means of {runs} over {duration}{of_bbr} and, lasting, over as long after; {range}")
+    format!(
+        "rates are means of {runs} over {duration}{of_bbr}; steady-state rates are means over the same time again after that; {range}"
+    )
 }
 
 /// Returns the effort for an interactive answer: about a second on two cores for 1 Gbit/s across an ocean. A

@@ -195,7 +195,7 @@ impl<'a> Model<'a> {
 
     /// Returns the reason not to simulate if the simulation takes too long for an interactive answer.
     pub(crate) fn too_fast(&self) -> Option<String> {
-        let why = "not simulated: so fast a line takes longer than one waits; fullpipe run does it";
+        let why = "not simulated: on a link this fast the simulation takes too long; use fullpipe run";
         (self.most_packets() > self.effort.most).then(|| why.into())
     }
 

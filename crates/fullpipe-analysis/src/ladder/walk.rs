@@ -98,7 +98,7 @@ pub(super) fn walk(
     let others = predicted.iter().filter(|p| !walked.contains(&p.state));
     let notes = others.map(|other| {
         format!(
-            "{} would leave it at {} lasting (simulated): {}",
+            "{} would leave it at {} in steady state (simulated): {}",
             advice::title(now, other.state),
             other.steady,
             noun(model, binding(model, other), other.state)
@@ -175,10 +175,10 @@ pub(super) fn last_rung(model: &Model<'_>) -> Rung {
             format!("the cap near {cap} that one flow meets: find it, or use several flows"),
             cap,
         ),
-        (None, Some(_)) => (Limit::Link, "the line, less headers".into(), model.ceiling()),
+        (None, Some(_)) => (Limit::Link, "the link, less headers".into(), model.ceiling()),
         (None, None) => {
             let seen = model.path.at_least;
-            (Limit::Link, format!("line unknown, at least {seen}"), seen)
+            (Limit::Link, format!("link unknown, at least {seen}"), seen)
         }
     };
     Rung {
@@ -204,7 +204,7 @@ fn noun(model: &Model<'_>, limit: Limit, state: State) -> String {
         Limit::Cwnd => "loss, which holds cwnd down".into(),
         Limit::Pacing => "BBR's own pacing, which leaves room for its probes".into(),
         Limit::Policer => "the cap on one flow".into(),
-        _ => "the line".into(),
+        _ => "the link".into(),
     }
 }
 

@@ -131,7 +131,7 @@ impl HostCase<'_> {
         let without = self.reached.without(change, self.present);
         let rate = |state| self.trials.rate(state);
         let (Some(with), Some(less)) = (rate(self.reached), rate(without)) else {
-            return Gain::words("not simulated on so fast a line");
+            return Gain::words("not simulated on a link this fast");
         };
         // Where nothing else changes, this would be the same comparison.
         let alone = (without != self.present).then(|| rate(self.present.with(change))).flatten();

@@ -41,7 +41,7 @@ pub(super) fn becomes(backlog: &Backlog, memory: Bytes, whose: &str) -> String {
     match backlog.carries {
         Carries::All => "carries it".into(),
         Carries::OnAverage => "carries it on average; at the low end of its range the queue grows".into(),
-        Carries::Unknown => "not known: the line surely carries this much, and perhaps more".into(),
+        Carries::Unknown => "not known: the link carries at least this much".into(),
         Carries::Less => {
             let full = backlog.memory_full_after_s.map(span).unwrap_or_default();
             format!(

@@ -116,7 +116,7 @@ impl Page {
         if ladder.is_empty() {
             return;
         }
-        self.heading("Ladder: the rate that lasts, and what holds it there");
+        self.heading("Ladder: the steady-state rate, and its limit");
         let full = link.into_iter().chain(ladder.iter().map(Rung::lasting)).max().unwrap_or_default();
         for rung in ladder {
             let rate = rung.lasting();

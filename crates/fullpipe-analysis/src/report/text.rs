@@ -40,8 +40,8 @@ pub(super) fn headline(diagnosis: &Diagnosis, width: usize) -> String {
         return headline;
     }
     let share = match link {
-        Some(link) => format!("{} of the line", percent(mean.as_bps() as f64 / link.as_bps() as f64)),
-        None => format!("{mean}, line unknown"),
+        Some(link) => format!("{} of the link", percent(mean.as_bps() as f64 / link.as_bps() as f64)),
+        None => format!("{mean}, link unknown"),
     };
     let Some(first) = diagnosis.findings.first() else {
         return share;
@@ -76,7 +76,7 @@ fn headline_of_udp(diagnosis: &Diagnosis, width: usize) -> Option<String> {
     let tcp = udp.tcp.as_ref()?;
     let share = percent(diagnosis.path.mean.as_bps() as f64 / link.as_bps() as f64);
     let name = tcp.congestion_control.to_ascii_uppercase();
-    let reached = format!("{share} of the line over UDP; TCP would reach {}", tcp.steady);
+    let reached = format!("{share} of the link over UDP; TCP would reach {}", tcp.steady);
     let form = format!("{reached} with {name} at this loss");
     Some(if form.chars().count() <= width { form } else { reached })
 }
@@ -166,7 +166,7 @@ fn finding_lines(page: &mut Page, number: usize, finding: &Finding, said: &mut B
         page.hanging("     - ", evidence);
     }
     for open in finding.could_not_tell.iter().filter(|text| said.insert((*text).clone())) {
-        page.hanging("     ? ", &format!("not told: {open}"));
+        page.hanging("     ? ", &format!("not observable: {open}"));
     }
     for test in finding.next_test.iter().filter(|text| said.insert((*text).clone())) {
         page.hanging("     > ", &format!("next test: {test}"));

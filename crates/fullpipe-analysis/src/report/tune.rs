@@ -41,7 +41,7 @@ fn headline(plan: &Plan, width: usize) -> String {
 }
 
 fn question(plan: &Plan) -> String {
-    let mut text = format!("A line of {}, RTT {}", plan.link, Duration::from_secs_f64(plan.rtt_ms / 1e3));
+    let mut text = format!("A link of {}, RTT {}", plan.link, Duration::from_secs_f64(plan.rtt_ms / 1e3));
     if plan.loss > 0.0 {
         text += &format!(", loss {}", Probability::from_f64(plan.loss));
     }

@@ -30,13 +30,13 @@ fn headline(answer: &WhatIf, width: usize) -> String {
     };
     let rate = present.lasting();
     let share = percent(rate.as_bps() as f64 / answer.path.link.as_bps() as f64);
-    let short = format!("{share} of the line, {rate}: {}", present.what);
+    let short = format!("{share} of the link, {rate}: {}", present.what);
     let wall = answer.ladder.get(1).filter(|wall| wall.limit != present.limit);
     let forms = wall.map(|wall| {
         let next = wall.lasting();
         [
             format!("{short}; then {}, {next}", wall.what),
-            format!("{share} of the line: {}; then {}, {next}", present.what, wall.limit),
+            format!("{share} of the link: {}; then {}, {next}", present.what, wall.limit),
         ]
     });
     forms.into_iter().flatten().find(|form| form.chars().count() <= width).unwrap_or(short)
@@ -61,8 +61,8 @@ fn figures(page: &mut Page, answer: &WhatIf) {
     let bytes = Bytes::new;
     page.heading("On paper: what each limit alone lets pass");
     let mut figure = |value: String, text: String| page.hanging(&format!("  {value:>RATE_WIDTH$}  "), &text);
-    figure(bytes(answer.bdp_bytes).to_string(), "must be in flight to fill the line: its rate x RTT".into());
-    figure(figures.line.to_string(), "the line, less headers".into());
+    figure(bytes(answer.bdp_bytes).to_string(), "must be in flight to fill the link: its rate x RTT".into());
+    figure(figures.line.to_string(), "the link, less headers".into());
     figure(
         figures.window.to_string(),
         format!(
@@ -82,7 +82,7 @@ fn figures(page: &mut Page, answer: &WhatIf) {
     }
     figure(
         Probability::from_f64(figures.loss_to_fill).to_string(),
-        "of loss at most, for such a sender to fill the line".into(),
+        "of loss at most, for such a sender to fill the link".into(),
     );
 }
 
@@ -92,6 +92,6 @@ fn plan(page: &mut Page, answer: &WhatIf) {
     if shown || answer.plan.commands.is_empty() {
         return;
     }
-    page.heading("Buffers that fill the line: 2 x BDP");
+    page.heading("Buffers that fill the link: 2 x BDP");
     page.commands(&answer.plan.commands);
 }

@@ -86,7 +86,7 @@ pub(super) fn unsent(model: &Model<'_>, states: &[State]) -> Result<Vec<Option<U
         let mut scenario = model.scenario(*state, model.path.loss, model.first_seed());
         scenario.duration = rtt * WAITING_RTTS;
         scenario.sample_every = (rtt / LOOKS).max(Duration::from_millis(1));
-        Job { label: "what waits unsent".into(), scenario }
+        Job { label: "unsent data".into(), scenario }
     };
     let jobs: Vec<Job> = states.iter().map(job).collect();
     let look = |scenario: &Scenario| {

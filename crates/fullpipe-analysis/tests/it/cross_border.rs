@@ -225,13 +225,13 @@ fn the_report_fits_80_columns_and_says_it_in_the_first_line() {
             commands: commands("buffers"),
             ..rung(Limit::Cwnd, "loss, which BBR hardly minds", "830mbit", Source::Simulated)
         },
-        rung(Limit::Link, "the line", "1gbit", Source::Given),
+        rung(Limit::Link, "the link", "1gbit", Source::Given),
     ];
     let diagnosis = Diagnosis { ladder, ..case.given().explained().unwrap() };
     let text = render_text(&diagnosis, 80);
     assert_eq!(
         text.lines().next(),
-        Some("7 % of the line: loss holds cwnd down; then a 3 MiB receive window, 105 Mbit/s")
+        Some("7 % of the link: loss holds cwnd down; then a 3 MiB receive window, 105 Mbit/s")
     );
     for line in text.lines() {
         let to_copy = line.trim_start().starts_with(['[', 'u']) && line.starts_with("    ");

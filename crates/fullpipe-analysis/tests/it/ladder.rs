@@ -95,7 +95,7 @@ fn cubic_climbs_past_loss_and_window_to_the_line() {
 
     let text = render_text(&diagnosis, 80);
     let headline = text.lines().next().unwrap();
-    for part in ["7 % of the line", "cwnd", "3 MiB receive window"] {
+    for part in ["7 % of the link", "cwnd", "3 MiB receive window"] {
         assert!(headline.contains(part), "{headline}");
     }
     // Larger buffers alone, which the published advice tried, change nothing, and a note says so.
@@ -149,7 +149,7 @@ fn an_unknown_line_ends_the_ladder_and_runs_repeat_exactly() {
     assert_eq!(diagnosis, diagnose(&case));
     assert!(runs.into_inner() >= 10);
     let last = diagnosis.ladder.last().unwrap();
-    assert_eq!(last.what, "line unknown, at least 105 Mbit/s");
+    assert_eq!(last.what, "link unknown, at least 105 Mbit/s");
     assert!(simulated(&diagnosis).iter().all(|rung| mbps(rung.lasting()) < 125.0));
 }
 

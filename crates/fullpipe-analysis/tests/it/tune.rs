@@ -254,7 +254,7 @@ fn what_is_given_for_sockets_compiles_and_runs() {
     let ways = plan.items.iter().flat_map(|item| &item.ways);
     let lines: Vec<&str> =
         ways.filter(|way| way.command.scope == Scope::Socket).map(|way| way.command.run.as_str()).collect();
-    assert_eq!(lines.len(), 2, "the congestion control and what waits unsent: {lines:?}");
+    assert_eq!(lines.len(), 2, "the congestion control and unsent data: {lines:?}");
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("tune-snippet");
     std::fs::create_dir_all(&folder).unwrap();
     for (number, line) in lines.into_iter().enumerate() {

@@ -95,7 +95,7 @@ fn a_udp_test_that_fills_the_line_foretells_what_tcp_makes_of_it() {
 
     let text = render_text(&diagnosis, 80);
     let headline =
-        format!("90 % of the line over UDP; TCP would reach {} with CUBIC at this loss", tcp.steady);
+        format!("90 % of the link over UDP; TCP would reach {} with CUBIC at this loss", tcp.steady);
     assert_eq!(text.lines().next(), Some(headline.as_str()));
     assert!(
         text.contains("78 of 15538 datagrams lost (0.5 %), jitter") && text.contains("3 out of order."),
@@ -161,7 +161,7 @@ fn an_overrun_is_not_taken_for_the_paths_loss() {
     let full = log_of(25, 4_000, 0);
     let diagnosis = diagnose(&case(&full));
     assert!(diagnosis.ladder.is_empty() && diagnosis.udp.as_ref().unwrap().tcp.is_none());
-    assert_says(&diagnosis.notes, "repeat with -b below the line");
+    assert_says(&diagnosis.notes, "repeat with -b below the link's rate");
     let drowned = example("udp-loss.txt");
     let diagnosis = diagnose(&case(&drowned).link("10gbit".parse().ok()));
     assert!(diagnosis.ladder.is_empty());

@@ -30,7 +30,7 @@ pub(super) fn applied_text(applied: &AppliedChanges, place: &PlaceArgs) -> Strin
         let _ = writeln!(text, "  {key} = {value} (was {former})");
     }
     for RouteChange { former, route } in &applied.routes {
-        let former = former.as_deref().unwrap_or("none to it alone");
+        let former = former.as_deref().unwrap_or("no host route");
         let _ = writeln!(text, "  ip route: {route} (was {former})");
     }
     let options = options(place);
@@ -150,7 +150,7 @@ fn text(status: &StatusReport, place: &PlaceArgs) -> String {
     }
     text += &overrides_text(&status.overrides);
     for manager in &status.managers {
-        let _ = writeln!(text, "Beside fullpipe: {manager}");
+        let _ = writeln!(text, "Also managed by: {manager}");
     }
     text
 }

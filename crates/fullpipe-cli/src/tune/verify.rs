@@ -49,6 +49,6 @@ pub(super) fn offer(doing: &Doing<'_>, applied: Option<&AppliedChanges>) -> Resu
     }
     match rollback(doing.place, false)? {
         Some(taken_back) => output::print(&taken_back_text(&taken_back)),
-        None => output::print("It was taken back already.\n"),
+        None => output::print("The changes were already rolled back.\n"),
     }
 }

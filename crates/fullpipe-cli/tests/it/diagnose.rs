@@ -33,7 +33,7 @@ fn a_log_is_read_from_standard_input() {
     let (code, stdout, stderr) = diagnose(&log(), &["--link", "20mbit", "--rtt", "100ms"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     let headline = stdout.lines().next().expect("a headline");
-    assert!(headline.contains("of the line: loss holds cwnd down"), "{headline}");
+    assert!(headline.contains("of the link: loss holds cwnd down"), "{headline}");
     assert!(stdout.contains("\nLadder: "), "{stdout}");
     assert!(!stdout.contains('\u{1b}'), "colour is for terminals");
 }

@@ -101,7 +101,7 @@ fn too_fast_a_line_is_answered_on_paper() {
     let (code, stdout, stderr) = fullpipe(&["whatif", "--link", "400gbit", "--rtt", "100ms"]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     assert!(stdout.contains("not simulated") && !stdout.contains("\nLadder"), "{stdout}");
-    assert!(stdout.contains("\nBuffers that fill the line"), "{stdout}");
+    assert!(stdout.contains("\nBuffers that fill the link"), "{stdout}");
 }
 
 #[test]

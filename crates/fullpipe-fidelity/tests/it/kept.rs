@@ -84,7 +84,7 @@ fn rungs_are_held_against_kept_runs() {
     let text = said(&["--ladder", &file, "--out", &name, "--page", &page]);
     assert!(text.contains("2 valid runs of 2; `fullpipe-fidelity --ladder "), "{text}");
     assert!(text.contains("| small | rwnd: a 32 KiB receive window | as it stands | "), "{text}");
-    assert!(text.contains("|  | link: the line | buffers for 2 x BDP on both hosts | "), "{text}");
+    assert!(text.contains("|  | link: the link | buffers for 2 x BDP on both hosts | "), "{text}");
     assert!(text.contains(" (+0.0 %) | - | 15 % | holds |"), "{text}");
     assert!(
         text.contains("2 of 2 (100 %) are within 15 %") && text.contains("Asked and met: yes."),

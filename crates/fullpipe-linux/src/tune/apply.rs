@@ -310,7 +310,7 @@ pub(super) fn revert(
             }
             lock.ensure_held().doing("restore a route")?;
             route.restore(&netlink)?;
-            let former = route.former_text.as_deref().unwrap_or("none to it alone");
+            let former = route.former_text.as_deref().unwrap_or("no host route");
             done.push(format!("route to {}: {former}", route.destination));
             watch(Step::Route);
         }

@@ -66,11 +66,11 @@ pub(super) fn page(groups: &[Group]) -> String {
     registry.register("received_bytes", "Payload received", received);
     registry.register("retransmits", "Retransmitted segments", retransmits);
     registry.register("connections", "Connections that are open", connections);
-    registry.register("unsent_bytes", "Written and not sent: what waits in the kernel", unsent);
+    registry.register("unsent_bytes", "Data written and not yet sent, in the kernel", unsent);
     registry.register("unread_bytes", "Received and not read by the application", unread);
     registry.register("rtt_seconds", "Smoothed round-trip time, the mean of the connections", rtt);
     registry.register("min_rtt_seconds", "The smallest round-trip time of the connections", min_rtt);
-    registry.register("sockets_up", "Whether the kernel told of these sockets", up);
+    registry.register("sockets_up", "Whether the kernel reported these sockets", up);
     text_of(&registry)
 }
 

@@ -42,7 +42,7 @@ pub(super) const ONE_END: &str = "only the sending end was seen: whether a recei
 /// Note about what cannot be seen from the receiving end alone.
 const RECEIVING_END: &str = "only the receiving end is this host: the sender's window, buffer and losses are not seen from here. Run \
                              fullpipe iperf3 on the other host, without -R or as the server, to see them";
-const BOTH_ENDS: &str = "both ends were seen: the server, which sent, told its sockets' samples";
+const BOTH_ENDS: &str = "both ends were observed: the server, which sent, reported samples of its sockets";
 const TOO_FEW: &str = "measure for longer: -t 10";
 
 /// A diagnosis, or the reason why there is none.

@@ -58,7 +58,7 @@ impl Time<'_> {
                 "the sender keeps no more in flight, though every window would let it: its send buffer"
             }
             Limit::SlowStart => "the start: what is in flight still doubles",
-            Limit::Pacing => "the sender lets packets out at a rate of its own",
+            Limit::Pacing => "the sender paces packets at a fixed rate",
             _ => self.tally.what(|| self.losses.episodes > 0, || self.queued()),
         }
     }
@@ -201,7 +201,7 @@ impl Time<'_> {
             Some(line) => {
                 let payload = payload(line, Bytes::new(self.packets.mss()));
                 let share = 100.0 * rate.as_bps() as f64 / payload.max(1.0);
-                evidence.push(format!("{rate} arrive, {share:.0} % of what the line carries as payload"));
+                evidence.push(format!("{rate} arrive, {share:.0} % of the link's payload rate"));
             }
             None => {
                 evidence.push(format!("{rate} arrive, steadily"));
@@ -216,7 +216,7 @@ impl Time<'_> {
 
     fn ranks(&self) -> String {
         format!(
-            "{} losses came when more was in flight than for {:.0} % of the data (by chance 50 %)",
+            "{} losses came when more was in flight than for {:.0} % of the data (expected for random loss: 50 %)",
             self.losses.episodes,
             100.0 * self.losses.rank
         )

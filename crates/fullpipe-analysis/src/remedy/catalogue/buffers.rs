@@ -108,8 +108,8 @@ static WMEM: Triple = Triple {
     of_ceilings: |(_, sndbuf)| sndbuf,
     why: |case| {
         format!(
-            "what is in flight, {} on a full line, stays in the send buffer until it is acknowledged, and a third of \
-             the buffer may lie idle: {BDPS} x BDP",
+            "data in flight, {} on a full link, stays in the send buffer until it is acknowledged, and a third of \
+             the buffer may be unused: {BDPS} x BDP",
             case.bdp
         )
     },
@@ -130,7 +130,7 @@ static RMEM: Triple = Triple {
     of_ceilings: |(window, _)| window,
     why: |case| {
         format!(
-            "no window exceeds what this buffer admits ({}), and the line needs {} of it: {BDPS} x BDP or more",
+            "no window exceeds what this buffer admits ({}), and the link needs {}: {BDPS} x BDP or more",
             case.rule, case.bdp
         )
     },

@@ -50,7 +50,7 @@ pub(super) const CHANGE: Change = Change::CongestionControl(Algorithm::Bbr1);
 /// Name of BBR in the kernel.
 pub(super) const BBR: &str = "bbr";
 const COST: Cost = Cost::Words(
-    "more retransmissions where the queue of the line is short, and flows of CUBIC beside it get less; \
+    "more retransmissions where the bottleneck queue is short, and CUBIC flows on the same link get less; \
      connections that are open keep what they have",
 );
 const KEY: &str = "net.ipv4.tcp_congestion_control";

@@ -89,7 +89,8 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
         here: true,
         present: Some(now.to_string()),
         new: new.to_string(),
-        why: "connections that carry little end before slow start has found the line; a bulk transfer does not need it".into(),
+        why: "short connections end before slow start has filled the link; a bulk transfer does not need it"
+            .into(),
         gain,
         cost: Cost::Burst(new),
         ways: vec![Way { command, change, applied }],

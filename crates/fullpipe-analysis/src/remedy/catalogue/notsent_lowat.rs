@@ -77,7 +77,7 @@ fn plan(host: &HostCase<'_>) -> Result<Decision, RunPanicked> {
     let (sndbuf, _) = trials.buffers(reached);
     let mut cost = COST;
     let gain = if trials.rate(reached).is_none_or(|rate| trials.takes_long(rate)) {
-        Gain::words("not simulated on so fast a line")
+        Gain::words("not simulated on a link this fast")
     } else {
         // A limit above the send buffer has no effect.
         let now = if present < sndbuf { reached.with(Change::NotsentLowat(present)) } else { reached };

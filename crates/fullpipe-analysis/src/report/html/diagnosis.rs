@@ -224,12 +224,12 @@ fn figures(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
         format!("{}{of}", Bytes::new(bytes))
     };
     let figures = [
-        ("Line", path.link.map(|link| link.to_string())),
+        ("Link", path.link.map(|link| link.to_string())),
         ("Mean goodput", Some(path.mean.to_string())),
         ("After the ramp", Some(path.steady.to_string())),
         ("RTT", rtt),
         ("Mean RTT in the log", path.mean_rtt_ms.map(ms)),
-        ("BDP (line x RTT)", path.bdp_bytes.map(bytes)),
+        ("BDP (link x RTT)", path.bdp_bytes.map(bytes)),
         ("In flight, median", tcp.then(|| bytes(path.inflight_bytes))),
         ("Cwnd, median", path.cwnd_bytes.map(|cwnd| ratio(cwnd, path.inflight_per_cwnd))),
         ("Receiver's window, median", path.snd_wnd_bytes.map(|wnd| ratio(wnd, path.inflight_per_snd_wnd))),
