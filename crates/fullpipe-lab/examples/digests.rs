@@ -1,5 +1,5 @@
-//! Prints the digest of a short run of each algorithm on a path that draws, queues and delays: `scripts/digests` compares
-//! what two builds print.
+//! Prints the digest of a short run of each algorithm on a path with random loss, an AQM queue, jitter and a
+//! detour. `scripts/digests` compares the output of two builds.
 
 use fullpipe_lab::experiment::Experiment;
 use fullpipe_lab::sim;

@@ -1,5 +1,5 @@
-//! Runs each point of an experiment once, on one thread and without a clock, and prints what it delivered: something small to
-//! count instructions of, and to time from outside.
+//! Runs each point of an experiment once, on one thread and without reading a clock, and prints the number of
+//! data segments delivered. A small program for counting instructions and for timing from outside.
 //!
 //! ```text
 //!   cargo build --release -p fullpipe-lab --example once

@@ -10,34 +10,34 @@ use std::thread;
 use crate::experiment::Point;
 use crate::scenario::Scenario;
 
-/// One run that was made.
+/// Result of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunResult<T> {
-    /// Index of its point.
+    /// Index of the run's point.
     pub point: usize,
-    /// Its seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// What the runner made of it.
+    /// Value that the runner returned.
     pub value: T,
 }
 
-/// How far a campaign has come.
+/// Progress of a campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Runs finished.
     pub done: usize,
-    /// Runs in all.
+    /// Total number of runs.
     pub total: usize,
 }
 
-/// A run ended in a panic, which is a defect of this program and not of the experiment.
+/// Error of a run that panicked, which is a defect of fullpipe and not of the experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPanicked {
-    /// Label of the point.
+    /// Label of the run's point.
     pub point: String,
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// What the panic said.
+    /// Message of the panic.
     pub message: String,
 }
 
@@ -50,34 +50,34 @@ impl fmt::Display for RunPanicked {
 
 impl std::error::Error for RunPanicked {}
 
-/// What a campaign tells while it runs, and is told.
+/// Observer of a campaign, which may also end it early.
 ///
-/// Both are called from the threads that run.
+/// The worker threads call both methods.
 pub trait Watch<T>: Sync {
-    /// Asked before each run; `false` lets those under way finish and begins no more.
+    /// Called before each run. If it returns `false`, no further run starts; runs in progress finish.
     fn goes_on(&self) -> bool {
         true
     }
 
-    /// A run has finished.
+    /// Called after each run that did not panic.
     fn finished(&self, progress: Progress, run: &RunResult<T>);
 }
 
-/// A closure watches the progress, and never ends a campaign early.
+/// A closure observes the progress and never ends a campaign early.
 impl<T, F: Fn(Progress) + Sync> Watch<T> for F {
     fn finished(&self, progress: Progress, _: &RunResult<T>) {
         self(progress);
     }
 }
 
-/// Runs all `points` with all `seeds` on as many threads as there are cores.
+/// Runs all `points` with all `seeds`, on one thread per core.
 ///
-/// The results are ordered by point, then seed, whichever thread finished first; where the `watch` ended
-/// the campaign early they are fewer. The runner may return more than the outcome: who is allowed to read a
-/// clock can time each run.
+/// The results are ordered by point, then by seed, independent of the order in which the threads finished. If
+/// `watch` ended the campaign early, runs are missing. The runner may return more than the outcome: a caller
+/// that may read a clock can time each run.
 ///
 /// # Errors
-/// The first run, in that order, that panicked; the others are still made.
+/// The first run, in that order, that panicked; the other runs are still made.
 pub fn run<T: Send>(
     points: &[Point],
     seeds: &[u64],
@@ -88,7 +88,7 @@ pub fn run<T: Send>(
     run_on(threads, points, seeds, runner, watch)
 }
 
-/// [`run`] on so many threads.
+/// Like [`run`], on the given number of threads.
 ///
 /// # Errors
 /// As [`run`].
@@ -118,13 +118,13 @@ pub fn run_on<T: Send>(
 /// One run to be made.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What it is called when it goes wrong.
+    /// Label of the run in error messages.
     pub label: String,
-    /// The run, its seed included.
+    /// Scenario of the run, including its seed.
     pub scenario: Scenario,
 }
 
-/// Makes every run of `jobs` on so many threads; the results are in the order of the jobs.
+/// Makes every run of `jobs` on the given number of threads; the results are in the order of the jobs.
 ///
 /// # Errors
 /// As [`run`].
@@ -146,13 +146,13 @@ fn make<T: Send>(
 ) -> Result<Vec<T>, RunPanicked> {
     let total = jobs.len();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // Runs differ a hundredfold in length, so each thread fetches the next one when it is free.
+    // Run times differ by a factor of 100, so each thread takes the next run when it is free.
     let work = || {
         let mut made = Vec::new();
         while goes_on() {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else { break };
-            // A run shares nothing with others, so a broken one leaves nothing broken behind.
+            // Runs share no state, so a panic cannot leave another run in a broken state.
             let result = catch_unwind(AssertUnwindSafe(|| run(index))).map_err(|panic| RunPanicked {
                 point: job.label.clone(),
                 seed: job.scenario.seed,
@@ -170,7 +170,7 @@ fn make<T: Send>(
         let workers: Vec<_> = (0..threads.get().min(total)).map(|_| scope.spawn(work)).collect();
         let results = workers.into_iter().flat_map(|worker| match worker.join() {
             Ok(made) => made,
-            // Only the watch can have panicked here: that is the caller's, and goes on to him.
+            // Only the observer can have panicked here; its panic is passed on to the caller.
             Err(panic) => std::panic::resume_unwind(panic),
         });
         results.collect::<Vec<_>>()
@@ -206,7 +206,7 @@ mod tests {
         let seeds = [7, 8, 9];
         let run = |n| {
             let runner = |scenario: &Scenario| {
-                // The first points take longest, so that they finish last where threads race.
+                // The first points take longest, so they finish last when threads race.
                 let spins = 4_000_000_000 / scenario.path.forward.rate.as_bps() * 100;
                 (0..spins).fold(scenario.seed, |a, b| std::hint::black_box(a ^ b));
                 (scenario.path.forward.rate, scenario.flows[0].cc, scenario.seed)
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(run_on(threads(3), &[], &[1], |_| (), |_| {}), Ok(Vec::new()));
     }
 
-    /// What was begun is finished and kept; nothing else is begun.
+    /// Runs in progress are finished and kept; no other run starts.
     #[test]
     fn a_campaign_that_is_ended_early_keeps_what_is_finished() {
         struct Two(AtomicUsize);

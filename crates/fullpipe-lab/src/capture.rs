@@ -1,14 +1,15 @@
-//! What a capture at the sending host shows of a run: every packet that leaves it or arrives there, headers only.
+//! Packet captures at the sending host: the headers of every packet that leaves it or arrives there.
 //!
 //! ```text
 //!   sender's TCP ──►──┬──► path ──► receiver
-//!                     │ the tap: departures with the path's verdict, arrivals as they come
+//!                     │ tap: departures with the path's verdict, arrivals
 //!   sender's TCP ◄──┴──◄── path ◄──
 //! ```
 //!
-//! The simulator's packets have a payload of zeros, of which nothing is kept; times are those of the trace.
+//! The payload of simulated packets consists of zeros and is not kept. Times are those of the trace.
 //!
-//! A file is of the sending host alone: an analyser that is shown both ends takes each packet for a retransmission of itself.
+//! A capture contains the packets of the sending host only: an analyser that sees both ends would take each
+//! packet for a retransmission of itself.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -17,55 +18,58 @@ use fullpipe_units::Instant;
 
 pub use fullpipe_path::Verdict;
 
-/// Address of the sender's end in every world: from the range for benchmarks (RFC 2544), which no network uses.
+/// Address of the sender in every world, from the range reserved for benchmarks (RFC 2544), which no network
+/// uses.
 pub const SENDER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// Address of the receiver's end.
+/// Address of the receiver in every world.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Flow `n` sends from port `FIRST_PORT + n`.
+/// Port of the first flow's sender; flow `n` sends from `FIRST_PORT + n`.
 pub const FIRST_PORT: u16 = 40_000;
-/// And all flows to this one: iperf3's, so that every tool takes the traffic for what it is.
+/// Destination port of all flows: iperf3's, so that every tool recognises the traffic.
 pub const LISTEN_PORT: u16 = 5_201;
 
-/// The most bytes of a packet that are kept: more than IP and TCP headers take with all their options.
+/// Maximum number of bytes kept per packet: more than IP and TCP headers with all options.
 pub const SNAPLEN: usize = 96;
 
-/// A packet that passed the sending host's wire.
+/// A packet that crossed the network interface of the sending host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapturedPacket<'a> {
-    /// When, on the clock of the trace.
+    /// Time on the clock of the trace.
     pub at: Instant,
-    /// It leaves the host.
+    /// Whether the packet leaves the host.
     pub outbound: bool,
-    /// Its first bytes, from the IP header on, at most [`SNAPLEN`].
+    /// First bytes of the packet from the IP header on, at most [`SNAPLEN`].
     pub headers: &'a [u8],
-    /// Its length in bytes, from the IP header on.
+    /// Length in bytes, from the IP header on.
     pub len: u32,
-    /// What the path made of it when it entered; a queue behind a shaper may still drop it.
+    /// The path's verdict when the packet entered it; a queue behind a shaper may still drop the packet.
     pub verdict: Verdict,
 }
 
-/// Where captured packets go.
+/// Destination of captured packets.
 pub trait Capture {
     /// Takes the next packet.
     fn packet(&mut self, packet: &CapturedPacket<'_>);
 }
 
-/// Sees segments pass the hosts. A type parameter of the simulator's loop, so that an unused tap costs nothing.
+/// Observer of the segments that pass the hosts. It is a type parameter of the event loop, so that an unused
+/// tap costs nothing.
 pub trait Tap {
-    /// A wire segment of `flow` has entered the path, or been dropped on entering it.
+    /// Called when a wire segment of `flow` has entered the path, or was dropped at its entry.
     fn leaves(&mut self, at: Instant, flow: u32, segment: &Segment, verdict: Verdict);
 
-    /// A segment of `flow` has come over the path.
+    /// Called when a segment of `flow` has arrived at the sending host.
     fn arrives(&mut self, at: Instant, flow: u32, segment: &Segment);
 
-    /// At the receiving host: a segment of `flow` has come over the path.
+    /// Called when a segment of `flow` has arrived at the receiving host.
     fn reaches(&mut self, _at: Instant, _flow: u32, _segment: &Segment) {}
 
-    /// At the receiving host: a segment of `flow` is on its way back, unless the path has dropped it.
+    /// Called when the receiving host has sent a segment of `flow`; `_verdict` says whether the path dropped
+    /// it.
     fn answers(&mut self, _at: Instant, _flow: u32, _segment: &Segment, _verdict: Verdict) {}
 }
 
-/// Sees nothing.
+/// A tap that ignores all segments.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTap;
 
@@ -77,10 +81,10 @@ impl Tap for NoTap {
     fn arrives(&mut self, _: Instant, _: u32, _: &Segment) {}
 }
 
-/// Turns segments into the packets that they would be on a wire.
+/// A tap that turns segments into the packets that a wire would carry.
 #[derive(Debug)]
 pub struct Wire<'a, C: Capture>(
-    /// Where they go.
+    /// Destination of the packets.
     pub &'a mut C,
 );
 

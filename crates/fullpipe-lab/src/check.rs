@@ -1,26 +1,26 @@
-//! Whether the runs of an experiment are what it expects.
+//! Compares the runs of an experiment with its expectations.
 
 use crate::experiment::{Expectation, Experiment};
 use crate::metric::RunFigures;
 use crate::outcome::Outcome;
 
-/// An expectation compared with one of its points.
+/// Result of comparing an expectation with one of its points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict<'e> {
-    /// What was expected.
+    /// The expectation.
     pub expectation: &'e Expectation,
     /// Index of the point.
     pub point: usize,
-    /// What it came to; `None` when a run has no such figure.
+    /// Aggregated value of the metric; `None` when a run has no such value.
     pub value: Option<f64>,
-    /// Whether it is within the bounds.
+    /// Whether the value is within the bounds.
     pub pass: bool,
 }
 
-/// Compares every expectation of `experiment` with each of its points. `runs` are outcomes, each with the index
-/// of its point.
+/// Compares every expectation of `experiment` with each of its points. `runs` are outcomes, each with the
+/// index of its point.
 ///
-/// A point without any of `runs` is not judged.
+/// A point without any run in `runs` gets no verdict.
 pub fn evaluate<'e>(experiment: &'e Experiment, runs: &[(usize, &Outcome)]) -> Vec<Verdict<'e>> {
     let runs: Vec<_> = runs.iter().map(|(point, outcome)| (*point, RunFigures::from(*outcome))).collect();
     let verdict = |expectation: &'e Expectation, point: usize| {
@@ -97,7 +97,7 @@ mod tests {
         let expected = [
             ("goodput_bps", 40e6),
             ("goodput_second_half_bps", 80e6),
-            // 1448 of each 1500 bytes are payload.
+            // 1448 of 1500 bytes are payload.
             ("utilisation", 40.0 / (150.0 * 1448.0 / 1500.0)),
             ("utilisation_second_half", 80.0 / (150.0 * 1448.0 / 1500.0)),
             ("retransmits", 40.0),
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(one, [(0, Some(90e6), false)]);
         let most = judge("metric = 'goodput_bps'\nover = 'max'\nmax = '115mbit'");
         assert_eq!(most, [(0, Some(110e6), true), (1, Some(120e6), false)]);
-        // No figure is no success, whatever the bound.
+        // A missing value fails, whatever the bound.
         let none = judge("metric = 'rtt_mean_ms'\nmax = '1s'");
         assert_eq!(none, [(0, None, false), (1, None, false)]);
     }

@@ -1,4 +1,4 @@
-//! What is remembered of a flow while it runs, in every world, and the outcome that follows from it.
+//! The history of a running flow, in every world, and the outcome computed from it.
 
 use fullpipe_tcp::SendLimit;
 use fullpipe_tcp::cc::Algorithm;
@@ -7,7 +7,7 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use crate::outcome::{FlowOutcome, RttOutcome, WireOutcome};
 use crate::trace::Row;
 
-/// A flow so far, row by row.
+/// State of a flow over time, one entry per trace row.
 #[derive(Clone, Debug)]
 pub struct History {
     starts_at: Instant,
@@ -15,31 +15,31 @@ pub struct History {
     moments: Vec<Moment>,
 }
 
-/// A flow at one moment.
+/// State of a flow at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// When.
+    /// Time of the sample.
     pub at: Instant,
-    /// Payload that the receiving application has got so far.
+    /// Payload that the receiving application has read so far.
     pub read: Bytes,
-    /// Payload that has come over the path so far, duplicates included where the world can count them.
+    /// Payload that has crossed the path so far, including duplicates where the world can count them.
     pub arrived: Bytes,
-    /// Time spent stopped by each limit so far; zero where the sender does not tell.
+    /// Time that each limit has stopped the sender so far; zero where the sender does not report it.
     pub limit_times: [Duration; SendLimit::ALL.len()],
 }
 
-/// What is known of a flow at its end and no row shows.
+/// Final state of a flow that no row contains.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// Its congestion control.
+    /// Congestion control.
     pub cc: Algorithm,
-    /// The end of its life.
+    /// State at the end of the flow's lifetime.
     pub last: Moment,
-    /// When it ended by itself, for a flow of limited size.
+    /// Time at which a flow of limited size completed.
     pub finished: Option<Instant>,
-    /// Retransmitted segments.
+    /// Segments retransmitted.
     pub retransmits: u64,
-    /// Its round-trip times.
+    /// Round-trip times of the flow.
     pub rtt: Option<RttOutcome>,
 }
 
@@ -57,7 +57,7 @@ impl From<&Row> for Moment {
 }
 
 impl History {
-    /// Of a flow that starts at `starts_at`.
+    /// Creates the history of a flow that starts at `starts_at`.
     pub fn new(starts_at: Instant) -> Self {
         let first = Moment {
             at: starts_at,
@@ -68,7 +68,7 @@ impl History {
         Self { starts_at, max_cwnd: Bytes::ZERO, moments: vec![first] }
     }
 
-    /// Takes the next moment of a flow that has not ended, and its congestion window then.
+    /// Adds the next state of a flow that has not ended, and its congestion window at that time.
     pub fn remember(&mut self, cwnd: Bytes, moment: Moment) {
         self.max_cwnd = self.max_cwnd.max(cwnd);
         if moment.at > self.starts_at {
@@ -76,7 +76,7 @@ impl History {
         }
     }
 
-    /// What the flow achieved.
+    /// Returns the outcome of the flow.
     pub fn outcome(&self, ended: Ended) -> FlowOutcome {
         let Ended { cc, last, finished, retransmits, rtt } = ended;
         let lifetime = last.at.saturating_since(self.starts_at);
@@ -104,7 +104,7 @@ impl History {
         }
     }
 
-    /// The state at `at`, between the rows around it.
+    /// Returns the state at `at`, interpolated linearly between the neighbouring rows.
     fn at(&self, at: Instant, last: Moment) -> Moment {
         let after = self.moments.partition_point(|moment| moment.at <= at);
         let before = self.moments[after - 1];
@@ -131,7 +131,7 @@ impl History {
         }
     }
 
-    /// Arrivals between two moments: their mean rate, and the highest over one whole sampling period.
+    /// Returns the mean arrival rate between two states, and the peak rate over one whole sampling period.
     fn wire_since(&self, since: &Moment, last: &Moment) -> WireOutcome {
         let rate = |from: &Moment, to: &Moment| match to.at.saturating_since(from.at) {
             span if span.is_zero() => Rate::ZERO,

@@ -1,27 +1,27 @@
-//! What an experiment is, and the loop that runs it in virtual time.
+//! Experiments, and the event loop that runs them in virtual time.
 //!
 //! ```text
 //!   TOML ─► experiment ─► points ─► scenarios ─► campaign ─► sim ─► outcomes ─► check ─► results
 //!                                   (x seeds)    (all cores)  │
-//!                                                             └─► trace rows, for those who want them
+//!                                                             └─► trace rows, if requested
 //! ```
 //!
 //! | module | concept |
 //! |---|---|
-//! | [`experiment`] | the file: defaults, sweeps, multiples of the BDP, expectations |
-//! | [`scenario`] | one run with every value known |
-//! | [`workload`] | what the applications at both ends do, without I/O |
-//! | [`campaign`] | every point with every seed, in parallel; a run itself is on one thread |
-//! | [`sim`] | the loop: two TCP connections a flow, a path each way, a clock that jumps |
-//! | [`trace`], [`history`], [`outcome`] | what a run shows over time, and in sum |
-//! | [`host`] | a host's settings, devices and route, and changes to them, as values |
-//! | [`capture`] | the packets of a run, as the sending host's wire shows them |
-//! | [`validity`] | whether a run in real time is to be believed |
-//! | [`metric`] | figures of a run, by the names that a file gives them |
-//! | [`check`], [`results`] | metrics against expectations, and the document that comes of it |
+//! | [`experiment`] | the experiment file: defaults, sweeps, multiples of the BDP, expectations |
+//! | [`scenario`] | one run with every value resolved |
+//! | [`workload`] | behaviour of the applications at both ends, without I/O |
+//! | [`campaign`] | every point with every seed, in parallel; each run stays on one thread |
+//! | [`sim`] | the event loop: two TCP connections per flow, one path per direction, a virtual clock |
+//! | [`trace`], [`history`], [`outcome`] | a run over time, and its totals |
+//! | [`host`] | settings, devices and route of a host, and changes to them, as plain values |
+//! | [`capture`] | the packets of a run as a capture at the sending host shows them |
+//! | [`validity`] | whether a run in real time can be trusted |
+//! | [`metric`] | figures of a run, under the names that experiment files use |
+//! | [`check`], [`results`] | metrics compared with expectations, and the result document |
 //!
-//! Here the engines meet: segments of `fullpipe-tcp` become packets on a path of `fullpipe-path`. Nothing
-//! here does I/O or reads a clock; an outcome is a function of its scenario.
+//! This crate connects the engines: segments of `fullpipe-tcp` become packets on a path of `fullpipe-path`.
+//! It does no I/O and reads no clock; an outcome is a function of its scenario.
 #![forbid(unsafe_code)]
 
 pub mod campaign;

@@ -1,8 +1,8 @@
-//! Metrics of a run: what an experiment may expect something of.
+//! Metrics of a run, for which an experiment may set expectations.
 //!
-//! A run of several flows is measured as one transfer: goodput and retransmits are the sums over its
-//! flows, RTT the mean over them (`rtt_p95_ms` the largest), and a share of `send_limit` their mean. The peak
-//! and the burst on the wire are those of the flow in which they are largest.
+//! A run of several flows is measured as one transfer. Goodput and retransmits are sums over its flows, and
+//! RTT is their mean (`rtt_p95_ms` their maximum). A share of `send_limit` is their mean. Peak and burst on
+//! the wire are the maximum over the flows.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,12 +13,12 @@ use fullpipe_units::{Duration, Rate};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::scenario::PathSpec;
 
-/// What metrics are computed from: figures of one run, of its [`Outcome`] or of a document that was kept of it.
+/// Input of the metrics: figures of one run, from its [`Outcome`] or from a kept document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFigures {
-    /// One entry a flow, in the order of the scenario.
+    /// Figures per flow, in the order of the scenario.
     pub flows: Vec<FlowFigures>,
-    /// Counts of the data direction.
+    /// Packet counts of the data direction.
     pub path: PathOutcome,
 }
 
@@ -27,19 +27,19 @@ pub struct RunFigures {
 pub struct FlowFigures {
     /// Goodput over the flow's lifetime.
     pub goodput: Rate,
-    /// The same over the second half of it.
+    /// Goodput over the second half of the lifetime.
     pub goodput_second_half: Rate,
     /// Segments retransmitted.
     pub retransmits: u64,
     /// Mean RTT in milliseconds; `None` when nothing was acknowledged.
     pub rtt_mean_ms: Option<f64>,
-    /// 95th percentile of the RTT in milliseconds; `None` as above.
+    /// 95th percentile of the RTT in milliseconds; `None` when nothing was acknowledged.
     pub rtt_p95_ms: Option<f64>,
-    /// Share of its lifetime that each limit stopped the sender, 0 to 1.
+    /// Share of the flow's lifetime that each limit stopped the sender, 0 to 1.
     pub shares: [(SendLimit, f64); SendLimit::ALL.len()],
-    /// How evenly its data arrived, over its lifetime.
+    /// Arrival rate over the flow's lifetime.
     pub wire: WireOutcome,
-    /// The same over the second half.
+    /// Arrival rate over the second half of the lifetime.
     pub wire_second_half: WireOutcome,
 }
 
@@ -76,51 +76,52 @@ const HEADERS: u64 = 52;
 /// A figure of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
-    /// Payload over the flow's lifetime, in bit/s.
+    /// Payload divided by the flow's lifetime, in bit/s.
     Goodput,
-    /// The same over the second half of it.
+    /// Goodput over the second half of the lifetime, in bit/s.
     GoodputSecondHalf,
-    /// Goodput over the most that the forward rate lets through: rate x (mtu - 52) / mtu.
+    /// Goodput divided by the payload capacity of the forward rate: rate x (mtu - 52) / mtu.
     Utilisation,
-    /// The same over the second half.
+    /// Utilisation over the second half of the lifetime.
     UtilisationSecondHalf,
-    /// Retransmitted segments.
+    /// Number of segments retransmitted.
     Retransmits,
-    /// The same over all data segments that were sent.
+    /// Retransmitted segments divided by all data segments sent.
     RetransmitShare,
     /// Mean RTT in milliseconds.
     RttMean,
     /// 95th percentile of the RTT in milliseconds.
     RttP95,
-    /// Packets that found the queue full.
+    /// Packets dropped because the queue was full.
     QueueDrops,
     /// Packets lost at random.
     RandomDrops,
     /// Packets that a policer dropped.
     Policed,
-    /// Packets that the management of the queue dropped.
+    /// Packets that the AQM dropped.
     AqmDrops,
-    /// Packets that were marked.
+    /// Packets that the AQM marked (ECN CE).
     Marked,
-    /// Copies that the path made.
+    /// Copies of packets that the path made.
     Duplicated,
-    /// Packets that left the path behind later ones of their flow.
+    /// Packets that left the path after later packets of their flow.
     Reordered,
-    /// ACKs left out on their way back.
+    /// Pure ACKs that ACK decimation removed.
     AcksThinned,
     /// Highest rate of arriving payload over one sampling period (`[[sample]]`, 100 ms), in bit/s.
     WirePeak,
-    /// The same over the second half of the flow's lifetime: without what fills the buffers first.
+    /// Highest rate of arriving payload over the second half of the lifetime, in bit/s: excludes the initial
+    /// filling of buffers.
     WirePeakSecondHalf,
-    /// That peak over the mean rate of arrivals: 1 is smooth.
+    /// Highest rate divided by the mean rate of arrivals: 1 is smooth.
     WireBurst,
-    /// The same over the second half.
+    /// Burst over the second half of the lifetime.
     WireBurstSecondHalf,
-    /// Share of its lifetime that the sender was stopped by this, 0 to 1.
+    /// Share of its lifetime that this limit stopped the sender, 0 to 1.
     Share(SendLimit),
 }
 
-/// Why a text names no metric, no bound of one, or no figure of its repeats.
+/// The reason why a text is not a metric, a bound of one or an aggregation of repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricError {
     /// What is wrong; one line without a final period.
@@ -143,7 +144,7 @@ impl fmt::Display for MetricError {
 
 impl std::error::Error for MetricError {}
 
-/// What the figures of a metric are counted in.
+/// Unit of a metric.
 enum Unit {
     Rate,
     Millis,
@@ -153,7 +154,7 @@ enum Unit {
 }
 
 impl Metric {
-    /// Every metric but the shares.
+    /// Every metric except the shares.
     pub const PLAIN: [Self; 20] = [
         Self::Goodput,
         Self::GoodputSecondHalf,
@@ -223,11 +224,11 @@ impl Metric {
         }
     }
 
-    /// Reads a bound: a plain number in the metric's own unit, or a text with a unit
-    /// (`"95mbit"`, `"145ms"`, `"90%"`).
+    /// Reads a bound: a plain number in the metric's own unit, or a text with a unit (`"95mbit"`, `"145ms"`,
+    /// `"90%"`).
     ///
     /// # Errors
-    /// When it is neither.
+    /// The text is neither.
     pub fn read_bound(self, text: &str) -> Result<f64, MetricError> {
         if let Ok(number) = text.parse::<f64>() {
             return if number.is_finite() && number >= 0.0 {
@@ -261,7 +262,7 @@ impl Metric {
         }
     }
 
-    /// `value` as people read it, rates in Mbit/s; without its unit where that stands elsewhere.
+    /// Formats `value` for people, rates in Mbit/s, without its unit.
     pub fn number(self, value: f64) -> String {
         match self.unit() {
             Unit::Rate => match value / 1e6 {
@@ -276,7 +277,7 @@ impl Metric {
         }
     }
 
-    /// `value` with its unit.
+    /// Formats `value` with its unit.
     pub fn display(self, value: f64) -> String {
         let unit = match self.unit() {
             Unit::Rate => " Mbit/s",
@@ -286,7 +287,8 @@ impl Metric {
         self.number(value) + unit
     }
 
-    /// This metric of one run across `path`; `None` for an RTT or a burst where nothing was acknowledged or arrived.
+    /// Computes this metric of one run across `path`; `None` for an RTT or a burst if nothing was
+    /// acknowledged or arrived.
     pub fn of(self, run: &RunFigures, path: &PathSpec) -> Option<f64> {
         let flows = &run.flows;
         let sum = |figure: fn(&FlowFigures) -> u64| flows.iter().map(figure).sum::<u64>() as f64;
@@ -325,7 +327,7 @@ impl Metric {
     }
 }
 
-/// The mean; `None` of nothing.
+/// Returns the mean; `None` if there are no values.
 pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0u64, 0.0), |(count, sum), value| (count + 1, sum + value));
     (count > 0).then(|| sum / count as f64)
@@ -353,17 +355,17 @@ impl FromStr for Metric {
     }
 }
 
-/// How the repeats of a point become one figure.
+/// Aggregation of the repeats of a point into one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
-    /// Their mean.
+    /// Mean of the repeats.
     #[default]
     Mean,
-    /// The one in the middle; of an even number the mean of the two.
+    /// Median; of an even number of repeats, the mean of the middle two.
     Median,
-    /// The smallest.
+    /// Minimum of the repeats.
     Min,
-    /// The largest.
+    /// Maximum of the repeats.
     Max,
 }
 
@@ -385,7 +387,7 @@ impl FromStr for Over {
 }
 
 impl Over {
-    /// One figure from those of all repeats; `None` if any run has none.
+    /// Aggregates the values of all repeats; `None` if any run has no value.
     pub fn of(self, values: &[Option<f64>]) -> Option<f64> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         match self {

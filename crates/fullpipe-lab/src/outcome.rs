@@ -1,4 +1,4 @@
-//! What a run yields: the sums of its trace.
+//! Outcome of a run: the totals of its trace.
 
 use std::fmt;
 
@@ -8,80 +8,81 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The result of one run.
+/// Outcome of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// One entry a flow, in the order of the scenario.
+    /// Outcome per flow, in the order of the scenario.
     pub flows: Vec<FlowOutcome>,
-    /// Counts of the data direction.
+    /// Packet counts of the data direction.
     pub path: PathOutcome,
-    /// What it took to simulate.
+    /// Work of the simulator.
     pub work: Work,
-    /// Hash over the whole trace: equal for equal runs, on every machine and in every build.
+    /// Hash over the whole trace: identical for identical runs, on every machine and in every build.
     pub digest: u64,
 }
 
-/// What one flow achieved.
+/// Outcome of one flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowOutcome {
-    /// Its congestion control.
+    /// Congestion control.
     pub cc: Algorithm,
-    /// Payload the receiving application read.
+    /// Payload that the receiving application read.
     pub bytes: Bytes,
-    /// `bytes` over the flow's lifetime, from its start to its last byte or the end of the run.
+    /// `bytes` divided by the flow's lifetime, from its start to its last byte or the end of the run.
     pub goodput: Rate,
-    /// The same over the second half of that lifetime.
+    /// Goodput over the second half of that lifetime.
     pub goodput_second_half: Rate,
-    /// Retransmitted segments.
+    /// Segments retransmitted.
     pub retransmits: u64,
-    /// RTT as the sender's segments saw it; `None` when nothing was acknowledged.
+    /// RTT as measured by the sender; `None` when nothing was acknowledged.
     pub rtt: Option<RttOutcome>,
     /// Time spent in each state of the sender.
     pub send_limit: Vec<(SendLimit, Duration)>,
-    /// The same over the second half of the flow's lifetime.
+    /// Time spent in each state of the sender over the second half of the lifetime.
     pub send_limit_second_half: Vec<(SendLimit, Duration)>,
-    /// Largest congestion window in bytes.
+    /// Maximum congestion window.
     pub max_cwnd: Bytes,
-    /// How its data arrived at the receiving host, over its lifetime.
+    /// Arrival rate at the receiving host over the flow's lifetime.
     pub wire: WireOutcome,
-    /// The same over the second half.
+    /// Arrival rate at the receiving host over the second half of the lifetime.
     pub wire_second_half: WireOutcome,
-    /// When the last byte was acknowledged, for a flow of limited size that finished.
+    /// Time at which the last byte was acknowledged, for a flow of limited size that completed.
     pub finished: Option<Instant>,
 }
 
 /// Round-trip times of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RttOutcome {
-    /// The smallest.
+    /// Minimum.
     pub min: Duration,
-    /// The mean.
+    /// Mean.
     pub mean: Duration,
-    /// 95 % were at most this.
+    /// 95th percentile.
     pub p95: Duration,
 }
 
-/// How evenly payload arrived, repeated segments counted.
+/// Rate at which payload arrived, including duplicate segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireOutcome {
-    /// The highest rate over one sampling period (the distance between trace rows).
+    /// Highest rate over one sampling period (the interval between trace rows).
     pub peak: Rate,
-    /// The mean rate.
+    /// Mean rate.
     pub mean: Rate,
 }
 
 impl WireOutcome {
-    /// Peak over mean; `None` where nothing arrived.
+    /// Returns peak divided by mean; `None` if nothing arrived.
     pub fn burst(self) -> Option<f64> {
         let (peak, mean) = (self.peak.as_bps(), self.mean.as_bps());
         (mean > 0).then(|| peak as f64 / mean as f64)
     }
 }
 
-/// Packets of the data direction. In a document, counts from `aqm_drops` on are absent where they are zero.
+/// Packet counts of the data direction. In a document, counts from `aqm_drops` on are absent if they are
+/// zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathOutcome {
-    /// Data packets that crossed.
+    /// Data packets delivered.
     pub delivered: u64,
     /// Packets dropped because the queue was full.
     pub queue_drops: u64,
@@ -89,19 +90,19 @@ pub struct PathOutcome {
     pub random_drops: u64,
     /// Packets that a policer dropped.
     pub policed: u64,
-    /// Packets that the management of the queue dropped, although there was room.
+    /// Packets that the AQM dropped although the queue had room.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub aqm_drops: u64,
-    /// Packets that were marked instead.
+    /// Packets that the AQM marked (ECN CE) instead of dropping them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub marked: u64,
-    /// Copies that the path made.
+    /// Copies of packets that the path made.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub duplicated: u64,
-    /// Packets that left behind later ones of their flow.
+    /// Packets that left the path after later packets of their flow.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reordered: u64,
-    /// ACKs left out on their way back.
+    /// Pure ACKs that ACK decimation removed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub acks_thinned: u64,
 }
@@ -111,7 +112,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl PathOutcome {
-    /// From what both directions have counted.
+    /// Creates the counts from the counters of both directions.
     pub fn of(forward: &Counters, backward: &Counters) -> Self {
         Self {
             delivered: forward.delivered_data,
@@ -126,33 +127,33 @@ impl PathOutcome {
         }
     }
 
-    /// Packets that were offered to the path, delivered or dropped.
+    /// Returns the number of packets offered to the path, delivered or dropped.
     pub(crate) fn sent(self) -> u64 {
         let fates = self.delivered + self.queue_drops + self.random_drops + self.policed + self.aqm_drops;
         fates.saturating_sub(self.duplicated)
     }
 }
 
-/// What a run took the simulator: counts and no times, so the same on every machine.
+/// Work of the simulator in a run: counts instead of times, so identical on every machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Packets handed over, timers that came up and trace rows: the turns of the loop.
+    /// Iterations of the event loop: packets delivered, timers fired and trace rows.
     pub events: u64,
-    /// ACKs that delivered something, over all flows.
+    /// ACKs that acknowledged new data, over all flows.
     pub acks: u64,
-    /// Looks at records of sent segments, over all flows.
+    /// Visits to records of sent segments, over all flows.
     pub records_visited: u64,
 }
 
 pub use fullpipe_tcp::SendLimit;
 
 impl FlowOutcome {
-    /// The share of its lifetime that the flow spent stopped by `limit`, 0 to 1.
+    /// Returns the share of its lifetime that `limit` stopped the flow, 0 to 1.
     pub fn share(&self, limit: SendLimit) -> f64 {
         share(&self.send_limit, limit)
     }
 
-    /// The same over the second half.
+    /// Returns the share of the second half of its lifetime that `limit` stopped the flow, 0 to 1.
     pub fn share_second_half(&self, limit: SendLimit) -> f64 {
         share(&self.send_limit_second_half, limit)
     }

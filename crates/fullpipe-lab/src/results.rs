@@ -1,4 +1,4 @@
-//! What `fullpipe run` writes: one document for a campaign, and one line for a point.
+//! The output of `fullpipe run`: one document per campaign, and one line per point.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,188 +15,190 @@ use crate::metric::{FlowFigures, Metric, RunFigures, mean};
 use crate::outcome::{FlowOutcome, Outcome, PathOutcome, WireOutcome};
 use crate::validity::{LatenessQuantiles, Validity};
 
-/// Name and version of the document.
+/// Name and version of the document format.
 pub const SCHEMA: &str = "fullpipe.run/1";
 
-/// The outcome of a run and how long it took to make.
+/// Outcome of a run, and the real time that the run took.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimedOutcome {
-    /// The result.
+    /// Outcome of the run.
     pub outcome: Outcome,
-    /// Seconds of real time.
+    /// Real time of the run in seconds.
     pub wall_s: f64,
-    /// What was measured of a run in real time; `None` where time is virtual.
+    /// Measurements of a run in real time; `None` in virtual time.
     pub validity: Option<Validity>,
 }
 
-/// All results of a campaign. Base units throughout, named in the key.
+/// All results of a campaign, in base units that the keys name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Report {
-    /// Name and version of the document.
+    /// Name and version of the document format.
     #[schemars(extend("const" = SCHEMA))]
     pub schema: String,
     /// Name of the experiment.
     pub experiment: String,
-    /// What it is about, in a line.
+    /// One-line description of the experiment.
     #[serde(default)]
     pub description: String,
-    /// Where it ran: `sim` or `emu`.
+    /// World of the runs: `sim` or `emu`.
     pub world: String,
-    /// It was ended before all of its runs were made: those that are missing were not begun.
+    /// Whether the campaign was ended early, so that some runs are missing.
     #[serde(default)]
     pub interrupted: bool,
-    /// One entry a run, by point and seed.
+    /// All runs, ordered by point and seed.
     pub runs: Vec<Run>,
-    /// One entry for each expectation and point it is about.
+    /// One entry per expectation and point that it applies to.
     pub expect: Vec<Expect>,
 }
 
-/// One run.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
-    /// Label of its point.
+    /// Label of the run's point.
     pub point: String,
-    /// Its seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// Its flows, in the order of the experiment.
+    /// Results of its flows, in the order of the experiment.
     pub flows: Vec<Flow>,
-    /// Packets of the data direction.
+    /// Packet counts of the data direction.
     pub path: PathOutcome,
-    /// What it took to simulate.
+    /// Work of the simulator.
     pub work: WorkCounts,
-    /// Hash over the whole trace in hexadecimal: as a number it would not survive readers of doubles.
+    /// Hash over the whole trace in hexadecimal: JSON readers that use doubles would round a number.
     pub digest: String,
-    /// Seconds of real time it took.
+    /// Real time of the run in seconds.
     pub wall_s: f64,
-    /// Whether a run in real time is to be believed; absent where time is virtual.
+    /// Validity of a run in real time; absent in virtual time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<RunValidity>,
 }
 
-/// What was measured of a run in real time.
+/// Measurements that show whether a run in real time can be trusted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunValidity {
-    /// Nothing is wrong with it.
+    /// Whether the run is valid.
     pub valid: bool,
-    /// What is, in words.
+    /// Reasons why the run is invalid, in words.
     pub problems: Vec<String>,
-    /// How much later than due packets were written, in milliseconds.
+    /// Lateness of written packets in milliseconds.
     pub lateness_ms: LatenessMs,
     /// Packets dropped between the kernel and the path.
     pub tun_drops: u64,
-    /// Retransmitted segments, the time after the run included until all was acknowledged.
+    /// Segments retransmitted until everything was acknowledged, also after the end of the run.
     pub retransmits: Option<u64>,
-    /// Data packets that the path dropped in the same time.
+    /// Data packets that the path dropped in the same period.
     pub drops: u64,
-    /// Segments that arrived twice, as the receivers reported.
+    /// Segments that the receivers reported as duplicates.
     #[serde(default)]
     pub duplicates: u64,
-    /// Processor time of the path over real time; 1 is a whole core.
+    /// Processor time of the path divided by real time; 1 is a whole core.
     pub cpu: f64,
-    /// How late a thread of ordinary priority woke, in milliseconds; absent from runs kept before it was measured.
+    /// Wake-up latency of a thread of ordinary priority, in milliseconds; absent from runs kept before it was
+    /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_ms: Option<LatenessMs>,
-    /// How long the receiver's kernel took to answer, in milliseconds; absent as above.
+    /// Time that the receiver's kernel took to answer, in milliseconds; absent from runs kept before it was
+    /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_ms: Option<LatenessMs>,
 }
 
-/// Lateness in milliseconds.
+/// Quantiles of a latency in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LatenessMs {
-    /// Half of the packets were at most so late.
+    /// Median.
     pub p50: f64,
-    /// 99 %.
+    /// 99th percentile.
     pub p99: f64,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999: f64,
-    /// The latest.
+    /// Maximum.
     pub max: f64,
 }
 
-/// One flow of a run.
+/// Results of one flow of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
-    /// Its congestion control.
+    /// Congestion control.
     pub cc: String,
-    /// Payload that arrived.
+    /// Payload that the receiving application read, in bytes.
     pub bytes: u64,
-    /// Payload over its lifetime.
+    /// Payload divided by the flow's lifetime, in bit/s.
     pub goodput_bps: u64,
-    /// The same over the second half.
+    /// Goodput over the second half of the lifetime, in bit/s.
     pub goodput_second_half_bps: u64,
-    /// Retransmitted segments.
+    /// Segments retransmitted.
     pub retransmits: u64,
     /// Round-trip times; null when nothing was acknowledged.
     pub rtt_ms: Option<RttMs>,
-    /// Shares of its lifetime by what stopped the sender; they add up to 1.
+    /// Share of its lifetime that each limit stopped the sender; the shares add up to 1.
     pub send_limit: BTreeMap<String, f64>,
-    /// How evenly its data arrived.
+    /// Arrival rate over the flow's lifetime.
     #[serde(default)]
     pub wire: Wire,
-    /// The same over the second half.
+    /// Arrival rate over the second half of the lifetime.
     #[serde(default)]
     pub wire_second_half: Wire,
 }
 
-/// How evenly payload arrived, repeated segments counted.
+/// Rate at which payload arrived, including duplicate segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Wire {
     /// The highest rate over one sampling period, in bit/s.
     pub peak_bps: u64,
-    /// The mean rate.
+    /// Mean rate, in bit/s.
     pub mean_bps: u64,
 }
 
 /// Round-trip times in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RttMs {
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// 95 % were at most this.
+    /// 95th percentile.
     pub p95: f64,
 }
 
-/// What a run took the simulator: counts that are the same on every machine.
+/// Work of the simulator in a run: counts that are identical on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkCounts {
-    /// Packets handed over, timers that came up and trace rows.
+    /// Packets delivered, timers fired and trace rows.
     pub events: u64,
-    /// ACKs that delivered something.
+    /// ACKs that acknowledged new data.
     pub acks: u64,
-    /// Looks at records of sent segments.
+    /// Visits to records of sent segments.
     pub records_visited: u64,
 }
 
 /// An expectation compared with one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Expect {
-    /// The conditions as the file has them.
+    /// Conditions of the expectation, as in the file.
     #[serde(rename = "where")]
     pub conditions: BTreeMap<String, String>,
-    /// The point it was compared with.
+    /// Label of the point that it was compared with.
     pub point: String,
-    /// The metric's name.
+    /// Name of the metric.
     pub metric: String,
-    /// What it came to; null when a run has no such figure.
+    /// Aggregated value of the metric; null when a run has no such value.
     pub value: Option<f64>,
-    /// The least it may be.
+    /// Lower bound.
     pub min: Option<f64>,
-    /// The most it may be.
+    /// Upper bound.
     pub max: Option<f64>,
-    /// What the real kernel did, as the file has it.
+    /// Result of the real kernel, as in the file.
     pub kernel: Option<String>,
-    /// What others have published of it, as the file has it.
+    /// Published result, as in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
-    /// Whether it is within the bounds.
+    /// Whether the value is within the bounds.
     pub pass: bool,
 }
 
 impl Expect {
-    /// The figure with its unit, as people read it.
+    /// Returns the value with its unit, for people.
     pub fn value_words(&self) -> String {
         let words = |value: f64| match self.metric.parse::<Metric>() {
             Ok(metric) => metric.display(value),
@@ -205,7 +207,7 @@ impl Expect {
         self.value.map_or("none".into(), words)
     }
 
-    /// What it may be: `0.80..1.50`, in the unit of the figure.
+    /// Returns the allowed range, such as `0.80..1.50`, in the unit of the value.
     pub fn bounds_words(&self) -> String {
         let number = |value: f64| match self.metric.parse::<Metric>() {
             Ok(metric) => metric.number(value),
@@ -221,8 +223,8 @@ impl Expect {
 }
 
 impl Report {
-    /// The document of a campaign of `experiment` in `world`. Runs may be missing, where it was ended early:
-    /// a point is compared with what is expected of it once all its seeds are there.
+    /// Creates the document of a campaign of `experiment` in `world`. Runs may be missing if the campaign was
+    /// ended early; a point is compared with its expectations only if it has a run for every seed.
     pub fn new(experiment: &Experiment, world: &str, runs: &[RunResult<TimedOutcome>]) -> Self {
         let seeds = experiment.seeds().len();
         let interrupted = runs.len() < experiment.points().len() * seeds;
@@ -251,17 +253,17 @@ impl Report {
         }
     }
 
-    /// Expectations that were not met.
+    /// Returns the number of expectations that were not met.
     pub fn failed(&self) -> usize {
         self.expect.iter().filter(|expect| !expect.pass).count()
     }
 
-    /// Every expectation is met, by runs that are to be believed.
+    /// Returns whether every expectation is met and no run is invalid.
     pub fn holds(&self) -> bool {
         self.failed() == 0 && self.invalid().next().is_none()
     }
 
-    /// Runs in real time that are not to be believed.
+    /// Returns the runs in real time that are invalid.
     pub fn invalid(&self) -> impl Iterator<Item = (&Run, &RunValidity)> {
         let measured = self.runs.iter().filter_map(|run| Some((run, run.validity.as_ref()?)));
         measured.filter(|(_, validity)| !validity.valid)
@@ -298,12 +300,12 @@ impl From<&Validity> for RunValidity {
 }
 
 impl Run {
-    /// What the document says of `run`, one of `experiment`'s.
+    /// Creates the document's entry for `run`, a run of `experiment`.
     pub fn new(experiment: &Experiment, run: &RunResult<TimedOutcome>) -> Self {
         Self::of(experiment.points()[run.point].label.clone(), run.seed, &run.value)
     }
 
-    /// The same of a run that is called `point`.
+    /// Creates the document's entry for a run with the label `point`.
     pub fn of(point: String, seed: u64, TimedOutcome { outcome, wall_s, validity }: &TimedOutcome) -> Self {
         Self {
             point,
@@ -350,7 +352,7 @@ impl From<WireOutcome> for Wire {
     }
 }
 
-// Metrics of a document that was kept are those of the run that it came from.
+// Metrics of a kept document equal those of the run that it came from.
 
 impl From<&Run> for RunFigures {
     fn from(run: &Run) -> Self {
@@ -380,13 +382,13 @@ impl From<Wire> for WireOutcome {
     }
 }
 
-/// The traces of a campaign as one table of comma-separated values: point and seed, then the columns of
-/// [`Record`](crate::trace::Record). Written as it is displayed, for it may be long.
+/// The traces of a campaign as one CSV table: point and seed, then the columns of
+/// [`Record`](crate::trace::Record). The table is written while it is formatted, because it may be long.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceTable<'a> {
-    /// The experiment.
+    /// Experiment of the campaign.
     pub experiment: &'a Experiment,
-    /// Its runs by point and seed, each as [`Csv::into_text`](crate::trace::Csv::into_text) has it.
+    /// Traces of its runs by point and seed, each from [`Csv::into_text`](crate::trace::Csv::into_text).
     pub runs: &'a [RunResult<String>],
 }
 
@@ -404,11 +406,11 @@ impl fmt::Display for TraceTable<'_> {
     }
 }
 
-/// The results of a campaign as one table of comma-separated values: a row a flow and run, base units named
-/// in the column, and nothing where there is no value.
+/// The results of a campaign as one CSV table: one row per flow and run, base units in the column names, and
+/// empty cells for missing values.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultTable<'a> {
-    /// The results.
+    /// Results of the campaign.
     pub report: &'a Report,
 }
 
@@ -465,7 +467,7 @@ impl fmt::Display for ResultTable<'_> {
     }
 }
 
-/// A text as one cell (RFC 4180): labels hold what the author of an experiment likes.
+/// Quotes a text as one CSV cell (RFC 4180): labels may contain any character.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         return format!("\"{}\"", text.replace('"', "\"\""));
@@ -473,25 +475,25 @@ fn quoted(text: &str) -> String {
     text.into()
 }
 
-/// A figure over the repeats of a point.
+/// A value over the repeats of a point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The smallest.
+    /// Minimum.
     pub min: f64,
-    /// The largest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// `None` of nothing.
+    /// Computes the spread; `None` if there are no values.
     pub fn of(values: &[f64]) -> Option<Self> {
         let least = |pick: fn(f64, f64) -> f64| values.iter().copied().reduce(pick);
         Some(Self { mean: mean(values.iter().copied())?, min: least(f64::min)?, max: least(f64::max)? })
     }
 
-    /// `307 (301..312)`: a goodput in Mbit/s, and its range if there is more than one repeat.
+    /// Formats a goodput in Mbit/s, with its range if there is more than one repeat: `307 (301..312)`.
     pub fn words(self, repeats: usize) -> String {
         let number = |bps| Metric::Goodput.number(bps);
         match repeats {
@@ -501,33 +503,33 @@ impl Spread {
     }
 }
 
-/// A point in one line.
+/// Summary of one point over its repeats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The point's label.
+    /// Label of the point.
     pub point: String,
-    /// How many runs it is drawn from.
+    /// Number of runs in the summary.
     pub repeats: usize,
     /// Goodput in bit/s.
     pub goodput: Option<Spread>,
-    /// Goodput of the second half.
+    /// Goodput over the second half of the lifetime in bit/s.
     pub goodput_second_half: Option<Spread>,
-    /// Mean number of retransmitted segments.
+    /// Mean number of segments retransmitted.
     pub retransmits: Option<f64>,
-    /// Mean RTT in milliseconds, over the runs that have one.
+    /// Mean RTT in milliseconds over the runs that have one.
     pub rtt_mean_ms: Option<f64>,
-    /// What stopped the sender, and for which share of the time: mean shares, the largest first.
+    /// Mean share of time that each limit stopped the sender, the largest first.
     pub limits: Vec<(SendLimit, f64)>,
 }
 
 impl Summary {
-    /// What stopped the sender for the largest share of the time, and that share.
+    /// Returns the limit with the largest share of time, and that share.
     pub fn main_limit(&self) -> Option<(SendLimit, f64)> {
         self.limits.first().copied()
     }
 }
 
-/// One summary a point, from the runs of a campaign in its order.
+/// Returns one summary per point, in the order of the runs.
 pub fn summaries(experiment: &Experiment, runs: &[RunResult<TimedOutcome>]) -> Vec<Summary> {
     let summary = |runs: &[RunResult<TimedOutcome>]| {
         let point = &experiment.points()[runs[0].point];
@@ -640,7 +642,7 @@ mod tests {
         assert_eq!(report.failed(), 0);
     }
 
-    /// Kept runs are compared with others by their metrics: reading them back changes none.
+    /// Kept runs are compared by their metrics, so reading them back must not change any metric.
     #[test]
     fn a_kept_run_has_the_figures_of_its_outcome() {
         for run in runs() {
@@ -650,7 +652,7 @@ mod tests {
         }
     }
 
-    /// Half of the repeats are no ground for a verdict.
+    /// A point with half of its repeats gets no verdict.
     #[test]
     fn a_campaign_that_was_ended_early_says_so() {
         let report = Report::new(&experiment(), "sim", &runs()[..1]);
@@ -678,7 +680,7 @@ mod tests {
         assert_eq!((cell(first, "delivered_packets"), cell(first, "wall_s")), ("700".into(), "0.5".into()));
     }
 
-    /// A run in real time that was late met its expectations by chance.
+    /// A late run in real time meets its expectations only by accident.
     #[test]
     fn an_invalid_run_is_marked_and_nothing_holds() {
         use crate::validity::{LatenessQuantiles, Stalls, Validity};

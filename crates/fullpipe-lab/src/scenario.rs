@@ -1,7 +1,7 @@
-//! One run, fully specified: what the simulator takes.
+//! Full specification of one run: the input of the simulator.
 //!
-//! An experiment file is for people: it has defaults, multiples of the BDP and lists. A scenario is one
-//! point of it with every value known.
+//! An experiment file is written for people: it has defaults, multiples of the BDP and lists. A scenario is
+//! one point of it with every value resolved.
 
 use fullpipe_path::{AggregatorConfig, DetourConfig, Discipline, JitterConfig, Opportunities, Scope};
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
@@ -10,7 +10,7 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 
 use crate::workload::Workload;
 
-/// Everything that determines a run.
+/// Complete set of inputs that determine a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// The path between sender and receiver.
@@ -19,21 +19,21 @@ pub struct Scenario {
     pub host: HostSpec,
     /// The flows, all from sender to receiver.
     pub flows: Vec<FlowSpec>,
-    /// How long the run lasts.
+    /// Duration of the run.
     pub duration: Duration,
-    /// What all chance in the run derives from.
+    /// Seed of all randomness in the run.
     pub seed: u64,
-    /// Distance between trace rows.
+    /// Interval between trace rows.
     pub sample_every: Duration,
 }
 
-/// Fields that came later, as a scenario without them says so.
+/// Texts of later fields at their defaults, as [`Scenario::identity`] removes them.
 const UNSET: [&str; 4] =
     [", sack: true", ", initcwnd: None", ", slow_start_after_idle: true", ", notsent_lowat: None"];
 
 impl Scenario {
-    /// The scenario as text, by which a kept run is known again. A field that came later stands in it only where it is set:
-    /// runs from before there was one are the same runs.
+    /// Returns the scenario as text, which identifies a kept run. Fields that were added later appear only if
+    /// they are set, so that older runs keep their identity.
     pub fn identity(&self) -> String {
         UNSET.iter().fold(format!("{self:?}"), |text, unset| text.replace(unset, ""))
     }
@@ -42,16 +42,17 @@ impl Scenario {
 /// The two directions of a path. They share no state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathSpec {
-    /// From sender to receiver: data.
+    /// Direction from sender to receiver, which carries data.
     pub forward: DirectionSpec,
-    /// From receiver to sender: ACKs.
+    /// Direction from receiver to sender, which carries ACKs.
     pub backward: DirectionSpec,
-    /// Largest packet, IP header included, in bytes.
+    /// Maximum packet size in bytes, IP header included.
     pub mtu: u64,
 }
 
 impl PathSpec {
-    /// `rate` in both directions and half of `rtt` in each; `loss` and the bound of the queue in the data direction only.
+    /// Creates a path with `rate` in both directions and half of `rtt` in each; `loss` and `queue` apply to
+    /// the data direction.
     pub fn symmetric(rate: Rate, rtt: Duration, loss: Probability, queue: Bytes) -> Self {
         Self {
             forward: DirectionSpec::plain(rate, rtt / 2, loss, queue),
@@ -60,53 +61,55 @@ impl PathSpec {
         }
     }
 
-    /// The two-way propagation delay.
+    /// Returns the two-way propagation delay.
     pub fn rtt(&self) -> Duration {
         self.forward.delay + self.backward.delay
     }
 
-    /// Bandwidth-delay product of the data direction.
+    /// Returns the bandwidth-delay product of the data direction.
     pub fn bdp(&self) -> Bytes {
         self.forward.rate * self.rtt()
     }
 }
 
-/// One direction, in the order in which packets meet it: loss, duplication, thinning of ACKs, a policer, a shaper, a hop of
-/// queue, link and delay, a detour, aggregation, jitter.
+/// One direction of a path.
+///
+/// Packets pass in this order: loss, duplication, ACK decimation, a policer, a shaper, a hop of queue, link
+/// and delay, a detour, aggregation, jitter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DirectionSpec {
-    /// Bottleneck rate in IP bits; [`Rate::MAX`] for none. The mean, where there is a trace.
+    /// Rate of the link in IP bits; [`Rate::MAX`] for no limit, and the mean rate if there is a trace.
     pub rate: Rate,
-    /// When the link sends, if not at a constant rate.
+    /// Transmission times of a link with a variable rate.
     pub trace: Option<Opportunities>,
     /// Propagation delay, one way.
     pub delay: Duration,
     /// Probability that a packet is lost before the queue.
     pub loss: Probability,
-    /// How losses are spread.
+    /// Pattern of the losses.
     pub loss_pattern: LossPattern,
-    /// Probability that a packet comes twice.
+    /// Probability that a packet is duplicated.
     pub duplicate: Probability,
-    /// One pure ACK in so many passes; 1 for all.
+    /// ACK decimation: one pure ACK in this many passes; 1 passes all.
     pub ack_thinning: u32,
-    /// What drops the packets that exceed a rate.
+    /// Policer, which drops the packets that exceed its rate.
     pub policer: Option<LimiterSpec>,
-    /// What delays the packets that exceed a rate.
+    /// Shaper, which delays the packets that exceed its rate.
     pub shaper: Option<LimiterSpec>,
-    /// Most bytes waiting, the packet in service not counted.
+    /// Capacity of the queue in bytes, without the packet in service.
     pub queue: Bytes,
-    /// Who manages them.
+    /// Queue management.
     pub discipline: Discipline,
-    /// A longer way for a time.
+    /// Additional delay for a time.
     pub detour: Option<DetourConfig>,
-    /// How packets are gathered behind the link.
+    /// Aggregation of packets behind the link.
     pub aggregation: Option<AggregatorConfig>,
-    /// Delay that differs from packet to packet.
+    /// Delay that varies from packet to packet.
     pub jitter: Option<JitterConfig>,
 }
 
 impl DirectionSpec {
-    /// A hop behind independent loss and nothing else.
+    /// Creates a direction with a drop-tail hop and independent loss only.
     pub const fn plain(rate: Rate, delay: Duration, loss: Probability, queue: Bytes) -> Self {
         Self {
             rate,
@@ -127,14 +130,14 @@ impl DirectionSpec {
     }
 }
 
-/// How losses of a given rate are spread.
+/// Pattern of losses at a given rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LossPattern {
-    /// Each packet by itself.
+    /// Independent loss of each packet.
     Independent,
-    /// In bursts of so many packets on average (Gilbert-Elliott).
+    /// Bursts of this many packets on average (Gilbert-Elliott).
     Bursts(f64),
-    /// Whole super-packets, as the sending host sees them before they are cut.
+    /// Loss of whole super-packets, before segmentation at the sending host.
     SuperPackets,
 }
 
@@ -143,45 +146,46 @@ pub enum LossPattern {
 pub struct LimiterSpec {
     /// Rate in IP bits.
     pub rate: Rate,
-    /// What may pass at once.
+    /// Bytes that may pass at once (burst size of the token bucket).
     pub burst: Bytes,
-    /// Most bytes that may wait; a policer does not queue.
+    /// Capacity of the shaper's queue in bytes; a policer does not queue.
     pub queue: Bytes,
-    /// Whether flows are counted together.
+    /// Whether the limit applies to each flow or to all flows together.
     pub scope: Scope,
 }
 
-/// The end hosts, as far as they limit a transfer.
+/// The end hosts: all settings that limit a transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSpec {
-    /// Kernel whose behaviour is followed where releases differ.
+    /// Kernel release whose behaviour is modelled.
     pub kernel: KernelVersion,
-    /// How receive-buffer memory becomes window.
+    /// Rule that converts receive-buffer memory into window.
     pub window_rule: WindowRule,
-    /// The sender's send buffer.
+    /// Send buffer of the sender.
     pub sndbuf: Buffer,
-    /// The receiver's receive buffer.
+    /// Receive buffer of the receiver.
     pub rcvbuf: Buffer,
-    /// Upper bound of the advertised window whatever the buffer allows (`TCP_WINDOW_CLAMP`).
+    /// Upper bound of the advertised window, independent of the buffer (`TCP_WINDOW_CLAMP`).
     pub window_clamp: Option<Bytes>,
-    /// The sending host paces every flow (the `fq` queueing discipline); BBR always paces.
+    /// Whether the sending host paces every flow (the `fq` queueing discipline); BBR always paces.
     pub fair_queue: bool,
-    /// Packets of a flow that arrive within this time of the first are handed up as one (GRO).
+    /// GRO interval: packets of a flow that arrive within this time of the first are delivered as one.
     pub rx_merge: Duration,
-    /// Senders ask for ECN (`net.ipv4.tcp_ecn = 1`); receivers agree to it in any case.
+    /// Whether senders request ECN (`net.ipv4.tcp_ecn = 1`); receivers always accept it.
     pub ecn: bool,
-    /// Both ends report selectively what arrived (`net.ipv4.tcp_sack`).
+    /// Whether both ends use SACK (`net.ipv4.tcp_sack`).
     pub sack: bool,
-    /// Initial window of senders in segments, set by route (`ip route ... initcwnd`); the kernel's ten if not.
+    /// Initial window of senders in segments, set by route (`ip route ... initcwnd`); `None` for the kernel's
+    /// ten.
     pub initcwnd: Option<u32>,
-    /// A pause shrinks the senders' windows (`net.ipv4.tcp_slow_start_after_idle`).
+    /// Whether an idle period shrinks the senders' windows (`net.ipv4.tcp_slow_start_after_idle`).
     pub slow_start_after_idle: bool,
-    /// Unsent data above which senders' sockets take no more (`net.ipv4.tcp_notsent_lowat`).
+    /// Amount of unsent data above which a sender's socket is not writable (`net.ipv4.tcp_notsent_lowat`).
     pub notsent_lowat: Option<Bytes>,
 }
 
 impl HostSpec {
-    /// Hosts with these buffers and nothing else set.
+    /// Creates hosts with these buffers and default settings otherwise.
     pub const fn plain(
         kernel: KernelVersion,
         window_rule: WindowRule,
@@ -205,27 +209,27 @@ impl HostSpec {
     }
 }
 
-/// One flow.
+/// Specification of one flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSpec {
-    /// Its congestion control.
+    /// Congestion control.
     pub cc: Algorithm,
-    /// What watches its slow start, if not its own.
+    /// Slow-start variant; `None` for that of the congestion control.
     pub slow_start: Option<SlowStart>,
-    /// When it connects.
+    /// Time at which the flow connects.
     pub start: Duration,
-    /// How much it sends; as much as it can until the run ends when `None`.
+    /// Bytes to send; `None` to send until the run ends.
     pub bytes: Option<Bytes>,
-    /// Most that its socket may be paced at (`SO_MAX_PACING_RATE`).
+    /// Upper bound of the socket's pacing rate (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
-    /// What the applications at its ends do.
+    /// Behaviour of the applications at both ends.
     pub workload: Workload,
-    /// Whose TCP is at its ends; the world's own when `None`.
+    /// TCP implementation at the ends; `None` for that of the world.
     pub stack: Option<Stack>,
 }
 
 impl FlowSpec {
-    /// A flow from the start of the run to its end whose applications are never what it waits for.
+    /// Creates a flow that lasts the whole run and is never limited by its applications.
     pub fn plain(cc: Algorithm) -> Self {
         Self {
             cc,
@@ -239,22 +243,22 @@ impl FlowSpec {
     }
 }
 
-/// Whose TCP is at the ends of a flow.
+/// TCP implementation at the ends of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
-    /// Fullpipe's sends. In the simulator it also receives; in the emulator the receiver is a kernel's.
+    /// Fullpipe's TCP sends. In the simulator it also receives; in the emulator a kernel receives.
     Fullpipe,
-    /// A kernel's at both ends.
+    /// A kernel's TCP at both ends.
     Kernel,
-    /// A kernel's sends and fullpipe's receives.
+    /// A kernel's TCP sends and fullpipe's receives.
     KernelToFullpipe,
 }
 
 impl Stack {
-    /// All, in the words of an experiment.
+    /// List of all names, as a hint.
     pub const KNOWN: &'static str = "known: fullpipe, kernel, kernel-to-fullpipe";
 
-    /// The word for it in an experiment.
+    /// Returns the name of this stack in an experiment.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fullpipe => "fullpipe",
@@ -268,7 +272,7 @@ impl Stack {
 mod tests {
     use crate::experiment::Experiment;
 
-    /// Runs that were kept before there was a field are found again, and one that sets it is another run.
+    /// Runs kept before a field was added keep their identity; a run that sets the field has another one.
     #[test]
     fn a_field_that_came_later_is_named_where_it_is_set() {
         let identity = |host: &str| {

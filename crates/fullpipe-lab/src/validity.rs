@@ -1,34 +1,35 @@
-//! Whether a run in real time is to be believed.
+//! Checks whether a run in real time can be trusted.
 //!
-//! An emulated path is only as good as the machine's timers and as complete as its queues. Three things are measured in
-//! every run and judged the same way everywhere:
+//! An emulated path is only as accurate as the machine's timers, and it must be the only place that loses
+//! packets. Every run measures three quantities and applies the same bounds to them. Lateness is the time at
+//! which a packet was written minus the time at which it was due.
 //!
-//! | what | valid when |
+//! | quantity | valid when |
 //! |---|---|
-//! | lateness, time of writing less the time at which a packet was due: 99th percentile | at most 1 ms or 1 % of the RTT, whichever is more |
-//! | packets that a device dropped beside the path | none |
-//! | retransmitted segments against data packets dropped on the path, and segments that arrived twice | within 5 or 3 %, whichever is more |
+//! | 99th percentile of lateness | at most 1 ms or 1 % of the RTT, whichever is larger |
+//! | packets dropped at a device, outside the path | none |
+//! | retransmitted segments minus data packets dropped on the path | within 5 segments or 3 %, plus segments that arrived twice |
 //!
-//! The greatest lateness is shown and not judged: one pause of the machine in a minute says little. Neither are the stalls
-//! of the hosts themselves ([`Stalls`]): a receiver has reasons of its own to answer late, such as a window that has not
-//! opened, an application that reads slowly or SACKs that it gathers, so that which answers a busy machine has held up is
-//! not told by their time.
+//! The maximum lateness is reported but has no bound: one pause of the machine in a minute says little. The
+//! stalls of the hosts ([`Stalls`]) have no bound either. A receiver has other reasons to answer late: a
+//! closed window, a slow application, or SACKs that it coalesces. Its answer times therefore do not show
+//! which answers a busy machine delayed.
 
 use std::fmt;
 
 use fullpipe_tcp::estimate::RttHistogram;
 use fullpipe_units::Duration;
 
-/// The least bound of lateness, whatever the RTT.
+/// Bound on lateness for short paths: it applies where 1 % of the RTT is less.
 const LATENESS_FLOOR: Duration = Duration::from_millis(1);
-/// And as a part of the RTT.
+/// Divisor of the RTT for the other bound on lateness: 1 % of the RTT.
 const LATENESS_PER_RTT: u64 = 100;
-/// Segments that may differ whatever their number: tail loss probes, and what is under way at the end.
+/// Difference in segments that is always allowed: tail loss probes, and segments in flight at the end.
 const RECONCILED_FLOOR: u64 = 5;
-/// And in percent of the drops.
+/// Difference that is allowed in percent of the drops.
 const RECONCILED_PERCENT: u64 = 3;
 
-/// How much later than due packets were written.
+/// Distribution of lateness: how much later than due packets were written.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
     histogram: RttHistogram,
@@ -36,13 +37,13 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Counts one packet.
+    /// Adds one packet.
     pub fn add(&mut self, late: Duration) {
         self.histogram.add(late);
         self.max = self.max.max(late);
     }
 
-    /// Both together.
+    /// Returns the combined distribution of both.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
         self.histogram.merge(&other.histogram);
@@ -50,74 +51,75 @@ impl Lateness {
         self
     }
 
-    /// The figures that are shown; all zero when nothing was written.
+    /// Returns the reported quantiles; all zero if no packet was written.
     pub fn quantiles(&self) -> LatenessQuantiles {
         let quantile = |permille| self.histogram.permille(permille).unwrap_or_default().min(self.max);
         LatenessQuantiles { p50: quantile(500), p99: quantile(990), p999: quantile(999), max: self.max }
     }
 }
 
-/// Lateness in four figures.
+/// Quantiles of lateness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatenessQuantiles {
-    /// Half of the packets were at most so late.
+    /// Median.
     pub p50: Duration,
-    /// 99 %.
+    /// 99th percentile.
     pub p99: Duration,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999: Duration,
-    /// The latest.
+    /// Maximum.
     pub max: Duration,
 }
 
-/// How well the ends of the path kept up, which a path that kept its times does not show: its threads run before the
-/// applications and may run before the kernel's own.
+/// Delays of the hosts at both ends of the path. A path that kept its times does not show them: its threads
+/// have priority over the applications and possibly over kernel threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stalls {
-    /// How late a thread of ordinary priority woke: what an application waits for a processor.
+    /// Wake-up latency of a thread of ordinary priority: the time that an application waits for a processor.
     pub woken: LatenessQuantiles,
-    /// From the second unanswered data packet, written to the receiver's device, to the next packet read from it: what its
-    /// kernel takes to answer. ACKs that it delays are in it, and SACKs, which Linux gathers for 1 ms
-    /// (`tcp_comp_sack_delay_ns`): half of the answers to BBR at 2 % loss take that long.
+    /// Time that the receiver's kernel takes to answer, from the second unanswered data packet written to its
+    /// device to the next packet read from it. Delayed ACKs are included, and so are SACKs, which Linux
+    /// coalesces for 1 ms (`tcp_comp_sack_delay_ns`): at 2 % loss, half of the answers to BBR take that long.
     pub answered: LatenessQuantiles,
 }
 
-/// What was measured of a run in real time.
+/// Measurements of a run in real time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Validity {
-    /// Propagation delay of the path, both ways.
+    /// Two-way propagation delay of the path.
     pub rtt: Duration,
     /// Lateness over both directions.
     pub lateness: LatenessQuantiles,
-    /// Packets dropped at the devices, in neither direction by the path.
+    /// Packets dropped at the devices in either direction, outside the path.
     pub tun_drops: u64,
-    /// Segments that the senders retransmitted, until all they had sent was acknowledged; `None` when the senders are
-    /// not ours to ask.
+    /// Segments that the senders retransmitted until everything they sent was acknowledged; `None` when
+    /// fullpipe cannot read the senders' counters.
     pub retransmits: Option<u64>,
-    /// Data packets that the path dropped in the same time.
+    /// Data packets that the path dropped in the same period.
     pub drops: u64,
-    /// Segments that the receivers reported to have got twice (RFC 2883): retransmitted without need. A reader that is late to
-    /// open its window holds back ACKs until a tail loss probe asks for them.
+    /// Segments that the receivers reported as duplicates (RFC 2883), which means unnecessary
+    /// retransmissions. A slow reader that opens its window late delays ACKs until a tail loss probe elicits
+    /// them.
     pub duplicates: u64,
-    /// Processor time of the two loops over real time: 1 is a whole core.
+    /// Processor time of the two forwarding loops divided by real time; 1 is a whole core.
     pub cpu: f64,
-    /// Of the hosts; not judged.
+    /// Delays of the hosts; no bound applies to them.
     pub stalls: Stalls,
 }
 
-/// What makes a run invalid.
+/// A reason why a run is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// The 99th percentile of lateness, and what it may be.
+    /// 99th percentile of lateness, and its bound.
     Late(Duration, Duration),
-    /// So many packets were dropped beside the path.
+    /// Number of packets dropped outside the path.
     TunDrops(u64),
-    /// Retransmissions, and the drops and duplicates that should explain them.
+    /// Retransmitted segments, and the drops and duplicates that should explain them.
     Unexplained(u64, u64, u64),
 }
 
 impl Validity {
-    /// What is wrong with the run; nothing with a valid one.
+    /// Returns the reasons why the run is invalid; empty for a valid run.
     pub fn problems(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         let bound = LATENESS_FLOOR.max(self.rtt / LATENESS_PER_RTT);
@@ -129,8 +131,8 @@ impl Validity {
         }
         if let Some(retransmits) = self.retransmits {
             let allowed = RECONCILED_FLOOR.max(self.drops * RECONCILED_PERCENT / 100);
-            // A repetition that was lost itself is a drop and no duplicate, and an ACK that reports one may be lost: so
-            // duplicates explain what they can, and none are asked for.
+            // A retransmission that is lost counts as a drop but not as a duplicate, and the ACK that reports
+            // a duplicate may be lost. Duplicates therefore only raise the upper bound.
             let explained = self.drops.saturating_sub(allowed)..=self.drops + self.duplicates + allowed;
             if !explained.contains(&retransmits) {
                 problems.push(Problem::Unexplained(retransmits, self.drops, self.duplicates));
@@ -139,7 +141,7 @@ impl Validity {
         problems
     }
 
-    /// Nothing is wrong with the run.
+    /// Returns whether the run is valid.
     pub fn is_valid(&self) -> bool {
         self.problems().is_empty()
     }

@@ -1,21 +1,21 @@
-//! What is wrong with an experiment file, said in one line.
+//! Errors in an experiment file, in one line each.
 
 use std::fmt;
 
 use super::swept::HINT;
 use crate::metric::MetricError;
 
-/// Why an experiment cannot be run.
+/// The reason why an experiment cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExperimentError {
-    /// What is wrong, and where if the place is known; one line without a final period.
+    /// What is wrong, with the position if it is known; one line without a final period.
     pub message: String,
     /// What to write instead; one line, empty where there is nothing to suggest.
     pub hint: String,
 }
 
 impl ExperimentError {
-    /// An error of `message` and `hint`.
+    /// Creates an error from `message` and `hint`.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { message: message.into(), hint: hint.into() }
     }
@@ -35,11 +35,11 @@ impl fmt::Display for ExperimentError {
 
 impl std::error::Error for ExperimentError {}
 
-/// The text of a file, to tell positions in it.
+/// The text of a file, for converting byte offsets to positions.
 pub(super) struct Source<'t>(pub(super) &'t str);
 
 impl Source<'_> {
-    /// `error` with the line and column of byte `offset` before it.
+    /// Prefixes `error` with the line and column of byte `offset`.
     pub(super) fn at(&self, offset: usize, error: ExperimentError) -> ExperimentError {
         let before = self.0.get(..offset).unwrap_or(self.0);
         let line = before.matches('\n').count() + 1;
@@ -47,7 +47,7 @@ impl Source<'_> {
         ExperimentError { message: format!("line {line}, column {column}: {}", error.message), ..error }
     }
 
-    /// The reader's error in the words of this tool.
+    /// Converts the parser's error into one for users.
     pub(super) fn explain(&self, error: &toml::de::Error) -> ExperimentError {
         let text = error.message();
         let error_here = match text.split_once(HINT) {
@@ -61,7 +61,7 @@ impl Source<'_> {
     }
 }
 
-/// What `serde` and `toml` say, without the words of the programs.
+/// Rewords an error of `serde` or `toml` without Rust terms.
 fn translated(text: &str) -> ExperimentError {
     let unquoted = |quoted: &str| quoted.replace('`', "'");
     if let Some(rest) = text.strip_prefix("unknown field ") {

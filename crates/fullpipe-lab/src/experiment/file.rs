@@ -1,4 +1,4 @@
-//! The keys of an experiment file, as they stand in it.
+//! The keys of an experiment file.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl<'de, T: Value> Deserialize<'de> for Single<T> {
     }
 }
 
-/// Fields of one table, and how a `[[point]]` overrides them.
+/// Defines a table of fields that can be swept, and how a `[[point]]` overrides them.
 macro_rules! swept_table {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $value:ty),* $(,)? }
      $(own { $($own:ident: $own_type:ty),* })?) => {
@@ -68,7 +68,7 @@ macro_rules! swept_table {
         }
 
         impl $name {
-            /// This table with what `over` sets instead.
+            /// Returns this table with the fields that `over` sets replaced.
             pub(super) fn overlaid(&self, over: &Self) -> Self {
                 Self {
                     $($field: over.$field.as_ref().map(Sweep::varied).or_else(|| self.$field.clone()),)*
@@ -100,7 +100,7 @@ swept_table! {
 }
 
 swept_table! {
-    /// A policer or a shaper: there when it has a rate.
+    /// A policer or a shaper; present if it has a rate.
     LimiterFile { rate: Rate, burst: Amount, queue: Amount, per_flow: bool }
 }
 
@@ -136,7 +136,7 @@ swept_table! {
 }
 
 impl PathFile {
-    /// The traces that it names.
+    /// Returns the names of the traces that this path refers to.
     pub(super) fn traces(&self) -> impl Iterator<Item = &str> {
         let rates = [&self.rate, &self.forward.rate, &self.backward.rate];
         rates.into_iter().flatten().flat_map(Sweep::values).filter_map(|rate| match rate {
@@ -146,7 +146,7 @@ impl PathFile {
     }
 }
 
-/// One set of overrides.
+/// A set of overrides that defines points.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PointFile {

@@ -1,4 +1,4 @@
-//! What a direction does to packets beside losing and queueing them, and what its link may be.
+//! Impairments of a direction other than loss and queueing, and the kinds of link rates.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use fullpipe_units::{Bytes, Duration, Probability, Rate};
 use super::ExperimentError;
 use super::value::{Delay, Value, fields, of_unit, out_of_range, whole_number};
 
-/// The rate of a link: constant, or a trace's.
+/// The rate of a link: constant, or from a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkRate {
     Constant(Rate),
-    /// The name of a file, as the experiment has it.
+    /// Name of a file, as written in the experiment.
     Trace(String),
 }
 
@@ -20,7 +20,7 @@ impl Value for LinkRate {
     const EXAMPLE: &'static str = "write 340mbit, or { trace = \"cellular.trace\" }";
     const KEYS: &'static [&'static str] = &["trace"];
 
-    /// `340mbit` or `trace=cellular.trace`.
+    /// Reads `340mbit` or `trace=cellular.trace`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         match text.split_once('=') {
             Some(("trace", name)) if !name.trim().is_empty() => Ok(Self::Trace(name.trim().into())),
@@ -37,12 +37,12 @@ impl Value for LinkRate {
     }
 }
 
-/// The traces that an experiment names, read.
+/// The contents of the traces that an experiment refers to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traces(BTreeMap<String, Opportunities>);
 
 impl Traces {
-    /// Reads those of `names` that are not known yet.
+    /// Reads each of `names` once.
     pub(super) fn read<'n>(
         names: impl Iterator<Item = &'n str>,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -61,7 +61,7 @@ impl Traces {
         Ok(Self(traces))
     }
 
-    /// The rate, its mean for a trace, and the trace itself.
+    /// Returns the rate, or a trace's mean rate with the trace.
     pub(super) fn resolve(&self, rate: &LinkRate) -> Option<(Rate, Option<Opportunities>)> {
         match rate {
             LinkRate::Constant(rate) => Some((*rate, None)),
@@ -73,13 +73,15 @@ impl Traces {
     }
 }
 
-/// What an opportunity carries: a full packet. (Mahimahi counts 1504 bytes, four of which are its own header.)
+/// Size of a delivery opportunity: one full packet. (Mahimahi counts 1504 bytes, 4 of which are its own
+/// header.)
 const OPPORTUNITY: Bytes = Bytes::new(1_500);
-/// No line is later: a day.
+/// Maximum time in a trace in milliseconds: one day.
 const LONGEST_TRACE: u64 = 86_400_000;
 
-/// Reads a trace in Mahimahi's format: on each line a whole number of milliseconds, in ascending order, at which a packet
-/// may be sent; as often as packets may. After the last line it begins again.
+/// Reads a trace in Mahimahi's format. Each line is a time in whole milliseconds, in ascending order, at
+/// which one packet may be sent; a time is repeated for several packets. The trace restarts after its last
+/// line.
 fn opportunities(text: &str) -> Result<Opportunities, ExperimentError> {
     const FORM: &str =
         "a line is a whole number of milliseconds, none less than the one before, the last above zero";
@@ -110,7 +112,7 @@ impl Value for Share {
     }
 }
 
-/// Jitter: the most that is added, or a table.
+/// Jitter: its maximum, or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JitterSpec(pub(super) JitterConfig);
 
@@ -119,7 +121,7 @@ impl Value for JitterSpec {
         "write 10ms, or { up_to = \"10ms\", spread = \"normal\", share = \"5%\", order = false }";
     const KEYS: &'static [&'static str] = &["up_to", "spread", "share", "order"];
 
-    /// `10ms`, or `up_to=10ms,spread=normal,share=5%,order=false`.
+    /// Reads `10ms` or `up_to=10ms,spread=normal,share=5%,order=false`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         let plain =
             |most| JitterConfig { most, spread: Spread::Uniform, share: Probability::ONE, in_order: true };
@@ -152,7 +154,7 @@ impl Value for JitterSpec {
     }
 }
 
-/// A longer way for a time.
+/// An additional delay for a time, as after a route change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Detour(pub(super) DetourConfig);
 
@@ -161,7 +163,7 @@ impl Value for Detour {
         "write { by = \"40ms\", at = \"20s\", until = \"60s\" }; until may be left out";
     const KEYS: &'static [&'static str] = &["by", "at", "until"];
 
-    /// `by=40ms,at=20s,until=60s`.
+    /// Reads `by=40ms,at=20s,until=60s`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         let fields = fields::<Self>("detour", text)?;
         let time = |key| -> Result<Option<Duration>, ExperimentError> {
@@ -178,7 +180,7 @@ impl Value for Detour {
     }
 }
 
-/// How long packets are gathered, or a table.
+/// Packet aggregation: the time for which packets are held, or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aggregation(pub(super) AggregatorConfig);
 
@@ -186,7 +188,7 @@ impl Value for Aggregation {
     const EXAMPLE: &'static str = "write 5ms, or { within = \"5ms\", packets = 32 }";
     const KEYS: &'static [&'static str] = &["within", "packets"];
 
-    /// `5ms`, or `within=5ms,packets=32`.
+    /// Reads `5ms` or `within=5ms,packets=32`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         if !text.contains('=') {
             return Delay::read(text)
@@ -204,7 +206,7 @@ impl Value for Aggregation {
     }
 }
 
-/// One ACK in so many passes.
+/// ACK decimation: one pure ACK in this many passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Thinning(pub(super) u32);
 
@@ -212,7 +214,8 @@ impl Value for Thinning {
     const EXAMPLE: &'static str = "write ack_thinning = 4 to keep one ACK in four";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        // The ten segments of an initial window have ten ACKs: were none kept, nothing would ever begin.
+        // The ten segments of an initial window produce ten ACKs; if none of them passed, the transfer would
+        // stall.
         match whole_number("ack_thinning", text, 1, 10) {
             Ok(n) => Ok(Self(n as u32)),
             Err(_) => Err(out_of_range("ack_thinning", text, "1 to 10: one ACK in so many is kept")),
@@ -241,7 +244,7 @@ mod tests {
         Experiment::from_toml_with(&text, &load)
     }
 
-    /// What stands in [path] is of the data direction, but for the rate; each direction may have its own.
+    /// Fields in [path] apply to the data direction, except the rate; each direction may set its own.
     #[test]
     fn impairments_hang_on_a_direction() {
         let experiment = with_path(
@@ -272,7 +275,7 @@ mod tests {
         assert_eq!((path.forward.aggregation, path.backward.aggregation), (None, Some(aggregation)));
     }
 
-    /// Four packets in 4 ms: 12 Mbit/s, of which the BDP follows.
+    /// Four packets in 4 ms are 12 Mbit/s, from which the BDP follows.
     #[test]
     fn a_trace_stands_for_its_mean_rate() {
         let experiment =

@@ -1,69 +1,75 @@
-//! Experiments: a TOML file of defaults, lists and multiples, and the points it stands for.
+//! Experiments: a TOML file of defaults, lists and multiples of the BDP, and the points that it defines.
 //!
 //! ```text
 //!   file ──[[point]] overrides──► tables ──lists, ranges──► points ──seeds──► runs
 //! ```
 //!
 //! `duration` and every field of `[path]`, `[host]` and `[[flow]]` take one value, a list, or a range
-//! `{ from = "10mbit", to = "100mbit", steps = 4 }`; the points are all combinations. What shall vary
-//! together instead goes into `[[point]]` tables, each a set of overrides of those three:
+//! `{ from = "10mbit", to = "100mbit", steps = 4 }`; the points are all combinations. Fields that vary
+//! together go into `[[point]]` tables, each a set of overrides of path, host and flow:
 //!
 //! ```toml
 //! [[point]]
-//! name = "4 MiB"                                 # optional; stands in the label and in `where`
-//! limit = "rwnd"                                 # optional; what the point is built to be limited by
+//! name = "4 MiB"                                 # optional; appears in the label and in `where`
+//! limit = "rwnd"                                 # optional; the limit that the point is designed to have
 //! host = { sndbuf = "4MiB", rcvbuf = "4MiB" }
 //! ```
 //!
-//! `app` in a `[[flow]]` is what its applications do ([`workload`](crate::workload)); left out, one always has
-//! more to write and the other reads at once. A value is one table, and a list of them a sweep:
+//! `app` in a `[[flow]]` describes its applications ([`workload`](crate::workload)). By default the sender
+//! always has more to write and the receiver reads at once. A value is one table; a list of tables is a
+//! sweep:
 //!
 //! | `app` | means |
 //! |---|---|
-//! | `"greedy"` | the default, to stand in a list |
-//! | `{ write = "20mbit" }` | writes payload at a rate, a millisecond's worth at a time |
-//! | `{ write = "20mbit", chunk = "64KiB" }` | the same in bursts: 64 KiB every 26 ms |
+//! | `"greedy"` | the default, for use in a list |
+//! | `{ write = "20mbit" }` | writes payload at a rate, one millisecond of data at a time |
+//! | `{ write = "20mbit", chunk = "64KiB" }` | writes at a rate in bursts: 64 KiB every 26 ms |
 //! | `{ read = "8mbit" }` | reads payload at a rate, evenly |
-//! | `{ read = "200kB/s", rule = "curl" }` | reads as `curl --limit-rate` does: a buffer, then a pause |
+//! | `{ read = "200kB/s", rule = "curl" }` | reads like `curl --limit-rate`: one buffer, then a pause |
 //! | `{ read_buffer = "1KiB", reads_per_second = 20 }` | reads 1 KiB, sleeps 50 ms, and so on |
 //!
-//! Keys for writing and for reading may stand together. In labels and `where` it is a text without spaces:
-//! `where = { app = "write=20mbit,chunk=64KiB" }`.
+//! A table may combine keys for writing and for reading. In labels and in `where` the value is a text without
+//! spaces: `where = { app = "write=20mbit,chunk=64KiB" }`.
 //!
-//! A `queue` is a size, or a table with who manages it; sizes may be multiples of the BDP, and what is left out has the
-//! value of the RFC (of `tc-red` for RED):
+//! A `queue` is a size, or a table that selects the AQM. Sizes may be multiples of the BDP; omitted keys have
+//! the default of the RFC (of `tc-red` for RED):
 //!
 //! | `queue` | means |
 //! |---|---|
 //! | `"1bdp"` | drop-tail |
-//! | `{ size = "1bdp", aqm = "codel", target = "5ms", interval = "100ms", ecn = true }` | CoDel (RFC 8289), marking what can be marked |
-//! | `{ aqm = "fq_codel", flows = 1024, quantum = "1514B", packets = 10240 }` | FQ-CoDel (RFC 8290), with CoDel's keys as well |
+//! | `{ size = "1bdp", aqm = "codel", target = "5ms", interval = "100ms", ecn = true }` | CoDel (RFC 8289), with ECN |
+//! | `{ aqm = "fq_codel", flows = 1024, quantum = "1514B", packets = 10240 }` | FQ-CoDel (RFC 8290); takes CoDel's keys too |
 //! | `{ aqm = "pie", target = "15ms", update = "15ms", burst = "150ms" }` | PIE (RFC 8033) |
-//! | `{ aqm = "red", min = "30KiB", max = "90KiB", probability = "2%", gentle = true }` | RED; `max` a quarter of the size, `min` a third of that |
-//! | `{ aqm = "step", threshold = "100KiB" }` | marks above a threshold, drops at the end of the queue (DCTCP's) |
+//! | `{ aqm = "red", min = "30KiB", max = "90KiB", probability = "2%", gentle = true }` | RED; `max` = size/4, `min` = `max`/3 |
+//! | `{ aqm = "step", threshold = "100KiB" }` | marks above a threshold (DCTCP), drops when the queue is full |
 //!
-//! Other fields of a path, of either direction unless noted; in `[path]` itself they are the data direction's:
+//! The other fields of a path apply to either direction unless noted. In `[path]` itself, `rate` applies to
+//! both directions and the others to the data direction:
 //!
 //! | field | means |
 //! |---|---|
-//! | `rate = { trace = "cellular.trace" }` | delivery opportunities of 1500 bytes in Mahimahi's format, from a file beside the experiment |
-//! | `jitter = "10ms"` | up to so much more delay, evenly spread; packets stay in order |
-//! | `jitter = { up_to = "10ms", spread = "normal", share = "5%", order = false }` | a bell (or `"fixed"`), for a share of packets, which others then overtake |
-//! | `detour = { by = "40ms", at = "20s", until = "60s" }` | a longer way for a time; packets stay in order; without `until` for the rest of the run |
-//! | `duplicate = "1%"` | so many packets come twice |
-//! | `ack_thinning = 4` | one pure ACK in four passes; `[path.backward]` or `[path.forward]` only |
-//! | `aggregation = { within = "5ms", packets = 32 }` | packets are held and let go together; likewise |
+//! | `rate = { trace = "cellular.trace" }` | 1500-byte delivery opportunities from a file in Mahimahi's format |
+//! | `jitter = "10ms"` | random extra delay, uniform up to 10 ms; packets stay in order |
+//! | `jitter = { up_to = "10ms", spread = "normal", share = "5%", order = false }` | delays 5 % of packets; others overtake |
+//! | `detour = { by = "40ms", at = "20s", until = "60s" }` | longer delay for a time, or to the end without `until` |
+//! | `duplicate = "1%"` | duplicates 1 % of packets |
+//! | `ack_thinning = 4` | ACK decimation: passes one pure ACK in four; `[path.backward]` or `[path.forward]` only |
+//! | `aggregation = { within = "5ms", packets = 32 }` | holds packets and releases them together; in these tables only |
 //!
-//! `stack` in a `[[flow]]` says whose TCP its ends have; left out, it is the world's own (fullpipe's in the simulator, the kernel's
-//! in the emulator):
+//! `spread` is `"uniform"`, `"normal"` or `"fixed"`. A detour keeps packets in order. The name of a trace is
+//! relative to the experiment's file.
+//!
+//! `stack` in a `[[flow]]` selects the TCP implementation at its ends. The default is that of the world:
+//! fullpipe's in the simulator, the kernel's in the emulator:
 //!
 //! | `stack` | means |
 //! |---|---|
-//! | `"fullpipe"` | fullpipe's TCP sends; in the emulator a kernel's receives |
+//! | `"fullpipe"` | fullpipe's TCP sends; in the emulator a kernel receives |
 //! | `"kernel"` | a kernel's TCP at both ends; emulator only |
-//! | `"kernel-to-fullpipe"` | a kernel's sends and fullpipe's receives; emulator only |
+//! | `"kernel-to-fullpipe"` | a kernel sends and fullpipe's TCP receives; emulator only |
 //!
-//! All of the file is checked when it is read: what [`Experiment::from_toml`] accepts can be run.
+//! The whole file is checked when it is read: an experiment that [`Experiment::from_toml`] accepts can be
+//! run.
 
 mod error;
 mod file;
@@ -86,7 +92,7 @@ pub use value::Amount;
 use crate::metric::{Metric, Over};
 use crate::scenario::{Scenario, Stack};
 
-/// An experiment, checked and spread out into its points.
+/// An experiment, checked and expanded into its points.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     name: String,
@@ -100,46 +106,46 @@ pub struct Experiment {
 /// One combination of values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// What tells it from the others: `"loss=1.5% cc=bbr1"`.
+    /// Label that distinguishes the point from the others: `"loss=1.5% cc=bbr1"`.
     pub label: String,
-    /// Every field that the file gives, as written (`forward.` and `backward.` before a direction's,
-    /// `flow2.` before those of the second `[[flow]]`), and `point` for the name of its `[[point]]`.
+    /// Every field that the file sets, as written, and `point` for the name of its `[[point]]`. Fields of a
+    /// direction have the prefix `forward.` or `backward.`, those of the second `[[flow]]` have `flow2.`.
     pub parameters: BTreeMap<String, String>,
-    /// The limit that the point is built to have, as the file names it.
+    /// The limit that the point is designed to have, as named in the file.
     pub limit: Option<String>,
-    /// The run; its seed is zero and comes from the repeat.
+    /// Scenario of the point; its seed is zero, and each repeat sets its own.
     pub scenario: Scenario,
 }
 
-/// What the author of the file expects of some of its points.
+/// Expected range of a metric for some of the points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
-    /// The `where` of the file.
+    /// Conditions that select the points: `where` in the file.
     pub conditions: BTreeMap<String, String>,
-    /// What is looked at.
+    /// The metric that is checked.
     pub metric: Metric,
-    /// The least it may be, in the unit of the metric.
+    /// Lower bound, in the unit of the metric.
     pub min: Option<f64>,
-    /// The most it may be.
+    /// Upper bound, in the unit of the metric.
     pub max: Option<f64>,
-    /// How the repeats of a point become one figure.
+    /// Aggregation of the repeats of a point into one value.
     pub over: Over,
-    /// A figure to be shown beside it: what the real kernel did.
+    /// Result of the real kernel, shown next to the value.
     pub kernel: Option<String>,
-    /// The same: what others have published.
+    /// Published result, shown next to the value.
     pub published: Option<String>,
-    /// Indices of the points that meet the conditions; at least one.
+    /// Indices of the points that meet the conditions; never empty.
     pub points: Vec<usize>,
 }
 
-/// Seeds of one point: more would be a slip of the pen.
+/// Maximum number of seeds per point; a larger number is taken for a typing error.
 pub const MOST_REPEATS: u64 = 10_000;
 
 impl Experiment {
-    /// Whether the simulator can run all of it.
+    /// Checks that the simulator can run the whole experiment.
     ///
     /// # Errors
-    /// When a flow wants a kernel's TCP, which it does not have.
+    /// A flow requires a kernel's TCP, which the simulator does not have.
     pub fn check_simulated(&self) -> Result<(), ExperimentError> {
         let kernels = |point: &&Point| {
             point.scenario.flows.iter().any(|flow| flow.stack.is_some_and(|stack| stack != Stack::Fullpipe))
@@ -153,7 +159,7 @@ impl Experiment {
         }
     }
 
-    /// Reads an experiment that names no other file.
+    /// Reads an experiment that refers to no other file.
     ///
     /// # Errors
     /// One line on what is wrong and where, and a hint on what to write instead.
@@ -163,8 +169,8 @@ impl Experiment {
         })
     }
 
-    /// Reads an experiment; `load` gives the text of a file that it names, relative to its own, or says in a line why it
-    /// cannot.
+    /// Reads an experiment. `load` returns the text of a file that the experiment refers to, by its path
+    /// relative to the experiment, or a one-line error.
     ///
     /// # Errors
     /// One line on what is wrong and where, and a hint on what to write instead.
@@ -197,38 +203,38 @@ impl Experiment {
         Ok(Self { name, description, repeat: file.repeat, seed: file.seed, points, expectations })
     }
 
-    /// The experiment's name.
+    /// Returns the experiment's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is about; may be empty.
+    /// Returns the description of the experiment; it may be empty.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Its points, in the order of the file.
+    /// Returns the points, in the order of the file.
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// What is expected of them.
+    /// Returns the expectations of the experiment.
     pub fn expectations(&self) -> &[Expectation] {
         &self.expectations
     }
 
-    /// The seeds of every point: the first, and its successors for the repeats.
+    /// Returns the seeds of every point: the first seed, and its successors for the repeats.
     pub fn seeds(&self) -> Vec<u64> {
         (0..self.repeat).map(|i| self.seed.wrapping_add(i)).collect()
     }
 
-    /// The same experiment from another first seed.
+    /// Replaces the first seed.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// The same experiment with so many seeds a point, at least one and at most [`MOST_REPEATS`].
+    /// Sets the number of seeds per point, at least one and at most [`MOST_REPEATS`].
     #[must_use]
     pub fn with_repeat(self, repeat: u64) -> Self {
         Self { repeat: repeat.clamp(1, MOST_REPEATS), ..self }
@@ -271,10 +277,10 @@ fn expectation(file: ExpectFile, points: &[Point]) -> Result<Expectation, Experi
     Ok(Expectation { conditions, metric, min, max, over: file.over.0, kernel, published, points: matching })
 }
 
-/// Whether `point` has all of `conditions`, compared as values: `"0.015 %"` is `"150ppm"`.
+/// Returns whether `point` meets all of `conditions`, compared as values: `"0.015 %"` equals `"150ppm"`.
 fn meets(point: &Point, conditions: &BTreeMap<String, String>) -> Result<bool, ExperimentError> {
     for (key, wanted) in conditions {
-        // Compared with itself first, so that a slip in the file shows even where the field is absent.
+        // Reads the condition first, so that an error in the file is reported even if the field is absent.
         value::same(key, wanted, wanted)?;
         match point.parameters.get(key) {
             Some(value) if value::same(key, wanted, value)? => {}

@@ -1,4 +1,4 @@
-//! The queue of a direction: a size, or a table with who manages it.
+//! The queue of a direction: a size, or a table that selects the AQM.
 
 use fullpipe_path::{CodelConfig, Discipline, FqCodelConfig, PieConfig, RedConfig};
 use fullpipe_units::{Bytes, Duration, Probability};
@@ -7,7 +7,7 @@ use super::ExperimentError;
 use super::impairments::Share;
 use super::value::{Amount, Value, fields, of_unit, out_of_range, whole_number};
 
-/// Size and management. Sizes may be multiples of the BDP, which is known later.
+/// Size and AQM of a queue. Sizes may be multiples of the BDP, which is resolved later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Queue {
     size: Amount,
@@ -27,14 +27,14 @@ enum Manager {
         gentle: bool,
         ecn: bool,
     },
-    /// Nothing in it depends on the size.
+    /// A discipline without parameters that depend on the BDP.
     Fixed(Discipline),
 }
 
 impl Queue {
     pub(super) const ONE_BDP: Self = Self { size: Amount::ONE_BDP, manager: Manager::DropTail };
 
-    /// Most bytes that wait, and who manages them, on a path with this BDP.
+    /// Returns the size in bytes and the discipline, on a path with this BDP.
     pub(super) fn resolve(self, bdp: Bytes) -> Result<(Bytes, Discipline), ExperimentError> {
         let size = self.size.resolve(bdp);
         let discipline = match self.manager {
@@ -42,7 +42,7 @@ impl Queue {
             Manager::Step { threshold } => Discipline::Step(threshold.resolve(bdp)),
             Manager::Fixed(discipline) => discipline,
             Manager::Red { min, max, probability, gentle, ecn } => {
-                // As tc-red has it: a quarter of the limit, and a third of that.
+                // Defaults of tc-red: `max` is a quarter of the limit, `min` a third of `max`.
                 let max = max.map_or(size.mul_div(1, 4), |max| max.resolve(bdp));
                 let min = min.map_or(max.mul_div(1, 3), |min| min.resolve(bdp));
                 if min >= max {
@@ -58,7 +58,7 @@ impl Queue {
     }
 }
 
-/// What each manager may be told, beside `size`.
+/// Keys that each AQM accepts, besides `size` and `aqm`.
 const DISCIPLINES: [(&str, &[&str]); 6] = [
     ("droptail", &[]),
     ("step", &["threshold"]),
@@ -88,7 +88,7 @@ impl Value for Queue {
         "ecn",
     ];
 
-    /// `1bdp`, `aqm=codel`, `size=1bdp,aqm=red,min=30KiB,max=90KiB`.
+    /// Reads `1bdp`, `aqm=codel` or `size=1bdp,aqm=red,min=30KiB,max=90KiB`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         if !text.contains('=') {
             let size = Amount::read(text).map_err(|e| ExperimentError { hint: Self::EXAMPLE.into(), ..e })?;
@@ -177,10 +177,11 @@ impl Value for Queue {
     }
 }
 
-/// Finer than this nothing is timed in a queue, and a controller would be busy with nothing else.
+/// Shortest time parameter of an AQM. A shorter one has no effect on a queue and would only keep the
+/// controller busy.
 const LEAST_TIME: Duration = Duration::from_micros(10);
 const MOST_TIME: Duration = Duration::from_secs(100);
-/// `max_P` of `tc-red`.
+/// Default `max_P` of `tc-red`: 2 %.
 const RED_PROBABILITY: Probability = Probability::from_ppm(20_000);
 
 #[cfg(test)]
@@ -196,7 +197,8 @@ mod tests {
         ))
     }
 
-    /// A size, a table, or a list of both; what is left out has the value of the RFC, and a table compares by its meaning.
+    /// A queue is a size, a table, or a list of both. Omitted keys have the RFC's defaults, and tables
+    /// compare by value.
     #[test]
     fn queues_are_sizes_or_managed() {
         let experiment = with_queue(

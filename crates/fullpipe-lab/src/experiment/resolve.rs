@@ -1,4 +1,4 @@
-//! From the fields of a file to scenarios: defaults, combinations, multiples of the BDP.
+//! Resolves the fields of a file into scenarios: defaults, combinations, multiples of the BDP.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use super::value::{Amount, App, BufferSize, Loss, Value};
 use super::{ExperimentError, Point};
 use crate::scenario::{DirectionSpec, FlowSpec, HostSpec, LimiterSpec, PathSpec, Scenario};
 
-/// Beyond this the file is a slip of the pen, not a campaign.
+/// Maximum number of points; a larger number is taken for a mistake in the file.
 const MOST_POINTS: u64 = 100_000;
-/// Flows of one point: each needs its own window of memory.
+/// Maximum number of flows per point; each flow needs memory for its window.
 const MOST_FLOWS: usize = 10_000;
-/// How often rows are taken when the file does not say.
+/// Default interval between trace rows.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 
-/// The three tables that make a point, with the overrides of one `[[point]]` applied.
+/// The three tables that define points, with the overrides of one `[[point]]` applied.
 struct Tables<'f> {
     name: Option<&'f str>,
     limit: Option<&'f str>,
@@ -52,7 +52,7 @@ impl<'f> Tables<'f> {
     }
 }
 
-/// Every point of the file, in its order; a field that comes later in the file format changes fastest.
+/// Returns every point of the file, in order; the field that comes last in the file format changes fastest.
 pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point>, ExperimentError> {
     let tables: Vec<Tables<'_>> = match file.point.as_slice() {
         [] => vec![Tables::plain(file)],
@@ -107,15 +107,15 @@ pub(super) fn points(file: &ExperimentFile, traces: &Traces) -> Result<Vec<Point
     Ok(points)
 }
 
-/// What tells a point from the others.
+/// Returns the label of a point from the values that differ between points.
 fn differences(name: Option<&str>, chosen: &[Choice]) -> String {
-    // A name stands for what its [[point]] sets; what is swept beside it still has to be told apart.
+    // A name replaces the fields that its [[point]] sets; swept fields still have to be listed.
     let differs = |choice: &&Choice| choice.swept || (choice.varied && name.is_none());
     let pairs = chosen.iter().filter(differs).map(|choice| format!("{}={}", choice.key, choice.text));
     name.map(str::to_owned).into_iter().chain(pairs).collect::<Vec<_>>().join(" ")
 }
 
-/// A point's label and parameters from the values chosen for it.
+/// Returns the label and the parameters of a point from its picked values.
 fn named(name: Option<&str>, chosen: Vec<Choice>) -> (String, BTreeMap<String, String>) {
     let mut label = differences(name, &chosen);
     let mut parameters: BTreeMap<_, _> = chosen.into_iter().map(|c| (c.key, c.text)).collect();
@@ -146,7 +146,7 @@ fn scenario(
     let host = host(&tables.host, path.bdp(), picker)?;
     let mut flows = Vec::new();
     for (i, flow) in tables.flows.iter().enumerate() {
-        // The first flow's keys stand alone, so that a file of one flow speaks of `cc`.
+        // The keys of the first flow have no prefix, so that a file with one flow can say `cc`.
         let prefix = if i == 0 { String::new() } else { format!("flow{}.", i + 1) };
         flows.extend(self::flows(flow, &prefix, path.bdp(), picker)?);
     }
@@ -185,8 +185,8 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
         return Err(ExperimentError::new("[path] has no rate", "add rate = \"340mbit\""));
     };
     let backward_rate = backward.rate.clone().or(rate).unwrap_or_else(|| forward_rate.clone());
-    // What is not said of a direction: the path's for data. ACKs are small and rarely the trouble: unless asked for,
-    // none is lost and none dropped.
+    // The data direction inherits from the path what it does not set. The ACK direction inherits the rate
+    // only: ACKs are small and rarely the problem, so by default none is lost or dropped.
     let of_data = Direction {
         rate: Some(forward_rate),
         loss: forward.loss.or(loss),
@@ -206,7 +206,7 @@ fn path(file: &PathFile, traces: &Traces, picker: &mut Picker) -> Result<PathSpe
     })
 }
 
-/// What a `[path.forward]` or `[path.backward]` sets.
+/// Fields that `[path.forward]` or `[path.backward]` sets.
 struct Direction {
     rate: Option<LinkRate>,
     loss: Option<Loss>,
@@ -222,7 +222,7 @@ struct Direction {
 }
 
 impl Direction {
-    /// Multiples of the BDP are those of the direction's own rate.
+    /// Resolves the fields; multiples of the BDP use the direction's own rate.
     fn resolve(
         self,
         delay: Duration,
@@ -261,7 +261,7 @@ impl Direction {
     }
 }
 
-/// What a policer or shaper table sets.
+/// Fields that a policer or shaper table sets.
 struct Limiter {
     rate: Option<Rate>,
     burst: Option<Amount>,
@@ -270,7 +270,8 @@ struct Limiter {
 }
 
 impl Limiter {
-    /// Multiples of the BDP are those of the limiter's own rate. A shaper without a queue gets one BDP.
+    /// Resolves the fields. The BDP is that of the limiter's rate, at most that of the direction. The default
+    /// queue of a shaper is one BDP.
     fn resolve(self, name: &str, rtt: Duration, bdp: Bytes) -> Result<LimiterSpec, ExperimentError> {
         let Some(rate) = self.rate else {
             return Err(ExperimentError::new(
@@ -291,7 +292,7 @@ impl Limiter {
     }
 }
 
-/// What a bucket holds at least: two packets, or nothing of full size would ever pass.
+/// Minimum and default burst: two full-size packets. A bucket smaller than a packet would never let it pass.
 const DEFAULT_BURST: Bytes = Bytes::new(3_000);
 
 fn limiter(prefix: &str, file: &LimiterFile, picker: &mut Picker) -> Option<Limiter> {
@@ -323,7 +324,7 @@ fn direction(name: &str, file: &DirectionFile, picker: &mut Picker) -> Direction
     }
 }
 
-/// The delay each way, from the RTT and from what the directions say themselves.
+/// Returns the delay of each direction, from the RTT and the delays that the directions set.
 fn delays(
     rtt: Option<Duration>,
     forward: Option<Duration>,

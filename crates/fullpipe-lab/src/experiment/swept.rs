@@ -1,4 +1,4 @@
-//! A field that may be one value, a list, or a range; and the way from all of them to one point.
+//! Fields that may be one value, a list or a range, and the selection of one point from their combinations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, Seq
 use super::ExperimentError;
 use super::value::Value;
 
-/// Separates message and hint within the one text that a `serde` error carries.
+/// Separates message and hint in the single text that a `serde` error carries.
 pub(super) const HINT: &str = "\nhint: ";
 
-/// `problem` as an error of the deserializer, which adds the position.
+/// Converts `problem` into an error of the deserializer, which adds the position.
 pub(super) fn refuse<E: de::Error>(problem: &ExperimentError) -> E {
     E::custom(format!("{}{HINT}{}", problem.message, problem.hint))
 }
@@ -20,38 +20,39 @@ pub(super) fn refuse<E: de::Error>(problem: &ExperimentError) -> E {
 #[derive(Clone, Debug)]
 pub(super) struct Sweep<T> {
     values: Vec<(String, T)>,
-    /// Differs between points, so that it belongs into their label.
+    /// Whether the value differs between points, so that it belongs in their label.
     varied: bool,
 }
 
 impl<T> Sweep<T> {
-    /// All values, in the order of the file.
+    /// Returns all values, in the order of the file.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.values.iter().map(|(_, value)| value)
     }
 }
 
 impl<T: Clone> Sweep<T> {
-    /// The same values, set by a `[[point]]`.
+    /// Returns the same values, marked as set by a `[[point]]`.
     pub(super) fn varied(&self) -> Self {
         Self { values: self.values.clone(), varied: true }
     }
 }
 
-/// Chooses one value of each field, so that counting through all positions yields every combination.
+/// Picks one value of each field, so that counting through all positions yields every combination.
 ///
-/// The fields are asked for in a fixed order; the last one asked for changes fastest.
+/// The fields are picked in a fixed order; the last field changes fastest.
 #[derive(Debug)]
 pub(super) struct Picker {
-    /// Combinations of the fields not yet asked for.
+    /// While counting, the number of combinations so far; otherwise the combinations of the fields not yet
+    /// picked.
     stride: u64,
-    /// Which of those is wanted; `None` while combinations are being counted.
+    /// Remaining index among those combinations; `None` while counting.
     position: Option<u64>,
-    /// What was chosen, in the order asked for.
+    /// Picked values, in the order of picking.
     pub(super) chosen: Vec<Choice>,
 }
 
-/// The value of one field at one point.
+/// Picked value of one field at one point.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) key: String,
@@ -61,22 +62,22 @@ pub(super) struct Choice {
 }
 
 impl Picker {
-    /// Takes the first value of each field and counts the combinations.
+    /// Creates a picker that takes the first value of each field and counts the combinations.
     pub(super) fn counting() -> Self {
         Self { stride: 1, position: None, chosen: Vec::new() }
     }
 
-    /// Takes combination `position` of `count`.
+    /// Creates a picker for combination `position` of `count`.
     pub(super) fn at(position: u64, count: u64) -> Self {
         Self { stride: count, position: Some(position), chosen: Vec::new() }
     }
 
-    /// Combinations seen so far by a counting picker.
+    /// Returns the number of combinations that a counting picker has seen.
     pub(super) fn count(&self) -> u64 {
         self.stride
     }
 
-    /// The value of `field` at this point; `None` for a field that was not given.
+    /// Returns the value of `field` at this point; `None` if the file does not set the field.
     pub(super) fn pick<T: Clone>(&mut self, key: &str, field: Option<&Sweep<T>>) -> Option<T> {
         let field = field?;
         let len = field.values.len() as u64;
@@ -99,7 +100,7 @@ impl Picker {
     }
 }
 
-/// A scalar of any type as the text it was written as.
+/// A scalar of any type, kept as the text in which it was written.
 #[derive(Clone, Debug)]
 pub(super) struct Scalar {
     pub(super) text: String,
@@ -154,14 +155,16 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
-/// What a file says of a field, whatever the field's type. (A visitor for each of two dozen types was half of this crate to compile.)
+/// Content of a field in the file, independent of the field's type.
+///
+/// One visitor for each of two dozen types was half of this crate's compile time.
 enum Said {
     One(Scalar),
     List(Vec<Self>),
     Table(BTreeMap<String, Scalar>),
 }
 
-/// Reads what a file says, and has each value checked where it stands, so that the message points there.
+/// Reads the content of a field and checks each value at once, so that an error carries its position.
 #[derive(Clone, Copy)]
 struct ValueReader(fn(&Scalar) -> Result<(), ExperimentError>);
 
@@ -219,13 +222,13 @@ impl<'de> Visitor<'de> for ValueReader {
     }
 }
 
-/// What of that is a value of its own.
+/// A single value or a range, from the content of a field.
 enum Piece {
     One(Scalar),
     Range { from: Scalar, to: Scalar, steps: String },
 }
 
-/// How the values of a type may be written: the constants of [`Value`].
+/// Allowed notations of a type's values: the constants of [`Value`].
 struct Form {
     example: &'static str,
     fixed: bool,
@@ -312,7 +315,7 @@ impl<'de, T: Value> Deserialize<'de> for Sweep<T> {
     }
 }
 
-/// `steps` values from `from` to `to`, both included, equally far apart.
+/// Returns `steps` values from `from` to `to`, both included, at equal distances.
 fn range<T: Value>(
     from: (String, T),
     to: (String, T),
@@ -334,7 +337,7 @@ fn range<T: Value>(
         let value = T::read(&text)?;
         values.push((text, value));
     }
-    // The ends keep the words they were written in.
+    // The ends keep the notation of the file.
     values.push(to);
     Ok(values)
 }

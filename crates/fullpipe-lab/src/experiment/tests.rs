@@ -1,4 +1,4 @@
-//! What an experiment file means, and what is said of one that means nothing.
+//! Tests of how experiment files are read, and of the errors for invalid ones.
 
 use fullpipe_path::Scope;
 use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
@@ -9,7 +9,7 @@ use super::{Experiment, ExperimentError};
 use crate::scenario::{LossPattern, Stack};
 use crate::workload::{Reading, Workload, Writing};
 
-/// A file with `path`, `host` and `flow` as the bodies of those tables, and `rest` after them.
+/// Returns a file with `path`, `host` and `flow` as the bodies of those tables, followed by `rest`.
 fn file(path: &str, host: &str, flow: &str, rest: &str) -> String {
     format!("name = 'x'\nduration = '20s'\n[path]\n{path}\n[host]\n{host}\n[[flow]]\n{flow}\n{rest}\n")
 }
@@ -104,7 +104,7 @@ fn lists_make_all_combinations_with_the_last_field_fastest() {
     assert_eq!(last.parameters["loss"], "1.5%");
 }
 
-/// A list works wherever a value does, and the point that it makes can be spoken of.
+/// A list is accepted wherever a value is, and `where` can select the resulting point.
 #[test]
 fn every_field_can_be_swept() {
     let path = [
@@ -251,7 +251,7 @@ fn where_compares_values_not_words() {
     assert_eq!((second.max, second.kernel.as_deref()), (Some(0.05), Some("0.02")));
 }
 
-/// One line on what is wrong, one on what to write: for every kind of mistake.
+/// Every kind of mistake yields one line on what is wrong and one on what to write.
 #[test]
 fn mistakes_are_named_in_one_line() {
     let f = file;
@@ -485,7 +485,7 @@ fn the_experiments_of_the_project_are_valid() {
     }
 }
 
-/// A table of rate and burst is one value, also within a list; limiters hang on the path or a direction.
+/// A table of rate and burst is one value, also within a list; limiters belong to the path or to a direction.
 #[test]
 fn bursts_and_limiters_are_read() {
     let experiment = read(
@@ -520,7 +520,7 @@ fn bursts_and_limiters_are_read() {
     }
 }
 
-/// An app is one value, also in a list; what its parts mean to each other is checked.
+/// An app is one value, also within a list; conflicting keys are rejected.
 #[test]
 fn applications_are_read() {
     let experiment = read(
@@ -542,7 +542,7 @@ fn applications_are_read() {
     let rate = Rate::from_bps;
     let workload = |i: usize| experiment.points()[i].scenario.flows[0].workload;
     assert_eq!(workload(0), Workload::default());
-    // A millisecond at 20 Mbit/s.
+    // One millisecond of data at 20 Mbit/s.
     let writing = |chunk| Writing::Paced { rate: rate(20_000_000), chunk: Bytes::new(chunk) };
     assert_eq!((workload(1).writing, workload(1).reading), (writing(2_500), Reading::Greedy));
     assert_eq!(workload(2).writing, writing(65_536));
@@ -570,7 +570,7 @@ fn applications_are_read() {
     }
 }
 
-/// What a kernel has to do is no run of the simulator; found out before the first.
+/// The simulator rejects flows that need a kernel's TCP before the first run.
 #[test]
 fn a_kernels_tcp_is_not_simulated() {
     let of = |flow| read("rate = '1gbit'\nrtt = '10ms'", "", flow, "");

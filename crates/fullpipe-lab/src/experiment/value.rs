@@ -1,7 +1,7 @@
-//! The values a field of an experiment may have, each with its range.
+//! The types of fields in an experiment, each with its allowed range.
 //!
-//! Absurd values are refused here, where the reader still knows the line they stand on: a run that
-//! would take a year or divide by zero must not be found out in the middle of a campaign.
+//! Implausible values are rejected here, where the line in the file is still known. A run that would take a
+//! year or divide by zero must not surface in the middle of a campaign.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -18,22 +18,23 @@ use crate::workload::{Reading, Workload, Writing};
 
 /// A type that a field can have.
 pub(super) trait Value: Sized + Clone + PartialEq {
-    /// What to write, for values without a better hint.
+    /// Example shown as the hint where an error has no better one.
     const EXAMPLE: &'static str;
-    /// Only texts are accepted: as a TOML number the value would lose something.
+    /// Whether a TOML number is rejected, because it would lose information.
     const TEXT_ONLY: bool = false;
-    /// `{ fixed = … }` is accepted.
+    /// Whether `{ fixed = … }` is accepted.
     const FIXED: bool = false;
-    /// A table of `rate` and one of these is another way to write it.
+    /// Second key of a two-key table with `rate` that is accepted as another notation.
     const TABLE: Option<[&'static str; 2]> = None;
-    /// A table with these keys is a value, and the text of it `key=value` for each, in this order, with
-    /// commas between.
+    /// Keys of a table that is accepted as a value. Its text is `key=value` for each, in this order,
+    /// separated by commas.
     const KEYS: &'static [&'static str] = &[];
 
     /// Reads and checks one value.
     fn read(text: &str) -> Result<Self, ExperimentError>;
 
-    /// Step `step` of `last` between two values as a text; `None` for what has no in-between.
+    /// Returns step `step` of `last` between two values as text; `None` for types without intermediate
+    /// values.
     fn between(_from: &Self, _to: &Self, _step: u64, _last: u64) -> Option<String> {
         None
     }
@@ -44,20 +45,20 @@ pub(super) fn of_unit(error: &ParseUnitError, example: &str) -> ExperimentError 
     ExperimentError::new(error.to_string(), hint)
 }
 
-/// Linear interpolation in integers, exact at both ends.
+/// Interpolates linearly in integers, exact at both ends.
 fn lerp(from: u64, to: u64, step: u64, last: u64) -> u64 {
     let (from, to, step, last) =
         (i128::from(from), i128::from(to), i128::from(step), i128::from(last.max(1)));
     (from + (to - from) * step / last) as u64
 }
 
-/// `n` in the largest unit that divides it, so that reading the text gives `n` again.
+/// Formats `n` in the largest unit that divides it, so that reading the text returns `n`.
 fn exact(n: u64, units: &[(u64, &str)]) -> String {
     let (factor, unit) = units.iter().find(|(factor, _)| n.is_multiple_of(*factor)).unwrap_or(&(1, ""));
     format!("{}{unit}", n / factor)
 }
 
-/// `millionths` as a decimal number without trailing zeros.
+/// Formats `millionths` as a decimal number without trailing zeros.
 fn decimal(millionths: u64) -> String {
     let text = format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
     text.trim_end_matches('0').trim_end_matches('.').into()
@@ -79,7 +80,7 @@ pub(super) fn whole_number(what: &str, text: &str, least: u64, most: u64) -> Res
     }
 }
 
-/// The parts of `key=value,key=value`, each of the keys of `T` at most once.
+/// Splits `key=value,key=value`; each key of `T` may appear once.
 pub(super) fn fields<'t, T: Value>(
     what: &str,
     text: &'t str,
@@ -98,9 +99,10 @@ pub(super) fn fields<'t, T: Value>(
     Ok(fields)
 }
 
-/// Fast enough for any link there is; slower than what would make a second of virtual time an hour.
+/// Highest rate accepted: above any real link, and low enough that a virtual second does not take an hour.
 const FASTEST: Rate = Rate::from_bps(1_000_000_000_000);
-/// A round trip to the Moon takes 2.6 s, one within TCP's patience at most a few minutes.
+/// Longest delay accepted. A round trip to the Moon takes 2.6 s, and TCP gives up after a few minutes at
+/// most.
 const LONGEST_DELAY: Duration = Duration::from_secs(100);
 
 impl Value for Rate {
@@ -133,7 +135,7 @@ impl Value for Duration {
     }
 }
 
-/// A propagation time.
+/// A propagation delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delay(pub(super) Duration);
 
@@ -153,7 +155,7 @@ impl Value for Delay {
     }
 }
 
-/// Loss: its rate, and how it is spread.
+/// Loss: its rate and its pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Loss {
     pub(super) rate: Probability,
@@ -163,7 +165,7 @@ pub(super) struct Loss {
 impl Loss {
     pub(super) const NONE: Self = Self { rate: Probability::ZERO, pattern: LossPattern::Independent };
 
-    /// The same but for the last bits: 1.5 % and 15000 ppm are rounded to different thresholds.
+    /// Compares up to rounding: 1.5 % and 15000 ppm are rounded to thresholds that differ in the last bits.
     fn is_same(self, other: Self) -> bool {
         let (a, b) = (self.rate.as_f64(), other.rate.as_f64());
         (a - b).abs() <= a.max(b) * 1e-9 && self.pattern == other.pattern
@@ -175,7 +177,7 @@ impl Value for Loss {
     const EXAMPLE: &'static str =
         "write 1.5% or 20ppm, { rate = \"1%\", burst = 5 } or { rate = \"1%\", of = \"super_packets\" }";
 
-    /// `1.5%`, `1%:burst=5`, or `1%:of=super_packets`.
+    /// Reads `1.5%`, `1%:burst=5` or `1%:of=super_packets`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         let (rate, spread) = match text.split_once(':') {
             Some((rate, spread)) => (rate, spread.split_once('=')),
@@ -202,7 +204,7 @@ impl Value for Loss {
     }
 
     fn between(from: &Self, to: &Self, step: u64, last: u64) -> Option<String> {
-        // Millionths of a ppm: finer than any loss one can measure.
+        // In millionths of a ppm, which is finer than any measurable loss.
         let millionths = |loss: &Self| (loss.rate.as_f64() * 1e12).round() as u64;
         Some(format!("{}ppm", decimal(lerp(millionths(from), millionths(to), step, last))))
     }
@@ -211,16 +213,16 @@ impl Value for Loss {
 /// A size in bytes, or a multiple of the point's bandwidth-delay product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many bytes.
+    /// Size in bytes.
     Bytes(Bytes),
-    /// Millionths of the BDP.
+    /// Multiple of the BDP, in millionths.
     Bdp(u64),
 }
 
 impl Amount {
     pub(super) const ONE_BDP: Self = Self::Bdp(1_000_000);
 
-    /// The size on a path with this BDP.
+    /// Returns the size in bytes on a path with this BDP.
     pub fn resolve(self, bdp: Bytes) -> Bytes {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -266,7 +268,7 @@ impl FromStr for Amount {
     }
 }
 
-/// A window, or the bytes of a transfer: an amount above zero.
+/// An amount above zero: a window, or the size of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Positive(pub(super) Amount);
 
@@ -352,7 +354,7 @@ impl Value for SlowStart {
     }
 }
 
-/// What the applications of a flow do.
+/// Behaviour of the applications of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct App(Workload);
 
@@ -362,8 +364,8 @@ impl App {
     }
 }
 
-/// Timers of an application finer than this are no application's, and would make a second of virtual time
-/// an hour.
+/// Shortest interval between writes of an application. Real applications have no finer timer, and a shorter
+/// interval would make a virtual second take an hour.
 const FINEST_APP_TIMER: Duration = Duration::from_micros(1);
 
 impl Value for App {
@@ -372,7 +374,7 @@ impl Value for App {
     const KEYS: &'static [&'static str] =
         &["write", "chunk", "read", "rule", "read_buffer", "reads_per_second"];
 
-    /// `greedy`, `write=20mbit`, `write=20mbit,chunk=64KiB,read=8mbit,rule=curl`.
+    /// Reads `greedy`, `write=20mbit` or `write=20mbit,chunk=64KiB,read=8mbit,rule=curl`.
     fn read(text: &str) -> Result<Self, ExperimentError> {
         if text == "greedy" {
             return Ok(Self(Workload::default()));
@@ -434,7 +436,7 @@ impl Value for App {
 
 impl Value for KernelVersion {
     const EXAMPLE: &'static str = "write it as text, kernel = \"6.10\"";
-    // As a number, 6.10 is 6.1.
+    // As a number, 6.10 would be 6.1.
     const TEXT_ONLY: bool = true;
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
@@ -444,7 +446,7 @@ impl Value for KernelVersion {
     }
 }
 
-/// Largest packet in bytes.
+/// Maximum packet size in bytes, IP header included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mtu(pub(super) u64);
 
@@ -452,7 +454,7 @@ impl Value for Mtu {
     const EXAMPLE: &'static str = "write mtu = 1500";
 
     fn read(text: &str) -> Result<Self, ExperimentError> {
-        // Every IPv4 host takes 576 bytes; an IP packet has a 16-bit length.
+        // Every IPv4 host accepts 576 bytes; the length field of an IP packet has 16 bits.
         whole_number("mtu", text, 576, 65_535).map(Self)
     }
 
@@ -461,7 +463,7 @@ impl Value for Mtu {
     }
 }
 
-/// How many flows of a kind.
+/// Number of identical flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count(pub(super) u64);
 
@@ -477,7 +479,7 @@ impl Value for Count {
     }
 }
 
-/// A window in segments.
+/// Initial congestion window in segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segments(pub(super) u32);
 
@@ -508,7 +510,7 @@ impl Value for WinScale {
     }
 }
 
-/// Payload over memory of the receive buffer, in 256ths.
+/// Share of the receive buffer's memory that is offered as window, in 256ths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ratio(pub(super) u16);
 
@@ -536,10 +538,10 @@ impl Value for bool {
     }
 }
 
-/// Whether two texts mean the same value of the field `key`.
+/// Returns whether two texts mean the same value of the field `key`.
 ///
 /// # Errors
-/// When there is no such field or a text is no value of it.
+/// There is no such field, or a text is not a valid value of it.
 pub(super) fn same(key: &str, a: &str, b: &str) -> Result<bool, ExperimentError> {
     fn equal<T: Value>(a: &str, b: &str) -> Result<bool, ExperimentError> {
         Ok(T::read(a)? == T::read(b)?)

@@ -1,4 +1,4 @@
-//! One flow: two connections, the applications at both ends, and what is remembered for the outcome.
+//! One flow: two connections, the applications at both ends, and the history for its outcome.
 
 use fullpipe_tcp::wire::{Flags, Segment};
 use fullpipe_tcp::{Config, Connection, Event, Tunables};
@@ -10,7 +10,7 @@ use crate::scenario::{FlowSpec, Scenario};
 use crate::trace::{PathState, Row, SenderTruth, TcpInfo};
 use crate::workload::{Reader, WRITE_BLOCK, WRITE_TIME, Writer};
 
-/// Most payload that is handed up as one segment (an IP packet's 64 KiB, whole segments only).
+/// Maximum payload of a merged (GRO) segment: whole segments only, within the 64 KiB of an IP packet.
 const MERGE_LIMIT: u32 = 65_000;
 
 pub(crate) struct Flow {
@@ -20,27 +20,28 @@ pub(crate) struct Flow {
     starts_at: Instant,
     opened: bool,
     writer: Writer,
-    /// What is left of what it offered.
+    /// Rest of the application's current offer in bytes, while a write into a full buffer is in progress.
     offered: u64,
-    /// When the write into a full buffer, which is under way, is done.
+    /// Completion time of a write in progress into a full buffer; far future when there is none.
     writes_until: Instant,
     reader: Reader,
     finished_at: Option<Instant>,
-    /// When a reader that takes its time last read.
+    /// Time of the last read by a reader that is not greedy; the start of the flow for a greedy one.
     read_at: Instant,
-    /// Payload that has come over the path, duplicates included.
+    /// Payload that has crossed the path, including duplicates.
     arrived: u64,
     history: History,
     merge: Merge,
 }
 
-/// Merging at the receiver (GRO): in-order neighbours that arrive within a short time go up as one.
+/// Receive merging (GRO): in-order neighbours that arrive within `within` are delivered as one segment.
 struct Merge {
     within: Duration,
     held: Option<(Segment, Instant)>,
 }
 
-/// What the connection at the sender's end (side 0) or the receiver's (1) of flow `number` is told.
+/// Returns the configuration of the connection at the sender (side 0) or the receiver (side 1) of flow
+/// `number`.
 pub fn connection(scenario: &Scenario, spec: &FlowSpec, number: usize, side: u64) -> Config {
     let host = &scenario.host;
     Config {
@@ -118,7 +119,7 @@ impl Flow {
         }
     }
 
-    /// The sending application writes what it has, block by block, as long as the socket takes it.
+    /// Writes what the sending application offers, block by block, while the socket accepts it.
     #[inline(never)]
     fn offer(&mut self, now: Instant) {
         self.writes_until = Instant::FAR_FUTURE;
@@ -145,7 +146,7 @@ impl Flow {
         }
     }
 
-    /// When the sending application goes on by itself.
+    /// Returns the time at which the sending application continues without an event of the socket.
     fn writes_at(&self) -> Instant {
         self.writer.wakes_at().min(self.writes_until)
     }
@@ -190,7 +191,7 @@ impl Flow {
         }
     }
 
-    /// The receiving application reads what it wants of what there is.
+    /// Reads as much of the available data as the receiving application wants.
     #[inline]
     fn application_reads(&mut self, now: Instant) {
         if self.reader.is_greedy() {
@@ -208,7 +209,7 @@ impl Flow {
         }
     }
 
-    /// Bytes that the receiving application has read.
+    /// Returns the number of bytes that the receiving application has read.
     fn read(&self) -> u64 {
         self.receiver.received() - self.receiver.readable()
     }
@@ -223,20 +224,20 @@ impl Flow {
         }
     }
 
-    /// When the sender is to be woken.
+    /// Returns the time of the sender's next timer.
     #[inline]
     pub(crate) fn sender_timer(&self) -> Instant {
         if self.opened { self.sender.poll_timeout().min(self.writes_at()) } else { self.starts_at }
     }
 
-    /// When the receiver is to be woken.
+    /// Returns the time of the receiver's next timer.
     #[inline]
     pub(crate) fn receiver_timer(&self) -> Instant {
         let merge = self.merge.held.as_ref().map_or(Instant::FAR_FUTURE, |&(_, due)| due);
         self.receiver.poll_timeout().min(merge).min(self.reader.wakes_at())
     }
 
-    /// The flow's trace row; in the `room` of an earlier one if there is any, so that a row takes no new memory.
+    /// Returns the flow's trace row. It reuses the allocation `room` of an earlier row, if there is one.
     pub(crate) fn row(
         &self,
         now: Instant,
@@ -269,7 +270,7 @@ impl Flow {
     }
 
     pub(crate) fn outcome(&self, end: Instant) -> FlowOutcome {
-        // Acknowledged is not yet read.
+        // Data may be acknowledged and not yet read.
         let all_read = self.receiver.readable() == 0;
         let end = self.finished_at.filter(|_| all_read).map_or(end, |finished| finished.max(self.read_at));
         let rtts = self.sender.rtts();
@@ -302,7 +303,7 @@ fn mergeable(held: &Segment, next: &Segment) -> bool {
         && held.len + next.len <= MERGE_LIMIT
         && next.timestamps == held.timestamps
         && !next.flags.has(Flags::FIN)
-        // What one of them says of congestion must not be said of the other.
+        // ECN marks and CWR of one segment must not apply to another.
         && next.ecn == held.ecn
         && !next.flags.has(Flags::CWR)
         && next.sack.is_empty()

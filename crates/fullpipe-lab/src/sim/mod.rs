@@ -1,4 +1,4 @@
-//! The loop with the virtual clock.
+//! The event loop with the virtual clock.
 //!
 //! ```text
 //!   sender ──segments──► forward path ──packets──► receiver
@@ -6,10 +6,10 @@
 //!      └───────── backward path ◄──────ACKs───────────┘
 //! ```
 //!
-//! Nothing is scheduled per packet. The next event is the earliest of: the head of each path, each
-//! connection's own timer, the start of a flow, the next trace row. The loop jumps there, hands over
-//! what is due, and asks whoever was touched what it wants to send. Events at the same time are taken
-//! in a fixed order (forward, backward, timers by number, rows), so a run is a function of its scenario.
+//! No event is scheduled per packet. The next event is the earliest of: the head of each path, each
+//! connection's own timer, the start of a flow, the next trace row. The loop jumps to that time, delivers
+//! what is due, and polls each affected connection for segments to send. Simultaneous events are processed in
+//! a fixed order (forward, backward, timers by number, rows), so a run is a function of its scenario.
 
 mod flow;
 mod schedule;
@@ -41,7 +41,8 @@ pub fn run_traced(scenario: &Scenario, sink: &mut impl Sink) -> Outcome {
     run_tapped(scenario, sink, &mut NoTap)
 }
 
-/// Runs a scenario to its end, hands every trace row to `sink` and shows `tap` what passes the ends of the path.
+/// Runs a scenario to its end, hands every trace row to `sink`, and shows `tap` the segments at both ends of
+/// the path.
 pub fn run_tapped(scenario: &Scenario, sink: &mut impl Sink, tap: &mut impl Tap) -> Outcome {
     World::new(scenario).run(sink, tap)
 }
@@ -56,7 +57,7 @@ struct World<'s> {
     timers: Schedule,
     digest: Digest,
     events: u64,
-    /// The room of the last row's truth, for the next row.
+    /// Allocation of the last row's truth, reused for the next row.
     room: Option<Box<SenderTruth>>,
 }
 
@@ -112,7 +113,7 @@ impl<'s> World<'s> {
         self.outcome()
     }
 
-    /// Hands over what leaves the data direction now.
+    /// Delivers to the receivers what leaves the data direction now.
     fn receivers_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.forward.pop_with(now, |packet, segment| {
@@ -126,7 +127,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Hands over what leaves the other direction now.
+    /// Delivers to the senders what leaves the ACK direction now.
     fn senders_take(&mut self, tap: &mut impl Tap) {
         let now = self.now;
         while let Some(number) = self.backward.pop_with(now, |packet, segment| {
@@ -152,7 +153,7 @@ impl<'s> World<'s> {
         }
     }
 
-    /// Puts on the path whatever the sender of a flow wants to send, and notes its next timer.
+    /// Puts on the path what the sender of a flow wants to send, and sets its next timer.
     fn sender_sends(&mut self, number: usize, tap: &mut impl Tap) {
         let Self { now, flows, forward, timers, .. } = self;
         let flow = &mut flows[number];
@@ -162,7 +163,7 @@ impl<'s> World<'s> {
         timers.set(sender_timer(number), flow.sender_timer());
     }
 
-    /// The same for its receiver.
+    /// Puts on the path what the receiver of a flow wants to send, and sets its next timer.
     fn receiver_sends(&mut self, number: usize, tap: &mut impl Tap) {
         let Self { now, flows, backward, timers, .. } = self;
         let flow = &mut flows[number];
@@ -208,18 +209,19 @@ impl<'s> World<'s> {
     }
 }
 
-/// Number of the timer of a flow's sender, in the order in which timers that are due together are taken.
+/// Returns the number of the sender's timer of a flow; simultaneous timers fire in the order of their
+/// numbers.
 const fn sender_timer(flow: usize) -> usize {
     2 * flow
 }
 
-/// Number of the timer of a flow's receiver.
+/// Returns the number of the receiver's timer of a flow.
 const fn receiver_timer(flow: usize) -> usize {
     2 * flow + 1
 }
 
-/// Puts on `path` whatever `connection` wants to send at `now`, cut into wire segments, and shows `seen` each
-/// with its verdict. Apart from those who ask: most have nothing to send, and need not save registers for it.
+/// Puts on `path` what `connection` wants to send at `now`, cut into wire segments, and passes each with its
+/// verdict to `seen`. Not inlined: most callers have nothing to send and need not save registers for it.
 #[inline(never)]
 fn send(
     connection: &mut Connection,
@@ -228,7 +230,7 @@ fn send(
     flow: u32,
     mut seen: impl FnMut(&Segment, Verdict),
 ) {
-    // By reference: it is cut up where it was made.
+    // By reference: the super-packet is cut in place, without a copy.
     while let Some(transmit) = &mut connection.poll_transmit(now) {
         let whole = transmit.segment();
         let (header_len, ecn) = (whole.header_len(), whole.ecn);
@@ -239,7 +241,7 @@ fn send(
         };
         for piece in transmit.segments(0) {
             let (len, continues) = (header_len + piece.payload(), piece.start() > 0);
-            // The verdict is in the path's counters; the sender learns of it as senders do.
+            // The verdict goes into the path's counters; the sender learns of losses only by TCP's own means.
             let packet = PacketInfo { len, flow, kind, continues, ecn };
             let verdict = path.push_with(now, packet, || piece.segment());
             seen(&piece.segment(), verdict);
@@ -247,10 +249,11 @@ fn send(
     }
 }
 
-/// Builds one direction of a path, as every world crosses it; `number` keeps its draws apart from the other's.
+/// Builds one direction of a path, identical in every world. `number` separates its random draws from those
+/// of the other direction.
 pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path<T> {
     let mut elements = Vec::new();
-    // Loss was first, and has the numbers of the directions themselves.
+    // Random streams are numbered 2 x element + direction. Loss is element 0, so its streams are 0 and 1.
     let draws = |element: u64| 2 * element + number;
     let of = |unit| Element::Loss(IidLoss::new(spec.loss, unit, seed, number));
     match spec.loss_pattern {
@@ -291,7 +294,7 @@ pub fn direction<T: Clone>(spec: &DirectionSpec, seed: u64, number: u64) -> Path
     Path::new(elements)
 }
 
-/// The kind that knows departures on entry wherever that is possible: it is the faster one.
+/// Returns the faster kind of hop, which computes departures at entry, wherever that is possible.
 fn hop<T>(spec: &DirectionSpec, seed: u64, element: u64) -> Element<T> {
     let DirectionSpec { rate, delay, queue, discipline, .. } = *spec;
     let service = match &spec.trace {

@@ -1,11 +1,12 @@
-//! The earliest of many timers.
+//! Finds the earliest of many timers.
 //!
-//! A tournament: each inner node names the earlier of its two children, the root names the winner.
-//! Ties go to the lower number, so the order of events never depends on how the tree was filled.
+//! The structure is a tournament tree: each inner node names the earlier of its two children, and the root
+//! names the winner. Ties go to the lower number, so the order of events never depends on how the tree was
+//! filled.
 //!
-//! Most timers are put off again and again and never fire: a retransmission timeout by every ACK, a
-//! delayed ACK by every second segment. Putting off is therefore lazy. The tree keeps the earlier time, a
-//! bound below the true one, and is told the truth only when that bound comes up.
+//! Most timers are postponed repeatedly and never fire: every ACK postpones the retransmission timeout, and
+//! every second segment the delayed ACK. Postponing is therefore lazy. The tree keeps the earlier time, a
+//! lower bound of the true one, and is updated only when that bound is reached.
 
 use fullpipe_units::Instant;
 
@@ -15,14 +16,14 @@ pub(crate) struct Schedule {
     /// `winner[1]` is the root; leaf `i` is node `leaves + i`.
     winner: Vec<u32>,
     leaves: usize,
-    /// The root's bound: asked for before each event.
+    /// Bound of the root, cached because the loop reads it before each event.
     bound: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Timer {
     due: Instant,
-    /// What the tree goes by: never later than `due`.
+    /// Time that the tree uses; never later than `due`.
     bound: Instant,
 }
 
@@ -41,13 +42,14 @@ impl Schedule {
         schedule
     }
 
-    /// No timer is due before this.
+    /// Returns a time before which no timer is due.
     #[inline]
     pub(crate) fn bound(&self) -> Instant {
         self.bound
     }
 
-    /// The timer that is due at [`Schedule::bound`]; `None` if none is after all, which moves the bound on.
+    /// Returns the timer that is due at [`Schedule::bound`]; `None` if it was postponed, which updates the
+    /// bound.
     pub(crate) fn settle(&mut self) -> Option<usize> {
         let first = self.winner[1] as usize;
         let timer = &mut self.timers[first];
@@ -69,7 +71,7 @@ impl Schedule {
         }
     }
 
-    /// Plays a timer's matches again, from its leaf to the root.
+    /// Updates the winners from a timer's leaf to the root.
     fn replay(&mut self, timer: usize) {
         let mut node = (self.leaves + timer) / 2;
         while node >= 1 {
@@ -99,7 +101,7 @@ mod tests {
                 plain[which] = due;
                 let (index, earliest) = plain.iter().enumerate().min_by_key(|&(i, due)| (*due, i)).unwrap();
                 assert!(schedule.bound() <= *earliest);
-                // Not asked every time, so that putting off and bringing forward meet stale bounds.
+                // Not settled every time, so that timers are postponed and advanced while bounds are stale.
                 if draw(1, 2, i).is_multiple_of(3) {
                     let settled = std::iter::repeat_with(|| schedule.settle()).flatten().next().unwrap();
                     assert_eq!((settled, schedule.bound()), (index, *earliest));

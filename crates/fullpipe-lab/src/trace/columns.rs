@@ -1,13 +1,16 @@
-//! The columns of a trace row: one table, from which the flat row, its cells in a CSV file, what a reader requires and
-//! bounds, and `docs/TRACE.md` come.
+//! The columns of a trace row, defined in one table.
+//!
+//! The flat row, the cells of a CSV file, the reader's required columns and bounds, and `docs/TRACE.md` are
+//! all generated from this table.
 //!
 //! ```text
 //!   Row ──value──► Record ──serde──► a line of CSV ──serde──► Record ──within bounds──► Row
 //! ```
 //!
-//! Columns have base units, named in the column; a cell is empty where there is no value. A column is added as a line of
-//! the table; a test then fails until [`read`](super::read()) says where in a row its value goes. A writer of another format
-//! takes names, units and types from [`COLUMNS`], and the values from [`Record`].
+//! Values are in base units, and the column's name ends in the unit; a cell is empty where there is no value.
+//! To add a column, add a line to the table; a test then fails until [`read`](super::read()) stores its value
+//! in a row. A writer of another format takes names, units and types from [`COLUMNS`], and the values from
+//! [`Record`].
 
 use std::borrow::Cow;
 
@@ -17,34 +20,34 @@ use serde::{Deserialize, Serialize};
 
 use super::{Row, SenderTruth, Sink};
 
-/// A word, which a writer has without allocating.
+/// A word, which a writer borrows without allocating.
 type Text = Cow<'static, str>;
 
-/// What a column holds.
+/// Description of one column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name in the first line of a file.
+    /// Name in the header line of a file.
     pub name: &'static str,
-    /// Unit of its values; empty for numbers without one, words and flags.
+    /// Unit of the values; empty for numbers without a unit, words and flags.
     pub unit: &'static str,
-    /// Type of its values.
+    /// Type of the values.
     pub kind: Kind,
-    /// Whether a row may lack the value. A trace without a column that no row may lack cannot be read.
+    /// Whether a row may lack the value. A trace that lacks a required column cannot be read.
     pub optional: bool,
-    /// What its values say.
+    /// Meaning of the values, in one sentence.
     pub meaning: &'static str,
-    /// Who knows them.
+    /// Source of the values, such as `the sending socket`.
     pub source: &'static str,
 }
 
 /// Type of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A whole number from 0 to 2^32 - 1.
+    /// An integer from 0 to 2^32 - 1.
     U32,
-    /// A whole number from 0 to 2^64 - 1.
+    /// An integer from 0 to 2^64 - 1.
     U64,
-    /// A number with a fraction.
+    /// A floating-point number.
     F64,
     /// `true` or `false`.
     Bool,
@@ -52,7 +55,7 @@ pub enum Kind {
     Text,
 }
 
-/// The column type of a Rust type.
+/// Maps a Rust type to its column type.
 trait Cell {
     const KIND: Kind;
     const OPTIONAL: bool = false;
@@ -83,17 +86,17 @@ impl<T: Cell> Cell for Option<T> {
     const OPTIONAL: bool = true;
 }
 
-/// Turns the table into [`Record`], [`COLUMNS`], the conversion of a row and the check of the bounds.
+/// Generates [`Record`], [`COLUMNS`], the conversion from a row and the bounds check from the table.
 ///
-/// A column is its meaning as a comment, then `name: type, unit [<= bound], value;`. The value is taken from the parts of the
-/// row that the pattern names, and the columns stand under who knows them.
+/// A column is written as its meaning in a doc comment, then `name: type, unit [<= bound], value;`. The value
+/// expression uses the parts of the row that the pattern binds. Columns are grouped by source.
 macro_rules! columns {
     ($row:pat => $(
         $source:literal {
             $( #[doc = $meaning:literal] $name:ident: $type:ty, $unit:literal $(<= $most:ident)?, $value:expr; )*
         }
     )*) => {
-        /// A row, flat: a field for each column, in their order.
+        /// A trace row in flat form: one field per column, in column order.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         pub struct Record { $($(
             #[doc = $meaning]
@@ -120,7 +123,7 @@ macro_rules! columns {
         }
 
         impl Record {
-            /// The first column whose value is above its bound, and that value.
+            /// Returns the first column whose value exceeds its bound, with that value.
             pub(super) fn out_of_bounds(&self) -> Option<(&'static str, u64)> {
                 $($($(
                     if let Some(value) = Option::<u64>::from(self.$name).filter(|value| *value > $most) {
@@ -133,9 +136,9 @@ macro_rules! columns {
     };
 }
 
-/// No segment is longer, in bytes: IP's 64 KiB.
+/// Maximum segment size accepted, in bytes: the 64 KiB limit of an IP packet.
 const LARGEST_SEGMENT: u64 = 65_535;
-/// No window or socket buffer is larger, in bytes: 1 TiB, so that sums and products of them stay numbers.
+/// Maximum window or socket buffer accepted, in bytes: 1 TiB, so that sums and products do not overflow.
 const LARGEST_BUFFER: u64 = 1 << 40;
 
 columns! { Row { at, flow, sender, receiver, path, truth } =>
@@ -253,7 +256,7 @@ fn limited(truth: &Option<Box<SenderTruth>>, limit: SendLimit) -> Option<f64> {
     truth.as_ref().map(|truth| truth.limit_times[limit as usize].as_secs_f64())
 }
 
-/// Rows as lines of comma-separated values under a line of their names.
+/// Trace rows as comma-separated values under a header line.
 #[derive(Debug)]
 pub struct Csv(csv::Writer<Vec<u8>>);
 
@@ -264,9 +267,9 @@ impl Default for Csv {
 }
 
 impl Csv {
-    /// The lines: the names of the columns, then one a row. Nothing without a row.
+    /// Returns the text: the header line, then one line per row. Empty if there was no row.
     pub fn into_text(self) -> String {
-        // Writing to memory does not fail, and records hold nothing but UTF-8.
+        // Writing to memory cannot fail, and records contain only UTF-8.
         self.0.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
     }
 }
@@ -289,7 +292,7 @@ mod tests {
     const BEGIN: &str = "<!-- begin of the columns -->\n";
     const END: &str = "<!-- end of the columns -->\n";
 
-    /// The table of `docs/TRACE.md`.
+    /// Returns the column table of `docs/TRACE.md`.
     fn table() -> String {
         let mut table = String::new();
         for (number, column) in COLUMNS.iter().enumerate() {
@@ -331,7 +334,8 @@ mod tests {
         }
     }
 
-    /// A name ends in its unit, so that a reader of the file alone knows it; what is counted has no unit in its name.
+    /// A column's name ends in its unit, so that the file can be read without documentation. Counts have no
+    /// unit in their names.
     #[test]
     fn names_tell_the_unit() {
         for Column { name, unit, .. } in COLUMNS {

@@ -1,10 +1,10 @@
-//! A hash over a trace: equal for equal runs, on every machine and in every build.
+//! A hash over a trace: identical for identical runs, on every machine and in every build.
 
 use fullpipe_units::Duration;
 
 use super::{Row, Sink};
 
-/// A hash over integers in order: FNV-1a, 64 bits.
+/// A hash over a sequence of integers: FNV-1a, 64 bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Digest(u64);
 
@@ -22,7 +22,7 @@ impl Digest {
         }
     }
 
-    /// The hash so far.
+    /// Returns the hash so far.
     pub fn value(self) -> u64 {
         self.0
     }

@@ -1,14 +1,15 @@
-//! The trace: what every world fills, and what explainer and report read.
+//! The trace: filled by every world, read by the explainer and by reports.
 //!
-//! A row has four parts, by who can know them. What a socket tells of itself is there in every world; the
-//! state of the path only where the path is ours; the truth about the sender only where its TCP is ours:
+//! A row has four parts, divided by source. Sockets report their own state in every world. The state of the
+//! path is available only where fullpipe provides the path, and the truth about the sender only where
+//! fullpipe provides the sending TCP:
 //!
 //! | part | sim | emu | live |
 //! |---|---|---|---|
 //! | [`TcpInfo`], the sending socket | yes | yes | yes |
-//! | [`ReceiverInfo`], the receiving socket | yes | yes | with a peer that reports |
+//! | [`ReceiverInfo`], the receiving socket | yes | yes | if the peer reports it |
 //! | [`PathState`] | yes | yes | no |
-//! | [`SenderTruth`] | yes | with our TCP | with our TCP |
+//! | [`SenderTruth`] | yes | with fullpipe's TCP | with fullpipe's TCP |
 
 mod columns;
 mod digest;
@@ -23,48 +24,49 @@ use fullpipe_tcp::cc::{Algorithm, Status};
 use fullpipe_tcp::{Connection, ReceiverSnapshot, SendLimit, Snapshot};
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// One flow at one moment.
+/// State of one flow at one time.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// When.
+    /// Time of the sample.
     pub at: Instant,
     /// Number of the flow.
     pub flow: u32,
-    /// What the sending socket tells.
+    /// State that the sending socket reports.
     pub sender: TcpInfo,
-    /// What the receiving socket tells; `None` when only one end is watched.
+    /// State that the receiving socket reports; `None` when only the sending end is sampled.
     pub receiver: Option<ReceiverInfo>,
-    /// The data direction of the path; `None` on a real network.
+    /// State of the path in the data direction; `None` on a real network.
     pub path: Option<PathState>,
-    /// What only the sender's own code knows; `None` for a kernel's. It stands apart because it is more than a third of the whole:
-    /// who watches a thousand sockets of a kernel keeps hundreds of thousands of rows without it.
+    /// Internal state of the sender; `None` for a kernel's TCP. It is boxed because it takes more than a
+    /// third of a row: sampling a thousand kernel sockets keeps hundreds of thousands of rows without it.
     pub truth: Option<Box<SenderTruth>>,
 }
 
-/// What a sending socket tells of itself: the kernel's `TCP_INFO` and `SO_MEMINFO`, in bytes.
+/// State that a sending socket reports: the kernel's `TCP_INFO` and `SO_MEMINFO`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpInfo {
-    /// Its congestion control (`TCP_CONGESTION`); `None` when not asked for, or none of ours.
+    /// Congestion control (`TCP_CONGESTION`); `None` when it was not requested or fullpipe does not implement
+    /// it.
     pub cc: Option<Algorithm>,
     /// Payload of a full segment.
     pub mss: Bytes,
-    /// Congestion window in force.
+    /// Current congestion window.
     pub cwnd: Bytes,
     /// Slow-start threshold; `None` before the first reduction.
     pub ssthresh: Option<Bytes>,
-    /// Bytes in the network.
+    /// Bytes in flight, by the sender's estimate.
     pub inflight: Bytes,
-    /// Sent and not cumulatively acknowledged.
+    /// Bytes sent and not cumulatively acknowledged.
     pub flight_size: Bytes,
-    /// The receiver's window.
+    /// The receiver's advertised window.
     pub rwnd: Bytes,
-    /// Pacing rate in force.
+    /// Current pacing rate.
     pub pacing_rate: Option<Rate>,
-    /// Most that the socket may be paced at (`SO_MAX_PACING_RATE`).
+    /// Upper bound of the pacing rate (`SO_MAX_PACING_RATE`).
     pub max_pacing_rate: Option<Rate>,
-    /// The last delivery-rate sample that tells of the path.
+    /// Last delivery-rate sample that was not limited by the application.
     pub delivery_rate: Option<Rate>,
-    /// That sample was taken while the application left the window unused.
+    /// Whether that sample was taken while the application left the window unused.
     pub app_limited: bool,
     /// Smoothed RTT.
     pub srtt: Option<Duration>,
@@ -72,95 +74,95 @@ pub struct TcpInfo {
     pub min_rtt: Option<Duration>,
     /// Bytes delivered so far.
     pub delivered: Bytes,
-    /// Retransmitted segments so far.
+    /// Segments retransmitted so far.
     pub retransmits: u64,
-    /// In fast recovery, or repairing after a timeout.
+    /// Whether the sender is in fast recovery or in recovery after an RTO.
     pub recovering: bool,
-    /// Written and not sent yet.
+    /// Bytes written and not sent yet.
     pub notsent: Bytes,
-    /// Memory the send buffer may take now.
+    /// Memory that the send buffer may currently use.
     pub sndbuf: Bytes,
-    /// Memory the send buffer takes.
+    /// Memory that the send buffer uses.
     pub sndbuf_used: Bytes,
-    /// What a kernel's BBR believes of the path; `None` for other congestion controls.
+    /// Path model of a kernel's BBR; `None` for other congestion controls.
     pub bbr: Option<BbrInfo>,
 }
 
-/// What BBR tells of its model: the kernel's `tcp_bbr_info` (`TCP_CC_INFO`, `INET_DIAG_BBRINFO`).
+/// The path model that BBR reports: the kernel's `tcp_bbr_info` (`TCP_CC_INFO`, `INET_DIAG_BBRINFO`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BbrInfo {
-    /// Bottleneck bandwidth: the most that was delivered in one of the last ten round trips.
+    /// Bottleneck bandwidth: the highest delivery rate in the last ten round trips.
     pub bw: Rate,
     /// Smallest RTT of the last ten seconds.
     pub min_rtt: Option<Duration>,
-    /// Pacing rate over bandwidth, in percent: 288 in Startup, 34 in Drain, 125, 75 and 100 in ProbeBW.
+    /// Pacing rate divided by bandwidth, in percent: 288 in Startup, 34 in Drain, 125, 75 and 100 in ProbeBW.
     pub pacing_gain_percent: u32,
-    /// Window over bandwidth times smallest RTT, in percent.
+    /// Congestion window divided by the product of bandwidth and smallest RTT, in percent.
     pub cwnd_gain_percent: u32,
 }
 
-/// What a receiving socket tells of itself.
+/// State that a receiving socket reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverInfo {
     /// Payload received in order so far.
     pub received: Bytes,
-    /// Received and not read yet (`Recv-Q`).
+    /// Payload received and not read yet (`Recv-Q`).
     pub unread: Bytes,
-    /// Memory the receive buffer may take now.
+    /// Memory that the receive buffer may currently use.
     pub rcvbuf: Bytes,
 }
 
-/// What a receiving socket tells at one moment where the sending one is not watched.
+/// Sample of a receiving socket whose sender is not sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// When.
+    /// Time of the sample.
     pub at: Instant,
     /// Number of the flow.
     pub flow: u32,
-    /// What every receiving socket tells.
+    /// State that every receiving socket reports.
     pub receiver: ReceiverInfo,
-    /// The window that it has offered last; zero throughout where its kernel does not tell it (before 6.2).
+    /// Window advertised last; zero in all samples if the kernel does not report it (before Linux 6.2).
     pub window: Bytes,
-    /// Round trip as it sees it: from the acknowledgement to the data that it released.
+    /// RTT as the receiver measures it: from an acknowledgement to the data that it released.
     pub rtt: Option<Duration>,
-    /// Segments that came while an earlier one was missing, so far.
+    /// Segments received so far while an earlier one was missing.
     pub out_of_order: u64,
-    /// Payload of the segments that come.
+    /// Payload of a received full segment.
     pub mss: Bytes,
 }
 
-/// The data direction of a path that is ours.
+/// State of the data direction of a path that fullpipe provides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathState {
-    /// Bytes waiting in its queues.
+    /// Bytes waiting in the queues.
     pub queue: Bytes,
-    /// How long its link has been sending so far.
+    /// Time that the link has been transmitting so far.
     pub link_busy: Duration,
-    /// How long its shaper has made packets of this flow wait so far.
+    /// Time that the shaper has delayed packets of this flow so far.
     pub shaper_busy: Duration,
-    /// Packets that a policer dropped so far, of all flows.
+    /// Packets that a policer dropped so far, over all flows.
     pub policed: u64,
-    /// Packets that a queue dropped so far, being full or by its management, of all flows.
+    /// Packets that a queue dropped so far, because it was full or by its AQM, over all flows.
     pub queue_drops: u64,
-    /// Packets lost at random so far, of all flows.
+    /// Packets lost at random so far, over all flows.
     pub random_drops: u64,
 }
 
-/// What a sender's own code knows and no kernel tells.
+/// Internal state of a sender, which no kernel reports.
 #[derive(Clone, Debug)]
 pub struct SenderTruth {
-    /// What stops the sender now.
+    /// Current limit of the sender.
     pub send_limit: SendLimit,
-    /// Time spent stopped by each limit so far, in the order of [`SendLimit::ALL`].
+    /// Time that each limit has stopped the sender so far, in the order of [`SendLimit::ALL`].
     pub limit_times: [Duration; SendLimit::ALL.len()],
     /// Bytes marked lost so far.
     pub lost: Bytes,
-    /// The controller's phase and named values.
+    /// Phase and named values of the congestion control.
     pub status: Status,
 }
 
 impl TcpInfo {
-    /// The part of a connection's state that a kernel would show of its own.
+    /// Returns the part of a connection's state that a kernel reports for its own sockets.
     pub fn of(sender: &Snapshot, cc: Algorithm, max_pacing_rate: Option<Rate>) -> Self {
         Self {
             cc: Some(cc),
@@ -188,7 +190,7 @@ impl TcpInfo {
 }
 
 impl SenderTruth {
-    /// The part of a connection's state that no kernel would show.
+    /// Returns the part of a connection's state that no kernel reports.
     pub fn of(sender: &Connection, now: Instant) -> Self {
         let snapshot = sender.snapshot();
         Self {
@@ -201,7 +203,7 @@ impl SenderTruth {
 }
 
 impl PathState {
-    /// The state of `path` at `now` as `flow` meets it.
+    /// Returns the state of `path` at `now`, as `flow` sees it.
     pub fn of<T: Clone>(path: &mut Path<T>, now: Instant, flow: u32) -> Self {
         let busy = path.busy(now, flow);
         let counters = path.counters();
@@ -227,25 +229,26 @@ impl From<ReceiverSnapshot> for ReceiverInfo {
 }
 
 impl Row {
-    /// Payload received in order so far, where the receiver is watched.
+    /// Returns the payload received in order so far; `None` if the receiver is not sampled.
     pub fn received(&self) -> Option<Bytes> {
         self.receiver.map(|receiver| receiver.received)
     }
 
-    /// This row as a kernel's socket would show it from the sending end: without path and truth.
+    /// Returns this row as a kernel's sending host would show it: without path and truth.
     #[must_use]
     pub fn observed(&self) -> Self {
         Self { path: None, truth: None, ..self.clone() }
     }
 }
 
-/// Where rows go. A type parameter of the loop, so that an unused trace costs nothing.
+/// Destination of trace rows. It is a type parameter of the event loop, so that an unused trace costs
+/// nothing.
 pub trait Sink {
-    /// Takes the next row; rows come in order of time, then of flow.
+    /// Takes the next row; rows arrive ordered by time, then by flow.
     fn row(&mut self, row: &Row);
 }
 
-/// Drops rows.
+/// A sink that discards rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTrace;
 

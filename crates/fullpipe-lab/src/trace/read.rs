@@ -1,4 +1,4 @@
-//! Rows from lines of comma-separated values: what a run wrote, or another tool with the same columns.
+//! Reads trace rows from comma-separated values, written by fullpipe or by a tool with the same columns.
 
 use std::fmt;
 
@@ -9,36 +9,36 @@ use serde::Deserialize;
 
 use super::{BbrInfo, COLUMNS, Column, PathState, ReceiverInfo, Record, Row, SenderTruth, TcpInfo};
 
-/// A trace is shorter than a year.
+/// Maximum time accepted in a trace, in seconds: one year.
 const LONGEST_S: f64 = 31_536_000.0;
-/// From here on a rate is no bound, in bit/s.
+/// Rates from this value on mean "no limit", in bit/s.
 const UNBOUNDED_BPS: u64 = 10_000_000_000_000;
-/// Columns that tell such lines from those of anything else.
+/// Columns by which the header line of a trace is recognised.
 const TYPICAL: [&str; 3] = ["t_s", "cwnd_bytes", "delivered_bytes"];
-/// Phases that the truth is read from; others are kept as unknown.
+/// Phases that are read back; any other phase becomes the empty string.
 const PHASES: [&str; 4] = ["Startup", "Drain", "ProbeBW", "ProbeRTT"];
 
-/// A row, and the run that it is of where there are several.
+/// A trace row and the run that it belongs to.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Label of the point; `None` in a trace of one run.
+    /// Label of the run's point; `None` in a trace of one run.
     pub point: Option<String>,
-    /// Seed of the run.
+    /// Seed of the run; `None` in a trace of one run.
     pub seed: Option<u64>,
     /// The row.
     pub row: Row,
 }
 
-/// Rows as they were read.
+/// The rows of a trace file.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    /// In the order of the lines.
+    /// The rows, in the order of the lines.
     pub rows: Vec<Recorded>,
-    /// The last line breaks off, and was left out.
+    /// Whether the last line was incomplete and was dropped.
     pub truncated: bool,
 }
 
-/// What is wrong with a trace, in one line.
+/// An error in a trace file, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadError(String);
 
@@ -50,7 +50,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Which run a line is of.
+/// The run that a line belongs to.
 #[derive(Deserialize)]
 struct Run {
     #[serde(default)]
@@ -59,17 +59,17 @@ struct Run {
     seed: Option<u64>,
 }
 
-/// Whether `line` names the columns of a trace.
+/// Returns whether `line` is the header line of a trace.
 pub fn is_header(line: &str) -> bool {
     let names: Vec<&str> = line.split(',').map(|name| name.trim().trim_matches('"')).collect();
     TYPICAL.iter().all(|typical| names.contains(typical))
 }
 
-/// Reads a trace. Columns may stand in any order; unknown ones are passed over, and of the known ones those
-/// that only a world of our own has may be missing. Lines before the names of the columns are passed over too.
+/// Reads a trace. Columns may be in any order, and unknown columns are ignored. Optional columns, which only
+/// the simulator or the emulator can fill, may be missing. Lines before the header line are skipped.
 ///
 /// # Errors
-/// A missing column, or a line that does not fit them.
+/// A required column is missing, or a line does not match the header line.
 pub fn read(text: &str) -> Result<Recording, ReadError> {
     let skipped = text.lines().take_while(|line| !is_header(line)).count();
     let begin = text.split_inclusive('\n').take(skipped).map(str::len).sum::<usize>();
@@ -87,7 +87,7 @@ pub fn read(text: &str) -> Result<Recording, ReadError> {
     while let Some(record) = records.next() {
         let record = match record {
             Ok(record) => record,
-            // Whoever stops a run, or copies a part of its file, cuts the last line.
+            // An interrupted run or a partial copy of the file truncates the last line.
             Err(_) if records.peek().is_none() => {
                 recording.truncated = true;
                 break;
@@ -104,7 +104,7 @@ pub fn read(text: &str) -> Result<Recording, ReadError> {
     Ok(recording)
 }
 
-/// The parser's error with the line and the name of the column.
+/// Adds the line number and the column's name to the parser's error.
 fn explained(error: &csv::Error, headers: &csv::StringRecord, skipped: usize) -> ReadError {
     let line = |position: Option<&csv::Position>| skipped as u64 + position.map_or(0, csv::Position::line);
     ReadError(match error.kind() {
@@ -132,7 +132,7 @@ impl TryFrom<&Record> for Row {
         if let Some((name, value)) = record.out_of_bounds() {
             return Err(ReadError(format!("{name} {value} is more than any host has")));
         }
-        // The kernel says all ones where there is no bound.
+        // The kernel reports an unlimited rate as all ones.
         let rate = |bps: Option<u64>| bps.filter(|bps| *bps < UNBOUNDED_BPS).map(Rate::from_bps);
         let bbr_min_rtt = millis("bbr_min_rtt_ms", record.bbr_min_rtt_ms)?;
         let bbr = || {
@@ -241,11 +241,12 @@ mod tests {
         csv.into_text()
     }
 
-    /// Every column is read into the place that it was written from: what has been read is written as it was.
+    /// Every column is read back into the field that it was written from: written again, the rows give the
+    /// same text.
     #[test]
     fn what_a_run_writes_is_read_again() {
         let mut rows = rows();
-        // As a kernel's rows have it.
+        // Fields that only a kernel's rows have.
         rows[7].sender.bbr = Some(BbrInfo {
             bw: Rate::from_bps(9_500_000),
             min_rtt: Some(Duration::from_millis(10)),
@@ -272,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Rows of a kernel's socket have no more than `TCP_INFO` and `SO_MEMINFO` tell.
+    /// Rows of a kernel's socket, limited to what `TCP_INFO` and `SO_MEMINFO` report, can be read.
     #[test]
     fn columns_of_a_socket_are_enough() {
         let rows: Vec<Row> = rows().iter().map(Row::observed).collect();

@@ -1,13 +1,13 @@
-//! What the two applications of a flow do: a workload, without I/O.
+//! Workloads: the behaviour of the two applications of a flow, without I/O.
 //!
 //! ```text
 //!   Writer ──offers(now)──► bytes ──► send buffer          receive buffer ──► takes(now) ──► Reader
 //!      └── wakes_at() ──► timer                                   timer ◄── wakes_at() ──┘
 //! ```
 //!
-//! Neither touches a socket. Whoever drives one asks how much it wants now, gives it what there is, says
-//! how much that was, and asks again when the socket becomes ready or when `wakes_at` has come. So the
-//! simulator's connections and kernel sockets run the same workloads.
+//! Neither application touches a socket. The driver asks how much the application wants now, transfers what
+//! is possible, reports the amount, and asks again when the socket becomes ready or at `wakes_at`. The
+//! simulator's connections and kernel sockets can therefore run the same workloads.
 
 mod reader;
 mod writer;
@@ -17,7 +17,7 @@ use fullpipe_units::{Bytes, Duration, Rate};
 pub use reader::{CURL_BUFFER, CURL_PERIOD, Reader, curl_buffer};
 pub use writer::{WRITE_BLOCK, WRITE_TIME, Writer};
 
-/// What both applications of a flow do.
+/// Behaviour of both applications of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// The sending application.
@@ -26,73 +26,71 @@ pub struct Workload {
     pub reading: Reading,
 }
 
-/// What a sending application does.
+/// Behaviour of a sending application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writing {
-    /// Always has more: writes as much as the send buffer takes.
+    /// Always has more data: writes as much as the send buffer accepts.
     #[default]
     Greedy,
-    /// Produces data at a rate whatever becomes of it, `chunk` bytes at a time. What the send buffer has no
-    /// room for waits in the application and is written as soon as there is room.
+    /// Produces data at a fixed rate, `chunk` bytes at a time. Data that does not fit into the send buffer
+    /// waits in the application and is written as soon as there is room.
     Paced {
-        /// Payload per second; above zero.
+        /// Payload rate; above zero.
         rate: Rate,
-        /// Bytes that are written together; above zero.
+        /// Bytes per write; above zero.
         chunk: Bytes,
     },
 }
 
-/// What a receiving application does.
+/// Behaviour of a receiving application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// Reads whatever there is, at once.
+    /// Reads all available data at once.
     #[default]
     Greedy,
-    /// Needs its time for each byte: after a read of n bytes it is busy for n / `rate`, and then reads the
-    /// next, at most `chunk` at a time. Time spent waiting for data is not made up for.
+    /// Processes data at a fixed rate: after a read of n bytes it is busy for n / `rate`, then reads again,
+    /// at most `chunk` bytes. It does not catch up after waiting for data.
     Paced {
-        /// Payload per second; above zero.
+        /// Payload rate; above zero.
         rate: Rate,
-        /// Most bytes that one read takes; above zero.
+        /// Maximum bytes per read; above zero.
         chunk: Bytes,
     },
-    /// `curl --limit-rate`: reads up to [`curl_buffer`] bytes as fast as they come, and sleeps whenever its
-    /// average is above the limit, until it is not. The average is that since a starting point, which is
-    /// moved to the present no sooner than [`CURL_PERIOD`] after the last time: a stall shorter than this is
-    /// made up for without limit.
+    /// Reads like `curl --limit-rate`: up to [`curl_buffer`] bytes at once, then a sleep while the average is
+    /// above the limit. The average starts at a reference point, which moves to the present at intervals of
+    /// at least [`CURL_PERIOD`]. After a shorter stall curl therefore catches up without limit.
     CurlLimit {
-        /// Payload per second; above zero.
+        /// Payload rate; above zero.
         rate: Rate,
     },
-    /// Fills a small buffer, sleeps, and begins again: at most `buffer` bytes every `every`.
+    /// Fills a small buffer, sleeps, and repeats: at most `buffer` bytes every `every`.
     Loop {
-        /// Bytes it reads before it sleeps; above zero.
+        /// Bytes to read before each sleep; above zero.
         buffer: Bytes,
-        /// How long it sleeps.
+        /// Duration of each sleep.
         every: Duration,
     },
 }
 
-/// Time between the writes or reads of an application that is as smooth as a timer of a millisecond lets
-/// it be.
+/// Interval between writes or reads of a smooth application: the resolution of a millisecond timer.
 const SMOOTH_TICK: Duration = Duration::from_millis(1);
-/// A full segment on an Ethernet: a smooth application handles no less at a time.
+/// Minimum chunk of a smooth application: one full segment on Ethernet.
 const SMOOTH_LEAST: Bytes = Bytes::new(1_448);
 
-/// What a smooth application of `rate` handles at a time: what a millisecond brings, at least a segment.
+/// Returns the chunk of a smooth application at `rate`: one millisecond of data, at least one segment.
 pub fn smooth_chunk(rate: Rate) -> Bytes {
     (rate * SMOOTH_TICK).max(SMOOTH_LEAST)
 }
 
 impl Writing {
-    /// At `rate`, a millisecond's worth at a time.
+    /// Creates a paced writer at `rate` that writes one millisecond of data at a time.
     pub fn smooth(rate: Rate) -> Self {
         Self::Paced { rate, chunk: smooth_chunk(rate) }
     }
 }
 
 impl Reading {
-    /// At `rate`, a millisecond's worth at a time.
+    /// Creates a paced reader at `rate` that reads one millisecond of data at a time.
     pub fn smooth(rate: Rate) -> Self {
         Self::Paced { rate, chunk: smooth_chunk(rate) }
     }

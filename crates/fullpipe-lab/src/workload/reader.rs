@@ -4,39 +4,39 @@ use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 use super::Reading;
 
-/// How long `curl` keeps the point from which it takes its average (`MIN_RATE_LIMIT_PERIOD`).
+/// Minimum time for which `curl` keeps the reference point of its average (`MIN_RATE_LIMIT_PERIOD`).
 pub const CURL_PERIOD: Duration = Duration::from_secs(3);
-/// What `curl` reads at a time, unless the limit is less than this in a second (its `BUFFER_SIZE`).
+/// Size of `curl`'s reads, unless the limit is less than this per second (its `BUFFER_SIZE`).
 pub const CURL_BUFFER: Bytes = Bytes::from_kib(100);
 
-/// A receiving application at work.
+/// State of a receiving application.
 #[derive(Clone, Debug)]
 pub struct Reader {
     reading: Reading,
-    /// Busy or asleep until then.
+    /// End of the current busy time or sleep.
     until: Option<Instant>,
     /// Bytes read so far.
     total: u64,
-    /// Bytes of the buffer that is being filled.
+    /// Bytes in the buffer that is being filled.
     in_buffer: u64,
-    /// Where `curl`'s average begins: time and bytes read by then.
+    /// Reference point of `curl`'s average: time, and bytes read by then.
     average_from: (Instant, u64),
 }
 
 impl Reader {
-    /// One that begins at `now`.
+    /// Creates a reader that starts at `now`.
     pub fn new(reading: Reading, now: Instant) -> Self {
         Self { reading, until: None, total: 0, in_buffer: 0, average_from: (now, 0) }
     }
 
-    /// It reads whatever there is, at once, and needs no timer.
+    /// Returns whether it reads all available data at once and needs no timer.
     #[inline]
     pub fn is_greedy(&self) -> bool {
         self.reading == Reading::Greedy
     }
 
-    /// The most it would read at `now`, zero while it is busy; to be asked when there is something to read
-    /// and when [`Self::wakes_at`] has come.
+    /// Returns the maximum number of bytes to read at `now`, zero while it is busy. To be called when there
+    /// is data to read and at [`Self::wakes_at`].
     pub fn takes(&mut self, now: Instant) -> u64 {
         if let Some(until) = self.until {
             if until > now {
@@ -53,7 +53,7 @@ impl Reader {
         }
     }
 
-    /// It got `len` bytes, no more than it asked for.
+    /// Records a read of `len` bytes, at most as many as [`Self::takes`] returned.
     pub fn took(&mut self, now: Instant, len: u64) {
         self.total += len;
         let pause = match self.reading {
@@ -61,7 +61,7 @@ impl Reader {
             Reading::Paced { rate, .. } => rate.time_for(Bytes::new(len)),
             Reading::CurlLimit { rate } => {
                 let (since, before) = self.average_from;
-                // So long the bytes since then should have taken, and so long they did take.
+                // Time that the bytes since the reference point should have taken, minus the time they took.
                 let due = rate.time_for(Bytes::new(self.total - before));
                 due.saturating_sub(now.saturating_since(since))
             }
@@ -76,14 +76,14 @@ impl Reader {
         }
     }
 
-    /// When it is no longer busy; [`Instant::FAR_FUTURE`] if it waits for data only.
+    /// Returns the end of the busy time; [`Instant::FAR_FUTURE`] if it only waits for data.
     #[inline]
     pub fn wakes_at(&self) -> Instant {
         self.until.unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// `curl` looks at its starting point when it goes to sleep and when it wakes. What it was behind or
-    /// ahead by then is forgotten.
+    /// Moves the reference point of the average, if it is old enough. `curl` checks this when it goes to
+    /// sleep and when it wakes. A lead or lag up to then is discarded.
     fn move_average(&mut self, now: Instant) {
         if now.saturating_since(self.average_from.0) >= CURL_PERIOD {
             self.average_from = (now, self.total);
@@ -91,7 +91,7 @@ impl Reader {
     }
 }
 
-/// What `curl --limit-rate` reads at a time: a second's worth, at most [`CURL_BUFFER`].
+/// Returns the size of `curl --limit-rate`'s reads: one second of data, at most [`CURL_BUFFER`].
 pub fn curl_buffer(rate: Rate) -> Bytes {
     (rate * Duration::from_secs(1)).clamp(Bytes::new(1), CURL_BUFFER)
 }
@@ -106,7 +106,7 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// Reads from a socket that always has data until `end`: when, and how much.
+    /// Reads until `end` from a socket that always has data; returns the time and size of each read.
     fn reads(reading: Reading, first: Instant, end: Instant) -> Vec<(Instant, u64)> {
         let mut reader = Reader::new(reading, Instant::ZERO);
         let (mut now, mut reads) = (first, Vec::new());
@@ -122,39 +122,40 @@ mod tests {
         reads
     }
 
-    /// A read of a second's worth or 100 KiB, then a sleep until the average is the limit again.
+    /// curl reads one second of data or 100 KiB, then sleeps until the average is down to the limit.
     #[test]
     fn curl_reads_its_buffer_and_sleeps() {
-        // 200 KiB/s, as `--limit-rate 200K`: the first average is below the limit, for nothing came for 100 ms.
+        // 200 KiB/s, as `--limit-rate 200K`. The first average is below the limit, because nothing arrived
+        // for 100 ms.
         let limit = Rate::from_bytes_per_sec(200 * KIB);
         let found = reads(Reading::CurlLimit { rate: limit }, at_ms(100), at_ms(4_000));
         let expected = [100, 500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500].map(|ms| (at_ms(ms), 100 * KIB));
         assert_eq!(found, expected);
-        // A slow limit makes for a small buffer.
+        // A low limit makes the buffer small.
         let slow = reads(Reading::CurlLimit { rate: Rate::from_bytes_per_sec(KIB) }, at_ms(0), at_ms(2_500));
         assert_eq!(slow, [(at_ms(0), KIB), (at_ms(1_000), KIB), (at_ms(2_000), KIB)]);
     }
 
-    /// What a stall left over is made up for without a pause, as long as the starting point is the old one;
-    /// once that is three seconds past, it is moved and the rest is forgotten.
+    /// curl catches up after a stall without pausing while the reference point is from before the stall.
+    /// After three seconds the point moves, and the rest of the backlog is discarded.
     #[test]
     fn curl_makes_up_for_a_stall_within_its_period() {
         let limit = Rate::from_bytes_per_sec(100 * KIB);
         let mut reader = Reader::new(Reading::CurlLimit { rate: limit }, Instant::ZERO);
-        // Nothing came for 2.9 s: two reads in a row, and a pause of 100 ms after the third.
+        // Nothing arrived for 2.9 s: two reads in a row, and a pause of 100 ms after the third.
         for pause in [None, None, Some(at_ms(3_000))] {
             assert_eq!(reader.takes(at_ms(2_900)), 100 * KIB);
             reader.took(at_ms(2_900), 100 * KIB);
             assert_eq!(reader.wakes_at(), pause.unwrap_or(Instant::FAR_FUTURE));
         }
         assert_eq!(reader.takes(at_ms(2_999)), 0);
-        // The average now begins at 3 s, so the next read is followed by its full second.
+        // The average now starts at 3 s, so a full second follows the next read.
         assert_eq!(reader.takes(at_ms(3_000)), 100 * KIB);
         reader.took(at_ms(3_000), 100 * KIB);
         assert_eq!(reader.wakes_at(), at_ms(4_000));
     }
 
-    /// A smooth reader is busy in proportion to what it read, and never catches up.
+    /// A smooth reader is busy in proportion to the bytes read, and never catches up.
     #[test]
     fn a_paced_reader_takes_its_time_for_each_byte() {
         let mut reader = Reader::new(Reading::smooth(Rate::from_bps(8_000_000)), Instant::ZERO);
@@ -165,7 +166,7 @@ mod tests {
         assert_eq!(reader.wakes_at(), Instant::FAR_FUTURE, "waits for data only");
     }
 
-    /// The loop sleeps after each full buffer, however many reads filled it.
+    /// The loop sleeps after each full buffer, regardless of the number of reads that filled it.
     #[test]
     fn a_loop_fills_its_buffer_before_it_sleeps() {
         let reading = Reading::Loop { buffer: Bytes::new(KIB), every: Duration::from_millis(50) };

@@ -4,43 +4,46 @@ use fullpipe_units::{Bytes, Duration, Instant};
 
 use super::Writing;
 
-/// The most that one write hands over: a block of iperf3's.
+/// Maximum bytes per write: iperf3's block size.
 pub const WRITE_BLOCK: u64 = 128 << 10;
 
-/// What a greedy writer writes each time its socket has room: ten blocks, as iperf3 does. It then asks
-/// again, and a socket has room only when a third of its buffer is free. That makes a difference where the
-/// buffer is the limit: three times this is in flight behind a buffer of 4 MiB, and two thirds of a large one.
+/// Bytes that a greedy writer writes each time the socket is writable: ten blocks, as in iperf3.
+///
+/// It then polls again, and the socket is writable only when a third of its buffer is free. The difference
+/// shows where the send buffer is the limit: three times this amount is in flight behind a buffer of 4 MiB,
+/// and two thirds of a large buffer.
 const GREEDY_WRITE: u64 = 10 * WRITE_BLOCK;
 
-/// What a write of a whole block takes: the host copies, cuts and sends 8 Gbit/s. It matters only to a
-/// writer that goes on although its buffer is full, in a race with the ACKs: they come in while it writes.
+/// Time that the write of a whole block takes: the host copies, segments and sends at 8 Gbit/s. It matters
+/// only to a writer that continues although its buffer is full and so races with the ACKs that arrive
+/// meanwhile.
 pub const WRITE_TIME: Duration = Duration::from_micros(131);
 
-/// A sending application at work.
+/// State of a sending application.
 #[derive(Clone, Debug)]
 pub struct Writer {
     writing: Writing,
-    /// All that it will ever write; `u64::MAX` for no end.
+    /// Total bytes to write; `u64::MAX` for an endless flow.
     total: u64,
     written: u64,
-    /// From when on a paced writer produces.
+    /// Start time of a paced writer's production.
     started: Option<Instant>,
-    /// Chunks it has produced.
+    /// Number of chunks produced.
     chunks: u64,
-    /// The last write was cut short: only room makes another worth trying.
+    /// Whether the last write was partial, so that the next one has to wait for room.
     blocked: bool,
 }
 
 impl Writer {
-    /// One that writes `total` bytes, or without end.
+    /// Creates a writer of `total` bytes, endless for `None`.
     pub fn new(writing: Writing, total: Option<Bytes>) -> Self {
         let total = total.map_or(u64::MAX, Bytes::get);
         Self { writing, total, written: 0, started: None, chunks: 0, blocked: false }
     }
 
-    /// How many bytes it wants to write at `now`, to be asked when the connection is there, when a full
-    /// socket has room again, and when [`Self::wakes_at`] has come. A paced writer produces from the first
-    /// call on, beginning with a chunk.
+    /// Returns the number of bytes to write at `now`. To be called when the connection is established, when a
+    /// full socket has room again, and at [`Self::wakes_at`]. A paced writer produces its first chunk at the
+    /// first call.
     pub fn offers(&mut self, now: Instant) -> u64 {
         if let Writing::Paced { .. } = self.writing {
             self.started.get_or_insert(now);
@@ -52,30 +55,30 @@ impl Writer {
         if self.writing == Writing::Greedy { rest.min(GREEDY_WRITE) } else { rest }
     }
 
-    /// It has more to write than it offers at once: it asks again whether there is room.
+    /// Returns whether it has more to write than it offers at once, so that it polls the socket again.
     pub fn has_more(&self) -> bool {
         self.writing == Writing::Greedy && !self.is_done()
     }
 
-    /// The socket took `taken` of `offered` bytes.
+    /// Records that the socket accepted `taken` of `offered` bytes.
     pub fn wrote(&mut self, offered: u64, taken: u64) {
         self.written += taken;
         self.blocked = taken < offered;
     }
 
-    /// It has written all that it ever will.
+    /// Returns whether everything has been written.
     pub fn is_done(&self) -> bool {
         self.written >= self.total
     }
 
-    /// When it will want to write what it does not have yet; [`Instant::FAR_FUTURE`] if all it waits for is
-    /// room in the socket, or nothing.
+    /// Returns the time at which new data will be available; [`Instant::FAR_FUTURE`] if it waits only for
+    /// room in the socket, or has finished.
     #[inline]
     pub fn wakes_at(&self) -> Instant {
         if self.started.is_none() || self.blocked { Instant::FAR_FUTURE } else { self.next_chunk() }
     }
 
-    /// Bytes that exist so far, written or not.
+    /// Returns the number of bytes produced so far, written or not.
     fn produced(&self) -> u64 {
         match self.writing {
             Writing::Greedy => self.total,
@@ -83,7 +86,7 @@ impl Writer {
         }
     }
 
-    /// When the next chunk is there. From the start each time, so that rounding does not add up.
+    /// Returns the time of the next chunk, computed from the start so that rounding errors do not add up.
     fn next_chunk(&self) -> Instant {
         match (self.writing, self.started) {
             (Writing::Paced { rate, chunk }, Some(started)) if self.produced() < self.total => {
@@ -105,11 +108,11 @@ mod tests {
     }
 
     fn paced(total: Option<Bytes>) -> Writer {
-        // 1000 bytes each 10 ms.
+        // 1000 bytes every 10 ms.
         Writer::new(Writing::Paced { rate: Rate::from_bps(800_000), chunk: Bytes::new(1_000) }, total)
     }
 
-    /// Chunks come on a grid from the first call on, whenever somebody looks.
+    /// Chunks arrive on a time grid that starts at the first call, independent of when they are polled.
     #[test]
     fn a_paced_writer_produces_on_a_grid() {
         let mut writer = paced(None);
@@ -120,7 +123,8 @@ mod tests {
         assert_eq!((writer.offers(at_ms(37)), writer.wakes_at()), (3_000, at_ms(45)));
     }
 
-    /// What a full socket does not take waits in the application; only room wakes it, and then all of it goes.
+    /// Data that a full socket does not accept waits in the application; when there is room, all of it is
+    /// written.
     #[test]
     fn a_blocked_writer_keeps_what_it_produces() {
         let mut writer = paced(None);
