@@ -1,6 +1,6 @@
-//! Closed forms: what theory says of simple paths, and what the simulator makes of them.
+//! Closed-form throughput models for simple paths, compared with the simulator.
 //!
-//! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
+//! Labels are those of `docs/CONFORMANCE.md`. A tolerance that the model does not give is explained.
 
 use crate::rig;
 use crate::rig::*;
@@ -9,9 +9,9 @@ use fullpipe_lab::workload::Writing;
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Bic, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Draws, Duration, Instant, Rate};
 
-// Substrate.
+// Conservation and header overhead.
 
-/// of a link's IP bits 1448 in 1500 are payload, and nothing else is missing.
+/// goodput is 1448/1500 of the link's IP rate, with no other loss of capacity.
 #[test]
 fn a_8_goodput_ceiling() {
     for cc in [Reno, Cubic] {
@@ -20,7 +20,7 @@ fn a_8_goodput_ceiling() {
     }
 }
 
-/// what was offered has crossed, was dropped, or is under way: nothing appears or vanishes.
+/// every packet offered is delivered, dropped or in flight; none appears or vanishes.
 #[test]
 fn a_2_conservation() {
     for cc in Algorithm::ALL {
@@ -35,26 +35,26 @@ fn a_2_conservation() {
     }
 }
 
-// The window law.
+// The window limit.
 
-/// throughput = window / RTT, when nothing else is in the way.
+/// throughput = window / RTT, when there is no other limit.
 #[test]
 fn a_11_window_over_rtt() {
     for (window, rtt) in [(65_535, 210), (1_040, 10), (6_291_456, 140), (4_194_304, 210)] {
         let mut scenario = link(Cubic, "max", ms(rtt), 1 << 30, 30);
         scenario.host.window_clamp = Some(Bytes::new(window));
-        // A row per round trip, or the rounds at both ends would be counted in part.
+        // One row per round trip; otherwise the rounds at both ends would be counted in part.
         scenario.sample_every = ms(rtt);
         let law = 8e3 * window as f64 / rtt as f64;
         assert_near(run(&scenario).goodput(0, 5.0), law, 0.001, &format!("{window} B in {rtt} ms"));
     }
 }
 
-/// a window larger than the path holds stands in the queue: rate C, RTT = W/C exactly, W - D queued
-/// (one packet of it in service). A smaller one leaves the queue empty.
+/// a window W larger than the BDP D leaves W - D in the queue (one packet of it in service). The rate
+/// is that of the link, and the RTT is exactly W / rate. A smaller window leaves the queue empty.
 #[test]
 fn a_12_a_fixed_window_and_its_queue() {
-    // 250 us per packet and 50 ms: D = 200, and one more in service.
+    // 250 us per packet and 50 ms: D = 200 packets, and one more in service.
     for (window, queue) in [(300, 99), (500, 299), (150, 0)] {
         let mut scenario = link(Reno, "48mbit", ms(50), 1 << 30, 20);
         scenario.host.window_clamp = Some(Bytes::new(window * MSS));
@@ -63,11 +63,11 @@ fn a_12_a_fixed_window_and_its_queue() {
         if queue > 0 {
             let last = run.rows.last().expect("rows");
             let srtt = last.sender.srtt.expect("measured");
-            // The smoothed value is rounded down by some nanoseconds.
+            // The smoothed value is rounded down by a few nanoseconds.
             assert!(srtt.abs_diff(Duration::from_micros(250 * window)) < Duration::from_micros(1), "{srtt}");
             assert_near(run.goodput(0, 5.0), 48e6 * 1448.0 / 1500.0, 0.0005, "the link's rate");
             for row in run.rows_of(0, 5.0) {
-                // A pair arrives for each ACK of two segments.
+                // Each ACK of two segments releases two.
                 assert!((queue - 3..=queue + 1).contains(&(queue_of(row) / PACKET)), "{}", queue_of(row));
             }
         } else {
@@ -79,8 +79,8 @@ fn a_12_a_fixed_window_and_its_queue() {
 
 // Start-up.
 
-/// rounds of slow start for N bytes: k = ceil(log2(N / 10 MSS + 1)), one RTT more for the handshake,
-/// and the last round's serialisation.
+/// slow start sends N bytes in k = ceil(log2(N / 10 MSS + 1)) rounds. The completion time is k RTT, one
+/// RTT for the handshake, and the serialisation of the last round.
 #[test]
 fn a_13_flow_completion() {
     for (bytes, rounds) in [(14_480, 1), (100_000, 3), (1_000_000, 7), (10_000_000, 10)] {
@@ -95,7 +95,7 @@ fn a_13_flow_completion() {
     }
 }
 
-/// RFC 6928's ten segments, or what the route says: so many leave before anything is acknowledged, and no more.
+/// RFC 6928: the first flight is ten segments, or the initial window of the route, and no more.
 #[test]
 fn the_first_flight_is_the_initial_window() {
     for (initcwnd, segments) in [(None, 10), (Some(30), 30), (Some(3), 3)] {
@@ -103,7 +103,8 @@ fn the_first_flight_is_the_initial_window() {
             let mut scenario = link(cc, "100mbit", ms(100), 1_000, 1);
             scenario.host.initcwnd = initcwnd;
             scenario.sample_every = ms(5);
-            // The handshake takes 100 ms; what was sent first is acknowledged after 200 ms and its own 3.6 ms at most.
+            // The handshake takes 100 ms; the first data is acknowledged after 200 ms plus at most 3.6 ms of
+            // serialisation.
             let ran = run(&scenario);
             let flight = ran.rows.iter().filter(|row| row.at > at(0.1) && row.at <= at(0.2));
             let most = flight.map(|row| row.sender.flight_size.get()).max();
@@ -112,11 +113,11 @@ fn the_first_flight_is_the_initial_window() {
     }
 }
 
-/// RFC 5681 section 4.1 as Linux has it: each timeout of a pause halves the window, so that a burst after a long one starts
-/// slowly again; without that it leaves whole and takes one round trip.
+/// RFC 5681 section 4.1, as in Linux: each RTO of an idle period halves the window, so that a burst after a
+/// long pause starts slowly again. Without this the burst leaves at once and takes one round trip.
 #[test]
 fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
-    // Rounds of 10, 20 and 34; and two seconds are six timeouts of 300 ms.
+    // Rounds of 10, 20 and 34 segments. Two seconds are six RTOs of 300 ms.
     let burst = Bytes::new(64 * MSS);
     let rate = Rate::of(burst, ms(2_000));
     for (shrinks, rounds) in [(true, 3), (false, 1)] {
@@ -133,9 +134,9 @@ fn a_burst_after_a_pause_starts_slowly_or_leaves_whole() {
     }
 }
 
-/// a slow start into a short queue: the window at detection is about twice the one that first
-/// dropped (2B, or D + B when the queue is long), and about that window is lost. First-order laws: a
-/// tenth of slack for the peak.
+/// slow start into a short queue. The window at detection is about twice the window W at which
+/// the first drop occurred, and about W is lost. W is 2.5 B for a short queue B, and D + B for a long one.
+/// These are first-order models, so the peak has a tolerance of 10 %.
 #[test]
 fn a_15_overshoot() {
     for queue in [50, 100, 200] {
@@ -150,8 +151,8 @@ fn a_15_overshoot() {
     }
 }
 
-/// BBR's Startup reaches the line rate after log2(D/10) rounds, seen a round later, and calls the
-/// pipe full three non-growing rounds after that (of up to 2.9 RTT each: the queue is deep here).
+/// BBR's Startup reaches the link rate after log2(D/10) rounds, visible one round later. It detects the
+/// full pipe after three rounds without growth, each of up to 2.9 RTT, because the queue is deep here.
 #[test]
 fn a_16_bbr_startup() {
     for (rate, seconds) in [("1gbit", 2.9), ("105mbit", 2.3)] {
@@ -171,9 +172,9 @@ fn a_16_bbr_startup() {
     }
 }
 
-// Loss laws.
+// Models of throughput under loss.
 
-/// Mean window in segments over several seeds, from the goodput.
+/// Returns the mean window in segments over several seeds, computed from the goodput.
 fn mean_window(cc: Algorithm, mtu: u64, rtt: Duration, ppm: u64, seconds: u64, seeds: u64) -> f64 {
     let windows = (1..=seeds).map(|seed| {
         let mut scenario = lossy(link(cc, "max", rtt, 1 << 30, seconds), ppm, seed);
@@ -183,9 +184,9 @@ fn mean_window(cc: Algorithm, mtu: u64, rtt: Duration, ppm: u64, seconds: u64, s
     windows.sum::<f64>() / seeds as f64
 }
 
-/// A-17, RENO-6: Mathis: W = sqrt(3 / 2p). b_ack is 1: while its window opens, which is always with buffers
-/// this large, the receiver acknowledges every segment; and growth counts segments, not ACKs. Independent
-/// loss instead of the law's periodic one is worth +7 % (the mean over geometric gaps is 1.31 / sqrt p).
+/// A-17, RENO-6: Mathis, W = sqrt(3 / 2p). b_ack is 1: the receiver acknowledges every segment while its
+/// window opens, which with buffers this large is always, and growth counts segments, not ACKs. Independent
+/// instead of periodic loss adds 7 % (the mean over geometric gaps is 1.31 / sqrt p).
 #[test]
 fn a_17_mathis() {
     for (mtu, rtt, ppm, seconds, seeds) in
@@ -197,9 +198,10 @@ fn a_17_mathis() {
     }
 }
 
-/// The mean window of an AIMD or CUBIC whose epochs end after geometric numbers of segments: the law's
-/// own differential equation, with the loss pattern that the path has. One more round trip passes until
-/// a loss is known.
+/// Returns the mean window of an AIMD or CUBIC flow under independent loss.
+///
+/// It integrates the model's own differential equation over epochs that end after geometric numbers of
+/// segments. The loss is detected one round trip later.
 fn fluid_mean_window(
     p: f64,
     rtt: f64,
@@ -239,19 +241,19 @@ fn cubic_window(rtt: f64) -> impl Fn(f64, f64, f64) -> f64 {
     }
 }
 
-/// A-18, RENO-5 for the loss pattern that a path has (periodic loss is tested on the controller alone):
-/// the sawtooth integrated with geometric gaps.
+/// A-18, RENO-5: Reno's sawtooth integrated with geometric gaps. (Periodic loss is tested on the controller
+/// alone.)
 #[test]
 fn a_18_reno_sawtooth_under_independent_loss() {
     let law = fluid_mean_window(0.001, 0.05, 0.5, |start, _, t| start + t / 0.05, |w, _| w);
-    // 1.31 / sqrt p, less what a round trip of detection and whole segments take.
+    // 1.31 / sqrt p, minus the round trip of detection and the rounding to whole segments.
     assert_near(law, 1.31 / 0.001f64.sqrt(), 0.05, "the integral itself");
     assert_near(mean_window(Reno, 1500, ms(50), 1_000, 250, 6), law, 0.05, "Reno");
 }
 
-/// CUBIC. The law 1.054 (RTT/p)^0.75 is for periodic loss (tested on the controller alone); with
-/// geometric gaps and fast convergence its own equation gives about 15 % more, and that is met within the
-/// kernel profile's 5 %.
+/// CUBIC. The model 1.054 (RTT/p)^0.75 is for periodic loss, which is tested on the controller alone.
+/// With geometric gaps and fast convergence, CUBIC's own equation gives about 15 % more; the simulator is
+/// within the kernel profile's 5 % of that.
 #[test]
 fn a_20_cubic_under_independent_loss() {
     let plateau = |window: f64, w_max: f64| if window < w_max { 0.85 * window } else { window };
@@ -262,34 +264,35 @@ fn a_20_cubic_under_independent_loss() {
     assert_near(window, law, 0.05, "CUBIC at 100 ppm and 100 ms");
 }
 
-/// A-21, CUB-7: on a short path CUBIC's window is that of AIMD(0.53, 0.7): 1.2 / sqrt p.
+/// A-21, CUB-7: on a short path, CUBIC's window is that of AIMD(0.53, 0.7): 1.2 / sqrt p.
 #[test]
 fn a_21_cubic_in_the_reno_region() {
     let window = mean_window(Cubic, 1500, ms(10), 100, 80, 6);
     assert_near(window, 120.0, 0.05, "CUBIC at 100 ppm and 10 ms");
 }
 
-// Buffers.
+// Buffer size and utilisation.
 
-/// Utilisation after 20 s of warm-up, D = 200 packets.
+/// Returns the utilisation after 20 s of warm-up; D = 200 packets.
 fn utilisation(cc: Algorithm, queue: u64, paced: bool) -> f64 {
     let mut scenario = link(cc, "48mbit", ms(50), queue, 140);
     scenario.host.fair_queue = paced;
     run(&scenario).utilisation("48mbit", 20.0)
 }
 
-/// one Reno flow and a queue of x D: U = 0.75 (1+x)^2 / (1+x+x^2), full from x = 1.
+/// utilisation of one Reno flow with a queue of x D: U = 0.75 (1+x)^2 / (1+x+x^2), and 1 from x = 1.
 #[test]
 fn a_23_reno_buffer_and_utilisation() {
     for (queue, law) in [(20, 0.818), (50, 0.893), (100, 0.964), (150, 0.993), (200, 1.0)] {
         assert_near(utilisation(Reno, queue, false), law, 0.015, &format!("queue {queue}"));
     }
-    // x near 0: without pacing two segments per ACK find no room; five packets of queue are x = 0.025.
+    // x near 0: without pacing, the two segments per ACK do not fit; a queue of five packets is x = 0.025.
     assert_near(utilisation(Reno, 5, true), 0.769, 0.015, "queue 5");
 }
 
-/// CUBIC is between linear growth from 0.7 (0.921, 0.981) and its own curve's 0.925 at
-/// x = 0, and full from x = 1/0.7 - 1 = 0.43; Reno only from x = 1.
+/// utilisation of CUBIC. Linear growth from 0.7 is a lower bound (0.921, 0.981), and
+/// CUBIC's own curve gives 0.925 at x = 0. The link is full from x = 1/0.7 - 1 = 0.43, for Reno only from x =
+/// 1.
 #[test]
 fn a_24_to_26_cubic_buffer_and_utilisation() {
     for (queue, linear) in [(20, 0.921), (50, 0.981)] {
@@ -301,9 +304,9 @@ fn a_24_to_26_cubic_buffer_and_utilisation() {
     assert!(utilisation(Reno, 86, false) < 0.96, "Reno needs a whole BDP");
 }
 
-// Sharing.
+// Sharing of a link.
 
-/// A-28, INV-8: equal flows get equal shares of a full link within a minute.
+/// A-28, INV-8: equal flows reach equal shares of a full link within a minute.
 #[test]
 fn a_28_equal_flows_share_equally() {
     for cc in [Reno, Bic, Cubic] {
@@ -316,7 +319,7 @@ fn a_28_equal_flows_share_equally() {
     }
 }
 
-// BBR in steady state.
+// BBRv1 in steady state.
 
 fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
     let mut scenario = link(Bbr1, rate, ms(rtt), queue, seconds);
@@ -324,12 +327,13 @@ fn bbr(rate: &str, rtt: u64, queue: u64, seconds: u64) -> rig::Run {
     run(&scenario)
 }
 
-/// one flow takes 0.97 of the link and leaves less than 0.1 D in the queue on average, 0.25 D and
-/// the lumps at most.
+/// one flow uses 0.97 of the link. The mean queue is below 0.1 D, and the longest is 0.25 D plus send
+/// quanta (bound here: 0.36 D + 8 packets).
 ///
-/// At 100 ms it is 0.965: ProbeRTT lasts 200 ms and a round trip at four segments, and one more passes
-/// until the pipe is full again, 0.35 s in 10.3. On a path of 33 packets the mean queue is 0.22 D: the
-/// cruising target has three send quanta on top, which are seven packets whatever D is.
+/// At 100 ms the utilisation is 0.965: ProbeRTT lasts 200 ms and one round trip at four segments, and one
+/// more round trip passes until the pipe is full again, in total 0.35 s in 10.3 s. On a path of 33 packets
+/// the mean queue is 0.22 D: the cruising target includes three send quanta, which are seven packets for any
+/// D.
 #[test]
 fn a_32_one_bbr_flow() {
     for (rate, rtt, bdp, used, mean_queue) in [
@@ -348,20 +352,20 @@ fn a_32_one_bbr_flow() {
     }
 }
 
-/// ProbeRTT empties the queue: the model's RTT is propagation and serialisation of the two
-/// segments that an ACK covers, exactly.
+/// ProbeRTT empties the queue. The model's RTT is exactly the propagation delay plus the serialisation
+/// of the two segments that an ACK covers.
 #[test]
 fn a_36_min_rtt_after_probe_rtt() {
     let run = bbr("10mbit", 40, 33, 25);
     let model = |row: &fullpipe_lab::trace::Row| truth(row).status.values[1].1;
-    // 40 ms and 1.2 ms a packet: the ACK waits for the second of a pair.
+    // 40 ms and 1.2 ms per packet: the ACK waits for the second packet of a pair.
     for row in run.rows_of(0, 10.5).filter(|row| truth(row).status.phase != "ProbeRTT") {
         assert!((41.2..=42.4).contains(&model(row)), "{} ms at {}", model(row), row.at.as_nanos());
     }
     assert_eq!(run.outcome.flows[0].rtt.expect("measured").min, Duration::from_micros(41_200));
 }
 
-/// B1-7: ProbeRTT comes 10 s after the last, for 200 ms and a round trip.
+/// B1-7: ProbeRTT starts 10 s after the last one, and lasts 200 ms and one round trip.
 #[test]
 fn b1_7_probe_rtt() {
     for (rate, rtt) in [("10mbit", 40), ("100mbit", 100)] {
@@ -380,13 +384,13 @@ fn b1_7_probe_rtt() {
             assert!((10_000 - rtt..=10_000 + 2 * rtt + 20).contains(&(to - from)), "{from} to {to}");
         }
         for (from, to) in entered.iter().zip(&left[1..]) {
-            // Until four segments are in flight, 200 ms from there, and the row's 10 ms.
+            // The time until four segments are in flight, then 200 ms, and the 10 ms between rows.
             assert!((200..=200 + 2 * rtt + 10).contains(&(to - from)), "{from} to {to}");
         }
     }
 }
 
-/// B1-11: 1 % of loss costs BBR little more than 1 %: 90 of 100 Mbit/s; Reno gets Mathis' 1.4.
+/// B1-11: 1 % of loss costs BBR little more than 1 %: 90 of 100 Mbit/s. Reno gets Mathis' 1.4 Mbit/s.
 #[test]
 fn b1_11_random_loss() {
     for seed in 1..=3 {
@@ -397,10 +401,10 @@ fn b1_11_random_loss() {
     }
 }
 
-// BBR version 3.
+// BBRv3.
 
-/// one flow takes 0.96 of the link. Half the pipe for 200 ms and a round trip every five seconds costs 2 to
-/// 3 %, and pacing stays one below; probes fill the queue for three rounds.
+/// one flow uses 0.96 of the link. Half the pipe for 200 ms and one round trip every five seconds costs
+/// 2 to 3 %, pacing stays 1 % below the rate, and probes fill the queue for three rounds.
 #[test]
 fn a_33_one_bbr3_flow() {
     for (rate, rtt, bdp, used) in [
@@ -416,13 +420,13 @@ fn a_33_one_bbr3_flow() {
         assert!(got >= used, "{rate}, {rtt} ms: {got:.4}");
         let queue = run.mean(20.0, |row| queue_of(row) as f64) / PACKET as f64 / bdp as f64;
         assert!(queue < 0.13, "{rate}, {rtt} ms: mean queue {queue:.3} D");
-        // Startup ends with at most a BDP in the queue, which is what there is room for, and nothing is lost later.
+        // Startup ends with at most one BDP in the queue, which fits; no loss follows.
         assert!(run.outcome.path.queue_drops * 100 < run.outcome.path.delivered, "{rate}, {rtt} ms");
     }
 }
 
-/// B3-10: a path that loses p of everything while it cruises costs p more in each round trip; every 2 to 3 s a probe
-/// finds the whole rate again. Over n = 20 to 30 round trips of 100 ms that is a mean of (1 - (1-p)^n) / np.
+/// B3-10: with a loss rate of p, the rate falls by p in each round trip of cruising, and a probe every 2 to 3
+/// s restores the full rate. The mean over n = 20 to 30 round trips of 100 ms is (1 - (1-p)^n) / np.
 #[test]
 fn b3_10_random_loss_below_the_threshold() {
     for (ppm, p) in [(1_000, 0.001), (10_000, 0.01)] {
@@ -431,21 +435,21 @@ fn b3_10_random_loss_below_the_threshold() {
             .map(|seed| run(&lossy(link(Bbr3, "100mbit", ms(100), 833, 60), ppm, seed)).goodput(0, 20.0));
         let mean = rates.sum::<f64>() / 3.0;
         let kept = |n: i32| (1.0 - (1.0f64 - p).powi(n)) / (f64::from(n) * p);
-        // A-33's 0.96, and the lost share itself.
+        // A-33's 0.96, and the lost share.
         let law = |n| 0.96 * line * (1.0 - p) * kept(n);
         assert!((0.95 * law(30)..1.05 * law(20)).contains(&mean), "{ppm} ppm: {:.1} Mbit/s", mean / 1e6);
     }
 }
 
-/// B3-6: loss above 2 % says that too much is in flight, and is obeyed; version 1 does not mind.
+/// B3-6: BBRv3 takes loss above 2 % as too much in flight and reduces its rate; BBRv1 does not.
 #[test]
 fn b3_6_random_loss_above_the_threshold() {
     let goodput = |cc| run(&lossy(link(cc, "100mbit", ms(100), 833, 60), 30_000, 1)).goodput(0, 20.0);
     assert!(goodput(Bbr3) < 10e6 && goodput(Bbr1) > 85e6);
 }
 
-/// INV-8 for version 3: flows converge by leaving headroom and probing at different times, which takes minutes rather
-/// than seconds on a BDP of 200 packets.
+/// INV-8 for BBRv3: flows converge by leaving headroom and probing at different times, which takes minutes
+/// rather than seconds on a BDP of 200 packets.
 #[test]
 fn two_bbr3_flows_converge() {
     for seed in 1..=4 {
@@ -458,7 +462,7 @@ fn two_bbr3_flows_converge() {
     }
 }
 
-/// What `cc` gets of a link of 10 Mbit/s and 40 ms beside CUBIC, with a queue of so many BDP.
+/// Returns the share of `cc` beside CUBIC on a link of 10 Mbit/s and 40 ms, with a queue of `queue` BDP.
 fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     let mut scenario = flows(link(cc, "10mbit", ms(40), 33 * queue, 120), 2);
     scenario.flows[1].cc = Cubic;
@@ -467,8 +471,8 @@ fn share_beside_cubic(cc: Algorithm, queue: u64) -> f64 {
     own / (own + other)
 }
 
-/// beside CUBIC version 3 takes no more than Ware's formula gives version 1, and about half where the queue is
-/// short; there version 1 takes four fifths.
+/// beside CUBIC, BBRv3 takes at most the share that Ware's formula gives BBRv1, and about half with a
+/// queue of one BDP, where BBRv1 takes four fifths.
 #[test]
 fn a_35_bbr3_beside_cubic() {
     for (queue, of_version_1) in [(2, 0.78), (4, 0.63), (8, 0.55), (16, 0.49)] {
@@ -481,14 +485,15 @@ fn a_35_bbr3_beside_cubic() {
 
 // BIC and Vegas.
 
-/// A-26 for BIC: what four fifths need to stay above the BDP is a quarter of it in the queue.
+/// A-26 for BIC: it reduces its window to four fifths, so a queue of a quarter BDP keeps the window above the
+/// BDP.
 #[test]
 fn a_26_bic_buffer_and_utilisation() {
     assert_near(utilisation(Bic, 50, false), 1.0, 0.005, "x = 0.25");
 }
 
-/// VEG-5: one flow on an empty path leaves two to four segments in the queue of a full link and loses nothing. The
-/// path holds 33.3 and the one in service, and `diff` is rounded down: windows of 36.4 to 39.3.
+/// VEG-5: one flow on an empty path keeps two to four segments in the queue of a full link and loses nothing.
+/// The path holds 33.3 segments and one in service, and `diff` is rounded down: windows of 36.4 to 39.3.
 #[test]
 fn veg_5_one_flow() {
     let mut scenario = link(Vegas, "10mbit", ms(40), 100, 40);
@@ -502,11 +507,12 @@ fn veg_5_one_flow() {
     }
 }
 
-/// VEG-6, A-38: flows that have all seen the path empty keep two to four segments each in the queue.
+/// VEG-6, A-38: flows that have all seen the empty path keep two to four segments each in the queue.
 #[test]
 fn veg_6_several_flows() {
     for n in [2, 4] {
-        // First windows of ten segments, 2.5 ms of this link, that do not meet.
+        // Initial windows of ten segments take 2.5 ms on this link; with these start times they do not
+        // overlap.
         let mut scenario = flows(link(Vegas, "48mbit", ms(50), 2_000, 120), n);
         for (i, flow) in scenario.flows.iter_mut().enumerate() {
             flow.start = ms(8 * i as u64);
@@ -515,13 +521,13 @@ fn veg_6_several_flows() {
         let run = run(&scenario);
         assert!(run.utilisation("48mbit", 60.0) > 0.999);
         let queue = run.mean(60.0, |row| queue_of(row) as f64) / PACKET as f64;
-        // `diff` is rounded down: up to five each, and one of all is in service.
+        // `diff` is rounded down: up to five segments per flow, one of all of them in service.
         assert!(queue >= 2.0 * n as f64 - 1.0 && queue < 5.0 * n as f64, "{n}: {queue:.1} packets");
     }
 }
 
-/// VEG-7: who joins while the others' queues stand takes these for path, and more than its share: the last of
-/// four, 137 ms apart, has more than half.
+/// VEG-7: a flow that joins while the others have queues takes these for propagation delay and gets more than
+/// its share. The last of four, started 137 ms apart, gets more than half.
 #[test]
 fn veg_7_the_last_takes_most() {
     let run = run(&flows(link(Vegas, "48mbit", ms(50), 2_000, 120), 4));
@@ -529,7 +535,8 @@ fn veg_7_the_last_takes_most() {
     assert!(shares[3] > 0.5 * shares.iter().sum::<f64>(), "{shares:?}");
 }
 
-/// VEG-8: Reno fills the queue, and Vegas takes it for its own: less than 30 % beside it, at 2 BDP of queue.
+/// VEG-8: Reno fills the queue, and Vegas takes it for its own. It gets less than 30 % beside Reno with a
+/// queue of 2 BDP.
 #[test]
 fn veg_8_beside_reno() {
     let mut scenario = flows(link(Vegas, "48mbit", ms(50), 400, 120), 2);
@@ -539,7 +546,7 @@ fn veg_8_beside_reno() {
     assert!(vegas < 0.3 * (vegas + reno), "{vegas:.0} beside {reno:.0}");
 }
 
-// What holds for every controller.
+// Invariants of every controller.
 
 fn hard_path(cc: Algorithm, seed: u64) -> Scenario {
     lossy(flows(link(cc, "30mbit", ms(40), 60, 15), 3), 2_000, seed)
@@ -560,7 +567,7 @@ fn inv_1_window_floors() {
     }
 }
 
-/// INV-5: no more is outstanding than the peer's window admits, at any row.
+/// INV-5: no row shows more in flight than the peer's window allows.
 #[test]
 fn inv_5_within_the_peers_window() {
     for cc in Algorithm::ALL {
@@ -573,21 +580,22 @@ fn inv_5_within_the_peers_window() {
     }
 }
 
-/// INV-6: a path that loses everything sees a segment per timeout, ever more rarely.
+/// INV-6: a path that loses everything gets one segment per timeout, at growing intervals.
 #[test]
 fn inv_6_total_loss() {
     for cc in Algorithm::ALL {
         let mut scenario = link(cc, "10mbit", ms(40), 100, 60);
         scenario.path.forward.loss = fullpipe_units::Probability::from_ppm(1_000_000);
-        // SYNs are lost too: 0, 1, 2, 3, 4, 5, 7, 11, 19, 35 s.
+        // SYNs are lost too: they are sent at 0, 1, 2, 3, 4, 5, 7, 11, 19 and 35 s.
         let run = run(&scenario);
         assert_eq!(run.outcome.path.random_drops, 10, "{cc}");
     }
 }
 
-/// HS-5: HyStart++ sees the queue a round trip after slow start began to fill it. A queue of 2 BDP is large enough for
-/// that to be in time: less than half is lost. In one of 1 BDP the round that fills the pipe may overflow the queue as
-/// well, depending on where doubling from ten segments meets the BDP: 20 to 68 % less.
+/// RFC 9406, HS-5: HyStart++ detects the queue one round trip after slow start begins to fill it. With a
+/// queue of 2 BDP that is early enough to avoid more than half of the losses. With 1 BDP the round that fills
+/// the pipe may overflow the queue too, depending on where doubling from ten segments meets the BDP: 20 to 68
+/// % fewer losses.
 #[test]
 fn hs_5_losses_of_slow_start() {
     use fullpipe_tcp::cc::SlowStart::{HyStartPlusPlus, Standard};

@@ -1,6 +1,7 @@
-//! Closed forms of one flow over time: on paths that change, with marks instead of losses, and what it measures of them.
+//! Closed-form models of one flow over time: changing paths, ECN marks instead of losses, and its
+//! measurements.
 //!
-//! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
+//! Labels are those of `docs/CONFORMANCE.md`. A tolerance that the model does not give is explained.
 
 use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
@@ -8,7 +9,7 @@ use fullpipe_path::{AggregatorConfig, CodelConfig, DetourConfig, Discipline, Opp
 use fullpipe_tcp::cc::Algorithm::{self, Bbr1, Bbr3, Cubic, Reno, Vegas};
 use fullpipe_units::{Bytes, Duration, Probability};
 
-/// Share of `rate` that the link carried between two moments, headers counted.
+/// Returns the share of `rate` that the link carried between two times, including headers.
 fn used(run: &Run, rate: f64, from: f64, to: f64) -> f64 {
     let rows: Vec<_> = run.rows_of(0, from).take_while(|row| row.at <= at(to)).collect();
     let (first, last) = (rows[0], rows[rows.len() - 1]);
@@ -16,8 +17,8 @@ fn used(run: &Run, rate: f64, from: f64, to: f64) -> f64 {
     bits / last.at.saturating_since(first.at).as_secs_f64() / rate
 }
 
-/// PFTK, RTT 140 ms, T0 = 0.3 s, 1460 bytes: SACK and RACK need fewer timeouts than it assumes, and end between it
-/// and Mathis, which independent loss raises by 7 %.
+/// PFTK with an RTT of 140 ms, T0 = 0.3 s and 1460 bytes. With SACK and RACK there are fewer timeouts
+/// than the model assumes, so the rate is between PFTK and Mathis, which independent loss raises by 7 %.
 #[test]
 fn a_19_pftk() {
     for (ppm, pftk) in [(15_000, 0.778e6), (30_000, 0.514e6)] {
@@ -33,7 +34,8 @@ fn a_19_pftk() {
     }
 }
 
-/// Reno's sawtooth over a queue of D: the RTT that the segments of a cycle see is 1.56 times the least.
+/// Reno's sawtooth over a queue of D: the mean RTT over the segments of a cycle is 1.56 times the
+/// minimum.
 #[test]
 fn a_27_the_mean_rtt_of_a_sawtooth() {
     for (rate, rtt, queue) in [("48mbit", 50, 200), ("10mbit", 40, 33)] {
@@ -43,8 +45,8 @@ fn a_27_the_mean_rtt_of_a_sawtooth() {
     }
 }
 
-/// RENO-7 at a twentieth of its rate: 50 Mbit/s and 210 ms are 875 packets, with the queue 895; from half of that Reno needs
-/// as many round trips as there are segments missing, 94 s. (At 1 Gbit/s these are 1888.)
+/// RENO-7 at a twentieth of its rate: 50 Mbit/s and 210 ms are 875 packets, 895 with the queue. From half of
+/// that, Reno needs one round trip per missing segment, 94 s. (At 1 Gbit/s it needs 1888 s.)
 #[test]
 fn reno_7_half_a_window_of_round_trips() {
     let mut scenario = link(Reno, "50mbit", ms(210), 20, 340);
@@ -54,7 +56,7 @@ fn reno_7_half_a_window_of_round_trips() {
     let (mut last, mut cuts) = (0, Vec::new());
     for row in run.rows_of(0, 20.0) {
         let window = row.sender.cwnd.get();
-        // The last of the steps in which PRR brings it down.
+        // The last of the steps in which PRR reduces it.
         if row.sender.recovering && window < last {
             cuts.push(row.at.saturating_since(at(0.0)).as_secs_f64());
         }
@@ -67,8 +69,8 @@ fn reno_7_half_a_window_of_round_trips() {
     }
 }
 
-/// INV-7: a tenth of the capacity is there to be used within five seconds, and ten times the capacity within seven, whatever
-/// controls the flow; the queue is a BDP of the faster link.
+/// INV-7: after a change every controller uses a tenth of the capacity within five seconds, and ten times the
+/// capacity within seven. The queue is one BDP of the faster link.
 #[test]
 fn inv_7_capacity_changes() {
     for cc in Algorithm::ALL {
@@ -78,13 +80,14 @@ fn inv_7_capacity_changes() {
         let run = run(&scenario);
         for (rate, from, to) in [(50e6, 10.0, 20.0), (5e6, 25.0, 60.0), (50e6, 67.0, 100.0)] {
             let used = used(&run, rate, from, to);
-            // What waited behind a hole counts when that is filled: a queue of it, at an edge.
+            // Data behind a hole is counted when the hole is filled, which shifts up to a queue of it across
+            // an edge.
             assert!((0.94..1.02).contains(&used), "{cc} from {from} s: {used:.4}");
         }
     }
 }
 
-/// A link of these rates for so many seconds each.
+/// Returns a link with these rates for these numbers of seconds.
 fn link_of(parts: &[(u64, u64)]) -> Opportunities {
     let (mut times, mut start) = (Vec::new(), 0);
     for &(seconds, rate) in parts {
@@ -96,8 +99,8 @@ fn link_of(parts: &[(u64, u64)]) -> Opportunities {
     Opportunities::new(times, Duration::from_nanos(start), Bytes::new(PACKET)).expect("a link")
 }
 
-/// the way becomes 40 ms longer: version 1 has taken the new RTT for its own after ten seconds and ProbeRTT, version 3
-/// after ten; in no second meanwhile is less than half of the link in use.
+/// the path becomes 40 ms longer. BBRv1 adopts the new RTT after ten seconds and ProbeRTT, BBRv3 after
+/// ten seconds. Meanwhile at least half of the link is used in every second.
 #[test]
 fn a_37_a_longer_way() {
     for cc in [Bbr1, Bbr3] {
@@ -121,7 +124,7 @@ fn a_37_a_longer_way() {
     }
 }
 
-/// marks give the windows that drops give, and nothing is retransmitted: CoDel with either.
+/// with CoDel, marks give the same windows as drops, and nothing is retransmitted.
 #[test]
 fn a_39_marks_are_as_good_as_drops() {
     for cc in [Reno, Cubic] {
@@ -137,8 +140,8 @@ fn a_39_marks_are_as_good_as_drops() {
     }
 }
 
-/// ECN-5: version 3 takes marks for congestion: with a threshold it keeps less than half of the queue it keeps without, and
-/// the link as full. Version 1 does not look at them.
+/// ECN-5: BBRv3 takes marks for congestion: with a marking threshold it keeps less than half of the queue it
+/// keeps without, and the same utilisation. BBRv1 ignores marks.
 #[test]
 fn ecn_5_bbr3_on_a_path_with_marks() {
     let of = |cc, ecn| {
@@ -155,7 +158,8 @@ fn ecn_5_bbr3_on_a_path_with_marks() {
     assert_near(with, without, 0.1, "version 1");
 }
 
-/// Delivery rates over the capacity of a link of 10 Mbit/s, a row each 3 ms, of samples that tell of the path; the most.
+/// Returns the highest delivery rate relative to a link of 10 Mbit/s, over the samples that are not
+/// application-limited, one row every 3 ms.
 fn most_measured(cc: Algorithm, path: impl Fn(&mut Scenario)) -> f64 {
     let mut scenario = link(cc, "10mbit", ms(40), 33, 30);
     scenario.sample_every = ms(3);
@@ -166,7 +170,7 @@ fn most_measured(cc: Algorithm, path: impl Fn(&mut Scenario)) -> f64 {
     rates.map(|rate| rate.as_bps() as f64 * PACKET as f64 / MSS as f64 / 10e6).fold(0.0, f64::max)
 }
 
-/// DR-3: no sample exceeds the link by more than a packet an interval, and the maximum is the link's rate within 1 %.
+/// DR-3: the highest delivery-rate sample is the link's rate within 1 %.
 #[test]
 fn dr_3_the_maximum_is_the_link() {
     for cc in [Bbr1, Bbr3, Cubic] {
@@ -174,8 +178,8 @@ fn dr_3_the_maximum_is_the_link() {
     }
 }
 
-/// DR-4: all ACKs of 20 ms at once: what arrives in a burst was not sent in one, and no sample exceeds what was sent. Version 1
-/// stays at the link's rate, version 3 below the 1.25 at which it probes.
+/// DR-4: ACKs are aggregated over 20 ms. Data that is acknowledged in a burst was not sent in one, and no
+/// sample exceeds the send rate. BBRv1 stays at the link's rate, BBRv3 below the 1.25 at which it probes.
 #[test]
 fn dr_4_aggregated_acks() {
     let gathered = |cc| {
@@ -187,7 +191,7 @@ fn dr_4_aggregated_acks() {
     assert!((0.99..1.25).contains(&gathered(Bbr3)));
 }
 
-/// DR-5: half of the ACKs are lost, and the maximum stays.
+/// DR-5: half of the ACKs are lost, and the maximum does not change.
 #[test]
 fn dr_5_lost_acks() {
     for cc in [Bbr1, Bbr3, Cubic] {
@@ -196,7 +200,7 @@ fn dr_5_lost_acks() {
     }
 }
 
-/// VEG-9 on a path: a longer way passes for a queue, and the window goes down to its floor.
+/// VEG-9 on a path: Vegas takes a longer path for a queue and reduces its window to the floor.
 #[test]
 fn veg_9_a_longer_way() {
     let mut scenario = link(Vegas, "10mbit", ms(40), 100, 90);

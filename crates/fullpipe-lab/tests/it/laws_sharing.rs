@@ -1,15 +1,16 @@
-//! Closed forms of several flows on one path: how they come to share it, and what of.
+//! Closed-form models of several flows on one path: convergence, shares, and the loss and queue that they
+//! cause.
 //!
-//! Names are those of `docs/CONFORMANCE.md`. A tolerance that is not the law's own is explained.
+//! Labels are those of `docs/CONFORMANCE.md`. A tolerance that the model does not give is explained.
 
 use std::collections::BTreeMap;
 
 use crate::rig::*;
 use fullpipe_tcp::cc::Algorithm::{Bbr1, Cubic, Reno};
 
-/// n flows fill a link from a queue of D / sqrt(n) on, if they do not lose together. CUBIC's do not: 16 need no more
-/// than 0.43 D / 4. Reno's flows of one RTT do, as they do behind drop-tail elsewhere, and get what one flow would get of
-/// a queue of three quarters of that.
+/// n flows fill a link from a queue of D / sqrt(n) on if their losses are not synchronised. CUBIC's are
+/// not: 16 flows need no more than 0.43 D / 4. Those of Reno flows with one RTT are, as with drop-tail
+/// elsewhere, and they get the utilisation of one flow with three quarters of that queue.
 #[test]
 fn a_26_many_flows() {
     // D = 400 packets.
@@ -23,7 +24,7 @@ fn a_26_many_flows() {
     assert!((0.87..0.95).contains(&reno), "Reno at D / 4: {reno:.4}");
 }
 
-/// The times at which `flow` cut its window, and the threshold from then on, in segments.
+/// Returns the times at which `flow` reduced its window, and the new ssthresh in segments.
 fn cuts(run: &Run, flow: u32, from: f64) -> Vec<(f64, i64)> {
     let mut last = None;
     let mut cuts = Vec::new();
@@ -39,7 +40,8 @@ fn cuts(run: &Run, flow: u32, from: f64) -> Vec<(f64, i64)> {
     cuts
 }
 
-/// while two Reno flows lose together each loss halves the gap between them: 70/30, 60/40, 55/45, ...
+/// while two Reno flows lose packets together, each loss halves the gap between their windows: 70/30,
+/// 60/40, 55/45, ...
 #[test]
 fn a_29_the_gap_halves() {
     for late in [30_777, 31_554, 32_331] {
@@ -48,7 +50,7 @@ fn a_29_the_gap_halves() {
         scenario.sample_every = ms(50);
         let run = run(&scenario);
         let (first, second) = (cuts(&run, 0, 33.0), cuts(&run, 1, 33.0));
-        // Of the same moment, to two rows.
+        // Reductions by the same loss event, at most two rows apart.
         let gaps: Vec<i64> = first
             .iter()
             .flat_map(|&(time, own)| {
@@ -61,14 +63,15 @@ fn a_29_the_gap_halves() {
             .collect();
         assert!(gaps.len() == 5 && gaps[0].abs() > 25, "{gaps:?}");
         for pair in gaps.windows(2) {
-            // Halves are rounded, and a flow may be a segment ahead when it loses.
+            // Halves are rounded, and a flow may be one segment ahead when it loses.
             assert!((pair[1].abs() - pair[0].abs() / 2).abs() <= 2, "started at {late} ms: {gaps:?}");
         }
     }
 }
 
-/// A-30 for the same loss: Reno's rate goes with 1 / RTT, CUBIC's with the RTT's fourth root. (Where both lose together it
-/// would be the square and the first power; flows of different RTTs on one path there are none here.)
+/// A-30 at equal loss rates: Reno's rate is proportional to 1 / RTT, CUBIC's to RTT^(-1/4). (With
+/// synchronised losses the exponents are 2 and 1. The test cannot check that, because all flows of a scenario
+/// have the same RTT.)
 #[test]
 fn a_30_rtt_bias() {
     let rate = |cc, rtt, ppm, seconds| {
@@ -77,13 +80,13 @@ fn a_30_rtt_bias() {
     };
     let reno = rate(Reno, 20, 1_000, 50) / rate(Reno, 80, 1_000, 200);
     assert_near(reno, 4.0, 0.05, "Reno, 20 and 80 ms");
-    // Far enough from where CUBIC is Reno: 266 and 754 segments, where Reno would have 120.
+    // Far above the region in which CUBIC acts like Reno: 266 and 754 segments, where Reno would have 120.
     let cubic = rate(Cubic, 160, 100, 300) / rate(Cubic, 640, 100, 1_200);
     assert_near(cubic, 1.414, 0.08, "CUBIC, 160 and 640 ms");
 }
 
-/// what n Reno flows have to lose to share a link: p = 1.5 / W^2, W the mean window. (One flow alone loses two
-/// segments at a time in a short queue, of which it notices one cut.)
+/// loss rate with n Reno flows on one link: p = 1.5 / W^2, where W is the mean window. (A single flow
+/// loses two segments at a time in a short queue, and reduces its window once.)
 #[test]
 fn a_31_the_loss_that_flows_need() {
     for n in [2, 5, 10] {
@@ -103,9 +106,9 @@ fn a_31_the_loss_that_flows_need() {
     }
 }
 
-/// two flows of BBRv1 overestimate their shares and are held by their windows: 2 D in flight, D of it in the queue,
-/// an RTT of twice the least, 2.5 at most. With four and eight the filters overlap by more: up to 2.3 D, and 2.8 for
-/// moments.
+/// two BBRv1 flows overestimate their shares and are limited by their windows: 2 D in flight, D of it
+/// in the queue, and an RTT of twice the minimum, at most 2.5. With four and eight flows the filters overlap
+/// more: up to 2.3 D, with peaks of 2.8.
 #[test]
 fn a_34_bbr_flows_against_each_other() {
     for (n, in_flight, longest) in [(2, 2.1, 2.5), (4, 2.25, 2.8), (8, 2.4, 2.8)] {
@@ -126,8 +129,8 @@ fn a_34_bbr_flows_against_each_other() {
     }
 }
 
-/// B1-13: of two flows the second starts ten seconds later; from thirty seconds after that each has half of the link within a
-/// fifth, and they look for the least RTT together.
+/// B1-13: the second of two flows starts ten seconds later. From thirty seconds after that, each has between
+/// 40 and 60 % of the link, and their ProbeRTT phases coincide.
 #[test]
 fn b1_13_the_second_flow() {
     for seed in 1..=3 {

@@ -1,4 +1,4 @@
-//! Tests through the public interface: what theory says of simple paths, and that runs repeat.
+//! Tests through the public interface: throughput models of simple paths, and determinism.
 
 mod determinism;
 mod laws;

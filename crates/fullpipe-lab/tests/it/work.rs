@@ -1,7 +1,7 @@
-//! The counts behind the simulator's speed. Times differ from machine to machine and hour to hour; what is
-//! done for a packet does not, and it is what a change makes worse unnoticed.
+//! Tests of the work per packet and per ACK, which determines the simulator's speed.
 //!
-//! The scenarios are those of `BENCHMARKS.md`, made shorter: the counts are per packet and per ACK.
+//! Run times vary between machines and hours; these counts do not, and they show a regression that a timing
+//! would hide. The scenarios are those of `BENCHMARKS.md`, shortened.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use fullpipe_lab::scenario::Scenario;
 use fullpipe_lab::sim;
 use fullpipe_units::Duration;
 
-/// Counts the allocations of the thread that makes them: tests run beside each other.
+/// An allocator that counts the allocations of each thread, because tests run in parallel.
 struct Counting;
 
 thread_local! {
@@ -21,26 +21,26 @@ thread_local! {
 }
 
 fn count() {
-    // Not there any more while a thread ends: nobody asks then.
+    // The counter is already destroyed while a thread ends; those allocations are not needed.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { System.dealloc(block, layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantee is passed on.
         unsafe { System.realloc(block, layout, size) }
     }
 }
@@ -54,7 +54,7 @@ const TEN_FLOWS: &str = include_str!("../../../../experiments/bench-ten-flows.to
 const AQM: &str = include_str!("../../../../experiments/aqm.toml");
 const WINDOW_SIZE: &str = include_str!("../../../../experiments/bench-window-size.toml");
 
-/// Point `number` of a benchmark, for so many virtual seconds.
+/// Returns point `number` of a benchmark, shortened to `seconds` of virtual time.
 fn scenario(file: &str, number: usize, seconds: u64) -> Scenario {
     let experiment = Experiment::from_toml(file).expect("a benchmark of the project");
     let point = &experiment.points()[number];
@@ -65,7 +65,7 @@ fn run(file: &str, number: usize, seconds: u64) -> Outcome {
     sim::run(&scenario(file, number, seconds))
 }
 
-/// What comes between two moments of a run: its start does not count.
+/// Difference between a longer and a shorter run, which removes the effects of the start.
 struct Later {
     packets: f64,
     events: f64,
@@ -84,11 +84,11 @@ fn between(file: &str, number: usize, from: u64, to: u64) -> Later {
     }
 }
 
-/// A data packet arrives, every second one is acknowledged, and that ACK arrives: 1.5. Timers and rows come
-/// on top, and each must be rare.
+/// A data packet arrives, every second one is acknowledged, and that ACK arrives: 1.5 events per packet.
+/// Timers and rows add to that, and must be rare.
 #[test]
 fn a_packet_takes_one_and_a_half_events() {
-    // A managed queue takes its packets out when somebody asks for what they become.
+    // A managed queue computes departures when packets are taken out.
     for (file, number, seconds) in [(LOSSLESS, 0, 8), (TEN_FLOWS, 0, 4), (AQM, 1, 8), (AQM, 2, 8)] {
         let later = between(file, number, seconds, 2 * seconds);
         let per_packet = later.events / later.packets;
@@ -97,8 +97,8 @@ fn a_packet_takes_one_and_a_half_events() {
     }
 }
 
-/// Under loss the receiver gathers its ACKs for a millisecond (28 packets here) and so sends fewer; against
-/// that stand the wake-ups of delayed ACKs, of the pacer and of RACK.
+/// Under loss the receiver coalesces its ACKs for a millisecond (28 packets here) and sends fewer. Delayed
+/// ACKs, the pacer and RACK add timer events.
 #[test]
 fn loss_adds_few_events() {
     let later = between(LOSSY, 0, 3, 6);
@@ -107,9 +107,9 @@ fn loss_adds_few_events() {
     assert!((1.0..=1.6).contains(&per_packet), "{per_packet}");
 }
 
-/// Whatever holds packets or records has its size by the first half; the second half allocates nothing for
-/// its packets. What is left is each flow's history of rows, a vector that doubles with the length of the
-/// run, and a few queues that may reach a new peak.
+/// All buffers for packets and records reach their size in the first half of the run, so the second half
+/// allocates nothing per packet. The remaining allocations are each flow's history of rows, a vector that
+/// grows by doubling, and a few queues that may reach a new peak.
 #[test]
 fn no_allocation_per_packet() {
     const PEAKS: u64 = 4;
@@ -137,9 +137,9 @@ fn no_allocation_per_packet() {
     }
 }
 
-/// Without loss a record is looked at when it is freed and when RACK's cursor passes it, and each ACK meets
-/// the cursor where it stopped. Under loss it is also looked at when it is reported selectively, and the heads
-/// of RACK's two queues by each ACK and by the timer that the ACK may have set.
+/// Without loss, a record is visited when it is freed and when RACK's cursor passes it, and each ACK visits
+/// the record at which the cursor stopped. Under loss it is also visited when it is SACKed, and the heads of
+/// RACK's two queues are visited by each ACK and by the timer that the ACK may have set.
 #[test]
 fn an_ack_looks_at_what_it_newly_says() {
     for (name, file, number, (from, to), (per_packet, per_ack)) in [
@@ -156,7 +156,7 @@ fn an_ack_looks_at_what_it_newly_says() {
     }
 }
 
-/// The window may be a hundred times as large; an ACK stays as cheap.
+/// The cost of an ACK does not grow with the window, up to a hundred times as large.
 #[test]
 fn an_ack_costs_the_same_in_a_large_window() {
     let per_ack = |number, from, to| {
@@ -165,7 +165,7 @@ fn an_ack_costs_the_same_in_a_large_window() {
     };
     let (small, large) = (per_ack(0, 2, 3), per_ack(1, 5, 6));
     assert!(large <= 1.05 * small, "{large} records an ACK at 17 500 packets, {small} at 175");
-    // The same under loss, where what is outstanding has holes.
+    // Under loss too, where there are holes in the outstanding data.
     let lossy = |rtt: u64| {
         let mut scenario = scenario(LOSSY, 0, 4);
         for direction in [&mut scenario.path.forward, &mut scenario.path.backward] {

@@ -1,4 +1,4 @@
-//! What applications that take their time do to a transfer: whose limit it is, and what the sockets show.
+//! Tests of slow applications: which limit they cause, and what the sockets show.
 
 use crate::rig::*;
 use fullpipe_lab::scenario::Scenario;
@@ -17,8 +17,8 @@ fn with(mut scenario: Scenario, writing: Writing, reading: Reading) -> Scenario 
     scenario
 }
 
-/// A writer slower than the path gets its rate, nothing waits anywhere, and the sender says that it is the
-/// application: smooth, and in bursts that fit the windows.
+/// A writer slower than the path gets its rate, no data accumulates, and the sender reports the application
+/// as its limit. This holds for smooth writes and for bursts that fit the windows.
 #[test]
 fn a_paced_writer_gets_its_rate() {
     for cc in [Cubic, Bbr1] {
@@ -33,14 +33,14 @@ fn a_paced_writer_gets_its_rate() {
                 assert!(flow.share_second_half(SendLimit::App) > 0.99, "{:?}", flow.send_limit_second_half);
                 assert!(run.rows_of(0, 5.0).all(|row| row.sender.notsent.get() <= chunk));
             } else {
-                // BBR takes the writer's rate for the path's and paces at it; below it in its drain phases.
+                // BBR takes the writer's rate for the path's and paces at it, below it in its drain phases.
                 assert!(flow.share_second_half(SendLimit::App) > 0.8, "{:?}", flow.send_limit_second_half);
             }
         }
     }
 }
 
-/// A writer faster than the path gets the path: what it produces meanwhile waits in the application, and the
+/// A writer faster than the path gets the rate of the path: excess data waits in the application, and the
 /// send buffer is full.
 #[test]
 fn a_writer_faster_than_the_path_is_not_the_limit() {
@@ -52,7 +52,7 @@ fn a_writer_faster_than_the_path_is_not_the_limit() {
     assert!(run.outcome.flows[0].share_second_half(SendLimit::App) < 0.01);
 }
 
-/// A paced writer of so many bytes is done when the last chunk is, half a round trip and an ACK later.
+/// A paced writer of limited size completes with its last chunk, half a round trip and an ACK later.
 #[test]
 fn a_paced_writer_ends() {
     let mut scenario =
@@ -64,8 +64,8 @@ fn a_paced_writer_ends() {
     assert_near(finished.as_secs_f64(), 5.0 + 2.0 * 0.04, 0.01, "handshake, 5 s of data, a round trip");
 }
 
-/// A reader slower than the path sets the rate: its buffer is full, the window closed to what it reads, and
-/// the sender says that it is the window.
+/// A reader slower than the path sets the rate: its buffer is full, the window admits only what it reads, and
+/// the sender reports the receiver's window as its limit.
 #[test]
 fn a_paced_reader_fills_its_buffer_and_closes_the_window() {
     for cc in [Cubic, Bbr1] {
@@ -77,7 +77,7 @@ fn a_paced_reader_fills_its_buffer_and_closes_the_window() {
         assert_near(flow.goodput_second_half.as_bps() as f64, 8e6, 0.005, cc.name());
         let (rwnd, pacing) =
             (flow.share_second_half(SendLimit::Rwnd), flow.share_second_half(SendLimit::Pacing));
-        // BBR takes the reader's rate for the path's and paces what the window allows.
+        // BBR takes the reader's rate for the path's and paces within the window.
         let held = if cc == Cubic { rwnd } else { rwnd + pacing };
         assert!(held > 0.9 && rwnd > pacing, "{cc}: {:?}", flow.send_limit_second_half);
         let window = Bytes::from_mib(1).mul_div(160, 256).get() as f64;
@@ -89,7 +89,7 @@ fn a_paced_reader_fills_its_buffer_and_closes_the_window() {
     }
 }
 
-/// A reader that is faster than the path changes nothing.
+/// A reader that is faster than the path has no effect.
 #[test]
 fn a_reader_faster_than_the_path_is_not_the_limit() {
     let plain = link(Cubic, "20mbit", ms(40), 70, 10);
@@ -98,7 +98,7 @@ fn a_reader_faster_than_the_path_is_not_the_limit() {
     assert!(run(&read).outcome.flows[0].share(SendLimit::Rwnd) < 0.01);
 }
 
-/// A transfer is over when the last byte has been read, not when it has been acknowledged.
+/// A transfer ends when the last byte has been read, not when it has been acknowledged.
 #[test]
 fn goodput_is_what_was_read() {
     let mut scenario =
@@ -110,9 +110,10 @@ fn goodput_is_what_was_read() {
     assert_near(flow.goodput.as_bps() as f64, 8e6, 0.03, "a handshake and half a round trip before");
 }
 
-/// The burst on the wire is what the writer makes of it: at 20 Mbit/s a chunk of 64 KiB each 26 ms crosses a
-/// link of 100 Mbit/s in 5.4 ms, so one period of 10 ms gets at least half of one and at most all of it with
-/// a short rest of the one before; a smooth writer's period gets a chunk of a millisecond more or less.
+/// The writer's chunks determine the burst on the wire. At 20 Mbit/s a chunk of 64 KiB is written every 26 ms
+/// and crosses a link of 100 Mbit/s in 5.4 ms. A period of 10 ms thus sees between half a chunk and one chunk
+/// plus a short rest of the one before. With a smooth writer the periods differ by one chunk of a
+/// millisecond.
 #[test]
 fn a_burst_of_the_writer_is_seen_on_the_wire() {
     let wire = |writing| {

@@ -1,4 +1,4 @@
-//! What the tests of the simulator share: one path, one kind of flow, and sums over trace rows.
+//! Shared code of the simulator's tests: one path, one kind of flow, and sums over trace rows.
 
 use fullpipe_lab::outcome::Outcome;
 use fullpipe_lab::scenario::{DirectionSpec, FlowSpec, HostSpec, PathSpec, Scenario};
@@ -8,7 +8,7 @@ use fullpipe_tcp::buffers::{Buffer, KernelVersion, WindowRule};
 use fullpipe_tcp::cc::Algorithm;
 use fullpipe_units::{Bytes, Duration, Instant, Probability, Rate};
 
-/// Payload and length of a full segment on an MTU of 1500 with timestamps.
+/// Payload of a full segment with an MTU of 1500 and timestamps.
 pub(crate) const MSS: u64 = 1448;
 pub(crate) const PACKET: u64 = 1500;
 
@@ -20,7 +20,8 @@ pub(crate) fn at(seconds: f64) -> Instant {
     Instant::ZERO + Duration::from_secs_f64(seconds)
 }
 
-/// One bulk flow over a link of `rate` (`"max"` for none) with `queue` packets, on hosts that limit nothing.
+/// Returns a scenario with one bulk flow over a link of `rate` (`"max"` for no limit), a queue of `queue`
+/// packets, and hosts that limit nothing.
 pub(crate) fn link(cc: Algorithm, rate: &str, rtt: Duration, queue: u64, seconds: u64) -> Scenario {
     let rate = if rate == "max" { Rate::MAX } else { rate.parse().expect("a rate") };
     let direction = |rate, queue| DirectionSpec::plain(rate, rtt / 2, Probability::ZERO, queue);
@@ -67,12 +68,12 @@ pub(crate) fn run(scenario: &Scenario) -> Run {
 }
 
 impl Run {
-    /// Rows of `flow` from `from` seconds on.
+    /// Returns the rows of `flow` from `from` seconds on.
     pub(crate) fn rows_of(&self, flow: u32, from: f64) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.flow == flow && row.at >= at(from))
     }
 
-    /// Payload in bit/s that the application of `flow` got after `from` seconds.
+    /// Returns the rate in bit/s at which payload of `flow` arrived in order after `from` seconds.
     pub(crate) fn goodput(&self, flow: u32, from: f64) -> f64 {
         let first = self.rows_of(flow, from).next().expect("rows");
         let last = self.rows_of(flow, from).last().expect("rows");
@@ -80,7 +81,7 @@ impl Run {
         bits / last.at.saturating_since(first.at).as_secs_f64()
     }
 
-    /// Share of the link in use after `from` seconds, headers counted.
+    /// Returns the share of the link used after `from` seconds, including headers.
     pub(crate) fn utilisation(&self, rate: &str, from: f64) -> f64 {
         let flows = self.outcome.flows.len() as u32;
         let goodput: f64 = (0..flows).map(|flow| self.goodput(flow, from)).sum();
@@ -111,7 +112,7 @@ pub(crate) fn jain(shares: &[f64]) -> f64 {
     sum * sum / (shares.len() as f64 * shares.iter().map(|x| x * x).sum::<f64>())
 }
 
-/// `value` is within `tolerance` (a fraction) of `law`.
+/// Asserts that `value` is within `tolerance` (a fraction) of `law`.
 #[track_caller]
 pub(crate) fn assert_near(value: f64, law: f64, tolerance: f64, what: &str) {
     let off = value / law - 1.0;
