@@ -1,9 +1,11 @@
-//! Aggregation: packets are gathered and let go together, as a cable modem does between its grants and Wi-Fi between
-//! two turns on the air. A stream of ACKs comes out of it in bursts.
+//! Aggregation: packets are collected and released together.
+//!
+//! A cable modem does this between its grants, and Wi-Fi between two transmissions. A stream of ACKs leaves
+//! it in bursts.
 //!
 //! ```text
 //!   arrivals   |  |  |  |      |   |  |
-//!   exits              ||||            |||        `within` behind the first, or as soon as there are so many
+//!   exits              ||||            |||        `within` after the first, or when the batch is full
 //! ```
 
 use fullpipe_units::{Duration, Instant};
@@ -14,30 +16,31 @@ use crate::waiting::ExitQueue;
 /// The parameters of an [`Aggregator`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AggregatorConfig {
-    /// How long the first of a batch waits for others.
+    /// Maximum time that the first packet of a batch waits for others.
     pub within: Duration,
-    /// So many packets do not wait longer; at least one.
+    /// Batch size that is released without further waiting; at least one.
     pub packets: u32,
 }
 
-/// Lets packets go in batches.
+/// An element that releases packets in batches.
 #[derive(Clone, Debug)]
 pub struct Aggregator<T> {
     config: AggregatorConfig,
     held: ExitQueue<T>,
-    /// The newest of those held that are still being joined by others, and when they all go.
+    /// Number of packets in the batch that is still open.
     open: usize,
     due: Instant,
 }
 
 impl<T> Aggregator<T> {
-    /// Nothing gathered yet.
+    /// Creates an empty aggregator.
     pub fn new(config: AggregatorConfig) -> Self {
         Self { config, held: ExitQueue::new(), open: 0, due: Instant::ZERO }
     }
 
     pub(crate) fn push(&mut self, now: Instant, packet: PacketInfo, payload: T) {
-        // What was due has gone, whether or not anybody took it out. A batch that is due now takes no more.
+        // A batch that was due has left, whether it was popped or not. A batch that is due now accepts no
+        // more.
         if self.due <= now {
             self.open = 0;
         }
@@ -52,22 +55,22 @@ impl<T> Aggregator<T> {
         }
     }
 
-    /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
     pub fn next_exit(&self) -> Instant {
         self.held.next_exit()
     }
 
-    /// The oldest packet if it has left by `now`.
+    /// Returns the oldest packet if it has left by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         self.held.pop(now)
     }
 
-    /// Packets inside.
+    /// Returns the number of packets inside.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Nothing is inside.
+    /// Returns whether no packet is inside.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

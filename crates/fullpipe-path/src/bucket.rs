@@ -1,13 +1,13 @@
 //! A token bucket, exact in integers.
 //!
-//! Tokens are kept in bits times 10^9, so that a nanosecond at 1 bit/s adds exactly one: no rounding
-//! accumulates, and in any window of length T at most `rate x T + burst` passes.
+//! Tokens are counted in bits times 10^9, so a nanosecond at 1 bit/s adds exactly one. No rounding error
+//! accumulates, and in any interval of length T at most `rate x T + burst` passes.
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
 const SCALE: u128 = 1_000_000_000;
 
-/// Rate, burst and the present fill. Starts full.
+/// A token bucket with its rate, burst size and current fill. It starts full.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenBucket {
     rate: Rate,
@@ -29,7 +29,7 @@ impl TokenBucket {
         self.at = self.at.max(now);
     }
 
-    /// Takes `len` bytes of tokens at `now` if they are there.
+    /// Takes `len` bytes of tokens at `now`; returns `false` if there are not enough.
     pub(crate) fn take(&mut self, now: Instant, len: Bytes) -> bool {
         self.fill(now);
         let needed = scaled(len);
@@ -40,8 +40,8 @@ impl TokenBucket {
         enough
     }
 
-    /// Takes `len` bytes of tokens at the earliest time from `now` on at which they are there, and returns
-    /// that time. A packet larger than the bucket goes when the bucket is full and leaves a debt of time.
+    /// Takes `len` bytes of tokens as soon as they are available, at `now` or later, and returns that time. A
+    /// packet larger than the bucket waits until its tokens have accumulated beyond the bucket's size.
     pub(crate) fn take_when_ready(&mut self, now: Instant, len: Bytes) -> Instant {
         self.fill(now);
         let needed = scaled(len);
@@ -52,7 +52,7 @@ impl TokenBucket {
         }
         let wait = (needed - self.tokens).div_ceil(u128::from(self.rate.as_bps()));
         let ready = at + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
-        // What the last nanosecond brings beyond the need stays in the bucket.
+        // The surplus of the last nanosecond stays in the bucket.
         self.tokens = self.tokens.saturating_add(wait * u128::from(self.rate.as_bps())) - needed;
         self.at = ready;
         ready
@@ -67,7 +67,7 @@ fn scaled(amount: Bytes) -> u128 {
 mod tests {
     use super::*;
 
-    /// in any window of length T no more than rate x T + burst passes.
+    /// in any interval of length T, at most rate x T + burst passes.
     #[test]
     fn never_more_than_rate_and_burst() {
         let (rate, burst, len) = (Rate::from_bps(8_000_003), Bytes::new(20_000), Bytes::new(1_500));

@@ -1,12 +1,13 @@
-//! A detour: for a time packets take a longer way, as after a change of route.
+//! A detour: an additional delay for a time, as after a route change.
 //!
 //! ```text
 //!   delay                ┌─────── by ───────┐
-//!          ──────────────┘                  └──────────────      by the time at which a packet enters
+//!          ──────────────┘                  └──────────────      by the packet's entry time
 //!                      from               until
 //! ```
 //!
-//! Packets keep their order: who enters the short way just after the end leaves with the last of the long one.
+//! Packets keep their order: a packet that enters just after the end leaves with the last packet of the
+//! detour.
 
 use fullpipe_units::{Duration, Instant};
 
@@ -16,15 +17,15 @@ use crate::waiting::ExitQueue;
 /// The parameters of a [`Detour`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DetourConfig {
-    /// How much longer the way takes.
+    /// Additional delay.
     pub by: Duration,
-    /// From when on, after the start of the run.
+    /// Start of the detour, relative to the start of the run.
     pub from: Duration,
-    /// Until when, after the start of the run; [`Duration::MAX`] for the rest of it.
+    /// End of the detour, relative to the start of the run; [`Duration::MAX`] for the rest of it.
     pub until: Duration,
 }
 
-/// A delay for a time.
+/// An element that adds a delay for a time.
 #[derive(Clone, Debug)]
 pub struct Detour<T> {
     by: Duration,
@@ -34,7 +35,7 @@ pub struct Detour<T> {
 }
 
 impl<T> Detour<T> {
-    /// Nobody on the way yet.
+    /// Creates an empty detour.
     pub fn new(config: DetourConfig) -> Self {
         let at = |time: Duration| Instant::from_nanos(time.as_nanos());
         Self { by: config.by, from: at(config.from), until: at(config.until), held: ExitQueue::new() }
@@ -45,7 +46,7 @@ impl<T> Detour<T> {
         self.held.push((now + longer).max(self.held.last_exit()), packet, payload);
     }
 
-    /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
     pub fn next_exit(&self) -> Instant {
         self.held.next_exit()
     }
@@ -54,12 +55,12 @@ impl<T> Detour<T> {
         self.held.pop(now)
     }
 
-    /// Packets inside.
+    /// Returns the number of packets inside.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Nothing is inside.
+    /// Returns whether no packet is inside.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }

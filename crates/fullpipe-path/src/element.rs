@@ -1,4 +1,4 @@
-//! The kinds of elements, behind one face.
+//! The kinds of elements, behind a common interface.
 
 use fullpipe_units::{Bytes, Instant};
 
@@ -10,35 +10,35 @@ use crate::{
     Shaper,
 };
 
-/// One element.
+/// One element of a path.
 #[derive(Clone, Debug)]
 pub enum Element<T> {
     /// Verdict: independent loss.
     Loss(IidLoss),
     /// Verdict: loss in bursts.
     BurstLoss(BurstLoss),
-    /// Verdict: copies packets.
+    /// Verdict: duplicates packets.
     Duplication(Duplication),
-    /// Verdict: leaves out ACKs.
+    /// Verdict: removes pure ACKs (ACK decimation).
     AckThinning(AckThinning),
-    /// Verdict: drops what exceeds a rate and a burst.
+    /// Verdict: drops packets that exceed a rate and a burst.
     Policer(Policer),
-    /// Holder: delays what exceeds a rate and a burst.
+    /// Holder: delays packets that exceed a rate and a burst.
     Shaper(Shaper<(PacketInfo, T)>),
     /// Holder: drop-tail queue, rate and delay.
     Hop(Hop<T>),
-    /// Holder: managed queue, rate or trace, and delay.
+    /// Holder: queue with an AQM, rate or trace, and delay.
     ManagedHop(Box<ManagedHop<T>>),
-    /// Holder: gathers packets into batches.
+    /// Holder: releases packets in batches.
     Aggregator(Aggregator<T>),
-    /// Holder: a longer way for a time.
+    /// Holder: an additional delay for a time.
     Detour(Detour<T>),
-    /// Holder: a delay by chance.
+    /// Holder: a random delay.
     Jitter(Box<Jitter<T>>),
 }
 
 impl<T> Element<T> {
-    /// It keeps packets for a time.
+    /// Returns whether the element is a holder, which keeps packets for a time.
     pub(crate) fn is_holder(&self) -> bool {
         !matches!(
             self,
@@ -50,12 +50,12 @@ impl<T> Element<T> {
         )
     }
 
-    /// It does no more than say yes or no to a packet.
+    /// Returns whether the element only accepts or drops packets.
     pub(crate) fn only_judges(&self) -> bool {
         !self.is_holder() && !matches!(self, Self::Duplication(_))
     }
 
-    /// When something happens to the next packet; [`Instant::FAR_FUTURE`] for an empty holder and every verdict.
+    /// Returns the time of the next event; [`Instant::FAR_FUTURE`] for an empty holder and for verdicts.
     pub(crate) fn next_event(&self) -> Instant {
         match self {
             Self::Hop(hop) => hop.next_exit(),
@@ -68,7 +68,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// The next packet that has left by `now`.
+    /// Returns the next packet that has left by `now`.
     pub(crate) fn pop(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<(Instant, PacketInfo, T)> {
         match self {
             Self::Hop(hop) => hop.pop(now),
@@ -87,7 +87,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Hands a holder a packet; a verdict has no room for it.
+    /// Passes a packet to a holder; a verdict cannot hold it and returns [`Verdict::QueueFull`].
     pub(crate) fn hold(
         &mut self,
         now: Instant,
@@ -116,7 +116,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// A verdict's answer; `None` lets the packet on, as holders do.
+    /// Returns a verdict's decision; `None` lets the packet pass, as holders do.
     pub(crate) fn verdict(&mut self, now: Instant, packet: PacketInfo) -> Option<Verdict> {
         match self {
             Self::Loss(loss) => loss.loses(packet).then_some(Verdict::Lost),
@@ -127,7 +127,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// There shall be two of this packet.
+    /// Returns whether this packet is to be duplicated.
     pub(crate) fn doubles(&mut self, packet: PacketInfo) -> bool {
         match self {
             Self::Duplication(duplication) => duplication.doubles(packet),
@@ -135,7 +135,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Packets inside.
+    /// Returns the number of packets inside.
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Hop(hop) => hop.len(),
@@ -148,7 +148,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Bytes in its queue at `now`: what waits for a link or a bucket, not what is merely delayed.
+    /// Returns the bytes queued at `now` for a link or a bucket; bytes that are only delayed do not count.
     pub(crate) fn backlog(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Bytes {
         match self {
             Self::Hop(hop) => hop.backlog(now),
@@ -158,7 +158,7 @@ impl<T> Element<T> {
         }
     }
 
-    /// Adds how long it has been busy by `now`.
+    /// Updates `busy` with the busy time of this element by `now`.
     pub(crate) fn add_busy(&mut self, now: Instant, flow: u32, busy: &mut Busy, ledger: &mut Ledger<T>) {
         match self {
             Self::Hop(hop) => busy.link = busy.link.max(hop.busy(now)),

@@ -1,8 +1,8 @@
 //! One hop: a drop-tail queue, a link of constant rate, a constant delay.
 //!
-//! The three are fused. As the link serves in order at a known rate, a packet's departure is known when
-//! it enters, `max(arrival, link free) + length / rate + delay`; nothing is scheduled per packet, and
-//! the hop's only event is the exit of its oldest packet.
+//! The three are combined. The link transmits in order at a known rate, so a packet's departure is known when
+//! it enters: `max(arrival, link free) + length / rate + delay`. No event is scheduled per packet; the hop's
+//! only event is the exit of its oldest packet.
 //!
 //! ```text
 //!   held (oldest first):  [ propagating | in service | waiting ............ ]
@@ -18,35 +18,35 @@ use crate::packet::PacketInfo;
 /// The parameters of a [`Hop`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HopConfig {
-    /// Link rate in bits of the packets as counted by their length; [`Rate::MAX`] serves in no time.
+    /// Link rate in bits per second, counting packets by their length; [`Rate::MAX`] transmits in zero time.
     pub rate: Rate,
-    /// Propagation delay behind the link, one way.
+    /// One-way propagation delay behind the link.
     pub delay: Duration,
-    /// Most bytes that may wait. The packet in service does not wait and is not counted.
+    /// Capacity of the queue in bytes; the packet in service does not count.
     pub queue: Bytes,
 }
 
-/// Queue, rate and delay.
+/// A hop: drop-tail queue, rate and delay.
 #[derive(Clone, Debug)]
 pub struct Hop<T> {
     config: HopConfig,
     held: VecDeque<DepartingPacket<T>>,
-    /// When the link has sent everything that was accepted.
+    /// Time at which the link has transmitted all accepted packets.
     free_at: Instant,
-    /// The part of a nanosecond by which `free_at` is early, in units of 1/rate ns: kept so that a
-    /// busy link serves exactly at its rate instead of rounding each packet down.
+    /// Fraction of a nanosecond by which `free_at` is early, in units of 1/rate ns. It keeps a busy link
+    /// exactly at its rate, instead of rounding each packet down.
     carry: u64,
-    /// Service time of everything that was accepted.
+    /// Total service time of all accepted packets.
     service: Duration,
     service_of: ServiceOf,
-    /// The newest packets, as far as they had not begun service when last looked, and their bytes.
+    /// Newest packets that had not begun service at the last query.
     waiting: VecDeque<ServiceSlot>,
     waiting_bytes: u64,
-    /// When the first of them begins: as soon as the packet before it has been served.
+    /// Time at which the first waiting packet begins service, when the packet before it has been served.
     next_start: Instant,
 }
 
-/// A packet and when it leaves.
+/// A packet and its exit time.
 #[derive(Clone, Debug)]
 struct DepartingPacket<T> {
     exit: Instant,
@@ -54,28 +54,31 @@ struct DepartingPacket<T> {
     payload: T,
 }
 
-/// What the queue needs to know of a packet. Apart from it, for the boundary between waiting and served moves
-/// with each packet, and packets are large: in their midst it would hardly ever be in the cache.
+/// Data of a waiting packet that the queue needs.
+///
+/// It is stored separately because the boundary between waiting and served packets moves with each packet:
+/// among the large packets it would rarely be in the cache.
 #[derive(Clone, Copy, Debug)]
 struct ServiceSlot {
-    /// When it will have been served, which is when the next one begins.
+    /// Time at which the packet has been served and the next one begins.
     served: Instant,
     len: u32,
 }
 
-/// Service time of packets of one length: nearly all have the length of the one before, and need no division.
+/// Cached service time of packets of one length: most packets have the same length as the previous one, which
+/// saves the division.
 #[derive(Clone, Copy, Debug)]
 struct ServiceOf {
     len: u32,
     nanos: u64,
-    /// What is left over, in units of 1/rate ns.
+    /// Remainder of the division, in units of 1/rate ns.
     remainder: u64,
 }
 
 const NANOS_PER_BYTE_AT_1BPS: u64 = 8_000_000_000;
 
 impl<T> Hop<T> {
-    /// An empty hop. A rate of zero is taken as 1 bit/s.
+    /// Creates an empty hop. A rate of zero is taken as 1 bit/s.
     pub fn new(mut config: HopConfig) -> Self {
         config.rate = config.rate.max(Rate::from_bps(1));
         Self {
@@ -91,8 +94,8 @@ impl<T> Hop<T> {
         }
     }
 
-    /// Takes a packet and says when it will leave, or refuses it because the queue is full. The payload is made
-    /// where it will lie.
+    /// Accepts a packet and returns its exit time, or `None` if the queue is full. The payload is made in its
+    /// final place.
     #[inline]
     pub fn push_with(
         &mut self,
@@ -107,7 +110,7 @@ impl<T> Hop<T> {
             if self.waiting_bytes + u64::from(len) > self.config.queue.get() {
                 return None;
             }
-            // The first to wait does so for the packet in service.
+            // The first waiting packet waits for the packet in service.
             self.next_start = self.next_start.min(self.free_at);
             self.waiting_bytes += u64::from(len);
         } else {
@@ -127,7 +130,7 @@ impl<T> Hop<T> {
         Some(exit)
     }
 
-    /// Time on the link for `len` bytes more; the rest of a nanosecond is carried.
+    /// Returns the transmission time of `len` bytes; the fraction of a nanosecond is carried over.
     #[inline]
     fn serve(&mut self, len: u32) -> Duration {
         if self.config.rate == Rate::MAX {
@@ -139,7 +142,7 @@ impl<T> Hop<T> {
             self.service_of = ServiceOf { len, nanos: work / rate, remainder: work % rate };
         }
         let ServiceOf { nanos, remainder, .. } = self.service_of;
-        // Both are below the rate: together they make one nanosecond more at most.
+        // Both are below the rate, so together they add at most one nanosecond.
         let missing = rate - remainder;
         if self.carry >= missing {
             self.carry -= missing;
@@ -150,13 +153,13 @@ impl<T> Hop<T> {
         }
     }
 
-    /// When the oldest packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the oldest packet leaves; [`Instant::FAR_FUTURE`] when empty.
     #[inline]
     pub fn next_exit(&self) -> Instant {
         self.held.front().map_or(Instant::FAR_FUTURE, |held| held.exit)
     }
 
-    /// The oldest packet if it has left by `now`, with its exact exit time.
+    /// Returns the oldest packet if it has left by `now`, with its exact exit time.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         if self.next_exit() > now {
             return None;
@@ -166,7 +169,7 @@ impl<T> Hop<T> {
         Some((exit, packet, payload))
     }
 
-    /// Hands the oldest packet to `take`, where it lies, if it has left by `now`.
+    /// Passes the oldest packet to `take`, without a copy, if it has left by `now`.
     #[inline]
     pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R> {
         let oldest = self.held.front_mut().filter(|held| held.exit <= now)?;
@@ -176,7 +179,7 @@ impl<T> Hop<T> {
         Some(taken)
     }
 
-    /// Whoever left has been served, whether or not anybody looked in between.
+    /// Moves a packet that left from waiting to served, if no query did so before.
     #[inline]
     fn on_exit(&mut self) {
         if self.waiting.len() > self.held.len() {
@@ -184,7 +187,7 @@ impl<T> Hop<T> {
         }
     }
 
-    /// The first packet waiting is in service.
+    /// Moves the first waiting packet into service.
     #[inline]
     fn begin_next(&mut self) {
         if let Some(ServiceSlot { served, len }) = self.waiting.pop_front() {
@@ -193,23 +196,23 @@ impl<T> Hop<T> {
         }
     }
 
-    /// Bytes waiting at `now`, the packet in service not counted.
+    /// Returns the bytes waiting at `now`, without the packet in service.
     pub fn backlog(&mut self, now: Instant) -> Bytes {
         self.start_service(now);
         Bytes::new(self.waiting_bytes)
     }
 
-    /// How long the link has been sending by `now`, over the whole run.
+    /// Returns the total time that the link has been transmitting by `now`.
     pub fn busy(&self, now: Instant) -> Duration {
         self.service - self.free_at.saturating_since(now)
     }
 
-    /// Packets inside: waiting, in service or propagating.
+    /// Returns the number of packets inside: waiting, in service or propagating.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Nothing is inside.
+    /// Returns whether no packet is inside.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -217,7 +220,7 @@ impl<T> Hop<T> {
     /// Moves the boundary between "in service" and "waiting" to `now`.
     #[inline]
     fn start_service(&mut self, now: Instant) {
-        // With nothing waiting the next start is never, and `now` may be, too.
+        // If no packet waits, the next start is in the far future, and `now` may be, too.
         while self.next_start <= now && !self.waiting.is_empty() {
             self.begin_next();
         }

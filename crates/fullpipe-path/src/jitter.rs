@@ -1,8 +1,8 @@
-//! Jitter: a delay that differs from packet to packet.
+//! Jitter: a delay that varies from packet to packet.
 //!
 //! ```text
-//!   in order    exit = max(arrival + extra, exit of the packet before)    as behind a queue that nobody sees
-//!   not         exit = arrival + extra                                    as over several ways: packets overtake
+//!   in order      exit = max(arrival + extra, exit of the previous packet)    as behind a hidden queue
+//!   out of order  exit = arrival + extra                                      as over parallel paths: packets overtake
 //! ```
 
 use std::cmp::Reverse;
@@ -13,39 +13,39 @@ use fullpipe_units::{Duration, Instant, Probability};
 use crate::chance::Streams;
 use crate::packet::PacketInfo;
 
-/// How the extra delay is spread from nothing to the most there is.
+/// Distribution of the extra delay between zero and the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spread {
-    /// Always the most.
+    /// The maximum for every packet.
     Fixed,
-    /// All values alike.
+    /// Uniform distribution.
     Uniform,
-    /// A bell: normal about the middle, the ends three standard deviations away.
+    /// Normal distribution around the middle, cut at three standard deviations.
     Normal,
 }
 
 /// The parameters of a [`Jitter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JitterConfig {
-    /// The most that is added.
+    /// Maximum extra delay.
     pub most: Duration,
-    /// How it is spread.
+    /// Distribution of the extra delay.
     pub spread: Spread,
-    /// The share of packets that are delayed at all.
+    /// Share of packets that are delayed.
     pub share: Probability,
-    /// Packets stay in order.
+    /// Whether packets stay in order.
     pub in_order: bool,
 }
 
-/// Delays packets by chance.
+/// An element that delays packets randomly.
 #[derive(Clone, Debug)]
 pub struct Jitter<T> {
     config: JitterConfig,
     chance: Streams<()>,
-    /// Whether a packet is delayed is a draw of its own.
+    /// Separate random stream for the choice of delayed packets.
     choice: Streams<()>,
     held: DelayLine<T>,
-    /// Packets so far, and of each flow the newest that has left.
+    /// Number of packets so far.
     entered: u64,
     newest: Vec<u64>,
 }
@@ -53,7 +53,7 @@ pub struct Jitter<T> {
 #[derive(Clone, Debug)]
 enum DelayLine<T> {
     InOrder(VecDeque<DelayedPacket<T>>),
-    /// The earliest first, of equals the one that came first.
+    /// Ordered by exit time, then by arrival.
     Overtaking(BinaryHeap<Reverse<DelayedPacket<T>>>),
 }
 
@@ -66,7 +66,7 @@ struct DelayedPacket<T> {
 }
 
 impl<T> Jitter<T> {
-    /// Jitter by chance; `element` tells its draws from those of others.
+    /// Creates a jitter element; `element` selects its random streams.
     pub fn new(config: JitterConfig, seed: u64, element: u64) -> Self {
         let held = if config.in_order {
             DelayLine::InOrder(VecDeque::new())
@@ -100,7 +100,7 @@ impl<T> Jitter<T> {
 
     fn extra(&self, draw: u64) -> Duration {
         let most = self.config.most;
-        // The upper half of the draw, as a part of 2^32.
+        // The upper 32 bits of the draw, as a fraction of 2^32.
         let part = draw >> 32;
         let scaled =
             |part: u64| Duration::from_nanos(((u128::from(most.as_nanos()) * u128::from(part)) >> 32) as u64);
@@ -111,7 +111,7 @@ impl<T> Jitter<T> {
         }
     }
 
-    /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
     pub fn next_exit(&self) -> Instant {
         let next = match &self.held {
             DelayLine::InOrder(held) => held.front(),
@@ -120,7 +120,8 @@ impl<T> Jitter<T> {
         next.map_or(Instant::FAR_FUTURE, |delayed| delayed.exit)
     }
 
-    /// The next packet if it has left by `now`, with its exit time, and whether a later one of its flow was before it.
+    /// Returns the next packet if it has left by `now`, with its exit time, and whether a later packet of its
+    /// flow left before it.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T, bool)> {
         if self.next_exit() > now {
             return None;
@@ -139,7 +140,7 @@ impl<T> Jitter<T> {
         Some((delayed.exit, delayed.packet, delayed.payload, reordered))
     }
 
-    /// Packets inside.
+    /// Returns the number of packets inside.
     pub fn len(&self) -> usize {
         match &self.held {
             DelayLine::InOrder(held) => held.len(),
@@ -147,7 +148,7 @@ impl<T> Jitter<T> {
         }
     }
 
-    /// Nothing is inside.
+    /// Returns whether no packet is inside.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -179,18 +180,18 @@ impl<T> Ord for DelayedPacket<T> {
     }
 }
 
-/// Keeps the draws of "at all" apart from those of "how much": elements are numbered below.
+/// Separates the stream of choices from the stream of delays; element numbers are smaller.
 const CHOICE: u64 = 1 << 20;
 
-/// Quantiles of the normal distribution, cut at three standard deviations, at every 64th of probability, in parts of
-/// 2^16 of the whole width. The lower half; the upper is its mirror image.
+/// Lower half of the quantiles of the normal distribution, cut at three standard deviations, at every 64th of
+/// probability, in units of 2^-16 of the total width. The upper half mirrors it.
 const BELL: [u64; 33] = [
     0, 9_594, 12_615, 14_597, 16_115, 17_367, 18_443, 19_396, 20_257, 21_046, 21_778, 22_465, 23_112, 23_728,
     24_315, 24_880, 25_424, 25_950, 26_461, 26_959, 27_445, 27_920, 28_387, 28_846, 29_297, 29_743, 30_184,
     30_621, 31_054, 31_485, 31_914, 32_341, 32_768,
 ];
 
-/// A uniform part of 2^32 to one that is normal, between the quantiles in a straight line.
+/// Converts a uniform fraction of 2^32 into a normal one, by linear interpolation between the quantiles.
 fn normal(uniform: u64) -> u64 {
     const WHOLE: u64 = 1 << 32;
     if uniform >= WHOLE / 2 {
@@ -205,8 +206,8 @@ fn normal(uniform: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// A standard deviation is a sixth of the width, and 68.3 % lie within one. Straight lines between the quantiles
-    /// cost a percent.
+    /// The standard deviation is a sixth of the width, and 68.3 % lie within one. Linear interpolation
+    /// between the quantiles costs 1 %.
     #[test]
     fn the_bell_is_a_bell() {
         let n = 1 << 16;

@@ -1,40 +1,40 @@
-//! What a path counts, and what it keeps for those who hold the packets' bytes.
+//! Counters of a path, and notes for callers that store the packets' bytes.
 
 use std::collections::VecDeque;
 
 use crate::packet::{Note, PacketInfo, PacketKind, Verdict};
 
-/// Packets by fate, over the whole run.
+/// Packet counts by outcome, over the whole run.
 ///
-/// `offered + duplicated` is what was delivered, dropped for one of the reasons, or is still inside.
+/// `offered + duplicated` equals the packets delivered, dropped for one of the reasons, and still inside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets that entered the path.
     pub offered: u64,
-    /// Data packets that left it.
+    /// Data packets that left the path.
     pub delivered_data: u64,
-    /// Other packets that left it.
+    /// Other packets that left the path.
     pub delivered_control: u64,
-    /// Packets that a loss element took.
+    /// Packets that a loss element dropped.
     pub random_drops: u64,
-    /// Packets that a policer took.
+    /// Packets that a policer dropped.
     pub policed: u64,
-    /// Packets that found a queue full, or had to leave a full one.
+    /// Packets dropped because a queue was full, on arrival or from inside the queue.
     pub queue_drops: u64,
-    /// Packets that the management of a queue dropped, although there was room.
+    /// Packets that the AQM dropped although the queue had room.
     pub aqm_drops: u64,
-    /// Packets that were marked instead (`CE`).
+    /// Packets that the AQM marked (ECN `CE`) instead of dropping them.
     pub marked: u64,
-    /// Copies that were made.
+    /// Copies of packets that the path made.
     pub duplicated: u64,
-    /// Packets that left jitter behind one of their flow that had entered it later (RFC 4737 section 3).
+    /// Packets that left jitter after a later packet of their flow (RFC 4737 section 3).
     pub reordered: u64,
-    /// ACKs that were left out.
+    /// Pure ACKs that ACK decimation removed.
     pub acks_thinned: u64,
 }
 
 impl Counters {
-    /// All packets that were dropped.
+    /// Returns the number of packets dropped, for any reason.
     pub const fn dropped(&self) -> u64 {
         self.random_drops + self.policed + self.queue_drops + self.aqm_drops + self.acks_thinned
     }
@@ -58,7 +58,7 @@ impl Counters {
     }
 }
 
-/// The counters of a path, and the notes of what happened inside if somebody wants them.
+/// The counters of a path, and notes of events inside it if requested.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger<T> {
     pub(crate) counters: Counters,
@@ -72,7 +72,7 @@ impl<T> Default for Ledger<T> {
 }
 
 impl<T> Ledger<T> {
-    /// Notes are kept from now on.
+    /// Starts to keep notes.
     pub(crate) fn keep_notes(&mut self) {
         self.notes.get_or_insert_default();
     }
@@ -85,13 +85,13 @@ impl<T> Ledger<T> {
         self.notes.as_mut()?.pop_front()
     }
 
-    /// A packet that had been accepted is dropped.
+    /// Counts and notes the drop of a packet that had been accepted.
     pub(crate) fn dropped_inside(&mut self, packet: PacketInfo, payload: T, verdict: Verdict) {
         self.counters.count(verdict);
         self.note_drop(packet, payload, verdict);
     }
 
-    /// The note alone, for a drop that has been counted.
+    /// Notes a drop that has already been counted.
     pub(crate) fn note_drop(&mut self, packet: PacketInfo, payload: T, verdict: Verdict) {
         if let Some(notes) = &mut self.notes {
             notes.push_back(Note::Dropped { packet, payload, verdict });
@@ -100,7 +100,7 @@ impl<T> Ledger<T> {
 }
 
 impl<T: Clone> Ledger<T> {
-    /// There is one more of a packet.
+    /// Counts and notes the duplication of a packet.
     pub(crate) fn duplicated(&mut self, packet: PacketInfo, payload: &T) {
         self.counters.duplicated += 1;
         if let Some(notes) = &mut self.notes {

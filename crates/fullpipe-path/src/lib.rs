@@ -1,7 +1,8 @@
 //! A network path without I/O: packets go in with a time, verdicts and departures come out.
 //!
-//! Elements are of two kinds. *Verdicts* (loss, policer, duplication, thinning of ACKs) answer at once. *Holders* (a
-//! hop: queue, link and delay fused; a shaper, an aggregator, jitter) keep packets and let them go.
+//! There are two kinds of elements. *Verdicts* (loss, policer, duplication, ACK decimation) decide at once.
+//! *Holders* (hop, shaper, aggregator, detour, jitter) keep packets and release them later. A hop combines
+//! queue, link and delay.
 //!
 //! ```text
 //!   push(t) ─► loss ─► policer ─► hop: [ queue | link | delay ] ─► … ─► pop(t)
@@ -10,10 +11,10 @@
 //!              Lost    Policed    QueueFull, Managed, or a mark
 //! ```
 //!
-//! [`Path`] carries a payload and never looks at it: verdicts depend on time, length, flow, ECN field and ordinal
-//! alone. `push` and `pop` first run every internal event that is due, at its due time, so results
-//! depend on arrivals only, never on when somebody looked: the simulator in virtual time and an
-//! emulator in real time get the same departures, to the nanosecond.
+//! [`Path`] carries a payload and never reads it: verdicts depend only on time, length, flow, ECN field and
+//! ordinal of a packet. `push` and `pop` first run every internal event that is due, at its due time. Results
+//! therefore depend only on arrivals, not on the times of queries: the simulator in virtual time and an
+//! emulator in real time get identical departures, to the nanosecond.
 #![forbid(unsafe_code)]
 
 mod aggregate;

@@ -1,41 +1,41 @@
-//! What serves a queue: a constant rate, or the delivery opportunities of a rate trace.
+//! Links that serve a queue: at a constant rate, or at the delivery opportunities of a trace.
 //!
 //! ```text
 //!   rate     ────────■■■■■■■■□□□□□□□□■■■■■■■■──►    a packet takes length / rate
-//!   trace    ──|──────||───|──────────|──|───►      an opportunity carries so many bytes at once; what is left of it
-//!                                                  when the queue is empty is lost
+//!   trace    ──|──────||───|──────────|──|───►      an opportunity carries a number of bytes at once; the unused
+//!                                                  rest is lost if the queue is empty
 //! ```
 
 use std::sync::Arc;
 
 use fullpipe_units::{Bytes, Duration, Instant, Rate};
 
-/// When a link may send, for ever: moments that repeat after a period, each good for the same number of bytes.
+/// Transmission opportunities of a link: times that repeat with a period, each for the same number of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opportunities {
-    /// In ascending order, from the start of a period.
+    /// Times in ascending order, relative to the start of a period.
     times: Arc<[Duration]>,
     period: Duration,
     bytes: Bytes,
 }
 
 impl Opportunities {
-    /// Opportunities of `bytes` at `times`, which repeat each `period`.
+    /// Creates opportunities of `bytes` at `times`, repeated every `period`.
     ///
-    /// `None` unless there is at least one, they are in ascending order, none is behind the end of the period, and
-    /// neither the period nor `bytes` is zero: nothing would ever, or everything would at once, be sent.
+    /// Returns `None` if there are no times, if they are not in ascending order or exceed the period, or if
+    /// the period or `bytes` is zero: a link would then transmit nothing, or everything at once.
     pub fn new(times: Vec<Duration>, period: Duration, bytes: Bytes) -> Option<Self> {
         let last = *times.last()?;
         let good = times.is_sorted() && last <= period && !period.is_zero() && !bytes.is_zero();
         good.then(|| Self { times: times.into(), period, bytes })
     }
 
-    /// What they carry on average.
+    /// Returns the mean rate of the opportunities.
     pub fn mean_rate(&self) -> Rate {
         Rate::of(Bytes::new(self.bytes.get().saturating_mul(self.times.len() as u64)), self.period)
     }
 
-    /// When opportunity `number` comes, counted through all periods.
+    /// Returns the time of opportunity `number`, counted through all periods.
     fn at(&self, number: u64) -> Instant {
         let count = self.times.len() as u64;
         let within = self.times[(number % count) as usize];
@@ -43,13 +43,14 @@ impl Opportunities {
         Instant::from_nanos(before.saturating_add(within.as_nanos()))
     }
 
-    /// The first opportunity from number `from` on that comes at `time` or later.
+    /// Returns the first opportunity, from number `from` on, at `time` or later.
     fn first_from(&self, from: u64, time: Instant) -> u64 {
         if self.at(from) >= time {
             return from;
         }
         let (count, period) = (self.times.len() as u64, self.period.as_nanos());
-        // An opportunity at the end of a period comes at the same time as the next one's beginning, and before it.
+        // An opportunity at the end of a period has the same time as the start of the next period, and
+        // precedes it.
         let (cycle, within) = match (time.as_nanos() / period, time.as_nanos() % period) {
             (cycle @ 1.., 0) => (cycle - 1, period),
             other => other,
@@ -59,7 +60,7 @@ impl Opportunities {
     }
 }
 
-/// Serves packets in the order in which it is given them.
+/// A link, which transmits packets in the order in which it gets them.
 #[derive(Clone, Debug)]
 pub(crate) enum Link {
     Constant(Constant),
@@ -67,7 +68,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// A rate of zero is taken as 1 bit/s.
+    /// Creates a link of constant rate. A rate of zero is taken as 1 bit/s.
     pub(crate) fn constant(rate: Rate) -> Self {
         Self::Constant(Constant { rate: rate.max(Rate::from_bps(1)), free_at: Instant::ZERO, carry: 0 })
     }
@@ -77,7 +78,7 @@ impl Link {
         Self::TraceDriven(TraceDriven { opportunities, next: 0, left, free_at: Instant::ZERO })
     }
 
-    /// When the link has sent everything that it was given.
+    /// Returns the time at which the link has transmitted everything that it got.
     pub(crate) fn free_at(&self) -> Instant {
         match self {
             Self::Constant(link) => link.free_at,
@@ -85,7 +86,7 @@ impl Link {
         }
     }
 
-    /// When it begins to send a packet that waits from `ready` on.
+    /// Returns the time at which transmission of a packet that is ready at `ready` starts.
     pub(crate) fn start(&self, ready: Instant) -> Instant {
         match self {
             Self::Constant(link) => link.free_at.max(ready),
@@ -93,7 +94,8 @@ impl Link {
         }
     }
 
-    /// Sends `len` bytes from `start` on, a time that [`Link::start`] has said; returns when all are sent.
+    /// Transmits `len` bytes from `start` on, a time returned by [`Link::start`]; returns the completion
+    /// time.
     pub(crate) fn send(&mut self, start: Instant, len: u32) -> Instant {
         match self {
             Self::Constant(link) => link.send(start, len),
@@ -101,7 +103,7 @@ impl Link {
         }
     }
 
-    /// How long a packet of `len` bytes occupies it, on average.
+    /// Returns the mean time that a packet of `len` bytes occupies the link.
     pub(crate) fn mean_service(&self, len: u32) -> Duration {
         let rate = match self {
             Self::Constant(link) => link.rate,
@@ -117,7 +119,8 @@ const NANOS_PER_BYTE_AT_1BPS: u64 = 8_000_000_000;
 pub(crate) struct Constant {
     rate: Rate,
     free_at: Instant,
-    /// The part of a nanosecond by which `free_at` is early, in units of 1/rate ns, as in [`Hop`](crate::Hop).
+    /// Fraction of a nanosecond by which `free_at` is early, in units of 1/rate ns, as in
+    /// [`Hop`](crate::Hop).
     carry: u64,
 }
 
@@ -140,14 +143,15 @@ impl Constant {
 #[derive(Clone, Debug)]
 pub(crate) struct TraceDriven {
     opportunities: Opportunities,
-    /// The opportunity that is being used up, and what is left of it.
+    /// Opportunity in use, and its remaining bytes.
     next: u64,
     left: u64,
     free_at: Instant,
 }
 
 impl TraceDriven {
-    /// The opportunity with which a packet that is ready then begins, what is left of it, and its time.
+    /// Returns the opportunity with which a packet that is ready at `ready` starts, its remaining bytes, and
+    /// its time.
     fn cursor(&self, ready: Instant) -> (u64, u64, Instant) {
         let (next, left) = match self.left {
             0 => (self.next + 1, self.opportunities.bytes.get()),
@@ -184,7 +188,8 @@ mod tests {
         Instant::ZERO + Duration::from_millis(ms)
     }
 
-    /// Each millisecond stands for 1500 bytes, two on one line of time for 3000, and after the last it begins again.
+    /// Each time is an opportunity of 1500 bytes; repeated times add up, and after the last one the trace
+    /// restarts.
     #[test]
     fn opportunities_repeat() {
         let trace =
@@ -223,8 +228,8 @@ mod tests {
         }
     }
 
-    /// A packet may begin in one opportunity and end in the next; the rest of one serves the next packet if that
-    /// waits by then, and is lost otherwise.
+    /// A packet may start in one opportunity and end in the next. The rest of an opportunity serves the next
+    /// packet if that is already waiting, and is lost otherwise.
     #[test]
     fn a_trace_counts_bytes() {
         let trace =
@@ -238,7 +243,7 @@ mod tests {
         assert_eq!(serve(at(0), 1_000), (at(1), at(2)), "500 bytes of the first and of the second");
         assert_eq!(serve(at(2), 1_000), (at(2), at(2)), "the other 1000 of the second");
         assert_eq!(serve(at(2), 100), (at(3), at(3)));
-        // Nobody waited at 3 ms any more: the 1400 bytes left then are gone.
+        // No packet was waiting at 3 ms any more, so the remaining 1400 bytes are lost.
         assert_eq!(serve(Instant::from_nanos(3_000_001), 3_001), (at(4), at(6)));
         assert_eq!(serve(at(100), 1_500), (at(100), at(100)));
     }

@@ -1,36 +1,36 @@
-//! Random loss: independent, and in bursts.
+//! Random loss, independent or in bursts.
 
 use fullpipe_units::Probability;
 
 use crate::chance::Streams;
 use crate::packet::PacketInfo;
 
-/// Loses each packet with the same probability, whatever happened to the others.
+/// Independent loss: drops each packet with the same probability.
 #[derive(Clone, Debug)]
 pub struct IidLoss {
     probability: Probability,
     unit: LossUnit,
-    /// The fate of the last super-packet.
+    /// Fate of the last super-packet of each flow.
     streams: Streams<bool>,
 }
 
-/// What one decision of [`IidLoss`] is about.
+/// Unit to which one decision of [`IidLoss`] applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LossUnit {
     /// Each packet on the wire.
     Packet,
-    /// All packets that were cut from one super-packet: what `netem` does on the sender's own host, where
-    /// it sees a transmission before it is cut.
+    /// All packets cut from one super-packet, like `netem` on the sending host, which sees a super-packet
+    /// before it is segmented.
     SuperPacket,
 }
 
 impl IidLoss {
-    /// Loss with `probability`; `element` tells this element's draws from those of others.
+    /// Creates a loss element with `probability`; `element` selects its random stream.
     pub fn new(probability: Probability, unit: LossUnit, seed: u64, element: u64) -> Self {
         Self { probability, unit, streams: Streams::new(seed, element) }
     }
 
-    /// Whether this packet is lost.
+    /// Returns whether this packet is lost.
     pub fn loses(&mut self, packet: PacketInfo) -> bool {
         if self.probability.is_zero() {
             return false;
@@ -43,7 +43,7 @@ impl IidLoss {
     }
 }
 
-/// Loses packets in bursts: the Gilbert-Elliott model in its simplest form.
+/// Loss in bursts: the Gilbert-Elliott model in its simplest form.
 ///
 /// ```text
 ///            p
@@ -52,7 +52,7 @@ impl IidLoss {
 ///            r
 /// ```
 ///
-/// Each flow has its own state, moved by its own packets: a burst is a number of packets, not a time.
+/// Each flow has its own state, which only its packets advance: a burst is a number of packets, not a time.
 #[derive(Clone, Debug)]
 pub struct BurstLoss {
     begin: Probability,
@@ -61,17 +61,18 @@ pub struct BurstLoss {
 }
 
 impl BurstLoss {
-    /// Loss with a mean of `rate` in bursts of `burst` packets on average (at least one).
+    /// Creates a loss element with the mean loss `rate`, in bursts of `burst` packets on average (at least
+    /// one).
     pub fn new(rate: Probability, burst: f64, seed: u64, element: u64) -> Self {
         let end = 1.0 / burst.max(1.0);
         let mean = rate.as_f64();
-        // p = r L / (1 - L); a mean of one leaves no good state.
+        // p = r L / (1 - L); with a mean loss of one there is no good state.
         let begin = if mean < 1.0 { end * mean / (1.0 - mean) } else { 1.0 };
         let end = if mean < 1.0 { Probability::from_f64(end) } else { Probability::ZERO };
         Self { begin: Probability::from_f64(begin), end, streams: Streams::new(seed, element) }
     }
 
-    /// Whether this packet is lost.
+    /// Returns whether this packet is lost.
     pub fn loses(&mut self, packet: PacketInfo) -> bool {
         let (begin, end) = (self.begin, self.end);
         let (draw, bad) = self.streams.next(packet);

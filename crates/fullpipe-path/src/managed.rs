@@ -1,14 +1,14 @@
-//! A hop whose queue is managed, or whose link follows a trace.
+//! A hop with an AQM, or with a link that follows a trace.
 //!
 //! ```text
-//!   push ─► [ queue: who waits, who is dropped or marked ] ─► link ─► [ propagating ] ─► pop
-//!                                                    ▲
-//!                            the moment a packet is taken out: an event of its own
+//!   push ─► [ queue: waits, is dropped or marked ] ─► link ─► [ propagating ] ─► pop
+//!                                                   ▲
+//!                                dequeuing of a packet: a separate event
 //! ```
 //!
-//! Unlike in a [`Hop`](crate::Hop) a departure is not known when a packet enters: what CoDel does depends on how
-//! long others will have waited, and who is served next on who comes in between. So whoever looks first has the link
-//! take out every packet that was due by then, each at its own moment.
+//! Unlike in a [`Hop`](crate::Hop), the departure is not known when a packet enters: CoDel's decision depends
+//! on how long others will have waited, and the order of service on later arrivals. Each query therefore
+//! first dequeues every packet that was due by then, at its own time.
 
 use std::collections::VecDeque;
 
@@ -19,44 +19,45 @@ use crate::ledger::Ledger;
 use crate::link::{Link, Opportunities};
 use crate::packet::{PacketInfo, Verdict};
 
-/// When a link sends.
+/// Transmission times of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// At a constant rate, in bits of the packets as counted by their length; [`Rate::MAX`] serves in no time.
+    /// Constant rate in bits per second, counting packets by their length; [`Rate::MAX`] transmits in zero
+    /// time.
     Rate(Rate),
-    /// At the opportunities of a trace.
+    /// Delivery opportunities of a trace.
     Trace(Opportunities),
 }
 
 /// The parameters of a [`ManagedHop`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedHopConfig {
-    /// The link.
+    /// Constant rate or trace of the link.
     pub service: Service,
-    /// Propagation delay behind the link, one way.
+    /// One-way propagation delay behind the link.
     pub delay: Duration,
-    /// Most bytes that may wait. The packet in service does not wait and is not counted.
+    /// Capacity of the queue in bytes; the packet in service does not count.
     pub queue: Bytes,
-    /// Who manages them.
+    /// Queue management.
     pub discipline: Discipline,
 }
 
-/// Managed queue, link and delay.
+/// A hop: a queue with an AQM, a link and a delay.
 #[derive(Clone, Debug)]
 pub struct ManagedHop<T> {
     queue: Queue<T>,
     link: Link,
     delay: Duration,
-    /// Since when somebody has been waiting, while somebody does.
+    /// Time since which packets have been waiting, if any are.
     backlogged_since: Instant,
-    /// Sent, or being sent: when each leaves.
+    /// Packets transmitted or in transmission, with their exit times.
     sent: VecDeque<(Instant, PacketInfo, T)>,
-    /// How long the link has had something to do, up to when it is free.
+    /// Busy time of the link, up to the time at which it becomes free.
     busy: Duration,
 }
 
 impl<T> ManagedHop<T> {
-    /// An empty hop; `element` tells its draws from those of others.
+    /// Creates an empty hop; `element` selects its random streams.
     pub fn new(config: ManagedHopConfig, seed: u64, element: u64) -> Self {
         let link = match config.service {
             Service::Rate(rate) => Link::constant(rate),
@@ -72,7 +73,7 @@ impl<T> ManagedHop<T> {
         }
     }
 
-    /// Takes a packet, or drops it.
+    /// Accepts a packet or drops it.
     pub(crate) fn push(
         &mut self,
         now: Instant,
@@ -92,17 +93,18 @@ impl<T> ManagedHop<T> {
         verdict
     }
 
-    /// When a packet leaves next, or, while nobody knows that, when it will be known.
+    /// Returns the next exit time or, if no packet has been transmitted, the time at which the next
+    /// transmission starts.
     pub(crate) fn next_event(&self) -> Instant {
         self.sent.front().map_or_else(|| self.next_service(), |&(exit, ..)| exit)
     }
 
-    /// When the next packet is taken out of the queue.
+    /// Returns the time at which the next packet is dequeued.
     fn next_service(&self) -> Instant {
         if self.queue.len() == 0 { Instant::FAR_FUTURE } else { self.link.start(self.backlogged_since) }
     }
 
-    /// The oldest packet if it has left by `now`, with its exact exit time.
+    /// Returns the oldest packet if it has left by `now`, with its exact exit time.
     pub(crate) fn pop(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<(Instant, PacketInfo, T)> {
         self.run_until(now, ledger);
         if self.sent.front()?.0 > now {
@@ -111,13 +113,13 @@ impl<T> ManagedHop<T> {
         self.sent.pop_front()
     }
 
-    /// Bytes waiting at `now`, the packet in service not counted.
+    /// Returns the bytes waiting at `now`, without the packet in service.
     pub(crate) fn backlog(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Bytes {
         self.run_until(now, ledger);
         Bytes::new(self.queue.bytes())
     }
 
-    /// How long the link has had something to do by `now`, over the whole run.
+    /// Returns the total time that the link has been busy by `now`.
     pub(crate) fn busy(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Duration {
         self.run_until(now, ledger);
         let waiting = if self.queue.len() == 0 {
@@ -128,17 +130,17 @@ impl<T> ManagedHop<T> {
         self.busy + waiting - self.link.free_at().saturating_since(now)
     }
 
-    /// Packets inside: waiting, in service or propagating.
+    /// Returns the number of packets inside: waiting, in service or propagating.
     pub fn len(&self) -> usize {
         self.queue.len() + self.sent.len()
     }
 
-    /// Nothing is inside.
+    /// Returns whether no packet is inside.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Takes out and sends what is due by `now`, each packet at its own moment.
+    /// Dequeues and transmits the packets due by `now`, each at its own time.
     fn run_until(&mut self, now: Instant, ledger: &mut Ledger<T>) {
         loop {
             let start = self.next_service();

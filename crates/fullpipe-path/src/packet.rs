@@ -1,78 +1,79 @@
-//! What elements may know of a packet, and what they may answer.
+//! The packet properties that elements may use, and the results that they may return.
 
 use fullpipe_units::{Ecn, Instant};
 
-/// What elements may know of a packet.
+/// The packet properties that elements may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketInfo {
-    /// Length in bytes, as the link counts it (IP header included).
+    /// Length in bytes, IP header included.
     pub len: u32,
     /// Number of its flow, from zero.
     pub flow: u32,
-    /// What it carries.
+    /// Kind of content.
     pub kind: PacketKind,
-    /// It was cut from the same super-packet as the packet of its flow before it.
+    /// Whether it was cut from the same super-packet as the previous packet of its flow.
     pub continues: bool,
-    /// Whether it may be marked, or has been.
+    /// ECN field: whether the packet may be marked, or is marked.
     pub ecn: Ecn,
 }
 
-/// Data or not.
+/// Kind of a packet's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketKind {
-    /// Carries payload.
+    /// Packet with payload.
     Data,
-    /// Neither payload nor SYN, FIN or RST: one of many that say nearly the same.
+    /// Pure ACK: no payload, SYN, FIN or RST. ACK decimation may drop it, because the next ACK repeats its
+    /// content.
     Ack,
-    /// SYN, FIN, RST, and whatever is not TCP.
+    /// SYN, FIN or RST, and every packet that is not TCP.
     Control,
 }
 
-/// What became of a pushed packet.
+/// Result of offering a packet to a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is on its way.
+    /// Accepted, and on its way.
     Accepted,
-    /// A loss element took it.
+    /// Dropped by a loss element.
     Lost,
-    /// A policer took it.
+    /// Dropped by a policer.
     Policed,
-    /// A queue had no room.
+    /// Dropped because a queue was full.
     QueueFull,
-    /// The management of a queue dropped it, although there was room.
+    /// Dropped by an AQM although the queue had room.
     Managed,
-    /// An element that thins ACKs took it.
+    /// Dropped by ACK decimation.
     Thinned,
 }
 
 /// A packet that has left the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit<T> {
-    /// When.
+    /// Time at which it left.
     pub at: Instant,
-    /// What the path was told of it, with the mark that it may have got.
+    /// Properties of the packet, with the ECN mark that it may have received.
     pub packet: PacketInfo,
-    /// What it carries.
+    /// Payload of the packet.
     pub payload: T,
 }
 
-/// What happened to a packet inside the path, and no [`Verdict`] told.
+/// An event inside the path that no returned [`Verdict`] reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note<T> {
-    /// It had been accepted and was dropped later.
+    /// A packet was dropped after it had been accepted.
     Dropped {
-        /// What the path was told of it.
+        /// Properties of the packet.
         packet: PacketInfo,
-        /// What it carried.
+        /// Payload of the packet.
         payload: T,
-        /// By whom.
+        /// Reason of the drop.
         verdict: Verdict,
     },
-    /// There is one more of it now.
+    /// A packet was duplicated.
     Duplicated {
-        /// What the path was told of it.
+        /// Properties of the packet.
         packet: PacketInfo,
-        /// What both carry.
+        /// Payload of both packets.
         payload: T,
     },
 }

@@ -6,37 +6,37 @@ use crate::element::Element;
 use crate::ledger::{Counters, Ledger};
 use crate::packet::{Exit, Note, PacketInfo, Verdict};
 
-/// How long holders have been busy, over the whole run.
+/// Busy times of a path's holders, over the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
-    /// The link that sent longest.
+    /// Longest transmission time of a link.
     pub link: Duration,
-    /// The shaper that made packets wait longest.
+    /// Longest waiting time in a shaper.
     pub shaper: Duration,
 }
 
-/// Elements in the order in which packets meet them.
+/// One direction of a path: elements in the order in which packets pass them.
 #[derive(Clone, Debug)]
 pub struct Path<T> {
     elements: Vec<Element<T>>,
-    /// Index of the last holder, whose exits leave the path (verdicts behind it are asked on exit).
+    /// Index of the last holder, whose exits leave the path. Verdicts behind it are evaluated on exit.
     last_holder: usize,
-    /// Index of the first: between the two packets have to be moved on.
+    /// Index of the first holder; packets have to be moved between the first and the last.
     first_holder: usize,
-    /// All before the last element say yes or no, and it is a hop: nothing else can happen to a packet.
+    /// Whether the path is a hop behind elements that only accept or drop, which allows the fast path.
     plain: bool,
     ledger: Ledger<T>,
-    /// When something happens next inside: asked for before each event, and changed only by a packet or by a look
-    /// inside.
+    /// Time of the next event inside, cached because the loop reads it before each event. Only packets and
+    /// queries of the state change it.
     next_event: Instant,
 }
 
 impl<T> Path<T> {
-    /// A path of `elements`.
+    /// Creates a path of `elements`.
     ///
     /// # Panics
-    /// If no element holds packets: a path that takes no time has no departures to ask for. And if packets are
-    /// duplicated behind the last element that holds them: the copy would have nowhere to be.
+    /// No element holds packets: such a path takes no time and has no departures. Or packets are duplicated
+    /// behind the last holder: nothing could hold the copy.
     pub fn new(elements: Vec<Element<T>>) -> Self {
         let last_holder =
             elements.iter().rposition(Element::is_holder).expect("a path needs at least one hop or shaper");
@@ -52,34 +52,34 @@ impl<T> Path<T> {
         Self { elements, last_holder, first_holder, plain, ledger, next_event }
     }
 
-    /// From now on what happens to packets inside is noted, for [`Path::next_note`]: for those who hold the packets'
-    /// bytes and must know how many of each there are.
+    /// Starts to note events inside the path for [`Path::next_note`]. Callers that store the packets' bytes
+    /// need the notes to know the number of copies of each packet.
     pub fn keep_notes(&mut self) {
         self.ledger.keep_notes();
     }
 
-    /// The oldest note that has not been taken.
+    /// Returns and removes the oldest note.
     pub fn next_note(&mut self) -> Option<Note<T>> {
         self.ledger.next_note()
     }
 
-    /// When something happens next inside; [`Instant::FAR_FUTURE`] when nothing will.
+    /// Returns the time of the next event inside; [`Instant::FAR_FUTURE`] when there will be none.
     #[inline]
     pub fn next_event(&self) -> Instant {
         self.next_event
     }
 
-    /// Packets inside.
+    /// Returns the number of packets inside.
     pub fn in_flight(&self) -> usize {
         self.elements.iter().map(Element::len).sum()
     }
 
-    /// Packets by fate so far.
+    /// Returns the packet counts by outcome so far.
     pub fn counters(&self) -> Counters {
         self.ledger.counters
     }
 
-    /// Notes the next event, after packets have entered, moved or left.
+    /// Updates the time of the next event after packets have entered, moved or left.
     fn look_ahead(&mut self) {
         let holders = self.elements[self.first_holder..=self.last_holder].iter();
         self.next_event = holders.map(Element::next_event).min().unwrap_or(Instant::FAR_FUTURE);
@@ -92,8 +92,9 @@ impl<T: Clone> Path<T> {
         self.push_with(now, packet, || payload)
     }
 
-    /// Offers a packet at `now`. On a path of verdicts and a hop its payload is made once the packet is accepted,
-    /// where it will lie: in the packet loop a copy is most of what a queue costs.
+    /// Offers a packet at `now`, with a function that makes its payload. On a path of verdicts and one hop,
+    /// the payload is made in its final place once the packet is accepted, because a copy would be most of a
+    /// queue's cost.
     #[inline]
     pub fn push_with(&mut self, now: Instant, packet: PacketInfo, payload: impl FnOnce() -> T) -> Verdict {
         self.ledger.counters.offered += 1;
@@ -119,7 +120,7 @@ impl<T: Clone> Path<T> {
         verdict
     }
 
-    /// The next packet to have left the path by `now`.
+    /// Returns the next packet that has left the path by `now`.
     pub fn pop(&mut self, now: Instant) -> Option<Exit<T>> {
         self.run_until(now);
         let exit = self.pop_last(now);
@@ -139,8 +140,8 @@ impl<T: Clone> Path<T> {
         }
     }
 
-    /// Hands the next packet to have left the path by `now` to `take`, on a path of verdicts and a hop where it lies,
-    /// without a copy. Marks are in the [`PacketInfo`] alone: the path does not look at the payload.
+    /// Passes the next packet that has left the path by `now` to `take`. On a path of verdicts and one hop it
+    /// is not copied. ECN marks are only in the [`PacketInfo`]: the path does not read the payload.
     #[inline]
     pub fn pop_with<R>(&mut self, now: Instant, take: impl FnOnce(PacketInfo, &mut T) -> R) -> Option<R> {
         if self.next_event > now {
@@ -160,7 +161,7 @@ impl<T: Clone> Path<T> {
         self.pop(now).map(|mut exit| take(exit.packet, &mut exit.payload))
     }
 
-    /// Bytes waiting in all queues at `now`.
+    /// Returns the bytes waiting in all queues at `now`.
     pub fn backlog(&mut self, now: Instant) -> Bytes {
         self.run_until(now);
         let Self { elements, ledger, .. } = self;
@@ -170,8 +171,8 @@ impl<T: Clone> Path<T> {
         total
     }
 
-    /// How long its links and shapers, as `flow` meets them, have been kept busy by `now`: one that is the
-    /// bottleneck nearly always.
+    /// Returns the busy times of links and shapers by `now`, as `flow` sees them. The bottleneck is busy
+    /// nearly all the time.
     pub fn busy(&mut self, now: Instant, flow: u32) -> Busy {
         self.run_until(now);
         let Self { elements, ledger, .. } = self;
@@ -183,7 +184,7 @@ impl<T: Clone> Path<T> {
         busy
     }
 
-    /// Sends a packet through the elements from number `from` until one takes or holds it.
+    /// Passes a packet through the elements from index `from` on until one drops or holds it.
     fn enter(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) -> Verdict {
         for (i, element) in self.elements.iter_mut().enumerate().skip(from) {
             if element.is_holder() {
@@ -205,7 +206,7 @@ impl<T: Clone> Path<T> {
         unreachable!("packets enter at or before the last holder")
     }
 
-    /// The same for a packet whose fate nobody is told.
+    /// Passes on a packet whose verdict nobody receives, and notes a drop.
     fn enter_noted(&mut self, from: usize, now: Instant, packet: PacketInfo, payload: T) {
         let spare = self.ledger.keeps_notes().then(|| payload.clone());
         let verdict = self.enter(from, now, packet, payload);
@@ -220,7 +221,7 @@ impl<T: Clone> Path<T> {
         self.elements.iter_mut().skip(self.last_holder + 1).find_map(|element| element.verdict(exit, packet))
     }
 
-    /// Runs what is due inside, each event at its own time, in order of time.
+    /// Runs the events inside that are due by `now`, each at its own time, in order of time.
     fn run_until(&mut self, now: Instant) {
         loop {
             let inner = self.elements.iter().enumerate().take(self.last_holder).skip(self.first_holder);
@@ -229,7 +230,8 @@ impl<T: Clone> Path<T> {
                 .filter(|&(at, _)| at <= now && !at.is_never())
                 .min();
             let Some((at, i)) = due else { return };
-            // No further than that: what an element before it lets go in between has yet to enter it.
+            // Only up to that time: packets that earlier elements release in between have yet to enter this
+            // one.
             if let Some((exit, packet, payload)) = self.elements[i].pop(at, &mut self.ledger) {
                 self.enter_noted(i + 1, exit, packet, payload);
             }
@@ -237,8 +239,8 @@ impl<T: Clone> Path<T> {
     }
 }
 
-/// What the first of `verdicts` to take a packet says; `None` if it passes them all. Apart from the way of a
-/// packet that meets none.
+/// Returns the decision of the first of `verdicts` that drops the packet; `None` if all let it pass. Not
+/// inlined, to keep the path without verdicts short.
 #[inline(never)]
 fn ask<T>(verdicts: &mut [Element<T>], now: Instant, packet: PacketInfo) -> Option<Verdict> {
     verdicts.iter_mut().find_map(|element| element.verdict(now, packet))

@@ -1,21 +1,22 @@
-//! A policer: what exceeds a rate and a burst is dropped at once. It has no queue, so it adds no delay:
-//! the sender sees loss at a constant rate and a flat RTT.
+//! A policer: drops packets that exceed a rate and a burst.
+//!
+//! It has no queue and adds no delay: the sender sees loss at a constant rate and a flat RTT.
 
 use fullpipe_units::{Bytes, Instant, Rate};
 
 use crate::bucket::TokenBucket;
 use crate::packet::PacketInfo;
 
-/// Whether a limit counts all traffic together or each flow by itself.
+/// Whether a limit applies to all flows together or to each flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All flows share one bucket.
     Aggregate,
-    /// Each flow has its own.
+    /// Each flow has a bucket.
     PerFlow,
 }
 
-/// Drops what a token bucket does not let pass.
+/// A policer with one token bucket, or one per flow.
 #[derive(Clone, Debug)]
 pub struct Policer {
     rate: Rate,
@@ -25,12 +26,13 @@ pub struct Policer {
 }
 
 impl Policer {
-    /// A policer of `rate` with a bucket of `burst` bytes, at least one packet's worth to be of any use.
+    /// Creates a policer of `rate` with buckets of `burst` bytes. A bucket smaller than a packet never lets
+    /// it pass.
     pub fn new(rate: Rate, burst: Bytes, scope: Scope) -> Self {
         Self { rate, burst, scope, buckets: Vec::new() }
     }
 
-    /// Whether this packet is dropped at `now`.
+    /// Returns whether this packet is dropped at `now`.
     pub fn drops(&mut self, now: Instant, packet: PacketInfo) -> bool {
         let index = match self.scope {
             Scope::Aggregate => 0,

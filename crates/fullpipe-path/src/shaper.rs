@@ -1,7 +1,7 @@
-//! A shaper: what exceeds a rate and a burst waits its turn, up to a queue.
+//! A shaper: delays the packets that exceed a rate and a burst, up to the size of a queue.
 //!
-//! Behind it packets are as far apart as the rate demands once the burst is used up: to a sender it looks
-//! like a slower link, per flow or for all.
+//! Once the burst is used up, packets leave at the shaper's rate. To a sender this looks like a slower link,
+//! for one flow or for all.
 
 use std::collections::VecDeque;
 
@@ -13,17 +13,17 @@ use crate::policer::Scope;
 /// The parameters of a [`Shaper`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShaperConfig {
-    /// Rate in bits of the packets as counted by their length.
+    /// Rate in bits per second, counting packets by their length.
     pub rate: Rate,
-    /// What may pass at once.
+    /// Bytes that may pass at once (burst size of the token bucket).
     pub burst: Bytes,
-    /// Most bytes that may wait, for each bucket.
+    /// Capacity of each bucket's queue in bytes.
     pub queue: Bytes,
-    /// Whose bucket.
+    /// Whether flows share one bucket or have one each.
     pub scope: Scope,
 }
 
-/// Token buckets with a queue each.
+/// A set of token buckets with one queue each.
 #[derive(Clone, Debug)]
 pub struct Shaper<T> {
     config: ShaperConfig,
@@ -34,22 +34,22 @@ pub struct Shaper<T> {
 struct Lane<T> {
     bucket: TokenBucket,
     held: VecDeque<(Instant, u32, T)>,
-    /// When the newest packet leaves.
+    /// Time at which the newest packet leaves.
     until: Instant,
-    /// Time during which packets waited, up to `until`.
+    /// Total time during which packets waited, up to `until`.
     waited: Duration,
-    /// Bytes held. All of them wait: a packet is in no service here, it leaves whole.
+    /// Bytes held. All of them wait: no packet is in service, because each leaves as a whole.
     backlog: u64,
 }
 
 impl<T> Shaper<T> {
-    /// An empty shaper.
+    /// Creates an empty shaper.
     pub fn new(config: ShaperConfig) -> Self {
         Self { config, lanes: Vec::new() }
     }
 
-    /// Takes a packet of `len` bytes of `flow`, or refuses it because the queue is full. A packet that need
-    /// not wait is always taken.
+    /// Accepts a packet of `len` bytes of `flow`, or returns `false` if the queue is full. A packet is always
+    /// accepted if none is waiting.
     pub fn push(&mut self, now: Instant, flow: u32, len: u32, payload: T) -> bool {
         let index = match self.config.scope {
             Scope::Aggregate => 0,
@@ -78,13 +78,13 @@ impl<T> Shaper<T> {
         true
     }
 
-    /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
     pub fn next_exit(&self) -> Instant {
         self.lanes.iter().map(Lane::next_exit).min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// The next packet if it has left by `now`, with its exact exit time and length. Of packets that leave
-    /// at the same time the one of the lower flow goes first.
+    /// Returns the next packet if it has left by `now`, with its exact exit time and length. Of packets that
+    /// leave at the same time, the one of the lower flow is first.
     pub fn pop(&mut self, now: Instant) -> Option<(Instant, u32, T)> {
         let lane = self.lanes.iter_mut().min_by_key(|lane| lane.next_exit())?;
         if lane.next_exit() > now {
@@ -95,25 +95,25 @@ impl<T> Shaper<T> {
         Some(popped)
     }
 
-    /// How long packets of `flow` (of all, where they share a bucket) have been made to wait by `now`, over
-    /// the whole run.
+    /// Returns the total time that packets of `flow` (of all flows, if they share a bucket) have waited by
+    /// `now`.
     pub fn busy(&self, now: Instant, flow: u32) -> Duration {
         let index = if self.config.scope == Scope::Aggregate { 0 } else { flow as usize };
         let lane = self.lanes.get(index);
         lane.map_or(Duration::ZERO, |lane| lane.waited - lane.until.saturating_since(now))
     }
 
-    /// Bytes waiting at `now`.
+    /// Returns the bytes waiting at `now`.
     pub fn backlog(&self, now: Instant) -> Bytes {
         Bytes::new(self.lanes.iter().map(|lane| lane.backlog_at(now)).sum())
     }
 
-    /// Packets inside.
+    /// Returns the number of packets inside.
     pub fn len(&self) -> usize {
         self.lanes.iter().map(|lane| lane.held.len()).sum()
     }
 
-    /// Nothing is inside.
+    /// Returns whether no packet is inside.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -124,7 +124,8 @@ impl<T> Lane<T> {
         self.held.front().map_or(Instant::FAR_FUTURE, |&(exit, ..)| exit)
     }
 
-    /// What is held and has not left by `now`, whether or not anybody took it out.
+    /// Returns the bytes that have not left by `now`, without those of packets that are due but not yet
+    /// popped.
     fn backlog_at(&self, now: Instant) -> u64 {
         let left: u64 =
             self.held.iter().take_while(|&&(exit, ..)| exit <= now).map(|&(_, len, _)| u64::from(len)).sum();

@@ -1,11 +1,11 @@
-//! Small verdicts: duplication, and the thinning of ACKs.
+//! Small verdict elements: duplication and ACK decimation.
 
 use fullpipe_units::Probability;
 
 use crate::chance::Streams;
 use crate::packet::{PacketInfo, PacketKind};
 
-/// Makes a copy of a packet now and then, which follows right behind it.
+/// An element that duplicates packets randomly; the copy directly follows the original.
 #[derive(Clone, Debug)]
 pub struct Duplication {
     probability: Probability,
@@ -13,33 +13,35 @@ pub struct Duplication {
 }
 
 impl Duplication {
-    /// Duplication with `probability`; `element` tells this element's draws from those of others.
+    /// Creates a duplication element with `probability`; `element` selects its random stream.
     pub fn new(probability: Probability, seed: u64, element: u64) -> Self {
         Self { probability, chance: Streams::new(seed, element) }
     }
 
-    /// Whether there shall be two of this packet.
+    /// Returns whether this packet is to be duplicated.
     pub fn doubles(&mut self, packet: PacketInfo) -> bool {
         self.probability.hits(self.chance.next(packet).0)
     }
 }
 
-/// Keeps every n-th ACK of a flow, as boxes on slow return channels do. Everything else passes, and nothing is kept
-/// back: the last ACKs of a burst may be missing, and the sender's probe asks for them.
+/// ACK decimation: passes every n-th pure ACK of a flow, as devices on slow return channels do.
+///
+/// All other packets pass. No ACK is held back: the last ACKs of a burst may be dropped, and the sender's
+/// tail loss probe then elicits another.
 #[derive(Clone, Debug)]
 pub struct AckThinning {
     keep_one_in: u32,
-    /// ACKs of each flow since the last that passed.
+    /// Pure ACKs of each flow since the last that passed.
     left_out: Vec<u32>,
 }
 
 impl AckThinning {
-    /// Keeps one of so many ACKs; all, for one or none.
+    /// Creates an element that passes one in `keep_one_in` ACKs; 0 and 1 pass all.
     pub fn new(keep_one_in: u32) -> Self {
         Self { keep_one_in: keep_one_in.max(1), left_out: Vec::new() }
     }
 
-    /// Whether this packet is left out.
+    /// Returns whether this packet is dropped.
     pub fn leaves_out(&mut self, packet: PacketInfo) -> bool {
         if packet.kind != PacketKind::Ack {
             return false;

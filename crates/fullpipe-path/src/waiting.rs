@@ -1,4 +1,4 @@
-//! Packets whose time to leave is known, in the order in which they leave.
+//! Packets with known exit times, in exit order.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use fullpipe_units::Instant;
 
 use crate::packet::PacketInfo;
 
-/// A line of packets, each with the time of its exit, which no later one precedes.
+/// A FIFO of packets with their exit times, which never decrease.
 #[derive(Clone, Debug)]
 pub(crate) struct ExitQueue<T>(VecDeque<(Instant, PacketInfo, T)>);
 
@@ -19,24 +19,24 @@ impl<T> ExitQueue<T> {
         self.0.push_back((exit, packet, payload));
     }
 
-    /// Has the newest `count` leave at `exit` instead, which nobody before them leaves after.
+    /// Sets the exit time of the newest `count` packets to `exit`; no packet before them may leave later.
     pub(crate) fn release_newest(&mut self, count: usize, exit: Instant) {
         for waiting in self.0.iter_mut().rev().take(count) {
             waiting.0 = exit;
         }
     }
 
-    /// When the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
+    /// Returns the time at which the next packet leaves; [`Instant::FAR_FUTURE`] when empty.
     pub(crate) fn next_exit(&self) -> Instant {
         self.0.front().map_or(Instant::FAR_FUTURE, |&(exit, ..)| exit)
     }
 
-    /// When the newest leaves; [`Instant::ZERO`] when empty.
+    /// Returns the time at which the newest packet leaves; [`Instant::ZERO`] when empty.
     pub(crate) fn last_exit(&self) -> Instant {
         self.0.back().map_or(Instant::ZERO, |&(exit, ..)| exit)
     }
 
-    /// The oldest packet if it has left by `now`.
+    /// Returns the oldest packet if it has left by `now`.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<(Instant, PacketInfo, T)> {
         if self.next_exit() > now {
             return None;

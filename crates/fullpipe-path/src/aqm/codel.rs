@@ -1,4 +1,4 @@
-//! CoDel (RFC 8289): a queue that stays is bad, a queue that comes and goes is not.
+//! CoDel (RFC 8289): drops packets from a standing queue, and tolerates one that drains within an interval.
 //!
 //! ```text
 //!                sojourn >= target for a whole interval
@@ -7,8 +7,8 @@
 //!      └────────────── sojourn < target ◄────────────────────┘
 //! ```
 //!
-//! It decides when a packet is taken out, by how long that packet has waited. Where the packet's sender hears of
-//! marks, it is marked instead of dropped (RFC 8290 section 5.2.6).
+//! CoDel decides when a packet is dequeued, by the time that the packet has waited. ECN-capable packets are
+//! marked instead of dropped (RFC 8290 section 5.2.6).
 
 use fullpipe_units::{Duration, Instant};
 
@@ -20,34 +20,35 @@ use crate::packet::Verdict;
 /// The parameters of CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelConfig {
-    /// The wait that is acceptable for longer than an interval (RFC 8289 section 4: 5 ms).
+    /// Acceptable standing queue delay (RFC 8289 section 4: 5 ms).
     pub target: Duration,
-    /// How long the wait is watched: about the longest usual round trip (100 ms).
+    /// Time for which the delay may exceed the target: about the longest usual RTT (100 ms).
     pub interval: Duration,
-    /// Packets that can carry a mark are marked instead of dropped.
+    /// Whether ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
 }
 
 impl CodelConfig {
-    /// The values of RFC 8289 section 4.
+    /// The default values of RFC 8289 section 4.
     pub const RFC8289: Self =
         Self { target: Duration::from_millis(5), interval: Duration::from_millis(100), ecn: false };
 }
 
-/// A new dropping state within so many intervals of the last continues at that one's frequency (section 5.5).
+/// Number of intervals after the last dropping state within which a new one resumes its drop frequency (RFC
+/// 8289 section 5.5).
 const SOON: u64 = 16;
 
-/// The state of one queue's controller; names are those of RFC 8289 section 5.
+/// The controller state of one queue, with the names of RFC 8289 section 5.
 #[derive(Clone, Debug)]
 pub(super) struct Codel {
     config: CodelConfig,
-    /// When it will have been above the target for an interval; `None` while it is below.
+    /// Time at which the delay will have exceeded the target for an interval; `None` while it is below.
     first_above_time: Option<Instant>,
     dropping: bool,
     drop_next: Instant,
     count: u64,
     lastcount: u64,
-    /// The largest packet seen: with no more than this behind it, dropping would idle the link.
+    /// Largest packet seen: with no more bytes than this in the queue, a drop would leave the link idle.
     maxpacket: u32,
 }
 
@@ -64,7 +65,7 @@ impl Codel {
         }
     }
 
-    /// Takes out the packet that is to be sent at `now`.
+    /// Dequeues the packet that is to be sent at `now`.
     pub(super) fn dequeue<T>(
         &mut self,
         now: Instant,
@@ -95,7 +96,7 @@ impl Codel {
         let marked = self.drop_or_mark(head?, ledger);
         let head = if marked.is_some() { marked } else { self.look(now, fifo).0 };
         self.dropping = true;
-        // The frequency that held the queue a moment ago is where to begin.
+        // Starts at the drop frequency that controlled the queue last time.
         let delta = self.count.saturating_sub(self.lastcount);
         let soon = now.saturating_since(self.drop_next) < self.config.interval * SOON;
         self.count = if delta > 1 && soon { delta } else { 1 };
@@ -104,7 +105,8 @@ impl Codel {
         head
     }
 
-    /// The head of the queue, and whether the wait has been above the target for an interval (`dodequeue`).
+    /// Returns the head of the queue, and whether the delay has exceeded the target for an interval
+    /// (`dodequeue`).
     fn look<T>(&mut self, now: Instant, fifo: &mut Fifo<T>) -> (Option<QueuedPacket<T>>, bool) {
         let Some(head) = fifo.pop() else {
             self.first_above_time = None;
@@ -119,7 +121,7 @@ impl Codel {
         (Some(head), now >= since)
     }
 
-    /// The packet again if it was marked.
+    /// Marks or drops the packet; returns it if it was marked.
     fn drop_or_mark<T>(&self, mut head: QueuedPacket<T>, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         if self.config.ecn && head.packet.ecn.is_capable() {
             head.packet.ecn = Ecn::Ce;
@@ -130,10 +132,11 @@ impl Codel {
         None
     }
 
-    /// `t + interval / sqrt(count)`, rounded down to a nanosecond: the root of `interval^2 / count` is exact in integers.
+    /// Returns `t + interval / sqrt(count)`, rounded down to a nanosecond: the root of `interval^2 / count`
+    /// is exact in integers.
     fn control_law(&self, t: Instant) -> Instant {
         let square = u128::from(self.config.interval.as_nanos()).pow(2) / u128::from(self.count.max(1));
-        // No longer than the interval itself.
+        // Fits, because it is at most the interval itself.
         t + Duration::from_nanos(square.isqrt() as u64)
     }
 }

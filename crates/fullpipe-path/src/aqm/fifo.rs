@@ -1,4 +1,4 @@
-//! Packets that wait for a link.
+//! A FIFO of packets that wait for a link.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use fullpipe_units::{Duration, Instant};
 
 use crate::packet::PacketInfo;
 
-/// A packet that waits, and since when.
+/// A waiting packet and its arrival time.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedPacket<T> {
     pub(crate) packet: PacketInfo,
@@ -15,13 +15,13 @@ pub(crate) struct QueuedPacket<T> {
 }
 
 impl<T> QueuedPacket<T> {
-    /// How long it has waited: CoDel's sojourn time.
+    /// Returns the time that the packet has waited: CoDel's sojourn time.
     pub(crate) fn sojourn(&self, now: Instant) -> Duration {
         now.saturating_since(self.since)
     }
 }
 
-/// First in, first out.
+/// A first-in, first-out queue that counts its bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Fifo<T> {
     waiting: VecDeque<QueuedPacket<T>>,

@@ -1,16 +1,16 @@
-//! FQ-CoDel (RFC 8290): a queue for each flow, served in turn by bytes, each with its own CoDel.
+//! FQ-CoDel (RFC 8290): a queue per flow, served round-robin by bytes, each with its own CoDel.
 //!
 //! ```text
-//!   arrival ─► hash of the flow ─► its queue, and if that was in no list:
+//!   arrival ─► hash of the flow ─► its queue; if that was in no list:
 //!
-//!              new queues  [ a ][ b ]        served first, a quantum each
+//!              new queues  [ a ][ b ]        served first, one quantum each
 //!                            │ used up its quantum, or empty
 //!                            ▼
 //!              old queues  [ c ][ d ][ e ]   served in turn; an empty one leaves the list
 //! ```
 //!
-//! A flow that sends less than its share finds its queue empty each time, and so is always new: it never waits for
-//! those that fill theirs.
+//! A flow that sends less than its share finds its queue empty each time and is therefore always new: it
+//! never waits for the flows with a backlog.
 
 use std::collections::VecDeque;
 
@@ -24,24 +24,24 @@ use crate::packet::Verdict;
 /// The parameters of FQ-CoDel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FqCodelConfig {
-    /// Of each queue.
+    /// CoDel parameters of each queue.
     pub codel: CodelConfig,
-    /// Queues that flows are hashed to (RFC 8290 section 5.2.5: 1024).
+    /// Number of queues that flows are hashed to (RFC 8290 section 5.2.5: 1024).
     pub flows: u32,
-    /// Bytes that a queue may send in a turn (section 5.2.4: a packet of Ethernet, 1514 bytes).
+    /// Bytes that a queue may send per round (RFC 8290 section 5.2.4: one Ethernet packet, 1514 bytes).
     pub quantum: Bytes,
-    /// Most packets in all queues together (section 5.2.3: 10240).
+    /// Maximum number of packets in all queues together (RFC 8290 section 5.2.3: 10240).
     pub packets: u32,
 }
 
 impl FqCodelConfig {
-    /// The values of RFC 8290 section 5.2.
+    /// The default values of RFC 8290 section 5.2.
     pub const RFC8290: Self =
         Self { codel: CodelConfig::RFC8289, flows: 1_024, quantum: Bytes::new(1_514), packets: 10_240 };
 }
 
-/// What is dropped at once from the longest queue when all are full: half of it, but no more than this
-/// (RFC 8290 section 4.1).
+/// Maximum number of packets dropped at once when the queues are full: half of the longest queue, at most
+/// this many (RFC 8290 section 4.1).
 const DROP_BATCH: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ struct Lane<T> {
 pub(super) struct FqCodel<T> {
     config: FqCodelConfig,
     hash: Draws,
-    /// Made when first met.
+    /// Queues, created at first use.
     lanes: Vec<Option<Box<Lane<T>>>>,
     new: VecDeque<u32>,
     old: VecDeque<u32>,
@@ -86,7 +86,8 @@ impl<T> FqCodel<T> {
         self.packets
     }
 
-    /// Takes a packet. When more than `limit` bytes wait, or too many packets, the longest queue loses some.
+    /// Accepts a packet. If then more than `limit` bytes or too many packets wait, the longest queue loses
+    /// some.
     pub(super) fn enqueue(&mut self, waiting: QueuedPacket<T>, limit: Bytes, ledger: &mut Ledger<T>) {
         let number = (self.hash.at(waiting.packet.flow.into()) % self.lanes.len() as u64) as u32;
         let codel = self.config.codel;
@@ -106,11 +107,11 @@ impl<T> FqCodel<T> {
         }
     }
 
-    /// Drops from the head of the queue with the most bytes.
+    /// Drops packets from the head of the queue with the most bytes.
     fn shed(&mut self, ledger: &mut Ledger<T>) {
         let bytes_of =
             |number: &u32| self.lanes[*number as usize].as_ref().map_or(0, |lane| lane.fifo.bytes());
-        // The first of equals, in the order of the lists.
+        // Of equally long queues the first, in the order of the lists.
         let listed = self.new.iter().chain(&self.old);
         let Some(longest) = listed.copied().rev().max_by_key(bytes_of) else { return };
         let Some(lane) = &mut self.lanes[longest as usize] else { return };
@@ -126,7 +127,7 @@ impl<T> FqCodel<T> {
         }
     }
 
-    /// Takes out the packet that is to be sent at `now`.
+    /// Dequeues the packet that is to be sent at `now`.
     pub(super) fn dequeue(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         loop {
             let is_new = !self.new.is_empty();
@@ -141,13 +142,14 @@ impl<T> FqCodel<T> {
             }
             let (bytes, packets) = (lane.fifo.bytes(), lane.fifo.len());
             let taken = lane.codel.dequeue(now, &mut lane.fifo, ledger);
-            // What CoDel dropped on the way is gone too.
+            // Packets that CoDel dropped have left the queue too.
             self.bytes -= bytes - lane.fifo.bytes();
             self.packets -= packets - lane.fifo.len();
             let Some(waiting) = taken else {
                 list.pop_front();
                 if is_new {
-                    // Behind the others once more, or a flow could stay new by being empty at the right moment.
+                    // Behind the others once more; otherwise a flow could stay new by being empty at the
+                    // right time.
                     self.old.push_back(number);
                 } else {
                     lane.listed = false;

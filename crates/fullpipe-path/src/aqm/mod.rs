@@ -1,13 +1,13 @@
-//! Queue management: who may wait, and who is told that there are too many.
+//! Queue management: decides which packets wait, and which are dropped or marked.
 //!
 //! | discipline | decides | by |
 //! |---|---|---|
-//! | drop-tail | on arrival | the bytes that wait |
-//! | step marking | on arrival | the same, at a lower threshold, with marks alone (RFC 8257 section 3.1) |
-//! | [`RedConfig`] | on arrival | their average |
-//! | [`PieConfig`] | on arrival | a controller of the wait |
-//! | [`CodelConfig`] | on departure | how long the wait has not been short |
-//! | [`FqCodelConfig`] | on departure | the same for each flow |
+//! | drop-tail | on arrival | bytes in the queue |
+//! | step marking | on arrival | bytes in the queue above a lower threshold, with marks only (RFC 8257 section 3.1) |
+//! | [`RedConfig`] | on arrival | average queue |
+//! | [`PieConfig`] | on arrival | a controller of the queue delay |
+//! | [`CodelConfig`] | on departure | the time for which the queue delay has exceeded a target |
+//! | [`FqCodelConfig`] | on departure | CoDel for each flow |
 
 mod codel;
 mod fifo;
@@ -31,13 +31,13 @@ use fq_codel::FqCodel;
 use pie::Pie;
 use red::Red;
 
-/// How a queue is managed.
+/// Management of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discipline {
-    /// Not at all: what finds it full is dropped.
+    /// No management: packets that do not fit are dropped.
     #[default]
     DropTail,
-    /// Packets that can carry a mark are marked when more than this waits before them; others are left alone.
+    /// ECN-capable packets are marked when more than this many bytes wait before them; others pass.
     Step(Bytes),
     /// Random Early Detection.
     Red(RedConfig),
@@ -45,11 +45,11 @@ pub enum Discipline {
     Pie(PieConfig),
     /// Controlled Delay.
     Codel(CodelConfig),
-    /// A queue with Controlled Delay for each flow.
+    /// CoDel with a queue for each flow.
     FqCodel(FqCodelConfig),
 }
 
-/// What a discipline wants to become of an arriving packet.
+/// Decision of a discipline about an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decision {
     Pass,
@@ -57,7 +57,7 @@ enum Decision {
     Drop,
 }
 
-/// Packets that wait, and who manages them.
+/// Waiting packets with their discipline.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue<T> {
     limit: Bytes,
@@ -80,7 +80,7 @@ enum Manager {
 }
 
 impl<T> Queue<T> {
-    /// A queue for `limit` bytes; `element` tells its draws from those of others.
+    /// Creates a queue of `limit` bytes; `element` selects its random streams.
     pub(crate) fn new(limit: Bytes, discipline: Discipline, seed: u64, element: u64) -> Self {
         let one = |manager| Lanes::One(Fifo::default(), manager);
         let lanes = match discipline {
@@ -94,7 +94,7 @@ impl<T> Queue<T> {
         Self { limit, lanes }
     }
 
-    /// Bytes that wait.
+    /// Returns the bytes waiting.
     pub(crate) fn bytes(&self) -> u64 {
         match &self.lanes {
             Lanes::One(fifo, _) => fifo.bytes(),
@@ -102,7 +102,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Packets that wait.
+    /// Returns the number of packets waiting.
     pub(crate) fn len(&self) -> usize {
         match &self.lanes {
             Lanes::One(fifo, _) => fifo.len(),
@@ -110,8 +110,9 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes a packet, or drops it. `idle` says that the link has nothing to do, and then since when, and how long a
-    /// packet of [`Queue::TYPICAL_PACKET`] bytes takes it: such a packet need not wait, and is always taken.
+    /// Accepts a packet or drops it. `idle` is set if the link is idle: the start of the idle time, and the
+    /// transmission time of a packet of [`Queue::TYPICAL_PACKET`] bytes. A packet that meets an idle link
+    /// does not wait, so the limit does not apply to it.
     pub(crate) fn enqueue(
         &mut self,
         now: Instant,
@@ -157,7 +158,8 @@ impl<T> Queue<T> {
         Verdict::Accepted
     }
 
-    /// Takes out the packet that is to be sent at `now`; `None` when there is none, or management dropped them all.
+    /// Dequeues the packet that is to be sent at `now`; `None` if there is none, or if the discipline dropped
+    /// all.
     pub(crate) fn dequeue(&mut self, now: Instant, ledger: &mut Ledger<T>) -> Option<QueuedPacket<T>> {
         match &mut self.lanes {
             Lanes::Fair(fair) => fair.dequeue(now, ledger),
@@ -172,6 +174,6 @@ impl<T> Queue<T> {
         }
     }
 
-    /// The packet by which an idle time is counted.
+    /// Packet length in bytes by which idle times are counted.
     pub(crate) const TYPICAL_PACKET: u32 = Red::typical_packet();
 }

@@ -1,12 +1,12 @@
-//! PIE (RFC 8033): a controller of the wait, with the probability of a drop as its output.
+//! PIE (RFC 8033): controls the queue delay with the drop probability.
 //!
 //! ```text
-//!   each 15 ms:  p += alpha (wait - target) + beta (wait - wait before), the step scaled down while p is small
-//!   arrival:     dropped with probability p, unless a burst is allowed or the queue is nearly empty
+//!   every 15 ms: p += alpha (delay - target) + beta (delay - last delay), the step scaled down while p is small
+//!   arrival:     dropped with probability p, except in an allowed burst or with a nearly empty queue
 //! ```
 //!
-//! The wait is that of the packet last taken out, which section 4.3 allows beside the estimate from a departure rate;
-//! it is what Linux does.
+//! The delay is the sojourn time of the packet dequeued last, which RFC 8033 section 4.3 allows instead of an
+//! estimate from the departure rate. Linux does the same.
 
 use fullpipe_units::{Duration, Instant, Probability};
 
@@ -17,19 +17,19 @@ use crate::packet::PacketInfo;
 /// The parameters of PIE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PieConfig {
-    /// The wait that is aimed at (`QDELAY_REF`; RFC 8033 section 4.2: 15 ms).
+    /// Target queue delay (`QDELAY_REF`; RFC 8033 section 4.2: 15 ms).
     pub target: Duration,
-    /// How often the probability is set anew (`T_UPDATE`: 15 ms).
+    /// Interval between updates of the probability (`T_UPDATE`: 15 ms).
     pub update: Duration,
-    /// How long a burst out of quiet may fill the queue (`MAX_BURST`: 150 ms).
+    /// Duration for which a burst after a quiet time may fill the queue (`MAX_BURST`: 150 ms).
     pub burst: Duration,
-    /// Packets that can carry a mark are marked instead of dropped, while the probability is below 10 %
-    /// (section 5.1).
+    /// Whether ECN-capable packets are marked instead of dropped while the probability is below 10 % (RFC
+    /// 8033 section 5.1).
     pub ecn: bool,
 }
 
 impl PieConfig {
-    /// The values of RFC 8033.
+    /// The default values of RFC 8033.
     pub const RFC8033: Self = Self {
         target: Duration::from_millis(15),
         update: Duration::from_millis(15),
@@ -38,13 +38,13 @@ impl PieConfig {
     };
 }
 
-/// Probabilities in here are parts of this.
+/// The value that represents a probability of 1.
 const ONE: i64 = 1 << 52;
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
-/// `alpha` = 1/8 and `beta` = 5/4 for each second of wait (RFC 8033 section 4.2), in eighths.
+/// Gains `alpha` = 1/8 and `beta` = 5/4 per second of delay (RFC 8033 section 4.2), in eighths.
 const ALPHA: i128 = 1;
 const BETA: i128 = 10;
-/// While the probability is below one of these its steps are divided by so much (section 4.2).
+/// Probability bounds, and the divisor of the steps below each (RFC 8033 section 4.2).
 const SCALES: [(i64, i64); 6] = [
     (ONE / 1_000_000, 2_048),
     (ONE / 100_000, 512),
@@ -53,21 +53,22 @@ const SCALES: [(i64, i64); 6] = [
     (ONE / 100, 8),
     (ONE / 10, 2),
 ];
-/// From 10 % on it grows by no more than 2 % at once (section 5.5).
+/// Probability from which it grows by at most 2 % per update (RFC 8033 section 5.5).
 const LARGE: i64 = ONE / 10;
 const MOST_GROWTH: i64 = ONE / 50;
-/// Above this a mark is not enough (`mark_ecnth`, section 5.1).
+/// Probability from which packets are dropped instead of marked (`mark_ecnth`, RFC 8033 section 5.1).
 const MARKS_BELOW: i64 = ONE / 10;
-/// Below this, and with half of the target waited, nothing is dropped (section 4.1).
+/// Probability below which nothing is dropped, if the delay is below half of the target (RFC 8033 section
+/// 4.1).
 const HARMLESS: i64 = ONE / 5;
-/// So much may always wait (`2 * MEAN_PKTSIZE`, section 4.1): packets of full size, as Linux counts them.
+/// Bytes that may always wait (`2 * MEAN_PKTSIZE`, RFC 8033 section 4.1): two full-size packets, as in Linux.
 const ALWAYS_ADMITTED: u64 = 2 * 1_500;
-/// Between these sums of probabilities since the last drop chance decides; below it passes, above it is dropped
-/// (section 5.4).
+/// Bounds on the sum of probabilities since the last drop: below the first a packet passes, from the second
+/// on it is dropped, and in between the draw decides (RFC 8033 section 5.4).
 const NOT_YET: i64 = ONE / 20 * 17;
 const AT_LAST: i64 = ONE / 2 * 17;
 
-/// Names are those of RFC 8033.
+/// The controller state, with the names of RFC 8033.
 #[derive(Clone, Debug)]
 pub(super) struct Pie {
     config: PieConfig,
@@ -94,11 +95,11 @@ impl Pie {
         }
     }
 
-    /// Runs the updates that were due by `now`: nothing that they look at has changed since the last of them.
+    /// Runs the updates due by `now`. Their inputs have not changed since the last update.
     pub(super) fn run_until(&mut self, now: Instant) {
         while self.next_update <= now {
             if self.is_at_rest() {
-                // Whatever number of them changes nothing.
+                // At rest, updates have no effect, so they are skipped.
                 let step = self.config.update.as_nanos().max(1);
                 let due = now.saturating_since(self.next_update).as_nanos() / step + 1;
                 self.next_update += Duration::from_nanos(due * step);
@@ -120,7 +121,7 @@ impl Pie {
         let (now, before, target) =
             (nanos(self.current_qdelay), nanos(self.qdelay_old), nanos(self.config.target));
         let seconds = ALPHA * (now - target) + BETA * (now - before);
-        // In eighths of nanoseconds: a wait of hours does not leave 64 bits once divided.
+        // In eighths of nanoseconds; even with a delay of hours the quotient fits into 64 bits.
         let step = seconds * i128::from(ONE) / (8 * NANOS_PER_SECOND);
         let step = step.clamp(-i128::from(ONE), i128::from(ONE)) as i64;
         let scale = SCALES.iter().find(|(below, _)| self.drop_prob < *below).map_or(1, |&(_, scale)| scale);
@@ -130,7 +131,7 @@ impl Pie {
         }
         self.drop_prob += step;
         if now == 0 && before == 0 {
-            // Congestion has gone: decay by 2 % (section 4.2).
+            // The congestion has ended: decay by 2 % (RFC 8033 section 4.2).
             self.drop_prob -= self.drop_prob.div_euclid(50).max(1);
         }
         self.drop_prob = self.drop_prob.clamp(0, ONE);
@@ -143,7 +144,7 @@ impl Pie {
         };
     }
 
-    /// A packet that has waited for `sojourn` was taken out; `emptied` if it was the last.
+    /// Records that a packet was dequeued after `sojourn`; `emptied` if it was the last one.
     pub(super) fn on_dequeue(&mut self, sojourn: Duration, emptied: bool) {
         self.current_qdelay = if emptied { Duration::ZERO } else { sojourn };
     }

@@ -1,5 +1,5 @@
-//! RED (Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993), with the gentle
-//! slope that Floyd recommends since 2000.
+//! RED (Floyd and Jacobson, "Random Early Detection Gateways for Congestion Avoidance", 1993), with the
+//! gentle slope that Floyd has recommended since 2000.
 //!
 //! ```text
 //!   probability
@@ -11,7 +11,7 @@
 //!                min    max      2 max
 //! ```
 //!
-//! It decides when a packet arrives, by an average of the queue that passes over short bursts.
+//! RED decides when a packet arrives, by an average of the queue that ignores short bursts.
 
 use fullpipe_units::{Bytes, Duration, Instant, Probability};
 
@@ -22,33 +22,34 @@ use crate::packet::PacketInfo;
 /// The parameters of RED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedConfig {
-    /// Average queue up to which nothing is dropped.
+    /// Average queue below which nothing is dropped.
     pub min: Bytes,
     /// Average queue at which `probability` is reached; above `min`.
     pub max: Bytes,
     /// Probability at `max`.
     pub probability: Probability,
-    /// It grows on to 1 at twice `max`, instead of jumping there.
+    /// Whether the probability rises linearly to 1 at twice `max`, instead of jumping to 1 at `max`.
     pub gentle: bool,
-    /// Packets that can carry a mark are marked instead of dropped.
+    /// Whether ECN-capable packets are marked instead of dropped.
     pub ecn: bool,
 }
 
-/// Weight of a new arrival in the average, as a power of two: 1/512, the 0.002 of the paper's section 6.
+/// Weight of an arrival in the average, as a power of two: 1/512, close to the 0.002 of the paper's section
+/// 6.
 const WEIGHT: u32 = 9;
-/// The packet by which an idle time is counted (`avpkt` of `tc-red`).
+/// Packet length in bytes by which idle times are counted (`avpkt` of `tc-red`).
 const TYPICAL_PACKET: u32 = 1_000;
 /// Fractional bits of the average.
 const FRACTION: u32 = 20;
-/// Probabilities in here are parts of this.
+/// The value that represents a probability of 1.
 const ONE: u64 = 1 << 32;
 
 #[derive(Clone, Debug)]
 pub(super) struct Red {
     config: RedConfig,
-    /// `probability` in parts of [`ONE`].
+    /// The parameter `probability` in units of 1/[`ONE`].
     most: u64,
-    /// Average queue in bytes, with its fraction.
+    /// Average queue in bytes, as a fixed-point number.
     average: u64,
     /// Packets since the last drop or mark.
     count: u64,
@@ -57,13 +58,13 @@ pub(super) struct Red {
 
 impl Red {
     pub(super) fn new(config: RedConfig, seed: u64, element: u64) -> Self {
-        // One product, which every machine rounds alike.
+        // A single product, which every machine rounds identically.
         let most = ((config.probability.as_f64() * ONE as f64) as u64).min(ONE);
         Self { config, most, average: 0, count: 0, chance: Streams::new(seed, element) }
     }
 
-    /// Takes an arrival at `now` into the average. `idle` is since when the link has had nothing to do, and the time
-    /// that a typical packet takes it.
+    /// Updates the average for an arrival at `now`. `idle` is the start of the link's idle time, and the
+    /// transmission time of a typical packet.
     pub(super) fn on_arrival(&mut self, now: Instant, queue: u64, idle: Option<(Instant, Duration)>) {
         if let Some((since, packet)) = idle {
             let missed = now.saturating_since(since).as_nanos() / packet.as_nanos().max(1);
@@ -78,7 +79,7 @@ impl Red {
         };
     }
 
-    /// The length of a packet by which idle times are counted.
+    /// Returns the packet length by which idle times are counted.
     pub(super) const fn typical_packet() -> u32 {
         TYPICAL_PACKET
     }
@@ -93,10 +94,10 @@ impl Red {
         self.count += 1;
         if probability >= ONE {
             self.count = 0;
-            // So long a queue needs more than a mark.
+            // A queue this long needs drops, not marks.
             return Decision::Drop;
         }
-        // Evenly spread: p / (1 - count p), which is certain after 1/p packets.
+        // Spreads drops evenly: p / (1 - count p), which reaches 1 after 1/p packets.
         let rest = ONE.saturating_sub((self.count - 1).saturating_mul(probability));
         if !Probability::from_ratio(probability, rest.max(1)).hits(draw) {
             return Decision::Pass;
@@ -105,7 +106,7 @@ impl Red {
         if self.config.ecn && packet.ecn.is_capable() { Decision::Mark } else { Decision::Drop }
     }
 
-    /// By the average alone, in parts of [`ONE`].
+    /// Returns the probability from the average alone, in units of 1/[`ONE`].
     fn probability(&self) -> u64 {
         let (average, min, max) = (self.average >> FRACTION, self.config.min.get(), self.config.max.get());
         let slope = |above: u64, over: u64, rise: u64| {
@@ -122,7 +123,7 @@ impl Red {
     }
 }
 
-/// `average (1 - weight)^missed`: as if so many packets had found the queue empty.
+/// Returns `average (1 - weight)^missed`: the average after `missed` packets that found the queue empty.
 fn decayed(average: u64, missed: u64) -> u64 {
     let mut rest = missed;
     let mut base = ONE - (ONE >> WEIGHT);

@@ -1,5 +1,5 @@
-//! What every element owes the worlds that use it: results that depend on arrivals alone, packets that are conserved, and
-//! order unless disorder is asked for.
+//! Common properties of all elements: results depend on arrivals only, packets are conserved, and order is
+//! kept unless reordering is requested.
 
 use fullpipe_path::{
     AckThinning, Aggregator, AggregatorConfig, CodelConfig, Counters, Detour, DetourConfig, Discipline,
@@ -28,7 +28,7 @@ fn ten_mbit() -> Service {
     Service::Rate(Rate::from_bps(10_000_000))
 }
 
-/// About 9 Mbit/s in lumps, with a pause.
+/// Returns a trace of about 9 Mbit/s with bursts and a pause.
 fn trace() -> Service {
     let times = (0..100).filter(|n| n % 10 < 8).map(|n| ms(2 * n)).collect();
     Service::Trace(Opportunities::new(times, ms(210), Bytes::new(3_000)).expect("ascending"))
@@ -58,7 +58,7 @@ fn disciplines() -> Vec<Discipline> {
     ]
 }
 
-/// Every element, alone and among others.
+/// Returns paths with every element, alone and combined with others.
 fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     let mut paths = Vec::new();
     for service in [ten_mbit(), trace()] {
@@ -98,7 +98,7 @@ fn paths() -> Vec<(String, Vec<Element<u64>>)> {
     paths
 }
 
-/// Three flows of mixed packets, 20 % more than 10 Mbit/s carries while they last, with pauses in between.
+/// Returns the arrivals of three flows with mixed packets: 20 % above 10 Mbit/s, with pauses in between.
 fn arrivals() -> impl Iterator<Item = (Instant, PacketInfo)> {
     let draws = Draws::new(SEED, 99);
     let mut now = Instant::ZERO;
@@ -123,8 +123,8 @@ fn drain(path: &mut Path<u64>, now: Instant) -> Vec<Left> {
     std::iter::from_fn(|| path.pop(now)).map(|exit| (exit.at, exit.packet, exit.payload)).collect()
 }
 
-/// Results depend on arrivals only: a path that is looked at all the time, at its own events and between them, lets the same
-/// packets go at the same times, marks the same ones and counts the same, as one that is looked at in the end.
+/// Results depend on arrivals only: a path that is queried frequently, at its events and between them, has
+/// the same departures, marks and counters as one that is queried only at the end.
 #[test]
 fn looking_changes_nothing() {
     for (name, elements) in paths() {
@@ -159,8 +159,8 @@ fn looking_changes_nothing() {
     }
 }
 
-/// The next event is remembered, not asked for: whoever looks only then finds each packet at the moment at which it
-/// leaves, even if somebody else looked inside in between.
+/// Queries at the cached time of the next event find each packet exactly when it leaves, even with other
+/// queries in between.
 #[test]
 fn the_next_event_is_never_late() {
     for (name, elements) in paths() {
@@ -191,15 +191,15 @@ fn the_next_event_is_never_late() {
     }
 }
 
-/// what was offered or duplicated was delivered, dropped once, or is inside, at every step; and the notes name just
-/// those whose verdict did not.
+/// at every step, each packet offered or duplicated was delivered, dropped once, or is inside. The notes
+/// contain exactly the drops that no returned verdict reported.
 #[test]
 fn packets_are_conserved() {
     let mut total = Counters::default();
     for (name, elements) in paths() {
         let mut path = Path::new(elements);
         path.keep_notes();
-        // How many there should be of each packet.
+        // Expected number of copies of each packet.
         let mut copies = vec![0i32; arrivals().count()];
         let note = |path: &mut Path<u64>, copies: &mut Vec<i32>| {
             while let Some(note) = path.next_note() {
@@ -253,8 +253,8 @@ fn packets_are_conserved() {
     }
 }
 
-/// packets of a flow leave in the order in which they came, save where jitter is allowed to change it; and then as many
-/// are counted as reordered as a receiver would count (RFC 4737 section 3).
+/// packets of a flow leave in order of arrival, unless jitter may reorder them. The reordering count
+/// then equals that of a receiver (RFC 4737 section 3).
 #[test]
 fn order_is_kept_unless_asked_otherwise() {
     for (name, elements) in paths() {
@@ -273,7 +273,7 @@ fn order_is_kept_unless_asked_otherwise() {
     }
 }
 
-/// The hop that computes departures when packets enter and the one that has its link take them out are one and the same.
+/// The hop that computes departures at entry and the hop that dequeues packets give identical results.
 #[test]
 fn both_kinds_of_hop_agree() {
     let limit = 30_000;
@@ -296,7 +296,7 @@ fn both_kinds_of_hop_agree() {
     assert_eq!(managed.counters(), plain.counters());
 }
 
-/// A saturated link with a trace carries its mean rate, to a packet, and is busy all the time.
+/// A saturated link with a trace carries its mean rate, within a packet, and is always busy.
 #[test]
 fn a_trace_carries_its_mean_rate() {
     let service = trace();
@@ -309,7 +309,7 @@ fn a_trace_carries_its_mean_rate() {
     for i in 0..20_000 {
         path.push(Instant::ZERO, data, i);
     }
-    // The next period begins with an opportunity.
+    // The next period begins with an opportunity, so the span ends just before it.
     let span = ms(21_000) - Duration::from_nanos(1);
     let end = Instant::ZERO + span;
     let bytes = drain(&mut path, end).len() as u64 * 1_500;
@@ -318,7 +318,8 @@ fn a_trace_carries_its_mean_rate() {
     assert_eq!(path.busy(end, 0).link, span);
 }
 
-/// Marks are seen on exit, on packets that can carry them, and nothing else is changed; the step marks from its threshold on.
+/// Marks appear on exit, on ECN-capable packets only, and nothing else changes. The step marks above its
+/// threshold.
 #[test]
 fn a_step_marks_what_waits_behind_enough() {
     let mut path = Path::new(vec![managed(ten_mbit(), Discipline::Step(Bytes::new(3_000)))]);
@@ -328,12 +329,12 @@ fn a_step_marks_what_waits_behind_enough() {
     }
     let fields: Vec<_> = drain(&mut path, Instant::FAR_FUTURE).iter().map(|left| left.1.ecn).collect();
     use Ecn::{Ce, Ect1, NotEct};
-    // The first is in service, two may wait before the fourth, and 3000 bytes are not more than 3000.
+    // The first is in service, two may wait before the fourth, and 3000 bytes are not above 3000.
     assert_eq!(fields, [Ect1, Ect1, Ect1, Ect1, Ce, Ce, NotEct, Ce]);
     assert_eq!(path.counters().marked, 3);
 }
 
-/// One of three ACKs of each flow passes, and everything that is no ACK.
+/// One of three pure ACKs of each flow passes, and all other packets.
 #[test]
 fn thinning_keeps_every_nth_ack() {
     let mut path = Path::new(vec![Element::AckThinning(AckThinning::new(3)), hop(1_000_000_000, 1 << 30)]);
@@ -344,12 +345,13 @@ fn thinning_keeps_every_nth_ack() {
     }
     let left = drain(&mut path, Instant::FAR_FUTURE);
     let acks = |flow| left.iter().filter(|l| l.1.flow == flow && l.1.kind == PacketKind::Ack).count();
-    // 12 of the 15 of flow 0 are ACKs, and all 15 of flow 1.
+    // Of 15 packets each, 12 of flow 0 and all of flow 1 are ACKs.
     assert_eq!((acks(0), acks(1), left.len()), (4, 5, 12));
     assert_eq!(path.counters().acks_thinned, 18);
 }
 
-/// A batch goes when its first packet has waited long enough, or when it is full; the next one begins then.
+/// A batch is released when its first packet has waited long enough, or when it is full; the next packet
+/// starts a new batch.
 #[test]
 fn batches_go_together() {
     let config = AggregatorConfig { within: ms(5), packets: 4 };
@@ -363,7 +365,8 @@ fn batches_go_together() {
     assert_eq!(exits, [5, 5, 5, 8, 8, 8, 8, 14]);
 }
 
-/// Jitter adds up to what it may, to the share of packets that it may, and a flow's draws are its own.
+/// Jitter adds at most the configured delay, to the configured share of packets, and a flow's draws do not
+/// depend on other flows.
 #[test]
 fn jitter_is_spread_as_asked() {
     let config = |spread, percent| JitterConfig {

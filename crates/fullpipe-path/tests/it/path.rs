@@ -1,5 +1,5 @@
-//! The path obeys the arithmetic of queues, to the nanosecond. Check numbers are those of the
-//! conformance reference (A-1 and so on).
+//! Tests of the path's queueing arithmetic, exact to the nanosecond. Check numbers (A-1 and so on) are those
+//! of `docs/CONFORMANCE.md`.
 
 use fullpipe_path::{
     BurstLoss, Ecn, Element, Hop, HopConfig, IidLoss, LossUnit, PacketInfo, PacketKind, Path, Policer, Scope,
@@ -24,7 +24,7 @@ fn drain(path: &mut Path<u64>) -> Vec<(Instant, u64)> {
     std::iter::from_fn(|| path.pop(Instant::FAR_FUTURE)).map(|exit| (exit.at, exit.payload)).collect()
 }
 
-/// packet i of a burst through an empty 10 Mbit/s link takes i x 1.2 ms and the propagation delay.
+/// packet i of a burst leaves an empty 10 Mbit/s link after i x 1.2 ms and the propagation delay.
 #[test]
 fn serialisation_is_exact() {
     let mut path = Path::new(vec![hop(10_000_000, Duration::from_millis(20), 1_000_000)]);
@@ -36,7 +36,8 @@ fn serialisation_is_exact() {
     }
 }
 
-/// A rate that does not divide a nanosecond is kept on average: the remainder is carried.
+/// A packet time that is not a whole number of nanoseconds is exact on average: the remainder is carried
+/// over.
 #[test]
 fn a_busy_link_serves_exactly_at_its_rate() {
     let rate = 340_000_007;
@@ -49,13 +50,13 @@ fn a_busy_link_serves_exactly_at_its_rate() {
     assert_eq!(last.as_nanos(), (u128::from(n) * 1500 * 8_000_000_000 / u128::from(rate)) as u64);
 }
 
-/// the queue is counted in bytes and the packet in service is not in it.
+/// the queue is counted in bytes, without the packet in service.
 #[test]
 fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
     let mut path = Path::new(vec![hop(12_000_000, Duration::ZERO, 3000)]);
     let verdicts: Vec<_> = (0..4).map(|i| path.push(Instant::ZERO, data(1500), i)).collect();
     assert_eq!(verdicts, [Verdict::Accepted, Verdict::Accepted, Verdict::Accepted, Verdict::QueueFull]);
-    // One millisecond later the first is out and the second in service: room for one more.
+    // One millisecond later the first packet has left and the second is in service, so one more fits.
     let later = Instant::from_nanos(1_000_000);
     assert_eq!(path.backlog(later), Bytes::new(1500));
     assert_eq!(path.push(later, data(1500), 4), Verdict::Accepted);
@@ -63,7 +64,7 @@ fn droptail_counts_waiting_bytes_without_the_packet_in_service() {
     assert_eq!(path.counters().queue_drops, 2);
 }
 
-/// what went in came out, was dropped, or is inside, at every step.
+/// at every step, each packet has left, was dropped, or is inside.
 #[test]
 fn packets_are_conserved() {
     let loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::Packet, 3, 0);
@@ -87,8 +88,8 @@ fn packets_are_conserved() {
     assert!(c.random_drops > 0 && c.policed > 0 && c.queue_drops > 0 && c.delivered_data == popped);
 }
 
-/// Results depend on arrivals only, never on when somebody looked: the ground for feeding an
-/// emulator's arrival log back through the same path.
+/// Results depend on arrivals only, not on the times of queries. An emulator's arrival log can therefore be
+/// replayed through the same path.
 #[test]
 fn looking_often_changes_nothing() {
     let build = || {
@@ -118,7 +119,7 @@ fn looking_often_changes_nothing() {
     assert_eq!(drain(&mut rarely), seen);
 }
 
-/// Whoever looks only when the path says that something happens misses no departure, and finds none early.
+/// Queries at the path's own event times find every departure, exactly on time.
 #[test]
 fn the_next_event_is_when_something_leaves() {
     let build = || {
@@ -150,7 +151,7 @@ fn the_next_event_is_when_something_leaves() {
     }
 }
 
-/// The rest of a nanosecond is carried from packet to packet whatever their lengths.
+/// The fraction of a nanosecond is carried over between packets of different lengths.
 #[test]
 fn lengths_may_change_on_a_busy_link() {
     let (rate, n) = (340_000_007, 10_000u64);
@@ -166,8 +167,8 @@ fn lengths_may_change_on_a_busy_link() {
     assert_eq!(last.as_nanos(), (bytes * 8_000_000_000 / u128::from(rate)) as u64);
 }
 
-/// the mean queue is arrival rate times mean wait (Little), and A-4: for Poisson arrivals of equal
-/// packets at load 0.8 the mean wait is 2.40 ms (M/D/1).
+/// the mean queue is arrival rate times mean wait (Little). A-4: for Poisson arrivals of equal packets
+/// at load 0.8, the mean wait is 2.40 ms (M/D/1).
 #[test]
 fn waiting_follows_queueing_theory() {
     // M/D/1: rho s / 2 (1 - rho); M/M/1 with exponential lengths: twice that.
@@ -178,13 +179,14 @@ fn waiting_follows_queueing_theory() {
     assert!((mean_ms - 4.8).abs() < 0.1, "mean wait {mean_ms} ms, expected 4.80");
 }
 
-/// Of mean one.
+/// Returns an exponentially distributed number with mean one.
 fn exponential(draw: u64) -> f64 {
     let uniform = (draw >> 11) as f64 / (1u64 << 53) as f64;
     -(1.0 - uniform).ln()
 }
 
-/// Mean wait of a million packets with these lengths, which arrive as a Poisson process that loads 10 Mbit/s to 0.8.
+/// Returns the mean wait of a million packets with these lengths, arriving as a Poisson process at load 0.8
+/// of 10 Mbit/s.
 fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     let mut path = Path::new(vec![hop(10_000_000, Duration::ZERO, u64::MAX)]);
     let draws = Draws::new(11, 4);
@@ -193,7 +195,7 @@ fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     for i in 0..n {
         now += Duration::from_secs_f64(exponential(draws.at(i)) * 0.0012 / 0.8);
         let len = len(i);
-        // What is left when its own service is taken off is its wait.
+        // The wait is the time inside minus the packet's own service time.
         let service = Duration::from_nanos(u64::from(len) * 800);
         path.push(now, data(len), (now + service).as_nanos());
         while let Some(exit) = path.pop(now) {
@@ -206,8 +208,8 @@ fn mean_wait_ms(len: impl Fn(u64) -> u32) -> f64 {
     total_wait / n as f64 * 1e3
 }
 
-/// gaps between losses are geometric with mean 1/p (chi-square over ten classes of equal
-/// probability; 21.67 is the 1 % quantile at nine degrees of freedom).
+/// gaps between losses are geometric with mean 1/p (chi-square over ten classes of equal probability;
+/// 21.67 is the 99 % quantile at nine degrees of freedom).
 #[test]
 fn loss_gaps_are_geometric() {
     let p = 0.02;
@@ -217,7 +219,7 @@ fn loss_gaps_are_geometric() {
     while gaps < 100_000 {
         gap += 1;
         if loss.loses(data(1500)) {
-            // The gap's distribution function, made uniform by a draw within its step.
+            // The gap's distribution function, made continuous by a random draw within its step.
             let below = 1.0 - (1.0f64 - p).powi(gap as i32 - 1);
             let within = (Draws::new(9, 9).at(gaps.into()) >> 11) as f64 / (1u64 << 53) as f64;
             let u = below + within * p * (1.0 - p).powi(gap as i32 - 1);
@@ -232,7 +234,7 @@ fn loss_gaps_are_geometric() {
     assert!((sum / 100_000.0 - 50.0).abs() < 0.6, "mean gap {}", sum / 100_000.0);
 }
 
-/// Common random numbers: another flow on the path does not move this flow's losses.
+/// Common random numbers: another flow on the path does not change this flow's losses.
 #[test]
 fn losses_of_a_flow_do_not_depend_on_others() {
     let fates = |with_other: bool| {
@@ -250,8 +252,8 @@ fn losses_of_a_flow_do_not_depend_on_others() {
     assert_eq!(fates(false), fates(true));
 }
 
-/// A-6, second half: bursts of the asked-for mean length at the asked-for mean rate, within five standard
-/// deviations of a chain of that correlation.
+/// A-6, bursts: mean burst length and mean rate are as requested, within five standard deviations of a chain
+/// with that correlation.
 #[test]
 fn bursts_have_the_asked_for_length_and_rate() {
     for (rate, burst) in [(0.01, 5.0), (0.03, 1.5), (0.2, 20.0)] {
@@ -270,7 +272,8 @@ fn bursts_have_the_asked_for_length_and_rate() {
     }
 }
 
-/// A policer drops what a shaper of the same rate delays; a flow's bucket is its own.
+/// A policer drops what a shaper of the same rate delays; with a bucket per flow, flows do not affect each
+/// other.
 #[test]
 fn policers_drop_and_shapers_delay() {
     let policer =
@@ -296,7 +299,7 @@ fn policers_drop_and_shapers_delay() {
     assert_eq!(exits, [(0, 0), (0, 1), (0, 100), (1, 2), (2, 3), (3, 4)]);
 }
 
-/// A super-packet is lost whole or not at all, and as often as a packet would be.
+/// A super-packet is lost as a whole or not at all, with the same probability as a packet.
 #[test]
 fn super_packets_are_lost_whole() {
     let mut loss = IidLoss::new(Probability::from_ppm(50_000), LossUnit::SuperPacket, 4, 0);
@@ -307,6 +310,6 @@ fn super_packets_are_lost_whole() {
         assert!(fates.iter().all(|fate| *fate == fates[0]));
         lost += u32::from(fates[0]);
     }
-    // Five standard deviations around a thousand.
+    // Five standard deviations around 1000.
     assert!((846..=1154).contains(&lost), "{lost}");
 }

@@ -1,4 +1,4 @@
-//! CoDel against RFC 8289 section 5.
+//! CoDel compared with RFC 8289 section 5.
 
 use super::*;
 use crate::packet::{PacketInfo, PacketKind};
@@ -13,7 +13,8 @@ fn at(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(ms)
 }
 
-/// A standing queue, from which a packet is taken each millisecond that has waited for as long as the test says.
+/// A standing queue from which one packet is dequeued per millisecond, with a sojourn time that the test
+/// sets.
 struct Standing {
     codel: Codel,
     ledger: Ledger<()>,
@@ -25,13 +26,13 @@ impl Standing {
         Self { codel: Codel::new(config), ledger: Ledger::default(), ecn }
     }
 
-    /// When packets were dropped or marked.
+    /// Returns the times at which packets were dropped or marked.
     fn run(&mut self, from: u64, to: u64, sojourn: Duration) -> Vec<u64> {
         let mut signals = Vec::new();
         for ms in from..to {
             let mut fifo = Fifo::default();
             for _ in 0..40 {
-                // Time begins before there is a queue.
+                // Limited to the start of time.
                 let since = Instant::from_nanos((at(ms).as_nanos()).saturating_sub(sojourn.as_nanos()));
                 fifo.push(QueuedPacket { packet: packet(self.ecn), since, payload: () });
             }
@@ -47,8 +48,8 @@ impl Standing {
     }
 }
 
-/// 40 and more drop times: the first an interval after the wait went above the target, and the n-th gap interval /
-/// sqrt(n), rounded up to the packet that is taken out next.
+/// Returns the expected drop times: the first one interval after the delay exceeded the target, and the n-th
+/// gap interval / sqrt(n), rounded up to the next dequeued packet.
 fn expected(first: u64, count: usize) -> Vec<u64> {
     let mut due = first as f64;
     let gaps = (1..count).map(|n| {
@@ -68,7 +69,8 @@ fn the_control_law_is_the_inverse_square_root() {
     assert_eq!(exact.control_law(Instant::ZERO), Instant::from_nanos(57_735_026), "floor of 1e8 / sqrt(3)");
 }
 
-/// The target itself is above, a nanosecond less is below, and below once begins anew.
+/// A delay equal to the target counts as above, one nanosecond less as below; one delay below restarts the
+/// interval.
 #[test]
 fn a_wait_below_the_target_ends_it() {
     let below = CONFIG.target - Duration::from_nanos(1);
@@ -80,8 +82,8 @@ fn a_wait_below_the_target_ends_it() {
     assert_eq!(standing.run(3_201, 3_202, CONFIG.target), [3_201], "an interval later");
 }
 
-/// A dropping state that begins soon after the last one goes on at about its frequency; after 16 intervals it begins
-/// slowly again.
+/// A dropping state that begins soon after the last one resumes at about its frequency; after 16 intervals it
+/// starts slowly again.
 #[test]
 fn it_remembers_for_sixteen_intervals() {
     for (pause, remembers) in [(1_000, true), (5_000, false)] {
@@ -90,14 +92,14 @@ fn it_remembers_for_sixteen_intervals() {
         standing.run(3_000, 3_000 + pause, Duration::ZERO);
         let again = standing.run(3_000 + pause, 3_400 + pause, Duration::from_millis(20));
         let gap = again[1] - again[0];
-        // lastcount was 1: the count goes on at one less than it was.
+        // lastcount was 1, so the new count is the old one minus one.
         let frequent = 100.0 / ((first - 1) as f64).sqrt();
         let gap_expected = if remembers { frequent.ceil() as u64 } else { 100 };
         assert_eq!(gap, gap_expected, "{pause} ms between them");
     }
 }
 
-/// The last packet is never dropped: the link would have nothing to send (`bytes() <= MAXPACKET`).
+/// The last packet is never dropped, because the link would be idle (`bytes() <= MAXPACKET`).
 #[test]
 fn a_single_packet_may_wait_for_ever() {
     let (mut codel, mut ledger) = (Codel::new(CONFIG), Ledger::default());
@@ -111,7 +113,7 @@ fn a_single_packet_may_wait_for_ever() {
     assert_eq!(ledger.counters.aqm_drops, 0);
 }
 
-/// RFC 8290 section 5.2.6: marks at the times at which it would have dropped; those who hear of none are dropped.
+/// RFC 8290 section 5.2.6: ECN-capable packets are marked at the times at which others would be dropped.
 #[test]
 fn marks_come_when_drops_would() {
     let config = CodelConfig { ecn: true, ..CONFIG };
@@ -127,12 +129,12 @@ fn marks_come_when_drops_would() {
     assert!(standing.ledger.counters.aqm_drops > 0);
 }
 
-/// What overload leaves behind is dropped in one go, until the drop times are in the future again.
+/// After overload several packets are dropped at once, until the next drop time is in the future.
 #[test]
 fn several_are_dropped_at_once_when_they_are_due() {
     let mut standing = Standing::new(CONFIG, Ecn::NotEct);
     standing.run(1_000, 2_000, Duration::from_millis(20));
-    // Nobody was served for 300 ms.
+    // No packet was dequeued for 300 ms.
     let drops = standing.run(2_300, 2_301, Duration::from_millis(300));
     assert!(drops.len() > 5, "{drops:?}");
 }

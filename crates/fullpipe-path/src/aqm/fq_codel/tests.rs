@@ -1,4 +1,4 @@
-//! FQ-CoDel against RFC 8290 section 4.
+//! FQ-CoDel compared with RFC 8290 section 4.
 
 use super::*;
 use crate::packet::{PacketInfo, PacketKind};
@@ -39,7 +39,8 @@ impl Rig {
 
 const CONFIG: FqCodelConfig = FqCodelConfig::RFC8290;
 
-/// Section 4.2: shares are by bytes, whatever the sizes of packets. No two of these flows meet in one queue.
+/// RFC 8290 section 4.2: flows share by bytes, for any packet sizes. These flows are hashed to different
+/// queues.
 #[test]
 fn backlogged_flows_share_by_bytes() {
     let mut rig = Rig::new(CONFIG);
@@ -56,14 +57,15 @@ fn backlogged_flows_share_by_bytes() {
     assert!(most - least <= 3 * 1_514, "{bytes:?}");
 }
 
-/// Section 4.2: new queues first, a quantum; then they are old, and have their turn behind the others.
+/// RFC 8290 section 4.2: new queues are served first, for one quantum; then they are old, and take turns with
+/// the others.
 #[test]
 fn a_new_flow_goes_first_but_once() {
     let mut rig = Rig::new(CONFIG);
     for _ in 0..40 {
         rig.push(0, 500, u64::MAX);
     }
-    // 1514 bytes are four such packets: the last is on credit.
+    // 1514 bytes are four such packets, the last of them on credit.
     assert_eq!(rig.pops(5), [0, 0, 0, 0, 0]);
     for _ in 0..10 {
         rig.push(1, 500, u64::MAX);
@@ -71,7 +73,8 @@ fn a_new_flow_goes_first_but_once() {
     assert_eq!(rig.pops(12), [1, 1, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0]);
 }
 
-/// Section 4.2: a queue that empties while it is new goes behind the old ones before it can be new again.
+/// RFC 8290 section 4.2: a queue that empties while it is new moves behind the old ones before it can be new
+/// again.
 #[test]
 fn emptying_does_not_keep_a_flow_new() {
     let mut rig = Rig::new(CONFIG);
@@ -88,7 +91,8 @@ fn emptying_does_not_keep_a_flow_new() {
     assert_eq!(rig.pop(), Some(1));
 }
 
-/// Section 4.1: over the limit half of the longest queue goes, no more than 64 packets, from its head.
+/// RFC 8290 section 4.1: above the limit, half of the longest queue is dropped from its head, at most 64
+/// packets.
 #[test]
 fn the_longest_queue_pays() {
     let mut rig = Rig::new(CONFIG);
@@ -110,7 +114,7 @@ fn the_longest_queue_pays() {
     assert_eq!(rig.ledger.counters.queue_drops, 64);
 }
 
-/// Each queue has a controller of its own: the flow that stands is dropped from, the other is not.
+/// Each queue has its own controller: the flow with a standing queue has drops, the other has none.
 #[test]
 fn codel_acts_on_the_flow_that_stands() {
     let mut rig = Rig::new(CONFIG);
@@ -133,7 +137,7 @@ fn codel_acts_on_the_flow_that_stands() {
     assert_eq!(in_lanes, rig.queue.len());
 }
 
-/// Flows beyond the number of queues share; which ones is a matter of the seed.
+/// Flows share queues when there are more flows than queues; the seed determines which ones.
 #[test]
 fn flows_are_hashed() {
     let mut rig = Rig::new(FqCodelConfig { flows: 1, ..CONFIG });

@@ -1,4 +1,4 @@
-//! RED against the formulas of Floyd and Jacobson, in floats here.
+//! RED compared with the formulas of Floyd and Jacobson in floating point.
 
 use super::*;
 use crate::packet::PacketKind;
@@ -22,7 +22,7 @@ fn at_average(config: RedConfig, bytes: u64) -> Red {
     Red { average: bytes << FRACTION, ..Red::new(config, 1, 0) }
 }
 
-/// Section 4: avg += w (q - avg) at each arrival, w = 1/512.
+/// Floyd and Jacobson section 4: avg += w (q - avg) at each arrival, with w = 1/512.
 #[test]
 fn the_average_is_exponential() {
     let mut red = Red::new(config(), 1, 0);
@@ -35,7 +35,7 @@ fn the_average_is_exponential() {
     }
 }
 
-/// Section 4: an idle time counts as so many small packets that found the queue empty.
+/// Floyd and Jacobson section 4: an idle time counts as a number of small packets that found the queue empty.
 #[test]
 fn the_average_decays_while_idle() {
     let slot = Duration::from_micros(100);
@@ -47,11 +47,11 @@ fn the_average_decays_while_idle() {
         let average = red.average as f64 / f64::from(1 << FRACTION);
         assert!((average - expected).abs() < 0.01, "{missed}: {average}, expected {expected}");
     }
-    // A day of it.
+    // An idle time of one day.
     assert_eq!(decayed(1 << 40, 864_000_000), 0);
 }
 
-/// 0 below min, p at max, and from there to 1 at twice max or at once.
+/// The probability is 0 below min and p at max; from there it rises to 1 at twice max, or jumps to 1.
 #[test]
 fn the_slope_has_two_parts() {
     let probability = |config, average| at_average(config, average).probability() as f64 / ONE as f64;
@@ -70,8 +70,7 @@ fn the_slope_has_two_parts() {
     }
 }
 
-/// Section 7, the second method: gaps are uniform from 1 to 1/p packets, so none is longer, and their mean is half of
-/// that.
+/// Floyd and Jacobson section 7, second method: gaps are uniform from 1 to 1/p packets.
 #[test]
 fn gaps_are_uniform() {
     let mut red = at_average(config(), 100_000);
@@ -88,11 +87,12 @@ fn gaps_are_uniform() {
     }
     let expected = f64::from(drops) / 20.0;
     let chi2: f64 = gaps.iter().map(|&n| (f64::from(n) - expected).powi(2) / expected).sum();
-    // The 1 % quantile at 19 degrees of freedom.
+    // The 99 % quantile at 19 degrees of freedom.
     assert!(chi2 < 36.19, "chi-square {chi2}, gaps {gaps:?}");
 }
 
-/// RFC 3168 section 7: marked while there is chance in it, dropped where every packet would be.
+/// RFC 3168 section 7: packets are marked while the decision is random, and dropped when every packet would
+/// be.
 #[test]
 fn marks_stop_where_every_packet_is_meant() {
     let ecn = RedConfig { ecn: true, ..config() };
